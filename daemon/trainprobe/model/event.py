@@ -1,0 +1,189 @@
+"""What the kernel tells, decoded: step rows, file lives, process lives. All times are CLOCK_MONOTONIC nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.text import StrEnum
+
+
+class RowKind(IntEnum):
+    OPTIMIZER = 0  # an outermost Optimizer.step begins
+    BACKWARD = 1  # an outermost backward begins
+    DRIVER = 2  # the first mark that makes this thread a driver
+    EXIT = 3  # the thread's last row
+    FETCH_END = 4  # a fetch that waited long ended (rare: see DEEP_FETCH_NS in the BPF source)
+
+
+@dataclass(frozen=True, slots=True)
+class StepFile:
+    """Time of one step's write-class calls on one file (``dev``/``ino`` 0: those that found no slot)."""
+
+    dev: int
+    ino: int
+    io_ns: int  # write + sync + meta
+    gap_ns: int  # CPU between such calls
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRow:
+    """A driver's ledger at a mark. Counters and cells are cumulative since the thread's ledger was opened."""
+
+    kind: RowKind
+    at_ns: int
+    pid: int  # tgid, init namespace
+    tid: int
+    name: str  # of the record_function mark ("Optimizer.step#Adam.step"); "" for other kinds
+    region: Region  # before the mark
+    opened_ns: int  # when this ledger began
+    steps: int  # outermost Optimizer.step begins, all optimisers
+    fetches: int
+    inline_fetches: int  # of these, by a loader without workers (_SingleProcessDataLoaderIter)
+    backwards: int  # outermost
+    major_faults: int
+    cells: tuple[int, ...]  # CELLS values, ns
+    pool: tuple[int, ...]  # LEAVES values, ns: the same for all worker processes of this pid together
+    files: tuple[StepFile, ...]  # since the previous row of the thread; at most STEP_FILES
+
+
+class FileEventKind(StrEnum):
+    OPENED = "opened"  # for writing, or first written through a descriptor opened earlier
+    PROGRESS = "progress"  # totals of a file still open (polled)
+    CLOSED = "closed"
+    RENAMED = "renamed"
+    UNLINKED = "unlinked"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEvent:
+    """A file written by a watched process; totals since it was opened (or first written)."""
+
+    kind: FileEventKind
+    at_ns: int
+    pid: int
+    tid: int
+    dev: int
+    ino: int
+    path: str  # as the process sees it, absolute where that can be known
+    new_path: str = ""  # RENAMED
+    opened_ns: int = 0
+    bytes: int = 0
+    calls: int = 0
+    write_ns: int = 0
+    sync_ns: int = 0
+    meta_ns: int = 0  # open, close; the call's own duration for RENAMED and UNLINKED
+    gap_ns: int = 0
+    errno: int = 0  # first error of a write-class call; of the call itself for RENAMED, UNLINKED
+    created: bool = False  # O_CREAT or O_TRUNC was given
+    append: bool = False
+
+
+class ProcessEventKind(StrEnum):
+    FORK = "fork"  # a new process (not a thread) of a watched one
+    EXEC = "exec"
+    EXIT = "exit"  # the whole process
+    SIGNAL = "signal"  # a fatal signal was sent to a watched process
+    OOM = "oom"  # mark_victim
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEvent:
+    kind: ProcessEventKind
+    at_ns: int
+    pid: int
+    ppid: int = 0  # FORK, EXIT
+    comm: str = ""
+    code: int | None = None  # EXIT: exit status
+    signal: int | None = None  # EXIT: fatal signal; SIGNAL: the signal
+    sender_pid: int | None = None  # SIGNAL: who sent it
+    sender_comm: str = ""
+    by_user: bool = False  # SIGNAL: si_code says a process sent it (SI_USER, SI_TKILL)
+    command: tuple[str, ...] = ()  # EXEC, FORK where /proc told
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A launch of a training: identity and what people call it by (CONTRACT.md "run")."""
+
+    run: str
+    at_ns: int
+    launcher_pid: int
+    command: tuple[str, ...]
+    user: str
+    cwd: str
+    labels: dict[str, str] = field(default_factory=dict)  # slurm_job, pod_uid, container, unit, torchrun
+    attached: bool = False  # it ran before we came: the first phase is "attaching"
+
+
+@dataclass(frozen=True, slots=True)
+class RankSeen:
+    """A process of a run that drives a rank (or, before the first backward, may do so)."""
+
+    run: str
+    at_ns: int
+    pid: int
+    container_pid: int | None
+    started_ns: int  # process start
+    rank: int | None = None  # RANK of the environment
+    world_size: int | None = None
+    candidate: bool = False  # not stepping yet; dropped from the report when another process of the run steps
+    marks: str = ""  # why there are no marks ("" when there are): reason for steps.source "none"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    run: str
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class StackSeen:
+    """A Python stack, innermost frame last is NOT the order: outermost first, as "name (file:line)"."""
+
+    at_ns: int
+    pid: int
+    tid: int
+    frames: tuple[str, ...]
+    reason: str = ""  # why there is none
+
+
+Event = MarkRow | FileEvent | ProcessEvent | RunStarted | RankSeen | RunEnded | StackSeen
+
+
+class RunState(IntEnum):
+    ON = 0
+    RUNNABLE = 1
+    BLOCKED = 2
+    GONE = 3
+
+
+class Level(IntEnum):
+    """How closely a thread is traced."""
+
+    NONE = 0
+    WRITER = 1  # write-class calls only: helper threads
+    COARSE = 2  # + scheduler and faults: worker processes
+    FULL = 3  # + reads and marks: drivers
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSample:
+    """A thread's open ledger, read from the map: what it does right now. Cells cumulative, the open interval included."""
+
+    pid: int
+    tid: int
+    level: Level
+    run: RunState
+    region: Region
+    leaf: Leaf
+    since_ns: int  # when the present wait (BLOCKED) or the present leaf began
+    step_ns: int  # the last OPTIMIZER or BACKWARD row
+    syscall: int  # number of the blocked call, -1: none (page fault)
+    fd: int
+    dev: int
+    ino: int
+    path: str  # of the file it is blocked on, "" unknown
+    cells: tuple[int, ...]

@@ -1,0 +1,24 @@
+"""One look at the world: everything that the core is ever told. A recording is a sequence of frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainprobe.model.event import Event, ThreadSample
+from trainprobe.model.moment import Moment
+from trainprobe.model.sample import CostSample, HostSample, MemorySample, ProcessSample, SourceState
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Events since the last frame in time order, and samples taken at ``at`` (empty when not due)."""
+
+    at: Moment
+    events: tuple[Event, ...] = ()
+    threads: tuple[ThreadSample, ...] = ()
+    processes: tuple[ProcessSample, ...] = ()
+    memory: tuple[MemorySample, ...] = ()
+    host: HostSample | None = None
+    sources: tuple[SourceState, ...] = ()
+    cost: CostSample | None = None
+    events_lost: dict[str, int] = field(default_factory=dict)  # cumulative, by probe

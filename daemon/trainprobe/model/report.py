@@ -1,0 +1,314 @@
+"""The report, version 1: field for field what CONTRACT.md calls "Report JSON". Units are SI; times are UNIX seconds.
+
+Values that were not measured are None. The dataclasses are plain and are turned into JSON by ``trainprobe.wire``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Evidence:
+    what: str
+    value: float | str | None = None
+    unit: str = ""
+    pid: int | None = None
+    path: str | None = None
+
+
+@dataclass(slots=True)
+class Period:
+    steps: int | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class Stall:
+    id: str
+    start: float
+    end: float | None
+    seconds: float
+    cause: str
+    shares: dict[str, float]
+    first_step: int
+    steps: int
+    period: Period | None = None
+    summary: str = ""
+    chain: list[str] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+    python_stack: list[str] | None = None
+    advice: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Bottleneck:
+    cause: str
+    share: float
+    seconds: float
+    summary: str = ""
+    evidence: list[Evidence] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Warning_:
+    """An event that explains an end or an error, or something that runs out."""
+
+    cause: str
+    time: float
+    eta_seconds: float | None = None
+    summary: str = ""
+    evidence: list[Evidence] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    path: str
+    start: float
+    end: float | None
+    bytes: int
+    seconds: float
+    write_seconds: float = 0.0
+    fsync_seconds: float = 0.0
+    rename_seconds: float = 0.0
+    serialize_seconds: float = 0.0
+    blocked_seconds: float = 0.0
+    by: str = "driver"  # driver | thread | process
+    outcome: str = "open"  # complete | error | unsafe | open
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class WorkerExit:
+    pid: int
+    time: float
+    code: int | None
+    signal: int | None
+    reason: str  # finished | oom_kill | killed | crashed | exited
+    sender_pid: int | None = None
+
+
+@dataclass(slots=True)
+class Workers:
+    started: int = 0
+    ended: int = 0
+    live: int = 0
+    exits: list[WorkerExit] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Memory:
+    pss_bytes: int | None = None
+    pss_peak_bytes: int | None = None
+    swap_bytes: int | None = None
+    shm_bytes: int | None = None
+    shm_bytes_per_batch: float | None = None
+    limit_bytes: int | None = None
+    limit_scope: str | None = None
+
+
+@dataclass(slots=True)
+class Fds:
+    open_peak: int | None = None
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class Verdict:
+    kind: str = "none"  # stall | bottleneck | end | none
+    cause: str | None = None
+    seconds: float = 0.0
+    share: float = 0.0
+    summary: str = ""
+
+
+@dataclass(slots=True)
+class Bound:
+    by: str = "unknown"  # input | compute | mixed | unknown
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Steps:
+    count: int = 0
+    source: str = "none"  # autograd | gpu | rhythm | none
+    reason: str = ""
+    median_seconds: float | None = None
+    p99_seconds: float | None = None
+    per_second: float | None = None
+    variation_ratio: float | None = None
+    drift_ratio_per_1000_steps: float | None = None
+
+
+@dataclass(slots=True)
+class PhaseSpan:
+    phase: str
+    start: float
+    end: float | None
+
+
+@dataclass(slots=True)
+class Exit:
+    code: int | None
+    signal: int | None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class SlowFile:
+    path: str
+    reads: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class LogFile:
+    path: str
+    bytes: int
+    writes: int
+    seconds: float
+    kind: str = "log"  # tensorboard | wandb | stdout | log
+
+
+@dataclass(slots=True)
+class Gpu:
+    uuid: str
+    index: int
+    utilization_mean: float | None = None
+    idle_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Totals:
+    stalls: int = 0
+    checkpoints: int = 0
+    exits: int = 0
+    warnings: int = 0
+
+
+@dataclass(slots=True)
+class Counters:
+    """Cumulative figures of a rank that are metrics and need no list: what the exporter counts with.
+
+    An addition to the contract's report (``counters``); every key of a closed set is present from the start.
+    """
+
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    stall_seconds: dict[str, float] = field(default_factory=dict)  # by cause, the open stall included
+    stalls: dict[str, int] = field(default_factory=dict)
+    stall_last_start: dict[str, float] = field(default_factory=dict)
+    stall_active: dict[str, int] = field(default_factory=dict)
+    stall_durations: list[int] = field(default_factory=list)  # histogram counts by STALL_BUCKETS, last = +Inf
+    stall_duration_sum: float = 0.0
+    step_durations: list[int] = field(default_factory=list)  # by STEP_BUCKETS, last = +Inf
+    step_duration_sum: float = 0.0
+    last_step: float | None = None
+    baseline_seconds: float | None = None
+    phase: str = "startup"  # the one that is active
+    checkpoints: dict[str, int] = field(default_factory=dict)  # by outcome
+    checkpoint_bytes: int = 0
+    checkpoint_seconds: dict[str, float] = field(default_factory=dict)  # "operation/blocking"
+    checkpoint_last_seconds: float | None = None
+    checkpoint_last_bytes: int | None = None
+    log_writes: dict[str, int] = field(default_factory=dict)  # by kind
+    log_bytes: dict[str, int] = field(default_factory=dict)
+    log_seconds: dict[str, float] = field(default_factory=dict)
+    worker_exits: dict[str, int] = field(default_factory=dict)  # by reason
+    open_fds: int | None = None
+    max_fds: int | None = None
+    pss_bytes: int | None = None
+    swap_bytes: int | None = None
+    major_faults: int = 0
+    reclaim_seconds: float = 0.0
+    throttled_seconds: float = 0.0
+    runqueue_seconds: float = 0.0
+
+
+STALL_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
+STEP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(slots=True)
+class Rank:
+    rank: int
+    world_size: int
+    pid: int
+    container_pid: int | None = None
+    name: str = "0"  # label value: the rank, or "0.1" for a further driver of the same process
+    exit: Exit | None = None
+    wall_seconds: float = 0.0
+    productive_seconds: float = 0.0
+    verdict: Verdict = field(default_factory=Verdict)
+    bound: Bound = field(default_factory=Bound)
+    steps: Steps = field(default_factory=Steps)
+    phases: list[PhaseSpan] = field(default_factory=list)
+    ledger: dict[str, float] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)
+    stalls: list[Stall] = field(default_factory=list)
+    bottlenecks: list[Bottleneck] = field(default_factory=list)
+    warnings: list[Warning_] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    workers: Workers = field(default_factory=Workers)
+    memory: Memory = field(default_factory=Memory)
+    fds: Fds = field(default_factory=Fds)
+    gpus: list[Gpu] = field(default_factory=list)
+    slow_files: list[SlowFile] = field(default_factory=list)
+    logs: list[LogFile] = field(default_factory=list)
+    totals: Totals = field(default_factory=Totals)
+    counters: Counters = field(default_factory=Counters)
+
+
+@dataclass(slots=True)
+class Run:
+    run: str
+    command: list[str]
+    user: str
+    cwd: str
+    started: float
+    ended: float | None = None
+    labels: dict[str, str | None] = field(default_factory=dict)
+    ranks: list[Rank] = field(default_factory=list)
+    memory: dict[str, Any] = field(default_factory=dict)  # {"used_bytes", "limit_bytes", "scope"}
+
+
+@dataclass(slots=True)
+class Host:
+    name: str = ""
+    kernel: str = ""
+    cpus: int = 0
+    memory_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    swap_size_bytes: int | None = None
+    swap_in_pages: int | None = None
+    pressure_seconds: dict[str, float] | None = None  # "cpu.some" …
+
+
+@dataclass(slots=True)
+class Source:
+    state: str
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclass(slots=True)
+class Cost:
+    cpu_seconds: float = 0.0
+    rss_bytes: int = 0
+    bpf_seconds: float | None = None
+    share_of_run: float | None = None
+    bpf_runs: dict[str, int] | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    version: int = 1
+    generated: float = 0.0
+    host: Host = field(default_factory=Host)
+    sources: dict[str, Source] = field(default_factory=dict)
+    events_lost: int = 0
+    events_lost_by: dict[str, int] = field(default_factory=dict)
+    cost: Cost = field(default_factory=Cost)
+    runs: list[Run] = field(default_factory=list)

@@ -1,0 +1,90 @@
+"""What /proc, cgroups and NVML said at a moment. What a host lacks is None, never 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from trainprobe.model.text import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """One process of a watched run. Bytes; counters cumulative."""
+
+    pid: int
+    ppid: int
+    role: str  # driver | worker | helper
+    started_ns: int  # CLOCK_MONOTONIC of the process start: (pid, started_ns) is its identity
+    cpu_ns: int | None = None
+    rss_bytes: int | None = None
+    pss_bytes: int | None = None
+    swap_bytes: int | None = None
+    shm_bytes: int | None = None  # Pss_Shmem
+    open_fds: int | None = None
+    max_fds: int | None = None
+    threads: int | None = None
+    read_bytes: int | None = None  # from storage, /proc/PID/io
+    comm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    """Memory of a run's limit: the cgroup's where there is one, the host's otherwise."""
+
+    run: str
+    used_bytes: int | None = None
+    limit_bytes: int | None = None
+    limit_scope: str = "host"  # cgroup | host
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSample:
+    """A block device. Cumulative."""
+
+    device: str
+    dev: int  # st_dev in the kernel's form (major << 20 | minor)
+    busy_ms: int
+    read_bytes: int
+    write_bytes: int
+    rotational: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """The whole host. Pressure: cumulative seconds by "cpu.some", "io.full" …; empty when PSI is off."""
+
+    cpus: int
+    memory_bytes: int | None = None
+    available_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    swap_size_bytes: int | None = None
+    swap_in_pages: int | None = None
+    pressure: dict[str, float] | None = None
+    load: float | None = None
+    idle_ns: int | None = None  # all CPUs together, cumulative
+    disks: tuple[DiskSample, ...] = ()
+
+
+class SourceStatus(StrEnum):
+    UP = "up"
+    UNAVAILABLE = "unavailable"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """One source of facts: running, cannot here (reason, remedy), or broken."""
+
+    name: str
+    state: SourceStatus
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CostSample:
+    """What watching costs so far: our CPU seconds, resident bytes, and BPF run time where the kernel counts it."""
+
+    cpu_seconds: float
+    rss_bytes: int
+    bpf_seconds: float | None = None
+    bpf_runs: dict[str, int] | None = None  # by probe
