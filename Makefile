@@ -1,0 +1,96 @@
+# Bootstrapping is by stamps and by asking dpkg: what is there is not installed again, and no target needs another first.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test nightly check fmt fmt-check lint types imports unit replay kernel training deb clean root probe torch
+
+# BCC belongs to the distribution's interpreter, whatever python3 on PATH is.
+HOST_PYTHON := /usr/bin/python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/pytest
+STAMP := $(VENV)/.complete
+PIP := $(BIN)/pip --disable-pip-version-check -qq install
+BPF_C := $(wildcard daemon/trainprobe/bpf/src/*.bpf.c daemon/trainprobe/bpf/src/*.h)
+export PIP_ROOT_USER_ACTION := ignore
+# Programs that are unpacked for the tests, not installed (tools/unpack-deb).
+export PATH := $(PATH):$(CURDIR)/.tools/prometheus/usr/bin
+
+help: ## what there is
+	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r name text; do \
+	    printf '  make %-9s %s\n' "$$name" "$$text"; done
+
+demo: root probe torch ## watch a real training with planted stalls on this machine (PYTHON=… names the Python with torch)
+	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" $(BIN)/python -m benchmarks.demo
+
+test: root check probe torch .tools/prometheus ## the test suite: check, then real eBPF, real PyTorch, real Prometheus
+	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 \
+	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability)
+
+nightly: root probe torch ## the long ones: stock kernels under qemu, torch wheels, accuracy, soak
+	@tools/need-packages qemu-system-x86 e2fsprogs
+	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
+
+check: fmt-check lint types imports unit replay ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
+
+fmt: $(STAMP) ## format Python and BPF C
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(if $(BPF_C),$(BIN)/clang-format -i $(BPF_C))
+
+fmt-check: $(STAMP)
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
+	@$(if $(BPF_C),$(BIN)/clang-format --dry-run --Werror $(BPF_C))
+
+lint: $(STAMP) ## ruff
+	@$(BIN)/ruff check .
+
+types: $(STAMP) ## mypy --strict
+	@$(BIN)/mypy
+
+imports: $(STAMP) ## the import contracts: layers, purity
+	@PYTHONPATH=daemon:exporters $(BIN)/lint-imports --no-logo
+
+unit: $(STAMP) ## unit and contract tests
+	@$(PYTEST) -q $(wildcard tests/unit tests/contract)
+
+replay: $(STAMP) ## recordings give the verdicts they gave
+	@$(if $(wildcard tests/replay/test_*.py),$(PYTEST) -q tests/replay)
+
+kernel: root probe ## real eBPF on this kernel
+	@TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m 'not nightly' tests/kernel
+
+training: root probe torch ## real PyTorch trainings watched by real eBPF
+	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 \
+	    $(PYTEST) -m 'not nightly' tests/training
+
+deb: ## the Debian package
+	@echo 'trainprobe: the Debian package is not built yet; run the programs from $(BIN)/ meanwhile' >&2; exit 1
+
+clean: ## remove what these targets made, the environments too
+	@rm -rf $(VENV) .venv-torch .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find daemon exporters tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+root:
+	@[ "$$(id -u)" -eq 0 ] || { echo 'trainprobe: this target loads eBPF programs and must run as root' >&2; exit 3; }
+
+probe: $(STAMP)
+	@tools/need-packages python3-bpfcc
+
+torch:
+	@tools/torch-python >/dev/null
+
+.tools/prometheus:
+	@command -v prometheus >/dev/null || tools/unpack-deb prometheus
+
+# With the distribution's site-packages, where BCC is. Locked versions by hash, then this checkout, editable.
+$(STAMP): requirements/dev.lock pyproject.toml
+	@tools/need-packages python3 python3-venv
+	@if [ -e $(VENV) ] && ! $(BIN)/python -c 'import sys; sys.exit(sys.base_prefix != "/usr")' 2>/dev/null; then rm -rf $(VENV); fi
+	@[ -x $(BIN)/pip ] || $(HOST_PYTHON) -m venv --system-site-packages $(VENV)
+	@echo 'trainprobe: installing the locked Python packages into $(VENV)'
+	@$(PIP) --require-hashes --requirement requirements/dev.lock
+	@$(PIP) --no-deps --no-build-isolation --no-index --editable .
+	@touch $@

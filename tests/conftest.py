@@ -1,0 +1,71 @@
+"""What every test may rely on: markers by folder, and skips that say why.
+
+A test below ``tests/kernel`` is marked ``kernel`` and so on; what this machine lacks for it skips it with the reason.
+``TRAINPROBE_REQUIRE_KERNEL=1`` (set by ``make test``) turns these skips into failures.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+FOLDERS = ("kernel", "training", "observability", "browser", "nightly")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in FOLDERS:
+            item.add_marker(folder)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, lacking in LACKING.items():
+        if item.get_closest_marker(marker) and (reason := lacking()):
+            if os.environ.get("TRAINPROBE_REQUIRE_KERNEL") == "1":
+                pytest.fail(f"{marker} test cannot run: {reason}", pytrace=False)
+            pytest.skip(reason)
+
+
+def lacking_kernel() -> str:
+    if os.geteuid() != 0:
+        return "not root"
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        return "this kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"
+    if importlib.util.find_spec("bcc") is None:
+        return "this Python has no bcc (apt-get install python3-bpfcc, and a venv with --system-site-packages)"
+    return ""
+
+
+def lacking_training() -> str:
+    if not os.environ.get("TRAINPROBE_TORCH_PYTHON"):
+        return "TRAINPROBE_TORCH_PYTHON names no Python with torch (make training sets it)"
+    return lacking_kernel()
+
+
+def lacking_observability() -> str:
+    return "" if shutil.which("prometheus") else "no prometheus on PATH"
+
+
+def lacking_browser() -> str:
+    return "" if shutil.which("chromium") else "no chromium on PATH"
+
+
+LACKING: dict[str, Callable[[], str]] = {
+    "kernel": lacking_kernel,
+    "training": lacking_training,
+    "observability": lacking_observability,
+    "browser": lacking_browser,
+}
+
+
+@pytest.fixture(scope="session")
+def torch_python() -> str:
+    """The Python that runs trainings: it imports torch and numpy."""
+    return os.environ["TRAINPROBE_TORCH_PYTHON"]
