@@ -1,0 +1,240 @@
+"""Plain dataclasses <-> JSON values, driven by the type hints of the model: one coder per class, made once.
+
+Reading is strict where a wrong value would mislead (types, non-finite numbers, numbers beyond 64 bits) and lenient
+where a later version may have added something (unknown fields are ignored, missing ones take their default).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from typing import Any
+
+Decoder = Callable[[Any], Any]
+INT_LIMIT = 1 << 63
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class WireError(ValueError):
+    """Something that was read is not what the format allows; ``path`` says where ("runs.0.ranks.1.pid")."""
+
+    def __init__(self, what: str, path: str = "") -> None:
+        super().__init__(what, path)
+        self.what = what
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}" if self.path else self.what
+
+    def within(self, outer: str | int) -> WireError:
+        """The same error seen from one level further out."""
+        return WireError(self.what, f"{outer}.{self.path}" if self.path else str(outer))
+
+
+def loads(text: str | bytes) -> Any:
+    """JSON to values; NaN and infinities become None; anything malformed is a WireError."""
+    try:
+        return json.loads(text, parse_constant=lambda _name: None)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"not JSON: {error}") from None
+
+
+def dumps(value: Any, *, indent: int | None = None) -> str:
+    """Valid JSON for anything made of dataclasses and plain values: text made valid UTF-8, non-finite numbers null."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    try:
+        text = json.dumps(
+            value, default=_members, allow_nan=False, ensure_ascii=False, separators=separators, indent=indent
+        )
+    except ValueError:  # NaN or infinity somewhere: rare, so the search for it is not in the common path
+        text = json.dumps(finite(value), ensure_ascii=False, separators=separators, indent=indent)
+    return text if text.isascii() else valid_text(text)
+
+
+def valid_text(text: str) -> str:
+    """The same text with what is no Unicode (bytes of a foreign file name) replaced by U+FFFD."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def decode(kind: Any, value: Any) -> Any:
+    """``value`` (from JSON) as an instance of the dataclass ``kind``."""
+    return decoder(kind)(value)
+
+
+def _members(value: Any) -> Any:
+    return {name: getattr(value, name) for name in names(value.__class__)}
+
+
+@cache
+def names(kind: Any) -> tuple[str, ...]:
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"{kind.__name__} has no JSON form")
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def finite(value: Any) -> Any:
+    """The same values with None for every number that JSON cannot say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return {name: finite(getattr(value, name)) for name in names(value.__class__)}
+    return value
+
+
+@cache
+def decoder(hint: Any) -> Decoder:
+    """The reader of one type hint. Made once per hint; the hints are those of the model, never a stranger's."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return lambda value: value
+    if origin in (typing.Union, types.UnionType):
+        return _optional(arguments)
+    if origin is list:
+        return _sequence(decoder(arguments[0]), list)
+    if origin is tuple:
+        return _sequence(decoder(arguments[0]), tuple)
+    if origin is dict:
+        return _mapping(decoder(arguments[1]))
+    if dataclasses.is_dataclass(hint):
+        return _dataclass(hint)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _enum(hint)
+    return _SCALARS[hint]
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -INT_LIMIT <= value < INT_LIMIT:
+        raise WireError(f"expected a whole number, found {_shown(value)}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(_float(value)):
+        raise WireError(f"expected a number, found {_shown(value)}")
+    return float(value)
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise WireError(f"expected text, found {_shown(value)}")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise WireError(f"expected true or false, found {_shown(value)}")
+    return value
+
+
+_SCALARS: dict[Any, Decoder] = {int: _integer, float: _number, str: _string, bool: _boolean}
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value) if not isinstance(value, (list, dict)) else type(value).__name__
+    return shown if len(shown) <= 40 else shown[:37] + "..."
+
+
+def _optional(arguments: tuple[Any, ...]) -> Decoder:
+    """``X | None``, and ``float | str`` (the first that takes the value)."""
+    choices = [decoder(argument) for argument in arguments if argument is not types.NoneType]
+    nullable = types.NoneType in arguments
+
+    def read(value: Any) -> Any:
+        if value is None and nullable:
+            return None
+        for choice in choices[:-1]:
+            try:
+                return choice(value)
+            except WireError:
+                continue
+        return choices[-1](value)
+
+    return read
+
+
+def _sequence(item: Decoder, make: Callable[[list[Any]], Any]) -> Decoder:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise WireError(f"expected a list, found {_shown(value)}")
+        items = []
+        for index, entry in enumerate(value):
+            try:
+                items.append(item(entry))
+            except WireError as error:
+                raise error.within(index) from None
+        return make(items)
+
+    return read
+
+
+def _mapping(item: Decoder) -> Decoder:
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise WireError(f"expected an object, found {_shown(value)}")
+        result = {}
+        for key, entry in value.items():
+            try:
+                result[key] = item(entry)
+            except WireError as error:
+                raise error.within(key) from None
+        return result
+
+    return read
+
+
+def _enum(kind: type[Enum]) -> Decoder:
+    def read(value: Any) -> Enum:
+        try:
+            return kind(value)
+        except ValueError:
+            raise WireError(f"{_shown(value)} is no {kind.__name__}") from None
+
+    return read
+
+
+def _dataclass(kind: Any) -> Decoder:
+    hints = typing.get_type_hints(kind)
+    fields = [(field.name, _lazily(hints[field.name]), _required(field)) for field in dataclasses.fields(kind)]
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise WireError(f"expected an object, found {_shown(value)}")
+        found = {}
+        for name, field_decoder, required in fields:
+            if name not in value:
+                if required:
+                    raise WireError("is missing", name)
+                continue
+            try:
+                found[name] = field_decoder(value[name])
+            except WireError as error:
+                raise error.within(name) from None
+        return kind(**found)
+
+    return read
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _lazily(hint: Any) -> Decoder:
+    return lambda value: decoder(hint)(value)

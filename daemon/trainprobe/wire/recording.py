@@ -1,0 +1,68 @@
+"""A recording: JSON lines, ``{"trainprobe_recording": 1, …}`` first, then every frame that the core was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Host
+from trainprobe.wire import codec, frame
+from trainprobe.wire.codec import WireError
+
+VERSION = 1
+LINE_LIMIT = 16 << 20  # bytes of one frame; the largest ones (many workers, many open files) have some 100 KB
+
+
+class Lines(Protocol):
+    """A binary file, as far as it is needed here."""
+
+    def readline(self, limit: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What replaying needs beside the frames: the host, and the thresholds that were in force."""
+
+    host: Host = field(default_factory=Host)
+    policy: dict[str, Any] = field(default_factory=dict)
+    program: str = ""
+
+
+def encode_header(header: Header) -> str:
+    """The first line, without its newline."""
+    line = {"trainprobe_recording": VERSION, "program": header.program, "host": header.host, "policy": header.policy}
+    return codec.dumps(line)
+
+
+def read_header(lines: Lines) -> Header:
+    """Raises WireError when this is no recording, or one of a version that is newer than this program."""
+    value = codec.loads(_line(lines) or b"null")
+    version = value.get("trainprobe_recording") if isinstance(value, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise WireError("not a trainprobe recording (its first line has no trainprobe_recording)")
+    if version > VERSION:
+        raise WireError(f"recording of version {version}; this program reads up to version {VERSION}")
+    header: Header = codec.decode(Header, value)
+    return header
+
+
+def read_frames(lines: Lines) -> Iterator[Frame]:
+    """The frames, one at a time. A last line that was cut short ends them; any other bad line is a WireError."""
+    number = 1
+    while data := _line(lines):
+        number += 1
+        try:
+            yield frame.decode(data)
+        except WireError as error:
+            if not data.endswith(b"\n"):
+                return
+            raise error.within(f"line {number}") from None
+
+
+def _line(lines: Lines) -> bytes:
+    data = lines.readline(LINE_LIMIT + 1)
+    if len(data) > LINE_LIMIT:
+        raise WireError(f"a line of more than {LINE_LIMIT} bytes")
+    return data

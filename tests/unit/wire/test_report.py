@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+
+from tests.unit.wire import strategies
+from trainprobe.model.report import Checkpoint, Rank, Report, Run, Stall, Verdict, Warning_
+from trainprobe.wire import report
+from trainprobe.wire.codec import WireError, valid_text
+
+# CONTRACT.md "Report JSON, version 1": object -> its keys. Additions are allowed, absences are not.
+CONTRACT = {
+    "": "version generated host sources events_lost cost runs",
+    "host": "name kernel cpus memory_bytes",
+    "cost": "cpu_seconds rss_bytes bpf_seconds share_of_run",
+    "sources.bpf": "state reason remedy",
+    "runs.0": "run command user cwd started ended labels ranks",
+    "runs.0.ranks.0": (
+        "rank world_size pid container_pid exit wall_seconds productive_seconds verdict bound steps phases ledger lost"
+        " stalls bottlenecks warnings checkpoints workers memory fds gpus slow_files logs totals"
+    ),
+    "runs.0.ranks.0.verdict": "kind cause seconds share summary",
+    "runs.0.ranks.0.bound": "by why",
+    "runs.0.ranks.0.steps": (
+        "count source reason median_seconds p99_seconds per_second variation_ratio drift_ratio_per_1000_steps"
+    ),
+    "runs.0.ranks.0.phases.0": "phase start end",
+    "runs.0.ranks.0.exit": "code signal reason",
+    "runs.0.ranks.0.stalls.0": (
+        "id start end seconds cause shares first_step steps period summary chain evidence python_stack advice"
+    ),
+    "runs.0.ranks.0.stalls.0.period": "steps seconds",
+    "runs.0.ranks.0.stalls.0.evidence.0": "what value unit pid path",
+    "runs.0.ranks.0.bottlenecks.0": "cause share seconds summary evidence advice",
+    "runs.0.ranks.0.warnings.0": "cause time eta_seconds summary evidence advice",
+    "runs.0.ranks.0.checkpoints.0": (
+        "path start end bytes seconds write_seconds fsync_seconds rename_seconds serialize_seconds blocked_seconds"
+        " by outcome error"
+    ),
+    "runs.0.ranks.0.workers": "started ended live exits",
+    "runs.0.ranks.0.workers.exits.0": "pid time code signal reason sender_pid",
+    "runs.0.ranks.0.memory": (
+        "pss_bytes pss_peak_bytes swap_bytes shm_bytes shm_bytes_per_batch limit_bytes limit_scope"
+    ),
+    "runs.0.ranks.0.fds": "open_peak limit",
+    "runs.0.ranks.0.gpus.0": "uuid index utilization_mean idle_seconds",
+    "runs.0.ranks.0.slow_files.0": "path reads seconds",
+    "runs.0.ranks.0.logs.0": "path bytes writes seconds",
+    "runs.0.ranks.0.totals": "stalls checkpoints exits warnings",
+}
+
+
+@given(strategies.of_class(Report))
+@settings(max_examples=60, deadline=None)
+def test_a_report_is_read_back_as_it_was_written(original: Report) -> None:
+    original.version = 1
+    text = report.encode(original)
+    again = report.decode(text)
+    assert report.encode(again) == text
+    if "\ufffd" not in text:
+        assert again == original
+
+
+@given(strategies.of_class(Report))
+@settings(max_examples=40, deadline=None)
+def test_it_is_valid_utf8_and_strict_json(original: Report) -> None:
+    original.version = 1
+    data = report.encode(original).encode("utf-8")
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    json.loads(data.decode("utf-8"), parse_constant=refuse)
+
+
+def filled() -> Report:
+    from trainprobe.model import report as m
+
+    stall = Stall("a", 1.0, None, 2.0, "checkpoint", {"checkpoint": 2.0}, 30, 1, m.Period(30, 60.0))
+    stall.evidence.append(m.Evidence("bytes", 7, "B"))
+    rank = Rank(0, 1, 77, exit=m.Exit(0, None), verdict=Verdict(), stalls=[stall])
+    rank.phases.append(m.PhaseSpan("startup", 1.0, 2.0))
+    rank.bottlenecks.append(m.Bottleneck("logging", 0.1, 1.0))
+    rank.warnings.append(Warning_("fd_exhaustion", 1.0))
+    rank.checkpoints.append(Checkpoint("/c.pt", 1.0, 2.0, 3, 1.0))
+    rank.workers.exits.append(m.WorkerExit(5, 1.0, None, 9, "killed", 4))
+    rank.gpus.append(m.Gpu("u", 0))
+    rank.slow_files.append(m.SlowFile("/f", 1, 1.0))
+    rank.logs.append(m.LogFile("/l", 1, 1, 1.0))
+    run = Run("train.py-3f2a91c0", ["python", "train.py"], "ann", "/home/ann", 1.0, ranks=[rank])
+    return Report(generated=2.0, sources={"bpf": m.Source("up")}, runs=[run])
+
+
+@pytest.mark.parametrize("path", CONTRACT)
+def test_every_name_of_the_contract_is_there(path: str) -> None:
+    value = json.loads(report.encode(filled()))
+    for key in filter(None, path.split(".")):
+        value = value[int(key) if key.isdigit() else key]
+    assert set(CONTRACT[path].split()) <= set(value)
+
+
+def test_what_json_cannot_say_is_null() -> None:
+    made = filled()
+    made.runs[0].ranks[0].steps.p99_seconds = float("nan")
+    made.runs[0].ranks[0].stalls[0].evidence[0].value = float("-inf")
+    rank = json.loads(report.encode(made))["runs"][0]["ranks"][0]
+    assert rank["steps"]["p99_seconds"] is None
+    assert rank["stalls"][0]["evidence"][0]["value"] is None
+
+
+def test_names_that_are_no_unicode_become_valid() -> None:
+    made = filled()
+    made.runs[0].cwd = b"/data/\xff\xfe".decode("utf-8", "surrogateescape")
+    assert json.loads(report.encode(made).encode())["runs"][0]["cwd"] == "/data/\ufffd\ufffd"
+    assert valid_text("plain é") == "plain é"
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("null", "no report of version 1"),
+        ('{"version": 2}', "no report of version 1"),
+        ('{"version": 1, "runs": [{"run": "a"}]}', "runs.0.command: is missing"),
+        ('{"version": 1, "generated": "now"}', "generated: expected a number"),
+        ('{"version": 1, "sources": {"bpf": {"state": 1}}}', "sources.bpf.state: expected text"),
+        ("\x00", "not JSON"),
+    ],
+)
+def test_what_is_no_report_is_refused_with_the_place(text: str, where: str) -> None:
+    with pytest.raises(WireError) as caught:
+        report.decode(text)
+    assert where in str(caught.value)
+
+
+def test_a_later_version_one_may_say_more() -> None:
+    value = json.loads(report.encode(filled()))
+    value["moon"] = "full"
+    value["runs"][0]["ranks"][0]["stalls"][0]["colour"] = "red"
+    assert report.decode(json.dumps(value)) == filled()
+
+
+def test_a_bounded_report_keeps_the_latest_and_the_totals() -> None:
+    made = filled()
+    rank = made.runs[0].ranks[0]
+    rank.stalls = [Stall(f"s{n}", float(n), n + 1.0, 1.0, "unknown", {}, n, 1, summary="x" * 1000) for n in range(200)]
+    rank.totals.stalls = 200
+    data = report.encode_bounded(made, 50_000)
+    again = report.decode(data).runs[0].ranks[0]
+    assert len(data) <= 50_000
+    assert again.stalls[-1].id == "s199"
+    assert 0 < len(again.stalls) < 50
+    assert again.totals.stalls == 200
+    assert len(rank.stalls) == 200, "the report itself is left as it is"
+
+
+def test_what_still_does_not_fit_loses_the_run_that_ended_first() -> None:
+    made = filled()
+    made.runs = [Run(f"r{n}", ["x" * 2000], "u", "/", float(n), ended=None if n == 0 else n + 1.0) for n in range(10)]
+    assert [run.run for run in report.decode(report.encode_bounded(made, 7_000)).runs] == ["r0", "r8", "r9"]
+
+
+def test_a_report_that_fits_is_left_whole() -> None:
+    assert report.encode_bounded(filled(), 1 << 20) == report.encode(filled()).encode()
