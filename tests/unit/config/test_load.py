@@ -1,0 +1,91 @@
+"""Reading a file: bounded, plain YAML only, and every refusal says what is wrong and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trainprobe.config.load import DEPTH_LIMIT, SIZE_LIMIT, load
+from trainprobe.config.parse import ConfigError
+from trainprobe.config.schema import DaemonConfig
+
+
+def refusal(path: Path, text: str | bytes) -> str:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError) as caught:
+        load(DaemonConfig, path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    return message[len(f"{path}: ") :]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "trainprobe.yaml"
+
+
+def test_a_file_is_read(file: Path) -> None:
+    file.write_text("targets:\n  exclude:\n    commands: ['*jupyter*']\nprivacy: {paths: false}\n")
+    config = load(DaemonConfig, file)
+    assert config.targets.exclude.commands == ("*jupyter*",)
+    assert not config.privacy.paths
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "targets:\n"])
+def test_an_empty_file_is_all_defaults(file: Path, text: str) -> None:
+    file.write_text(text)
+    assert load(DaemonConfig, file) == DaemonConfig()
+
+
+def test_a_missing_file_is_the_defaults_unless_it_was_named(file: Path) -> None:
+    assert load(DaemonConfig, file, required=False) == DaemonConfig()
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load(DaemonConfig, file)
+
+
+def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(DaemonConfig, tmp_path, required=False)
+
+
+def test_all_errors_of_the_file_are_told(file: Path) -> None:
+    lines = refusal(file, "tresholds: {}\nprivacy: {stacks: 3}\n").splitlines()
+    assert lines == [
+        "tresholds: unknown key; did you mean thresholds?",
+        f"{file}: privacy.stacks: must be true or false, not 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- a\n- b\n", "must hold keys and values, not a list"),
+        ("targets: {auto: true}\nprivacy: {}\ntargets: {}\n", "line 3, column 1: key 'targets' stands twice"),
+        ("privacy: {paths: true, paths: false}\n", "line 1, column 24: key 'paths' stands twice"),
+        ("targets: {auto: true\n", "line 2, column 1: while parsing a flow mapping, expected ',' or '}'"),
+        ("a: &x [1]\nb: *x\n", "anchors and aliases are not supported"),
+        ("record: {path: !!python/object/apply:os.getcwd []}\n", "tags are not supported"),
+        ("retention: {days: 2001-99-99}\n", "no valid YAML"),
+        ("a: 1\n---\nb: 2\n", "expected a single document in the stream, but found another document"),
+        ("? [1, 2]\n: 3\n", "found unhashable key"),
+        (b"privacy: \xff\n", "not UTF-8 at byte 9"),
+        ("a: \x07\n", "no valid YAML"),
+        ("[" * 1000, f"nested deeper than {DEPTH_LIMIT}"),
+        ("#" * (SIZE_LIMIT + 1), f"larger than {SIZE_LIMIT} bytes"),
+    ],
+)
+def test_what_is_no_plain_yaml_is_refused_with_the_reason(file: Path, text: str | bytes, says: str) -> None:
+    assert says in refusal(file, text)
+
+
+@given(st.text(alphabet="aprivcy:-[]{}&*!?|>'\"#%@`, \n\t012.~=<", max_size=60))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_a_configuration_or_a_refusal(file: Path, text: str) -> None:
+    file.write_text(text)
+    try:
+        load(DaemonConfig, file)
+    except ConfigError as error:
+        assert error.problems
