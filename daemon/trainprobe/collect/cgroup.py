@@ -1,0 +1,194 @@
+"""Memory and CPU of a process's cgroup: v1, v2 or hybrid, decided for each controller."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainprobe.collect.cgroup_path import Place, parse_cgroups, place
+from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, Proc, read_file
+from trainprobe.collect.source import Unavailable
+from trainprobe.model.sample import MemorySample
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+DEPTH_LIMIT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A mounted cgroup hierarchy: the directory, the cgroup at its root, its controllers ("" alone for v2)."""
+
+    point: str
+    root: str
+    controllers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """The CPU quota of a cgroup and how often it bit. Cumulative; seconds are summed over CPUs."""
+
+    periods: int
+    throttled_periods: int
+    throttled_ns: int
+    quota_cpus: float | None  # None: no quota
+
+
+def parse_mounts(mountinfo: str) -> list[Mount]:
+    """The cgroup mounts of a mountinfo, in its order."""
+    mounts = []
+    for line in mountinfo.splitlines():
+        front, dash, back = line.partition(" - ")
+        fields, kind = front.split(" "), back.split(" ")
+        if not dash or len(fields) < 6 or len(kind) < 3:
+            continue
+        if kind[0] == "cgroup2":
+            mounts.append(Mount(_unescape(fields[4]), _unescape(fields[3]), frozenset({""})))
+        elif kind[0] == "cgroup":
+            mounts.append(Mount(_unescape(fields[4]), _unescape(fields[3]), frozenset(kind[2].split(","))))
+    return mounts
+
+
+def directory(mounts: list[Mount], controller: str, path: str) -> tuple[str, str] | None:
+    """(mount point, directory of the cgroup under it), seen through the mount's own root; None: not mounted here."""
+    for mount in mounts:
+        if controller in mount.controllers:
+            root = mount.root.rstrip("/")
+            if path == root or path.startswith(root + "/"):
+                rest = path[len(root) :].strip("/")
+                if ".." not in rest.split("/"):
+                    return mount.point, f"{mount.point}/{rest}".rstrip("/")
+    return None
+
+
+class Cgroups:
+    """Reads cgroup files of watched processes. The mounts are those that this process sees."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+
+    def place(self, pid: int) -> Place:
+        """What the path tells about container, pod, job and unit; all None when the process is gone."""
+        return place(parse_cgroups(self._proc.cgroup(pid) or ""))
+
+    def memory(self, run: str, pid: int) -> MemorySample | None:
+        """The tightest limit above the process and what is used of it; the host's when no cgroup limits it.
+
+        Used: without the page cache that the kernel drops first (inactive_file), for that ends no run.
+        None: the process is gone or the host's meminfo cannot be read.
+        """
+        host = self._host_memory()
+        text = self._proc.cgroup(pid)
+        if text is None or host is None:
+            return None
+        total, available = host
+        best: tuple[int, int] | None = None
+        paths = parse_cgroups(text)
+        for version, point, path in self._places(paths, "memory"):
+            for level in _upwards(point, path):
+                found = _memory_v2(level) if version == 2 else _memory_v1(level)
+                if found and found[1] < total and (best is None or found[1] < best[1]):
+                    best = found
+        if best is None:
+            return MemorySample(run, total - available, total, "host")
+        return MemorySample(run, best[0], best[1], "cgroup")
+
+    def throttling(self, pid: int) -> Throttling | Unavailable:
+        """cpu.stat of the innermost cgroup above the process that has a quota."""
+        paths = parse_cgroups(self._proc.cgroup(pid) or "")
+        found: Throttling | None = None
+        for version, point, path in self._places(paths, "cpu"):
+            for level in _upwards(point, path):
+                here = _cpu_v2(level) if version == 2 else _cpu_v1(level)
+                if here and here.quota_cpus is not None:
+                    return here
+                found = found or here
+        return found or Unavailable("the cpu controller of the process's cgroup is not mounted or not enabled")
+
+    def _places(self, paths: dict[str, str], controller: str) -> Iterator[tuple[int, str, str]]:
+        mounts = parse_mounts(
+            (read_file(f"{self._proc.root}/self/mountinfo", TABLE_LIMIT) or b"").decode("utf-8", "surrogateescape")
+        )
+        if controller in paths and (found := directory(mounts, controller, paths[controller])):
+            yield 1, *found
+        elif "" in paths and (found := directory(mounts, "", paths[""])):
+            yield 2, *found
+
+    def _host_memory(self) -> tuple[int, int] | None:
+        data = read_file(f"{self._proc.root}/meminfo", SMALL)
+        values = keyed(data.decode("ascii", "replace")) if data else {}
+        total, available = values.get("MemTotal:"), values.get("MemAvailable:")
+        return None if total is None or available is None else (total << 10, available << 10)
+
+
+def keyed(text: str) -> dict[str, int]:
+    """Lines "name number …" (memory.stat, cpu.stat, vmstat, meminfo); others are left out."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split(None, 2)
+        if len(words) >= 2 and words[1].isascii() and words[1].isdecimal():
+            found[words[0]] = int(words[1])
+    return found
+
+
+def _upwards(point: str, path: str) -> Iterator[str]:
+    for _ in range(DEPTH_LIMIT):
+        yield path
+        if path == point or not path.startswith(point + "/"):
+            return
+        path = path.rpartition("/")[0]
+
+
+def _memory_v2(level: str) -> tuple[int, int] | None:
+    limit, used = _value(f"{level}/memory.max"), _value(f"{level}/memory.current")
+    if limit is None or used is None:
+        return None
+    return max(0, used - _keyed_file(f"{level}/memory.stat").get("inactive_file", 0)), limit
+
+
+def _memory_v1(level: str) -> tuple[int, int] | None:
+    limit, used = _value(f"{level}/memory.limit_in_bytes"), _value(f"{level}/memory.usage_in_bytes")
+    if limit is None or used is None:
+        return None
+    return max(0, used - _keyed_file(f"{level}/memory.stat").get("total_inactive_file", 0)), limit
+
+
+def _cpu_v2(level: str) -> Throttling | None:
+    stat = _keyed_file(f"{level}/cpu.stat")
+    if "nr_periods" not in stat:
+        return None
+    words = _words(f"{level}/cpu.max")
+    quota = int(words[0]) / int(words[1]) if len(words) == 2 and words[0].isdecimal() and int(words[1] or 0) else None
+    return Throttling(stat["nr_periods"], stat.get("nr_throttled", 0), stat.get("throttled_usec", 0) * 1000, quota)
+
+
+def _cpu_v1(level: str) -> Throttling | None:
+    stat = _keyed_file(f"{level}/cpu.stat")
+    if "nr_periods" not in stat:
+        return None
+    quota, period = _value(f"{level}/cpu.cfs_quota_us"), _value(f"{level}/cpu.cfs_period_us")
+    return Throttling(
+        stat["nr_periods"],
+        stat.get("nr_throttled", 0),
+        stat.get("throttled_time", 0),
+        quota / period if quota is not None and period else None,
+    )
+
+
+def _words(path: str) -> list[str]:
+    return (read_file(path, SMALL) or b"").decode("ascii", "replace").split()
+
+
+def _value(path: str) -> int | None:
+    """A file with one number; None for "max", "-1" and a missing file."""
+    words = _words(path)
+    return int(words[0]) if len(words) == 1 and words[0].isdecimal() else None
+
+
+def _keyed_file(path: str) -> dict[str, int]:
+    return keyed((read_file(path, SMALL) or b"").decode("ascii", "replace"))
+
+
+def _unescape(text: str) -> str:
+    """mountinfo writes space, tab, newline and backslash in octal."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)

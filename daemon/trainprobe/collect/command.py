@@ -1,0 +1,178 @@
+"""What a command line says: which script runs, what multiprocessing or a launcher made of it; and redaction (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainprobe.model.text import StrEnum
+
+ARGUMENTS_LIMIT = 64
+ARGUMENT_LIMIT = 512
+REDACTED = "[redacted]"
+
+_PYTHON = re.compile(r"(i?python|pypy)[0-9.]*(-dbg|-config|d|m|t)?", re.IGNORECASE)
+_PYTHON_COMM = ("python", "pt_", "ipython", "pypy", "torchrun", "accelerate", "deepspeed", "ray::", "jupyter", "uv")
+_LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun"})
+_LAUNCHER_MODULES = frozenset({
+    "torch.distributed.run", "torch.distributed.launch", "torch.distributed.launcher", "accelerate.commands.launch",
+    "accelerate.commands.accelerate_cli", "deepspeed.launcher.launch", "deepspeed.launcher.runner",
+})  # fmt: skip
+
+
+class Kind(StrEnum):
+    SCRIPT = "script"  # a Python script or module
+    LAUNCHER = "launcher"  # torchrun and its like; the script is the one it launches
+    SPAWNED = "spawned"  # a child of multiprocessing's spawn or forkserver start method
+    FORKSERVER = "forkserver"
+    TRACKER = "tracker"  # multiprocessing's resource tracker
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    kind: Kind
+    script: str  # last path component or module; "" unknown
+
+
+def python_like(comm: str) -> bool:
+    """Whether a thread name suggests Python (a hint for what to look at first, no proof)."""
+    return comm.lower().startswith(_PYTHON_COMM)
+
+
+def understand(command: Sequence[str]) -> Understood:
+    """Which script a command line runs, and as what."""
+    if not command:
+        return Understood(Kind.OTHER, "")
+    program, rest = _name(command[0]), list(command[1 : ARGUMENTS_LIMIT * 4])
+    if program in _LAUNCHERS:
+        return _launcher(rest)
+    if not _PYTHON.fullmatch(program):
+        return Understood(Kind.OTHER, program)
+    how, value, rest = _python_arguments(rest)
+    if how == "c":
+        return _inline(value)
+    if how == "m":
+        return _launcher(rest) if value in _LAUNCHER_MODULES else Understood(Kind.SCRIPT, value)
+    script = _name(value)
+    return _launcher(rest) if script in _LAUNCHERS else Understood(Kind.SCRIPT, script)
+
+
+def _python_arguments(rest: list[str]) -> tuple[str, str, list[str]]:
+    """("m", module, its arguments), ("c", code, …) or ("", script, …) of an interpreter's arguments."""
+    index = 0
+    while index < len(rest):
+        argument = rest[index]
+        index += 1
+        if argument == "--check-hash-based-pycs":
+            index += 1
+        elif argument.startswith("--"):
+            continue
+        elif argument.startswith("-") and len(argument) > 1:
+            for at, letter in enumerate(argument[1:], start=1):
+                if letter in "cmWX":
+                    value = argument[at + 1 :]
+                    if not value:
+                        value = rest[index] if index < len(rest) else ""
+                        index += 1
+                    if letter in "cm":
+                        return letter, value, rest[index:]
+                    break
+        else:
+            return "", argument, rest[index:]
+    return "", "", []
+
+
+def _inline(code: str) -> Understood:
+    head = code[:256]
+    if "multiprocessing.forkserver" in head:
+        return Understood(Kind.FORKSERVER, "")
+    if "multiprocessing.resource_tracker" in head:
+        return Understood(Kind.TRACKER, "")
+    if "spawn_main" in head:
+        return Understood(Kind.SPAWNED, "")
+    return Understood(Kind.SCRIPT, "")
+
+
+def _launcher(rest: list[str]) -> Understood:
+    """The launched script: the first *.py, or what follows -m; launchers' own options are too many to know."""
+    for index, argument in enumerate(rest):
+        if argument.endswith(".py") and not argument.startswith("-"):
+            return Understood(Kind.LAUNCHER, _name(argument))
+        if argument in ("-m", "--module") and index + 1 < len(rest):
+            return Understood(Kind.LAUNCHER, rest[index + 1])
+    return Understood(Kind.LAUNCHER, "")
+
+
+def torchrun_id(command: Sequence[str]) -> str:
+    """The value of --rdzv-id of a torchrun command line; "" when there is none."""
+    for index, argument in enumerate(command):
+        name, equals, value = argument.partition("=")
+        if name in ("--rdzv-id", "--rdzv_id"):
+            return value if equals else command[index + 1] if index + 1 < len(command) else ""
+    return ""
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+_SECRET_WORDS = frozenset({
+    "key", "keys", "apikey", "token", "secret", "secrets", "password", "passwd", "passphrase", "pwd", "pass",
+    "credential", "credentials", "auth", "bearer",
+})  # fmt: skip
+_SECRET_ENDS = ("apikey", "accesskey", "secretkey", "authkey", "token", "secret", "password", "passwd")
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+_PLAIN = re.compile(r"-?[0-9]{1,7}(\.[0-9]{1,7})?|true|false|none|yes|no|on|off|auto", re.IGNORECASE)
+_IN_URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@]+@")
+_IN_TEXT = re.compile(
+    r"((?:[A-Za-z0-9_.-]{0,64}(?:api_?key|access_?key|secret|token|passw(?:or)?d|credential)[A-Za-z0-9_.-]{0,64})"
+    r"[\"']?\s{0,4}[=:]\s{0,4})[\"']?[^\s\"',;&)]{4,}",
+    re.IGNORECASE,
+)
+_LOOKS = re.compile(
+    r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|"
+    r"glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|"
+    r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]+)?)"
+)
+
+
+def redact(command: Sequence[str]) -> tuple[str, ...]:
+    """The command line to show: bounded, and without the values of arguments that look like secrets.
+
+    A name counts by its words (``--api-key``, ``hubToken``, ``WANDB_API_KEY=``), so ``--tokenizer`` and
+    ``--max-tokens`` are left alone; so are numbers and switches, which are no secrets.
+    """
+    shown: list[str] = []
+    hide_next = False
+    for argument in command[:ARGUMENTS_LIMIT]:
+        if hide_next and not argument.startswith("-") and not _PLAIN.fullmatch(argument):
+            shown.append(REDACTED)
+            hide_next = False
+            continue
+        name, equals, value = argument.partition("=")
+        secret = len(name) <= ARGUMENT_LIMIT and _secret(name)
+        hide_next = secret and not equals and argument.startswith("-")
+        if secret and equals and value and not _PLAIN.fullmatch(value):
+            shown.append(f"{name}={REDACTED}")
+        else:
+            shown.append(_scrub(argument[: ARGUMENT_LIMIT * 2]))
+    if len(command) > ARGUMENTS_LIMIT:
+        shown.append("…")
+    return tuple(shown)
+
+
+def _secret(name: str) -> bool:
+    if not re.fullmatch(r"[-+A-Za-z0-9_.]+", name):
+        return False
+    words = [word.lower() for word in _WORDS.findall(name)]
+    return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDS) for word in words)
+
+
+def _scrub(text: str) -> str:
+    """One argument that is no secret by its name, but may hold one (a URL, inline code)."""
+    text = _IN_URL.sub(rf"\1{REDACTED}@", text)
+    text = _LOOKS.sub(REDACTED, text)
+    text = _IN_TEXT.sub(rf"\1{REDACTED}", text)
+    return text if len(text) <= ARGUMENT_LIMIT else text[:ARGUMENT_LIMIT] + "…"

@@ -1,0 +1,91 @@
+"""The whole host: memory, swap, processors, disks."""
+
+from __future__ import annotations
+
+import os
+
+from trainprobe.collect.cgroup import keyed
+from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, TICK_NS, read_file
+from trainprobe.collect.source import Failed
+from trainprobe.model.sample import DiskSample, HostSample
+
+DISKS_LIMIT = 64
+SECTOR = 512  # /proc/diskstats counts in these, whatever the device's own size is
+RAM_DISKS = ("loop", "ram")
+
+
+class Host:
+    """Reads the host's own files; paths are other ones in tests."""
+
+    def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
+        self._proc, self._sys = proc, sys
+        self._rotational: dict[str, bool | None] = {}
+
+    def read(self, pressure: dict[str, float] | None = None) -> HostSample | Failed:
+        """A sample; ``pressure`` is what psi.read() said, None where it is unavailable."""
+        memory = {key.rstrip(":"): value << 10 for key, value in keyed(self._text("meminfo")).items()}
+        if "MemTotal" not in memory:
+            return Failed(f"{self._proc}/meminfo cannot be read")
+        total, free = memory.get("SwapTotal"), memory.get("SwapFree")
+        return HostSample(
+            cpus=os.cpu_count() or 1,
+            memory_bytes=memory["MemTotal"],
+            available_bytes=memory.get("MemAvailable"),
+            swap_used_bytes=None if total is None or free is None else total - free,
+            swap_size_bytes=total,
+            swap_in_pages=keyed(self._text("vmstat")).get("pswpin"),
+            pressure=pressure,
+            load=_load(self._text("loadavg")),
+            idle_ns=_idle(self._text("stat")),
+            disks=self._disks(),
+        )
+
+    def _text(self, name: str) -> str:
+        limit = TABLE_LIMIT if name in ("stat", "diskstats") else SMALL
+        return (read_file(f"{self._proc}/{name}", limit) or b"").decode("ascii", "replace")
+
+    def _disks(self) -> tuple[DiskSample, ...]:
+        """Whole devices and partitions that ever did I/O: a file's st_dev is the partition's."""
+        disks = []
+        for line in self._text("diskstats").splitlines():
+            words = line.split()
+            if len(words) < 14 or not all(word.isdecimal() for word in (*words[:2], *words[3:14])):
+                continue
+            major, minor, name = int(words[0]), int(words[1]), words[2]
+            reads, writes = int(words[3]), int(words[7])
+            if reads + writes and not name.startswith(RAM_DISKS[1]):
+                disks.append(
+                    DiskSample(
+                        device=name,
+                        dev=major << 20 | minor,
+                        busy_ms=int(words[12]),
+                        read_bytes=int(words[5]) * SECTOR,
+                        write_bytes=int(words[9]) * SECTOR,
+                        rotational=self._spins(major, minor),
+                    )
+                )
+        return tuple(disks[:DISKS_LIMIT])
+
+    def _spins(self, major: int, minor: int) -> bool | None:
+        """Whether the device turns; a partition has its disk's queue one directory up."""
+        key = f"{major}:{minor}"
+        if key not in self._rotational:
+            base = f"{self._sys}/dev/block/{key}"
+            data = read_file(f"{base}/queue/rotational", 16) or read_file(f"{base}/../queue/rotational", 16)
+            self._rotational[key] = None if data is None else data.strip() == b"1"
+        return self._rotational[key]
+
+
+def _load(text: str) -> float | None:
+    try:
+        return float(text.split()[0])
+    except (IndexError, ValueError):
+        return None
+
+
+def _idle(stat: str) -> int | None:
+    """Idle and waiting for I/O, all processors together."""
+    words = stat.partition("\n")[0].split()
+    if len(words) < 6 or words[0] != "cpu" or not (words[4].isdecimal() and words[5].isdecimal()):
+        return None
+    return (int(words[4]) + int(words[5])) * TICK_NS

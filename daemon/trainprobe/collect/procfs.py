@@ -1,0 +1,266 @@
+"""Bounded readers of /proc/PID. None: the process is gone (or not ours to read), an ordinary answer.
+
+Names, command lines, environments and maps belong to the process that is read: nothing in them is trusted, every
+read has a limit, text is decoded with surrogateescape.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from trainprobe.collect.mapping import Mapping, find_library
+
+ENVIRON_KEYS = frozenset({
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_PROCID", "SLURM_NTASKS", "INVOCATION_ID",
+})  # fmt: skip
+"""The only environment variables that are ever looked at."""
+
+VALUE_LIMIT = 256
+SMALL = 16 << 10
+ENVIRON_LIMIT = 1 << 20
+COMMAND_LIMIT = 64 << 10
+MAPS_LIMIT = 16 << 20
+TABLE_LIMIT = 4 << 20
+FDS_LIMIT = 200_000
+CHILDREN_LIMIT = 4096
+DRIFT_NS = 1_000_000
+KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    comm: str
+    state: str  # R S D Z T t X …
+    ppid: int
+    flags: int
+    cpu_ns: int
+    threads: int
+    ticks: int  # start, clock ticks since boot: with the pid the identity of a process
+    rss_bytes: int
+
+    @property
+    def dead(self) -> bool:
+        return self.state in ("Z", "X", "x")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    uid: int | None
+    gid: int | None
+    container_pid: int | None  # in the innermost pid namespace; None where the kernel does not tell
+    swap_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    pss_bytes: int | None
+    shm_bytes: int | None  # Pss_Shmem
+    swap_bytes: int | None  # SwapPss
+
+
+class Proc:
+    """One procfs. ``root`` is another path in tests; ``boot_offset_ns`` is CLOCK_BOOTTIME - CLOCK_MONOTONIC."""
+
+    def __init__(self, root: str = "/proc", boot_offset_ns: int | None = None) -> None:
+        self.root = root
+        self._fixed_offset = boot_offset_ns is not None
+        self._offset = boot_offset_ns or 0
+
+    def read(self, pid: int, name: str, limit: int) -> bytes | None:
+        """At most ``limit`` bytes of a file of the process."""
+        return read_file(f"{self.root}/{pid}/{name}", limit)
+
+    def _text(self, pid: int, name: str, limit: int = SMALL) -> str | None:
+        data = self.read(pid, name, limit)
+        return None if data is None else data.decode("utf-8", "surrogateescape")
+
+    def started_ns(self, ticks: int) -> int:
+        """CLOCK_MONOTONIC of a start given in ticks since boot (boot time runs on during suspend, this does not).
+
+        The same start gives the same number until the host sleeps: the clocks are compared once, and again when they
+        have drifted apart.
+        """
+        if not self._fixed_offset:
+            offset = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+            if abs(offset - self._offset) > DRIFT_NS:
+                self._offset = offset
+        return ticks * TICK_NS - self._offset
+
+    def pids(self) -> list[int]:
+        try:
+            with os.scandir(self.root) as entries:
+                return [int(entry.name) for entry in entries if entry.name.isdecimal() and entry.name.isascii()]
+        except OSError:
+            return []
+
+    def stat(self, pid: int) -> Stat | None:
+        text = self._text(pid, "stat")
+        return None if text is None else parse_stat(text)
+
+    def status(self, pid: int) -> Status | None:
+        text = self._text(pid, "status")
+        return None if text is None else parse_status(text)
+
+    def command(self, pid: int) -> tuple[str, ...] | None:
+        """The arguments; empty for kernel threads and zombies. A process may have written over them."""
+        data = self.read(pid, "cmdline", COMMAND_LIMIT)
+        if data is None:
+            return None
+        return tuple(a.decode("utf-8", "surrogateescape") for a in data.rstrip(b"\0").split(b"\0")) if data else ()
+
+    def environ(self, pid: int, keys: Collection[str] = ENVIRON_KEYS) -> dict[str, str]:
+        """The named variables as they were at exec, no other one; empty when it cannot be read."""
+        data = self.read(pid, "environ", ENVIRON_LIMIT)
+        found: dict[str, str] = {}
+        for entry in (data or b"").split(b"\0"):
+            name, equals, value = entry.partition(b"=")
+            key = name.decode("utf-8", "surrogateescape")
+            if equals and key in keys and key not in found:
+                found[key] = value[:VALUE_LIMIT].decode("utf-8", "surrogateescape")
+        return found
+
+    def library(self, pid: int) -> Mapping | None:
+        """The executable mapping of libtorch_cpu of a process."""
+        data = self.read(pid, "maps", MAPS_LIMIT)
+        return None if data is None else find_library(data)
+
+    def cgroup(self, pid: int) -> str | None:
+        return self._text(pid, "cgroup")
+
+    def mountinfo(self, pid: int) -> str | None:
+        return self._text(pid, "mountinfo", TABLE_LIMIT)
+
+    def cwd(self, pid: int) -> str | None:
+        try:
+            return os.readlink(f"{self.root}/{pid}/cwd")
+        except OSError:
+            return None
+
+    def open_fds(self, pid: int) -> int | None:
+        """Open descriptors, at most FDS_LIMIT."""
+        path = f"{self.root}/{pid}/fd"
+        try:
+            # Since Linux 6.2 (f1f1f2569901) the directory's size is the count: no need to list 10^5 names.
+            if (size := os.stat(path).st_size) > 0 and self.root == "/proc":
+                return min(size, FDS_LIMIT)
+            with os.scandir(path) as entries:
+                return sum(1 for _ in itertools.islice(entries, FDS_LIMIT))
+        except OSError:
+            return None
+
+    def fd_limit(self, pid: int) -> int | None:
+        """RLIMIT_NOFILE, soft; None for unlimited too."""
+        for line in (self._text(pid, "limits") or "").splitlines():
+            if line.startswith("Max open files"):
+                return _number(line.split()[3:4])
+        return None
+
+    def read_bytes(self, pid: int) -> int | None:
+        """Bytes that the process caused to be read from storage."""
+        for line in (self._text(pid, "io") or "").splitlines():
+            if line.startswith("read_bytes:"):
+                return _number(line.split()[1:2])
+        return None
+
+    def rollup(self, pid: int) -> Rollup | None:
+        """Proportional memory. Dear: the kernel walks all page tables of the process."""
+        text = self._text(pid, "smaps_rollup")
+        if not text:
+            return None
+        sizes = _kilobytes(text, ("Pss", "Pss_Shmem", "SwapPss"))
+        return Rollup(sizes.get("Pss"), sizes.get("Pss_Shmem"), sizes.get("SwapPss"))
+
+    def threads(self, pid: int) -> list[int]:
+        try:
+            return [int(name) for name in os.listdir(f"{self.root}/{pid}/task") if name.isdecimal() and name.isascii()]
+        except OSError:
+            return []
+
+    def children(self, pid: int) -> list[int]:
+        """Children of all its threads (CONFIG_PROC_CHILDREN; Debian's and Ubuntu's kernels have it)."""
+        found: list[int] = []
+        for tid in self.threads(pid):
+            text = self._text(pid, f"task/{tid}/children", COMMAND_LIMIT) or ""
+            found += [int(word) for word in text.split() if word.isdecimal()]
+        return found[:CHILDREN_LIMIT]
+
+    def descendants(self, pid: int) -> Iterator[int]:
+        """Children, their children and so on, parents first, each once."""
+        seen, todo = {pid}, [pid]
+        while todo and len(seen) < CHILDREN_LIMIT:
+            for child in self.children(todo.pop(0)):
+                if child not in seen:
+                    seen.add(child)
+                    todo.append(child)
+                    yield child
+
+
+def read_file(path: str, limit: int) -> bytes | None:
+    """At most ``limit`` bytes; None when there is no such file, its process is gone or it may not be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        parts, left = [], limit
+        while left > 0 and (part := os.read(fd, min(left, 1 << 20))):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+    except OSError:  # ESRCH: it died between open and read
+        return None
+    finally:
+        os.close(fd)
+
+
+def parse_stat(text: str) -> Stat | None:
+    """/proc/PID/stat. The name may hold spaces and parentheses: fields are counted behind the last one."""
+    opening, closing = text.find("("), text.rfind(")")
+    fields = text[closing + 1 :].split()
+    if opening < 0 or closing < opening or len(fields) < 22:
+        return None
+    try:
+        return Stat(
+            comm=text[opening + 1 : closing],
+            state=fields[0],
+            ppid=int(fields[1]),
+            flags=int(fields[6]),
+            cpu_ns=(int(fields[11]) + int(fields[12])) * TICK_NS,
+            threads=int(fields[17]),
+            ticks=int(fields[19]),
+            rss_bytes=max(0, int(fields[21])) * PAGE,
+        )
+    except ValueError:
+        return None
+
+
+def parse_status(text: str) -> Status:
+    fields = {key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    swap = _number(fields.get("VmSwap", [])[:1])
+    return Status(
+        uid=_number(fields.get("Uid", [])[:1]),
+        gid=_number(fields.get("Gid", [])[:1]),
+        container_pid=_number(fields.get("NSpid", [])[-1:]),
+        swap_bytes=None if swap is None else swap << 10,
+    )
+
+
+def _kilobytes(text: str, names: Collection[str]) -> dict[str, int]:
+    found = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon and name in names and (number := _number(value.split()[:1])) is not None:
+            found[name] = number << 10
+    return found
+
+
+def _number(words: list[str]) -> int | None:
+    return int(words[0]) if words and words[0].isascii() and words[0].isdecimal() and len(words[0]) < 20 else None

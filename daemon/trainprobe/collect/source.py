@@ -1,0 +1,92 @@
+"""The three outcomes of a source, and the registry that turns them into what the report says about sources."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import SourceState, SourceStatus
+
+T = TypeVar("T")
+
+RETRY_UNAVAILABLE_NS = 60 * NS
+RETRY_FAILED_NS = (1 * NS, 2 * NS, 4 * NS, 8 * NS, 16 * NS, 32 * NS, 60 * NS)
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """This host does not have it. ``remedy``: the command or setting that mends it, "" where nothing does."""
+
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It should have worked and did not."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class _Record:
+    status: SourceStatus = SourceStatus.UP
+    reason: str = ""
+    remedy: str = ""
+    retry_ns: int = 0
+    failures: int = 0  # in a row
+    errors: int = 0  # ever
+    seconds: float | None = None  # the last read
+
+
+class Sources:
+    """Asks sources and remembers how they are. Never raises; what failed is asked again after a pause."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, _Record] = {}
+
+    def read(self, name: str, read: Callable[[], T | Unavailable | Failed], now_ns: int) -> T | None:
+        """The source's value; None when it is unavailable, broken, or not to be asked again yet."""
+        record = self._records.setdefault(name, _Record())
+        if now_ns < record.retry_ns:
+            return None
+        began = time.perf_counter()
+        outcome: T | Unavailable | Failed
+        try:
+            outcome = read()
+        except Exception as error:
+            outcome = Failed(f"{type(error).__name__}: {error}")
+        record.seconds = time.perf_counter() - began
+        self._note(record, outcome, now_ns)
+        return None if isinstance(outcome, (Unavailable, Failed)) else outcome
+
+    def note(self, name: str, outcome: object, now_ns: int) -> None:
+        """Record the outcome of a source that is not read through here (the kernel's, a child's)."""
+        self._note(self._records.setdefault(name, _Record()), outcome, now_ns)
+
+    def _note(self, record: _Record, outcome: object, now_ns: int) -> None:
+        if isinstance(outcome, Unavailable):
+            record.status, record.reason, record.remedy = SourceStatus.UNAVAILABLE, outcome.reason, outcome.remedy
+            record.retry_ns, record.failures = now_ns + RETRY_UNAVAILABLE_NS, 0
+        elif isinstance(outcome, Failed):
+            record.status, record.reason, record.remedy = SourceStatus.ERROR, outcome.reason, ""
+            record.retry_ns = now_ns + RETRY_FAILED_NS[min(record.failures, len(RETRY_FAILED_NS) - 1)]
+            record.failures += 1
+            record.errors += 1
+        else:
+            record.status, record.reason, record.remedy = SourceStatus.UP, "", ""
+            record.retry_ns = record.failures = 0
+
+    def states(self) -> tuple[SourceState, ...]:
+        return tuple(SourceState(name, r.status, r.reason, r.remedy) for name, r in sorted(self._records.items()))
+
+    def errors(self) -> dict[str, int]:
+        """Failures since the start, by source."""
+        return {name: r.errors for name, r in self._records.items()}
+
+    def seconds(self) -> dict[str, float]:
+        """Duration of each source's last read, where it was read."""
+        return {name: r.seconds for name, r in self._records.items() if r.seconds is not None}

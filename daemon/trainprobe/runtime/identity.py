@@ -1,0 +1,109 @@
+"""What a run is called: ``<base>-<8 hex>`` and its labels (pure). The rule is the public contract's."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainprobe.collect.cgroup_path import Place
+
+BASE_LIMIT = 64
+LABEL_LIMIT = 128
+RANK_LIMIT = 1_000_000
+
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a run's name is made of."""
+
+    script: str  # name of the training's script; "" unknown
+    boot_id: str
+    launcher_pid: int
+    launcher_ticks: int  # its start
+    environ: Mapping[str, str] = field(default_factory=dict)  # of a driver; only the named variables
+    place: Place = field(default_factory=Place)
+    torchrun: str = ""  # torchrun's id from its command line, for a launcher that is looked at before its workers are
+
+
+def slurm_job(facts: Facts) -> str:
+    return _number(facts.environ.get("SLURM_JOB_ID", "")) or facts.place.slurm_job or ""
+
+
+def slurm_step(facts: Facts) -> str:
+    """The step's number, or batch / interactive where the cgroup says so; "" unknown."""
+    return _number(facts.environ.get("SLURM_STEP_ID", "")) or facts.place.slurm_step or ""
+
+
+def torchrun(facts: Facts) -> str:
+    """The id that the user gave to torchrun; its default "none" is no id."""
+    given = facts.environ.get("TORCHELASTIC_RUN_ID", facts.torchrun).strip()
+    return "" if given.lower() == "none" else given
+
+
+def restart(environ: Mapping[str, str]) -> str:
+    """Requeues and elastic restarts, both: each makes a new run."""
+    requeue = _number(environ.get("SLURM_RESTART_COUNT", "")) or "0"
+    elastic = _number(environ.get("TORCHELASTIC_RESTART_COUNT", "")) or "0"
+    return f"{requeue}.{elastic}"
+
+
+def name(facts: Facts, ordinal: int = 0) -> str:
+    """The run's name. ``ordinal`` > 0: the same scheduler id was used by that many ended launches on this host."""
+    job, step, group = slurm_job(facts), slurm_step(facts), torchrun(facts)
+    scheduler = f"{job}.{step}" if job and step else job
+    base = scheduler or facts.place.pod_uid or group or facts.place.unit or facts.script or "python"
+    if scheduler or (group and not facts.place.pod_uid):
+        key = [scheduler or group, restart(facts.environ), facts.script]
+    else:
+        key = [facts.boot_id, str(facts.launcher_pid), str(facts.launcher_ticks)]
+        if restart(facts.environ) != "0.0":  # the same launcher starts its workers anew
+            key.append(restart(facts.environ))
+    if ordinal:
+        key.append(str(ordinal))
+    digest = hashlib.sha256("\0".join(key).encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{sanitised(base)}-{digest[:8]}"
+
+
+def labels(facts: Facts) -> dict[str, str]:
+    """What people call the run by; only what is known."""
+    found = {
+        "slurm_job": slurm_job(facts),
+        "pod_uid": facts.place.pod_uid or "",
+        "container": facts.place.container or "",
+        "unit": facts.place.unit or "",
+        "torchrun": torchrun(facts),
+    }
+    return {key: shown(value) for key, value in found.items() if value}
+
+
+def rank(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """(rank, world size): torch's own variables, else those of a SLURM step with several tasks."""
+    own = _int(environ.get("RANK", "")), _int(environ.get("WORLD_SIZE", ""))
+    if own[0] is not None:
+        return own
+    task, tasks = _int(environ.get("SLURM_PROCID", "")), _int(environ.get("SLURM_NTASKS", ""))
+    if task is not None and tasks is not None and tasks > 1 and "SLURM_STEP_ID" in environ:
+        return task, tasks
+    return None, own[1]
+
+
+def sanitised(base: str) -> str:
+    """A base that is safe as a label, a file name and a URL part."""
+    return _UNFIT.sub("-", base)[:BASE_LIMIT].strip("-.") or "python"
+
+
+def shown(text: str) -> str:
+    """A stranger's text as a label: printable, bounded."""
+    return "".join(c if c.isprintable() else "?" for c in text[:LABEL_LIMIT])
+
+
+def _number(text: str) -> str:
+    return text if text.isascii() and text.isdecimal() and len(text) <= 20 else ""
+
+
+def _int(text: str) -> int | None:
+    return int(text) if _number(text) and int(text) < RANK_LIMIT else None

@@ -1,0 +1,89 @@
+"""Who launched a training, and what the launch is called: reads /proc for ``runtime.identity``."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trainprobe.collect.cgroup import Cgroups
+from trainprobe.collect.command import Kind, redact, torchrun_id, understand
+from trainprobe.collect.procfs import SMALL, Proc, read_file
+from trainprobe.runtime import identity
+
+CLIMB = 32  # generations
+PATH_LIMIT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch as far as /proc told. ``facts`` names it."""
+
+    pid: int  # of the launcher
+    ticks: int
+    command: tuple[str, ...]  # redacted
+    user: str
+    cwd: str
+    facts: identity.Facts
+
+
+class Launches:
+    """Looks launches up. ``own_pid`` is never taken for a launcher."""
+
+    def __init__(self, proc: Proc, own_pid: int) -> None:
+        self._proc = proc
+        self._cgroups = Cgroups(proc)
+        self._own = own_pid
+        boot = read_file(f"{proc.root}/sys/kernel/random/boot_id", SMALL) or b""
+        self._boot_id = boot.decode("ascii", "replace").strip()
+        self._users: dict[int, str] = {}
+
+    def of(self, pid: int, environ: Mapping[str, str], command: Sequence[str] = ()) -> Launch:
+        """The launch that a process belongs to. ``command``: what to say where the process is gone already."""
+        launcher, script = self.launcher(pid)
+        seen = self._proc.command(launcher) or tuple(command)
+        understood = understand(seen)
+        stat, status = self._proc.stat(launcher), self._proc.status(launcher)
+        ticks = stat.ticks if stat else 0
+        facts = identity.Facts(
+            script=script or understood.script,
+            boot_id=self._boot_id,
+            launcher_pid=launcher,
+            launcher_ticks=ticks,
+            environ=environ,
+            place=self._cgroups.place(pid),
+            torchrun=torchrun_id(seen) if understood.kind is Kind.LAUNCHER else "",
+        )
+        user = self.user(status.uid) if status and status.uid is not None else ""
+        return Launch(launcher, ticks, redact(seen), user, (self._proc.cwd(launcher) or "")[:PATH_LIMIT], facts)
+
+    def launcher(self, pid: int) -> tuple[int, str]:
+        """(topmost ancestor that still runs the same script, or torchrun for it; the script)."""
+        top, at, script = pid, pid, ""
+        for _ in range(CLIMB):
+            command, stat = self._proc.command(at), self._proc.stat(at)
+            if (at in (0, 1, self._own) and at != pid) or not command or stat is None:
+                break
+            seen = understand(command)
+            if seen.kind not in (Kind.SPAWNED, Kind.FORKSERVER):
+                if not _same(seen.kind, seen.script, script) and at != pid:
+                    break
+                top, script = at, script or seen.script
+            at = stat.ppid
+        return top, script
+
+    def user(self, uid: int) -> str:
+        """A user's name, the number where there is none."""
+        if uid not in self._users:
+            try:
+                self._users[uid] = pwd.getpwuid(uid).pw_name
+            except KeyError:
+                self._users[uid] = str(uid)
+        return self._users[uid]
+
+
+def _same(kind: Kind, ancestor: str, script: str) -> bool:
+    """Whether an ancestor belongs to the launch of a script ("": below are multiprocessing's children only)."""
+    if kind is Kind.LAUNCHER:
+        return ancestor in ("", script) or not script
+    return kind is Kind.SCRIPT and (ancestor == script or not script)

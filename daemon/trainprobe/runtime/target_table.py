@@ -1,0 +1,126 @@
+"""The watched processes: who descends from whom, what each one is to its run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trainprobe.collect.command import Kind, Understood
+from trainprobe.collect.mapping import Mapping
+from trainprobe.model.event import Event
+
+BUFFER = 256  # events kept of a process that belongs to no run yet
+DEPTH = 32
+WORKER_COMM = "pt_data_worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A process for the collectors. (pid, ticks) is its identity; ``run`` is "" before it belongs to one."""
+
+    pid: int
+    ticks: int  # start, clock ticks since boot
+    started_ns: int  # the same, CLOCK_MONOTONIC
+    role: str  # driver | worker | helper
+    run: str
+
+
+@dataclass(slots=True)
+class Run:
+    """A launch that is going on."""
+
+    name: str
+    first_name: str  # of the first launch with the same scheduler id
+    head: int  # pid of its launcher
+    restart: str
+    script: str
+    fixed: bool = False  # begun by a person's word (run, attach, include): it exists before anything steps
+    drivers: set[int] = field(default_factory=set)  # live
+    stepped: bool = False
+    last_exit_ns: int = 0
+    ranks: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Process:
+    """A process that the kernel side watches."""
+
+    pid: int
+    ppid: int
+    ticks: int
+    started_ns: int
+    comm: str
+    command: tuple[str, ...]  # as it is, not redacted: never leaves
+    understood: Understood
+    forked: bool = False  # no exec since its fork
+    attached: bool = False  # it ran before we came
+    watched_ns: int = 0
+    library: Mapping | None = None
+    marks: str = ""  # why the library gives no marks
+    driver: bool = False
+    run: Run | None = None
+    missing_ns: int = 0  # since when /proc does not know it, its end not told
+    buffer: deque[Event] = field(default_factory=lambda: deque(maxlen=BUFFER))
+
+
+class Table:
+    """Watched processes by pid. A pid that comes again replaces the old process."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, Process] = {}
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def __contains__(self, pid: int) -> bool:
+        return pid in self._processes
+
+    def __iter__(self) -> Iterator[Process]:
+        return iter(list(self._processes.values()))
+
+    def get(self, pid: int) -> Process | None:
+        return self._processes.get(pid)
+
+    def put(self, process: Process) -> None:
+        self._processes[process.pid] = process
+
+    def pop(self, pid: int) -> Process | None:
+        return self._processes.pop(pid, None)
+
+    def subtree(self, head: int) -> list[Process]:
+        """The process and its watched descendants."""
+        return [process for process in self if self._below(process, head)]
+
+    def role(self, process: Process) -> str:
+        """driver: it steps. worker: loads data for a driver. helper: everything else."""
+        if process.driver:
+            return "driver"
+        if process.comm == WORKER_COMM:
+            return "worker"
+        master, direct = self._master(process)
+        kind = process.understood.kind
+        if master is None or kind in (Kind.TRACKER, Kind.FORKSERVER):
+            return "helper"
+        if kind is Kind.SPAWNED and not (process.forked and direct):
+            return "worker"
+        # A plain fork: a worker, unless this torch names its workers and this one has no such name.
+        named = any(other.comm == WORKER_COMM for other in self._processes.values() if other.run is process.run)
+        return "worker" if process.forked and not named else "helper"
+
+    def _master(self, process: Process) -> tuple[Process | None, bool]:
+        """(the driver that a process works for, whether it is the driver's own child and not a forkserver's)."""
+        parent, direct = self.get(process.ppid), True
+        if parent is not None and parent.understood.kind is Kind.FORKSERVER and not parent.forked:
+            parent, direct = self.get(parent.ppid), False
+        return (parent if parent is not None and parent.driver else None), direct
+
+    def _below(self, process: Process, head: int) -> bool:
+        at: Process | None = process
+        for _ in range(DEPTH):
+            if at is None:
+                return False
+            if at.pid == head:
+                return True
+            at = self.get(at.ppid)
+        return False
