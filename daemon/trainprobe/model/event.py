@@ -187,3 +187,5 @@ class ThreadSample:
     ino: int
     path: str  # of the file it is blocked on, "" unknown
     cells: tuple[int, ...]
+    fetches: int = 0  # cumulative, as in its rows
+    backwards: int = 0

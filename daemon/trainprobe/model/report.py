@@ -310,5 +310,6 @@ class Report:
     sources: dict[str, Source] = field(default_factory=dict)
     events_lost: int = 0
     events_lost_by: dict[str, int] = field(default_factory=dict)
+    private_labels: bool = False  # privacy.labels: command and user may become labels of trainprobe_run_info
     cost: Cost = field(default_factory=Cost)
     runs: list[Run] = field(default_factory=list)

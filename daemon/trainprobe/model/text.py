@@ -9,4 +9,4 @@ class StrEnum(str, Enum):
     """A member is its value wherever text is wanted: f-strings, JSON, labels."""
 
     __str__ = str.__str__
-    __format__ = str.__format__
+    __format__ = str.__format__  # type: ignore[assignment]

@@ -1,0 +1,1 @@
+"""Advice with this run's numbers: arithmetic, no generalities."""

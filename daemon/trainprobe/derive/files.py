@@ -1,0 +1,100 @@
+"""What a written file is for: checkpoint, log or something else. Size, writer and rhythm decide; a name raises confidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from trainprobe.model.text import StrEnum
+
+CHECKPOINT_PATTERNS: tuple[str, ...] = (
+    "*.pth",
+    "*.pt",
+    "*.ckpt",
+    "*.bin",
+    "*.safetensors",
+    "*.distcp",
+    "*.pkl",
+    "*.h5",
+    "*.hdf5",
+    "*.keras",
+    "*.npz",
+    "*.pdparams",
+    "*.msgpack",
+    "*/checkpoint-*/*",
+    "*/tmp-checkpoint-*/*",
+    "*/global_step*/*",
+    "*/iter_*/*",
+    "*orbax-checkpoint-tmp*",
+)
+_NEVER: tuple[str, ...] = (
+    "*.arrow",
+    "*.lock",
+    "*.npy",
+    "*.pyc",
+    "*.so",
+    "*.o",
+    "*.parquet",
+    "*.tar",
+    "*.idx",
+    "*.cubin",
+)
+_CACHES: tuple[str, ...] = ("/.cache/", "/torchinductor_", "/.triton/", "/__pycache__/", "/pymp-")
+_LOGS: tuple[str, ...] = ("*.log", "*.jsonl", "*.csv", "*.txt", "*.out", "*.err", "*.tsv", "*.log.*", "*.ndjson")
+LARGE = 1 << 20  # bytes: an unnamed file that is written whole and at least so large is a checkpoint
+
+
+class FileClass(StrEnum):
+    CHECKPOINT = "checkpoint"
+    LOG = "log"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """The class of a file and, for logs, which kind (``tensorboard``, ``wandb``, ``stdout``, ``log``)."""
+
+    of: FileClass
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRules:
+    """Patterns that make a file a checkpoint (fnmatch on the whole path)."""
+
+    checkpoints: tuple[str, ...] = field(default=CHECKPOINT_PATTERNS)
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def classify(path: str, size: int, *, created: bool, append: bool, rules: FileRules | None = None) -> FileKind:
+    """The kind of a written file.
+
+    ``path`` as the process sees it, ``size`` the bytes written so far, ``created`` whether it was opened with O_CREAT or
+    O_TRUNC, ``append`` whether with O_APPEND.
+    """
+    rules = rules or FileRules()
+    name = path.rpartition("/")[2]
+    if ".tfevents." in name:
+        return FileKind(FileClass.LOG, "tensorboard")
+    if name.endswith(".wandb") or "/wandb/" in path:
+        return FileKind(FileClass.LOG, "wandb")
+    if path.startswith(("/dev/pts/", "/dev/tty")):
+        return FileKind(FileClass.LOG, "stdout")
+    if path.startswith(("/dev/", "/proc/", "/sys/")) and "/dev/shm/" not in path:
+        return FileKind(FileClass.OTHER)
+    if any(cache in path for cache in _CACHES) or (name.startswith("torch_") and path.startswith("/dev/shm/")):
+        return FileKind(FileClass.OTHER)
+    if _matches(path, rules.checkpoints):
+        return FileKind(FileClass.CHECKPOINT)
+    if _matches(name, _LOGS) or append:
+        return FileKind(FileClass.LOG, "stdout" if name in {"stdout", "stderr"} else "log")
+    if _matches(name, _NEVER):
+        return FileKind(FileClass.OTHER)
+    if created and size >= LARGE:
+        return FileKind(FileClass.CHECKPOINT)
+    if size < LARGE and name and "." in name and not name.startswith(".") and not name.startswith("tmp"):
+        return FileKind(FileClass.LOG, "log")
+    return FileKind(FileClass.OTHER)

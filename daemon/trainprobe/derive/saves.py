@@ -1,0 +1,233 @@
+"""Checkpoints as they are written: open, bytes, fsync, rename, outcome; followed through temporary names and moves."""
+
+from __future__ import annotations
+
+import errno as errors
+from dataclasses import dataclass, field
+
+from trainprobe.derive.files import FileClass, FileRules, classify
+from trainprobe.model.event import FileEvent, FileEventKind
+from trainprobe.model.moment import NS
+
+FOLLOW = 60 * NS
+"""A rename (or a copy after EXDEV) this long after the close still belongs to the save."""
+KEEP = 512
+NAMES = 2048
+
+
+@dataclass(slots=True)
+class LogUse:
+    """A log file over the whole run."""
+
+    path: str
+    kind: str
+    bytes: int = 0
+    writes: int = 0
+    ns: int = 0
+
+
+@dataclass(slots=True)
+class SaveTotals:
+    """Checkpoints that have left the list."""
+
+    outcomes: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    ns: dict[str, int] = field(default_factory=dict)  # "operation/blocking"
+
+
+@dataclass(slots=True)
+class Save:
+    """One file's way to disk. Times are CLOCK_MONOTONIC ns, durations ns."""
+
+    key: tuple[int, int, int]  # (pid, dev, ino)
+    path: str
+    start_ns: int
+    tid: int
+    end_ns: int | None = None  # None: still open
+    bytes: int = 0
+    calls: int = 0
+    write_ns: int = 0
+    sync_ns: int = 0
+    meta_ns: int = 0
+    rename_ns: int = 0
+    gap_ns: int = 0
+    errno: int = 0
+    created: bool = False
+    append: bool = False
+    moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
+    carried_bytes: int = 0
+
+    @property
+    def outcome(self) -> str:
+        """complete | error | open."""
+        return "error" if self.errno else "open" if self.end_ns is None else "complete"
+
+    def ns_by_operation(self) -> dict[str, int]:
+        """Nanoseconds by operation; `other` is the rest of the time from opening to the end."""
+        parts = {"write": self.write_ns, "fsync": self.sync_ns, "rename": self.rename_ns, "serialize": self.gap_ns}
+        spent = (self.end_ns or self.start_ns) - self.start_ns
+        return {**parts, "other": max(0, spent - sum(parts.values()))}
+
+    def kind_of(self, rules: FileRules) -> FileClass:
+        """What this file is for, by all that is known so far."""
+        return classify(self.path, self.bytes, created=self.created, append=self.append, rules=rules).of
+
+
+@dataclass(slots=True)
+class Saves:
+    """All files that the processes of one rank write; the checkpoints among them make the report's list."""
+
+    rules: FileRules = field(default_factory=FileRules)
+    open: dict[tuple[int, int, int], Save] = field(default_factory=dict)
+    closed: list[Save] = field(default_factory=list)
+    total: int = 0
+    drivers: set[int] = field(default_factory=set)  # tids: their saves block
+    gone: SaveTotals = field(default_factory=SaveTotals)
+    logs: dict[str, LogUse] = field(default_factory=dict)
+    names: dict[tuple[int, int], FileEvent] = field(default_factory=dict)
+    carried: dict[tuple[int, int, int], Save] = field(default_factory=dict)  # what was written before a move
+
+    def feed(self, event: FileEvent) -> None:
+        """Take in one file event."""
+        key = (event.pid, event.dev, event.ino)
+        if event.ino and event.path:
+            self.names.pop(key[1:], None)
+            self.names[key[1:]] = event
+            if len(self.names) > NAMES:
+                self.names.pop(next(iter(self.names)))
+        if event.kind == FileEventKind.OPENED:
+            self._opened(key, event)
+        elif event.kind in (FileEventKind.PROGRESS, FileEventKind.CLOSED):
+            save = self.open.get(key) or self._opened(key, event)
+            self._totals(save, event)
+            if event.kind == FileEventKind.CLOSED:
+                self._closed(save, event)
+        elif event.kind == FileEventKind.RENAMED:
+            self._renamed(event)
+
+    def _opened(self, key: tuple[int, int, int], event: FileEvent) -> Save:
+        start = event.opened_ns or event.at_ns
+        moved = next((s for s in reversed(self.closed) if s.moving_to and s.moving_to == event.path), None)
+        save = Save(key, event.path, start, event.tid, created=event.created, append=event.append)
+        if moved is not None:
+            self.closed.remove(moved)
+            save.start_ns, save.tid, save.created = moved.start_ns, moved.tid, True
+            save.write_ns, save.sync_ns, save.gap_ns = moved.write_ns, moved.sync_ns, moved.gap_ns
+            save.meta_ns, save.rename_ns, save.carried_bytes = moved.meta_ns, moved.rename_ns, moved.bytes
+            self.carried[key] = moved
+        self.open[key] = save
+        return save
+
+    def _totals(self, save: Save, event: FileEvent) -> None:
+        before = self.carried.get(save.key)
+        save.path = event.path or save.path
+        save.created = save.created or event.created
+        save.append = save.append or event.append
+        save.bytes, save.calls = event.bytes, event.calls
+        save.write_ns = event.write_ns + (before.write_ns if before else 0)
+        save.sync_ns = event.sync_ns + (before.sync_ns if before else 0)
+        save.meta_ns = event.meta_ns + (before.meta_ns if before else 0)
+        save.gap_ns = event.gap_ns + (before.gap_ns if before else 0)
+        save.errno = save.errno or event.errno
+
+    def _closed(self, save: Save, event: FileEvent) -> None:
+        save.end_ns = event.at_ns
+        self.open.pop(save.key, None)
+        self.carried.pop(save.key, None)
+        self._keep(save)
+
+    def _keep(self, save: Save) -> None:
+        if save.bytes == 0 and not save.errno:
+            return
+        kind = classify(save.path, save.bytes, created=save.created, append=save.append, rules=self.rules)
+        if kind.of == FileClass.LOG:
+            self._log(save, kind.log)
+            return
+        self.closed.append(save)
+        if kind.of == FileClass.CHECKPOINT:
+            self.total += 1
+        while len(self.closed) > KEEP:
+            self._forget(self.closed.pop(0))
+
+    def _log(self, save: Save, kind: str) -> None:
+        if len(self.logs) >= KEEP and save.path not in self.logs:
+            return
+        use = self.logs.setdefault(save.path, LogUse(save.path, kind))
+        use.bytes += save.bytes
+        use.writes += save.calls
+        use.ns += save.write_ns + save.sync_ns + save.meta_ns
+
+    def _forget(self, save: Save) -> None:
+        if save.kind_of(self.rules) != FileClass.CHECKPOINT:
+            return
+        self.gone.outcomes[save.outcome] = self.gone.outcomes.get(save.outcome, 0) + 1
+        self.gone.bytes += save.bytes
+        for key, ns in self.seconds_by(save).items():
+            self.gone.ns[key] = self.gone.ns.get(key, 0) + ns
+
+    def seconds_by(self, save: Save) -> dict[str, int]:
+        """Nanoseconds of a save by "operation/blocking"."""
+        blocking = "true" if save.tid in self.drivers else "false"
+        return {f"{operation}/{blocking}": ns for operation, ns in save.ns_by_operation().items()}
+
+    def _renamed(self, event: FileEvent) -> None:
+        save = next((s for s in self.open.values() if s.path == event.path), None)
+        if save is None:
+            save = next(
+                (s for s in reversed(self.closed) if s.path == event.path and event.at_ns - (s.end_ns or 0) < FOLLOW),
+                None,
+            )
+        if save is None:
+            self._directory_renamed(event)
+            return
+        save.rename_ns += event.meta_ns
+        if event.errno == errors.EXDEV:
+            save.moving_to = event.new_path
+        elif event.errno:
+            save.errno = save.errno or event.errno
+        else:
+            was = save.kind_of(self.rules)
+            save.path = event.new_path
+            if save.end_ns is not None:
+                save.end_ns = max(save.end_ns, event.at_ns)
+                if was != FileClass.CHECKPOINT and save.kind_of(self.rules) == FileClass.CHECKPOINT:
+                    self.total += 1
+
+    def _directory_renamed(self, event: FileEvent) -> None:
+        if event.errno or not event.path:
+            return
+        prefix = event.path.rstrip("/") + "/"
+        inside = [s for s in self.closed if s.path.startswith(prefix) and event.at_ns - (s.end_ns or 0) < FOLLOW]
+        for save in inside:
+            save.path = event.new_path.rstrip("/") + "/" + save.path[len(prefix) :]
+
+    def checkpoints(self) -> list[Save]:
+        """Checkpoints closed and open, by start."""
+        every = [*self.closed, *self.open.values()]
+        return sorted((s for s in every if s.kind_of(self.rules) == FileClass.CHECKPOINT), key=lambda s: s.start_ns)
+
+    def flying(self, start_ns: int, end_ns: int) -> list[Save]:
+        """Checkpoints that were being written in an interval."""
+        return [s for s in self.checkpoints() if s.start_ns < end_ns and (s.end_ns is None or s.end_ns > start_ns)]
+
+    def class_of(self, dev: int, ino: int, size: int) -> tuple[FileClass, str]:
+        """Class and path of the file behind an inode, by its latest event (an unknown one: other)."""
+        event = self.names.get((dev, ino))
+        if event is None:
+            return FileClass.OTHER, ""
+        open_save = self.open.get((event.pid, dev, ino))
+        path = open_save.path if open_save else event.path
+        size = max(size, event.bytes, open_save.bytes if open_save else 0)
+        return classify(path, size, created=event.created, append=event.append, rules=self.rules).of, path
+
+    def all_logs(self) -> list[LogUse]:
+        """Logs of the run, those still open included."""
+        out = {path: LogUse(use.path, use.kind, use.bytes, use.writes, use.ns) for path, use in self.logs.items()}
+        for save in self.open.values():
+            kind = classify(save.path, save.bytes, created=save.created, append=save.append, rules=self.rules)
+            if kind.of == FileClass.LOG and save.calls:
+                use = out.setdefault(save.path, LogUse(save.path, kind.log))
+                use.bytes += save.bytes
+                use.writes += save.calls
+                use.ns += save.write_ns + save.sync_ns + save.meta_ns
+        return sorted(out.values(), key=lambda use: -use.ns)

@@ -1,0 +1,193 @@
+"""The life and death of a rank's worker processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainprobe.model.event import ProcessEvent, ProcessEventKind
+from trainprobe.model.moment import NS
+
+_CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})  # ILL TRAP ABRT BUS FPE SEGV SYS
+_COMPILERS = (
+    "gcc",
+    "g++",
+    "cc1",
+    "cc1plus",
+    "c++",
+    "clang",
+    "nvcc",
+    "ptxas",
+    "cicc",
+    "ninja",
+    "as",
+    "ld",
+    "collect2",
+    "cmake",
+)
+_LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork", "multiprocessing.forkserver")
+_HELPER_ARGUMENTS = ("resource_tracker", "semaphore_tracker")
+SENT = 5 * NS
+"""A death this long after a signal was sent is that signal's."""
+
+
+@dataclass(slots=True)
+class Life:
+    """One child process of a driver."""
+
+    pid: int
+    ppid: int
+    start_ns: int
+    role: str = "worker"  # until an exec says otherwise: worker | compiler | helper
+    comm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a worker ended. ``reason``: finished, oom_kill, killed, crashed, exited."""
+
+    pid: int
+    at_ns: int
+    code: int | None
+    signal: int | None
+    reason: str
+    sender_pid: int | None = None
+    sender_comm: str = ""
+    lived_ns: int = 0
+
+    @property
+    def abnormal(self) -> bool:
+        """Whether a healthy run would not have it."""
+        return self.reason != "finished"
+
+
+@dataclass(slots=True)
+class Workers:
+    """All children of one driver process, grandchildren by a forkserver included."""
+
+    driver: int
+    live: dict[int, Life] = field(default_factory=dict)
+    started: int = 0
+    ended: int = 0
+    starts: list[int] = field(default_factory=list)  # ns, the last 256
+    ends: list[int] = field(default_factory=list)
+    compiles: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of compilers
+    deaths: list[Death] = field(default_factory=list)
+    exits_by_reason: dict[str, int] = field(default_factory=dict)
+    driver_ended: bool = False
+    _signals: dict[int, ProcessEvent] = field(default_factory=dict)
+    _oom: dict[int, int] = field(default_factory=dict)
+
+    def owns(self, pid: int) -> bool:
+        """Whether ``pid`` is the driver or a live child of it."""
+        return pid == self.driver or pid in self.live
+
+    @property
+    def count(self) -> int:
+        """Live worker processes."""
+        return sum(1 for life in self.live.values() if life.role == "worker")
+
+    def feed(self, event: ProcessEvent) -> Death | None:
+        """Take in one process event; a worker's death comes back."""
+        kind = event.kind
+        if kind == ProcessEventKind.FORK:
+            if self.owns(event.ppid):
+                self.live[event.pid] = Life(event.pid, event.ppid, event.at_ns, comm=event.comm)
+                self._started(event.at_ns)
+        elif kind == ProcessEventKind.EXEC:
+            self._execed(event)
+        elif kind == ProcessEventKind.SIGNAL:
+            if event.pid in self.live:
+                self._signals[event.pid] = event
+        elif kind == ProcessEventKind.OOM:
+            self._oom[event.pid] = event.at_ns
+        elif kind == ProcessEventKind.EXIT:
+            return self._ended(event)
+        return None
+
+    def _started(self, at_ns: int) -> None:
+        self.started += 1
+        self.starts.append(at_ns)
+        del self.starts[:-256]
+
+    def _execed(self, event: ProcessEvent) -> None:
+        life = self.live.get(event.pid)
+        if life is None:
+            return
+        line = " ".join(event.command)
+        life.comm = event.comm
+        if any(mark in line for mark in _HELPER_ARGUMENTS):
+            role = "helper"
+        elif any(mark in line for mark in _LOADER_ARGUMENTS):
+            role = "worker"
+        else:
+            role = "compiler" if event.comm in _COMPILERS else "helper"
+        if life.role == "worker" and role != "worker":
+            self.started -= 1
+            if self.starts and life.start_ns in self.starts:
+                self.starts.remove(life.start_ns)
+        life.role = role
+
+    def _ended(self, event: ProcessEvent) -> Death | None:
+        if event.pid == self.driver:
+            self.driver_ended = True
+            return None
+        life = self.live.pop(event.pid, None)
+        if life is None:
+            return None
+        if life.role != "worker":
+            if life.role == "compiler":
+                self.compiles.append((life.start_ns, event.at_ns))
+                del self.compiles[:-256]
+            return None
+        sent = self._signals.pop(event.pid, None)
+        death = self._judge(event, life, sent)
+        self.ended += 1
+        self.ends.append(event.at_ns)
+        del self.ends[:-256]
+        self.exits_by_reason[death.reason] = self.exits_by_reason.get(death.reason, 0) + 1
+        self.deaths.append(death)
+        del self.deaths[:-200]
+        return death
+
+    def _judge(self, event: ProcessEvent, life: Life, sent: ProcessEvent | None) -> Death:
+        code, signal = event.code, event.signal or None
+        if sent is not None and (sent.signal != signal or event.at_ns - sent.at_ns > SENT):
+            sent = None
+        own = sent is not None and sent.sender_pid in {self.driver, event.pid, life.ppid}
+        if signal is None:
+            reason = "finished" if not code else "exited"
+        elif event.pid in self._oom:
+            reason = "oom_kill"
+        elif signal == 15 and (own or sent is None or self.driver_ended):
+            reason = "finished"  # the loader terminates its workers with SIGTERM when it shuts down
+        elif signal in _CRASHES and not (sent is not None and sent.by_user and not own):
+            reason = "crashed"
+        else:
+            reason = "killed"
+        self._oom.pop(event.pid, None)
+        sender = sent if sent is not None and sent.by_user and not own else None
+        return Death(
+            event.pid,
+            event.at_ns,
+            code if signal is None else None,
+            signal,
+            reason,
+            sender.sender_pid if sender else None,
+            sender.sender_comm if sender else "",
+            event.at_ns - life.start_ns,
+        )
+
+    def starts_in(self, start_ns: int, end_ns: int) -> int:
+        """Workers started in an interval."""
+        return sum(1 for at in self.starts if start_ns <= at < end_ns)
+
+    def compile_ns(self, start_ns: int, end_ns: int) -> int:
+        """Nanoseconds of an interval in which a compiler ran."""
+        running = [(l.start_ns, end_ns) for l in self.live.values() if l.role == "compiler"]
+        spans = sorted((max(a, start_ns), min(b, end_ns)) for a, b in [*self.compiles, *running])
+        total, reached = 0, start_ns
+        for a, b in spans:
+            if b > max(a, reached):
+                total += b - max(a, reached)
+                reached = b
+        return total

@@ -1,0 +1,38 @@
+"""Every threshold of the judgement, with its unit, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainprobe.derive.files import FileRules
+from trainprobe.model.moment import NS
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Frozen for a run; the configuration may replace single values."""
+
+    stall_factor: float = 1.5  # x baseline
+    stall_minimum_ns: int = 50_000_000  # over the baseline
+    open_cpu_ns: int = (
+        NS // 2
+    )  # an open stall on the CPU may be the end of the training: wait so much longer before telling
+    merge_steps: int = 2  # stalled steps of one cause so close together are one stall
+    minor_share: float = 0.08  # of a stall: smaller claims go to its main cause
+    evaluation_fetches: float = 2.0  # fetches beyond an ordinary step's that make an evaluation
+    hang_ns: int = 5 * NS  # one worker on the CPU so long, its siblings idle, hangs
+    fake_fetches: float = 4.0  # fetches per backward from which a batch is put together by hand
+    data_bottleneck: float = 0.05  # share of ordinary steps
+    inline_bottleneck: float = 0.05
+    logging_bottleneck: float = 0.03
+    contention_bottleneck: float = 0.15
+    throttled_bottleneck: float = 0.03
+    memory_bottleneck: float = 0.03
+    network_bottleneck: float = 0.05
+    collective_bottleneck: float = 0.10
+    death_explains_ns: int = 120 * NS  # a run that ends in error so soon after a worker's death ended by it
+    files: FileRules = field(default_factory=FileRules)
+
+    def limit_ns(self, baseline_ns: float) -> float:
+        """The stall limit L for a baseline."""
+        return max(self.stall_factor * baseline_ns, baseline_ns + self.stall_minimum_ns)

@@ -1,0 +1,137 @@
+"""The rules in the order in which they may claim, and how their claims become shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainprobe.derive.ledger import Item, by_state
+from trainprobe.detect.base import Claim, Rule, Window, seconds
+from trainprobe.detect.rules import (
+    checkpoint,
+    collective_wait,
+    compile,
+    cpu_bound,
+    cpu_contention,
+    cpu_throttled,
+    data_cpu,
+    data_inline,
+    data_storage,
+    deadlock,
+    evaluation,
+    fake_batching,
+    logging,
+    memory_pressure,
+    network,
+    suspended,
+    swap,
+    work,
+    worker_hang,
+    worker_startup,
+)
+from trainprobe.model.cause import Cause
+from trainprobe.model.report import Evidence
+
+RULES: Sequence[Rule] = (
+    suspended.claim,
+    checkpoint.claim,
+    logging.claim,
+    compile.claim,
+    evaluation.claim,
+    swap.claim,
+    memory_pressure.claim,
+    cpu_throttled.claim,
+    worker_startup.claim,
+    deadlock.claim,
+    data_storage.claim,
+    data_cpu.claim,
+    worker_hang.claim,
+    data_inline.claim,
+    network.claim,
+    collective_wait.claim,
+    work.claim,
+    cpu_bound.claim,
+    cpu_contention.claim,
+)
+ORDINARY: Sequence[Rule] = (
+    logging.claim,
+    swap.claim,
+    memory_pressure.claim,
+    cpu_throttled.claim,
+    fake_batching.claim,
+    data_storage.claim,
+    data_cpu.claim,
+    data_inline.claim,
+    network.claim,
+    collective_wait.claim,
+    cpu_contention.claim,
+)
+"""Rules that may own time in ordinary steps (bottlenecks)."""
+PHASES = frozenset({Cause.EVALUATION, Cause.COMPILE})
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A window's excess, divided. ``shares`` are ns of stall by cause, ``phases`` ns by phase cause; the rest was work."""
+
+    shares: dict[Cause, float]
+    phases: dict[Cause, float]
+    main: Claim | None
+
+    @property
+    def stall_ns(self) -> float:
+        """Nanoseconds lost."""
+        return sum(self.shares.values())
+
+
+def claims_of(window: Window, rules: Sequence[Rule]) -> tuple[list[Claim], dict[Item, float]]:
+    """The rules' claims in turn, and what nobody claimed."""
+    left = dict(window.excess)
+    claims: list[Claim] = []
+    for rule in rules:
+        claim = rule(window, left)
+        if claim is None or claim.ns <= 0:
+            continue
+        claims.append(claim)
+        for item, ns in claim.taken.items():
+            rest = left[item] - ns
+            if rest > 0.5:
+                left[item] = rest
+            else:
+                del left[item]
+        if not left:
+            break
+    return claims, left
+
+
+def judge(window: Window) -> Judgement:
+    """Let every rule claim in turn; what nobody claims is `unknown`, and says what was seen."""
+    claims, left = claims_of(window, RULES)
+    if left:
+        claims.append(_unknown(window, left))
+    lost = [c for c in claims if c.cause is not None and c.cause not in PHASES]
+    shares: dict[Cause, float] = {}
+    total = sum(c.ns for c in lost)
+    main = max(lost, key=lambda c: c.ns, default=None)
+    for claim in lost:
+        cause = claim.cause if claim.ns >= window.policy.minor_share * total or main is None else main.cause
+        if cause is not None:
+            shares[cause] = shares.get(cause, 0.0) + claim.ns
+    phases: dict[Cause, float] = {}
+    for claim in claims:
+        if claim.cause in PHASES and claim.cause is not None:
+            phases[claim.cause] = phases.get(claim.cause, 0.0) + claim.ns
+    return Judgement(shares, phases, main)
+
+
+def _unknown(window: Window, left: dict[Item, float]) -> Claim:
+    seen = sorted(by_state(left).items(), key=lambda pair: -pair[1])
+    text = ", ".join(f"{seconds(ns):.2f} s {state}" for state, ns in seen[:3])
+    leaves = {leaf.name.lower() for (_, _, leaf) in left}
+    return Claim(
+        Cause.UNKNOWN,
+        dict(left),
+        f"no evidence for a cause; seen: {text}",
+        [f"driver in {', '.join(sorted(leaves))}"],
+        [Evidence(f"driver in {state}", seconds(ns), "s", window.driver_pid) for state, ns in seen[:3]],
+    )

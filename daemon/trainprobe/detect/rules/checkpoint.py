@@ -1,0 +1,69 @@
+"""The driver writes a checkpoint, or waits for the thread or process that does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.derive.ledger import Item
+from trainprobe.derive.saves import Save
+from trainprobe.detect.base import Claim, Window, seconds, take
+from trainprobe.model.cause import Cause, State
+from trainprobe.model.cells import Leaf
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Evidence
+
+_WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
+_COVER = 0.8
+"""A wait is for somebody else's save when the save covers so much of it."""
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """State `checkpoint`, what the driver computed between the opening and the closing of its file, and its waits for others' saves."""
+    taken = take(left, states=[State.CHECKPOINT])
+    if not taken and not window.saves:
+        return None
+    others = [s for s in window.saves if s.tid != window.driver_tid]
+    waits = take(left, states=[State.LOCK, State.OTHER, State.SLEEP, State.DATA_WAIT], leaves=_WAITS)
+    waited = sum(waits.values())
+    if others and waited > 0:
+        covered = sum(_overlap(s, window) for s in others)
+        if covered >= _COVER * waited and waited > 0.25 * window.excess_ns:
+            taken = {**taken, **waits}
+    if not taken:
+        return None
+    own = [s for s in window.saves if s.tid == window.driver_tid] or list(window.saves)
+    own.sort(key=lambda s: -(s.write_ns + s.sync_ns + s.gap_ns + s.meta_ns))
+    evidence = [
+        Evidence("driver in the checkpoint's system calls", seconds(sum(taken.values())), "s", window.driver_pid)
+    ]
+    for save in own[:3]:
+        evidence += _of(save, window)
+    path = own[0].path if own else "a checkpoint"
+    size = sum(s.bytes for s in own)
+    summary = f"checkpoint {path}: {size / 1e6:.0f} MB" if size else f"checkpoint {path}"
+    sync = sum(s.sync_ns for s in own)
+    if sync > 0.5 * sum(taken.values()):
+        summary += f", {seconds(sync):.2f} s of it in fsync"
+    return Claim(Cause.CHECKPOINT, taken, summary, [f"driver writes {path}"], evidence)
+
+
+def _overlap(save: Save, window: Window) -> int:
+    end = window.end_ns if save.end_ns is None else min(save.end_ns, window.end_ns)
+    return max(0, end - max(save.start_ns, window.start_ns))
+
+
+def _of(save: Save, window: Window) -> list[Evidence]:
+    spent = (save.end_ns or window.end_ns) - save.start_ns
+    rate = save.bytes / (spent / NS) if spent > 0 else 0.0
+    out = [Evidence("bytes written", save.bytes, "bytes", save.key[0], save.path)]
+    for what, ns in (
+        ("write", save.write_ns),
+        ("fsync", save.sync_ns),
+        ("rename", save.rename_ns),
+        ("serialising", save.gap_ns),
+    ):
+        if ns > 0.01 * NS:
+            out.append(Evidence(f"seconds in {what}", seconds(ns), "s", save.key[0], save.path))
+    if rate:
+        out.append(Evidence("rate", round(rate / 1e6, 1), "MB/s", save.key[0], save.path))
+    return out

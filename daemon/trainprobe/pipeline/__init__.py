@@ -1,0 +1,156 @@
+"""step(frame): the one way from what was seen to what is said; live, attached and replayed runs take it alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainprobe.detect.policy import Policy
+from trainprobe.model.event import (
+    FileEvent,
+    MarkRow,
+    ProcessEvent,
+    ProcessEventKind,
+    RankSeen,
+    RunEnded,
+    RunStarted,
+    StackSeen,
+)
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import Cost, Host, Report, Source
+from trainprobe.model.sample import CostSample, HostSample, SourceState
+from trainprobe.pipeline.run import RunFold
+
+ENDED = 64
+"""Ended runs kept in the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What the judgement would like to see next."""
+
+    detail: bool = False  # read worker ledgers each 50-100 ms: a step is late
+    stacks: tuple[tuple[int, int], ...] = ()  # (pid, tid) of drivers whose Python stack would help
+    faults: bool = False  # trace page faults: major faults rise
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """All runs of this host, as far as the frames told."""
+
+    policy: Policy | None = None
+    host: Host | None = None
+    runs: dict[str, RunFold] = field(default_factory=dict)
+    _sources: dict[str, SourceState] = field(default_factory=dict)
+    _host_sample: HostSample | None = None
+    _cost: CostSample | None = None
+    _lost: dict[str, int] = field(default_factory=dict)
+    _now: int = 0
+
+    def step(self, frame: Frame) -> None:
+        """Take in one frame."""
+        self._now = frame.at.monotonic_ns
+        for event in frame.events:
+            self._event(event)
+        for sample in frame.threads:
+            for run in self.runs.values():
+                run.feed_thread(sample, self._now)
+        for process in frame.processes:
+            for run in self.runs.values():
+                run.feed_sample(process)
+        for memory in frame.memory:
+            fold = self.runs.get(memory.run)
+            if fold is not None:
+                fold.memory = memory
+        for source in frame.sources:
+            self._sources[source.name] = source
+        self._host_sample = frame.host or self._host_sample
+        self._cost = frame.cost or self._cost
+        self._lost = frame.events_lost or self._lost
+        for run in self.runs.values():
+            run.look(self._now)
+
+    def _event(self, event: object) -> None:
+        if isinstance(event, MarkRow):
+            for run in self.runs.values():
+                if run.feed_row(event):
+                    return
+        elif isinstance(event, FileEvent):
+            for run in self.runs.values():
+                if run.feed_file(event):
+                    return
+        elif isinstance(event, ProcessEvent):
+            for run in self.runs.values():
+                if run.feed_process(event) and event.kind != ProcessEventKind.OOM:
+                    return
+        elif isinstance(event, StackSeen):
+            for run in self.runs.values():
+                run.feed_stack(event)
+        elif isinstance(event, RunStarted):
+            if event.run not in self.runs:
+                self.runs[event.run] = RunFold(event, self.policy or Policy())
+                self._forget()
+        elif isinstance(event, RankSeen):
+            fold = self.runs.get(event.run)
+            if fold is not None:
+                fold.rank_seen(event)
+        elif isinstance(event, RunEnded):
+            fold = self.runs.get(event.run)
+            if fold is not None:
+                fold.end(event.at_ns)
+
+    def _forget(self) -> None:
+        ended = [name for name, fold in self.runs.items() if fold.end_ns is not None]
+        for name in ended[: max(0, len(ended) - ENDED)]:
+            del self.runs[name]
+
+    def deadline_ns(self) -> int | None:
+        """CLOCK_MONOTONIC when the next step may become a stall; None: nothing is armed."""
+        limits = [limit for run in self.runs.values() for limit in run.limits() if limit > self._now]
+        return min(limits, default=None)
+
+    def wants(self) -> Wants:
+        """What to look at more closely until the next frame."""
+        live = [run for run in self.runs.values() if run.end_ns is None]
+        late = any(limit <= self._now for run in live for limit in run.limits())
+        stacks = tuple(pair for run in live for pair in run.stacks_wanted(self._now))
+        faults = any(run.faulting() for run in live)
+        return Wants(late, stacks, faults)
+
+    def report(self, at: Moment) -> Report:
+        """Everything known, as of ``at``."""
+        cpus = self._host_sample.cpus if self._host_sample else (self.host.cpus if self.host else 0)
+        runs = [fold.report(at, cpus) for fold in self.runs.values()]
+        cost = self._cost
+        wall = max((rank.wall_seconds for run in runs for rank in run.ranks), default=0.0)
+        spent = (cost.cpu_seconds + (cost.bpf_seconds or 0.0)) if cost else 0.0
+        return Report(
+            generated=at.wall_ns / NS,
+            host=self._host(),
+            sources={s.name: Source(s.state.value, s.reason, s.remedy) for s in self._sources.values()},
+            events_lost=sum(self._lost.values()),
+            events_lost_by=dict(self._lost),
+            cost=Cost(
+                cost.cpu_seconds if cost else 0.0,
+                cost.rss_bytes if cost else 0,
+                cost.bpf_seconds if cost else None,
+                spent / wall if cost and wall > 0 else None,
+                cost.bpf_runs if cost else None,
+            ),
+            runs=runs,
+        )
+
+    def _host(self) -> Host:
+        host, sample = self.host or Host(), self._host_sample
+        if sample is None:
+            return host
+        return Host(
+            host.name,
+            host.kernel,
+            sample.cpus or host.cpus,
+            sample.memory_bytes if sample.memory_bytes is not None else host.memory_bytes,
+            sample.swap_used_bytes,
+            sample.swap_size_bytes,
+            sample.swap_in_pages,
+            sample.pressure,
+        )

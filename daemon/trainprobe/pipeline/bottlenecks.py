@@ -1,0 +1,97 @@
+"""Time lost in ordinary steps: what evidence ties to a cause although no single step is late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainprobe.derive.ledger import Item, by_state
+from trainprobe.detect.base import Claim, Window
+from trainprobe.detect.policy import Policy
+from trainprobe.detect.registry import ORDINARY, claims_of
+from trainprobe.detect.waiting import CPU, STORAGE, SWAP
+from trainprobe.model.cause import Cause, State
+from trainprobe.model.cells import Leaf
+from trainprobe.pipeline.rank import RankFold
+
+BUSY = 0.5
+"""Workers that are busy for less of their time than this are not what the driver waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A bottleneck: ns over all ordinary steps, and as a share of them."""
+
+    claim: Claim
+    cause: Cause
+    ns: float
+    share: float
+
+
+def _limit(policy: Policy, item: Item) -> float | None:
+    state, _, leaf = item
+    if leaf == Leaf.THROTTLED:
+        return policy.throttled_bottleneck
+    return {
+        State.DATA_WAIT: policy.data_bottleneck,
+        State.DATA_INLINE: policy.inline_bottleneck,
+        State.FAULT_IO: policy.data_bottleneck,
+        State.LOGGING: policy.logging_bottleneck,
+        State.RUNQUEUE: policy.contention_bottleneck,
+        State.MEMORY: policy.memory_bottleneck,
+        State.NETWORK: policy.network_bottleneck,
+        State.COLLECTIVE: policy.collective_bottleneck,
+    }.get(state)
+
+
+def bottlenecks(fold: RankFold) -> list[Found]:
+    """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first."""
+    total = fold.ordinary_ns
+    if total <= 0 or fold.ordinary_steps < 8:
+        return []
+    sums = by_state(fold.ordinary)
+    throttled = sum(ns for (_, _, leaf), ns in fold.ordinary.items() if leaf == Leaf.THROTTLED)
+    idle_workers = _busy(fold) < BUSY
+    suspects: dict[Item, float] = {}
+    for item, ns in fold.ordinary.items():
+        limit = _limit(fold.policy, item)
+        whole = throttled if item[2] == Leaf.THROTTLED else sums.get(item[0], 0.0)
+        if limit is None or whole < limit * total:
+            continue
+        if item[0] == State.DATA_WAIT and idle_workers and fold.worker_ns > 0:
+            continue
+        suspects[item] = ns
+    if not suspects:
+        return []
+    latest = fold.latest
+    backwards = latest.backwards if latest else 0
+    window = Window(
+        0,
+        int(total),
+        0.0,
+        suspects,
+        {item: int(ns) for item, ns in fold.ordinary.items()},
+        fold.ordinary_pool,
+        fold.setting(),
+        fold.policy,
+        workers=fold.workers.count,
+        fetches_per_backward=latest.fetches / backwards if latest and backwards else 0.0,
+        driver_pid=fold.seen.pid,
+        driver_tid=fold.tid,
+    )
+    claims, _ = claims_of(window, ORDINARY)
+    merged: dict[Cause, Found] = {}
+    for claim in claims:
+        if claim.cause is not None:
+            merged[claim.cause] = Found(claim, claim.cause, claim.ns, claim.ns / total)
+    kept = [found for found in merged.values() if found.share >= 0.5 * _least(fold.policy)]
+    return sorted(kept, key=lambda found: -found.ns)
+
+
+def _least(policy: Policy) -> float:
+    return min(policy.logging_bottleneck, policy.data_bottleneck, policy.memory_bottleneck)
+
+
+def _busy(fold: RankFold) -> float:
+    """Part of the workers' time in which they worked (0 when there are none)."""
+    work = sum(fold.ordinary_pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP))
+    return work / fold.worker_ns if fold.worker_ns > 0 else 0.0

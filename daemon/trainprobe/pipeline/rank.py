@@ -1,0 +1,497 @@
+"""One driver's story: rows in, steps, stalls, phases and bottlenecks out. Knows no clock and no file."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
+from trainprobe.derive.files import FileClass
+from trainprobe.derive.ledger import Item, Setting, by_state, flatten
+from trainprobe.derive.saves import Saves
+from trainprobe.derive.steps import StepClock
+from trainprobe.derive.workers import Death, Workers
+from trainprobe.detect.base import Window, WrittenLog
+from trainprobe.detect.policy import Policy
+from trainprobe.detect.registry import Judgement, judge
+from trainprobe.model.cause import Cause, Phase, State
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region
+from trainprobe.model.event import (
+    FileEvent,
+    Level,
+    MarkRow,
+    ProcessEvent,
+    ProcessEventKind,
+    RankSeen,
+    RowKind,
+    StackSeen,
+    StepFile,
+    ThreadSample,
+)
+from trainprobe.model.report import STEP_BUCKETS
+from trainprobe.model.sample import ProcessSample
+from trainprobe.pipeline.stalls import Entry, StallBook
+
+EARLY = 32
+"""Steps looked at while they are too uneven for a baseline."""
+ROWS = 4096
+"""Rows kept while no boundary comes (a driver whose optimiser never steps)."""
+
+
+@dataclass(slots=True)
+class Span:
+    """A stretch of a phase; ``end_ns`` None while it lasts."""
+
+    phase: Phase
+    start_ns: int
+    end_ns: int | None = None
+
+
+@dataclass(slots=True)
+class RankFold:
+    """Everything known of one rank. ``feed_*`` take what a frame holds, in time order."""
+
+    seen: RankSeen
+    policy: Policy
+    attached: bool = False
+    ranks: bool = False  # other ranks belong to the run
+    tid: int = 0  # the driver; the main thread until another thread steps
+    clock: StepClock = field(default_factory=StepClock)
+    baseline: Baseline = field(default_factory=Baseline)
+    book: StallBook = field(default_factory=StallBook)
+    saves: Saves = field(default_factory=Saves)
+    workers: Workers = field(init=False)
+    ledger: dict[State, float] = field(default_factory=dict)  # ns up to `reached`
+    phases: dict[Phase, float] = field(default_factory=dict)  # ns, finished
+    spans: list[Span] = field(default_factory=list)
+    start_ns: int = 0
+    boundary: MarkRow | None = None  # the last step's begin
+    first_boundary_ns: int = 0
+    latest: MarkRow | None = None
+    sample: ThreadSample | None = None
+    sample_ns: int = 0
+    worker_samples: dict[int, ThreadSample] = field(default_factory=dict)
+    processes: dict[int, ProcessSample] = field(default_factory=dict)
+    exit_event: ProcessEvent | None = None
+    end_ns: int | None = None
+    durations: deque[float] = field(default_factory=lambda: deque(maxlen=1024))
+    histogram: list[int] = field(default_factory=lambda: [0] * (len(STEP_BUCKETS) + 1))
+    duration_sum: float = 0.0
+    ordinary: dict[Item, float] = field(default_factory=dict)  # sums over all ordinary steps
+    ordinary_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)
+    ordinary_ns: float = 0.0
+    ordinary_steps: int = 0
+    ordinary_fetches: int = 0
+    worker_ns: float = 0.0  # live workers x time, over ordinary steps
+    deaths: list[Death] = field(default_factory=list)
+    stack: StackSeen | None = None
+    pss_peak: int | None = None
+    fds_peak: int | None = None
+    limit_bytes: int | None = None
+    limit_scope: str | None = None
+    stepped: bool = False
+    flat: Sequence[int] = field(default_factory=lambda: [0] * CELLS)  # cells accounted for so far
+    live_phase: tuple[Phase, float] | None = None  # of the open step: (phase, ns)
+    oom_killed: bool = False
+    killer: ProcessEvent | None = None  # the last fatal signal sent to the driver
+    _gone: MarkRow | None = None
+    _rows: list[MarkRow] = field(default_factory=list)
+    _early: list[Ordinary] = field(default_factory=list)
+    _early_steps: int = 0
+    _pool_at: dict[int, list[int]] = field(
+        default_factory=dict
+    )  # workers' leaf sums at the step's begin, for open stalls
+
+    def __post_init__(self) -> None:
+        self.workers = Workers(self.seen.pid)
+        self.tid = self.seen.pid
+        self.saves.rules = self.policy.files
+        self.saves.drivers.add(self.tid)
+        self.start_ns = self.seen.at_ns if self.attached else self.seen.started_ns
+
+    # ---- events ----
+    def feed_row(self, row: MarkRow) -> None:
+        """A mark of one of this rank's threads."""
+        if row.tid != self.tid and not self._takes_over(row):
+            return
+        if self.latest is None and self.sample is None and row.tid == self.seen.pid:
+            self.start_ns = row.opened_ns or self.start_ns
+        self.latest = row
+        self._rows.append(row)
+        if len(self._rows) > ROWS:
+            self._rows[:2] = [_merged(self._rows[0], self._rows[1])]
+        if row.kind == RowKind.EXIT:
+            self._gone = row  # the process's own end, which comes next, tells how
+            return
+        self.stepped = self.stepped or row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD)
+        for boundary in self.clock.feed(row):
+            self._step(boundary)
+
+    def _takes_over(self, row: MarkRow) -> bool:
+        if self.stepped or row.kind == RowKind.EXIT:
+            return False
+        before = self.latest or self.sample
+        if before is not None:  # the main thread's time up to here stays in the ledger
+            self._account(before.cells, [])
+        self.flat = row.cells
+        if before is None:
+            self.start_ns = row.at_ns - sum(row.cells)
+        else:
+            known = sum(before.cells)
+            self.ledger[State.LOCK] = self.ledger.get(State.LOCK, 0.0) + max(0, row.at_ns - self.start_ns - known)
+        self.tid = row.tid
+        self.saves.drivers.add(row.tid)
+        self._rows.clear()
+        self.sample = None
+        return True
+
+    def feed_file(self, event: FileEvent) -> None:
+        """A file written by a process of this rank."""
+        self.saves.feed(event)
+
+    def feed_process(self, event: ProcessEvent) -> None:
+        """Birth, death or signal of a process of this rank."""
+        if event.pid == self.seen.pid and event.kind == ProcessEventKind.EXIT:
+            self.workers.feed(event)
+            self.exit_event = event
+            self.end(event.at_ns)
+            return
+        if event.pid == self.seen.pid:
+            self.oom_killed = self.oom_killed or event.kind == ProcessEventKind.OOM
+            if event.kind == ProcessEventKind.SIGNAL:
+                self.killer = event
+        death = self.workers.feed(event)
+        if death is not None:
+            self.worker_samples.pop(death.pid, None)
+            if death.abnormal and not self.workers.driver_ended:
+                self.deaths.append(death)
+
+    def feed_stack(self, event: StackSeen) -> None:
+        """A Python stack of the driver, asked for by an open stall."""
+        if event.frames and self.boundary is not None and event.at_ns >= self.boundary.at_ns:
+            self.stack = event
+
+    def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
+        """An open ledger as it stands now."""
+        if sample.tid == self.tid:
+            if self.sample is None and self.latest is None:
+                self.start_ns = at_ns - sum(sample.cells)
+            if self.end_ns is None:
+                self.sample, self.sample_ns = sample, at_ns
+        elif sample.level == Level.COARSE and sample.pid != self.seen.pid and sample.pid in self.workers.live:
+            self.worker_samples[sample.pid] = sample
+
+    def feed_sample(self, sample: ProcessSample) -> None:
+        """Memory and descriptors of one of its processes."""
+        self.processes[sample.pid] = sample
+        if sample.open_fds is not None:
+            self.fds_peak = max(self.fds_peak or 0, sample.open_fds)
+
+    # ---- steps ----
+    def _step(self, row: MarkRow) -> None:
+        before, self.boundary = self.boundary, row
+        self.live_phase = None
+        files = self._files_until(row)
+        index = self.clock.count
+        items = self._account(row.cells, files)
+        if before is None:
+            self.first_boundary_ns = row.at_ns
+            self._pool_at.clear()
+            return
+        ns = row.at_ns - before.at_ns
+        self._count(ns)
+        step = Ordinary(
+            ns,
+            items,
+            [a - b for a, b in zip(row.pool, before.pool)],
+            row.fetches - before.fetches,
+            row.backwards - before.backwards,
+        )
+        if not self.baseline.stands:
+            self._learn(step, row)
+        else:
+            self._judge(step, before, row, files, index)
+        self.stack = None
+        self._pool_at.clear()
+
+    def _learn(self, step: Ordinary, row: MarkRow) -> None:
+        self._early.append(step)
+        self._early_steps += 1
+        if len(self._early) < LEAST:
+            return
+        lengths = sorted(s.ns for s in self._early)
+        middle = lengths[len(lengths) // 2]
+        fit = [s for s in self._early if s.ns <= self.policy.limit_ns(middle)]
+        if len(fit) < LEAST:
+            del self._early[:-EARLY]
+            return
+        for ordinary in fit:
+            self.baseline.add(ordinary)
+        self._early.clear()
+        self._phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, row.at_ns)
+
+    def _judge(
+        self, step: Ordinary, before: MarkRow, row: MarkRow, files: list[tuple[StepFile, FileClass, str]], index: int
+    ) -> None:
+        usual = self.baseline.backwards()
+        units = max(1, round(step.backwards / usual)) if usual else 1  # a skipped optimiser step merges two groups
+        base = self.baseline.ns * units
+        if step.ns <= self.policy.limit_ns(base):
+            self._ordinary(step, units)
+            self.book.open = None
+            return
+        window = self._window(before.at_ns, row.at_ns, base, step.items, self._pool_excess(step.pool, units), files)
+        extra = step.fetches - units * self.baseline.fetches()
+        judgement = judge(replace(window, extra_fetches=extra))
+        told = judgement.stall_ns
+        end = row.at_ns
+        for cause, ns in judgement.phases.items():
+            self._phase(Phase(cause.value), int(end - ns), end)
+        if told >= 0.5 * self.policy.stall_minimum_ns:
+            stack = self.stack.frames if self.stack else ()
+            self.book.close(judgement, int(end - told), end, index - 1, stack, self._reach(judgement))
+        else:
+            self.book.open = None
+            if not judgement.phases:
+                self._ordinary(step, units)
+
+    def _reach(self, judgement: Judgement) -> int:
+        main = judgement.main
+        if main is not None and main.cause in (Cause.DATA_CPU, Cause.DATA_STORAGE):
+            return max(self.policy.merge_steps, min(2 * self.workers.count, 16))
+        return self.policy.merge_steps
+
+    def _ordinary(self, step: Ordinary, units: int) -> None:
+        if units == 1:
+            self.baseline.add(step)
+        for item, ns in step.items.items():
+            self.ordinary[item] = self.ordinary.get(item, 0.0) + ns
+        for leaf, ns in enumerate(step.pool):
+            self.ordinary_pool[leaf] += ns
+        self.ordinary_ns += step.ns
+        self.ordinary_steps += units
+        self.ordinary_fetches += step.fetches
+        self.worker_ns += step.ns * self.workers.count
+
+    def _count(self, ns: int) -> None:
+        told = ns / 1e9
+        self.durations.append(told)
+        self.duration_sum += told
+        place = next((i for i, bound in enumerate(STEP_BUCKETS) if told <= bound), len(STEP_BUCKETS))
+        self.histogram[place] += 1
+
+    def _phase(self, phase: Phase, start_ns: int, end_ns: int) -> None:
+        if end_ns <= start_ns:
+            return
+        self.phases[phase] = self.phases.get(phase, 0.0) + (end_ns - start_ns)
+        self.spans.append(Span(phase, start_ns, end_ns))
+        del self.spans[:-400]
+
+    # ---- windows ----
+    def _window(
+        self,
+        start_ns: int,
+        end_ns: int,
+        base_ns: float,
+        items: Mapping[Item, int],
+        pool: list[float],
+        files: list[tuple[StepFile, FileClass, str]],
+    ) -> Window:
+        ordinary = self.baseline.items()
+        scale = base_ns / self.baseline.ns if self.baseline.ns else 1.0
+        more = {item: ns - scale * ordinary.get(item, 0.0) for item, ns in items.items()}
+        more = {item: ns for item, ns in more.items() if ns > 0}
+        total, excess = sum(more.values()), end_ns - start_ns - base_ns
+        factor = excess / total if total > 0 else 0.0
+        started = self.workers.starts_in(start_ns, end_ns)
+        return Window(
+            start_ns,
+            end_ns,
+            base_ns,
+            {item: ns * factor for item, ns in more.items()},
+            items,
+            pool,
+            self.setting(),
+            self.policy,
+            workers=self.workers.count,
+            workers_started=started,
+            first_workers=self.workers.started == started,
+            compile_ns=self.workers.compile_ns(start_ns, end_ns),
+            saves=self.saves.flying(start_ns, end_ns),
+            logs=[WrittenLog(path, use.io_ns, use.bytes) for use, of, path in files if of == FileClass.LOG],
+            deaths=[d for d in self.deaths if start_ns <= d.at_ns <= end_ns],
+            threads=list(self.worker_samples.values()),
+            stack=self.stack.frames if self.stack else (),
+            driver_pid=self.seen.pid,
+            driver_tid=self.tid,
+        )
+
+    def _pool_excess(self, pool: Sequence[float], units: int = 1) -> list[float]:
+        return [max(0.0, ns - units * usual) for ns, usual in zip(pool, self.baseline.pool())]
+
+    def setting(self) -> Setting:
+        """What decides how its waits are named."""
+        latest = self.latest
+        inline = bool(latest and latest.fetches and latest.inline_fetches == latest.fetches)
+        return Setting(workers=self.workers.count > 0, inline=inline and self.workers.count == 0, ranks=self.ranks)
+
+    def _files_until(self, row: MarkRow) -> list[tuple[StepFile, FileClass, str]]:
+        merged: dict[tuple[int, int], StepFile] = {}
+        count = next((i + 1 for i, r in enumerate(self._rows) if r is row), len(self._rows))
+        for passed in self._rows[:count]:
+            for use in passed.files:
+                merged[use.dev, use.ino] = _sum(merged.get((use.dev, use.ino)), use)
+        del self._rows[:count]
+        return [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in merged.values()]
+
+    def _account(self, cells: Sequence[int], files: Sequence[tuple[StepFile, FileClass, str]]) -> dict[Item, int]:
+        delta = [a - b for a, b in zip(cells, self.flat)]
+        self.flat = cells
+        items = flatten(delta, [(use, of) for use, of, _ in files], self.setting())
+        for state, ns in by_state(items).items():
+            self.ledger[state] = self.ledger.get(state, 0.0) + ns
+        return items
+
+    # ---- the open step ----
+    def limit_ns(self) -> int | None:
+        """When the present step becomes a stall; None while nothing is armed."""
+        if self.boundary is None or self.end_ns is not None or not self.baseline.stands:
+            return None
+        return int(self.boundary.at_ns + self.policy.limit_ns(self.baseline.ns))
+
+    def look(self, now_ns: int) -> None:
+        """Open a stall, or bring the open one up to date, from the thread samples of this frame."""
+        limit = self.limit_ns()
+        if limit is None or now_ns < limit or self.boundary is None or self.sample is None or self.sample_ns < limit:
+            return
+        delta = [max(0, a - b) for a, b in zip(self.sample.cells, self.flat)]
+        live = self.live_files()
+        items = flatten(delta, [(use, of) for use, of, _ in live], self.setting())
+        window = self._window(self.boundary.at_ns, self.sample_ns, self.baseline.ns, items, self._live_pool(), live)
+        extra = max(0, self.sample.fetches - self.boundary.fetches) - self.baseline.fetches()
+        judgement = judge(replace(window, extra_fetches=extra))
+        main = judgement.main
+        self.live_phase = next(((Phase(c.value), ns) for c, ns in judgement.phases.items()), None)
+        if main is None or main.cause is None or judgement.stall_ns < 0.5 * self.policy.stall_minimum_ns:
+            self.book.open = None
+            return
+        cause = max(judgement.shares, key=lambda c: judgement.shares[c])
+        if cause in (Cause.CPU_BOUND, Cause.UNKNOWN) and now_ns < limit + self.policy.open_cpu_ns:
+            return
+        start = int(self.boundary.at_ns + self.baseline.ns)
+        stack = self.stack.frames if self.stack else ()
+        self.book.open = Entry(
+            start,
+            None,
+            judgement.stall_ns,
+            cause,
+            dict(judgement.shares),
+            self.clock.count,
+            self.clock.count,
+            1,
+            main.summary,
+            list(main.chain),
+            list(main.evidence),
+            stack,
+            main.ns,
+        )
+
+    def live_files(self) -> list[tuple[StepFile, FileClass, str]]:
+        """Files of the open step: those whose saves the driver has open, by their time so far."""
+        out = []
+        since = self.boundary.at_ns if self.boundary else 0
+        for save in [*self.saves.open.values(), *self.saves.closed[-4:]]:
+            if save.tid != self.tid or (save.end_ns is not None and save.end_ns < since):
+                continue
+            use = StepFile(
+                save.key[1], save.key[2], save.write_ns + save.sync_ns + save.meta_ns + 1, save.gap_ns, save.bytes
+            )
+            out.append((use, save.kind_of(self.policy.files), save.path))
+        return out
+
+    def _live_pool(self) -> list[float]:
+        """Workers' time by leaf in the open step, as far as samples tell."""
+        total = [0.0] * LEAVES
+        for pid, sample in self.worker_samples.items():
+            sums = [sum(sample.cells[region * LEAVES + leaf] for region in Region) for leaf in range(LEAVES)]
+            base = self._pool_at.setdefault(pid, sums)
+            for leaf in range(LEAVES):
+                total[leaf] += sums[leaf] - base[leaf]
+            busy = sample.leaf not in (Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK)
+            if (
+                sums is base and busy and self.boundary is not None
+            ):  # first look: what it does now counts from when it began
+                total[sample.leaf] += max(0, self.sample_ns - max(sample.since_ns, self.boundary.at_ns))
+        return total
+
+    # ---- the end ----
+    def end(self, at_ns: int) -> None:
+        """The driver's process is gone (or we leave it)."""
+        if self.end_ns is not None:
+            return
+        if self._gone is not None:
+            self._close(self._gone.at_ns, self._gone.cells)
+        else:
+            self._close(at_ns, self.sample.cells if self.sample else None)
+
+    def _close(self, at_ns: int, cells: Sequence[int] | None) -> None:
+        for boundary in self.clock.flush():
+            self._step(boundary)
+        latest = self.latest
+        files = self._files_until(latest) if latest is not None and self._rows else []
+        if latest is not None and sum(latest.cells) > (sum(cells) if cells else 0):
+            cells = latest.cells
+        items = self._account(cells, files) if cells is not None else {}
+        self.end_ns = at_ns
+        self.live_phase = None
+        open_stall, self.book.open = self.book.open, None
+        if not self.baseline.stands:
+            self._phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, at_ns)
+            return
+        if self.boundary is None:
+            return
+        signal = self.exit_event.signal if self.exit_event else None
+        if open_stall is not None and signal:
+            self._stalled_to_the_end(open_stall, at_ns)
+            return
+        self._tail(items, at_ns)
+
+    def _stalled_to_the_end(self, entry: Entry, at_ns: int) -> None:
+        entry.end_ns = at_ns
+        whole = max(0.0, at_ns - entry.start_ns)
+        factor = whole / entry.ns if entry.ns else 0.0
+        entry.shares = {cause: ns * factor for cause, ns in entry.shares.items()}
+        entry.ns = whole
+        for cause, ns in entry.shares.items():
+            self.book.seconds[cause] = self.book.seconds.get(cause, 0.0) + ns
+        self.book.counts[entry.cause] = self.book.counts.get(entry.cause, 0) + 1
+        self.book.last_start[entry.cause] = entry.start_ns
+        self.book.total += 1
+        self.book.entries.append(entry)
+
+    def _tail(self, items: dict[Item, int], at_ns: int) -> None:
+        """After the last step: a last evaluation where there is evidence for one, the rest is shutdown."""
+        assert self.boundary is not None
+        latest = self.latest
+        extra = (latest.fetches - self.boundary.fetches if latest else 0) - self.baseline.fetches()
+        quiet = sum(ns for (_, region, _), ns in items.items() if region == Region.NO_GRAD)
+        fetch = sum(ns for (_, region, _), ns in items.items() if region == Region.FETCH)
+        start = self.boundary.at_ns
+        if extra >= self.policy.evaluation_fetches and quiet + fetch > 0:
+            self._phase(Phase.EVALUATION, start, int(start + quiet + fetch))
+            start = int(start + quiet + fetch)
+        self._phase(Phase.SHUTDOWN, start, at_ns)
+
+
+def _sum(a: StepFile | None, b: StepFile) -> StepFile:
+    if a is None:
+        return b
+    return StepFile(b.dev, b.ino, a.io_ns + b.io_ns, a.gap_ns + b.gap_ns, a.bytes + b.bytes)
+
+
+def _merged(older: MarkRow, newer: MarkRow) -> MarkRow:
+    files: dict[tuple[int, int], StepFile] = {}
+    for use in (*older.files, *newer.files):
+        files[use.dev, use.ino] = _sum(files.get((use.dev, use.ino)), use)
+    return replace(newer, files=tuple(files.values()))

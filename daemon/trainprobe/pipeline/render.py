@@ -1,0 +1,372 @@
+"""From a rank's fold to its part of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from trainprobe.advise.text import Facts, advice
+from trainprobe.derive.ledger import by_state, flatten
+from trainprobe.derive.saves import Save
+from trainprobe.detect.waiting import CPU
+from trainprobe.model.cause import LOST, Cause, Phase, State
+from trainprobe.model.cells import Leaf, Region, cell
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import (
+    STALL_BUCKETS,
+    Bottleneck,
+    Checkpoint,
+    Counters,
+    Evidence,
+    Fds,
+    LogFile,
+    Memory,
+    Period,
+    PhaseSpan,
+    Rank,
+    Stall,
+    Steps,
+    Totals,
+    Warning_,
+    WorkerExit,
+    Workers,
+)
+from trainprobe.model.sample import ProcessSample
+from trainprobe.pipeline.bottlenecks import Found, bottlenecks
+from trainprobe.pipeline.rank import RankFold
+from trainprobe.pipeline.stalls import Entry
+from trainprobe.pipeline.verdict import Losses, bound, exit_of, losses, told_death, verdict
+
+LIST = 200
+_ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
+EXITS = ("finished", "oom_kill", "killed", "crashed", "exited")
+OUTCOMES = ("complete", "error", "unsafe")
+OPERATIONS = ("write", "fsync", "rename", "serialize", "other")
+
+
+def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, world: int, cpus: int) -> Rank:
+    """The rank's entry as of ``at``."""
+    reached = _reached(fold, at)
+    wall = max(0, reached - fold.start_ns)
+    found = bottlenecks(fold)
+    lost = losses(fold, found)
+    phases = _phases(fold, reached)
+    states = _states(fold)
+    total = lost.total()
+    productive = max(0.0, wall - sum(phases.values()) - sum(total.values()))
+    facts = _facts(fold, lost, found, wall, cpus)
+    entries = [*fold.book.entries, *([fold.book.open] if fold.book.open else [])]
+    train = max(1.0, wall - sum(ns for phase, ns in phases.items() if phase != Phase.EVALUATION))
+    data = states.get(State.DATA_WAIT, 0.0) + states.get(State.DATA_INLINE, 0.0)
+    saves = fold.saves.checkpoints()
+    return Rank(
+        rank=number,
+        world_size=world,
+        pid=fold.seen.pid,
+        container_pid=fold.seen.container_pid,
+        name=name,
+        exit=exit_of(fold),
+        wall_seconds=wall / NS,
+        productive_seconds=productive / NS,
+        verdict=verdict(fold, lost, found, wall),
+        bound=bound(data, train, fold.clock.count),
+        steps=_steps(fold),
+        phases=_spans(fold, at, reached),
+        ledger={state.value: states.get(state, 0.0) / NS for state in State},
+        lost={cause.value: ns / NS for cause, ns in sorted(total.items(), key=lambda pair: -pair[1]) if ns > 0},
+        stalls=[_stall(fold, entry, at, run, name, facts) for entry in entries[-LIST:]],
+        bottlenecks=[_bottleneck(one, facts) for one in found],
+        warnings=_warnings(fold, at),
+        checkpoints=[_checkpoint(fold, save, at, reached) for save in saves[-LIST:]],
+        workers=_workers(fold, at),
+        memory=_memory(fold),
+        fds=Fds(fold.fds_peak, max((p.max_fds for p in fold.processes.values() if p.max_fds), default=None)),
+        logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind) for u in fold.saves.all_logs()[:20]],
+        totals=Totals(
+            fold.book.total + (1 if fold.book.open else 0), fold.saves.total, fold.workers.ended, len(fold.deaths)
+        ),
+        counters=_counters(fold, at, lost, phases, states, entries),
+    )
+
+
+def _reached(fold: RankFold, at: Moment) -> int:
+    """Up to when the rank's time is accounted for."""
+    if fold.end_ns is not None:
+        return fold.end_ns
+    latest = fold.latest.at_ns if fold.latest else 0
+    return max(latest, fold.sample_ns) or at.monotonic_ns
+
+
+def _states(fold: RankFold) -> dict[State, float]:
+    out = dict(fold.ledger)
+    if fold.end_ns is None and fold.sample is not None and sum(fold.sample.cells) > sum(fold.flat):
+        delta = [max(0, a - b) for a, b in zip(fold.sample.cells, fold.flat)]
+        live = fold.live_files()
+        for state, ns in by_state(flatten(delta, [(use, of) for use, of, _ in live], fold.setting())).items():
+            out[state] = out.get(state, 0.0) + ns
+    elif fold.end_ns is None and fold.latest is not None:
+        delta = [max(0, a - b) for a, b in zip(fold.latest.cells, fold.flat)]
+        for state, ns in by_state(flatten(delta, [], fold.setting())).items():
+            out[state] = out.get(state, 0.0) + ns
+    return out
+
+
+def _phases(fold: RankFold, reached: int) -> dict[Phase, float]:
+    out = dict(fold.phases)
+    if fold.end_ns is None and not fold.baseline.stands:
+        phase = Phase.ATTACHING if fold.attached else Phase.STARTUP
+        out[phase] = out.get(phase, 0.0) + max(0, reached - fold.start_ns)
+    elif fold.live_phase is not None:
+        phase, ns = fold.live_phase
+        out[phase] = out.get(phase, 0.0) + ns
+    return out
+
+
+def _active(fold: RankFold) -> Phase:
+    if fold.end_ns is not None:
+        return Phase.SHUTDOWN
+    if not fold.baseline.stands:
+        return Phase.ATTACHING if fold.attached else Phase.STARTUP
+    return fold.live_phase[0] if fold.live_phase else Phase.TRAIN
+
+
+def _spans(fold: RankFold, at: Moment, reached: int) -> list[PhaseSpan]:
+    out = [
+        PhaseSpan(s.phase.value, at.wall_of(s.start_ns), at.wall_of(s.end_ns) if s.end_ns else None) for s in fold.spans
+    ]
+    if fold.end_ns is None and not fold.baseline.stands:
+        out.append(PhaseSpan(_active(fold).value, at.wall_of(fold.start_ns), None))
+    elif fold.live_phase is not None:
+        out.append(PhaseSpan(fold.live_phase[0].value, at.wall_of(int(reached - fold.live_phase[1])), None))
+    return out[-LIST:]
+
+
+def _steps(fold: RankFold) -> Steps:
+    count = fold.clock.provisional
+    source = "autograd" if count else "none"
+    reason = "" if count else (fold.seen.marks or "no optimiser step or backward was seen")
+    steps = Steps(count, source, reason)
+    if not fold.durations:
+        return steps
+    ordered = sorted(fold.durations)
+    steps.median_seconds = median(ordered)
+    steps.p99_seconds = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    if fold.boundary is not None and fold.boundary.at_ns > fold.first_boundary_ns:
+        steps.per_second = (fold.clock.count - 1) / ((fold.boundary.at_ns - fold.first_boundary_ns) / NS)
+    recent = sorted(list(fold.durations)[-200:])
+    middle = median(recent)
+    if len(recent) >= 10 and middle > 0:
+        steps.variation_ratio = (recent[int(0.9 * (len(recent) - 1))] - recent[int(0.1 * (len(recent) - 1))]) / middle
+    steps.drift_ratio_per_1000_steps = _drift(fold)
+    return steps
+
+
+def _drift(fold: RankFold) -> float | None:
+    """Slope of the step's length: the difference of medians of the first and the last quarter of what is kept."""
+    values = list(fold.durations)
+    quarter = len(values) // 4
+    if quarter < 50:
+        return None
+    first, last = median(values[:quarter]), median(values[-quarter:])
+    return (last - first) / first / (len(values) - quarter) * 1000 if first > 0 else None
+
+
+def _facts(fold: RankFold, lost: Losses, found: list[Found], wall: float, cpus: int) -> dict[Cause, Facts]:
+    out = {}
+    step = fold.baseline.ns / NS
+    total = lost.total()
+    fetches = max(1, fold.ordinary_fetches)
+    busy = sum(fold.ordinary_pool[leaf] for leaf in CPU) / NS
+    wait = sum(ns for (state, _, _), ns in fold.ordinary.items() if state in (State.DATA_WAIT, State.DATA_INLINE))
+    for cause, ns in total.items():
+        entries = [e for e in fold.book.entries if e.cause == cause]
+        largest = max(entries, key=lambda e: e.ns, default=None)
+        sync = [e.value for e in (largest.evidence if largest else []) if e.what == "seconds in fsync"]
+        spent = largest.ns / NS if largest else 0.0
+        out[cause] = Facts(
+            seconds=ns / NS,
+            share=ns / wall if wall else 0.0,
+            each=median(e.ns for e in entries) / NS if entries else 0.0,
+            count=fold.book.counts.get(cause, 0),
+            every=fold.book.every(cause),
+            step_seconds=step,
+            workers=fold.workers.count,
+            cpus=cpus,
+            worker_seconds_per_batch=busy / fetches,
+            wait_per_step=wait / max(1, fold.ordinary_steps) / NS,
+            where=largest.stack[-1] if largest and largest.stack else "",
+            sync_share=sum(v for v in sync if isinstance(v, (int, float))) / spent if spent else 0.0,
+            writes_per_step=sum(u.writes for u in fold.saves.all_logs()) / max(1, fold.clock.count),
+        )
+    return out
+
+
+def _stall(fold: RankFold, entry: Entry, at: Moment, run: str, name: str, facts: dict[Cause, Facts]) -> Stall:
+    every = fold.book.every(entry.cause)
+    start = at.wall_of(entry.start_ns)
+    return Stall(
+        id=f"{run}-{name}-{int(start * 1000)}",
+        start=start,
+        end=None if entry.end_ns is None else at.wall_of(entry.end_ns),
+        seconds=entry.ns / NS,
+        cause=entry.cause.value,
+        shares={cause.value: ns / NS for cause, ns in entry.shares.items()},
+        first_step=entry.first_step,
+        steps=entry.steps,
+        period=Period(every, every * fold.baseline.ns / NS + entry.ns / NS) if every else None,
+        summary=entry.summary,
+        chain=entry.chain,
+        evidence=entry.evidence,
+        python_stack=list(entry.stack) or None,
+        advice=advice(entry.cause, facts.get(entry.cause, Facts())),
+    )
+
+
+def _bottleneck(one: Found, facts: dict[Cause, Facts]) -> Bottleneck:
+    return Bottleneck(
+        one.cause.value,
+        one.share,
+        one.ns / NS,
+        one.claim.summary,
+        list(one.claim.evidence),
+        advice(one.cause, facts.get(one.cause, Facts())),
+    )
+
+
+def _warnings(fold: RankFold, at: Moment) -> list[Warning_]:
+    out = []
+    for death in fold.deaths[-LIST:]:
+        cause = Cause.OOM_KILL if death.reason == "oom_kill" else Cause.WORKER_DEATH
+        evidence = [Evidence("worker lived", round(death.lived_ns / NS, 3), "s", death.pid)]
+        if death.signal is not None:
+            evidence.append(Evidence("signal", death.signal, "", death.pid))
+        elif death.code is not None:
+            evidence.append(Evidence("exit code", death.code, "", death.pid))
+        if death.sender_pid:
+            evidence.append(Evidence(f"signal sent by {death.sender_comm or 'a process'}", None, "", death.sender_pid))
+        out.append(
+            Warning_(cause.value, at.wall_of(death.at_ns), None, told_death(death), evidence, advice(cause, Facts()))
+        )
+    return out
+
+
+def _by(fold: RankFold, save: Save) -> str:
+    if save.tid in fold.saves.drivers:
+        return "driver"
+    return "thread" if save.key[0] == fold.seen.pid else "process"
+
+
+def _checkpoint(fold: RankFold, save: Save, at: Moment, reached: int) -> Checkpoint:
+    by = _by(fold, save)
+    end = save.end_ns or (fold.end_ns if fold.end_ns is not None else None)
+    spent = (end or reached) - save.start_ns
+    own = save.write_ns + save.sync_ns + save.rename_ns + save.gap_ns + save.meta_ns
+    return Checkpoint(
+        path=save.path,
+        start=at.wall_of(save.start_ns),
+        end=at.wall_of(save.end_ns) if save.end_ns else None,
+        bytes=save.bytes,
+        seconds=max(0, spent) / NS,
+        write_seconds=save.write_ns / NS,
+        fsync_seconds=save.sync_ns / NS,
+        rename_seconds=save.rename_ns / NS,
+        serialize_seconds=save.gap_ns / NS,
+        blocked_seconds=min(own, max(0, spent)) / NS if by == "driver" else 0.0,
+        by=by,
+        outcome=save.outcome,
+        error=_ERRNO.get(save.errno, f"errno {save.errno}") if save.errno else None,
+    )
+
+
+def _workers(fold: RankFold, at: Moment) -> Workers:
+    exits = [
+        WorkerExit(d.pid, at.wall_of(d.at_ns), d.code, d.signal, d.reason, d.sender_pid)
+        for d in fold.workers.deaths[-LIST:]
+    ]
+    return Workers(fold.workers.started, fold.workers.ended, fold.workers.count, exits)
+
+
+def _memory(fold: RankFold) -> Memory:
+    def total(field: str) -> int | None:
+        values = [getattr(p, field) for p in fold.processes.values()]
+        known = [v for v in values if v is not None]
+        return sum(known) if known else None
+
+    pss = total("pss_bytes")
+    if pss is not None:
+        fold.pss_peak = max(fold.pss_peak or 0, pss)
+    return Memory(pss, fold.pss_peak, total("swap_bytes"), total("shm_bytes"), None, fold.limit_bytes, fold.limit_scope)
+
+
+def _histogram(values: list[float]) -> list[int]:
+    out = [0] * (len(STALL_BUCKETS) + 1)
+    for value in values:
+        out[next((i for i, bound_ in enumerate(STALL_BUCKETS) if value <= bound_), len(STALL_BUCKETS))] += 1
+    return out
+
+
+def _counters(
+    fold: RankFold,
+    at: Moment,
+    lost: Losses,
+    phases: dict[Phase, float],
+    states: dict[State, float],
+    entries: list[Entry],
+) -> Counters:
+    book, opened = fold.book, fold.book.open
+    closed = [ns / NS for ns in book.durations] + [e.ns / NS for e in book.entries]
+    counts = {c: book.counts.get(c, 0) + (1 if opened and opened.cause == c else 0) for c in LOST}
+    starts = {**book.last_start, **({opened.cause: opened.start_ns} if opened else {})}
+    saves = fold.saves.checkpoints()
+    done = [s for s in saves if s.end_ns is not None]
+    by = {f"{operation}/{blocking}": 0.0 for operation in OPERATIONS for blocking in ("true", "false")}
+    for key, ns in fold.saves.gone.ns.items():
+        by[key] += ns / NS
+    for save in done:
+        for key, spent in fold.saves.seconds_by(save).items():
+            by[key] += spent / NS
+    last = max(done, key=lambda s: s.end_ns or 0, default=None)
+    logs = fold.saves.all_logs()
+    cells = fold.sample.cells if fold.sample is not None and fold.end_ns is None else fold.flat
+    worst = max((p for p in fold.processes.values() if p.open_fds and p.max_fds), key=_fullness, default=None)
+    kinds = ("tensorboard", "wandb", "stdout", "log")
+    memory = _memory(fold)
+    return Counters(
+        phase_seconds={p.value: phases.get(p, 0.0) / NS for p in Phase if p != Phase.TRAIN},
+        stall_seconds={c.value: lost.stalls.get(c, 0.0) / NS for c in LOST},
+        stalls={c.value: n for c, n in counts.items()},
+        stall_last_start={c.value: at.wall_of(ns) for c, ns in starts.items()},
+        stall_active={c.value: int(opened is not None and opened.cause == c) for c in LOST},
+        stall_durations=_histogram(closed),
+        stall_duration_sum=sum(closed),
+        step_durations=list(fold.histogram),
+        step_duration_sum=fold.duration_sum,
+        last_step=at.wall_of(fold.boundary.at_ns) if fold.boundary else None,
+        baseline_seconds=fold.baseline.ns / NS if fold.baseline.stands else None,
+        phase=_active(fold).value,
+        checkpoints={o: fold.saves.gone.outcomes.get(o, 0) + sum(1 for s in done if s.outcome == o) for o in OUTCOMES},
+        checkpoint_bytes=fold.saves.gone.bytes + sum(s.bytes for s in done),
+        checkpoint_seconds=by,
+        checkpoint_last_seconds=((last.end_ns or 0) - last.start_ns) / NS if last else None,
+        checkpoint_last_bytes=last.bytes if last else None,
+        log_writes={k: sum(u.writes for u in logs if u.kind == k) for k in kinds},
+        log_bytes={k: sum(u.bytes for u in logs if u.kind == k) for k in kinds},
+        log_seconds={k: sum(u.ns for u in logs if u.kind == k) / NS for k in kinds},
+        worker_exits={r: fold.workers.exits_by_reason.get(r, 0) for r in EXITS},
+        open_fds=worst.open_fds if worst else None,
+        max_fds=worst.max_fds if worst else None,
+        pss_bytes=memory.pss_bytes,
+        swap_bytes=memory.swap_bytes,
+        major_faults=fold.latest.major_faults if fold.latest else 0,
+        reclaim_seconds=_leaf(cells, Leaf.RECLAIM),
+        throttled_seconds=_leaf(cells, Leaf.THROTTLED),
+        runqueue_seconds=_leaf(cells, Leaf.RUNQUEUE),
+    )
+
+
+def _fullness(sample: ProcessSample) -> float:
+    return (sample.open_fds or 0) / (sample.max_fds or 1)
+
+
+def _leaf(cells: Sequence[int], leaf: Leaf) -> float:
+    return sum(cells[cell(region, leaf)] for region in Region) / NS

@@ -1,0 +1,207 @@
+"""One launch of a training: its ranks, and which event belongs to which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainprobe.detect.policy import Policy
+from trainprobe.model.cause import Cause
+from trainprobe.model.event import (
+    FileEvent,
+    Level,
+    MarkRow,
+    ProcessEvent,
+    RankSeen,
+    RowKind,
+    RunStarted,
+    StackSeen,
+    ThreadSample,
+)
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import Run
+from trainprobe.model.sample import MemorySample, ProcessSample
+from trainprobe.pipeline.rank import RankFold
+from trainprobe.pipeline.render import rank_report
+
+STACK_EVERY = 5 * NS
+
+
+@dataclass(slots=True)
+class RunFold:
+    """A run's folds by process; a process with several drivers has several."""
+
+    started: RunStarted
+    policy: Policy
+    folds: dict[int, list[RankFold]] = field(default_factory=dict)
+    memory: MemorySample | None = None
+    end_ns: int | None = None
+    _stack_at: int = 0
+
+    def rank_seen(self, seen: RankSeen) -> None:
+        """A process that drives a rank, or may come to."""
+        known = self.folds.get(seen.pid)
+        if known:
+            known[0].seen = seen
+            known[0].attached = known[0].attached and self.started.attached
+            return
+        fold = RankFold(seen, self.policy, attached=self.started.attached)
+        for other in self._all():
+            self._hand_over(other, fold)
+        self.folds[seen.pid] = [fold]
+        self._several()
+
+    def _hand_over(self, other: RankFold, fold: RankFold) -> None:
+        """Children that were taken for another process's, because theirs was not known yet."""
+        other.workers.live.pop(fold.seen.pid, None)
+        for pid, life in list(other.workers.live.items()):
+            if life.ppid == fold.seen.pid:
+                fold.workers.live[pid] = other.workers.live.pop(pid)
+                fold.workers.started += 1
+                fold.workers.starts.append(life.start_ns)
+                other.workers.started -= 1
+
+    def _several(self) -> None:
+        stepping = [fold for fold in self._all() if fold.stepped]
+        for fold in self._all():
+            fold.ranks = len(stepping) > 1 or (fold.seen.world_size or 1) > 1
+
+    def _all(self) -> list[RankFold]:
+        return [fold for folds in self.folds.values() for fold in folds]
+
+    def _of(self, pid: int) -> RankFold | None:
+        folds = self.folds.get(pid)
+        if folds:
+            return folds[0]
+        return next((fold for fold in self._all() if fold.workers.owns(pid)), None)
+
+    def feed_row(self, row: MarkRow) -> bool:
+        """Whether the row belongs to this run."""
+        folds = self.folds.get(row.pid)
+        if not folds:
+            return False
+        fold = next((f for f in folds if f.tid == row.tid), None)
+        if fold is None:
+            if folds[0].stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD):
+                fold = RankFold(folds[0].seen, self.policy, attached=self.started.attached)
+                fold.tid = row.tid
+                fold.start_ns = row.opened_ns or row.at_ns
+                folds.append(fold)
+            else:
+                fold = folds[0]
+        stepped = fold.stepped
+        fold.feed_row(row)
+        if fold.stepped and not stepped:
+            self._several()
+        return True
+
+    def feed_file(self, event: FileEvent) -> bool:
+        """Whether the event belongs to this run."""
+        fold = self._of(event.pid)
+        if fold is None:
+            return False
+        for same in self.folds.get(fold.seen.pid, [fold]):
+            same.feed_file(event)
+        return True
+
+    def feed_process(self, event: ProcessEvent) -> bool:
+        """Whether the event belongs to this run."""
+        fold = self._of(event.pid) or (self._of(event.ppid) if event.ppid else None)
+        if fold is None:
+            return False
+        for same in self.folds.get(fold.seen.pid, [fold]):
+            same.feed_process(event)
+        return True
+
+    def feed_stack(self, event: StackSeen) -> None:
+        """A stack that was asked for."""
+        for fold in self.folds.get(event.pid, ()):
+            fold.feed_stack(event)
+
+    def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
+        """An open ledger."""
+        folds = self.folds.get(sample.pid)
+        if folds:
+            for fold in folds:
+                fold.feed_thread(sample, at_ns)
+        elif sample.level == Level.COARSE:
+            fold_of = self._of(sample.pid)
+            if fold_of is not None:
+                fold_of.feed_thread(sample, at_ns)
+
+    def feed_sample(self, sample: ProcessSample) -> None:
+        """What /proc told of one process."""
+        fold = self._of(sample.pid)
+        if fold is not None:
+            fold.feed_sample(sample)
+
+    def look(self, now_ns: int) -> None:
+        """Judge open steps."""
+        for fold in self._all():
+            if fold.end_ns is None:
+                fold.look(now_ns)
+
+    def limits(self) -> list[int]:
+        """When the open steps become stalls."""
+        return [limit for fold in self._all() if (limit := fold.limit_ns()) is not None]
+
+    def stacks_wanted(self, now_ns: int) -> list[tuple[int, int]]:
+        """Drivers whose stack would help: late ones, each asked for at most every 5 s."""
+        late = [f for f in self._all() if (limit := f.limit_ns()) is not None and now_ns >= limit]
+        fresh = [f for f in late if f.stack is None]
+        if not late or (not fresh and now_ns - self._stack_at < STACK_EVERY):
+            return []
+        self._stack_at = now_ns
+        return [(f.seen.pid, f.tid) for f in (fresh or late)]
+
+    def faulting(self) -> bool:
+        """Whether a driver's major faults are worth tracing: swapping is under way."""
+        return any(
+            f.book.open is not None and f.book.open.cause in (Cause.SWAP, Cause.MEMORY_PRESSURE) for f in self._all()
+        )
+
+    def end(self, at_ns: int) -> None:
+        """The last driver has ended, or we leave."""
+        self.end_ns = at_ns
+        for fold in self._all():
+            fold.end(at_ns)
+
+    def shown(self) -> list[RankFold]:
+        """The ranks of the report: those that step; while none does, the first candidate."""
+        every = self._all()
+        stepping = [fold for fold in every if fold.stepped]
+        if stepping:
+            return stepping
+        certain = [fold for fold in every if not fold.seen.candidate]
+        return certain or every[:1]
+
+    def report(self, at: Moment, cpus: int) -> Run:
+        """The run's part of the report."""
+        shown = self.shown()
+        world = max([len({f.seen.pid for f in shown}), *(f.seen.world_size or 1 for f in shown)], default=1)
+        ranks = []
+        taken: dict[int, int] = {}
+        for fold in sorted(shown, key=lambda f: (f.seen.rank is None, f.seen.rank or 0, f.seen.started_ns)):
+            number = fold.seen.rank if fold.seen.rank is not None else _place(taken, fold.seen.pid)
+            further = self.folds[fold.seen.pid].index(fold)
+            name = f"{number}.{further}" if further else str(number)
+            if self.memory is not None:
+                fold.limit_bytes, fold.limit_scope = self.memory.limit_bytes, self.memory.limit_scope
+            ranks.append(rank_report(fold, at, self.started.run, number, name, world, cpus))
+        memory = self.memory
+        return Run(
+            self.started.run,
+            list(self.started.command),
+            self.started.user,
+            self.started.cwd,
+            at.wall_of(self.started.at_ns),
+            at.wall_of(self.end_ns) if self.end_ns is not None else None,
+            {key: self.started.labels.get(key) for key in ("slurm_job", "pod_uid", "container", "unit", "torchrun")},
+            ranks,
+            {"used_bytes": memory.used_bytes, "limit_bytes": memory.limit_bytes, "scope": memory.limit_scope}
+            if memory
+            else {},
+        )
+
+
+def _place(taken: dict[int, int], pid: int) -> int:
+    return taken.setdefault(pid, len(taken))

@@ -1,0 +1,106 @@
+"""The book of a rank's stalls: opened, extended by their neighbours, closed, and what recurs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainprobe.derive.period import recurrence
+from trainprobe.detect.registry import Judgement
+from trainprobe.model.cause import Cause
+from trainprobe.model.report import Evidence
+
+KEEP = 200
+
+
+@dataclass(slots=True)
+class Entry:
+    """One stall. ns on CLOCK_MONOTONIC."""
+
+    start_ns: int
+    end_ns: int | None
+    ns: float
+    cause: Cause
+    shares: dict[Cause, float]
+    first_step: int
+    last_step: int
+    steps: int
+    summary: str = ""
+    chain: list[str] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+    stack: tuple[str, ...] = ()
+    main_ns: float = 0.0  # of the claim that the summary tells
+
+
+@dataclass(slots=True)
+class StallBook:
+    """Closed stalls (the last KEEP), totals over all of them, and the open one."""
+
+    entries: list[Entry] = field(default_factory=list)
+    open: Entry | None = None
+    seconds: dict[Cause, float] = field(default_factory=dict)  # ns by cause, closed stalls
+    counts: dict[Cause, int] = field(default_factory=dict)
+    last_start: dict[Cause, int] = field(default_factory=dict)
+    positions: dict[Cause, list[int]] = field(default_factory=dict)
+    total: int = 0
+    durations: list[float] = field(default_factory=list)  # ns of entries that have left the list
+
+    def close(
+        self, judgement: Judgement, start_ns: int, end_ns: int, step: int, stack: tuple[str, ...], reach: int
+    ) -> Entry | None:
+        """Enter a finished stalled step; ``reach``: steps back to a neighbour that it extends."""
+        self.open = None
+        main = judgement.main
+        if main is None or main.cause is None:
+            return None
+        cause = max(judgement.shares, key=lambda c: judgement.shares[c])
+        for share, ns in judgement.shares.items():
+            self.seconds[share] = self.seconds.get(share, 0.0) + ns
+        last = self.entries[-1] if self.entries else None
+        if last is not None and last.cause == cause and step - last.last_step <= reach:
+            return self._extend(last, judgement, end_ns, step)
+        entry = Entry(
+            start_ns,
+            end_ns,
+            judgement.stall_ns,
+            cause,
+            dict(judgement.shares),
+            step,
+            step,
+            1,
+            main.summary,
+            list(main.chain),
+            list(main.evidence),
+            stack,
+            main.ns,
+        )
+        self.entries.append(entry)
+        self.total += 1
+        self.counts[cause] = self.counts.get(cause, 0) + 1
+        self.last_start[cause] = start_ns
+        places = self.positions.setdefault(cause, [])
+        places.append(step)
+        del places[:-64]
+        while len(self.entries) > KEEP:
+            self.durations.append(self.entries.pop(0).ns)
+        return entry
+
+    def _extend(self, last: Entry, judgement: Judgement, end_ns: int, step: int) -> Entry:
+        last.end_ns = end_ns
+        last.ns += judgement.stall_ns
+        last.last_step = step
+        last.steps += 1
+        for share, ns in judgement.shares.items():
+            last.shares[share] = last.shares.get(share, 0.0) + ns
+        main = judgement.main
+        if main is not None and main.ns > last.main_ns:
+            last.summary, last.chain, last.evidence, last.main_ns = (
+                main.summary,
+                list(main.chain),
+                list(main.evidence),
+                main.ns,
+            )
+        return last
+
+    def every(self, cause: Cause) -> int | None:
+        """Steps between stalls of a cause, when they recur."""
+        return recurrence(self.positions.get(cause, ()))

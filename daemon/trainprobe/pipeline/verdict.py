@@ -1,0 +1,158 @@
+"""The one line of a rank: what matters most. An event that ended the run outranks seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainprobe.derive.workers import Death
+from trainprobe.model.cause import Cause
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Bound, Exit, Verdict
+from trainprobe.pipeline.bottlenecks import Found
+from trainprobe.pipeline.rank import RankFold
+
+INPUT, COMPUTE = 0.2, 0.05
+"""Share of data time from which a run is input-bound, and below which compute-bound (GPU < 80 %, > 95 %)."""
+
+
+def told_death(death: Death) -> str:
+    """How a worker ended, in words."""
+    if death.reason == "oom_kill":
+        return f"worker {death.pid} was killed for want of memory"
+    if death.signal is not None:
+        by = f" by {death.sender_comm or 'pid'} ({death.sender_pid})" if death.sender_pid else ""
+        return f"worker {death.pid} was killed by signal {death.signal}{by}"
+    return f"worker {death.pid} exited with code {death.code}"
+
+
+def exit_of(fold: RankFold) -> Exit | None:
+    """How the rank's process ended; None while it runs."""
+    event = fold.exit_event
+    if event is None:
+        return None
+    signal = event.signal or None
+    if signal:
+        return Exit(None, signal, f"killed by signal {signal}")
+    death = ending_death(fold)
+    if event.code and death:
+        return Exit(event.code, None, f"exit code {event.code} after {told_death(death)}")
+    return Exit(event.code, None, f"exit code {event.code}" if event.code else "finished")
+
+
+def ending_death(fold: RankFold) -> Death | None:
+    """The first abnormal death of a worker that the end of the rank follows."""
+    event = fold.exit_event
+    if event is None or not (event.code or event.signal):
+        return None
+    near = [d for d in fold.deaths if 0 <= event.at_ns - d.at_ns <= fold.policy.death_explains_ns]
+    return near[0] if near else None
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Lost ns by cause: in stalls (the open one included), and in ordinary steps."""
+
+    stalls: dict[Cause, float]
+    bottlenecks: dict[Cause, float]
+
+    def total(self) -> dict[Cause, float]:
+        """Both together."""
+        out = dict(self.stalls)
+        for cause, ns in self.bottlenecks.items():
+            out[cause] = out.get(cause, 0.0) + ns
+        return out
+
+
+def losses(fold: RankFold, found: list[Found]) -> Losses:
+    """What the rank lost so far."""
+    stalls = dict(fold.book.seconds)
+    if fold.book.open is not None:
+        for cause, ns in fold.book.open.shares.items():
+            stalls[cause] = stalls.get(cause, 0.0) + ns
+    return Losses(stalls, {f.cause: f.ns for f in found})
+
+
+def verdict(fold: RankFold, lost: Losses, found: list[Found], wall_ns: float) -> Verdict:
+    """What matters most for this rank."""
+    ended = _ended(fold)
+    if ended is not None:
+        return ended
+    total = lost.total()
+    if not total or wall_ns <= 0:
+        return _none(fold, wall_ns)
+    cause = max(total, key=lambda c: total[c])
+    ns = total[cause]
+    share = ns / wall_ns
+    if share < 0.005 and ns < 0.3 * NS:
+        return _none(fold, wall_ns)
+    by_stall = lost.stalls.get(cause, 0.0) >= lost.bottlenecks.get(cause, 0.0)
+    text = _stall_text(fold, cause, ns, share) if by_stall else _bottleneck_text(found, cause, ns, share)
+    return Verdict("stall" if by_stall else "bottleneck", cause.value, ns / NS, share, text)
+
+
+def _ended(fold: RankFold) -> Verdict | None:
+    event = fold.exit_event
+    if event is None or not (event.code or event.signal):
+        return None
+    death = ending_death(fold)
+    if death is not None:
+        cause = Cause.OOM_KILL if death.reason == "oom_kill" else Cause.WORKER_DEATH
+        return Verdict(
+            "end",
+            cause.value,
+            0.0,
+            0.0,
+            f"{told_death(death)}; the training ended {(event.at_ns - death.at_ns) / NS:.1f} s later",
+        )
+    if fold.oom_killed:
+        return Verdict(
+            "end", Cause.OOM_KILL.value, 0.0, 0.0, f"the training (pid {fold.seen.pid}) was killed for want of memory"
+        )
+    if event.signal:
+        sender = fold.killer
+        by = f" by {sender.sender_comm or 'pid'} ({sender.sender_pid})" if sender and sender.sender_pid else ""
+        return Verdict("end", None, 0.0, 0.0, f"the training was killed by signal {event.signal}{by}")
+    return None
+
+
+def _none(fold: RankFold, wall_ns: float) -> Verdict:
+    if fold.clock.provisional == 0:
+        return Verdict("none", None, 0.0, 0.0, "no training step was seen")
+    if not fold.baseline.stands:
+        return Verdict(
+            "none", None, 0.0, 0.0, f"{fold.clock.provisional} steps: too few to know what an ordinary step is"
+        )
+    return Verdict(
+        "none",
+        None,
+        0.0,
+        0.0,
+        f"healthy: {fold.clock.provisional} steps in {wall_ns / NS:.1f} s, nothing lost that is worth a change",
+    )
+
+
+def _stall_text(fold: RankFold, cause: Cause, ns: float, share: float) -> str:
+    entries = [e for e in fold.book.entries if e.cause == cause]
+    count = fold.book.counts.get(cause, 0) + (1 if fold.book.open and fold.book.open.cause == cause else 0)
+    every = fold.book.every(cause)
+    rhythm = f", every {every} steps" if every else ""
+    largest = max(entries, key=lambda e: e.ns, default=fold.book.open)
+    what = f": {largest.summary}" if largest and largest.summary else ""
+    times = "1 stall" if count <= 1 else f"{count} stalls"
+    return f"{cause.value} cost {ns / NS:.1f} s ({share:.0%} of the run) in {times}{rhythm}{what}"
+
+
+def _bottleneck_text(found: list[Found], cause: Cause, ns: float, share: float) -> str:
+    one = next((f for f in found if f.cause == cause), None)
+    of = f", {one.share:.0%} of each ordinary step" if one else ""
+    what = f": {one.claim.summary}" if one and one.claim.summary else ""
+    return f"{cause.value} costs {ns / NS:.1f} s ({share:.0%} of the run){of}{what}"
+
+
+def bound(data_ns: float, train_ns: float, steps: int) -> Bound:
+    """Whether data or compute sets the pace, with the reason."""
+    if steps < 8 or train_ns <= 0:
+        return Bound("unknown", "too few steps")
+    share = data_ns / train_ns
+    why = f"the driver waits for data or loads it for {share:.0%} of its training time"
+    return Bound("input" if share >= INPUT else "compute" if share <= COMPUTE else "mixed", why)

@@ -1,0 +1,425 @@
+"""From frames to the report: each cause is named, its seconds are right, and everything adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.builders.driver import START, Driver, moment, ns, played
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import FileEventKind, StackSeen
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Rank
+from trainprobe.pipeline import Pipeline
+
+
+def rank_of(pipeline: Pipeline, driver: Driver) -> Rank:
+    return pipeline.report(moment(driver.now)).runs[0].ranks[0]
+
+
+def adds_up(rank: Rank) -> None:
+    phases = sum(rank.counters.phase_seconds.values())
+    assert sum(rank.ledger.values()) == pytest.approx(rank.wall_seconds, abs=1e-6)
+    assert rank.productive_seconds + phases + sum(rank.lost.values()) == pytest.approx(rank.wall_seconds, abs=1e-6)
+    for stall in rank.stalls:
+        assert sum(stall.shares.values()) == pytest.approx(stall.seconds)
+
+
+def checkpoint(driver: Driver) -> None:
+    driver.write("/out/model.pth", 200_000_000, 0.6, 0.5, 0.1)
+
+
+def unnamed_checkpoint(driver: Driver) -> None:
+    driver.write("/out/weights", 200_000_000, 1.2)
+
+
+def logging(driver: Driver) -> None:
+    driver.write("/out/train.log", 4000, 0.1, 1.1, created=False)
+
+
+def data_cpu(driver: Driver) -> None:
+    driver.work(1.2)
+    driver.fetch(1.2, Leaf.POLL)
+    driver.fetches -= 1
+
+
+def data_storage(driver: Driver) -> None:
+    driver.work(1.1, Leaf.FILE_READ)
+    driver.work(0.05, Leaf.CPU)
+    driver.fetch(1.2, Leaf.POLL)
+    driver.fetches -= 1
+
+
+def cpu_bound(driver: Driver) -> None:
+    driver.spend(1.2)
+
+
+def suspended(driver: Driver) -> None:
+    driver.spend(1.2, Leaf.STOPPED)
+
+
+def contention(driver: Driver) -> None:
+    driver.spend(1.2, Leaf.RUNQUEUE)
+
+
+def throttled(driver: Driver) -> None:
+    driver.spend(1.2, Leaf.THROTTLED)
+
+
+def swap(driver: Driver) -> None:
+    driver.spend(0.8, Leaf.SWAP)
+    driver.spend(0.4, Leaf.RECLAIM)
+
+
+def network(driver: Driver) -> None:
+    driver.spend(1.2, Leaf.SOCKET)
+
+
+def sleep(driver: Driver) -> None:
+    driver.spend(1.2, Leaf.SLEEP)
+
+
+FAULTS: list[tuple[str, Callable[[Driver], None]]] = [
+    ("checkpoint", checkpoint),
+    ("checkpoint", unnamed_checkpoint),
+    ("logging", logging),
+    ("data_cpu", data_cpu),
+    ("data_storage", data_storage),
+    ("cpu_bound", cpu_bound),
+    ("suspended", suspended),
+    ("cpu_contention", contention),
+    ("cpu_throttled", throttled),
+    ("swap", swap),
+    ("network", network),
+    ("unknown", sleep),
+]
+
+
+@pytest.mark.parametrize(("cause", "fault"), FAULTS)
+def test_a_planted_stall_is_named_and_measured(cause: str, fault: Callable[[Driver], None]) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    for _ in range(3):
+        fault(driver)
+        driver.train(30)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert [stall.cause for stall in rank.stalls] == [cause] * 3
+    for stall in rank.stalls:
+        assert stall.seconds == pytest.approx(1.2, abs=0.01)
+    assert rank.verdict.cause == cause
+    assert rank.lost[cause] == pytest.approx(3.6, abs=0.03)
+    assert rank.stalls[0].period is not None
+    assert rank.stalls[0].period.steps == 30
+    adds_up(rank)
+
+
+def test_a_clean_run_has_no_stall_and_is_healthy() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(300)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.stalls == []
+    assert rank.bottlenecks == []
+    assert rank.verdict.kind == "none"
+    assert rank.steps.count == 300
+    assert {span.phase for span in rank.phases} == {"startup", "shutdown"}
+    adds_up(rank)
+
+
+def test_heavier_batches_are_work() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(60)
+    for _ in range(5):
+        driver.fetch()
+        driver.spend(0.072)
+        driver.backward(0.06)
+        driver.optimizer()
+        driver.train(10)
+    driver.exit()
+    assert rank_of(played(driver), driver).stalls == []
+
+
+def test_inline_loading_is_a_bottleneck_with_its_share() -> None:
+    driver = Driver()
+    driver.begin()
+    for _ in range(200):
+        driver.fetch(0.03, Leaf.CPU, inline=True)
+        driver.spend(0.03)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.verdict.kind == "bottleneck"
+    assert rank.verdict.cause == "data_inline"
+    assert rank.bottlenecks[0].share == pytest.approx(0.03 / 0.085, rel=0.05)
+    assert "num_workers=" in rank.bottlenecks[0].advice[0]
+    adds_up(rank)
+
+
+def test_input_bound_with_busy_workers_is_data_cpu() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for _ in range(200):
+        driver.work(0.08)
+        driver.fetch(0.05, Leaf.POLL)
+        driver.spend(0.01)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.verdict.cause == "data_cpu"
+    assert rank.bound.by == "input"
+    assert any("num_workers=" in line for line in rank.bottlenecks[0].advice)
+
+
+def test_fetches_that_outnumber_backwards_are_fake_batching() -> None:
+    driver = Driver()
+    driver.begin()
+    for _ in range(100):
+        for _ in range(16):
+            driver.fetch(0.005, Leaf.CPU, inline=True)
+        driver.spend(0.02)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    assert rank_of(played(driver), driver).verdict.cause == "fake_batching"
+
+
+def test_evaluation_is_a_phase_and_the_checkpoint_after_it_a_stall() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    for _ in range(50):
+        driver.fetch(0.002)
+        driver.spend(0.03, Leaf.CPU, Region.NO_GRAD)
+    checkpoint(driver)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert [stall.cause for stall in rank.stalls] == ["checkpoint"]
+    assert rank.stalls[0].seconds == pytest.approx(1.2, abs=0.05)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(1.6, abs=0.05)
+    adds_up(rank)
+
+
+def test_a_hog_without_gradients_is_no_evaluation_when_the_stack_says_so() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    driver.spend(1.0, Leaf.CPU, Region.NO_GRAD)
+    driver.events.append(
+        StackSeen(driver.now, driver.pid, driver.tid, ("main (train.py:9)", "optimal_sequence_search (main.py:212)"))
+    )
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.stalls[0].cause == "cpu_bound"
+    assert rank.stalls[0].python_stack is not None
+    assert "optimal_sequence_search" in rank.stalls[0].summary
+
+
+def test_workers_started_again_each_epoch() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    for epoch in range(3):
+        driver.die(2000 + epoch)
+        driver.spend(0.1)
+        driver.fork(2001 + epoch)
+        driver.fetch(0.8, Leaf.POLL)
+        driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert [stall.cause for stall in rank.stalls] == ["worker_startup"] * 3
+    assert "persistent_workers" in rank.stalls[0].advice[0]
+    adds_up(rank)
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "sender", "reason"),
+    [(None, 9, 77, "killed"), (3, None, None, "exited"), (None, 11, None, "crashed")],
+)
+def test_a_workers_death_ends_the_run(code: int | None, signal: int | None, sender: int | None, reason: str) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.fork(2001)
+    driver.train(40)
+    driver.die(2000, code, signal, sender)
+    driver.exit(1)
+    rank = rank_of(played(driver), driver)
+    assert (rank.verdict.kind, rank.verdict.cause) == ("end", "worker_death")
+    assert rank.workers.exits[0].reason == reason
+    assert rank.warnings[0].cause == "worker_death"
+    assert rank.exit is not None
+    assert rank.exit.code == 1
+    adds_up(rank)
+
+
+def test_workers_that_finish_are_no_event() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    driver.die(2000)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.warnings == []
+    assert rank.workers.exits[0].reason == "finished"
+
+
+def test_an_open_stall_is_told_while_it_lasts_and_counted_once() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    limit = pipeline.deadline_ns()
+    assert limit is not None
+    assert limit > driver.now - ns(0.05)
+    driver.events.append(driver_opens(driver))
+    driver.spend(0.7, Leaf.FILE_SYNC)
+    pipeline = played(driver, pipeline, threads=(driver.sample(Leaf.FILE_SYNC),))
+    rank = rank_of(pipeline, driver)
+    assert rank.stalls[-1].end is None
+    assert rank.stalls[-1].cause == "checkpoint"
+    opened = rank.stalls[-1]
+    assert opened.seconds == pytest.approx(0.7, abs=0.06)
+    adds_up(rank)
+    driver.spend(0.3, Leaf.FILE_SYNC)
+    driver.files[1, 7] = driver_file(ns(1.0))
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert len(rank.stalls) == 1
+    assert rank.stalls[0].end is not None
+    assert rank.stalls[0].seconds == pytest.approx(1.0, abs=0.02)
+    assert rank.totals.stalls == 1
+
+
+def driver_opens(driver: Driver) -> object:
+    driver.file(FileEventKind.OPENED, "/out/big.pth", 7, driver.now)
+    return driver.events.pop()
+
+
+def driver_file(io: int) -> object:
+    from trainprobe.model.event import StepFile
+
+    return StepFile(1, 7, io, 0, 10_000_000)
+
+
+def test_the_time_after_the_last_step_is_shutdown() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    driver.spend(1.0)
+    pipeline = played(driver, pipeline, threads=(driver.sample(),))
+    driver.exit(shutdown=0.1)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.stalls == []
+    assert rank.counters.phase_seconds["shutdown"] == pytest.approx(1.1, abs=0.05)
+    adds_up(rank)
+
+
+def test_a_run_killed_in_its_stall_keeps_it() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    pipeline = played(driver)
+    driver.work(3.0, Leaf.FILE_READ)
+    driver.fetch(3.0, Leaf.POLL)
+    pipeline = played(driver, pipeline, threads=(driver.sample(Leaf.POLL),))
+    driver.exit(None, 9, shutdown=0.0)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert len(rank.stalls) == 1
+    assert rank.stalls[0].end is not None
+    assert rank.verdict.kind == "end"
+    adds_up(rank)
+
+
+def test_saves_are_followed_to_their_final_name() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(20)
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, "/tmp/tmpab12", 9, opened)
+    driver.spend(0.4, Leaf.FILE_WRITE)
+    driver.file(FileEventKind.CLOSED, "/tmp/tmpab12", 9, opened, 50_000_000, ns(0.4))
+    driver.file(FileEventKind.RENAMED, "/tmp/tmpab12", 9, new_path="/out/last.ckpt", errno=18)
+    again = driver.now
+    driver.file(FileEventKind.OPENED, "/out/last.ckpt", 11, again)
+    driver.spend(0.2, Leaf.FILE_WRITE)
+    driver.file(FileEventKind.CLOSED, "/out/last.ckpt", 11, again, 50_000_000, ns(0.2))
+    driver.train(20)
+    saves = rank_of(played(driver), driver).checkpoints
+    assert [(s.path, s.bytes, s.outcome) for s in saves] == [("/out/last.ckpt", 50_000_000, "complete")]
+    assert saves[0].write_seconds == pytest.approx(0.6)
+    assert saves[0].seconds == pytest.approx(0.6)
+
+
+def test_a_full_disk_is_the_saves_outcome() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(20)
+    driver.file(FileEventKind.OPENED, "/out/a.pth", 9, driver.now)
+    driver.file(FileEventKind.CLOSED, "/out/a.pth", 9, driver.now, 1_000_000, ns(0.1), errno=28)
+    driver.train(20)
+    save = rank_of(played(driver), driver).checkpoints[0]
+    assert (save.outcome, save.error) == ("error", "ENOSPC")
+
+
+def test_a_driver_in_another_thread_takes_the_rank_over() -> None:
+    driver = Driver()
+    driver.begin()
+    pipeline = Pipeline()
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=(driver.sample(),)))
+    driver.events.clear()
+    main = sum(driver.cells)
+    driver.tid += 1
+    driver.cells = [0] * len(driver.cells)
+    driver.train(40)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.steps.count == 40
+    assert rank.wall_seconds == pytest.approx((driver.now - START) / 1e9, abs=0.06)
+    assert main > 0
+    adds_up(rank)
+
+
+def test_without_marks_the_ledger_still_runs_and_says_why() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.spend(3.0)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.steps.source == "none"
+    assert rank.steps.reason
+    assert rank.wall_seconds == pytest.approx(4.6)
+    adds_up(rank)
+
+
+def test_replaying_in_other_slices_gives_the_same_report() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    for _, fault in FAULTS[:6]:
+        fault(driver)
+        driver.train(25)
+    driver.exit()
+    events = list(driver.events)
+    whole = rank_of(played(driver), driver)
+    sliced = Pipeline()
+    for event in events:
+        sliced.step(Frame(moment(event.at_ns), (event,)))
+    again = rank_of(sliced, driver)
+    assert again.lost == whole.lost
+    assert again.verdict == whole.verdict
+    assert [(s.cause, s.seconds) for s in again.stalls] == [(s.cause, s.seconds) for s in whole.stalls]
