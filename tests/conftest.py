@@ -13,9 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Examples are not kept (the checkout may be read-only), and a busy machine is no failure.
+settings.register_profile("project", database=None, deadline=None)
+settings.load_profile("project")
 
 TESTS = Path(__file__).parent
-FOLDERS = ("kernel", "training", "observability", "browser", "nightly")
+FOLDERS = frozenset({"kernel", "training", "observability", "browser", "nightly"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,44 @@
+"""A training with nothing planted, for a guest: ``plain_training.py STEPS TRUTH.json``. Its own clock is the truth.
+
+It runs with the Python that has torch, knows nothing of trainprobe, and says how many steps it made and when.
+"""
+
+import json
+import sys
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Squares(Dataset):
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.full((64,), float(index % 7))
+        return x, x * x
+
+
+def main() -> None:
+    steps, truth = int(sys.argv[1]), sys.argv[2]
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    marks = []
+    for x, y in DataLoader(Squares(steps * 4), batch_size=4, num_workers=1):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        marks.append(time.time())
+    with open(truth, "w") as file:
+        json.dump({"steps": len(marks), "first": marks[0], "last": marks[-1]}, file)
+
+
+if __name__ == "__main__":
+    main()

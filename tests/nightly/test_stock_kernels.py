@@ -1,0 +1,65 @@
+"""The distribution's stock kernel under qemu: older, with kprobes, and switched to full preemption."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.nightly import machine
+
+PREEMPTION = {"as shipped": "", "full preemption": "preempt=full"}
+PYTHON = ".venv/bin/python"
+
+
+@pytest.fixture(scope="module")
+def kernel() -> machine.Kernel:
+    if shutil.which("qemu-system-x86_64") is None:
+        pytest.fail("no qemu-system-x86_64; as root run: apt-get install -y qemu-system-x86")
+    return machine.stock_kernel()
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("parameters", PREEMPTION.values(), ids=PREEMPTION.keys())
+def test_the_kernel_tests_pass_there(kernel: machine.Kernel, parameters: str) -> None:
+    pytest_there = f"{PYTHON} -m pytest --color=no -p no:cacheprovider -m 'not nightly' --timeout=600 tests/kernel"
+    torch = shlex.quote(os.environ.get("TRAINPROBE_TORCH_PYTHON", ""))
+    done = machine.run(
+        kernel,
+        f"TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_TORCH_PYTHON={torch} {pytest_there}",
+        parameters=parameters,
+        timeout=2400,
+    )
+    print(done.output[-20_000:])
+    assert done.code == 0, f"guest ended with {done.code} after {done.seconds:.0f} s"
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("parameters", PREEMPTION.values(), ids=PREEMPTION.keys())
+def test_the_ledger_of_a_preempted_training_adds_up(kernel: machine.Kernel, torch_python: str, parameters: str) -> None:
+    """Steps exact, states equal to wall time, with more busy processes than CPUs: a uprobe's program may be preempted
+    in the middle of its update, which must lose nothing."""
+    done = machine.run(
+        kernel,
+        f"{PYTHON} tests/nightly/guest.py {shlex.quote(torch_python)} 300 3",
+        parameters=parameters,
+        memory="4G",
+        timeout=1200,
+    )
+    print(done.output[-20_000:])
+    said = re.search(r"^guest-said=(.*)$", done.output, re.MULTILINE)
+    assert said, f"guest ended with {done.code} after {done.seconds:.0f} s"
+    values: dict[str, Any] = json.loads(said[1])
+    assert values["exit"] == 0
+    (run,) = values["report"]["runs"]
+    (rank,) = run["ranks"]
+    ledger = rank["ledger"]
+    assert rank["steps"]["count"] == values["truth"]["steps"]
+    assert sum(ledger.values()) == pytest.approx(rank["wall_seconds"], rel=0.01)
+    assert ledger.get("other", 0.0) + rank["lost"].get("unknown", 0.0) <= 0.02 * rank["wall_seconds"]
+    assert values["report"]["events_lost"] == 0
