@@ -8,7 +8,7 @@ from math import ceil
 def workers_needed(worker_seconds_per_batch: float, step_seconds: float) -> int:
     """Workers that make batches as fast as steps use them.
 
-    ``worker_seconds_per_batch``: busy seconds of a worker for one batch; ``step_seconds``: a step without its data wait.
+    ``worker_seconds_per_batch``: busy seconds of a worker for one batch; ``step_seconds``: a step without data wait.
     """
     return max(1, ceil(worker_seconds_per_batch / max(step_seconds, 1e-6)))
 

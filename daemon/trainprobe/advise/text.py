@@ -1,7 +1,8 @@
-"""Sentences of advice by cause, each with measured numbers."""
+"""Sentences of advice by cause, each with measured numbers where the cause has some."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainprobe.advise.numbers import interval_for_share, workers_needed
@@ -12,25 +13,23 @@ from trainprobe.model.cause import Cause
 class Facts:
     """What was measured, as far as it was (0: not)."""
 
-    seconds: float = 0.0  # lost to the cause, all told
-    share: float = 0.0  # of the run
+    share: float = 0.0  # of the run, lost to the cause
     each: float = 0.0  # seconds of one occurrence, median
-    count: int = 0
     every: int | None = None  # steps between occurrences
     step_seconds: float = 0.0  # ordinary step
     workers: int = 0
     cpus: int = 0
     worker_seconds_per_batch: float = 0.0
     wait_per_step: float = 0.0  # data wait of an ordinary step, seconds
-    where: str = ""  # Python line, file …
+    where: str = ""  # Python line
     sync_share: float = 0.0  # of a checkpoint's time, in fsync
-    writes_per_step: float = 0.0
+    writes_per_step: float = 0.0  # to logs
 
 
 def advice(cause: Cause, facts: Facts) -> list[str]:
     """What to change, the first first; empty where nothing measured supports any."""
-    maker = _ADVICE.get(cause)
-    return maker(facts) if maker else []
+    maker = _COMPUTED.get(cause)
+    return maker(facts) if maker else list(_PLAIN.get(cause, ()))
 
 
 def _checkpoint(f: Facts) -> list[str]:
@@ -39,11 +38,10 @@ def _checkpoint(f: Facts) -> list[str]:
         better = interval_for_share(f.each, f.every, f.step_seconds)
         if better > f.every:
             out.append(
-                f"save every {better} steps instead of every {f.every}: then saving takes 1 % of the run, not {f.share:.1%}"
+                f"save every {better} steps instead of every {f.every}: "
+                f"saving then takes 1 % of the run, not {f.share:.1%}"
             )
-    out.append(
-        "save from another process or thread (an asynchronous save), so that the steps go on while it is written"
-    )
+    out.append("save from another process or thread (asynchronously), so that the steps go on while it is written")
     if f.sync_share > 0.5:
         out.append(f"{f.sync_share:.0%} of a save is fsync: write to a faster local disk and move the file afterwards")
     else:
@@ -62,24 +60,21 @@ def _data_cpu(f: Facts) -> list[str]:
             out.append(f"num_workers={min(needed, cap)} instead of {f.workers}: {text}")
         elif needed > f.workers:
             out.append(
-                f"{text}: {needed} workers would keep up, but {f.cpus} CPUs allow {cap}; make the samples cheaper (decode, resize, cache)"
+                f"{text}: {needed} workers would keep up, but {f.cpus} CPUs allow {cap}; "
+                "make the samples cheaper (decode, resize, cache)"
             )
     out.append("prefetch_factor=4 lets cheap batches pay for a dear one; find the samples that cost most")
     return out
-
-
-def _data_storage(f: Facts) -> list[str]:
-    return [
-        "copy the data to a local SSD, or pack it into larger shards that are read in order",
-        "more workers hide latency (not bandwidth): each adds one read in flight",
-    ]
 
 
 def _data_inline(f: Facts) -> list[str]:
     needed = workers_needed(f.wait_per_step, max(f.step_seconds - f.wait_per_step, 1e-3)) if f.wait_per_step else 2
     cap = max(1, f.cpus - 1) if f.cpus else needed
     return [
-        f"num_workers={min(max(needed, 1), cap)} in the DataLoader: the loading then runs beside the step ({f.share:.0%} of the run)"
+        (
+            f"num_workers={min(max(needed, 1), cap)} in the DataLoader: "
+            f"the loading then runs beside the step ({f.share:.0%} of the run)"
+        )
     ]
 
 
@@ -100,60 +95,41 @@ def _cpu_bound(f: Facts) -> list[str]:
     where = f" in {f.where}" if f.where else ""
     every = f", every {f.every} steps" if f.every else ""
     return [
-        f"the driver computes on one core{where}{every}: move it into a worker or another process, vectorise it, or do it less often"
+        (
+            f"the driver computes on one core{where}{every}: "
+            "move it into a worker or another process, vectorise it, or do it less often"
+        )
     ]
 
 
-def _worker_death(f: Facts) -> list[str]:
-    return [
-        "run with num_workers=0 once to see the exception in the main process",
-        "look at the worker's last file and signal above",
-    ]
-
-
-def _fake_batching(f: Facts) -> list[str]:
-    return [
-        "set batch_size in the DataLoader and let its workers put the batch together, instead of calling next() in a loop"
-    ]
-
-
-def _cpu_contention(f: Facts) -> list[str]:
-    return [
-        "fewer workers or threads: OMP_NUM_THREADS, cv2.setNumThreads(0); see which processes compete",
-        "check the CPU affinity",
-    ]
-
-
-def _cpu_throttled(f: Facts) -> list[str]:
-    return ["raise the container's CPU limit, or lower threads and workers to fit it"]
-
-
-def _worker_hang(f: Facts) -> list[str]:
-    return ["see the worker's call above; a DataLoader timeout= turns a hang into an error"]
-
-
-def _suspended(f: Facts) -> list[str]:
-    return ["somebody stopped the process: a debugger, SIGSTOP, a job scheduler or the cgroup freezer"]
-
-
-def _swap(f: Facts) -> list[str]:
-    return ["lower batch size, workers or prefetch_factor until the run fits its memory"]
-
-
-_ADVICE = {
+_COMPUTED: dict[Cause, Callable[[Facts], list[str]]] = {
     Cause.CHECKPOINT: _checkpoint,
     Cause.DATA_CPU: _data_cpu,
-    Cause.DATA_STORAGE: _data_storage,
     Cause.DATA_INLINE: _data_inline,
     Cause.WORKER_STARTUP: _worker_startup,
-    Cause.WORKER_DEATH: _worker_death,
     Cause.LOGGING: _logging,
     Cause.CPU_BOUND: _cpu_bound,
-    Cause.FAKE_BATCHING: _fake_batching,
-    Cause.CPU_CONTENTION: _cpu_contention,
-    Cause.CPU_THROTTLED: _cpu_throttled,
-    Cause.WORKER_HANG: _worker_hang,
-    Cause.SUSPENDED: _suspended,
-    Cause.SWAP: _swap,
-    Cause.MEMORY_PRESSURE: _swap,
+}
+_MEMORY = ("lower batch size, workers or prefetch_factor until the run fits its memory",)
+_PLAIN: dict[Cause, tuple[str, ...]] = {
+    Cause.DATA_STORAGE: (
+        "copy the data to a local SSD, or pack it into larger shards that are read in order",
+        "more workers hide latency (not bandwidth): each adds one read in flight",
+    ),
+    Cause.WORKER_DEATH: (
+        "run with num_workers=0 once to see the exception in the main process",
+        "look at the worker's signal and sender above",
+    ),
+    Cause.FAKE_BATCHING: (
+        "set batch_size in the DataLoader and let its workers put the batch together, instead of next() in a loop",
+    ),
+    Cause.CPU_CONTENTION: (
+        "fewer workers or threads: OMP_NUM_THREADS, cv2.setNumThreads(0); see which processes compete",
+        "check the CPU affinity (Cpus_allowed_list)",
+    ),
+    Cause.CPU_THROTTLED: ("raise the container's CPU limit, or lower threads and workers to fit it",),
+    Cause.WORKER_HANG: ("see the worker's call above; a DataLoader timeout= turns a hang into an error",),
+    Cause.SUSPENDED: ("somebody stopped the process: a debugger, SIGSTOP, a job scheduler or the cgroup freezer",),
+    Cause.SWAP: _MEMORY,
+    Cause.MEMORY_PRESSURE: _MEMORY,
 }

@@ -1,4 +1,4 @@
-"""What a written file is for: checkpoint, log or something else. Size, writer and rhythm decide; a name raises confidence."""
+"""What a written file is for: checkpoint, log or something else. Size and manner decide; a name raises confidence."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
 def classify(path: str, size: int, *, created: bool, append: bool, rules: FileRules | None = None) -> FileKind:
     """The kind of a written file.
 
-    ``path`` as the process sees it, ``size`` the bytes written so far, ``created`` whether it was opened with O_CREAT or
-    O_TRUNC, ``append`` whether with O_APPEND.
+    ``path`` as the process sees it, ``size`` the bytes written so far, ``created`` whether it was opened with
+    O_CREAT or O_TRUNC, ``append`` whether with O_APPEND.
     """
     rules = rules or FileRules()
     name = path.rpartition("/")[2]

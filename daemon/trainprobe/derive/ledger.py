@@ -79,8 +79,9 @@ def _shares(files: Sequence[tuple[StepFile, FileClass]], gap: bool) -> dict[File
 def flatten(cells: Sequence[int], files: Sequence[tuple[StepFile, FileClass]], setting: Setting) -> dict[Item, int]:
     """Nanoseconds by item of an interval's cells (differences of two rows).
 
-    ``files`` are the interval's written files with their classes. Time of write-class calls goes to its file's class, the
-    CPU time between two such calls to `checkpoint` only for checkpoints (for a log it is the program's own work).
+    ``files`` are the interval's written files with their classes. Time of write-class calls goes to its file's
+    class, the CPU time between two such calls to `checkpoint` only for checkpoints (for a log it is the program's
+    own work).
     """
     out: dict[Item, int] = {}
     io = gap = None

@@ -1,8 +1,9 @@
 """The step clock: which marks of a driver are the boundaries of its steps.
 
-A step is the group that recurs between two occurrences of the first optimiser's step after a backward; where optimisers
-leave no mark, the outermost backward. Optimisers are told apart by name, and where the names are the same (a GAN with Adam
-twice) by the group that recurs: several optimiser steps for each batch fetched, or a repeating count of backwards.
+A step is the group that recurs between two occurrences of the first optimiser's step after a backward; where
+optimisers leave no mark, the outermost backward. Optimisers are told apart by name, and where the names are the same
+(a GAN with Adam twice) by the group that recurs: several optimiser steps for each batch fetched, or a repeating count
+of backwards.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Workers:
 
     def compile_ns(self, start_ns: int, end_ns: int) -> int:
         """Nanoseconds of an interval in which a compiler ran."""
-        running = [(l.start_ns, end_ns) for l in self.live.values() if l.role == "compiler"]
+        running = [(life.start_ns, end_ns) for life in self.live.values() if life.role == "compiler"]
         spans = sorted((max(a, start_ns), min(b, end_ns)) for a, b in [*self.compiles, *running])
         total, reached = 0, start_ns
         for a, b in spans:

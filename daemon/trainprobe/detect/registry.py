@@ -10,7 +10,7 @@ from trainprobe.detect.base import Claim, Rule, Window, seconds
 from trainprobe.detect.rules import (
     checkpoint,
     collective_wait,
-    compile,
+    compiling,
     cpu_bound,
     cpu_contention,
     cpu_throttled,
@@ -36,7 +36,7 @@ RULES: Sequence[Rule] = (
     suspended.claim,
     checkpoint.claim,
     logging.claim,
-    compile.claim,
+    compiling.claim,
     evaluation.claim,
     swap.claim,
     memory_pressure.claim,
@@ -72,7 +72,7 @@ PHASES = frozenset({Cause.EVALUATION, Cause.COMPILE})
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A window's excess, divided. ``shares`` are ns of stall by cause, ``phases`` ns by phase cause; the rest was work."""
+    """A window's excess, divided: ns of stall by cause, ns by phase; the rest was the training's own work."""
 
     shares: dict[Cause, float]
     phases: dict[Cause, float]

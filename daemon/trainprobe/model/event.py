@@ -171,7 +171,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThreadSample:
-    """A thread's open ledger, read from the map: what it does right now. Cells cumulative, the open interval included."""
+    """A thread's open ledger, read from the map. Cells are cumulative, the open interval included."""
 
     pid: int
     tid: int

@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainprobe.detect.policy import Policy
-from trainprobe.model.event import (
-    FileEvent,
-    MarkRow,
-    ProcessEvent,
-    ProcessEventKind,
-    RankSeen,
-    RunEnded,
-    RunStarted,
-    StackSeen,
-)
+from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Cost, Host, Report, Source
@@ -70,34 +61,21 @@ class Pipeline:
         for run in self.runs.values():
             run.look(self._now)
 
-    def _event(self, event: object) -> None:
-        if isinstance(event, MarkRow):
-            for run in self.runs.values():
-                if run.feed_row(event):
-                    return
-        elif isinstance(event, FileEvent):
-            for run in self.runs.values():
-                if run.feed_file(event):
-                    return
-        elif isinstance(event, ProcessEvent):
-            for run in self.runs.values():
-                if run.feed_process(event) and event.kind != ProcessEventKind.OOM:
-                    return
-        elif isinstance(event, StackSeen):
-            for run in self.runs.values():
-                run.feed_stack(event)
-        elif isinstance(event, RunStarted):
+    def _event(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
             if event.run not in self.runs:
                 self.runs[event.run] = RunFold(event, self.policy or Policy())
                 self._forget()
-        elif isinstance(event, RankSeen):
+        elif isinstance(event, (RankSeen, RunEnded)):
             fold = self.runs.get(event.run)
-            if fold is not None:
+            if fold is not None and isinstance(event, RankSeen):
                 fold.rank_seen(event)
-        elif isinstance(event, RunEnded):
-            fold = self.runs.get(event.run)
-            if fold is not None:
+            elif fold is not None:
                 fold.end(event.at_ns)
+        else:
+            for run in self.runs.values():
+                if run.feed(event):
+                    return
 
     def _forget(self) -> None:
         ended = [name for name, fold in self.runs.items() if fold.end_ns is not None]

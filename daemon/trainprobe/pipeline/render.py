@@ -54,7 +54,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
     states = _states(fold)
     total = lost.total()
     productive = max(0.0, wall - sum(phases.values()) - sum(total.values()))
-    facts = _facts(fold, lost, found, wall, cpus)
+    facts = _facts(fold, lost, wall, cpus)
     entries = [*fold.book.entries, *([fold.book.open] if fold.book.open else [])]
     train = max(1.0, wall - sum(ns for phase, ns in phases.items() if phase != Phase.EVALUATION))
     data = states.get(State.DATA_WAIT, 0.0) + states.get(State.DATA_INLINE, 0.0)
@@ -85,7 +85,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         totals=Totals(
             fold.book.total + (1 if fold.book.open else 0), fold.saves.total, fold.workers.ended, len(fold.deaths)
         ),
-        counters=_counters(fold, at, lost, phases, states, entries),
+        counters=_counters(fold, at, lost, phases),
     )
 
 
@@ -171,7 +171,7 @@ def _drift(fold: RankFold) -> float | None:
     return (last - first) / first / (len(values) - quarter) * 1000 if first > 0 else None
 
 
-def _facts(fold: RankFold, lost: Losses, found: list[Found], wall: float, cpus: int) -> dict[Cause, Facts]:
+def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, Facts]:
     out = {}
     step = fold.baseline.ns / NS
     total = lost.total()
@@ -184,10 +184,8 @@ def _facts(fold: RankFold, lost: Losses, found: list[Found], wall: float, cpus: 
         sync = [e.value for e in (largest.evidence if largest else []) if e.what == "seconds in fsync"]
         spent = largest.ns / NS if largest else 0.0
         out[cause] = Facts(
-            seconds=ns / NS,
             share=ns / wall if wall else 0.0,
             each=median(e.ns for e in entries) / NS if entries else 0.0,
-            count=fold.book.counts.get(cause, 0),
             every=fold.book.every(cause),
             step_seconds=step,
             workers=fold.workers.count,
@@ -310,8 +308,6 @@ def _counters(
     at: Moment,
     lost: Losses,
     phases: dict[Phase, float],
-    states: dict[State, float],
-    entries: list[Entry],
 ) -> Counters:
     book, opened = fold.book, fold.book.open
     closed = [ns / NS for ns in book.durations] + [e.ns / NS for e in book.entries]

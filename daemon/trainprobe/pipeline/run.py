@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from trainprobe.detect.policy import Policy
 from trainprobe.model.cause import Cause
 from trainprobe.model.event import (
+    Event,
     FileEvent,
     Level,
     MarkRow,
     ProcessEvent,
+    ProcessEventKind,
     RankSeen,
     RowKind,
     RunStarted,
@@ -73,6 +75,18 @@ class RunFold:
         if folds:
             return folds[0]
         return next((fold for fold in self._all() if fold.workers.owns(pid)), None)
+
+    def feed(self, event: Event) -> bool:
+        """Whether the event belongs to this run alone (an OOM victim may concern several)."""
+        if isinstance(event, MarkRow):
+            return self.feed_row(event)
+        if isinstance(event, FileEvent):
+            return self.feed_file(event)
+        if isinstance(event, ProcessEvent):
+            return self.feed_process(event) and event.kind != ProcessEventKind.OOM
+        if isinstance(event, StackSeen):
+            self.feed_stack(event)
+        return False
 
     def feed_row(self, row: MarkRow) -> bool:
         """Whether the row belongs to this run."""

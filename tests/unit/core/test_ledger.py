@@ -35,11 +35,11 @@ def test_states_add_up_to_the_cells(
 
 
 def _one(
-    region: Region, leaf: Leaf, files: list[tuple[StepFile, FileClass]], setting: Setting = Setting()
+    region: Region, leaf: Leaf, files: list[tuple[StepFile, FileClass]], setting: Setting | None = None
 ) -> dict[State, float]:
     cells = [0] * CELLS
     cells[cell(region, leaf)] = 1000
-    return by_state(flatten(cells, files, setting))
+    return by_state(flatten(cells, files, setting or Setting()))
 
 
 def test_write_calls_follow_the_class_of_their_file() -> None:

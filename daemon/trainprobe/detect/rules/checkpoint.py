@@ -18,7 +18,7 @@ _COVER = 0.8
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
-    """State `checkpoint`, what the driver computed between the opening and the closing of its file, and its waits for others' saves."""
+    """State `checkpoint`, and the driver's waits for saves by its other threads and processes."""
     taken = take(left, states=[State.CHECKPOINT])
     if not taken and not window.saves:
         return None

@@ -16,7 +16,7 @@ _OWN = 0.6
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
-    """The wait's share in which workers were blocked on storage; the driver's own reads and faults where they were mostly blocked."""
+    """The wait's share in which workers were blocked on storage; the driver's own loading where it mostly was."""
     taken = take(left, states=[State.FAULT_IO])
     part = shares(window).storage
     if part > 0:

@@ -11,7 +11,7 @@ from trainprobe.model.report import Evidence
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
-    """The driver's data time, when it fetches several batches for each backward (accumulation has a backward per fetch)."""
+    """The driver's data time, when it fetches several batches per backward (accumulation has a backward for each)."""
     if window.fetches_per_backward < window.policy.fake_fetches:
         return None
     taken = take(left, states=[State.DATA_WAIT, State.DATA_INLINE])
