@@ -117,7 +117,7 @@ class Workers:
         life.comm = event.comm
         if any(mark in line for mark in _HELPER_ARGUMENTS):
             role = "helper"
-        elif any(mark in line for mark in _LOADER_ARGUMENTS):
+        elif not line or any(mark in line for mark in _LOADER_ARGUMENTS):
             role = "worker"
         else:
             role = "compiler" if event.comm in _COMPILERS else "helper"

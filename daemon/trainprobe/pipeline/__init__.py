@@ -12,6 +12,8 @@ from trainprobe.model.report import Cost, Host, Report, Source
 from trainprobe.model.sample import CostSample, HostSample, SourceState
 from trainprobe.pipeline.run import RunFold
 
+SLACK = 200_000_000
+"""ns after a stall limit by which it should be looked at: the ordinary tick mostly comes sooner and costs nothing more."""
 ENDED = 64
 """Ended runs kept in the report."""
 
@@ -84,7 +86,7 @@ class Pipeline:
 
     def deadline_ns(self) -> int | None:
         """CLOCK_MONOTONIC when the next step may become a stall; None: nothing is armed."""
-        limits = [limit for run in self.runs.values() for limit in run.limits() if limit > self._now]
+        limits = [limit + SLACK for run in self.runs.values() for limit in run.limits() if limit > self._now]
         return min(limits, default=None)
 
     def wants(self) -> Wants:

@@ -185,8 +185,17 @@ class RankFold:
     def feed_sample(self, sample: ProcessSample) -> None:
         """Memory and descriptors of one of its processes."""
         self.processes[sample.pid] = sample
+        pss = self.summed("pss_bytes")
+        if pss is not None:
+            self.pss_peak = max(self.pss_peak or 0, pss)
         if sample.open_fds is not None:
             self.fds_peak = max(self.fds_peak or 0, sample.open_fds)
+
+    def summed(self, name: str) -> int | None:
+        """A field of ProcessSample over all live processes of the rank; None where none is known."""
+        live = [p for p in self.processes.values() if self.workers.owns(p.pid)]
+        known = [value for p in live if (value := getattr(p, name)) is not None]
+        return sum(known) if known else None
 
     # ---- steps ----
     def _step(self, row: MarkRow) -> None:

@@ -285,15 +285,15 @@ def _workers(fold: RankFold, at: Moment) -> Workers:
 
 
 def _memory(fold: RankFold) -> Memory:
-    def total(field: str) -> int | None:
-        values = [getattr(p, field) for p in fold.processes.values()]
-        known = [v for v in values if v is not None]
-        return sum(known) if known else None
-
-    pss = total("pss_bytes")
-    if pss is not None:
-        fold.pss_peak = max(fold.pss_peak or 0, pss)
-    return Memory(pss, fold.pss_peak, total("swap_bytes"), total("shm_bytes"), None, fold.limit_bytes, fold.limit_scope)
+    return Memory(
+        fold.summed("pss_bytes"),
+        fold.pss_peak,
+        fold.summed("swap_bytes"),
+        fold.summed("shm_bytes"),
+        None,
+        fold.limit_bytes,
+        fold.limit_scope,
+    )
 
 
 def _histogram(values: list[float]) -> list[int]:
