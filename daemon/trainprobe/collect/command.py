@@ -105,6 +105,15 @@ def _launcher(rest: list[str]) -> Understood:
     return Understood(Kind.LAUNCHER, "")
 
 
+def mentioned_script(command: Sequence[str]) -> str:
+    """The first word that ends in .py, for a wrapper that runs a training (env, nice, bash -c "…"); "" none."""
+    for argument in command[:ARGUMENTS_LIMIT]:
+        for word in argument[: ARGUMENT_LIMIT * 8].split():
+            if word.strip("\"';&").endswith(".py"):
+                return _name(word.strip("\"';&"))
+    return ""
+
+
 def torchrun_id(command: Sequence[str]) -> str:
     """The value of --rdzv-id of a torchrun command line; "" when there is none."""
     for index, argument in enumerate(command):

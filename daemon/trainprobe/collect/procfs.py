@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from trainprobe.collect.mapping import Mapping, find_library
+from trainprobe.collect.patience import Patience
 
 ENVIRON_KEYS = frozenset({
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
@@ -71,12 +72,21 @@ class Proc:
 
     def __init__(self, root: str = "/proc", boot_offset_ns: int | None = None) -> None:
         self.root = root
+        self._patience = Patience()
         self._fixed_offset = boot_offset_ns is not None
         self._offset = boot_offset_ns or 0
 
     def read(self, pid: int, name: str, limit: int) -> bytes | None:
         """At most ``limit`` bytes of a file of the process."""
         return read_file(f"{self.root}/{pid}/{name}", limit)
+
+    def _patient(self, pid: int, name: str, limit: int) -> bytes | None:
+        """The same for a file whose reader waits for the lock of the process's memory map."""
+        return self._patience.read(pid, lambda: self.read(pid, name, limit))
+
+    def hanging(self) -> tuple[int, ...]:
+        """Processes that cannot be read, for the lock of their memory map is held."""
+        return self._patience.hanging()
 
     def _text(self, pid: int, name: str, limit: int = SMALL) -> str | None:
         data = self.read(pid, name, limit)
@@ -111,14 +121,14 @@ class Proc:
 
     def command(self, pid: int) -> tuple[str, ...] | None:
         """The arguments; empty for kernel threads and zombies. A process may have written over them."""
-        data = self.read(pid, "cmdline", COMMAND_LIMIT)
+        data = self._patient(pid, "cmdline", COMMAND_LIMIT)
         if data is None:
             return None
         return tuple(a.decode("utf-8", "surrogateescape") for a in data.rstrip(b"\0").split(b"\0")) if data else ()
 
     def environ(self, pid: int, keys: Collection[str] = ENVIRON_KEYS) -> dict[str, str]:
         """The named variables as they were at exec, no other one; empty when it cannot be read."""
-        data = self.read(pid, "environ", ENVIRON_LIMIT)
+        data = self._patient(pid, "environ", ENVIRON_LIMIT)
         found: dict[str, str] = {}
         for entry in (data or b"").split(b"\0"):
             name, equals, value = entry.partition(b"=")
@@ -129,7 +139,7 @@ class Proc:
 
     def library(self, pid: int) -> Mapping | None:
         """The executable mapping of libtorch_cpu of a process."""
-        data = self.read(pid, "maps", MAPS_LIMIT)
+        data = self._patient(pid, "maps", MAPS_LIMIT)
         return None if data is None else find_library(data)
 
     def cgroup(self, pid: int) -> str | None:
@@ -172,10 +182,10 @@ class Proc:
 
     def rollup(self, pid: int) -> Rollup | None:
         """Proportional memory. Dear: the kernel walks all page tables of the process."""
-        text = self._text(pid, "smaps_rollup")
-        if not text:
+        data = self._patient(pid, "smaps_rollup", SMALL)
+        if not data:
             return None
-        sizes = _kilobytes(text, ("Pss", "Pss_Shmem", "SwapPss"))
+        sizes = _kilobytes(data.decode("ascii", "replace"), ("Pss", "Pss_Shmem", "SwapPss"))
         return Rollup(sizes.get("Pss"), sizes.get("Pss_Shmem"), sizes.get("SwapPss"))
 
     def threads(self, pid: int) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainprobe.collect.cgroup import Cgroups
-from trainprobe.collect.command import Kind, redact, torchrun_id, understand
+from trainprobe.collect.command import Kind, mentioned_script, redact, torchrun_id, understand
 from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.runtime import identity
 
@@ -46,7 +46,7 @@ class Launches:
         stat, status = self._proc.stat(launcher), self._proc.status(launcher)
         ticks = stat.ticks if stat else 0
         facts = identity.Facts(
-            script=script or understood.script,
+            script=script or mentioned_script(seen) or understood.script,
             boot_id=self._boot_id,
             launcher_pid=launcher,
             launcher_ticks=ticks,
@@ -68,7 +68,7 @@ class Launches:
             if seen.kind not in (Kind.SPAWNED, Kind.FORKSERVER):
                 if not _same(seen.kind, seen.script, script) and at != pid:
                     break
-                top, script = at, script or seen.script
+                top, script = at, script or (seen.script if seen.kind is not Kind.OTHER else "")
             at = stat.ppid
         return top, script
 

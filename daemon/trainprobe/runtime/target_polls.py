@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainprobe.model.moment import NS
 
 WATCHED_AGES = tuple(int(s * NS) for s in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 60))
-CANDIDATE_AGES = tuple(int(s * NS) for s in (0.25, 1, 2, 4, 8, 16, 32, 60))
+CANDIDATE_AGES = tuple(int(s * NS) for s in (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 60))
 CANDIDATES_LIMIT = 8192
 LATER_LIMIT_NS = 3600 * NS
 WATCHED_LATER_NS = 60 * NS
@@ -25,7 +25,7 @@ class Poll:
     ticks: int | None = None
 
     def next_ns(self) -> int:
-        """When the coming look is due. Candidates: ages 64, 128, 256 … s after the listed ones, later each hour."""
+        """When the coming look is due. Candidates: behind the listed ages at doubled ones, later each hour."""
         ages = WATCHED_AGES if self.watched else CANDIDATE_AGES
         if self.turn < len(ages):
             return self.born_ns + ages[self.turn]
@@ -61,6 +61,9 @@ class Polls:
             poll.turn -= 1
             at = now_ns
         self._push(poll, at)
+
+    def __contains__(self, pid: int) -> bool:
+        return pid in self._current
 
     def drop(self, pid: int) -> None:
         self._current.pop(pid, None)

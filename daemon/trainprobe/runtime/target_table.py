@@ -10,7 +10,8 @@ from trainprobe.collect.command import Kind, Understood
 from trainprobe.collect.mapping import Mapping
 from trainprobe.model.event import Event
 
-BUFFER = 256  # events kept of a process that belongs to no run yet
+BUFFER = 256  # events kept of a process that belongs to no run yet, the latest ones
+BUFFERED = 20_000  # of all such processes together
 DEPTH = 32
 WORKER_COMM = "pt_data_worker"
 
@@ -39,6 +40,7 @@ class Run:
     drivers: set[int] = field(default_factory=set)  # live
     stepped: bool = False
     last_exit_ns: int = 0
+    ended: bool = False
     ranks: set[int] = field(default_factory=set)
 
 
@@ -69,6 +71,7 @@ class Table:
 
     def __init__(self) -> None:
         self._processes: dict[int, Process] = {}
+        self.changed = True  # somebody came, went or changed what it is
 
     def __len__(self) -> int:
         return len(self._processes)
@@ -84,9 +87,16 @@ class Table:
 
     def put(self, process: Process) -> None:
         self._processes[process.pid] = process
+        self.changed = True
 
     def pop(self, pid: int) -> Process | None:
+        self.changed = True
         return self._processes.pop(pid, None)
+
+    def keep(self, process: Process, event: Event) -> None:
+        """Keep an event of a process that may become one of a run."""
+        if len(process.buffer) == BUFFER or sum(len(p.buffer) for p in self._processes.values()) < BUFFERED:
+            process.buffer.append(event)
 
     def subtree(self, head: int) -> list[Process]:
         """The process and its watched descendants."""

@@ -1,0 +1,179 @@
+"""Runs as they begin, gain ranks and end; the ranks' numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trainprobe.collect.procfs import Proc
+from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
+from trainprobe.model.moment import NS
+from trainprobe.runtime import identity
+from trainprobe.runtime.target_launch import Launch, Launches
+from trainprobe.runtime.target_table import Process, Run, Table
+
+LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
+NO_LIBRARY = "no libtorch mapped: marks need PyTorch"
+NO_STEP = "libtorch is mapped, but no optimizer step and no backward was seen"
+
+Tell = Callable[[Event], None]
+
+
+class Runs:
+    """The launches that go on. What happens to them is told to ``tell``."""
+
+    def __init__(self, proc: Proc, table: Table, launches: Launches, tell: Tell) -> None:
+        self._proc = proc
+        self._table = table
+        self._launches = launches
+        self._tell = tell
+        self._runs: dict[str, Run] = {}
+        self._ended: dict[str, int] = {}  # how many launches of a first name ended
+
+    def begin_fixed(self, process: Process, at_ns: int, command: Sequence[str]) -> None:
+        """A run by a person's word: it exists before anything steps, with the process as its first candidate."""
+        environ = self._proc.environ(process.pid)
+        run = self._begin(process, self._launches.of(process.pid, environ, command), at_ns)
+        run.fixed, run.head = True, process.pid
+        self._assign(run, process.pid)
+        self._candidate(process, run, at_ns, process.marks)
+        self._flush(run)
+
+    def drive(self, process: Process, at_ns: int) -> None:
+        """The first step of a process: it is a driver, of a run that goes on or of a new one."""
+        environ = self._proc.environ(process.pid)
+        restart = identity.restart(environ)
+        run = process.run
+        if run is None or not run.fixed or run.ended or (run.stepped and run.restart != restart):
+            run = self._run_of(process, self._launches.of(process.pid, environ, process.command), at_ns)
+        run.restart = restart
+        run.stepped = process.driver = True
+        run.drivers.add(process.pid)
+        rank, world_size = identity.rank(environ)
+        self._rank_seen(process, run, at_ns, rank=self._free_rank(process, run, rank), world_size=world_size)
+        self._flush(run)
+
+    def tell_marks(self, process: Process, at_ns: int) -> None:
+        """Say why the first process of a run by a person's word gives no marks."""
+        run = process.run
+        if process.marks and run and run.fixed and not run.stepped and process.pid == run.head:
+            self._candidate(process, run, at_ns, process.marks)
+
+    def before_exit(self, process: Process, at_ns: int) -> None:
+        """A run that never stepped says why, while it still has a process."""
+        run = process.run
+        if run and run.fixed and not run.stepped and process.pid == run.head:
+            mapped = any(other.library for other in self._table if other.run is run)
+            self._candidate(process, run, at_ns, process.marks or (NO_STEP if mapped else NO_LIBRARY))
+
+    def exited(self, process: Process, at_ns: int) -> None:
+        run = process.run
+        if run is not None:
+            run.drivers.discard(process.pid)
+            if process.driver or (process.pid == run.head and not run.stepped):
+                run.last_exit_ns = at_ns
+
+    def end_those_over(self, now: int) -> None:
+        for run in list(self._runs.values()):
+            if self._over(run, now):
+                self._tell(RunEnded(run.name, run.last_exit_ns or now))
+                run.ended = True
+                del self._runs[run.name]
+                # A scheduler's id may be used again (a loop in one batch script): that is another launch.
+                self._ended[run.first_name] = self._ended.get(run.first_name, 0) + 1
+                self._table.changed = True
+
+    def _over(self, run: Run, now: int) -> bool:
+        if run.drivers:
+            return False
+        if not run.stepped:
+            return not any(process.run is run for process in self._table)
+        if now - run.last_exit_ns >= LINGER_NS:
+            return True
+        # Another rank may be about to step: a process with the library that was started as one.
+        return not any(process.run is run and process.library and not process.forked for process in self._table)
+
+    def _run_of(self, process: Process, launch: Launch, at_ns: int) -> Run:
+        """The run of a launch: the one that goes on, else a new one."""
+        run = self._runs.get(self._names(launch)[0])
+        if run is None:
+            started = self._proc.started_ns(launch.ticks) if launch.ticks else at_ns
+            run = self._begin(process, launch, min(process.watched_ns if process.attached else started, at_ns))
+        launcher = self._table.get(launch.pid)
+        if launcher is not None and (launcher.run is None or launcher.run.ended):
+            self._assign(run, launch.pid)
+        self._assign(run, process.pid)
+        return run
+
+    def _names(self, launch: Launch) -> tuple[str, str]:
+        """(the run's name, the name of the first launch with the same scheduler's id)."""
+        first = identity.name(launch.facts)
+        return identity.name(launch.facts, self._ended.get(first, 0)), first
+
+    def _begin(self, process: Process, launch: Launch, began_ns: int) -> Run:
+        name, first = self._names(launch)
+        while name in self._runs:  # begun by a person's word while the same launch goes on
+            self._ended[first] = self._ended.get(first, 0) + 1
+            name, first = self._names(launch)
+        run = Run(name, first, launch.pid, identity.restart(launch.facts.environ))
+        self._runs[name] = run
+        labels = identity.labels(launch.facts)
+        self._tell(
+            RunStarted(name, began_ns, launch.pid, launch.command, launch.user, launch.cwd, labels, process.attached)
+        )
+        return run
+
+    def _assign(self, run: Run, head: int) -> None:
+        """The process and its descendants belong to the run."""
+        for process in self._table.subtree(head):
+            process.run = run
+        self._table.changed = True
+
+    def _flush(self, run: Run) -> None:
+        """Tell what the run's processes did before it was one."""
+        kept: list[Event] = []
+        for process in self._table:
+            if process.run is run and process.buffer:
+                kept += process.buffer
+                process.buffer.clear()
+        for event in sorted(kept, key=lambda event: event.at_ns):
+            self._tell(event)
+
+    def _candidate(self, process: Process, run: Run, at_ns: int, marks: str) -> None:
+        rank, world_size = identity.rank(self._proc.environ(process.pid))
+        self._rank_seen(process, run, at_ns, rank=rank, world_size=world_size, candidate=True, marks=marks)
+
+    def _rank_seen(
+        self,
+        process: Process,
+        run: Run,
+        at_ns: int,
+        *,
+        rank: int | None,
+        world_size: int | None,
+        candidate: bool = False,
+        marks: str = "",
+    ) -> None:
+        status = self._proc.status(process.pid)
+        container_pid = status.container_pid if status else None
+        seen_ns = process.watched_ns if process.attached else at_ns
+        self._tell(
+            RankSeen(
+                run.name, seen_ns, process.pid, container_pid, process.started_ns, rank, world_size, candidate, marks
+            )
+        )
+
+    def _free_rank(self, process: Process, run: Run, rank: int | None) -> int:
+        """The environment's rank; without one, or when it is taken, by the order of start."""
+        if rank is None and process.pid != run.head:
+            rank = sum(
+                other.ppid == process.ppid
+                and other.understood == process.understood
+                and other.library is not None
+                and other.started_ns < process.started_ns
+                for other in self._table
+            )
+        rank = rank or 0
+        while rank in run.ranks:
+            rank += 1
+        run.ranks.add(rank)
+        return rank

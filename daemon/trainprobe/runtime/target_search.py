@@ -1,0 +1,197 @@
+"""Finding processes that map libtorch, and taking them under watch."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from typing import Protocol
+
+from trainprobe.collect.cgroup_path import parse_cgroups
+from trainprobe.collect.command import Kind, python_like, understand
+from trainprobe.collect.mapping import Mapping
+from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
+from trainprobe.model.moment import NS
+from trainprobe.runtime.target_polls import Poll, Polls
+from trainprobe.runtime.target_rules import TargetRules, matches
+from trainprobe.runtime.target_table import Process, Table
+
+WATCHED_LIMIT = 4096
+SCAN_NS = 60 * NS
+ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
+BUDGET_NS = 10_000_000  # for looking at maps in one step
+
+
+class Attached(Protocol):
+    """Outcome of putting marks on a library: which were found; ``reason`` says what is missing."""
+
+    @property
+    def found(self) -> dict[str, bool]: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class Kernel(Protocol):
+    """What is needed of ``trainprobe.bpf.probes.Probes``. Each may raise OSError when the process is gone."""
+
+    def watch(self, pid: int, /) -> None: ...
+    def unwatch(self, pid: int, /) -> None: ...
+    def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> Attached: ...
+
+
+class Search:
+    """Looks at maps when they are due, and fills the table with what is watched."""
+
+    def __init__(self, kernel: Kernel, proc: Proc, table: Table, rules: TargetRules, auto: bool) -> None:
+        self._kernel = kernel
+        self._proc = proc
+        self._table = table
+        self._rules = rules
+        self._auto = auto
+        self._libraries: set[tuple[tuple[int, int], int]] = set()  # those that have marks
+        self._polls = Polls()
+        self._known: set[int] = set()  # pids of the last scan
+        self._scan_ns: int | None = None if auto or rules.includes else 1 << 63
+
+    def due_ns(self, now: int) -> int | None:
+        """When ``look`` has something to do."""
+        due = [now if self._scan_ns is None else self._scan_ns, self._polls.due_ns()]
+        return min((at for at in due if at is not None and at < 1 << 63), default=None)
+
+    def hint(self, pid: int, at_ns: int, executed: bool, now: int) -> None:
+        """A process that is not watched did an exec, or hit a mark."""
+        if pid not in self._table and self._scan_ns != 1 << 63:
+            self._polls.add(pid, at_ns if executed else 0, watched=False, now_ns=now)
+
+    def changed(self, process: Process, at_ns: int) -> None:
+        """A watched process has new maps (exec), or old ones without the library (fork)."""
+        self._polls.add(process.pid, at_ns, watched=True, now_ns=at_ns)
+
+    def forget(self, pid: int) -> None:
+        self._polls.drop(pid)
+
+    def look(self, now: int) -> tuple[list[Process], list[Process]]:
+        """(those that the configuration includes, newly watched; those whose library was found now)."""
+        if self._scan_ns is None or now >= self._scan_ns:
+            self._scan(now)
+        included: list[Process] = []
+        marked: list[Process] = []
+        began = time.perf_counter_ns()
+        while (poll := self._polls.due(now)) is not None:
+            stat = self._proc.stat(poll.pid)
+            gone = stat is None or stat.dead or poll.ticks not in (None, stat.ticks)
+            if stat is None or gone or self._found(poll, stat, now, included, marked):
+                self._polls.drop(poll.pid)
+            else:
+                poll.ticks = stat.ticks
+                self._polls.again(poll)
+            if time.perf_counter_ns() - began > BUDGET_NS:
+                break
+        return included, marked
+
+    def _scan(self, now: int) -> None:
+        """Processes whose exec nobody told of: at the start all, later those that a fork or a lost event hid."""
+        self._scan_ns = now + SCAN_NS
+        pids = set(self._proc.pids())
+        found = [(pid, self._proc.stat(pid)) for pid in pids - self._known if pid not in self._polls]
+        self._known = pids
+        looked = [(pid, stat) for pid, stat in found if stat and not stat.flags & KERNEL_THREAD and not stat.dead]
+        for pid, stat in sorted(looked, key=lambda item: not python_like(item[1].comm)):
+            if pid not in self._table and pid != os.getpid():
+                self._polls.add(pid, self._proc.started_ns(stat.ticks), watched=False, now_ns=now)
+
+    def _found(self, poll: Poll, stat: Stat, now: int, included: list[Process], marked: list[Process]) -> bool:
+        """Look at one process; True: it needs no further look."""
+        process = self._table.get(poll.pid)
+        if process is not None:
+            library = self._proc.library(poll.pid)
+            if library is None:
+                return False
+            self.mark(process, library)
+            marked.append(process)
+            return True
+        age = now - poll.born_ns
+        if poll.ticks is None and self._rules.includes and self._included(poll.pid):
+            if (process := self.watch(poll.pid, now, attached=age > NS)) is not None:
+                included.append(process)
+            return True
+        if not self._auto:
+            return True
+        if age < NS and not python_like(stat.comm):
+            return False
+        if self._proc.library(poll.pid) is None:
+            return False
+        if not (self._rules.excludes and self._excluded(poll.pid)):
+            self.watch(poll.pid, now, attached=age > ATTACHED_NS)
+        return True
+
+    def _included(self, pid: int) -> bool:
+        return not self._excluded(pid) and matches(self._rules.include, *self._described(pid))
+
+    def _excluded(self, pid: int) -> bool:
+        return self._rules.excludes and matches(self._rules.exclude, *self._described(pid))
+
+    def _described(self, pid: int) -> tuple[tuple[str, ...], int | None, tuple[str, ...]]:
+        status = self._proc.status(pid)
+        paths = parse_cgroups(self._proc.cgroup(pid) or "")
+        return self._proc.command(pid) or (), status.uid if status else None, tuple(paths.values())
+
+    def watch(self, pid: int, now: int, *, attached: bool = False) -> Process | None:
+        """Watch a process and its descendants, and take them into the table; None: it is gone, or there is no room."""
+        if len(self._table) >= WATCHED_LIMIT:
+            return None
+        try:
+            self._kernel.watch(pid)
+        except OSError:
+            return None
+        process = self._adopt(pid, now, attached)
+        if process is not None:
+            for child in self._proc.descendants(pid):
+                if child not in self._table and len(self._table) < WATCHED_LIMIT:
+                    self._adopt(child, now, attached)
+        return process
+
+    def unwatch(self, process: Process) -> None:
+        try:
+            self._kernel.unwatch(process.pid)
+        except OSError:
+            pass
+        self._table.pop(process.pid)
+        self._polls.drop(process.pid)
+
+    def _adopt(self, pid: int, now: int, attached: bool) -> Process | None:
+        stat = self._proc.stat(pid)
+        if stat is None:
+            return None
+        command = self._proc.command(pid) or ()
+        parent = self._table.get(stat.ppid)
+        understood = understand(command)
+        forked = parent is not None and bool(command) and parent.command == command
+        if parent is not None and forked and understood.kind is Kind.FORKSERVER and not parent.forked:
+            understood = dataclasses.replace(understood, kind=Kind.SPAWNED)
+        started = self._proc.started_ns(stat.ticks)
+        process = Process(pid, stat.ppid, stat.ticks, started, stat.comm, command, understood, forked, attached, now)
+        process.run = parent.run if parent and parent.run and not parent.run.ended else None
+        self._table.put(process)
+        library = self._proc.library(pid)
+        if library is not None:
+            self.mark(process, library)
+            self._polls.drop(pid)
+        else:
+            self._polls.add(pid, started, watched=True, now_ns=now)
+        return process
+
+    def mark(self, process: Process, library: Mapping) -> None:
+        """Put marks on a library, once for each inode; ``process.marks`` says why when it gives none."""
+        process.library, process.marks = library, ""
+        if (library.dev, library.ino) in self._libraries:
+            return
+        try:
+            attached = self._kernel.attach_marks(process.pid, library.path, library.start, library.end)
+        except OSError as error:
+            process.marks = f"marks cannot be put on {library.path}: {error.strerror or error}"
+            return
+        if any(attached.found.values()):
+            self._libraries.add((library.dev, library.ino))
+        else:
+            process.marks = attached.reason or f"{library.path} has none of the functions that marks need"
