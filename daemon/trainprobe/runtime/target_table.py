@@ -35,7 +35,6 @@ class Run:
     first_name: str  # of the first launch with the same scheduler id
     head: int  # pid of its launcher
     restart: str
-    script: str
     fixed: bool = False  # begun by a person's word (run, attach, include): it exists before anything steps
     drivers: set[int] = field(default_factory=set)  # live
     stepped: bool = False
