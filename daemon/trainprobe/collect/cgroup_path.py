@@ -46,16 +46,19 @@ def parse_cgroups(text: str) -> dict[str, str]:
 
 
 def place(paths: dict[str, str]) -> Place:
-    """Each fact from the first hierarchy that knows it: the unified one, systemd's, memory's, then the others."""
+    """Each fact from the first hierarchy that knows it: the unified one, systemd's, memory's, then the others.
+
+    On hybrid hosts a hierarchy that the runtime does not use shows the runtime's own service: a unit counts only where
+    it is in the same container.
+    """
     first = [paths[name] for name in ("", "name=systemd", "memory") if name in paths]
     found = [place_of_path(path) for path in dict.fromkeys([*first, *paths.values()])]
-    return Place(
-        container=next((p.container for p in found if p.container), None),
-        pod_uid=next((p.pod_uid for p in found if p.pod_uid), None),
-        slurm_job=next((p.slurm_job for p in found if p.slurm_job), None),
-        slurm_step=next((p.slurm_step for p in found if p.slurm_step), None),
-        unit=next((p.unit for p in found if p.unit), None),
-    )
+    container = next((p.container for p in found if p.container), None)
+    pod = next((p.pod_uid for p in found if p.pod_uid), None)
+    job = next((p.slurm_job for p in found if p.slurm_job), None)
+    step = next((p.slurm_step for p in found if p.slurm_step), None)
+    unit = next((p.unit for p in found if p.unit and p.container == container), None)
+    return Place(container, pod, job, step, None if pod or job else unit)
 
 
 def place_of_path(path: str) -> Place:

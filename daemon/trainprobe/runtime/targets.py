@@ -31,10 +31,10 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.target_launch import Launches
 from trainprobe.runtime.target_rules import TargetRules
 from trainprobe.runtime.target_runs import Runs
-from trainprobe.runtime.target_search import WATCHED_LIMIT, Kernel, Search
+from trainprobe.runtime.target_search import WATCHED_LIMIT, Attached, Kernel, Search
 from trainprobe.runtime.target_table import WORKER_COMM, Process, Table, Watched
 
-__all__ = ["NoSuchTraining", "TargetRules", "Targets", "Watched"]
+__all__ = ["Attached", "Kernel", "NoSuchTraining", "TargetRules", "Targets", "Watched"]
 
 STEPPING = (RowKind.DRIVER, RowKind.OPTIMIZER, RowKind.BACKWARD)
 SWEEP_NS = 10 * NS

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.collect.fake_proc import FakeProc
+from trainprobe.collect.cgroup import Cgroups, Mount, Throttling, directory, parse_mounts
+from trainprobe.collect.source import Unavailable
+from trainprobe.model.sample import MemorySample
+
+GB = 1 << 30
+
+
+class Hierarchies:
+    """Mounted cgroup hierarchies made of directories."""
+
+    def __init__(self, fake: FakeProc) -> None:
+        self.fake = fake
+        self.base = fake.root / "cg root"  # mountinfo writes the space as \040
+        self.lines: list[str] = []
+        (fake.root / "self").mkdir()
+        (fake.root / "meminfo").write_text(f"MemTotal: {16 * GB >> 10} kB\nMemAvailable: {6 * GB >> 10} kB\n")
+        self.mount()
+
+    def mount(self, kind: str = "", controllers: str = "", root: str = "/") -> Path:
+        if kind:
+            point = self.base / (controllers or "unified")
+            point.mkdir(parents=True)
+            escaped = str(point).replace(" ", "\\040")
+            self.lines.append(
+                f"30 20 0:3 {root} {escaped} rw,nosuid shared:9 - {kind} cgroup rw,{controllers or 'x'}\n"
+            )
+        (self.fake.root / "self/mountinfo").write_text("".join(self.lines))
+        return self.base / (controllers or "unified")
+
+
+def write(directory: Path, **files: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (directory / name.replace("__", ".")).write_text(text + "\n")
+
+
+@pytest.fixture
+def host(fake: FakeProc) -> Hierarchies:
+    return Hierarchies(fake)
+
+
+def test_v2_takes_the_tightest_limit_above_the_process(host: Hierarchies) -> None:
+    root = host.mount("cgroup2")
+    write(root / "a", memory__max=str(4 * GB), memory__current=str(3 * GB), memory__stat=f"anon 1\ninactive_file {GB}")
+    write(root / "a/b", memory__max="max", memory__current=str(GB))
+    write(root / "a/b/c", memory__max=str(8 * GB), memory__current=str(GB))
+    host.fake.add(5, cgroup="0::/a/b/c\n")
+    assert Cgroups(host.fake.proc).memory("r", 5) == MemorySample("r", 2 * GB, 4 * GB, "cgroup")
+
+
+def test_v1_in_a_hybrid_host(host: Hierarchies) -> None:
+    host.mount("cgroup2")
+    root = host.mount("cgroup", "memory")
+    write(root, memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes=str(9 * GB))
+    write(root / "job", memory__limit_in_bytes=str(2 * GB), memory__usage_in_bytes=str(GB),
+          memory__stat=f"inactive_file 7\ntotal_inactive_file {GB // 2}")  # fmt: skip
+    host.fake.add(5, cgroup="4:memory:/job\n0::/\n")
+    assert Cgroups(host.fake.proc).memory("r", 5) == MemorySample("r", GB // 2, 2 * GB, "cgroup")
+
+
+def test_a_limit_above_the_hosts_memory_is_none(host: Hierarchies) -> None:
+    root = host.mount("cgroup2")
+    write(root / "a", memory__max=str(64 * GB), memory__current=str(GB))
+    host.fake.add(5, cgroup="0::/a\n")
+    assert Cgroups(host.fake.proc).memory("r", 5) == MemorySample("r", 10 * GB, 16 * GB, "host")
+
+
+def test_a_mount_that_shows_a_part_of_the_hierarchy(host: Hierarchies) -> None:
+    root = host.mount("cgroup", "memory", root="/docker/abc")
+    write(root, memory__limit_in_bytes=str(GB), memory__usage_in_bytes="5")
+    host.fake.add(5, cgroup="4:memory:/docker/abc\n")
+    host.fake.add(6, cgroup="4:memory:/docker/abcd\n")
+    assert Cgroups(host.fake.proc).memory("r", 5) == MemorySample("r", 5, GB, "cgroup")
+    assert Cgroups(host.fake.proc).memory("r", 6) == MemorySample("r", 10 * GB, 16 * GB, "host")
+
+
+def test_without_cgroups_the_host_is_the_limit_and_a_dead_process_has_none(host: Hierarchies) -> None:
+    host.fake.add(5, cgroup="")
+    cgroups = Cgroups(host.fake.proc)
+    assert cgroups.memory("r", 5) == MemorySample("r", 10 * GB, 16 * GB, "host")
+    assert cgroups.memory("r", 6) is None
+
+
+def test_a_path_does_not_leave_its_mount() -> None:
+    mounts = [Mount("/sys/fs/cgroup", "/", frozenset({""}))]
+    assert directory(mounts, "", "/../../etc") is None
+    assert directory(mounts, "", "/a/b") == ("/sys/fs/cgroup", "/sys/fs/cgroup/a/b")
+    assert directory(mounts, "", "/") == ("/sys/fs/cgroup", "/sys/fs/cgroup")
+    assert directory(mounts, "memory", "/") is None
+
+
+def test_throttling_v2(host: Hierarchies) -> None:
+    root = host.mount("cgroup2")
+    write(
+        root / "a", cpu__max="50000 100000", cpu__stat="usage_usec 1\nnr_periods 9\nnr_throttled 4\nthrottled_usec 70"
+    )
+    write(root / "a/b", cpu__max="max 100000", cpu__stat="nr_periods 0\nnr_throttled 0\nthrottled_usec 0")
+    host.fake.add(5, cgroup="0::/a/b\n")
+    assert Cgroups(host.fake.proc).throttling(5) == Throttling(9, 4, 70_000, 0.5)
+
+
+def test_throttling_v1_in_a_shared_hierarchy(host: Hierarchies) -> None:
+    root = host.mount("cgroup", "cpu,cpuacct")
+    write(root / "a", cpu__cfs_quota_us="40000", cpu__cfs_period_us="100000",
+          cpu__stat="nr_periods 10\nnr_throttled 3\nthrottled_time 123")  # fmt: skip
+    host.fake.add(5, cgroup="3:cpu,cpuacct:/a\n")
+    assert Cgroups(host.fake.proc).throttling(5) == Throttling(10, 3, 123, 0.4)
+    write(root / "a", cpu__cfs_quota_us="-1")
+    assert Cgroups(host.fake.proc).throttling(5) == Throttling(10, 3, 123, None)
+
+
+def test_no_cpu_controller_is_unavailable(host: Hierarchies) -> None:
+    host.mount("cgroup2")
+    host.fake.add(5, cgroup="0::/a\n")
+    assert isinstance(Cgroups(host.fake.proc).throttling(5), Unavailable)
+
+
+def test_mountinfo_lines() -> None:
+    text = (
+        "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"
+        "33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+        "41 31 0:38 / /sys/fs/cgroup/my\\040unified rw shared:3 master:1 - cgroup2 none rw\n"
+        "broken\n1 2 3 - cgroup2\n"
+    )
+    assert parse_mounts(text) == [
+        Mount("/sys/fs/cgroup/cpu,cpuacct", "/", frozenset({"rw", "cpu", "cpuacct"})),
+        Mount("/sys/fs/cgroup/my unified", "/", frozenset({""})),
+    ]
+
+
+def test_this_machine() -> None:
+    """Whatever cgroups the machine that runs this has: an answer that makes sense."""
+    import os
+
+    from trainprobe.collect.procfs import Proc
+
+    sample = Cgroups(Proc()).memory("r", os.getpid())
+    assert sample
+    assert sample.limit_bytes
+    assert 0 < (sample.used_bytes or 0) <= sample.limit_bytes

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+
+from trainprobe.collect.command import (
+    ARGUMENT_LIMIT,
+    REDACTED,
+    Kind,
+    mentioned_script,
+    python_like,
+    redact,
+    torchrun_id,
+    understand,
+)
+
+SPAWN = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)"
+FORKSERVER = "from multiprocessing.forkserver import main; main(8, 9, ['__main__'], **{})"
+TRACKER = "from multiprocessing.resource_tracker import main;main(4)"
+
+LINES = [
+    ("python train.py --lr 1", Kind.SCRIPT, "train.py"),
+    ("/opt/conda/bin/python3.11 -u /home/a/train.py", Kind.SCRIPT, "train.py"),
+    ("python -X dev -W ignore -O train.py -m x", Kind.SCRIPT, "train.py"),
+    ("python -Wignore -Xfaulthandler train.py", Kind.SCRIPT, "train.py"),
+    ("python --check-hash-based-pycs always train.py", Kind.SCRIPT, "train.py"),
+    ("python -m pkg.train --epochs 3", Kind.SCRIPT, "pkg.train"),
+    ("python -um pkg.train", Kind.SCRIPT, "pkg.train"),
+    ("python -m torch.distributed.run --nproc_per_node 2 train.py", Kind.LAUNCHER, "train.py"),
+    ("python -m torch.distributed.launch train.py", Kind.LAUNCHER, "train.py"),
+    ("/usr/bin/python3 /usr/local/bin/torchrun --nproc-per-node=2 train.py --torchrun x.py", Kind.LAUNCHER, "train.py"),
+    ("torchrun --standalone -m pkg.train", Kind.LAUNCHER, "pkg.train"),
+    ("accelerate launch --multi_gpu train.py", Kind.LAUNCHER, "train.py"),
+    ("mpirun -np 2 python train.py", Kind.LAUNCHER, "train.py"),
+    ("torchrun --no-python ./run", Kind.LAUNCHER, ""),
+    ("python", Kind.SCRIPT, ""),
+    ("bash train.sh", Kind.OTHER, "bash"),
+    ("pythonista train.py", Kind.OTHER, "pythonista"),
+]
+
+
+@pytest.mark.parametrize(("line", "kind", "script"), LINES, ids=[line for line, _, _ in LINES])
+def test_which_script_a_command_line_runs(line: str, kind: Kind, script: str) -> None:
+    found = understand(line.split())
+    assert (found.kind, found.script) == (kind, script)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(SPAWN, Kind.SPAWNED), (FORKSERVER, Kind.FORKSERVER), (TRACKER, Kind.TRACKER), ("print(1)", Kind.SCRIPT)],
+)
+def test_multiprocessing_children_are_told_by_their_code(code: str, kind: Kind) -> None:
+    assert understand(["/usr/bin/python3", "-s", "-c", code, "--multiprocessing-fork"]).kind is kind
+
+
+def test_nothing_is_understood_of_nothing() -> None:
+    assert understand([]).kind is Kind.OTHER
+    assert understand(["python", "-m"]).script == ""
+    assert understand(["python", "-c"]).script == ""
+
+
+def test_a_wrapper_mentions_the_script() -> None:
+    assert mentioned_script(["bash", "-c", "cd /x && exec python 'train.py' --a"]) == "train.py"
+    assert mentioned_script(["env", "A=b", "nice", "python", "/a/b/train.py"]) == "train.py"
+    assert mentioned_script(["sleep", "5"]) == ""
+
+
+def test_torchrun_ids() -> None:
+    assert torchrun_id(["torchrun", "--rdzv-id=exp1", "train.py"]) == "exp1"
+    assert torchrun_id(["torchrun", "--rdzv_id", "exp1", "train.py"]) == "exp1"
+    assert torchrun_id(["torchrun", "--rdzv-id"]) == ""
+    assert torchrun_id(["torchrun", "train.py"]) == ""
+
+
+def test_python_like_names() -> None:
+    assert python_like("python3.11")
+    assert python_like("pt_main_thread")
+    assert python_like("ray::train")
+    assert not python_like("bash")
+
+
+SECRETS = [
+    (["--api-key=abcd1234"], [f"--api-key={REDACTED}"]),
+    (["--api_key", "abcd1234", "x"], ["--api_key", REDACTED, "x"]),
+    (["--hubToken", "abcdefg"], ["--hubToken", REDACTED]),
+    (["WANDB_API_KEY=abcdef"], [f"WANDB_API_KEY={REDACTED}"]),
+    (["wandb.api_key=abcdef"], [f"wandb.api_key={REDACTED}"]),
+    (["++trainer.logger.password=x1y2"], [f"++trainer.logger.password={REDACTED}"]),
+    (["--password", "p", "--lr", "1"], ["--password", REDACTED, "--lr", "1"]),
+    (["--secret", "--verbose"], ["--secret", "--verbose"]),
+    (["s3://key:secret@host/path"], [f"s3://{REDACTED}@host/path"]),
+    (["--init", "https://user:pw@host/x"], ["--init", f"https://{REDACTED}@host/x"]),
+    (["hf_abcdefghijklmnopqrstuv"], [REDACTED]),
+    (["--note=uses sk-abcdefghijklmnopqrstuvwxyz now"], [f"--note=uses {REDACTED} now"]),
+    (["-c", "login(token='abcdefgh'); train()"], ["-c", f"login(token={REDACTED}'); train()"]),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), SECRETS, ids=[" ".join(before) for before, _ in SECRETS])
+def test_secrets_do_not_leave(before: list[str], after: list[str]) -> None:
+    assert list(redact(before)) == after
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--tokenizer bert --max-tokens 512 --monkey=abc",
+        "--num-keys 8 --key 3 --auth true",
+        "--keyframes x --passes 4 --compass=north",
+        "train.py --data /data/tokens.bin --lr=1e-3",
+    ],
+)
+def test_what_is_no_secret_stays(line: str) -> None:
+    assert " ".join(redact(line.split())) == line
+
+
+def test_command_lines_are_bounded() -> None:
+    shown = redact(["python", "-c", "x" * 10_000_000, *(["y"] * 10_000)])
+    assert len(shown) <= 65
+    assert max(map(len, shown)) <= ARGUMENT_LIMIT + 1
+
+
+def test_hostile_text_costs_no_time() -> None:
+    redact(["api_key" * 100, "token" * 1000, "a" * 5000 + "=", "secret" + " " * 3000 + "=", "://" * 1500 + "@"] * 12)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from trainprobe.collect import cost, psi
+from trainprobe.collect.host import Host
+from trainprobe.collect.procfs import TICK_NS
+from trainprobe.collect.source import Failed, Unavailable
+from trainprobe.model.sample import DiskSample, HostSample
+
+
+def test_this_host() -> None:
+    sample = Host().read({"cpu.some": 1.0})
+    assert isinstance(sample, HostSample)
+    assert sample.memory_bytes
+    assert sample.available_bytes
+    assert sample.available_bytes < sample.memory_bytes
+    assert sample.idle_ns
+    assert sample.pressure == {"cpu.some": 1.0}
+
+
+def test_files_of_a_host(tmp_path: Path) -> None:
+    proc, sys = tmp_path / "proc", tmp_path / "sys"
+    (sys / "devices/sda/queue").mkdir(parents=True)
+    (sys / "devices/sda/queue/rotational").write_text("1\n")
+    (sys / "devices/sda/sda1").mkdir()
+    (sys / "dev/block").mkdir(parents=True)
+    (sys / "dev/block/8:0").symlink_to(sys / "devices/sda")
+    (sys / "dev/block/8:1").symlink_to(sys / "devices/sda/sda1")
+    proc.mkdir()
+    (proc / "meminfo").write_text("MemTotal: 100 kB\nMemAvailable: 40 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\nX: y\n")
+    (proc / "vmstat").write_text("pgpgin 4\npswpin 77\npswpout 3\n")
+    (proc / "loadavg").write_text("1.50 1.0 0.5 2/300 123\n")
+    (proc / "stat").write_text("cpu  10 0 20 300 40 0 0 0 0 0\ncpu0 1 2 3 4 5\n")
+    (proc / "diskstats").write_text(
+        "   8       0 sda 10 0 800 5 20 0 1600 9 0 333 14 0 0 0 0 0 0\n"
+        "   8       1 sda1 5 0 80 5 0 0 0 9 0 33 14 0 0 0 0 0 0\n"
+        "   7       0 loop0 0 0 0 0 0 0 0 0 0 0 0\n"
+        "   1       0 ram0 5 0 0 0 5 0 0 0 0 0 0\n"
+        "   253     0 vda 1 0 8 5 0 0 0 9 0 1 14\nbroken\n"
+    )
+    sample = Host(str(proc), str(sys)).read()
+    assert isinstance(sample, HostSample)
+    assert (sample.memory_bytes, sample.available_bytes) == (100 << 10, 40 << 10)
+    assert (sample.swap_used_bytes, sample.swap_size_bytes, sample.swap_in_pages) == (6 << 10, 10 << 10, 77)
+    assert (sample.load, sample.idle_ns, sample.pressure) == (1.5, 340 * TICK_NS, None)
+    assert sample.disks == (
+        DiskSample("sda", 8 << 20, 333, 800 * 512, 1600 * 512, True),
+        DiskSample("sda1", 8 << 20 | 1, 33, 80 * 512, 0, True),
+        DiskSample("vda", 253 << 20, 1, 8 * 512, 0, None),
+    )
+
+
+def test_what_a_host_lacks_is_none_and_no_meminfo_is_a_failure(tmp_path: Path) -> None:
+    assert isinstance(Host(str(tmp_path)).read(), Failed)
+    (tmp_path / "meminfo").write_text("MemTotal: 100 kB\n")
+    sample = Host(str(tmp_path)).read()
+    assert isinstance(sample, HostSample)
+    assert (sample.available_bytes, sample.swap_used_bytes, sample.swap_in_pages) == (None, None, None)
+    assert (sample.load, sample.idle_ns, sample.disks) == (None, None, ())
+
+
+def test_pressure_in_seconds(tmp_path: Path) -> None:
+    (tmp_path / "pressure").mkdir()
+    (tmp_path / "pressure/io").write_text(
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0 avg60=0 avg300=0 total=x\n"
+    )
+    assert psi.read(str(tmp_path)) == {"io.some": 2.5}
+
+
+def test_a_host_without_pressure_says_how_to_get_it(tmp_path: Path) -> None:
+    outcome = psi.read(str(tmp_path))
+    assert isinstance(outcome, Unavailable)
+    assert "psi=1" in outcome.remedy
+
+
+def test_own_cost_counts_what_is_burned() -> None:
+    before = cost.read()
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    after = cost.read(1.5, {"switch": 3})
+    assert 0.04 <= after.cpu_seconds - before.cpu_seconds < 2
+    assert after.rss_bytes > 1 << 20
+    assert (after.bpf_seconds, after.bpf_runs) == (1.5, {"switch": 3})

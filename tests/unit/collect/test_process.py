@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.unit.collect.fake_proc import FakeProc
+from trainprobe.collect.process import Processes
+from trainprobe.collect.procfs import TICK_NS
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import ProcessSample
+
+
+@dataclass
+class Of:
+    pid: int
+    ticks: int
+    started_ns: int
+    role: str = "driver"
+
+
+def of(pid: int, role: str = "driver") -> Of:
+    return Of(pid, pid * 10, FakeProc.started_ns(pid), role)
+
+
+def rollup(fake: FakeProc, pid: int, kilobytes: int) -> None:
+    (fake.root / f"{pid}/smaps_rollup").write_text(f"Pss: {kilobytes} kB\n")
+
+
+def test_all_fields(fake: FakeProc) -> None:
+    fake.add(7, ppid=3, comm="pt_data_worker")
+    (fake.root / "7/fd/0").touch()
+    (sample,) = Processes(fake.proc).read([of(7, "worker")], 0)
+    assert sample == ProcessSample(
+        pid=7, ppid=3, role="worker", started_ns=70 * TICK_NS, cpu_ns=150 * TICK_NS, rss_bytes=2560 * 4096,
+        pss_bytes=2048 << 10, swap_bytes=12 << 10, shm_bytes=512 << 10, open_fds=1, max_fds=1024, threads=3,
+        read_bytes=8192, comm="pt_data_worker",
+    )  # fmt: skip
+
+
+def test_the_dead_and_those_whose_pid_was_taken_give_no_sample(fake: FakeProc) -> None:
+    fake.add(7)
+    fake.add(8, state="Z")
+    fake.add(9, ticks=12345)
+    samples = Processes(fake.proc).read([of(7), of(8), of(9), of(10)], 0)
+    assert [sample.pid for sample in samples] == [7]
+
+
+def test_proportional_memory_is_read_seldom_and_repeated_meanwhile(fake: FakeProc) -> None:
+    fake.add(7)
+    processes = Processes(fake.proc)
+    read = [processes.read([of(7)], at * NS)[0].pss_bytes for at in (0, 2)]
+    rollup(fake, 7, 4096)
+    read += [processes.read([of(7)], at * NS)[0].pss_bytes for at in (4, 8, 300)]
+    assert read == [2048 << 10, 2048 << 10, 2048 << 10, 2048 << 10, 4096 << 10]
+
+
+def test_it_is_read_for_a_few_at_a_time_and_everyone_has_its_turn(fake: FakeProc) -> None:
+    pids = range(10, 20)
+    for pid in pids:
+        fake.add(pid)
+    processes = Processes(fake.proc, pss_at_once=4)
+    watched = [of(pid) for pid in pids]
+    known = [sum(sample.pss_bytes is not None for sample in processes.read(watched, at * NS)) for at in (0, 2, 4)]
+    assert known == [4, 8, 10]
+
+
+def test_a_new_process_with_an_old_pid_does_not_inherit_its_memory(fake: FakeProc) -> None:
+    fake.add(7)
+    processes = Processes(fake.proc)
+    processes.read([of(7)], 0)
+    fake.add(7, ticks=999)
+    (fake.root / "7/smaps_rollup").unlink()
+    (sample,) = processes.read([Of(7, 999, 0)], 1)
+    assert sample.pss_bytes is None

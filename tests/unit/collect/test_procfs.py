@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.collect.fake_proc import FakeProc
+from trainprobe.collect import procfs
+from trainprobe.collect.procfs import Proc, parse_stat, read_file
+
+
+@pytest.fixture
+def child() -> subprocess.Popen[bytes]:
+    env = {"RANK": "3", "SECRET": "s", "SLURM_JOB_ID": "9" * 1000}
+    with subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"], env=env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # fmt: skip
+        assert process.stdout
+        process.stdout.readline()
+        yield process  # type: ignore[misc]
+        process.kill()
+
+
+def test_a_real_process(child: subprocess.Popen[bytes]) -> None:
+    proc = Proc()
+    stat, status, rollup = proc.stat(child.pid), proc.status(child.pid), proc.rollup(child.pid)
+    assert stat
+    assert status
+    assert rollup
+    assert (stat.ppid, stat.threads, stat.dead, stat.flags & procfs.KERNEL_THREAD) == (os.getpid(), 1, False, 0)
+    assert stat.comm.startswith("python")
+    assert stat.rss_bytes > 1 << 20
+    assert (status.uid, status.gid) == (os.getuid(), os.getgid())
+    assert status.swap_bytes == 0
+    assert rollup.pss_bytes
+    assert rollup.pss_bytes <= stat.rss_bytes * 2
+    assert proc.command(child.pid) == (sys.executable, "-c", "print('up', flush=True); input()")
+    assert proc.cwd(child.pid) == os.getcwd()
+    assert proc.open_fds(child.pid) == 3
+    assert proc.fd_limit(child.pid)
+    assert proc.read_bytes(child.pid) is not None
+    assert proc.cgroup(child.pid)
+    assert "/proc" in (proc.mountinfo(child.pid) or "")
+    assert proc.threads(child.pid) == [child.pid]
+    assert child.pid in proc.children(os.getpid())
+    assert child.pid in list(proc.descendants(os.getpid()))
+    assert child.pid in proc.pids()
+    assert proc.library(child.pid) is None
+
+
+def test_only_named_variables_are_read_and_values_are_bounded(child: subprocess.Popen[bytes]) -> None:
+    assert Proc().environ(child.pid) == {"RANK": "3", "SLURM_JOB_ID": "9" * procfs.VALUE_LIMIT}
+    assert "SECRET" not in procfs.ENVIRON_KEYS
+
+
+def test_the_start_is_on_the_monotonic_clock() -> None:
+    before = time.monotonic_ns()
+    with subprocess.Popen(["/bin/sleep", "5"]) as process:
+        stat = Proc().stat(process.pid)
+        after = time.monotonic_ns()
+        process.kill()
+    assert stat
+    started = Proc().started_ns(stat.ticks)
+    assert before - 2 * procfs.TICK_NS <= started <= after + procfs.TICK_NS
+
+
+def test_the_same_start_is_the_same_number() -> None:
+    proc = Proc()
+    assert len({proc.started_ns(1000) for _ in range(100)}) == 1
+
+
+def test_a_process_that_is_gone_is_an_ordinary_answer() -> None:
+    with subprocess.Popen(["/bin/true"]) as process:
+        pid = process.pid
+    proc = Proc()
+    assert proc.stat(pid) is None
+    assert proc.status(pid) is None
+    assert proc.command(pid) is None
+    assert proc.environ(pid) == {}
+    assert proc.library(pid) is None
+    assert proc.cgroup(pid) is None
+    assert proc.cwd(pid) is None
+    assert proc.open_fds(pid) is None
+    assert proc.fd_limit(pid) is None
+    assert proc.read_bytes(pid) is None
+    assert proc.rollup(pid) is None
+    assert proc.threads(pid) == []
+    assert list(proc.descendants(pid)) == []
+
+
+def test_a_zombie_is_dead_and_has_no_command() -> None:
+    process = subprocess.Popen(["/bin/true"])
+    proc = Proc()
+    deadline = time.monotonic() + 5
+    while (stat := proc.stat(process.pid)) and not stat.dead and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert stat
+    assert stat.dead
+    assert proc.command(process.pid) == ()
+    process.wait()
+
+
+def test_a_name_may_hold_anything() -> None:
+    stat = parse_stat("7 (a) S 1 (b c) R 1 7 7 0 -1 64 0 0 0 0 100 50 0 0 20 0 3 0 555 0 10 0\n")
+    assert stat
+    assert (stat.comm, stat.state, stat.ppid, stat.ticks) == ("a) S 1 (b c", "R", 1, 555)
+    assert stat.cpu_ns == 150 * procfs.TICK_NS
+
+
+@pytest.mark.parametrize("text", ["", "7", "7 (a", "7 (a)", "7 )a( S", "7 (a) S " + "x " * 30])
+def test_a_broken_stat_is_none(text: str) -> None:
+    assert parse_stat(text) is None
+
+
+def test_reads_are_bounded(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 100_000)
+    assert read_file(str(tmp_path / "large"), 10) == b"x" * 10
+    assert read_file("/dev/zero", 5000) == b"\0" * 5000
+    assert read_file(str(tmp_path), 10) is None
+    assert read_file(str(tmp_path / "missing"), 10) is None
+
+
+def test_a_fifo_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert read_file(str(tmp_path / "fifo"), 10) in (b"", None)
+
+
+def test_children_of_children_each_once(fake: FakeProc) -> None:
+    fake.add(10, ppid=1)
+    fake.add(11, ppid=10)
+    fake.add(12, ppid=11)
+    (fake.root / "12/task/12/children").write_text("10 12 x -5 99999999999999999999 ")
+    assert list(fake.proc.descendants(10))[:2] == [11, 12]
+
+
+def test_numbers_of_the_fake(fake: FakeProc) -> None:
+    fake.add(10, ns_pids="\t1", uid=1000)
+    status = fake.proc.status(10)
+    assert status
+    assert (status.uid, status.container_pid, status.swap_bytes) == (1000, 1, 12 << 10)
+    assert fake.proc.fd_limit(10) == 1024
+    (fake.root / "10/limits").write_text("Max open files            unlimited            unlimited files\n")
+    assert fake.proc.fd_limit(10) is None

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from trainprobe.collect.pystack import LIMIT_NS, OUTPUT_LIMIT, PyStack, find, read_dump
+from trainprobe.collect.source import Unavailable
+from trainprobe.model.event import StackSeen
+from trainprobe.model.moment import NS
+
+
+def frame(name: str, line: int, file: str = "/home/a/train.py") -> dict[str, object]:
+    return {"name": name, "filename": file, "line": line}
+
+
+def thread(tid: int | None, name: str, *frames: dict[str, object]) -> dict[str, object]:
+    return {"os_thread_id": tid, "thread_name": name, "frames": list(frames)}
+
+
+def wait(stacks: PyStack, seconds: float = 5) -> StackSeen:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if seen := stacks.poll(time.monotonic_ns()):
+            return seen
+        time.sleep(0.005)
+    raise AssertionError("no answer")
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text("#!/bin/sh\n" + textwrap.dedent(text))
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_frames_are_outermost_first_with_short_file_names() -> None:
+    dump = json.dumps([thread(9, "T"), thread(8, "MainThread", frame("save", 88), frame("<module>", 3))])
+    assert read_dump(dump.encode(), 5, 8, 8) == StackSeen(5, 8, 8, ("<module> (train.py:3)", "save (train.py:88)"))
+
+
+def test_the_main_thread_is_found_where_thread_ids_are_unknown() -> None:
+    dump = json.dumps([thread(None, "T", frame("x", 1)), thread(None, "MainThread", frame("y", 2))]).encode()
+    assert read_dump(dump, 5, 8, 8).frames == ("y (train.py:2)",)
+    assert read_dump(dump, 5, 8, 9) == StackSeen(5, 8, 9, (), "py-spy does not know the thread")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"null", b"[" * 100_000, b"\xff", b"[1, {}]", b'[{"frames": 5, "os_thread_id": 8}]']
+)
+def test_any_answer_is_survived(data: bytes) -> None:
+    seen = read_dump(data, 5, 8, 8)
+    assert seen.frames == ()
+    assert seen.reason
+
+
+def test_hostile_names_are_bounded() -> None:
+    dump = json.dumps([thread(8, "MainThread", *[frame("n" * 9999, 1, "f" * 9999)] * 500)]).encode()
+    seen = read_dump(dump, 5, 8, 8)
+    assert len(seen.frames) <= 64
+    assert max(map(len, seen.frames)) < 300
+
+
+def test_switched_off_is_the_reason() -> None:
+    stacks = PyStack(enabled=False)
+    assert isinstance(stacks.available(), Unavailable)
+    assert stacks.start(8, 8, 5)
+    assert wait(stacks) == StackSeen(5, 8, 8, (), "switched off")
+    assert stacks.poll(6) is None
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    outcome = find(str(tmp_path / "py-spy"))
+    assert isinstance(outcome, Unavailable)
+    assert outcome.remedy
+
+
+def test_one_at_a_time_and_one_in_five_seconds_for_a_run(tmp_path: Path) -> None:
+    stacks = PyStack(path=script(tmp_path / "py-spy", "echo '[]'"))
+    now = time.monotonic_ns()
+    assert stacks.start(8, 8, now, "a")
+    assert not stacks.start(9, 9, now, "b")
+    wait(stacks)
+    assert not stacks.start(8, 8, now + 4 * NS, "a")
+    assert stacks.start(9, 9, now + 4 * NS, "b")
+    wait(stacks)
+    assert stacks.start(8, 8, now + 5 * NS, "a")
+    stacks.close()
+
+
+def test_a_child_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    stacks = PyStack(path=script(tmp_path / "py-spy", f"echo $$ > {pid_file}; exec sleep 60"))
+    began = time.monotonic_ns()
+    assert stacks.start(8, 8, began)
+    assert stacks.deadline_ns() == began + LIMIT_NS
+    assert "longer than 200 ms" in wait(stacks).reason
+    assert time.monotonic_ns() - began < LIMIT_NS * 3
+    assert stacks.fileno() is None
+    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+
+
+def test_a_child_that_writes_without_end_is_killed(tmp_path: Path) -> None:
+    stacks = PyStack(path=script(tmp_path / "py-spy", "exec yes"))
+    stacks.start(8, 8, time.monotonic_ns())
+    seen = wait(stacks)
+    assert "too large" in seen.reason
+    assert OUTPUT_LIMIT >= 1 << 20
+
+
+def test_closing_leaves_no_child(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    stacks = PyStack(path=script(tmp_path / "py-spy", f"echo $$ > {pid_file}; exec sleep 60"))
+    stacks.start(8, 8, time.monotonic_ns())
+    end = time.monotonic() + 5
+    while not (pid_file.exists() and pid_file.read_text().strip()) and time.monotonic() < end:
+        time.sleep(0.005)
+    stacks.close()
+    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+
+
+@pytest.mark.skipif(isinstance(find(), Unavailable), reason="py-spy is not installed")
+def test_a_real_process(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    inner = "def inner():\n    print('up', flush=True)\n    time.sleep(60)\n"
+    file.write_text(f"import time\n{inner}def outer():\n    inner()\nouter()\n")
+    with subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        stacks = PyStack()
+        seen = StackSeen(0, 0, 0, (), "none")
+        for attempt in range(5):  # a loaded machine may need longer than the limit
+            stacks.start(process.pid, process.pid, time.monotonic_ns(), str(attempt))
+            seen = wait(stacks)
+            if seen.frames:
+                break
+        process.kill()
+    assert seen.frames == ("<module> (slow.py:7)", "outer (slow.py:6)", "inner (slow.py:4)")
+
+
+@pytest.mark.skipif(isinstance(find(), Unavailable), reason="py-spy is not installed")
+def test_a_real_process_that_is_no_python() -> None:
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        stacks = PyStack()
+        stacks.start(process.pid, process.pid, time.monotonic_ns())
+        seen = wait(stacks)
+        process.kill()
+    assert seen.frames == ()
+    assert seen.reason
