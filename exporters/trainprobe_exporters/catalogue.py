@@ -1,0 +1,239 @@
+"""Every metric, once: name, type, unit, labels, help, buckets, and how its series begin and end.
+
+The families, the documentation page and the tests all read this table. Names, types and labels are public and stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from trainprobe.model.cause import LOST, Cause, Phase, State
+from trainprobe.model.report import STALL_BUCKETS, STEP_BUCKETS
+
+PREFIX = "trainprobe_"
+RANK_LABELS = ("run", "rank")
+MAX_SERIES_PER_RANK = 150
+
+CAUSES = tuple(str(c) for c in Cause)
+LOST_CAUSES = tuple(str(c) for c in LOST)
+STATES = tuple(str(s) for s in State)
+PHASES = tuple(str(p) for p in Phase)
+OUTCOMES = ("complete", "error", "unsafe")
+OPERATIONS = ("write", "fsync", "rename", "serialize", "other")
+BLOCKING = ("true", "false")
+LOG_KINDS = ("tensorboard", "wandb", "stdout", "log")
+EXIT_REASONS = ("finished", "oom_kill", "killed", "crashed", "exited")
+MEMORY_SCOPES = ("cgroup", "host")
+RESOURCES = ("cpu", "memory", "io")
+PRESSURE_KINDS = ("some", "full")
+GPU_ERRORS = ("xid", "ecc", "lost")
+BLOCK_IO_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+class AtEnd(Enum):
+    """What becomes of a rank's series once the rank has ended (a run's series leave altogether some minutes later)."""
+
+    STAYS = "stays"  # a total, or a fact about the run
+    ZERO = "goes to 0"  # a flag that alerts wait for
+    LEAVES = "leaves"  # the size of something that is no more
+
+
+class Yield(Enum):
+    """Whether it gives way when a rank would have more than MAX_SERIES_PER_RANK series; see budget."""
+
+    NEVER = "no"
+    YES = "yes"
+    ZEROS_FIRST = "yes, zeros first"  # its zeros before anything else
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    type: str  # counter | gauge | histogram
+    labels: tuple[str, ...]
+    help: str
+    unit: str = ""  # as OpenMetrics has it: only where the name ends in it
+    buckets: tuple[float, ...] = ()
+    optional_labels: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # labels with a closed set of values
+    zero: tuple[str, ...] = ()  # values of the last label whose series exist, at 0, from the start
+    at_end: AtEnd = AtEnd.STAYS
+    gives_way: Yield = Yield.NEVER
+    fed: bool = True  # False: named by the contract, but no collector of this version measures it
+
+    @property
+    def of_rank(self) -> bool:
+        return self.labels[:2] == RANK_LABELS
+
+    @property
+    def own_labels(self) -> tuple[str, ...]:
+        """The labels beyond run and rank."""
+        return self.labels[2:] if self.of_rank else self.labels
+
+    @property
+    def series(self) -> int:
+        """Series that one label set makes."""
+        return len(self.buckets) + 3 if self.buckets else 1
+
+
+def _total(name: str, labels: tuple[str, ...], text: str, unit: str = "", **rest: Any) -> Metric:
+    return Metric(f"{PREFIX}{name}_total", "counter", labels, text, unit, **rest)
+
+
+def _gauge(name: str, labels: tuple[str, ...], text: str, unit: str = "", **rest: Any) -> Metric:
+    return Metric(PREFIX + name, "gauge", labels, text, unit, **rest)
+
+
+def _of(*own: str) -> tuple[str, ...]:
+    return RANK_LABELS + own
+
+
+_BY_CAUSE = {"cause": CAUSES}
+_BY_PHASE = {"phase": PHASES}
+_BY_LOG = {"kind": LOG_KINDS}
+_GONE = AtEnd.LEAVES
+_GPU = ("gpu", "uuid")
+_ABSENT_UNTIL = "Absent: not in sight."
+
+# A table, one metric after the other.
+# fmt: off
+RUN_METRICS = (
+    _gauge("run_info", _of("slurm_job", "pod_uid", "container"),
+           "1 for each rank of a run that is watched; command and user only with privacy.labels.",
+           optional_labels=("command", "user")),
+    _total("run_wall_seconds", _of(), "Wall time of the rank since it was first seen.", "seconds"),
+    _total("productive_seconds", _of(), "Wall time that is neither lost nor in a phase other than train.", "seconds"),
+    _total("state_seconds", _of("state"), "What the driving thread did: exclusive states that add up to wall time.",
+           "seconds", values={"state": STATES}, gives_way=Yield.YES),
+    _total("phase_seconds", _of("phase"), "Wall time by phase; only phases seen.", "seconds", values=_BY_PHASE,
+           gives_way=Yield.YES),
+    _gauge("phase_active", _of("phase"), "1 for the phase the rank is in, 0 for the phases it has been in.",
+           values=_BY_PHASE, at_end=AtEnd.ZERO),
+    _total("lost_seconds", _of("cause"), "Time lost to stalls and bottlenecks, by cause.", "seconds",
+           values=_BY_CAUSE, zero=LOST_CAUSES),
+    _total("stall_seconds", _of("cause"), "Time lost in stalls, by cause; a stall counts while it is open.",
+           "seconds", values=_BY_CAUSE, zero=LOST_CAUSES),
+    _total("stalls", _of("cause"), "Stalls, by cause.", values=_BY_CAUSE, zero=LOST_CAUSES,
+           gives_way=Yield.ZEROS_FIRST),
+    _gauge("stall_active", _of("cause"), "1 while a stall of this cause is open; from its first stall on.",
+           values=_BY_CAUSE, at_end=AtEnd.ZERO, gives_way=Yield.YES),
+    _gauge("stall_last_start_timestamp_seconds", _of("cause"), "When the latest stall of this cause began.",
+           "seconds", values=_BY_CAUSE, gives_way=Yield.YES),
+    Metric(f"{PREFIX}stall_duration_seconds", "histogram", RANK_LABELS, "Duration of the stalls that have ended.",
+           "seconds", STALL_BUCKETS),
+    _total("steps", _of(), "Training steps."),
+    _gauge("last_step_timestamp_seconds", _of(), "When the latest training step ended.", "seconds"),
+    Metric(f"{PREFIX}step_duration_seconds", "histogram", RANK_LABELS, "Duration of the training steps.", "seconds",
+           STEP_BUCKETS),
+    _gauge("step_baseline_seconds", _of(), "Median of the latest 64 unstalled training steps; from 8 steps on.",
+           "seconds"),
+    _gauge("step_variation_ratio", _of(), "(p90 - p10) / median of the latest 200 training steps.", "ratio"),
+    _gauge("step_drift_ratio_per_1000_steps", _of(), "Confirmed change of the step time in 1000 steps."),
+)
+
+FILE_METRICS = (
+    _total("checkpoints", _of("outcome"), "Checkpoints that have ended, by outcome.", values={"outcome": OUTCOMES},
+           zero=OUTCOMES),
+    _total("checkpoint_bytes", _of(), "Bytes written to checkpoints.", "bytes"),
+    _total("checkpoint_seconds", _of("operation", "blocking"),
+           "Time spent on checkpoints; blocking=true is the driving thread's own. Only operations seen.", "seconds",
+           values={"operation": OPERATIONS, "blocking": BLOCKING}, gives_way=Yield.YES),
+    _gauge("checkpoint_last_duration_seconds", _of(), "Duration of the latest checkpoint that ended.", "seconds"),
+    _gauge("checkpoint_last_bytes", _of(), "Size of the latest checkpoint that ended.", "bytes"),
+    _gauge("checkpoint_filesystem_available_bytes", _of(), "Space left where the checkpoints go.", "bytes",
+           at_end=_GONE, fed=False),
+    _gauge("checkpoint_filesystem_files_free", _of(), "Inodes left where the checkpoints go.", at_end=_GONE,
+           fed=False),
+    _total("log_seconds", _of("kind"), "Time the driving thread spent writing logs; only kinds seen.", "seconds",
+           values=_BY_LOG, gives_way=Yield.YES),
+    _total("log_bytes", _of("kind"), "Bytes written to log files and standard output; only kinds seen.", "bytes",
+           values=_BY_LOG, gives_way=Yield.YES),
+    _total("log_writes", _of("kind"), "Writes to log files and standard output; only kinds seen.", values=_BY_LOG,
+           gives_way=Yield.YES),
+    _gauge("log_file_bytes", _of("kind"), "Size of the log files.", "bytes", values=_BY_LOG, at_end=_GONE,
+           gives_way=Yield.YES, fed=False),
+)
+
+LIMIT_METRICS = (
+    _gauge("open_fds", _of(), "Open file descriptors of the rank's worst process.", at_end=_GONE),
+    _gauge("max_fds", _of(), "Limit of open file descriptors of that process.", at_end=_GONE),
+    _total("fd_errors", _of("errno"), "Calls that failed for want of a file descriptor.", gives_way=Yield.YES,
+           fed=False),
+    _gauge("shm_used_bytes", ("device", "container"), "Used bytes of a /dev/shm (container=host: the host's).",
+           "bytes", fed=False),
+    _gauge("shm_size_bytes", ("device", "container"), "Size of a /dev/shm.", "bytes", fed=False),
+    _gauge("shm_leaked_bytes", ("device", "container"), "Bytes in a /dev/shm whose owners are dead.", "bytes",
+           fed=False),
+    _gauge("run_shm_bytes", _of(), "Shared memory that the rank and its workers hold.", "bytes", at_end=_GONE),
+    _gauge("run_shm_size_bytes", _of(), "Size of the /dev/shm that the rank sees.", "bytes", at_end=_GONE, fed=False),
+    _total("shm_errors", _of(), "Allocations of shared memory that failed.", fed=False),
+    _gauge("workers", _of(), "Live DataLoader workers.", at_end=_GONE),
+    _total("worker_starts", _of(), "DataLoader workers started."),
+    _total("worker_exits", _of("reason"), "DataLoader workers that ended, by reason.",
+           values={"reason": EXIT_REASONS}, zero=EXIT_REASONS),
+    _gauge("orphan_workers", (), "Workers whose trainer is gone.", fed=False),
+    _gauge("orphan_worker_bytes", (), "Memory that such workers hold.", "bytes", fed=False),
+    _gauge("run_pss_bytes", _of(), "Proportional set size of the rank with its workers.", "bytes", at_end=_GONE),
+    _gauge("run_swap_bytes", _of(), "Swapped memory of the rank with its workers.", "bytes", at_end=_GONE),
+    _gauge("memory_used_bytes", ("run", "scope"), "Memory in use where the run's limit is.", "bytes",
+           values={"scope": MEMORY_SCOPES}, at_end=_GONE),
+    _gauge("memory_limit_bytes", ("run", "scope"), "The limit: the control group's, else the host's memory.", "bytes",
+           values={"scope": MEMORY_SCOPES}, at_end=_GONE),
+    _gauge("swap_used_bytes", (), "Swap in use on the host.", "bytes"),
+    _gauge("swap_size_bytes", (), "Swap of the host.", "bytes"),
+    _gauge("memory_exhaustion_seconds", _of(), f"Time until memory runs out at the present slope. {_ABSENT_UNTIL}",
+           "seconds", at_end=_GONE, fed=False),
+    _gauge("fd_exhaustion_seconds", _of(), f"Time until file descriptors run out. {_ABSENT_UNTIL}", "seconds",
+           at_end=_GONE, fed=False),
+    _gauge("shm_exhaustion_seconds", _of(), f"Time until shared memory runs out. {_ABSENT_UNTIL}", "seconds",
+           at_end=_GONE, fed=False),
+    _total("swap_in_pages", (), "Pages swapped in on the host."),
+    _total("major_faults", _of(), "Major page faults of the rank and its workers."),
+    _total("direct_reclaim_seconds", _of(), "Time in direct reclaim.", "seconds"),
+    _total("cpu_throttled_seconds", _of(), "Time throttled by a CPU quota.", "seconds"),
+    _total("runqueue_seconds", _of(), "Time runnable without a CPU.", "seconds"),
+    _total("oom_kills", ("run", "scope"), "Processes of the run killed for want of memory.",
+           values={"scope": MEMORY_SCOPES}, fed=False),
+    _total("pressure_seconds", ("resource", "kind"), "Pressure stall time of the host.", "seconds",
+           values={"resource": RESOURCES, "kind": PRESSURE_KINDS}),
+    Metric(f"{PREFIX}block_io_duration_seconds", "histogram", ("device", "operation"),
+           "Duration of block device requests.", "seconds", BLOCK_IO_BUCKETS, fed=False),
+)
+
+GPU_METRICS = (
+    _gauge("run_gpu_info", _of("gpu", "uuid", "mig"), "1 for each GPU that the rank uses."),
+    _gauge("gpu_utilization_ratio", _GPU, "Share of the time in which some kernel ran.", "ratio", fed=False),
+    _gauge("gpu_memory_used_bytes", _GPU, "GPU memory in use.", "bytes", fed=False),
+    _gauge("gpu_memory_total_bytes", _GPU, "GPU memory.", "bytes", fed=False),
+    _gauge("gpu_power_watts", _GPU, "Power drawn.", "watts", fed=False),
+    _gauge("gpu_temperature_celsius", _GPU, "Temperature.", "celsius", fed=False),
+    _gauge("gpu_sm_clock_hertz", _GPU, "Clock of the streaming multiprocessors.", "hertz", fed=False),
+    _gauge("gpu_tensor_active_ratio", _GPU, "Share of the time in which tensor cores were active.", "ratio",
+           fed=False),
+    _gauge("gpu_pcie_receive_bytes_per_second", _GPU, "PCIe traffic to the GPU.", fed=False),
+    _gauge("gpu_pcie_transmit_bytes_per_second", _GPU, "PCIe traffic from the GPU.", fed=False),
+    _total("gpu_throttled_seconds", (*_GPU, "reason"), "Time with a lowered clock, by reason.", "seconds", fed=False),
+    _total("gpu_errors", (*_GPU, "kind", "code"), "GPU errors.", values={"kind": GPU_ERRORS}, fed=False),
+    _total("gpu_idle_seconds", _of("gpu", "cause"), "Time in which the GPU idled, by the cause; only causes seen.",
+           "seconds", values=_BY_CAUSE, gives_way=Yield.YES, fed=False),
+)
+
+OWN_METRICS = (
+    _gauge("source_up", ("source",), "1 while a source of the daemon delivers; source=daemon: its report itself."),
+    _total("source_errors", ("source",), "Failed readings of a source."),
+    _gauge("source_duration_seconds", ("source",), "Time that the latest reading of a source took.", "seconds"),
+    _total("events_lost", ("probe",), "Kernel events that were lost."),
+    _total("bpf_run_seconds", ("probe",), "Time spent in eBPF programs, while the kernel counts it.", "seconds"),
+    _total("bpf_runs", ("probe",), "Runs of eBPF programs, while the kernel counts them."),
+    _total("daemon_cpu_seconds", (), "CPU time of the daemon.", "seconds"),
+    _gauge("daemon_resident_memory_bytes", (), "Resident memory of the daemon.", "bytes"),
+    _gauge("report_timestamp_seconds", (), "When the daemon made the report that these metrics tell.", "seconds"),
+    _total("series_dropped", (), f"Series left out to stay within {MAX_SERIES_PER_RANK} for a rank."),
+    _gauge("build_info", ("version",), "1; the exporter's version."),
+)
+# fmt: on
+METRICS: tuple[Metric, ...] = RUN_METRICS + FILE_METRICS + LIMIT_METRICS + GPU_METRICS + OWN_METRICS
+BY_NAME: Mapping[str, Metric] = {m.name: m for m in METRICS}

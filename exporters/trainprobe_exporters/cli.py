@@ -1,0 +1,182 @@
+"""trainprobe-exporter: reads what the daemon publishes, serves it to Prometheus; needs no rights of its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import trainprobe
+from trainprobe.config.load import EXPORTER_PATH, load
+from trainprobe.config.parse import ConfigError, Problem
+from trainprobe.config.schema import ExporterConfig
+from trainprobe.wire.report import decode
+from trainprobe_exporters.access import runtime_directory, token_in
+from trainprobe_exporters.families import Series
+from trainprobe_exporters.http import Server
+from trainprobe_exporters.notify import notify
+from trainprobe_exporters.publication import Publication
+from trainprobe_exporters.routes import Routes
+from trainprobe_exporters.source import Source
+
+OK, FAILED, USAGE, NOT_PERMITTED = 0, 1, 2, 3
+SNAPSHOT_PATH = Path("/run/trainprobe/report.json")
+
+_EPILOG = f"""\
+what it serves (default http://127.0.0.1:19752):
+  /metrics         all metrics, as Prometheus text or OpenMetrics     curl -s localhost:19752/metrics
+  /-/healthy       200 while the exporter runs
+  /-/ready         200 while all is well, else 503 with the reasons   curl -s localhost:19752/-/ready
+  /api/v1/report   the daemon's whole report, JSON, with the token that the exporter writes to its runtime
+                   directory:  curl -H "Authorization: Bearer $(cat /run/trainprobe-exporter/token)" …
+
+in Prometheus:
+  scrape_configs: [{{job_name: trainprobe, static_configs: [{{targets: ["localhost:19752"]}}]}}]
+
+The daemon (`trainprobe daemon`) publishes {SNAPSHOT_PATH} for the group trainprobe; run the exporter in it.
+The configuration is read again on SIGHUP. Exit codes: 0 ended by a signal, 1 failed (the port is taken, say),
+2 wrong arguments or configuration, 3 not permitted.
+"""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    config: Path | None
+    listen: tuple[str, int] | None
+    snapshot: Path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = _parse(arguments)
+    try:
+        config = configuration(parsed.config)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    try:
+        return asyncio.run(_run(parsed, config))
+    except PermissionError as error:
+        print(f"not permitted: {error.strerror} (ports below 1024 need CAP_NET_BIND_SERVICE)", file=sys.stderr)
+        return NOT_PERMITTED
+    except OSError as error:
+        print(f"cannot listen: {error.strerror or error}", file=sys.stderr)
+        return FAILED
+
+
+def configuration(path: Path | None) -> ExporterConfig:
+    """The configuration in the file, the defaults where there is none. Raises ConfigError."""
+    config = load(ExporterConfig, path or EXPORTER_PATH, required=path is not None)
+    # Served in the clear, or not at all, although the file asks for protection: better to refuse.
+    unmet = [
+        Problem(key, "is not in this version yet; remove it")
+        for key, is_set in (
+            ("tls", config.tls.certificate),
+            ("basic_auth", config.basic_auth.username),
+            ("grafana", config.grafana.url),
+        )
+        if is_set
+    ]
+    if unmet:
+        raise ConfigError(unmet, str(path or EXPORTER_PATH))
+    return config
+
+
+def address(text: str) -> tuple[str, int]:
+    """ADDRESS:PORT, [IPv6]:PORT; port 0 lets the kernel choose. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535:
+        raise ValueError(f"must be ADDRESS:PORT, not {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+async def _run(arguments: Arguments, config: ExporterConfig) -> int:
+    loop = asyncio.get_running_loop()
+    stop, reload = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reload.set)
+    series = Series(linger_seconds=config.run_linger_seconds)
+    publication = Publication(Source(arguments.snapshot, decode), series, trainprobe.__version__)
+    server = Server(Routes(publication, _token()).answer)
+    await _listen(server, arguments.listen or address(config.listen))
+    notify("READY=1")
+    while not await _signalled(stop, reload):
+        notify("RELOADING=1")
+        config = await _reload(arguments, config, series, server)
+        notify("READY=1")
+    notify("STOPPING=1")
+    await server.close()
+    return OK
+
+
+async def _signalled(stop: asyncio.Event, reload: asyncio.Event) -> bool:
+    """Wait for a signal; whether it says stop."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (stop, reload)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    reload.clear()
+    return stop.is_set()
+
+
+async def _reload(arguments: Arguments, old: ExporterConfig, series: Series, server: Server) -> ExporterConfig:
+    """The new configuration, in force; the old one where the file is refused or its address cannot be had."""
+    try:
+        new = configuration(arguments.config)
+        if arguments.listen is None and new.listen != old.listen:
+            await _listen(server, address(new.listen))
+    except (ConfigError, OSError) as error:
+        print(f"{error}\nnot reloaded: the configuration in force stays", file=sys.stderr, flush=True)
+        return old
+    series.linger_seconds = new.run_linger_seconds
+    print("configuration reloaded", file=sys.stderr, flush=True)
+    return new
+
+
+async def _listen(server: Server, wanted: tuple[str, int]) -> None:
+    host, port = await server.listen(*wanted)
+    shown = f"[{host}]" if ":" in host else host
+    print(f"listening on http://{shown}:{port}", file=sys.stderr, flush=True)
+
+
+def _token() -> str | None:
+    directory = runtime_directory()
+    try:
+        return token_in(directory)
+    except OSError as error:
+        print(f"no token in {directory} ({error.strerror}): /api is shut, /metrics is served", file=sys.stderr)
+        return None
+
+
+def _parse(arguments: Sequence[str] | None) -> Arguments:
+    parser = argparse.ArgumentParser(
+        prog="trainprobe-exporter",
+        description="Serves what the trainprobe daemon publishes: metrics for Prometheus, health, the report.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"configuration (default: {EXPORTER_PATH})")
+    parser.add_argument("--listen", metavar="ADDR", help="address and port, before the configuration's")
+    parser.add_argument(
+        "--snapshot",
+        type=Path,
+        metavar="PATH",
+        default=SNAPSHOT_PATH,
+        help="the daemon's report (default: %(default)s)",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {trainprobe.__version__}")
+    given = parser.parse_args(arguments)
+    try:
+        listen = address(given.listen) if given.listen is not None else None
+    except ValueError as error:
+        parser.error(f"--listen: {error}")
+    return Arguments(given.config, listen, given.snapshot)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Reports -> metric families: the fold that keeps what outlives one report, and what is told at a scrape.
+
+``Series.fold`` takes each new report once; ``Series.families`` is asked at each scrape and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from trainprobe.model.report import Report, Run
+from trainprobe_exporters.accounts import Others, RankAccount
+from trainprobe_exporters.budget import within_budget
+from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, AtEnd, Metric
+from trainprobe_exporters.host_readings import host_readings
+from trainprobe_exporters.labels import label_value
+from trainprobe_exporters.naming import OTHER, Place, Places
+from trainprobe_exporters.readings import Reading, Value, rank_readings, run_readings, scalar
+
+MAX_RANKS_PER_RUN = 64
+MAX_RANKS = 256
+MAX_VANISHED = 256  # ranks whose accounts are kept in case they come back: a report too large leaves some out
+RUN_LINGER_SECONDS = 300.0
+
+_Series = tuple[str, str, str, tuple[str, ...]]  # run, rank, metric, further labels
+
+
+@dataclass
+class Family:
+    """One metric with its samples: label values in the order of the metric's labels, and the value."""
+
+    metric: Metric
+    samples: list[tuple[tuple[str, ...], Value]] = field(default_factory=list)
+
+
+@dataclass
+class _RankSeries:
+    run: str
+    label: str
+    readings: list[Reading]
+    ended: bool
+
+
+class Series:
+    """All series, from report to report."""
+
+    def __init__(self, *, linger_seconds: float = RUN_LINGER_SECONDS) -> None:
+        self._places = Places(linger_seconds)
+        self._accounts: dict[tuple[str, str], RankAccount] = {}
+        self._ranks: dict[tuple[str, str], _RankSeries] = {}
+        self._others = Others()
+        self._left_out: set[_Series] = set()
+        self._dropped = 0
+        self._host: list[Reading] = []
+        self._generated = 0.0
+        self._private_labels = False
+
+    @property
+    def linger_seconds(self) -> float:
+        return self._places.linger_seconds
+
+    @linger_seconds.setter
+    def linger_seconds(self, seconds: float) -> None:
+        self._places.linger_seconds = seconds
+
+    def fold(self, report: Report) -> None:
+        """Take a new report."""
+        self._generated, self._private_labels = report.generated, report.private_labels
+        self._host = list(host_readings(report))
+        runs = {run.run: run for run in report.runs if not self._is_over(run.ended, report.generated)}
+        self._places.assign(runs.values(), report.generated)
+        in_places = {place.run.run for place in self._places}
+        self._ranks = {key: series for key, series in self._ranks.items() if key[0] in in_places and key[0] not in runs}
+        accounts: dict[tuple[str, str], RankAccount] = {}
+        left_out: set[_Series] = set()
+        for run in runs.values():
+            left_out |= self._take(run, accounts)
+        vanished = [key for key in self._accounts if key not in accounts]
+        self._accounts = {key: self._accounts[key] for key in vanished[-MAX_VANISHED:]} | accounts
+        self._dropped += len(left_out - self._left_out)
+        self._left_out = left_out
+
+    def families(self, now: float, *, fresh: bool, own: Iterable[Reading] = ()) -> list[Family]:
+        """What is told ``now`` (UNIX seconds), in the order of the catalogue.
+
+        ``fresh``: the report is of now. If it is not, sizes and flags leave: nobody knows them. ``own``: the
+        exporter's own readings.
+        """
+        families = {metric.name: Family(metric) for metric in METRICS}
+        places = [place for place in self._places if not self._has_left(place, now, fresh)]
+        for place in places:
+            for labels, reading in self._of_run(place, fresh):
+                families[reading.metric.name].samples.append((labels, reading.value))
+        if fresh or not self._is_over(self._generated, now):
+            for reading in self._others.readings():
+                families[reading.metric.name].samples.append(((OTHER, OTHER, *reading.labels), reading.value))
+        dropped = scalar(BY_NAME[PREFIX + "series_dropped_total"], (), self._dropped)
+        for reading in (*self._host, *dropped, *own):
+            families[reading.metric.name].samples.append((reading.labels, reading.value))
+        return [family for family in families.values() if family.samples]
+
+    def _take(self, run: Run, accounts: dict[tuple[str, str], RankAccount]) -> set[_Series]:
+        """Take a run's ranks: into series of their own, or their growth into ``other``. Returns what was left out."""
+        place = self._places.get(run.run)
+        left_out: set[_Series] = set()
+        for index, rank in enumerate(run.ranks):
+            label = label_value(rank.name)
+            key = (run.run, label)
+            if key in accounts:
+                continue  # two ranks of one name: the first one has it
+            account = accounts[key] = self._accounts.get(key) or RankAccount()
+            readings, growth = account.take(rank_readings(run, rank, private_labels=self._private_labels))
+            if place is None or index >= MAX_RANKS_PER_RUN or len(self._ranks) >= MAX_RANKS:
+                self._others.add(growth)
+                continue
+            kept, out = within_budget(readings)
+            ended = run.ended is not None or rank.exit is not None
+            self._ranks[key] = _RankSeries(place.label, label, kept, ended)
+            left_out.update((*key, r.metric.name, r.labels) for r in out)
+        return left_out
+
+    def _of_run(self, place: Place, fresh: bool) -> Iterator[tuple[tuple[str, ...], Reading]]:
+        over = place.ended is not None
+        for (run, _), series in self._ranks.items():
+            if run == place.run.run:
+                for reading in _alive(series.readings, ended=over or series.ended, fresh=fresh):
+                    yield (series.run, series.label, *reading.labels), reading
+        for reading in _alive(run_readings(place.run), ended=over, fresh=fresh):
+            yield (place.label, *reading.labels), reading
+
+    def _has_left(self, place: Place, now: float, fresh: bool) -> bool:
+        ended = place.ended if place.ended is not None else None if fresh else self._generated
+        return self._is_over(ended, now)
+
+    def _is_over(self, ended: float | None, at: float) -> bool:
+        return ended is not None and at - ended > self._places.linger_seconds
+
+
+def _alive(readings: Iterable[Reading], *, ended: bool, fresh: bool) -> Iterator[Reading]:
+    """What is left of readings once their process has ended, or once nobody reports on it."""
+    for reading in readings:
+        at_end = reading.metric.at_end
+        if at_end is AtEnd.STAYS:
+            yield reading
+        elif ended and at_end is AtEnd.ZERO:
+            yield reading._replace(value=0)
+        elif fresh and not ended:
+            yield reading

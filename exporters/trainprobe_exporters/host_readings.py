@@ -1,0 +1,61 @@
+"""A report -> what it tells of the host, the sources and the daemon itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainprobe.model.report import Report
+from trainprobe_exporters.catalogue import BY_NAME, PREFIX
+from trainprobe_exporters.labels import label_value
+from trainprobe_exporters.readings import Reading, scalar
+
+MAX_SOURCES = 32
+MAX_PROBES = 64
+DAEMON = "daemon"
+"""The source that is the daemon's report itself; the exporter reads it and speaks for it."""
+
+
+def host_readings(report: Report) -> Iterator[Reading]:
+    host, cost = report.host, report.cost
+    for name, value in (
+        ("swap_used_bytes", host.swap_used_bytes),
+        ("swap_size_bytes", host.swap_size_bytes),
+        ("swap_in_pages_total", host.swap_in_pages),
+        ("daemon_cpu_seconds_total", cost.cpu_seconds),
+        ("daemon_resident_memory_bytes", cost.rss_bytes or None),
+        ("report_timestamp_seconds", report.generated or None),
+    ):
+        yield from scalar(BY_NAME[PREFIX + name], (), value)
+    yield from _pressure(report)
+    yield from _sources(report)
+    yield from _probes(report)
+
+
+def _pressure(report: Report) -> Iterator[Reading]:
+    metric = BY_NAME[PREFIX + "pressure_seconds_total"]
+    told = report.host.pressure_seconds or {}
+    for resource in metric.values["resource"]:
+        for kind in metric.values["kind"]:
+            yield from scalar(metric, (resource, kind), told.get(f"{resource}.{kind}"))
+
+
+def _sources(report: Report) -> Iterator[Reading]:
+    metric = BY_NAME[PREFIX + "source_up"]
+    told = {label_value(name): source.state == "up" for name, source in list(report.sources.items())[:MAX_SOURCES]}
+    told.pop(DAEMON, None)
+    for name, is_up in told.items():
+        yield Reading(metric, (name,), int(is_up))
+
+
+def _probes(report: Report) -> Iterator[Reading]:
+    """Losses that no probe owns are told as probe=other, costs that are known only in all as probe=all."""
+    lost = {label_value(name): n for name, n in list(report.events_lost_by.items())[:MAX_PROBES]}
+    rest = report.events_lost - sum(lost.values())
+    if rest > 0 or not lost:
+        lost["other"] = lost.get("other", 0) + max(0, rest)
+    for probe, count in lost.items():
+        yield from scalar(BY_NAME[PREFIX + "events_lost_total"], (probe,), count)
+    yield from scalar(BY_NAME[PREFIX + "bpf_run_seconds_total"], ("all",), report.cost.bpf_seconds)
+    runs = {label_value(name): n for name, n in list((report.cost.bpf_runs or {}).items())[:MAX_PROBES]}
+    for probe, count in runs.items():
+        yield from scalar(BY_NAME[PREFIX + "bpf_runs_total"], (probe,), count)

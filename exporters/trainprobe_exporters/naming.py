@@ -1,0 +1,73 @@
+"""Which runs have series of their own: a bounded number, for a user and in all; the rest are ``other``.
+
+A run keeps its series while it lasts and for ``linger_seconds`` after its end. Names are given in the order of the
+starts, a place that becomes free goes to the run that has waited longest, and an ended run leaves early when a
+living one needs the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from trainprobe.model.report import Run
+from trainprobe_exporters.labels import label_value
+
+OTHER = "other"
+MAX_RUNS = 64
+MAX_RUNS_PER_USER = 16
+
+
+@dataclass
+class Place:
+    """A run with series of its own."""
+
+    label: str
+    run: Run
+    ended: float | None  # UNIX seconds
+
+
+class Places:
+    """Who has a place, from report to report."""
+
+    def __init__(self, linger_seconds: float) -> None:
+        self.linger_seconds = linger_seconds
+        self._places: dict[str, Place] = {}
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self._places.values())
+
+    def get(self, run: str) -> Place | None:
+        return self._places.get(run)
+
+    def assign(self, runs: Iterable[Run], at: float) -> None:
+        """Take the runs of a report made ``at`` that time (UNIX seconds)."""
+        current = {run.run: run for run in runs if not self._is_over(run.ended, at)}
+        for key, place in list(self._places.items()):
+            run = current.get(key)
+            if run is not None:
+                place.run, place.ended = run, run.ended
+            elif place.ended is None:
+                place.ended = at  # it vanished: the daemon has ended or lost it
+            if self._is_over(place.ended, at):
+                del self._places[key]
+        waiting = [run for key, run in current.items() if key not in self._places]
+        for run in sorted(waiting, key=lambda run: (run.ended is not None, run.started, run.run)):
+            self._seat(run)
+
+    def _seat(self, run: Run) -> None:
+        label = label_value(run.run)
+        if label in ("", OTHER) or any(place.label == label for place in self):
+            return
+        mine = [place for place in self if place.run.user == run.user]
+        crowded = mine if len(mine) >= MAX_RUNS_PER_USER else list(self) if len(self._places) >= MAX_RUNS else None
+        if crowded is not None:
+            ended = [place for place in crowded if place.ended is not None]
+            if not ended or run.ended is not None:
+                return
+            first = min(ended, key=lambda place: place.ended or 0)
+            del self._places[first.run.run]
+        self._places[run.run] = Place(label, run, run.ended)
+
+    def _is_over(self, ended: float | None, at: float) -> bool:
+        return ended is not None and at - ended > self.linger_seconds

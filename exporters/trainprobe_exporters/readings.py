@@ -1,0 +1,206 @@
+"""One rank of a report -> its readings: which metric, which labels beyond run and rank, which value.
+
+A reading that was not measured is not there; there is no 0 in its place. Keys outside a closed set join the key that
+stands for the rest, so that a report of a newer daemon keeps its sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from trainprobe.model.report import Counters, Gpu, Rank, Run
+from trainprobe_exporters.catalogue import BY_NAME, PREFIX, Metric
+from trainprobe_exporters.labels import label_value
+
+_HUGE = 1e300
+MAX_GPUS = 8  # a rank that claims more is cut
+
+
+class Histogram(NamedTuple):
+    """Counts by bucket, not cumulative, the last one beyond all bounds; and the sum of what was counted."""
+
+    counts: tuple[float, ...]
+    sum: float
+
+
+Value = float | Histogram
+
+
+class Reading(NamedTuple):
+    metric: Metric
+    labels: tuple[str, ...]  # beyond run and rank
+    value: Value
+
+
+_Scalar = Callable[[Rank], float | None]
+_Keyed = Callable[[Counters], Mapping[str, float]]
+
+_SCALARS: tuple[tuple[str, _Scalar], ...] = (
+    ("run_wall_seconds_total", lambda r: r.wall_seconds),
+    ("productive_seconds_total", lambda r: r.productive_seconds),
+    ("steps_total", lambda r: r.steps.count if _counts_steps(r) else None),
+    ("last_step_timestamp_seconds", lambda r: _instant(r.counters.last_step)),
+    ("step_baseline_seconds", lambda r: r.counters.baseline_seconds),
+    ("step_variation_ratio", lambda r: r.steps.variation_ratio),
+    ("step_drift_ratio_per_1000_steps", lambda r: r.steps.drift_ratio_per_1000_steps),
+    ("checkpoint_bytes_total", lambda r: r.counters.checkpoint_bytes),
+    ("checkpoint_last_duration_seconds", lambda r: r.counters.checkpoint_last_seconds),
+    ("checkpoint_last_bytes", lambda r: r.counters.checkpoint_last_bytes),
+    ("open_fds", lambda r: r.counters.open_fds),
+    ("max_fds", lambda r: r.counters.max_fds),
+    ("run_shm_bytes", lambda r: r.memory.shm_bytes),
+    ("workers", lambda r: r.workers.live),
+    ("worker_starts_total", lambda r: r.workers.started),
+    ("run_pss_bytes", lambda r: r.counters.pss_bytes),
+    ("run_swap_bytes", lambda r: r.counters.swap_bytes),
+    ("major_faults_total", lambda r: r.counters.major_faults),
+    ("direct_reclaim_seconds_total", lambda r: r.counters.reclaim_seconds),
+    ("cpu_throttled_seconds_total", lambda r: r.counters.throttled_seconds),
+    ("runqueue_seconds_total", lambda r: r.counters.runqueue_seconds),
+)
+
+_KEYED: tuple[tuple[str, _Keyed, str], ...] = (  # metric, figures, the key that takes keys unknown here
+    ("stall_seconds_total", lambda c: c.stall_seconds, "unknown"),
+    ("stalls_total", lambda c: c.stalls, "unknown"),
+    ("checkpoints_total", lambda c: _without(c.checkpoints, "open"), "error"),
+    ("log_writes_total", lambda c: c.log_writes, "log"),
+    ("log_bytes_total", lambda c: c.log_bytes, "log"),
+    ("log_seconds_total", lambda c: c.log_seconds, "log"),
+    ("worker_exits_total", lambda c: c.worker_exits, "exited"),
+)
+
+
+def rank_readings(run: Run, rank: Rank, *, private_labels: bool) -> Iterator[Reading]:
+    """All that one rank tells, each label set once."""
+    yield _run_info(run, private_labels)
+    for name, of_rank in _SCALARS:
+        yield from _scalar(name, (), of_rank(rank))
+    phases = _phases(rank)
+    yield from _keyed("phase_seconds_total", phases, "train")
+    yield from _phase_active(phases, rank.counters.phase)
+    yield from _keyed("state_seconds_total", rank.ledger, "other")
+    yield from _keyed("lost_seconds_total", rank.lost, "unknown")
+    for name, of_counters, rest in _KEYED:
+        yield from _keyed(name, of_counters(rank.counters), rest)
+    yield from _checkpoint_seconds(rank.counters.checkpoint_seconds)
+    yield from _stall_gauges(rank.counters)
+    if _counts_steps(rank):
+        yield from _histogram("step_duration_seconds", rank.counters.step_durations, rank.counters.step_duration_sum)
+    yield from _histogram("stall_duration_seconds", rank.counters.stall_durations, rank.counters.stall_duration_sum)
+    yield from _gpu_info(rank.gpus)
+
+
+def run_readings(run: Run) -> Iterator[Reading]:
+    """What belongs to a run as a whole; the labels are those after ``run``."""
+    scope = run.memory.get("scope")
+    metric = BY_NAME[PREFIX + "memory_used_bytes"]
+    if scope in metric.values["scope"]:
+        yield from _scalar("memory_used_bytes", (scope,), run.memory.get("used_bytes"))
+        yield from _scalar("memory_limit_bytes", (scope,), run.memory.get("limit_bytes"))
+
+
+def finite(value: object) -> float | None:
+    """A number as it may be told: None for what is none; microseconds are fine enough and keep the text short."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_HUGE < value < _HUGE:
+        return None
+    return value if isinstance(value, int) else round(value, 6)
+
+
+def scalar(metric: Metric, labels: tuple[str, ...], value: object) -> Iterator[Reading]:
+    """The reading, unless it was not measured; a counter is never negative."""
+    number = finite(value)
+    if number is not None:
+        yield Reading(metric, labels, max(0, number) if metric.type == "counter" else number)
+
+
+def _scalar(name: str, labels: tuple[str, ...], value: object) -> Iterator[Reading]:
+    return scalar(BY_NAME[PREFIX + name], labels, value)
+
+
+def _keyed(name: str, figures: Mapping[str, float], rest: str) -> Iterator[Reading]:
+    """One reading a key: keys that start at 0, and those that have counted something."""
+    metric = BY_NAME[PREFIX + name]
+    closed = metric.values[metric.labels[-1]]
+    sums: dict[str, float] = dict.fromkeys(metric.zero, 0)
+    for key, figure in figures.items():
+        number = finite(figure)
+        if number is not None and number > 0:
+            known = key if key in closed else rest
+            sums[known] = round(sums.get(known, 0) + number, 6)
+    for key, number in sums.items():
+        yield Reading(metric, (key,), number)
+
+
+def _run_info(run: Run, private_labels: bool) -> Reading:
+    labels = [label_value(run.labels.get(key)) for key in ("slurm_job", "pod_uid", "container")]
+    if private_labels:
+        labels += [label_value(" ".join(run.command[:64])), label_value(run.user)]
+    return Reading(BY_NAME[PREFIX + "run_info"], tuple(labels), 1)
+
+
+def _checkpoint_seconds(figures: Mapping[str, float]) -> Iterator[Reading]:
+    metric = BY_NAME[PREFIX + "checkpoint_seconds_total"]
+    sums: dict[tuple[str, str], float] = {}
+    for key, figure in figures.items():
+        operation, _, blocking = key.partition("/")
+        number = finite(figure)
+        if number is None or number <= 0 or blocking not in metric.values["blocking"]:
+            continue
+        known = operation if operation in metric.values["operation"] else "other"
+        sums[known, blocking] = round(sums.get((known, blocking), 0) + number, 6)
+    for labels, number in sums.items():
+        yield Reading(metric, labels, number)
+
+
+def _phases(rank: Rank) -> dict[str, float]:
+    """Seconds by phase; what is in none of the others is train, lost or productive."""
+    phases = {phase: seconds for phase, seconds in rank.counters.phase_seconds.items() if finite(seconds) is not None}
+    phases.setdefault("train", (finite(rank.wall_seconds) or 0) - sum(phases.values()))
+    return {phase: round(seconds, 6) for phase, seconds in phases.items()}
+
+
+def _phase_active(phases: Mapping[str, float], active: str) -> Iterator[Reading]:
+    metric = BY_NAME[PREFIX + "phase_active"]
+    for phase in metric.values["phase"]:
+        if phase == active or phases.get(phase, 0) > 0:
+            yield Reading(metric, (phase,), int(phase == active))
+
+
+def _stall_gauges(counters: Counters) -> Iterator[Reading]:
+    """Whether a stall is open, and when the latest began: of the causes that have stalled this rank."""
+    active, start = BY_NAME[PREFIX + "stall_active"], BY_NAME[PREFIX + "stall_last_start_timestamp_seconds"]
+    for cause in active.values["cause"]:
+        is_open = counters.stall_active.get(cause, 0) > 0
+        if is_open or counters.stalls.get(cause, 0) > 0 or counters.stall_seconds.get(cause, 0) > 0:
+            yield Reading(active, (cause,), int(is_open))
+        yield from scalar(start, (cause,), _instant(counters.stall_last_start.get(cause)))
+
+
+def _histogram(name: str, counts: Iterable[float], total: float) -> Iterator[Reading]:
+    metric = BY_NAME[PREFIX + name]
+    told = [max(0, finite(count) or 0) for count in counts]
+    wanted = len(metric.buckets) + 1
+    told = told[:wanted] + [0] * (wanted - len(told))
+    yield Reading(metric, (), Histogram(tuple(told), max(0, finite(total) or 0)))
+
+
+def _gpu_info(gpus: Iterable[Gpu]) -> Iterator[Reading]:
+    metric = BY_NAME[PREFIX + "run_gpu_info"]
+    seen = {(label_value(gpu.index), label_value(gpu.uuid), "") for gpu in list(gpus)[:MAX_GPUS]}
+    for labels in sorted(seen):
+        yield Reading(metric, labels, 1)
+
+
+def _counts_steps(rank: Rank) -> bool:
+    """Whether there is a step clock: without one no step is not zero steps."""
+    return rank.steps.source != "none"
+
+
+def _instant(at: float | None) -> float | None:
+    """A UNIX time, unless it has not come yet."""
+    return at or None
+
+
+def _without(figures: Mapping[str, float], key: str) -> dict[str, float]:
+    return {k: v for k, v in figures.items() if k != key}

@@ -1,0 +1,88 @@
+"""Request -> response: which path tells what, and to whom."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from trainprobe_exporters.exposition import Format
+from trainprobe_exporters.publication import Publication
+from trainprobe_exporters.request import Request
+from trainprobe_exporters.source import SnapshotError
+
+PLAIN = "text/plain; charset=utf-8"
+_OPEN = "/metrics, /-/healthy, /-/ready; with the token: /api/v1/report"
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    body: bytes
+    content_type: str = PLAIN
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Routes:
+    """What this exporter answers. ``token`` opens the API; None: it could not be made, so the API stays shut."""
+
+    def __init__(self, publication: Publication, token: str | None) -> None:
+        self._publication = publication
+        self._token = token
+        self._paths: Mapping[str, Callable[[Request], Response]] = {
+            "/metrics": self._metrics,
+            "/-/healthy": lambda _: _text(200, "healthy"),
+            "/-/ready": self._ready,
+            "/api/v1/report": self._guarded(self._report),
+        }
+
+    def answer(self, request: Request) -> Response:
+        """The response; to HEAD the same as to GET (the server leaves the body out)."""
+        if request.method not in ("GET", "HEAD"):
+            return Response(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
+        path = self._paths.get(request.path)
+        return path(request) if path else _text(404, f"no such page; there are {_OPEN}")
+
+    def _metrics(self, request: Request) -> Response:
+        wants_openmetrics = request.accepts("accept", "application/openmetrics-text")
+        form = Format.OPENMETRICS if wants_openmetrics else Format.TEXT
+        compressed = request.accepts("accept-encoding", "gzip")
+        body = self._publication.metrics(form, compressed=compressed)
+        headers = {"Vary": "Accept, Accept-Encoding"}
+        if compressed:
+            headers["Content-Encoding"] = "gzip"
+        return Response(200, body, form.value, headers)
+
+    def _ready(self, _: Request) -> Response:
+        health = self._publication.health()
+        missing = [f"not on this host: {source}" for source in health.missing]
+        if health.degraded:
+            return _text(503, "\n".join(["degraded", *health.degraded, *missing]))
+        return _text(200, "\n".join(["ready", *missing]))
+
+    def _report(self, _: Request) -> Response:
+        try:
+            return Response(200, self._publication.source.text(), "application/json")
+        except SnapshotError as error:
+            return _text(503, str(error))
+
+    def _guarded(self, inner: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        def guarded(request: Request) -> Response:
+            if self._token is None:
+                return _text(503, "the API is shut: the exporter could not write its token file (see its log)")
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer":
+                given = request.query.get("token", "")
+            if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+                return Response(
+                    401,
+                    b"the token is missing or wrong (`trainprobe page` prints it)\n",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+            return inner(request)
+
+        return guarded
+
+
+def _text(status: int, text: str) -> Response:
+    return Response(status, text.encode(errors="replace") + b"\n")

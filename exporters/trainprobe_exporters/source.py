@@ -1,0 +1,116 @@
+"""The daemon's snapshot: a file that is replaced by rename; read when it has changed, with every failure told."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainprobe.model.report import Report
+
+MAX_BYTES = 4 * 1024 * 1024  # the daemon keeps its snapshot below 1 MB
+STALE_SECONDS = 10.0  # while runs go on, the daemon publishes each second
+IDLE_STALE_SECONDS = 30.0  # otherwise every ten, as a sign of life
+
+_Signature = tuple[int, int, int, int]  # device, inode, mtime, size
+
+
+class SnapshotError(Exception):
+    """The snapshot cannot be had; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at the snapshot gave."""
+
+    report: Report | None  # the latest one that could be read
+    is_new: bool
+    problem: str  # why the report is not of now; empty: it is
+
+
+class Source:
+    """Looks at the snapshot; a look never raises."""
+
+    def __init__(self, path: Path, decode: Callable[[bytes], Report]) -> None:
+        self.path = path
+        self.errors = 0
+        self.read_seconds: float | None = None
+        self._decode = decode
+        self._seen: _Signature | None = None
+        self._report: Report | None = None
+        self._unusable = ""  # what is wrong with the file that was seen last
+
+    def look(self, now: float) -> Look:
+        """The snapshot as of ``now`` (UNIX seconds)."""
+        is_new, problem = False, ""
+        try:
+            is_new = self._read_if_changed()
+            problem = self._unusable
+        except SnapshotError as error:
+            problem = str(error)
+        return Look(self._report, is_new, problem or self._staleness(now))
+
+    def text(self) -> bytes:
+        """The snapshot as it lies there. Raises SnapshotError."""
+        return self._bytes()[0]
+
+    def _staleness(self, now: float) -> str:
+        if self._report is None:
+            return ""
+        age = now - self._report.generated
+        goes_on = any(run.ended is None for run in self._report.runs)
+        if age <= (STALE_SECONDS if goes_on else IDLE_STALE_SECONDS):
+            return ""
+        return f"the latest report is {age:.0f} s old: the daemon hangs or was killed (systemctl status trainprobe)"
+
+    def _read_if_changed(self) -> bool:
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        if _signature(status) == self._seen:
+            return False
+        begun = time.monotonic()
+        text, self._seen = self._bytes()
+        try:
+            self._report, self._unusable = self._decode(text), ""
+        except Exception as error:
+            # Whatever a broken snapshot does to the decoder, the exporter lives on and says so.
+            self.errors += 1
+            self._unusable = f"{self.path} holds no report: {type(error).__name__}: {str(error)[:200]}"
+            return False
+        self.read_seconds = time.monotonic() - begun
+        return True
+
+    def _bytes(self) -> tuple[bytes, _Signature]:
+        try:
+            # Not to hang on a pipe that somebody put there.
+            with open(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise self._counted(f"{self.path} is no regular file")
+                text = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            self.errors += 1
+            raise self._unreadable(error) from None
+        if len(text) > MAX_BYTES:
+            raise self._counted(f"{self.path} is larger than {MAX_BYTES} bytes: not the daemon's")
+        return text, _signature(status)
+
+    def _counted(self, what: str) -> SnapshotError:
+        self.errors += 1
+        return SnapshotError(what)
+
+    def _unreadable(self, error: OSError) -> SnapshotError:
+        if isinstance(error, FileNotFoundError):
+            return SnapshotError(f"{self.path} is absent: the daemon does not run (systemctl start trainprobe)")
+        if isinstance(error, PermissionError):
+            return SnapshotError(f"{self.path} may not be read: run the exporter in the group trainprobe")
+        return SnapshotError(f"{self.path} cannot be read: {error.strerror}")
+
+
+def _signature(status: os.stat_result) -> _Signature:
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

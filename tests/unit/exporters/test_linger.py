@@ -1,0 +1,74 @@
+"""How series end: with their run, with the daemon, and when a place is needed."""
+
+from __future__ import annotations
+
+from tests.unit.exporters.reports import NOW, a_busy_rank, a_report, a_run, a_stepping_rank
+from tests.unit.exporters.told import told_now
+from trainprobe.model.cause import Cause
+from trainprobe_exporters.families import Series
+from trainprobe_exporters.naming import MAX_RUNS_PER_USER
+
+WALL = "trainprobe_run_wall_seconds_total"
+
+
+def test_a_runs_series_stay_after_its_end_and_then_leave() -> None:
+    series = Series(linger_seconds=300)
+    series.fold(a_report(a_run("r", a_busy_rank(), ended=NOW)))
+    assert told_now(series, NOW + 299).all(WALL)
+    assert not told_now(series, NOW + 301).all(WALL)
+
+
+def test_they_stay_also_when_the_daemon_forgets_the_run_at_once() -> None:
+    series = Series(linger_seconds=300)
+    series.fold(a_report(a_run("r", a_busy_rank(causes=(Cause.SWAP,)))))
+    series.fold(a_report(at=NOW + 1))
+    seen = told_now(series, NOW + 2)
+    assert seen.all(WALL)
+    assert set(seen.all("trainprobe_stall_active").values()) == {0}
+    assert not seen.all("trainprobe_workers")
+    series.fold(a_report(at=NOW + 302))
+    assert not told_now(series, NOW + 302).all(WALL)
+
+
+def test_they_do_not_come_back_while_the_daemon_still_remembers_the_run() -> None:
+    series = Series(linger_seconds=300)
+    for at in (NOW, NOW + 301, NOW + 302):
+        series.fold(a_report(a_run("r", a_busy_rank(), ended=NOW), at=at))
+    assert not told_now(series, NOW + 302).all(WALL)
+
+
+def test_how_long_can_be_changed_while_running() -> None:
+    series = Series(linger_seconds=300)
+    series.fold(a_report(a_run("r", a_busy_rank(), ended=NOW)))
+    series.linger_seconds = 10
+    assert not told_now(series, NOW + 11).all(WALL)
+
+
+def test_when_the_daemon_is_silent_flags_and_sizes_leave_at_once_and_totals_later() -> None:
+    series = Series(linger_seconds=300)
+    series.fold(a_report(a_run("r", a_busy_rank(causes=(Cause.SWAP,)))))
+    silent = told_now(series, NOW + 20, fresh=False)
+    assert silent.all(WALL)
+    for name in ("stall_active", "phase_active", "workers", "run_pss_bytes"):
+        assert not silent.all(f"trainprobe_{name}")
+    assert not told_now(series, NOW + 301, fresh=False).all(WALL)
+    assert told_now(series, NOW + 301, fresh=True).all(WALL), "a clock that was set is not the end of a run"
+
+
+def test_an_ended_run_gives_its_place_to_a_living_one() -> None:
+    series = Series(linger_seconds=300)
+    old = [a_run(f"old{n}", a_stepping_rank(), ended=NOW - n) for n in range(MAX_RUNS_PER_USER)]
+    series.fold(a_report(*old))
+    series.fold(a_report(*old, a_run("new", a_stepping_rank()), at=NOW + 1))
+    named = told_now(series, NOW + 1).label_values("run", WALL)
+    assert "new" in named
+    assert f"old{MAX_RUNS_PER_USER - 1}" not in named, "the one that ended first leaves"
+    assert len(named) == MAX_RUNS_PER_USER, "and is not counted once more as other"
+
+
+def test_a_run_cannot_pass_for_other_or_for_another_run() -> None:
+    series = Series()
+    series.fold(a_report(a_run("other", a_stepping_rank(wall=7.0)), a_run("a\x00"), a_run("a\x01")))
+    seen = told_now(series, NOW)
+    assert seen.label_values("run", "trainprobe_run_info") == {"a\N{REPLACEMENT CHARACTER}"}
+    assert seen.of(WALL, run="other", rank="other") == 107

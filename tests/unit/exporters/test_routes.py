@@ -1,0 +1,172 @@
+"""What each path answers, and to whom; with a real snapshot file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporters.reports import NOW, a_full_report, a_report, a_run, a_stepping_rank
+from tests.unit.exporters.test_source import publish
+from tests.unit.exporters.told import Told, told
+from trainprobe.model.report import Report
+from trainprobe.model.report import Source as ReportSource
+from trainprobe.wire.report import decode
+from trainprobe_exporters.exposition import Format
+from trainprobe_exporters.families import Series
+from trainprobe_exporters.publication import Publication
+from trainprobe_exporters.request import Request
+from trainprobe_exporters.routes import Response, Routes
+from trainprobe_exporters.source import Source
+
+TOKEN = "t" * 43
+
+
+class Exporter:
+    """The exporter without its sockets: a snapshot, a clock that a test sets, the routes."""
+
+    def __init__(self, path: Path, token: str | None = TOKEN) -> None:
+        self.path = path
+        self.now = NOW
+        self.routes = Routes(Publication(Source(path, decode), Series(), "1.2.3", lambda: self.now), token)
+
+    def publish(self, report: Report) -> None:
+        publish(self.path, report)
+
+    def get(self, path: str, *, method: str = "GET", query: dict[str, str] | None = None, **headers: str) -> Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.routes.answer(Request(method, path, query or {}, named, True))
+
+    def metrics(self) -> Told:
+        return told(self.get("/metrics").body)
+
+
+@pytest.fixture
+def exporter(tmp_path: Path) -> Exporter:
+    return Exporter(tmp_path / "report.json")
+
+
+def test_without_a_daemon_metrics_say_so_and_readiness_says_why(exporter: Exporter) -> None:
+    assert exporter.metrics().of("trainprobe_source_up", source="daemon") == 0
+    ready = exporter.get("/-/ready")
+    assert ready.status == 503
+    assert b"is absent: the daemon does not run" in ready.body
+    assert exporter.get("/-/healthy").status == 200
+    assert exporter.metrics().of("trainprobe_build_info", version="1.2.3") == 1
+
+
+def test_with_a_daemon_all_is_well(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    seen = exporter.metrics()
+    assert seen.of("trainprobe_source_up", source="daemon") == 1
+    assert seen.of("trainprobe_source_errors_total", source="daemon") == 0
+    assert seen.of("trainprobe_source_duration_seconds", source="daemon") is not None
+    assert exporter.get("/-/ready").status == 200
+
+
+def test_what_the_host_does_not_have_is_named_but_no_failure(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    ready = exporter.get("/-/ready")
+    assert (ready.status, ready.body) == (200, b"ready\nnot on this host: nvml: no NVIDIA driver\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("psi", ReportSource("error", "read failed", "mount it")),
+        ("bpf", ReportSource("unavailable", "no BTF", "use a kernel with CONFIG_DEBUG_INFO_BTF")),
+    ],
+)
+def test_a_failed_source_and_missing_ebpf_degrade(exporter: Exporter, name: str, source: ReportSource) -> None:
+    exporter.publish(a_report(sources={name: source}))
+    ready = exporter.get("/-/ready")
+    assert ready.status == 503
+    assert ready.body == f"degraded\n{name}: {source.reason} ({source.remedy})\n".encode()
+
+
+def test_a_daemon_that_fell_silent_degrades(exporter: Exporter) -> None:
+    exporter.publish(a_report(a_run()))
+    assert exporter.get("/-/ready").status == 200
+    exporter.now += 11
+    assert exporter.get("/-/ready").status == 503
+    assert exporter.metrics().of("trainprobe_source_up", source="daemon") == 0
+    exporter.publish(a_report(a_run(), at=exporter.now))
+    assert exporter.get("/-/ready").status == 200
+    assert exporter.metrics().of("trainprobe_source_up", source="daemon") == 1
+
+
+def test_each_report_is_told_by_the_next_scrape(exporter: Exporter) -> None:
+    for wall in (10.0, 11.0, 12.0):
+        exporter.publish(a_report(a_run("r", a_stepping_rank(wall=wall))))
+        assert exporter.metrics().of("trainprobe_run_wall_seconds_total", run="r", rank="0") == wall
+
+
+def test_the_text_is_made_once_for_a_report_and_lives_a_second(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    first = exporter.get("/metrics").body
+    assert exporter.get("/metrics").body is first
+    exporter.now += 1
+    assert exporter.get("/metrics").body is not first
+
+
+def test_openmetrics_to_whom_asks_for_it(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    accept = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,*/*;q=0.1"
+    response = exporter.get("/metrics", accept=accept)
+    assert response.content_type == Format.OPENMETRICS.value
+    assert response.body.endswith(b"# EOF\n")
+    plain = exporter.get("/metrics", accept="text/plain")
+    assert plain.content_type == Format.TEXT.value
+    assert told(response.body, Format.OPENMETRICS).keys() == told(plain.body).keys()
+
+
+def test_compressed_to_whom_asks_for_it(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    plain = exporter.get("/metrics")
+    assert "Content-Encoding" not in plain.headers
+    compressed = exporter.get("/metrics", accept_encoding="gzip")
+    assert compressed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(compressed.body) == plain.body
+    assert "Accept-Encoding" in compressed.headers["Vary"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
+def test_nothing_can_be_changed(exporter: Exporter, method: str) -> None:
+    response = exporter.get("/metrics", method=method)
+    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/api/v1/stalls", "/../etc/passwd", "/-/quit"])
+def test_other_paths_are_not_there(exporter: Exporter, path: str) -> None:
+    assert exporter.get(path).status == 404
+
+
+def test_the_report_opens_to_the_token_only(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    good = [{"authorization": f"Bearer {TOKEN}"}, {"authorization": f"bearer {TOKEN}"}]
+    for headers in good:
+        response = exporter.get("/api/v1/report", **headers)
+        assert (response.status, response.content_type) == (200, "application/json")
+        assert json.loads(response.body)["runs"][0]["run"] == "train.py-3f2a91c0"
+    assert exporter.get("/api/v1/report", query={"token": TOKEN}).status == 200
+    for headers in ({}, {"authorization": "Bearer"}, {"authorization": "Bearer x"}, {"authorization": "Basic é"},
+                    {"authorization": f"Bearer {TOKEN}x"}):  # fmt: skip
+        refused = exporter.get("/api/v1/report", **headers)
+        assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert exporter.get("/api/v1/report", query={"token": ""}).status == 401
+
+
+def test_without_a_token_file_the_api_stays_shut(tmp_path: Path) -> None:
+    exporter = Exporter(tmp_path / "report.json", token=None)
+    exporter.publish(a_full_report())
+    for headers in ({}, {"authorization": "Bearer "}, {"authorization": "Bearer None"}):
+        assert exporter.get("/api/v1/report", **headers).status == 503
+    assert exporter.get("/metrics").status == 200
+
+
+def test_without_a_snapshot_the_report_says_why(exporter: Exporter) -> None:
+    response = exporter.get("/api/v1/report", query={"token": TOKEN})
+    assert response.status == 503
+    assert b"is absent" in response.body

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporters.reports import NOW, a_report, a_run
+from trainprobe.model.report import Report
+from trainprobe.wire.report import decode, encode
+from trainprobe_exporters.source import MAX_BYTES, SnapshotError, Source
+
+
+def publish(path: Path, report: Report) -> None:
+    """As the daemon does: a new file, then rename."""
+    new = path.with_name("new")
+    new.write_text(encode(report))
+    new.rename(path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "report.json"
+
+
+@pytest.fixture
+def source(path: Path) -> Source:
+    return Source(path, decode)
+
+
+def test_absence_says_what_to_do(source: Source) -> None:
+    look = source.look(NOW)
+    assert (look.report, look.is_new) == (None, False)
+    assert "is absent: the daemon does not run (systemctl start trainprobe)" in look.problem
+
+
+def test_a_snapshot_is_read_once_until_it_is_replaced(source: Source, path: Path) -> None:
+    publish(path, a_report(at=NOW))
+    assert [source.look(NOW).is_new for _ in range(3)] == [True, False, False]
+    publish(path, a_report(at=NOW + 1))
+    look = source.look(NOW + 1)
+    assert look.is_new
+    assert look.report == a_report(at=NOW + 1)
+    assert look.problem == ""
+    assert source.read_seconds is not None
+
+
+@pytest.mark.parametrize(("runs", "limit"), [([a_run()], 10), ([], 30), ([a_run(ended=NOW)], 30)])
+def test_a_report_grows_stale(source: Source, path: Path, runs: list[object], limit: int) -> None:
+    """Sooner while runs go on (published each second) than when the daemon has nothing to say (every ten)."""
+    publish(path, a_report(*runs, at=NOW))  # type: ignore[arg-type]
+    assert source.look(NOW + limit).problem == ""
+    look = source.look(NOW + limit + 1)
+    assert look.problem.startswith(f"the latest report is {limit + 1} s old")
+    assert look.report is not None
+
+
+def test_a_clock_that_was_set_back_makes_nothing_stale(source: Source, path: Path) -> None:
+    publish(path, a_report(at=NOW))
+    assert source.look(NOW - 3600).problem == ""
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"version": 2}', b"\xff\xfe", b"[" * 100_000, b"null"])
+def test_a_broken_snapshot_is_told_and_the_last_report_stays(source: Source, path: Path, content: bytes) -> None:
+    publish(path, a_report(at=NOW))
+    source.look(NOW)
+    path.with_name("new").write_bytes(content)
+    path.with_name("new").rename(path)
+    for _ in range(2):
+        look = source.look(NOW)
+        assert look.report == a_report(at=NOW)
+        assert not look.is_new
+        assert "holds no report" in look.problem
+    assert source.errors == 1, "a broken file is read once, not at each scrape"
+    publish(path, a_report(at=NOW + 1))
+    assert source.look(NOW).problem == ""
+
+
+def test_the_daemons_end_and_return(source: Source, path: Path) -> None:
+    publish(path, a_report(at=NOW))
+    source.look(NOW)
+    path.unlink()
+    look = source.look(NOW)
+    assert "is absent" in look.problem
+    assert look.report is not None
+    publish(path, a_report(at=NOW + 1))
+    look = source.look(NOW + 1)
+    assert (look.is_new, look.problem) == (True, "")
+
+
+def test_a_file_too_large_is_not_read_into_memory(source: Source, path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    assert f"larger than {MAX_BYTES} bytes" in source.look(NOW).problem
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def a_dangling_link(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("make", [a_pipe, a_directory, a_dangling_link])
+def test_what_is_no_file_is_told_and_nothing_hangs(source: Source, path: Path, make: object) -> None:
+    make(path)  # type: ignore[operator]
+    assert source.look(NOW).problem
+    with pytest.raises(SnapshotError):
+        source.text()
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[None]:
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_snapshot_that_may_not_be_read_says_which_group_may(source: Source, path: Path, as_nobody: None) -> None:
+    euid = os.geteuid()
+    os.seteuid(0) if os.getuid() == 0 else None
+    publish(path, a_report(at=NOW))
+    path.chmod(0)
+    for directory in path.parents[:3]:
+        directory.chmod(directory.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
+    os.seteuid(euid)
+    assert "run the exporter in the group trainprobe" in source.look(NOW).problem
