@@ -1,4 +1,4 @@
-"""A training with nothing planted, for a guest: ``plain_training.py STEPS TRUTH.json``. Its own clock is the truth.
+"""A training with nothing planted: ``plain_training.py STEPS TRUTH.json``. Its own clock is the truth.
 
 It runs with the Python that has torch, knows nothing of trainprobe, and says how many steps it made and when.
 """
@@ -11,6 +11,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 
+WIDTH = 512
+BATCH = 16
+
+
 class Squares(Dataset):
     def __init__(self, length: int) -> None:
         self.length = length
@@ -19,7 +23,7 @@ class Squares(Dataset):
         return self.length
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        x = torch.full((64,), float(index % 7))
+        x = torch.full((WIDTH,), float(index % 7))
         return x, x * x
 
 
@@ -27,10 +31,10 @@ def main() -> None:
     steps, truth = int(sys.argv[1]), sys.argv[2]
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     marks = []
-    for x, y in DataLoader(Squares(steps * 4), batch_size=4, num_workers=1):
+    for x, y in DataLoader(Squares(steps * BATCH), batch_size=BATCH, num_workers=1):
         loss = torch.nn.functional.mse_loss(model(x), y)
         optimizer.zero_grad()
         loss.backward()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shlex
 import shutil
-from typing import Any
 
 import pytest
 
 from tests.nightly import machine
+from tests.nightly.watch import assert_accounted, said
 
 PREEMPTION = {"as shipped": "", "full preemption": "preempt=full"}
 PYTHON = ".venv/bin/python"
@@ -44,22 +42,7 @@ def test_the_kernel_tests_pass_there(kernel: machine.Kernel, parameters: str) ->
 def test_the_ledger_of_a_preempted_training_adds_up(kernel: machine.Kernel, torch_python: str, parameters: str) -> None:
     """Steps exact, states equal to wall time, with more busy processes than CPUs: a uprobe's program may be preempted
     in the middle of its update, which must lose nothing."""
-    done = machine.run(
-        kernel,
-        f"{PYTHON} tests/nightly/guest.py {shlex.quote(torch_python)} 300 3",
-        parameters=parameters,
-        memory="4G",
-        timeout=1200,
-    )
+    watching = f"{PYTHON} tests/nightly/watch.py {shlex.quote(torch_python)} 300 3"
+    done = machine.run(kernel, watching, parameters=parameters, memory="4G", timeout=1200)
     print(done.output[-20_000:])
-    said = re.search(r"^guest-said=(.*)$", done.output, re.MULTILINE)
-    assert said, f"guest ended with {done.code} after {done.seconds:.0f} s"
-    values: dict[str, Any] = json.loads(said[1])
-    assert values["exit"] == 0
-    (run,) = values["report"]["runs"]
-    (rank,) = run["ranks"]
-    ledger = rank["ledger"]
-    assert rank["steps"]["count"] == values["truth"]["steps"]
-    assert sum(ledger.values()) == pytest.approx(rank["wall_seconds"], rel=0.01)
-    assert ledger.get("other", 0.0) + rank["lost"].get("unknown", 0.0) <= 0.02 * rank["wall_seconds"]
-    assert values["report"]["events_lost"] == 0
+    assert_accounted(said(done.output))

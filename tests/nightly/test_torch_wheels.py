@@ -1,0 +1,84 @@
+"""PyTorch's own CUDA wheels: the marks resolve from their files, and a training on one of them is watched for real.
+
+A wheel has 0.7 to 1 GB; each is downloaded, looked at and deleted before the next. The training's environment takes
+some 6 GB while its test runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.nightly.watch import assert_accounted, said
+
+ROOT = Path(__file__).parents[2]
+LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libc10.so")
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64")
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-qq")
+
+
+def newest() -> str:
+    """The newest release that pip knows of."""
+    listed = subprocess.run([*PIP, "index", "versions", "torch"], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"\((\d+\.\d+\.\d+)", listed)
+    assert found, listed
+    return found[1]
+
+
+def download(version: str, folder: Path) -> Path:
+    """The wheel for CPython 3.11. "===": a CPU build of the same version, with its local label, will not do."""
+    platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
+    command = [*PIP, "download", "--no-deps", "--only-binary=:all:", "--implementation=cp", "--python-version=3.11"]
+    subprocess.run([*command, *platforms, "--dest", str(folder), f"torch==={version}"], check=True)
+    (wheel,) = folder.glob("torch-*.whl")
+    print(f"torch {version}: {wheel.stat().st_size / 1e6:.0f} MB downloaded")
+    return wheel
+
+
+@pytest.fixture(params=["2.1.2", "2.8.0", "newest"])
+def libraries(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A folder with the libraries of one wheel."""
+    version = newest() if request.param == "newest" else request.param
+    wheel = download(version, tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
+        for name in LIBRARIES:
+            with archive.open(f"torch/lib/{name}") as source, open(tmp_path / name, "wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+    wheel.unlink()
+    yield tmp_path
+    shutil.rmtree(tmp_path)
+
+
+@pytest.fixture
+def old_torch(tmp_path: Path) -> Iterator[Path]:
+    """A Python with the oldest of these wheels that it can have, CUDA libraries and all."""
+    version = "2.1.2" if sys.version_info < (3, 12) else "2.8.0"
+    environment = tmp_path / "environment"
+    subprocess.run(["/usr/bin/python3", "-m", "venv", str(environment)], check=True)
+    print(f"torch {version} with its CUDA libraries: about 3 GB to download, 6 GB on disk, removed afterwards")
+    packages = [f"torch==={version}", "numpy<2"]
+    subprocess.run(
+        [environment / "bin" / "pip", "--disable-pip-version-check", "-qq", "--no-cache-dir", "install", *packages],
+        check=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    yield environment / "bin" / "python"
+    shutil.rmtree(environment)
+
+
+@pytest.mark.timeout(1800)
+def test_a_training_on_a_cuda_wheel_is_accounted_for(old_torch: Path) -> None:
+    command = [sys.executable, str(ROOT / "tests" / "nightly" / "watch.py"), str(old_torch), "500", "0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    print(done.stderr[-5000:])
+    values = said(done.stdout)
+    assert_accounted(values)
+    assert values["report"]["runs"][0]["ranks"][0]["steps"]["source"] == "autograd"
