@@ -96,7 +96,8 @@ class Search:
         found = [(pid, self._proc.stat(pid)) for pid in pids - self._known if pid not in self._polls]
         self._known = pids
         looked = [(pid, stat) for pid, stat in found if stat and not stat.flags & KERNEL_THREAD and not stat.dead]
-        for pid, stat in sorted(looked, key=lambda item: not python_like(item[1].comm)):
+        # Parents before children, so that a family is watched by its head.
+        for pid, stat in sorted(looked, key=lambda item: (not python_like(item[1].comm), item[1].ticks)):
             if pid not in self._table and pid != os.getpid():
                 self._polls.add(pid, self._proc.started_ns(stat.ticks), watched=False, now_ns=now)
 

@@ -1,0 +1,102 @@
+"""Names of runs, as the contract words them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from trainprobe.collect.cgroup_path import Place
+from trainprobe.runtime.identity import Facts, labels, name, rank, restart, sanitised
+
+LOCAL = Facts(script="train.py", boot_id="b", launcher_pid=7, launcher_ticks=100)
+
+
+def facts(environ: dict[str, str] | None = None, place: Place | None = None, **other: object) -> Facts:
+    fields = {"script": "train.py", "boot_id": "b", "launcher_pid": 7, "launcher_ticks": 100} | other
+    return Facts(environ=environ or {}, place=place or Place(), **fields)  # type: ignore[arg-type]
+
+
+def base(of: Facts) -> str:
+    return name(of).rpartition("-")[0]
+
+
+def test_the_form() -> None:
+    assert re.fullmatch(r"train\.py-[0-9a-f]{8}", name(LOCAL))
+    assert name(LOCAL) == name(facts())
+
+
+SLURM = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "3"}
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "exp1"}
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (facts(SLURM | TORCHRUN, Place(pod_uid="p", unit="u.service")), "12.3"),
+        (facts({"SLURM_JOB_ID": "12"}, Place(slurm_job="12", slurm_step="batch")), "12.batch"),
+        (facts({"SLURM_JOB_ID": "12"}), "12"),
+        (facts(place=Place(slurm_job="4", slurm_step="0")), "4.0"),
+        (facts(TORCHRUN, Place(pod_uid="p-1", unit="u.service")), "p-1"),
+        (facts(TORCHRUN, Place(unit="u.service")), "exp1"),
+        (facts({"TORCHELASTIC_RUN_ID": "none"}, Place(unit="u.service")), "u.service"),
+        (facts({"TORCHELASTIC_RUN_ID": ""}), "train.py"),
+        (facts(torchrun="exp2"), "exp2"),
+        (facts(place=Place(unit="u.service", container="c")), "u.service"),
+        (facts(script=""), "python"),
+    ],
+)
+def test_the_base_is_the_first_that_is_known(of: Facts, expected: str) -> None:
+    assert base(of) == expected
+
+
+@pytest.mark.parametrize("environ", [SLURM, TORCHRUN])
+def test_an_id_that_spans_hosts_gives_one_name_on_all_of_them(environ: dict[str, str]) -> None:
+    assert name(facts(environ)) == name(facts(environ, boot_id="c", launcher_pid=8, launcher_ticks=5))
+    assert name(facts(environ)) != name(facts(environ, script="eval.py"))
+
+
+@pytest.mark.parametrize("count", ["SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"])
+@pytest.mark.parametrize("environ", [SLURM, TORCHRUN, {}])
+def test_a_requeue_or_elastic_restart_is_a_new_run(environ: dict[str, str], count: str) -> None:
+    assert name(facts(environ | {count: "0"})) == name(facts(environ))
+    assert len({name(facts(environ | {count: str(n)})) for n in range(3)}) == 3
+
+
+@pytest.mark.parametrize("other", [{"boot_id": "c"}, {"launcher_pid": 8}, {"launcher_ticks": 5}])
+def test_a_local_launch_is_told_by_boot_launcher_and_start(other: dict[str, object]) -> None:
+    for place in (Place(), Place(pod_uid="p"), Place(unit="u.service")):
+        assert name(facts(place=place)) != name(facts(place=place, **other))
+
+
+def test_a_scheduler_id_that_is_used_again_is_another_run() -> None:
+    assert len({name(facts(SLURM), ordinal) for ordinal in range(3)}) == 3
+
+
+def test_names_are_safe() -> None:
+    assert sanitised("../../etc/passwd\n") == "etc-passwd"
+    assert sanitised("é" * 100) == "python"
+    assert len(sanitised("x" * 500)) == 64
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", name(facts({"TORCHELASTIC_RUN_ID": "a b\x00/\udcff"})))
+
+
+def test_labels_hold_only_what_is_known() -> None:
+    assert labels(LOCAL) == {}
+    place = Place(container="c" * 64, pod_uid="p", unit="u.service")
+    assert labels(facts(SLURM | TORCHRUN, place)) == {
+        "slurm_job": "12", "pod_uid": "p", "container": "c" * 64, "unit": "u.service", "torchrun": "exp1",
+    }  # fmt: skip
+    assert labels(facts({"TORCHELASTIC_RUN_ID": "a\nb" + "x" * 500}))["torchrun"] == "a?b" + "x" * 125
+
+
+def test_ranks() -> None:
+    assert rank({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "1"}) == (3, 8)
+    assert rank({"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"}) == (2, 4)
+    assert rank({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_ID": "0"}) == (None, None)
+    assert rank({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (None, None)
+    assert rank({"RANK": "-1", "WORLD_SIZE": "x"}) == (None, None)
+    assert rank({"RANK": "9" * 18}) == (None, None)
+
+
+def test_restart_counts_that_are_no_numbers_count_as_none() -> None:
+    assert restart({"SLURM_RESTART_COUNT": "x", "TORCHELASTIC_RESTART_COUNT": "-1"}) == "0.0"

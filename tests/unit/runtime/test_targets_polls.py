@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from trainprobe.model.moment import NS
+from trainprobe.runtime.target_polls import CANDIDATES_LIMIT, Polls
+
+
+def ages(polls: Polls, until_s: float) -> list[float]:
+    """At which ages (s) the one process that was added at 0 is looked at."""
+    found = []
+    while (at := polls.due_ns()) is not None and at <= until_s * NS:
+        poll = polls.due(at)
+        assert poll is not None
+        found.append(at / NS)
+        polls.again(poll)
+    return found
+
+
+def test_a_watched_process_is_looked_at_often_then_each_minute() -> None:
+    polls = Polls()
+    polls.add(7, 0, watched=True, now_ns=0)
+    assert ages(polls, 200) == [0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 60, 120, 180]
+
+
+def test_a_candidate_is_looked_at_ever_more_rarely() -> None:
+    polls = Polls()
+    polls.add(7, 0, watched=False, now_ns=0)
+    assert ages(polls, 500) == [0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 60, 120, 240, 480]
+    assert len(ages(polls, 86400)) < 30
+
+
+def test_an_old_process_is_looked_at_once_now_then_by_its_age() -> None:
+    polls = Polls()
+    polls.add(7, 0, watched=False, now_ns=50 * NS)
+    assert ages(polls, 300) == [50, 60, 120, 240]
+
+
+def test_a_new_exec_begins_anew() -> None:
+    polls = Polls()
+    polls.add(7, 0, watched=False, now_ns=0)
+    polls.add(7, 10 * NS, watched=False, now_ns=10 * NS)
+    assert ages(polls, 11) == [10.25, 10.5, 11]
+    assert len(polls) == 1
+
+
+def test_what_was_dropped_is_not_looked_at() -> None:
+    polls = Polls()
+    polls.add(7, 0, watched=False, now_ns=0)
+    polls.drop(7)
+    assert polls.due_ns() is None
+    assert polls.due(NS) is None
+
+
+def test_candidates_are_bounded_and_watched_ones_always_fit() -> None:
+    polls = Polls()
+    for pid in range(CANDIDATES_LIMIT + 100):
+        polls.add(pid, 0, watched=False, now_ns=0)
+    assert len(polls) == CANDIDATES_LIMIT
+    polls.add(10**6, 0, watched=True, now_ns=0)
+    assert 10**6 in polls
