@@ -91,8 +91,8 @@ class Driver:
 
     def backward(self, seconds: float = 0.02) -> None:
         """One outermost backward."""
-        self.backwards += 1
         self.row(RowKind.BACKWARD)
+        self.backwards += 1
         self.spend(seconds, Leaf.CPU, Region.BACKWARD)
 
     def optimizer(self, name: str = "Optimizer.step#Adam.step", seconds: float = 0.005) -> None:

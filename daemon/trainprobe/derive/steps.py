@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainprobe.model.cells import Region
 from trainprobe.model.event import MarkRow, RowKind
 from trainprobe.model.text import StrEnum
 
@@ -82,7 +83,7 @@ class StepClock:
         return self.count + len(self._learnt)
 
     def _backward(self, row: MarkRow) -> list[MarkRow]:
-        if self._pending is not None:
+        if self._pending is not None and row.region == Region.OPTIMIZER:
             pending, self._pending = self._pending, None
             return self._mark(_Mark(pending, 1, 1))
         if self.mode == Mode.BACKWARD:

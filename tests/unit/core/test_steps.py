@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders.driver import Driver
 from trainprobe.derive.steps import StepClock
+from trainprobe.model.cells import Region
 from trainprobe.model.event import MarkRow
 
 
@@ -80,13 +81,25 @@ def test_two_optimisers_after_one_backward_are_one_step() -> None:
     assert counted(driver) == 50
 
 
+def test_the_same_optimiser_twice_after_one_backward_is_one_step() -> None:
+    driver = Driver()
+    for _ in range(50):
+        driver.fetch()
+        driver.backward()
+        driver.optimizer()
+        driver.optimizer()
+    assert counted(driver) == 50
+
+
 def test_lbfgs_has_its_backwards_inside_the_step() -> None:
     driver = Driver()
     for i in range(40):
         driver.fetch()
         driver.optimizer("Optimizer.step#LBFGS.step")
+        driver.region = Region.OPTIMIZER
         for _ in range(1 + i % 20):
             driver.backward()
+        driver.region = Region.STEP
     assert counted(driver) == 40
 
 
