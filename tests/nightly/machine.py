@@ -42,7 +42,9 @@ busybox ip link set lo up
 busybox hostname guest
 export HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /bin/busybox chroot /host /bin/bash -c {command}
-echo "{done}$?"
+code=$?
+echo
+echo "{done}$code"
 /bin/busybox poweroff -f
 """
 

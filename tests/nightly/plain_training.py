@@ -10,7 +10,6 @@ import time
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-
 WIDTH = 512
 BATCH = 16
 

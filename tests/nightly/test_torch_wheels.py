@@ -18,11 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.nightly.watch import assert_accounted, said
+from trainprobe.bpf import marks, symbols
 
 ROOT = Path(__file__).parents[2]
-LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libc10.so")
+LIBRARIES = {"libtorch_cpu.so": marks.IN_CPU, "libtorch_python.so": marks.IN_PYTHON}
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64")
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-qq")
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
 def newest() -> str:
@@ -36,7 +37,15 @@ def newest() -> str:
 def download(version: str, folder: Path) -> Path:
     """The wheel for CPython 3.11. "===": a CPU build of the same version, with its local label, will not do."""
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
-    command = [*PIP, "download", "--no-deps", "--only-binary=:all:", "--implementation=cp", "--python-version=3.11"]
+    command = [
+        *PIP,
+        "-qq",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--implementation=cp",
+        "--python-version=3.11",
+    ]
     subprocess.run([*command, *platforms, "--dest", str(folder), f"torch==={version}"], check=True)
     (wheel,) = folder.glob("torch-*.whl")
     print(f"torch {version}: {wheel.stat().st_size / 1e6:.0f} MB downloaded")
@@ -55,6 +64,22 @@ def libraries(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     wheel.unlink()
     yield tmp_path
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_the_marks_resolve_from_the_files_of_a_wheel(libraries: Path) -> None:
+    """Those that a step clock cannot do without, and the ends of a fetch and of a backward."""
+    found: dict[str, set[str]] = {}
+    for name, wanted in LIBRARIES.items():
+        prefixes = [prefix.rstrip(b"\0") for mark in wanted for prefix in mark.prefixes]
+        table = symbols.find_apart(str(libraries / name), prefixes)
+        assert not isinstance(table, symbols.Unreadable), f"{name}: {table.reason}"
+        for mark in wanted:
+            found[mark.name] = {
+                s.name for prefix in mark.prefixes for s in table.get(prefix.rstrip(b"\0").decode(), [])
+            }
+    print("\n".join(f"{name}: {sorted(names)}" for name, names in found.items()))
+    assert {name for name, names in found.items() if not names} <= {"graph_task"}
 
 
 @pytest.fixture
@@ -76,7 +101,7 @@ def old_torch(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.timeout(1800)
 def test_a_training_on_a_cuda_wheel_is_accounted_for(old_torch: Path) -> None:
-    command = [sys.executable, str(ROOT / "tests" / "nightly" / "watch.py"), str(old_torch), "500", "0"]
+    command = [sys.executable, str(ROOT / "tests" / "nightly" / "watch.py"), str(old_torch), "2000", "0"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     print(done.stderr[-5000:])
     values = said(done.stdout)
