@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The structures of ``src/include/layout.h`` in Python, member by member.
+
+``defines()`` hands sizes and numbers to the C compiler, which refuses to compile when the two disagree.
+"""
+
+from __future__ import annotations
+
+from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint16, c_uint32, c_uint64, sizeof
+from enum import IntEnum
+
+from trainprobe.model.cells import CELLS, LEAVES, STEP_FILES, Leaf, Region
+from trainprobe.model.event import Level, RowKind, RunState
+
+NAME_SIZE = 64
+PATH_SIZE = 256
+PART_SIZE = 40
+QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
+POOLS = 4096
+CALL_NUMBERS = 512
+
+
+class Message(IntEnum):
+    """First word of everything in the ring."""
+
+    ROW = 1
+    FILE = 2
+    NAMED_FILE = 3
+    PROCESS = 4
+    CANDIDATE = 5
+
+
+class FileKind(IntEnum):
+    OPENED = 0
+    CLOSED = 1
+    RENAMED = 2
+    UNLINKED = 3
+
+
+class ProcessKind(IntEnum):
+    FORK = 0
+    EXEC = 1
+    EXIT = 2
+    SIGNAL = 3
+    OOM = 4
+
+
+class Why(IntEnum):
+    """Why a process that nobody watches may be a training."""
+
+    EXEC = 0
+    MARK = 1
+
+
+class Call(IntEnum):
+    """What a system call does, as far as the ledger cares. The first ten have their entry and exit traced."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    SYNC = 3
+    OPEN = 4
+    CLOSE = 5
+    RENAME = 6
+    UNLINK = 7
+    DUP = 8
+    SUBMIT = 9
+    CONTROL = 10  # fcntl: F_DUPFD is traced, blocking is a lock
+    POLL = 11
+    SELECT = 12
+    WAIT_EVENTS = 13
+    LOCK = 14
+    CHILD = 15
+    SLEEP = 16
+    SOCKET = 17
+    DEVICE = 18
+    RESTART = 19
+    LOOKUP = 20  # reads of names and attributes
+    CHANGE = 21  # changes of directories
+    AIO = 22
+
+
+class Lost(IntEnum):
+    """What was lost for want of room, by probe."""
+
+    ROW = 0
+    FILE = 1
+    PROCESS = 2
+    CANDIDATE = 3
+    LEDGER = 4
+    POOL = 5
+
+
+class StepFileRecord(Structure):
+    _fields_ = [(n, c_uint64) for n in ("ino", "io_ns", "gap_ns", "bytes")] + [("dev", c_uint32), ("unused", c_uint32)]
+
+
+class Ledger(Structure):
+    _fields_ = [
+        *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "fetch_at", "fault_at", "graph_task", "gap_mark")),
+        *((n, c_uint64) for n in ("gap_ino", "call_ns", "ino")),
+        *((n, c_uint32) for n in ("dev", "gap_dev", "tid", "tgid", "steps", "fetches", "inline_fetches", "backwards")),
+        *((n, c_uint32) for n in ("major_faults", "pool")),
+        *((n, c_int32) for n in ("call", "blocked_call", "blocked_fd", "depth")),
+        ("region_depth", c_int32 * 4),
+        ("regions", c_uint8 * 4),
+        *((n, c_uint8) for n in ("nested", "region", "leaf", "run", "call_leaf", "cpu_leaf", "wait_leaf", "why")),
+        *((n, c_uint8) for n in ("reclaim", "fault_file", "grads_off", "driver", "busy", "closing", "saw_ends", "unused")),
+        ("files", StepFileRecord * STEP_FILES),
+        ("acc", c_uint64 * CELLS),
+    ]
+
+
+class Row(Structure):
+    _fields_ = [
+        ("message", c_uint32),
+        ("kind", c_uint32),
+        ("at", c_uint64),
+        ("opened", c_uint64),
+        *((n, c_uint32) for n in ("tid", "tgid", "steps", "fetches", "inline_fetches", "backwards", "major_faults", "region")),
+        ("files", StepFileRecord * STEP_FILES),
+        ("acc", c_uint64 * CELLS),
+        ("pool", c_uint64 * LEAVES),
+        ("name", c_char * NAME_SIZE),
+    ]
+
+
+class FileKey(Structure):
+    _fields_ = [("tgid", c_uint32), ("dev", c_uint32), ("ino", c_uint64)]
+
+
+class FileUse(Structure):
+    _fields_ = [
+        *((n, c_uint64) for n in ("opened", "told", "bytes", "calls", "write_ns", "sync_ns", "meta_ns", "gap_ns", "busy_since")),
+        *((n, c_uint32) for n in ("generation", "error", "tid")),
+        ("fd", c_int32),
+        ("descriptors", c_int16),
+        *((n, c_uint8) for n in ("created", "append", "small", "busy_kind")),
+        ("unused", c_uint16),
+    ]
+
+
+class FileMessage(Structure):
+    _fields_ = [
+        ("message", c_uint32),
+        ("kind", c_uint32),
+        ("at", c_uint64),
+        ("key", FileKey),
+        ("tid", c_uint32),
+        ("fd", c_int32),
+        ("use", FileUse),
+    ]
+
+
+class NamedFileMessage(Structure):
+    _fields_ = [
+        ("file", FileMessage),
+        ("directory", c_int32),
+        ("new_directory", c_int32),
+        ("walked", c_uint32),
+        ("unused", c_uint32),
+        ("path", c_char * PATH_SIZE),
+        ("new_path", c_char * PATH_SIZE),
+    ]
+
+
+class ProcessMessage(Structure):
+    _fields_ = [
+        ("message", c_uint32),
+        ("kind", c_uint32),
+        ("at", c_uint64),
+        ("tgid", c_uint32),
+        ("parent", c_uint32),
+        ("code", c_int32),
+        ("signal", c_int32),
+        ("sender", c_uint32),
+        ("unused", c_uint32),
+        ("comm", c_char * 16),
+        ("sender_comm", c_char * 16),
+    ]
+
+
+class CandidateMessage(Structure):
+    _fields_ = [("message", c_uint32), ("why", c_uint32), ("at", c_uint64), ("tgid", c_uint32), ("unused", c_uint32)]
+
+
+class Process(Structure):
+    _fields_ = [
+        ("parent", c_uint32),
+        ("pool", c_uint32),
+        ("driver", c_uint32),
+        ("writing", c_int32),
+        ("tentative", c_uint32),
+        ("unused", c_uint32),
+    ]
+
+
+_SIZES = {
+    "LEDGER": Ledger,
+    "ROW": Row,
+    "FILE_USE": FileUse,
+    "FILE_MESSAGE": FileMessage,
+    "NAMED_FILE_MESSAGE": NamedFileMessage,
+    "PROCESS_MESSAGE": ProcessMessage,
+    "CANDIDATE_MESSAGE": CandidateMessage,
+    "PROCESS": Process,
+}
+_ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
+    ("REGION_", Region),
+    ("LEAF_", Leaf),
+    ("ROW_", RowKind),
+    ("RUN_", RunState),
+    ("LEVEL_", Level),
+    ("FILE_", FileKind),
+    ("PROCESS_", ProcessKind),
+    ("WHY_", Why),
+    ("CALL_", Call),
+    ("LOST_", Lost),
+)
+
+
+def defines() -> list[str]:
+    """Compiler flags that carry every number both sides must agree on."""
+    flags = {f"SIZE_{name}": sizeof(shape) for name, shape in _SIZES.items()}
+    for prefix, numbers in _ENUMS:
+        flags.update({f"{prefix}{member.name}": int(member) for member in numbers})
+    flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
+    flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS)
+    return [f"-D{name}={value}" for name, value in flags.items()]

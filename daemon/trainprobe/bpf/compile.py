@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiler's child: ``python -m trainprobe.bpf.compile SOCKET [--auto]``.
+
+Compiles, loads and attaches all programs with BCC, hands every descriptor that matters over the socket, and dies. The
+compiler (LLVM) costs 120 MB; the parent never loads it. Attachments live as long as somebody holds their descriptors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainprobe.bpf import abi, handover, kernel_types, syscalls
+from trainprobe.bpf.btf import Btf, BtfError
+from trainprobe.bpf.errors import ProbesUnavailable
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCES = ("core", "descriptors", "sched", "faults", "files", "calls", "marks", "lives")
+TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT = 5, 17, 2, 7  # bpf_prog_type; uprobes are kprobes to BPF
+_RAW = {
+    "on_switch": "sched_switch",
+    "on_wakeup": "sched_wakeup",
+    "on_fork": "sched_process_fork",
+    "on_exec": "sched_process_exec",
+    "on_exit": "sched_process_exit",
+    "on_signal": "signal_generate",
+}
+_EVENTS = {
+    "on_file_fault": (("filemap", "mm_filemap_fault"),),
+    "on_oom": (("oom", "mark_victim"),),
+    "on_reclaim_begin": (("vmscan", "mm_vmscan_direct_reclaim_begin"), ("vmscan", "mm_vmscan_memcg_reclaim_begin")),
+    "on_reclaim_end": (("vmscan", "mm_vmscan_direct_reclaim_end"), ("vmscan", "mm_vmscan_memcg_reclaim_end")),
+}
+MARKS = ("on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end", "on_set_grad", "on_set_grad_single")
+MAPS = (
+    "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices", "calls", "files",
+)  # fmt: skip
+OPTIONAL = frozenset(("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end"))
+
+
+@dataclass
+class Built:
+    """Descriptors by name, and what this kernel does not have."""
+
+    maps: dict[str, int] = field(default_factory=dict)
+    programs: dict[str, int] = field(default_factory=dict)
+    attached: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+def source_text() -> str:
+    """All programs as one translation unit, with #line directives so that errors name the right file."""
+    parts = []
+    for name in SOURCES:
+        path = f"{HERE}/src/{name}.bpf.c"
+        with open(path, encoding="utf-8") as file:
+            parts.append(f'#line 1 "{name}.bpf.c"\n{file.read()}')
+    return "\n".join(parts)
+
+
+def compiler_flags(tracefs: str, *, auto: bool) -> list[str]:
+    """Everything the C side is told: numbers of the ABI, offsets of this kernel."""
+    try:
+        with Btf.of_kernel() as btf:
+            flags = kernel_types.member_flags(btf)
+    except BtfError as error:
+        raise ProbesUnavailable(f"the kernel has no type information: {error}", "boot a kernel with CONFIG_DEBUG_INFO_BTF=y") from error
+    except kernel_types.MissingMember as error:
+        raise ProbesUnavailable(f"this kernel has no {error}", "report this kernel's version to the project") from error
+    flags += kernel_types.field_flags(tracefs)
+    flags += kernel_types.function_flags(kernel_types.read_kallsyms())
+    flags += abi.defines()
+    flags += [f"-DTID_ROOM={kernel_types.tid_room()}", f"-I{HERE}/src/include", "-Wno-macro-redefined"]
+    return flags + (["-DAUTO"] if auto else [])
+
+
+class Builder:
+    """One BCC module: loads each program and attaches it by hand, so that every descriptor is ours to give away."""
+
+    def __init__(self, bcc: Any, tracefs: str, flags: list[str]) -> None:
+        self._bcc, self._tracefs = bcc, tracefs
+        self._module = bcc.BPF(text=source_text().encode(), cflags=flags)
+        self.built = Built()
+
+    def run(self) -> Built:
+        """Load and attach everything but the marks and page faults, which the parent attaches when they are wanted."""
+        for name, event in _RAW.items():
+            self._keep(name, f"raw:{event}", self._bcc.lib.bpf_attach_raw_tracepoint(self._load(name, RAW_TRACEPOINT), event.encode()))
+        for name, events in _EVENTS.items():
+            program = self._load(name, TRACEPOINT)
+            for category, event in events:
+                self._attach_event(name, program, category, event)
+        self._attach_syscalls()
+        self._attach_major_faults()
+        self._load("on_page_fault", RAW_TRACEPOINT)
+        for name in MARKS:
+            self._load(name, UPROBE)
+        for name in MAPS:
+            self.built.maps[name] = self._bcc.lib.bpf_table_fd(self._module.module, name.encode())
+        return self.built
+
+    def _load(self, name: str, kind: int) -> int:
+        descriptor: int = self._module.load_func(name.encode(), kind).fd
+        self.built.programs[name] = descriptor
+        return descriptor
+
+    def _keep(self, program: str, label: str, descriptor: int) -> None:
+        if descriptor >= 0:
+            self.built.attached[label] = descriptor
+        elif program in OPTIONAL:
+            self.built.missing.append(label)
+        else:
+            raise ProbesUnavailable(f"the kernel refused to attach {label}", "run as root; see the kernel log")
+
+    def _attach_event(self, name: str, program: int, category: str, event: str) -> None:
+        label = f"{category}:{event}"
+        if not os.path.isdir(f"{self._tracefs}/events/{category}/{event}"):
+            self.built.missing.append(label)
+            return
+        self._keep(name, label, self._bcc.lib.bpf_attach_tracepoint(program, category.encode(), event.encode()))
+
+    def _attach_syscalls(self) -> None:
+        names = frozenset(entry[10:] for entry in os.listdir(f"{self._tracefs}/events/syscalls") if entry.startswith("sys_enter_"))
+        programs = {
+            (family, edge): self._load(f"on_{family}_{edge}", TRACEPOINT)
+            for family in ("read", "write", "name")
+            for edge in ("begin", "end")
+        }
+        table = self._module[b"call_kinds"]
+        machine = os.uname().machine
+        for syscall in syscalls.TABLE:
+            number = syscall.number(machine)
+            if number is None:
+                continue
+            table[ctypes.c_int(number)] = table.Leaf(int(syscall.call), syscall.form)
+            event = syscalls.event_name(syscall, names)
+            if event is None:
+                if syscall.call in syscalls.TRACED_BY and syscall.name not in syscalls.NOT_TRACED:
+                    self.built.missing.append(f"syscalls:{syscall.name}")
+                continue
+            family = syscalls.TRACED_BY[syscall.call]
+            for edge, prefix in (("end", "sys_exit"), ("begin", "sys_enter")):
+                self._attach_event(f"on_{family}_{edge}", programs[family, edge], "syscalls", f"{prefix}_{event}")
+
+    def _attach_major_faults(self) -> None:
+        program = self._load("on_major_fault", PERF_EVENT)
+        software, major_faults = 1, 6  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS_MAJ
+        for cpu in _online_cpus():
+            descriptor = self._bcc.lib.bpf_attach_perf_event(program, software, major_faults, 1, 0, -1, cpu, -1)
+            self._keep("on_major_fault", f"page-faults-maj:{cpu}", descriptor)
+
+
+def _online_cpus() -> Iterator[int]:
+    with open("/sys/devices/system/cpu/online", encoding="ascii") as file:
+        for part in file.read().strip().split(","):
+            first, _, last = part.partition("-")
+            yield from range(int(first), int(last or first) + 1)
+
+
+def build(*, auto: bool) -> Built:
+    """Compile and attach everything; raises ProbesUnavailable with what to do about it."""
+    tracefs = kernel_types.find_tracefs()
+    if tracefs is None:
+        raise ProbesUnavailable("tracefs is not mounted", "mount -t tracefs none /sys/kernel/tracing")
+    flags = compiler_flags(tracefs, auto=auto)
+    os.environ["BCC_KERNEL_SOURCE"] = f"{HERE}/src/stub"
+    try:
+        import bcc
+    except ImportError as error:
+        remedy = "apt-get install python3-bpfcc, and run with the distribution's /usr/bin/python3"
+        raise ProbesUnavailable(f"BCC cannot be imported: {error}", remedy) from error
+    if not hasattr(bcc, "BPF"):
+        raise ProbesUnavailable("the module bcc is not the BPF compiler", "uninstall PyPI's bcc; apt-get install python3-bpfcc")
+    try:
+        return Builder(bcc, tracefs, flags).run()
+    except PermissionError as error:
+        raise ProbesUnavailable(f"no permission for BPF: {error}", "run as root or with CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN") from error
+
+
+def main(arguments: list[str]) -> int:
+    channel = socket.socket(fileno=int(arguments[0]))
+    try:
+        built = build(auto="--auto" in arguments)
+        handover.send(channel, {"map": built.maps, "program": built.programs, "attached": built.attached}, built.missing)
+    except ProbesUnavailable as error:
+        handover.refuse(channel, error.reason, error.remedy)
+        return 1
+    except Exception as error:
+        reason = f"compiling the probes failed: {type(error).__name__}: {error}"
+        handover.refuse(channel, reason, "see the text above; is the kernel older than 5.15?")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # BCC's own clean-up would disable the perf events that the parent now holds

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of the ring and of maps -> events of the model. Pure; every size is checked first.
+
+Paths come as the process passed them; ``NamedFile`` carries what user space needs to make them absolute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import sizeof
+from dataclasses import dataclass
+from typing import Any
+
+from trainprobe.bpf import abi
+from trainprobe.bpf.abi import FileKind, Message, ProcessKind, Why
+from trainprobe.model.cells import CELLS, Leaf, Region, cell
+from trainprobe.model.event import (
+    FileEvent,
+    FileEventKind,
+    Level,
+    MarkRow,
+    ProcessEvent,
+    ProcessEventKind,
+    RowKind,
+    RunState,
+    StepFile,
+    ThreadSample,
+)
+
+
+class Malformed(Exception):
+    """A message of the wrong size or with a number that nobody defined."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A process that nobody watches did something that trainings do."""
+
+    at_ns: int
+    pid: int
+    why: str  # exec | mark
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """A file event with its paths still raw."""
+
+    event: FileEvent  # path and new_path empty
+    fd: int
+    directory: int
+    new_directory: int
+    path: bytes
+    new_path: bytes
+    parts: tuple[bytes, ...]  # names up to the root of the mount, innermost first, where there is no path
+
+
+Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate
+
+_FILE_KINDS = {
+    FileKind.OPENED: FileEventKind.OPENED,
+    FileKind.CLOSED: FileEventKind.CLOSED,
+    FileKind.RENAMED: FileEventKind.RENAMED,
+    FileKind.UNLINKED: FileEventKind.UNLINKED,
+}
+_PROCESS_KINDS = {
+    ProcessKind.FORK: ProcessEventKind.FORK,
+    ProcessKind.EXEC: ProcessEventKind.EXEC,
+    ProcessKind.EXIT: ProcessEventKind.EXIT,
+    ProcessKind.SIGNAL: ProcessEventKind.SIGNAL,
+    ProcessKind.OOM: ProcessEventKind.OOM,
+}
+_BY_USER = frozenset((0, -1, -6))  # SI_USER, SI_QUEUE, SI_TKILL
+_CORE_DUMPED = 0x80
+
+
+def text(raw: bytes) -> str:
+    """Names are bytes to the kernel; what is no UTF-8 survives as surrogates."""
+    return raw.split(b"\0", 1)[0].decode(errors="surrogateescape")
+
+
+def message(raw: bytes) -> Decoded:
+    """One message of the ring; raises Malformed."""
+    if len(raw) < 8:
+        raise Malformed(f"{len(raw)} bytes")
+    kind = int.from_bytes(raw[:4], "little")
+    try:
+        decode = _DECODERS[kind]
+    except KeyError:
+        raise Malformed(f"message {kind}") from None
+    shape, make = decode
+    if len(raw) < sizeof(shape):
+        raise Malformed(f"message {kind} of {len(raw)} bytes")
+    try:
+        return make(shape.from_buffer_copy(raw))
+    except (ValueError, KeyError) as error:
+        raise Malformed(f"message {kind}: {error}") from error
+
+
+def _row(r: abi.Row) -> MarkRow:
+    return MarkRow(
+        kind=RowKind(r.kind),
+        at_ns=r.at,
+        pid=r.tgid,
+        tid=r.tid,
+        name=text(r.name),
+        region=Region(r.region),
+        opened_ns=r.opened,
+        steps=r.steps,
+        fetches=r.fetches,
+        inline_fetches=r.inline_fetches,
+        backwards=r.backwards,
+        major_faults=r.major_faults,
+        cells=tuple(r.acc),
+        pool=tuple(r.pool),
+        files=tuple(StepFile(f.dev, f.ino, f.io_ns, f.gap_ns, f.bytes) for f in r.files if f.io_ns or f.gap_ns or f.bytes),
+    )
+
+
+def _file(m: abi.FileMessage) -> FileEvent:
+    return file_event(_FILE_KINDS[FileKind(m.kind)], m.at, m.key, m.use, m.tid)
+
+
+def file_event(kind: FileEventKind, at_ns: int, key: abi.FileKey, use: abi.FileUse, tid: int) -> FileEvent:
+    """A file's totals as an event, its path still empty."""
+    return FileEvent(
+        kind=kind,
+        at_ns=at_ns,
+        pid=key.tgid,
+        tid=tid,
+        dev=key.dev,
+        ino=key.ino,
+        path="",
+        opened_ns=use.opened,
+        bytes=use.bytes,
+        calls=use.calls,
+        write_ns=use.write_ns,
+        sync_ns=use.sync_ns,
+        meta_ns=use.meta_ns,
+        gap_ns=use.gap_ns,
+        errno=use.error,
+        created=bool(use.created),
+        append=bool(use.append),
+    )
+
+
+def _named(m: abi.NamedFileMessage) -> NamedFile:
+    raw = bytes(memoryview(m).cast("B")[abi.NamedFileMessage.path.offset :])
+    path, new_path = raw[: abi.PATH_SIZE], raw[abi.PATH_SIZE :]
+    parts: tuple[bytes, ...] = ()
+    if m.walked:
+        starts = range(0, abi.PATH_SIZE // abi.PART_SIZE * abi.PART_SIZE, abi.PART_SIZE)
+        walked = [path[start : start + abi.PART_SIZE].split(b"\0", 1)[0] for start in starts]
+        parts = tuple(part for part in walked if part and part != b"/")
+        path = b""
+    return NamedFile(
+        event=_file(m.file),
+        fd=m.file.fd,
+        directory=m.directory,
+        new_directory=m.new_directory,
+        path=path.split(b"\0", 1)[0],
+        new_path=new_path.split(b"\0", 1)[0],
+        parts=parts,
+    )
+
+
+def _process(m: abi.ProcessMessage) -> ProcessEvent:
+    kind = _PROCESS_KINDS[ProcessKind(m.kind)]
+    code: int | None = None
+    signal: int | None = None
+    if kind is ProcessEventKind.EXIT:
+        status = m.code & 0xFFFF
+        signal = status & 0x7F or None
+        code = status >> 8 if signal is None else None
+    elif kind is ProcessEventKind.SIGNAL:
+        signal = m.signal
+    sent = kind is ProcessEventKind.SIGNAL
+    return ProcessEvent(
+        kind=kind,
+        at_ns=m.at,
+        pid=m.tgid,
+        ppid=m.parent,
+        comm=text(m.comm),
+        code=code,
+        signal=signal,
+        sender_pid=m.sender if sent else None,
+        sender_comm=text(m.sender_comm),
+        by_user=sent and m.code in _BY_USER,
+    )
+
+
+def _candidate(m: abi.CandidateMessage) -> Candidate:
+    return Candidate(m.at, m.tgid, "exec" if Why(m.why) is Why.EXEC else "mark")
+
+
+_DECODERS: dict[int, tuple[Any, Any]] = {
+    Message.ROW: (abi.Row, _row),
+    Message.FILE: (abi.FileMessage, _file),
+    Message.NAMED_FILE: (abi.NamedFileMessage, _named),
+    Message.PROCESS: (abi.ProcessMessage, _process),
+    Message.CANDIDATE: (abi.CandidateMessage, _candidate),
+}
+
+
+def thread_sample(ledger: abi.Ledger, level: int, now_ns: int) -> ThreadSample:
+    """A ledger as read from the map, the open interval included; the path is still empty."""
+    try:
+        region, leaf, run = Region(ledger.region), Leaf(ledger.leaf), RunState(ledger.run)
+    except ValueError as error:
+        raise Malformed(str(error)) from error
+    cells: Sequence[int] = list(ledger.acc)
+    place = cell(region, leaf)
+    if now_ns > ledger.at and place < CELLS:
+        cells = [*cells[:place], cells[place] + now_ns - ledger.at, *cells[place + 1 :]]
+    blocked = run is RunState.BLOCKED
+    return ThreadSample(
+        pid=ledger.tgid,
+        tid=ledger.tid,
+        level=Level(level & ~abi.QUIET),
+        run=run,
+        region=region,
+        leaf=leaf,
+        since_ns=ledger.since,
+        step_ns=ledger.step_at,
+        syscall=ledger.blocked_call if blocked else -1,
+        fd=ledger.blocked_fd if blocked else -1,
+        dev=ledger.dev if ledger.ino else 0,
+        ino=ledger.ino,
+        path="",
+        cells=tuple(cells),
+        fetches=ledger.fetches,
+        backwards=ledger.backwards,
+    )

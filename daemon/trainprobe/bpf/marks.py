@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Uprobes on the libtorch of a process: which functions, and attaching them through the very mapping that runs.
+
+Names are matched by the beginning of their mangled form: the two std::string ABIs mangle arguments differently, and
+internal functions carry an ``L`` where the compiler made them static.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from trainprobe.bpf import symbols
+from trainprobe.bpf.loader import UprobeRefused
+
+MAX_LIBRARIES = 64
+MAX_MAPS_BYTES = 16 << 20
+MAX_PROBES_PER_MARK = 8
+_LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ (\d+) +(/.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Mark:
+    name: str
+    program: str
+    prefixes: tuple[bytes, ...]
+    required: bool = False  # without it there are no steps
+
+
+IN_CPU = (
+    Mark("backward", "on_backward", (b"_ZN5torch8autograd6Engine7executeE",), required=True),
+    Mark("graph_task", "on_graph_task", (b"_ZN5torch8autograd6Engine23execute_with_graph_taskE",)),
+    Mark("backward_end", "on_backward_end", (b"_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_post_processingE",)),
+    Mark("record", "on_record", (b"_ZN5torch8autograd8profiler25record_function_enter_newE",), required=True),
+    Mark(
+        "record_end",
+        "on_record_end",
+        (
+            b"_ZN5torch8autograd8profilerL24record_function_exit_newE",
+            b"_ZN5torch8autograd8profiler24record_function_exit_newE",
+        ),
+    ),
+)
+IN_PYTHON = (
+    Mark("set_grad", "on_set_grad", (b"_ZN5torch8autogradL16set_grad_enabledEP7_objectS2_S2_",)),
+    Mark("set_grad_single", "on_set_grad_single", (b"_ZN5torch8autogradL16set_grad_enabledEP7_objectS2_\0",)),
+)
+
+
+@dataclass(frozen=True)
+class MarksAttached:
+    """Marks of one libtorch: which were found, and why not all of them ("" when nothing required is missing)."""
+
+    dev: int
+    ino: int
+    found: dict[str, bool] = field(default_factory=dict)
+    reason: str = ""
+
+
+class Marks:
+    """Remembers what is attached, by inode; a uprobe on an inode serves every process that maps it."""
+
+    def __init__(self, programs: dict[str, int], attach: Callable[[int, str, int], int]) -> None:
+        self._programs, self._attach = programs, attach
+        self._done: dict[tuple[int, int], MarksAttached] = {}
+        self._descriptors: list[int] = []
+
+    def attach(self, pid: int, path: str, start: int, end: int) -> MarksAttached:
+        """Attach to libtorch_cpu, mapped by the process at this place, and to the libtorch_python beside it."""
+        mapping = f"/proc/{pid}/map_files/{start:x}-{end:x}"
+        try:
+            status = os.stat(mapping)
+        except OSError as error:
+            return MarksAttached(0, 0, {}, f"{path}: the mapping cannot be opened: {error.strerror}")
+        key = (status.st_dev, status.st_ino)
+        if key in self._done:
+            return self._done[key]
+        if len(self._done) >= MAX_LIBRARIES:
+            return MarksAttached(*key, {}, f"more than {MAX_LIBRARIES} different libtorch files")
+        found, reason = self._attach_library(mapping, IN_CPU)
+        if sibling := _sibling(pid, path):
+            more, _ = self._attach_library(sibling, IN_PYTHON)
+            found["set_grad"] = any(more.values())
+        result = MarksAttached(*key, found, reason)
+        self._done[key] = result
+        return result
+
+    def _attach_library(self, mapping: str, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
+        wanted = [prefix for mark in marks for prefix in mark.prefixes]
+        table = symbols.find_apart(mapping, [prefix.rstrip(b"\0") for prefix in wanted])
+        if isinstance(table, symbols.Unreadable):
+            return {mark.name: False for mark in marks}, table.reason
+        found: dict[str, bool] = {}
+        reasons = []
+        for mark in marks:
+            places = {symbol.offset for prefix in mark.prefixes for symbol in _matching(table, prefix)}
+            found[mark.name] = False
+            for offset in sorted(places)[:MAX_PROBES_PER_MARK]:
+                try:
+                    self._descriptors.append(self._attach(self._programs[mark.program], mapping, offset))
+                    found[mark.name] = True
+                except UprobeRefused as error:
+                    reasons.append(f"{mark.name}: {error}")
+            if mark.required and not places:
+                reasons.append(f"{mark.name}: the library does not export it")
+        return found, "; ".join(reasons)
+
+    def close(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+
+def _matching(table: symbols.Found, prefix: bytes) -> list[symbols.Symbol]:
+    """Symbols for a prefix; one that ends with NUL must be the whole name."""
+    name = prefix.rstrip(b"\0").decode()
+    rows = table.get(name, [])
+    return [symbol for symbol in rows if symbol.name == name] if prefix.endswith(b"\0") else rows
+
+
+def _executable_maps(pid: int) -> Iterator[tuple[int, int, bytes]]:
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            text = file.read(MAX_MAPS_BYTES)
+    except OSError:
+        return
+    for start, end, _inode, path in _LINE.findall(text):
+        yield int(start, 16), int(end, 16), path
+
+
+def _sibling(pid: int, path: str) -> str | None:
+    """The mapping of libtorch_python in the same directory."""
+    directory = os.path.dirname(os.fsencode(path))
+    for start, end, name in _executable_maps(pid):
+        if os.path.dirname(name) == directory and os.path.basename(name).startswith(b"libtorch_python.so"):
+            return f"/proc/{pid}/map_files/{start:x}-{end:x}"
+    return None

@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+#define PAGE_SIZE 4096UL

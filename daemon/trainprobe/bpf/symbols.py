@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of an ELF file by the beginning of their mangled names, with their places in the file.
+
+The file comes from a stranger: every size is capped, every offset checked, and anything odd is an ``Unreadable``, never
+an exception or unbounded memory. Reading a symbol table of 90 MB leaves its pages in our memory, so ``find_apart`` does
+the work in a child with limits: ``python -m trainprobe.bpf.symbols PATH PREFIX…`` prints JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import resource
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+MAX_FILE = 8 << 30
+MAX_SECTIONS = 4096
+MAX_PER_PREFIX = 64
+MAX_NAME = 4096
+TIME_LIMIT_S = 10
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMTAB, _DYNSYM, _LOAD, _FUNC = 2, 11, 1, 2
+_MACHINES = frozenset((62, 183))  # x86-64, aarch64
+
+
+@dataclass(frozen=True)
+class Symbol:
+    name: str
+    offset: int  # in the file: what a uprobe wants
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Why a file has no symbols for us."""
+
+    reason: str
+
+
+Found = dict[str, list[Symbol]]
+
+
+def find(data: bytes | mmap.mmap, prefixes: Sequence[bytes]) -> Found | Unreadable:
+    """Functions of both symbol tables whose names begin so; clones of cold code are left out."""
+    try:
+        return _Elf(data).find(prefixes)
+    except (struct.error, ValueError, OverflowError) as error:
+        return Unreadable(f"not an ELF file we can read: {error}")
+
+
+class _Elf:
+    def __init__(self, data: bytes | mmap.mmap) -> None:
+        self._data, self._size = data, len(data)
+        ident, _, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, _ = _HEADER.unpack_from(data, 0)
+        if ident[:6] != b"\x7fELF\x02\x01" or machine not in _MACHINES:
+            raise ValueError("not a little-endian 64-bit ELF of a machine we know")
+        if phentsize != _SEGMENT.size or shentsize != _SECTION.size or shnum > MAX_SECTIONS or phnum > MAX_SECTIONS:
+            raise ValueError("odd header sizes")
+        self._sections = [_SECTION.unpack_from(data, shoff + i * shentsize) for i in range(shnum)]
+        segments = (_SEGMENT.unpack_from(data, phoff + i * phentsize) for i in range(phnum))
+        self._loads = [(s[3], s[2], s[5]) for s in segments if s[0] == _LOAD and s[1] & 1]  # vaddr, offset, filesz
+
+    def find(self, prefixes: Sequence[bytes]) -> Found:
+        found: Found = {prefix.decode(): [] for prefix in prefixes}
+        for section in self._sections:
+            if section[1] in (_DYNSYM, _SYMTAB) and section[9] == _SYMBOL.size and section[6] < len(self._sections):
+                strings = self._sections[section[6]]
+                self._search(self._range(section), self._range(strings), prefixes, found)
+        return found
+
+    def _range(self, section: tuple[int, ...]) -> tuple[int, int]:
+        start, size = section[4], section[5]
+        if start + size > self._size:
+            raise ValueError("a section ends behind the file")
+        return start, start + size
+
+    def _search(self, table: tuple[int, int], strings: tuple[int, int], prefixes: Sequence[bytes], found: Found) -> None:
+        for prefix in prefixes:
+            known = found[prefix.decode()]
+            for at in self._occurrences(prefix, *strings):
+                name = self._data[at : at + MAX_NAME].split(b"\0", 1)[0].decode(errors="replace")
+                if ".cold" in name or len(known) >= MAX_PER_PREFIX:
+                    continue
+                for value in self._values(at - strings[0], *table):
+                    symbol = self._place(name, value)
+                    if symbol and symbol not in known:
+                        known.append(symbol)
+
+    def _occurrences(self, prefix: bytes, start: int, end: int) -> Iterator[int]:
+        at = self._data.find(prefix, start, end)
+        for _ in range(MAX_PER_PREFIX):
+            if at < 0:
+                return
+            if at == start or self._data[at - 1] == 0:
+                yield at
+            at = self._data.find(prefix, at + 1, end)
+
+    def _values(self, name: int, start: int, end: int) -> Iterator[int]:
+        """Addresses of functions with this name: the table is searched for the name's offset as bytes."""
+        wanted = struct.pack("<I", name)
+        at = self._data.find(wanted, start, end)
+        for _ in range(4096):
+            if at < 0:
+                return
+            if (at - start) % _SYMBOL.size == 0 and at + _SYMBOL.size <= end:
+                _, info, _, section, value, _ = _SYMBOL.unpack_from(self._data, at)
+                if info & 15 == _FUNC and section and value:
+                    yield value
+            at = self._data.find(wanted, at + 1, end)
+
+    def _place(self, name: str, value: int) -> Symbol | None:
+        for address, offset, size in self._loads:
+            if address <= value < address + size:
+                return Symbol(name, value - address + offset)
+        return None
+
+
+def find_in_file(path: str, prefixes: Sequence[bytes]) -> Found | Unreadable:
+    """``find`` on a regular file, mapped."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return Unreadable(f"cannot be opened: {error.strerror}")
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return Unreadable("not a regular file")
+        if not 64 <= status.st_size <= MAX_FILE:
+            return Unreadable(f"has {status.st_size} bytes")
+        with mmap.mmap(descriptor, status.st_size, prot=mmap.PROT_READ) as data:
+            return find(data, prefixes)
+    except (OSError, ValueError) as error:
+        return Unreadable(str(error))
+    finally:
+        os.close(descriptor)
+
+
+def find_apart(path: str, prefixes: Sequence[bytes]) -> Found | Unreadable:
+    """``find_in_file`` in a child with limits on time and memory."""
+    command = [sys.executable, "-m", "trainprobe.bpf.symbols", path, *(prefix.decode() for prefix in prefixes)]
+    environment = {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIME_LIMIT_S,
+            cwd="/",
+            env=environment,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Unreadable(f"the symbol reader failed: {type(error).__name__}")
+    return _answer(done.returncode, done.stdout)
+
+
+def _answer(status: int, output: bytes) -> Found | Unreadable:
+    try:
+        answer = json.loads(output)
+        if status != 0 or not isinstance(answer, dict):
+            raise ValueError
+        if "unreadable" in answer:
+            return Unreadable(str(answer["unreadable"]))
+        symbols: Mapping[str, list[list[object]]] = answer["symbols"]
+        return {prefix: [Symbol(str(n), int(str(o))) for n, o in rows] for prefix, rows in symbols.items()}
+    except (ValueError, KeyError, TypeError):
+        return Unreadable(f"the symbol reader ended with status {status}")
+
+
+def main(arguments: list[str]) -> int:
+    resource.setrlimit(resource.RLIMIT_CPU, (TIME_LIMIT_S, TIME_LIMIT_S))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_FILE + (1 << 30), MAX_FILE + (1 << 30)))
+    resource.setrlimit(resource.RLIMIT_DATA, (256 << 20, 256 << 20))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    found = find_in_file(arguments[0], [prefix.encode() for prefix in arguments[1:]])
+    if isinstance(found, Unreadable):
+        answer: dict[str, object] = {"unreadable": found.reason}
+    else:
+        answer = {"symbols": {prefix: [(s.name, s.offset) for s in rows] for prefix, rows in found.items()}}
+    sys.stdout.write(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""System calls by what they do: numbers on x86-64 and on aarch64 (None: it has no such call), and how arguments lie.
+
+``form`` means, for calls with a descriptor, which argument it is; for calls with a path, odd: it starts with a directory
+descriptor; for open: 0 open, 1 openat, 2 creat, 3 openat2; for dup: 1 when the second argument is closed first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainprobe.bpf.abi import Call
+
+
+@dataclass(frozen=True)
+class Syscall:
+    name: str
+    x86_64: int | None
+    aarch64: int | None
+    call: Call
+    form: int = 0
+
+    def number(self, machine: str) -> int | None:
+        """Its number on a machine as os.uname() names it; None where there is none."""
+        return {"x86_64": self.x86_64, "aarch64": self.aarch64}.get(machine)
+
+
+def _table() -> tuple[Syscall, ...]:
+    c = Call
+    return tuple(
+        Syscall(*row)
+        for row in (
+            ("read", 0, 63, c.READ),
+            ("pread64", 17, 67, c.READ),
+            ("readv", 19, 65, c.READ),
+            ("preadv", 295, 69, c.READ),
+            ("preadv2", 327, 286, c.READ),
+            ("write", 1, 64, c.WRITE),
+            ("writev", 20, 66, c.WRITE),
+            ("pwrite64", 18, 68, c.WRITE),
+            ("pwritev", 296, 70, c.WRITE),
+            ("pwritev2", 328, 287, c.WRITE),
+            ("sendfile64", 40, 71, c.WRITE),
+            ("copy_file_range", 326, 285, c.WRITE, 2),
+            ("io_submit", 209, 2, c.SUBMIT),
+            ("fsync", 74, 82, c.SYNC),
+            ("fdatasync", 75, 83, c.SYNC),
+            ("sync_file_range", 277, 84, c.SYNC),
+            ("ftruncate", 77, 46, c.SYNC),
+            ("fallocate", 285, 47, c.SYNC),
+            ("open", 2, None, c.OPEN, 0),
+            ("openat", 257, 56, c.OPEN, 1),
+            ("creat", 85, None, c.OPEN, 2),
+            ("openat2", 437, 437, c.OPEN, 3),
+            ("close", 3, 57, c.CLOSE),
+            ("rename", 82, None, c.RENAME, 0),
+            ("renameat", 264, 38, c.RENAME, 1),
+            ("renameat2", 316, 276, c.RENAME, 1),
+            ("unlink", 87, None, c.UNLINK, 0),
+            ("unlinkat", 263, 35, c.UNLINK, 1),
+            ("dup", 32, 23, c.DUP, 0),
+            ("dup2", 33, None, c.DUP, 1),
+            ("dup3", 292, 24, c.DUP, 1),
+            ("fcntl", 72, 25, c.CONTROL),
+            # From here on only seen while they block.
+            ("poll", 7, None, c.POLL),
+            ("ppoll", 271, 73, c.POLL),
+            ("select", 23, None, c.SELECT),
+            ("pselect6", 270, 72, c.SELECT),
+            ("epoll_wait", 232, None, c.WAIT_EVENTS),
+            ("epoll_pwait", 281, 22, c.WAIT_EVENTS),
+            ("epoll_pwait2", 441, 441, c.WAIT_EVENTS),
+            ("futex", 202, 98, c.LOCK),
+            ("futex_waitv", 449, 449, c.LOCK),
+            ("flock", 73, 32, c.LOCK),
+            ("wait4", 61, 260, c.CHILD),
+            ("waitid", 247, 95, c.CHILD),
+            ("nanosleep", 35, 101, c.SLEEP),
+            ("clock_nanosleep", 230, 115, c.SLEEP),
+            ("recvfrom", 45, 207, c.SOCKET),
+            ("recvmsg", 47, 212, c.SOCKET),
+            ("recvmmsg", 299, 243, c.SOCKET),
+            ("sendto", 44, 206, c.SOCKET),
+            ("sendmsg", 46, 211, c.SOCKET),
+            ("sendmmsg", 307, 269, c.SOCKET),
+            ("connect", 42, 203, c.SOCKET),
+            ("accept", 43, 202, c.SOCKET),
+            ("accept4", 288, 242, c.SOCKET),
+            ("ioctl", 16, 29, c.DEVICE),
+            ("restart_syscall", 219, 128, c.RESTART),
+            ("stat", 4, None, c.LOOKUP),
+            ("lstat", 6, None, c.LOOKUP),
+            ("fstat", 5, 80, c.LOOKUP),
+            ("newfstatat", 262, 79, c.LOOKUP),
+            ("statx", 332, 291, c.LOOKUP),
+            ("access", 21, None, c.LOOKUP),
+            ("faccessat", 269, 48, c.LOOKUP),
+            ("faccessat2", 439, 439, c.LOOKUP),
+            ("getdents", 78, None, c.LOOKUP),
+            ("getdents64", 217, 61, c.LOOKUP),
+            ("readlink", 89, None, c.LOOKUP),
+            ("readlinkat", 267, 78, c.LOOKUP),
+            ("lseek", 8, 62, c.LOOKUP),
+            ("statfs", 137, 43, c.LOOKUP),
+            ("fstatfs", 138, 44, c.LOOKUP),
+            ("getxattr", 191, 8, c.LOOKUP),
+            ("execve", 59, 221, c.LOOKUP),
+            ("mkdir", 83, None, c.CHANGE),
+            ("mkdirat", 258, 34, c.CHANGE),
+            ("rmdir", 84, None, c.CHANGE),
+            ("link", 86, None, c.CHANGE),
+            ("linkat", 265, 37, c.CHANGE),
+            ("symlink", 88, None, c.CHANGE),
+            ("symlinkat", 266, 36, c.CHANGE),
+            ("truncate", 76, 45, c.CHANGE),
+            ("chmod", 90, None, c.CHANGE),
+            ("fchmod", 91, 52, c.CHANGE),
+            ("sync", 162, 81, c.AIO),
+            ("syncfs", 306, 267, c.SYNC),
+            ("msync", 26, 227, c.AIO),
+            ("io_getevents", 208, 4, c.AIO),
+            ("io_pgetevents", 333, 292, c.AIO),
+        )
+    )
+
+
+TABLE = _table()
+NOT_TRACED = frozenset(("syncfs",))  # blocks like a sync, but is too rare to trace
+
+# Which pair of programs sees the entry and the end of a call.
+TRACED_BY = {
+    Call.READ: "read",
+    Call.WRITE: "write",
+    Call.SYNC: "write",
+    Call.SUBMIT: "write",
+    Call.OPEN: "name",
+    Call.CLOSE: "name",
+    Call.RENAME: "name",
+    Call.UNLINK: "name",
+    Call.DUP: "name",
+    Call.CONTROL: "name",
+}
+
+
+def event_name(syscall: Syscall, tracefs_names: frozenset[str]) -> str | None:
+    """The name that tracefs gives to its events (``sys_enter_NAME``), or None where it is not traced or not known there."""
+    if syscall.name in NOT_TRACED or syscall.call not in TRACED_BY:
+        return None
+    renamed = {"stat": "newstat", "lstat": "newlstat", "fstat": "newfstat"}
+    name = renamed.get(syscall.name, syscall.name)
+    return name if name in tracefs_names else None

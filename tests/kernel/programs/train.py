@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small real training that tells its own truth: JSON on stdout, {"counts", "wall", …}. Starts when stdin says so."""
+
+import argparse
+import json
+import os
+import sys
+import time
+
+import torch
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset
+
+
+class Samples(Dataset):
+    def __init__(self, length: int, seconds: float) -> None:
+        self.length, self.seconds = length, seconds
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.seconds:
+            time.sleep(self.seconds)
+        return torch.full((64,), float(index % 7))
+
+
+class Raises(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise RuntimeError("on purpose")
+
+
+def closure_of(optimizer, model, batch):
+    def closure():
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        return loss
+
+    return closure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--sample-seconds", type=float, default=0.0)
+    parser.add_argument("--mode", default="plain", choices=["plain", "raises", "checkpointing", "lbfgs", "gan", "accumulate", "thread"])
+    parser.add_argument("--save-every", type=int, default=0)
+    parser.add_argument("--save-to", default="")
+    parser.add_argument("--evaluate-every", type=int, default=0)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+    other = torch.nn.Linear(64, 1)
+    optimizer = (torch.optim.LBFGS(model.parameters(), max_iter=4) if args.mode == "lbfgs" else torch.optim.Adam(model.parameters()))
+    second = torch.optim.SGD(other.parameters(), lr=0.01)
+    counts = {"steps": 0, "fetches": 0, "backwards": 0, "raised": 0, "saves": 0}
+    print(os.getpid(), flush=True)
+    sys.stdin.readline()
+    loader = DataLoader(Samples(args.steps * 8, args.sample_seconds), batch_size=8, num_workers=args.workers)
+    begun = time.monotonic()
+
+    def loop() -> None:
+        no_grad_seconds = 0.0
+        for number, batch in enumerate(loader):
+            counts["fetches"] += 1
+            if args.mode == "lbfgs":
+                evaluations = optimizer.state[optimizer._params[0]].get("func_evals", 0)
+                optimizer.step(closure_of(optimizer, model, batch))
+                counts["backwards"] += optimizer.state[optimizer._params[0]]["func_evals"] - evaluations
+                counts["steps"] += 1
+                continue
+            optimizer.zero_grad()
+            hidden = checkpoint(model, batch.requires_grad_(), use_reentrant=True) if args.mode == "checkpointing" else model(batch)
+            loss = hidden.square().mean()
+            if args.mode == "raises" and number % 3 == 0:
+                try:
+                    Raises.apply(loss).backward()
+                except RuntimeError:
+                    counts["raised"] += 1
+                    counts["backwards"] += 1
+                    loss = model(batch).square().mean()
+            loss.backward()
+            counts["backwards"] += 1
+            if args.mode == "accumulate" and number % 4 != 3:
+                continue
+            optimizer.step()
+            counts["steps"] += 1
+            if args.mode == "gan":
+                second.zero_grad()
+                other(batch).square().mean().backward()
+                second.step()
+                counts["backwards"] += 1
+                counts["steps"] += 1
+            if args.save_every and number % args.save_every == args.save_every - 1:
+                torch.save({"model": model.state_dict(), "bulk": torch.zeros(1 << 20)}, args.save_to)
+                counts["saves"] += 1
+            if args.evaluate_every and number % args.evaluate_every == 0:
+                with torch.no_grad():
+                    start = time.monotonic()
+                    while time.monotonic() - start < 0.05:
+                        model(batch)
+                    no_grad_seconds += time.monotonic() - start
+        counts["no_grad_seconds"] = no_grad_seconds
+
+    if args.mode == "thread":
+        import threading
+
+        thread = threading.Thread(target=loop)
+        thread.start()
+        thread.join()
+    else:
+        loop()
+    wall = time.monotonic() - begun
+    print(json.dumps({"counts": counts, "begun": begun, "wall": wall}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
