@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,8 @@ from trainprobe_exporters.source import Source
 
 OK, FAILED, USAGE, NOT_PERMITTED = 0, 1, 2, 3
 SNAPSHOT_PATH = Path("/run/trainprobe/report.json")
+
+_ADDRESS = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:\s]+)):(?P<port>[0-9]{1,5})")
 
 _EPILOG = f"""\
 what it serves (default http://127.0.0.1:19752):
@@ -87,10 +91,10 @@ def configuration(path: Path | None) -> ExporterConfig:
 
 def address(text: str) -> tuple[str, int]:
     """ADDRESS:PORT, [IPv6]:PORT; port 0 lets the kernel choose. Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535:
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
         raise ValueError(f"must be ADDRESS:PORT, not {text!r}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return found["v6"] or found["host"], int(found["port"])
 
 
 async def _run(arguments: Arguments, config: ExporterConfig) -> int:
@@ -105,7 +109,7 @@ async def _run(arguments: Arguments, config: ExporterConfig) -> int:
     await _listen(server, arguments.listen or address(config.listen))
     notify("READY=1")
     while not await _signalled(stop, reload):
-        notify("RELOADING=1")
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         config = await _reload(arguments, config, series, server)
         notify("READY=1")
     notify("STOPPING=1")
