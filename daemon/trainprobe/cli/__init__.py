@@ -1,0 +1,89 @@
+"""The program: `trainprobe VERB …`. One module per verb; each builds what it needs and returns an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from trainprobe import __version__
+
+OK, FAILED, WRONG, FORBIDDEN, OWN_FAILURE = 0, 1, 2, 3, 125
+"""Exit codes; the last one is for `run`, whose other codes belong to its command."""
+
+VERBS = {
+    "run": "run a command under observation and say where its time went",
+    "attach": "observe a training that already runs",
+    "report": "what the daemon kept",
+    "replay": "the report of a recording, with no root and no eBPF",
+    "check": "what works on this host, what does not, and the command that mends it",
+    "daemon": "find and observe trainings by themselves (what the systemd unit runs)",
+}
+HIDDEN = ("observe",)
+
+EPILOG = """\
+the first things to try:
+  trainprobe check                             does it work on this host?
+  trainprobe run -- python train.py            watch a training from its start
+  trainprobe attach 12345                      watch one that runs; Ctrl-C ends the watching, not the training
+  systemctl start trainprobe                   watch all trainings of this host from now on
+  trainprobe report                            what the daemon has seen so far
+
+exit codes: 0 well; 1 what was asked for failed; 2 wrong arguments or configuration; 3 not root or a capability missing.
+`trainprobe run` returns the exit code of its command (128+N for signal N), 125 when it could not be started by us."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Wrong arguments end with ``wrong``; help keeps the line breaks of what is written here."""
+
+    wrong = WRONG
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(self.wrong, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a verb; the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    args = _parser(given).parse_args(given)
+    try:
+        code: int = args.act(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `trainprobe report | head`: the reader has seen enough
+        sys.stdout = None
+        return FAILED
+    return code
+
+
+def complain(text: str, remedy: str = "") -> None:
+    """Tell what is wrong, and in a line of its own what mends it."""
+    print(f"trainprobe: {text}", file=sys.stderr)
+    if remedy:
+        print(f"  to mend it: {remedy}", file=sys.stderr)
+
+
+def _parser(given: Sequence[str]) -> Parser:
+    parser = Parser(
+        prog="trainprobe",
+        description="Says which cause owns the time that a training loses, from the kernel's own accounting (eBPF).",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if given[:1] == ["run"]:
+        parser.wrong = OWN_FAILURE
+    parser.add_argument("--version", action="version", version=f"trainprobe {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=Parser)
+    for verb in (*VERBS, *(name for name in HIDDEN if name in given[:1])):
+        made = verbs.add_parser(verb, formatter_class=argparse.RawDescriptionHelpFormatter, help=VERBS.get(verb))
+        # Only the verb that is asked for is loaded: the others' imports would cost memory and time.
+        if verb in given[:1]:
+            module = importlib.import_module(f"trainprobe.cli.{verb}")
+            made.description = module.__doc__
+            module.configure(made)
+            made.set_defaults(act=module.act)
+    return parser

@@ -1,0 +1,55 @@
+"""Observes a training that already runs. Ctrl-C ends the watching and not the training.
+
+examples:
+  trainprobe attach 12345
+  trainprobe attach 12345 -o report.json
+
+Take the pid of the training itself or of what started it (torchrun): its children are watched too. What was
+before the attaching cannot be known: the report begins there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+
+from trainprobe.cli import FAILED, OK, complain
+from trainprobe.cli.watching import Watching, add_options
+from trainprobe.runtime.session import Session
+from trainprobe.runtime.signals import Received, Signals
+
+TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pid", type=int, metavar="PID", help="the training's process")
+    add_options(parser)
+
+
+def act(args: argparse.Namespace) -> int:
+    if not os.path.isdir(f"/proc/{args.pid}"):
+        complain(f"there is no process {args.pid}", "trainprobe check; ps -C python3 -o pid,args")
+        return FAILED
+    watching = Watching.prepare(args)
+    if isinstance(watching, int):
+        return watching
+    signals = Signals(TAKEN)
+    watched: list[Session] = []
+
+    def detach(received: Received) -> None:
+        del received
+        watched[0].stop()
+
+    session = watching.begin(signals, pid=args.pid, command=(), on_signal=detach)
+    watched.append(session)
+    try:
+        if not session.start(patient=watching.patient):
+            watching.tell_failure(session.failure)
+            return 128 + session.interrupted if session.interrupted else FAILED
+        session.watch()
+        watching.status.clear()
+        return OK if watching.conclude(session) else FAILED
+    finally:
+        watching.status.clear()
+        session.close()
+        watching.close()

@@ -1,0 +1,162 @@
+"""The facts that decide what works on a host. Each check looks itself and says state, reason and remedy."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainprobe.collect.pystack import find
+from trainprobe.collect.source import Unavailable
+from trainprobe.runtime import privileges
+
+OK, DEGRADED, MISSING = "ok", "degraded", "missing"
+"""Works; works without what this would give; nothing can be watched without it."""
+
+INIT_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, the same on every kernel
+TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
+APT_BCC = "apt-get install python3-bpfcc"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the answer. ``why``: what it is needed for."""
+
+    name: str
+    state: str
+    what: str
+    why: str
+    remedy: str = ""
+
+
+def all_checks() -> Iterable[Finding]:
+    """Every check, in the order in which a person would mend things."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        rights, btf, tracefs, uprobes, lockdown, bcc, libbcc, pid_namespace, psi, py_spy, nvml, swap,
+    )  # fmt: skip
+    for check in checks:
+        try:
+            yield check()
+        except Exception as error:
+            yield Finding(check.__name__, DEGRADED, f"cannot be told: {error}", "")
+
+
+def rights() -> Finding:
+    missing = privileges.missing()
+    why = "eBPF programs are loaded with these rights"
+    if not missing:
+        return Finding("rights", OK, "all capabilities are there", why)
+    if shutil.which("sudo"):
+        what = f"not root ({', '.join(missing)} missing); run and attach will ask sudo for them"
+        return Finding("rights", DEGRADED, what, why, "run it as root for the daemon")
+    return Finding("rights", MISSING, f"not root ({', '.join(missing)} missing), and no sudo", why, "run it as root")
+
+
+def btf(path: Path = Path("/sys/kernel/btf/vmlinux")) -> Finding:
+    why = "tells where the fields of kernel structures are"
+    if path.exists():
+        return Finding("BTF", OK, str(path), why)
+    remedy = "a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian 11+, Ubuntu 20.10+ and RHEL 8.2+ have it)"
+    return Finding("BTF", MISSING, f"{path} does not exist", why, remedy)
+
+
+def tracefs(places: Iterable[str] = TRACEFS) -> Finding:
+    why = "names the tracepoints and the layout of their records"
+    for place in places:
+        if os.path.isdir(f"{place}/events/sched"):
+            return Finding("tracefs", OK, f"mounted on {place}", why)
+    if not privileges.missing():
+        what = "not mounted; trainprobe mounts it by itself when it starts"
+        return Finding("tracefs", OK, what, why)
+    remedy = "mount -t tracefs none /sys/kernel/tracing"
+    return Finding("tracefs", DEGRADED, "not mounted, or not to be read by this user", why, remedy)
+
+
+def uprobes(path: Path = Path("/sys/bus/event_source/devices/uprobe/type")) -> Finding:
+    why = "mark the steps of a training inside libtorch"
+    if path.exists():
+        return Finding("uprobes", OK, "the kernel has them", why)
+    return Finding("uprobes", DEGRADED, "the kernel has none: steps cannot be told", why, "CONFIG_UPROBE_EVENTS=y")
+
+
+def lockdown(path: Path = Path("/sys/kernel/security/lockdown")) -> Finding:
+    why = "may forbid eBPF to read kernel memory"
+    text = path.read_text() if path.exists() else ""
+    if "[confidentiality]" not in text:
+        return Finding("lockdown", OK, "does not forbid it", why)
+    return Finding("lockdown", MISSING, "confidentiality mode", why, "boot with lockdown=integrity, or without it")
+
+
+def bcc() -> Finding:
+    why = "compiles the eBPF programs"
+    found = importlib.util.find_spec("bcc")
+    if found is None or not found.origin:
+        what = "this Python has no bcc module"
+        return Finding("bcc", MISSING, what, why, f"{APT_BCC} (and a venv made with --system-site-packages)")
+    # PyPI's "bcc" is about crystal lattices.
+    if not (Path(found.origin).parent / "libbcc.py").exists():
+        return Finding(
+            "bcc", MISSING, f"{found.origin} is another program of that name", why, f"pip uninstall bcc; {APT_BCC}"
+        )
+    return Finding("bcc", OK, str(Path(found.origin).parent), why)
+
+
+def libbcc() -> Finding:
+    why = "loads programs and reads their ring buffer without the compiler"
+    name = ctypes.util.find_library("bcc_bpf") or ctypes.util.find_library("bcc")
+    for library in filter(None, (name, "libbcc_bpf.so.0", "libbcc.so.0")):
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        return Finding("libbcc", OK, library, why)
+    return Finding("libbcc", MISSING, "libbcc.so.0 cannot be loaded", why, APT_BCC)
+
+
+def pid_namespace(path: str = "/proc/self/ns/pid") -> Finding:
+    why = "the kernel names processes as the host does"
+    if os.stat(path).st_ino == INIT_PID_NAMESPACE:
+        return Finding("pid namespace", OK, "the host's", why)
+    remedy = "run it on the host, or in a container with --pid=host"
+    return Finding("pid namespace", MISSING, "a container's: pids do not match the kernel's", why, remedy)
+
+
+def psi(path: Path = Path("/proc/pressure/io")) -> Finding:
+    why = "tells pressure on CPU, memory and I/O of the whole host"
+    try:
+        path.read_bytes()
+    except OSError:
+        return Finding("PSI", DEGRADED, "the kernel does not count pressure", why, "boot with psi=1")
+    return Finding("PSI", OK, "counted", why)
+
+
+def py_spy() -> Finding:
+    why = "tells the Python function in which a training is stalled"
+    found = find()
+    if isinstance(found, Unavailable):
+        return Finding("py-spy", DEGRADED, found.reason, why, found.remedy)
+    return Finding("py-spy", OK, found, why)
+
+
+def nvml() -> Finding:
+    why = "tells what the GPUs do"
+    cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*")) if Path("/proc/driver/nvidia").exists() else []
+    if not cards:
+        return Finding("NVML", OK, "no NVIDIA GPU here", why)
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        remedy = "install the driver's libnvidia-ml1, or start the container with the utility capability"
+        return Finding("NVML", DEGRADED, f"{len(cards)} GPUs and no libnvidia-ml.so.1", why, remedy)
+    return Finding("NVML", OK, f"{len(cards)} GPUs", why)
+
+
+def swap(path: Path = Path("/proc/swaps")) -> Finding:
+    why = "a training that is swapped out stalls; without swap it is killed instead"
+    areas = path.read_text().splitlines()[1:]
+    what = f"{len(areas)} in use" if areas else "none"
+    return Finding("swap", OK, what, why)

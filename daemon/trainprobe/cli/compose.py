@@ -1,0 +1,62 @@
+"""Puts kernel, targets, collectors and core together: the same for `run`, `attach` and the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainprobe.bpf.probes import Probes
+from trainprobe.cli.compose_core import host, policy
+from trainprobe.collect.procfs import Proc
+from trainprobe.collect.pystack import PyStack
+from trainprobe.collect.source import Sources, Unavailable
+from trainprobe.config.schema import DaemonConfig
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Report
+from trainprobe.pipeline import Pipeline
+from trainprobe.runtime import clock
+from trainprobe.runtime.claims import Claims
+from trainprobe.runtime.observer import Observer
+from trainprobe.runtime.sampling import Collectors
+from trainprobe.runtime.target_rules import TargetRules
+from trainprobe.runtime.targets import Targets
+from trainprobe.runtime.unclaimed import Unclaimed
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    probes: Probes
+    targets: Targets
+    core: Pipeline
+    observer: Observer
+
+
+def assemble(
+    config: DaemonConfig,
+    *,
+    auto: bool,
+    on_frame: Callable[[Frame], None] | None = None,
+    on_report: Callable[[Report], None] | None = None,
+    claims: Claims | None = None,
+) -> Assembled:
+    """Everything, running in the kernel already. Raises ProbesUnavailable; ``observer.close`` takes it all away."""
+    probes = Probes.start(auto=auto)
+    proc, sources = Proc(), Sources()
+    rules = TargetRules(config.targets.include, config.targets.exclude)
+    targets = Targets(Unclaimed(probes, claims) if claims else probes, auto=auto, rules=rules, proc=proc)
+    core = Pipeline(policy(config), host())
+    stacks = PyStack(config.python_stack.enabled and config.privacy.stacks, config.python_stack.path)
+    if isinstance(found := stacks.available(), Unavailable):
+        sources.note("python_stack", found, 0)
+    observer = Observer(
+        kernel=probes,
+        targets=targets,
+        sampler=Collectors(sources, proc),
+        stacks=stacks,
+        core=core,
+        sources=sources,
+        clock=clock.now,
+        on_frame=on_frame,
+        on_report=on_report,
+    )
+    return Assembled(probes, targets, core, observer)

@@ -1,0 +1,165 @@
+"""Finds the trainings of this host by itself, watches them and publishes what it knows below /run/trainprobe.
+
+examples:
+  trainprobe daemon --config /etc/trainprobe/trainprobe.yaml
+
+This is what the systemd unit runs. It opens no network port. SIGHUP reads the configuration again (a file with
+errors is refused and the old one stays in force), SIGTERM ends it and leaves nothing behind."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from trainprobe.bpf.errors import ProbesUnavailable
+from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, compose, compose_core
+from trainprobe.collect.procfs import Proc
+from trainprobe.config.load import DAEMON_PATH, load
+from trainprobe.config.parse import ConfigError
+from trainprobe.config.schema import DaemonConfig
+from trainprobe.model.report import Report
+from trainprobe.runtime import clock, privileges, rundir
+from trainprobe.runtime.claims import Claims
+from trainprobe.runtime.loop import Loop
+from trainprobe.runtime.notify import Notifier
+from trainprobe.runtime.observer import Observer
+from trainprobe.runtime.privacy import withheld
+from trainprobe.runtime.publish import Publisher
+from trainprobe.runtime.recorder import Recorder, to_file
+from trainprobe.runtime.signals import Signals
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"another file than {DAEMON_PATH}")
+    parser.add_argument(
+        "--directory", type=Path, default=rundir.DIRECTORY, metavar="DIR", help="publish there (default: %(default)s)"
+    )
+
+
+def act(args: argparse.Namespace) -> int:
+    if missing := privileges.missing():
+        complain(f"the daemon needs {', '.join(missing)}", "run it as root: systemctl start trainprobe")
+        return FORBIDDEN
+    try:
+        config = _load(args.config)
+    except ConfigError as error:
+        complain("the configuration has errors:")
+        print(error, file=sys.stderr)
+        return WRONG
+    publisher = Publisher(args.directory)
+    try:
+        publisher.open()
+    except (rundir.AlreadyRunningError, OSError) as error:
+        complain(str(error))
+        return FAILED
+    try:
+        Daemon(args.config, config, publisher, args.directory).run()
+    except ProbesUnavailable as error:
+        complain(error.reason, error.remedy)
+        return FAILED
+    finally:
+        publisher.close()
+    return OK
+
+
+def _load(path: Path | None) -> DaemonConfig:
+    """The file that was named must be there, the usual one need not be."""
+    return load(DaemonConfig, path or DAEMON_PATH, required=path is not None)
+
+
+class Daemon:
+    """The observer's turns, the watchdog's, and what signals ask for."""
+
+    def __init__(self, path: Path | None, config: DaemonConfig, publisher: Publisher, directory: Path) -> None:
+        self._path = path
+        self._config = config
+        self._publisher = publisher
+        self._notifier = Notifier.of_environment()
+        self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+        self._loop = Loop()
+        self._watchdog_ns = 0
+        self._close_record: Callable[[], object] = lambda: None
+        claims = Claims(_parents(Proc()), directory)
+        self._made = compose.assemble(
+            config, auto=config.targets.auto, on_frame=self._recorder(), on_report=self._publish, claims=claims
+        )
+        self._observer: Observer = self._made.observer
+
+    def run(self) -> None:
+        try:
+            self._loop.on_wake(self._made.probes.fileno())
+            self._loop.on_readable(self._signals.fileno(), self._take_signals)
+            self._observer.turn(woken=False)
+            self._notifier.tell("READY=1", "STATUS=watching")
+            self._loop.run(self)
+            self._notifier.tell("STOPPING=1")
+        finally:
+            self._observer.close()
+            self._loop.close()
+            self._signals.close()
+            self._close_record()
+
+    def due_ns(self) -> int:
+        due = self._observer.due_ns()
+        return min(due, self._watchdog_ns) if self._notifier.watchdog_ns else due
+
+    def turn(self, *, woken: bool) -> None:
+        self._observer.turn(woken=woken)
+        if self._notifier.watchdog_ns and (now := clock.now().monotonic_ns) >= self._watchdog_ns:
+            self._watchdog_ns = now + self._notifier.watchdog_ns
+            self._notifier.tell("WATCHDOG=1")
+
+    def _publish(self, report: Report) -> None:
+        self._publisher.publish(withheld(report, self._config.privacy), clock.now().monotonic_ns)
+
+    def _recorder(self) -> Recorder | None:
+        record = self._config.record
+        if not record.path:
+            return None
+        file = open(record.path, "w", encoding="ascii", opener=_private)  # noqa: SIM115 - open as long as we run
+        self._close_record = file.close
+        return Recorder(to_file(file), compose_core.header(self._config), record.bytes)
+
+    def _take_signals(self) -> None:
+        for received in self._signals.read():
+            if received.number == signal.SIGHUP:
+                self._reload()
+            else:
+                self._loop.stop()
+
+    def _reload(self) -> None:
+        """A bad new file changes nothing. ``record``, ``python_stack`` and ``targets`` wait for a restart."""
+        self._notifier.tell("RELOADING=1", f"MONOTONIC_USEC={clock.now().monotonic_ns // 1000}")
+        try:
+            new = _load(self._path)
+        except ConfigError as error:
+            complain("the new configuration is refused, the old one stays in force:")
+            print(error, file=sys.stderr)
+        else:
+            waiting = [
+                name
+                for name in ("record", "python_stack", "targets")
+                if getattr(new, name) != getattr(self._config, name)
+            ]
+            if waiting:
+                complain(f"these changes wait for a restart: {', '.join(waiting)}")
+            self._config = dataclasses.replace(new, **{name: getattr(self._config, name) for name in waiting})
+            self._made.core.policy = compose_core.policy(self._config)
+        self._notifier.tell("READY=1")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+
+
+def _parents(proc: Proc) -> Callable[[int], int | None]:
+    def parent(pid: int) -> int | None:
+        stat = proc.stat(pid)
+        return stat.ppid if stat else None
+
+    return parent

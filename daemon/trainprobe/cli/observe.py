@@ -1,0 +1,137 @@
+"""The half of `run` and `attach` that needs rights; they start it, and speak with it in JSON lines. Not for people."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import signal
+import sys
+from typing import Any
+
+from trainprobe.cli import FAILED, FORBIDDEN, OK, compose, compose_core
+from trainprobe.cli.text import live_line
+from trainprobe.config.parse import ConfigError, parse
+from trainprobe.config.schema import DaemonConfig
+from trainprobe.model.report import Report
+from trainprobe.runtime import lines, order, privileges
+from trainprobe.runtime.claims import Claim
+from trainprobe.runtime.guard import described
+from trainprobe.runtime.loop import Loop
+from trainprobe.runtime.observer import Observer
+from trainprobe.runtime.privacy import withheld
+from trainprobe.runtime.recorder import Recorder
+from trainprobe.wire.codec import WireError
+
+IN, OUT = 0, 1
+# Our end is the end of our input: the terminal's signals mean the command, or the caller's half.
+DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    del parser
+
+
+def act(args: argparse.Namespace) -> int:
+    del args
+    for number in DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        wanted = order.decode(_first_line())
+        config = parse(DaemonConfig, wanted.config)
+    except (WireError, ConfigError) as error:
+        return _fail(str(error), code=FAILED)
+    if missing := privileges.missing():
+        return _fail(f"missing: {', '.join(missing)}", "run it as root", code=FORBIDDEN)
+    try:
+        return _observe(wanted, config, lines.LineReader(IN))
+    except BrokenPipeError:  # the caller's half is gone, and with it everybody who would read a report
+        return FAILED
+    except Exception as error:
+        return _fail(described(error), getattr(error, "remedy", ""), code=FAILED)
+
+
+def _observe(wanted: order.Order, config: DaemonConfig, reader: lines.LineReader) -> int:
+    claim = Claim(wanted.pid)
+    try:
+        recorder = Recorder(_send_frame, compose_core.header(config)) if wanted.record else None
+        made = compose.assemble(config, auto=False, on_frame=recorder, on_report=_send_live if wanted.live else None)
+        try:
+            if wanted.command:
+                made.targets.launched(wanted.pid, wanted.command)
+            else:
+                made.targets.attach(wanted.pid)
+            made.observer.turn(woken=False)
+            _send(order.READY, True)
+            _watch(made, reader, attached=not wanted.command)
+            report = withheld(made.observer.finish(), config.privacy)
+        finally:
+            made.observer.close()
+    finally:
+        claim.drop()
+    _send(order.REPORT, report)
+    return OK
+
+
+def _watch(made: compose.Assembled, reader: lines.LineReader, *, attached: bool) -> None:
+    """Until our input ends or tells us to."""
+    loop = Loop()
+    task = _Attached(made.observer, made) if attached else made.observer
+    loop.on_wake(made.probes.fileno())
+
+    def hear() -> None:
+        if reader.read() or reader.ended:
+            loop.stop()
+
+    loop.on_readable(IN, hear)
+    loop.run(task)
+    loop.close()
+
+
+@dataclasses.dataclass(slots=True)
+class _Attached:
+    """The observer's turns, and word when nothing is left to be watched."""
+
+    observer: Observer
+    made: compose.Assembled
+    told: bool = False
+
+    def due_ns(self) -> int:
+        return self.observer.due_ns()
+
+    def turn(self, *, woken: bool) -> None:
+        self.observer.turn(woken=woken)
+        if not self.told and not self.made.targets.processes():
+            self.told = True
+            _send(order.ENDED, True)
+
+
+def _first_line() -> bytes:
+    """The order: all that we read before our input may stay silent for hours."""
+    line = bytearray()
+    while not line.endswith(b"\n") and len(line) < lines.LIMIT:
+        byte = os.read(IN, 1)
+        if not byte:
+            break
+        line += byte
+    return bytes(line)
+
+
+def _send(kind: str, value: Any) -> None:
+    lines.write(OUT, order.message(kind, value))
+
+
+def _send_frame(line: str) -> None:
+    lines.write(OUT, order.frame_message(line))
+
+
+def _send_live(report: Report) -> None:
+    _send(order.LIVE, live_line(report))
+
+
+def _fail(reason: str, remedy: str = "", *, code: int) -> int:
+    try:
+        _send(order.FAILED, {"reason": reason, "remedy": remedy})
+    except OSError:
+        print(f"trainprobe: {reason}", file=sys.stderr)
+    return code

@@ -1,0 +1,71 @@
+"""Files that a person asked for: refused before anything starts when they cannot be written, and never half there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import IO
+
+
+def checked(path: Path) -> Path:
+    """The real place of a file to be written. Raises OSError when that cannot work."""
+    if _is_special(path):
+        return path
+    place = Path(os.path.realpath(path))
+    if place.is_dir():
+        raise IsADirectoryError(21, "is a directory", str(path))
+    if not place.parent.is_dir():
+        raise FileNotFoundError(2, "its directory does not exist", str(path))
+    there = place.exists()
+    if not os.access(place.parent, os.W_OK | os.X_OK) or (there and not os.access(place, os.W_OK)):
+        raise PermissionError(13, "cannot be written", str(path))
+    return place
+
+
+def write(path: Path, text: str) -> None:
+    """The whole text at once; what is no ordinary file (/dev/stdout, a pipe) is written to directly."""
+    if _is_special(path):
+        with path.open("w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    place = Path(os.path.realpath(path))
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+        temporary.replace(place)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def reason(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+
+
+class RecordFile:
+    """A recording as it grows. A full disk ends the recording and not the run."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Raises OSError."""
+        self._file: IO[bytes] | None = path.open("wb") if path else None
+
+    def line(self, line: bytes) -> None:
+        if self._file is not None:
+            try:
+                self._file.write(line + b"\n")
+                self._file.flush()
+            except OSError as error:
+                print(f"trainprobe: the recording ends here: {error.strerror}", file=sys.stderr)
+                self._file = None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _is_special(path: Path) -> bool:
+    """A pipe, a terminal, a device: something that a rename would take away."""
+    return path.exists() and not path.is_file() and not path.is_dir()

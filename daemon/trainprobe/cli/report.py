@@ -1,0 +1,133 @@
+"""What the daemon kept: of all runs for root and the group trainprobe, of your own runs for you.
+
+examples:
+  trainprobe report
+  trainprobe report --run train.py-3f2a91c0
+  trainprobe report --since 2h --format json -o report.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+from trainprobe.cli import FAILED, FORBIDDEN, OK, complain, outputs
+from trainprobe.cli.style import Style
+from trainprobe.cli.text import text_of
+from trainprobe.model.report import Rank, Report, Run
+from trainprobe.runtime import rundir
+from trainprobe.wire import report as wire
+from trainprobe.wire.codec import WireError
+
+FORMATS = ("text", "json")
+LATER = ("html", "perfetto")
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+SIZE_LIMIT = 16 << 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run", metavar="ID", help="this run only; the beginning of its name is enough")
+    parser.add_argument("--since", type=since, metavar="2h", help="only what was later: 90s, 30m, 2h, 7d ago")
+    parser.add_argument("--format", type=format_, default="text", metavar="|".join(FORMATS), help="default: text")
+    parser.add_argument("-o", dest="output", type=Path, metavar="FILE", help="write it there")
+    parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
+
+
+def since(text: str) -> float:
+    """Seconds that a duration such as 2h has."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; examples: 90s, 30m, 2h, 7d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def format_(text: str) -> str:
+    if text in LATER:
+        raise argparse.ArgumentTypeError(f"{text} does not exist in this version; there are: {', '.join(FORMATS)}")
+    if text not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no format; there are: {', '.join(FORMATS)}")
+    return text
+
+
+def act(args: argparse.Namespace) -> int:
+    report = _read(args.directory)
+    if isinstance(report, int):
+        return report
+    if args.run:
+        chosen = [run for run in report.runs if run.run.startswith(args.run)]
+        if not chosen:
+            known = ", ".join(run.run for run in report.runs) or "none"
+            complain(f"no run {args.run!r}; known here: {known}")
+            return FAILED
+        report = dataclasses.replace(report, runs=chosen)
+    if args.since is not None:
+        report = later(report, time.time() - args.since)
+    text = wire.encode(report, indent=2) if args.format == "json" else text_of(report, _style(args.output))
+    return write(text, args.output)
+
+
+def write(text: str, output: Path | None) -> int:
+    """To the file, else to stdout."""
+    if output is None:
+        print(text)
+        return OK
+    try:
+        outputs.write(outputs.checked(output), text + "\n")
+    except OSError as error:
+        complain(outputs.reason(error))
+        return FAILED
+    return OK
+
+
+def later(report: Report, start: float) -> Report:
+    """Runs that were alive after ``start``, with what happened in them after it. Sums stay those of the whole run."""
+    runs = [run for run in report.runs if run.ended is None or run.ended >= start]
+    return dataclasses.replace(report, runs=[_later(run, start) for run in runs])
+
+
+def _later(run: Run, start: float) -> Run:
+    def cut(rank: Rank) -> Rank:
+        return dataclasses.replace(
+            rank,
+            stalls=[stall for stall in rank.stalls if stall.end is None or stall.end >= start],
+            warnings=[warning for warning in rank.warnings if warning.time >= start],
+            checkpoints=[saved for saved in rank.checkpoints if saved.end is None or saved.end >= start],
+        )
+
+    return dataclasses.replace(run, ranks=[cut(rank) for rank in run.ranks])
+
+
+def _style(output: Path | None) -> Style:
+    return Style() if output else Style.of(sys.stdout, os.environ)
+
+
+def _read(directory: Path) -> Report | int:
+    """What the daemon published for us; an exit code when there is nothing, which was said."""
+    own = directory / "users" / f"{os.getuid()}.json"
+    try:
+        return _decoded(directory / "report.json")
+    except PermissionError:
+        try:
+            return _decoded(own)
+        except (FileNotFoundError, PermissionError):
+            complain(
+                "no runs of yours are known, and those of others are for root and the group trainprobe",
+                "sudo trainprobe report, or: adduser NAME trainprobe",
+            )
+            return FORBIDDEN
+    except FileNotFoundError:
+        complain("no daemon publishes here", "systemctl start trainprobe, or: trainprobe run -- COMMAND")
+        return FAILED
+    except (OSError, WireError) as error:
+        complain(f"what the daemon published cannot be read: {error}")
+        return FAILED
+
+
+def _decoded(path: Path) -> Report:
+    with path.open("rb") as file:
+        return wire.decode(file.read(SIZE_LIMIT))

@@ -1,0 +1,83 @@
+"""Runs a command under observation; its exit code is the command's.
+
+examples:
+  trainprobe run -- python train.py
+  trainprobe run -o report.json --record run.jsonl -- torchrun --nproc-per-node 2 train.py
+
+The report is printed on stderr when the command has ended, and written as JSON to -o. The command is started
+as if nobody were there: its own user, environment, terminal, input and output; signals reach it as always.
+A plain user is asked for his sudo password, for the half that loads eBPF programs and for nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+
+from trainprobe.cli import OWN_FAILURE, complain
+from trainprobe.cli.watching import Watching, add_options
+from trainprobe.runtime.child import Launched, StartError, give_back
+from trainprobe.runtime.signals import Received, Signals
+
+TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+    parser.wrong = OWN_FAILURE  # type: ignore[attr-defined]
+    parser.usage = "trainprobe run [-o REPORT.json] [--record REC.jsonl] [--config FILE] [--] COMMAND …"
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run, and its arguments")
+
+
+def act(args: argparse.Namespace) -> int:
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        complain("run: no command", "trainprobe run -- python train.py")
+        return OWN_FAILURE
+    watching = Watching.prepare(args)
+    if isinstance(watching, int):
+        return OWN_FAILURE
+    signals = Signals(TAKEN)
+    # Writing to the terminal from the background must not stop us: then nobody would wait for the command.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+
+    def prepare() -> None:
+        give_back([signal.SIGTTOU])
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask_before)
+
+    try:
+        child = Launched(command, prepare)
+    except StartError as error:
+        complain(str(error))
+        return error.code
+    return _observed(watching, child, signals)
+
+
+def _observed(watching: Watching, child: Launched, signals: Signals) -> int:
+    def pass_on(received: Received) -> None:
+        """The terminal has told the command already; what was meant for us alone is meant for it."""
+        if received.by_process:
+            os.kill(child.pid, received.number)
+
+    session = watching.begin(signals, pid=child.pid, command=child.command, on_signal=pass_on)
+    try:
+        if not session.start(patient=watching.patient):
+            child.abandon()
+            if session.interrupted:
+                return 128 + session.interrupted
+            watching.tell_failure(session.failure)
+            return OWN_FAILURE
+        try:
+            child.release()
+        except StartError as error:
+            complain(str(error))
+            return error.code
+        session.watch(child.pidfd)
+        watching.status.clear()
+        code = child.wait()
+        watching.conclude(session)
+        return code
+    finally:
+        watching.status.clear()
+        session.close()
+        watching.close()

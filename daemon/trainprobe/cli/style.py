@@ -1,0 +1,104 @@
+"""How text may look where it goes: width, colour, characters; and names of strangers made inert."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import TextIO
+
+WIDEST, NARROWEST = 100, 40
+CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """The place that text is made for."""
+
+    width: int = WIDEST
+    colour: bool = False
+    unicode: bool = True
+    zone: tzinfo | None = None  # None: the local one
+
+    @classmethod
+    def of(cls, stream: TextIO, environment: Mapping[str, str]) -> Style:
+        """Colour on a terminal (not with NO_COLOR or TERM=dumb), as wide as it is and never wider than 100."""
+        terminal = stream.isatty()
+        width = WIDEST
+        if terminal:
+            try:
+                width = os.get_terminal_size(stream.fileno()).columns or WIDEST
+            except OSError:
+                pass
+        return cls(
+            width=max(NARROWEST, min(width, WIDEST)),
+            colour=terminal and not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb",
+            unicode=(stream.encoding or "").lower().replace("-", "") == "utf8",
+        )
+
+    def paint(self, text: str, *looks: str) -> str:
+        """``text`` in these looks, where there is colour."""
+        if not self.colour or not looks or not text:
+            return text
+        return f"\x1b[{';'.join(CODES[look] for look in looks)}m{text}\x1b[0m"
+
+    def wrapped(self, text: str, first: str = "", rest: str | None = None) -> list[str]:
+        """``text`` in lines of the width; ``first`` and ``rest`` stand before the first and the further ones."""
+        rest = " " * len(first) if rest is None else rest
+        lines = textwrap.wrap(text, self.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+        return lines or [first.rstrip()]
+
+    def bar(self, share: float, cells: int) -> str:
+        """A share of 1 as a bar of at most ``cells`` characters; what is there at all is at least one."""
+        full = round(max(0.0, min(1.0, share)) * cells)
+        return ("█" if self.unicode else "#") * max(full, 1 if share > 0 else 0)
+
+    def clock(self, seconds: float, *, date: bool = False) -> str:
+        """UNIX seconds as the time of day where the reader is."""
+        try:
+            moment = datetime.fromtimestamp(seconds, self.zone)
+        except (OverflowError, OSError, ValueError):
+            return "?"
+        return moment.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
+
+
+def inert(text: str, limit: int = 400) -> str:
+    """A stranger's text that can do nothing to a terminal: escapes instead of control and bidirectional characters."""
+    shown = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text[:limit]
+    )
+    return shown + ("…" if len(text) > limit else "")
+
+
+def seconds(value: float) -> str:
+    """A duration as a person says it: 412 ms, 12.3 s, 5 min 12 s, 3 h 12 min."""
+    if value < 0.9995:
+        return f"{value * 1000:.0f} ms" if value >= 0.001 or value == 0 else f"{value * 1e6:.0f} us"
+    if value < 120:
+        return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(value: float) -> str:
+    """Bytes as a person says them: 340 MB, 1.2 GB."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 999.5 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if value >= 99.5 or unit == "B" else f"{value:.1f} {unit}"
+
+
+def percent(share: float) -> str:
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 99.95 or value == 0 else f"{value:.1f} %"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """The number and its word: 1 stall, 3 stalls."""
+    return f"{number} {one if number == 1 else many or one + 's'}"

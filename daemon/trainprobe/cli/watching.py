@@ -1,0 +1,110 @@
+"""What `run` and `attach` have in common: options, the half that needs rights, and the report at the end."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainprobe.cli import FAILED, FORBIDDEN, WRONG, complain, outputs
+from trainprobe.cli.configuration import config_of
+from trainprobe.cli.live import StatusLine
+from trainprobe.cli.style import Style
+from trainprobe.cli.text import text_of
+from trainprobe.config.parse import ConfigError
+from trainprobe.config.schema import DaemonConfig
+from trainprobe.runtime import privileges
+from trainprobe.runtime.order import Order
+from trainprobe.runtime.probe_part import ProbePart
+from trainprobe.runtime.session import Failure, Session
+from trainprobe.runtime.signals import Received, Signals
+from trainprobe.wire import report as wire
+
+STDERR = 2
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", dest="output", type=Path, metavar="REPORT.json", help="write the report there, as JSON")
+    parser.add_argument("--record", type=Path, metavar="REC.jsonl", help="record everything for `trainprobe replay`")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="thresholds and patterns (trainprobe.yaml)")
+
+
+@dataclass(slots=True)
+class Watching:
+    """All that is settled before anything starts."""
+
+    output: Path | None
+    record: outputs.RecordFile
+    recording: bool
+    config: DaemonConfig
+    command: list[str]  # how the other half is started
+    patient: bool  # it may be asking for a password
+    status: StatusLine
+
+    @classmethod
+    def prepare(cls, args: argparse.Namespace) -> Watching | int:
+        """The exit code when something is wrong, which has been said."""
+        try:
+            config = config_of(args.config)
+            output = outputs.checked(args.output) if args.output else None
+            record = outputs.RecordFile(outputs.checked(args.record) if args.record else None)
+        except ConfigError as error:
+            complain("the configuration has errors:")
+            print(error, file=sys.stderr)
+            return WRONG
+        except OSError as error:
+            complain(outputs.reason(error))
+            return FAILED
+        command: Sequence[str] | None = [*privileges.program(), "observe"]
+        if missing := privileges.missing():
+            command = privileges.with_sudo([*privileges.program(), "observe"])
+            if command is None:
+                complain(
+                    f"loading eBPF programs needs {', '.join(missing)}, and there is no sudo to get them with",
+                    "install sudo and allow this user to run trainprobe with it, or run as root",
+                )
+                return FORBIDDEN
+        return cls(
+            output=output,
+            record=record,
+            recording=args.record is not None,
+            config=config,
+            command=list(command or ()),
+            patient=bool(missing),
+            status=StatusLine(STDERR),
+        )
+
+    def begin(
+        self, signals: Signals, *, pid: int, command: Sequence[str], on_signal: Callable[[Received], None]
+    ) -> Session:
+        """Start the other half; it is watching when ``Session.start`` says so."""
+        order = Order(pid, list(command), self.recording, self.status.possible, dataclasses.asdict(self.config))
+        part = ProbePart(self.command, order, own_session=not self.patient)
+        return Session(part, signals, on_frame=self.record.line, on_live=self.status.show, on_signal=on_signal)
+
+    def conclude(self, session: Session) -> bool:
+        """Fetch the report, print it and write it; False: there is none, or it could not be written."""
+        report = session.finish()
+        if report is None:
+            self.tell_failure(session.failure)
+            return False
+        style = Style.of(sys.stderr, os.environ)
+        print(text_of(report, style), file=sys.stderr)
+        if self.output is not None:
+            try:
+                outputs.write(self.output, wire.encode(report, indent=2) + "\n")
+            except OSError as error:
+                complain(f"the report could not be written: {outputs.reason(error)}")
+                return False
+        return True
+
+    def tell_failure(self, failure: Failure | None) -> None:
+        if failure is not None:
+            complain(failure.reason, failure.remedy)
+
+    def close(self) -> None:
+        self.record.close()

@@ -1,0 +1,179 @@
+"""One training, or all of a host, watched: kernel, targets, collectors and core put together.
+
+``run``, ``attach`` and the daemon differ only in who tells the targets what to watch and where the reports go.
+Nothing in here ends the watching: what fails is a source that is in error, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trainprobe.collect import cost
+from trainprobe.collect.source import Sources
+from trainprobe.model.event import Event, ThreadSample
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import Report, Source
+from trainprobe.model.sample import CostSample
+from trainprobe.runtime.clock import Clock
+from trainprobe.runtime.guard import Guard
+from trainprobe.runtime.pace import Pace
+from trainprobe.runtime.parts import Core, Finder, Kernel, Sampler, Stacks
+from trainprobe.runtime.sampling import Samples
+
+NOTHING: Sequence[Any] = ()
+TICK_NS = NS // 4
+DETAIL_NS = NS // 10
+THREADS_NS = NS  # thread samples, open files and losses, while nothing is wrong
+COST_NS = 2 * NS
+TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
+STACK_NS = 20_000_000  # while a Python stack is being taken
+
+Sink = Callable[[Frame], None]
+ReportSink = Callable[[Report], None]
+
+
+class Observer:
+    """The task of the loop: each turn makes one frame and lets the core see it."""
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel,
+        targets: Finder,
+        sampler: Sampler,
+        stacks: Stacks,
+        core: Core,
+        sources: Sources,
+        clock: Clock,
+        on_frame: Sink | None = None,
+        on_report: ReportSink | None = None,
+    ) -> None:
+        self._kernel = kernel
+        self._targets = targets
+        self._sampler = sampler
+        self._stacks = stacks
+        self._core = core
+        self._clock = clock
+        self._on_frame = on_frame
+        self._on_report = on_report
+        self._guard = Guard(sources)
+        sources.note("bpf", True, 0)
+        self._pace = Pace()
+        self._turn_ns = 0
+        self._threads_ns = 0
+        self._cost_ns = 0
+        self._deadline_ns: int | None = None
+        self._detail = False
+        self._faults = False
+        self._lost: dict[str, int] = {}
+        self._last = Moment(0, 0)
+
+    def due_ns(self) -> int:
+        """The next turn: a tick, or sooner when the core or the targets ask for it."""
+        due = [self._turn_ns + (DETAIL_NS if self._detail else TICK_NS)]
+        if self._deadline_ns is not None:
+            due.append(self._deadline_ns)
+        if (targets := self._targets.due_ns()) is not None:
+            due.append(max(targets, self._turn_ns + TARGETS_NS))
+        if self._on_report is not None:
+            due.append(self._pace.due_ns())
+        if self._stacks.fileno() is not None:
+            due.append(self._turn_ns + STACK_NS)
+        return min(due)
+
+    def turn(self, *, woken: bool) -> None:
+        now = self._clock()
+        self._look(now)
+        if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=woken):
+            self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
+
+    def finish(self) -> Report:
+        """The last look (whatever is due or not), and the report of everything until then."""
+        self._threads_ns = self._cost_ns = 0
+        self._look(self._clock())
+        return self.report()
+
+    def report(self) -> Report:
+        """The report as of the last turn."""
+        broken = Report(generated=self._last.wall_ns / NS, sources={"core": Source("error", "no report could be made")})
+        return self._guard.call("core", self._last.monotonic_ns, lambda: self._core.report(self._last), broken)
+
+    def close(self) -> None:
+        """Take everything of ours out of the kernel."""
+        self._stacks.close()
+        self._kernel.close()
+
+    def _look(self, now: Moment) -> None:
+        at = now.monotonic_ns
+        declaring = self._deadline_ns is not None and at >= self._deadline_ns
+        events = self._events(now)
+        threads = self._threads(at, declaring)
+        samples = self._guard.call("collectors", at, self._samples(now), Samples())
+        frame = Frame(
+            at=now,
+            events=tuple(events),
+            threads=tuple(threads),
+            processes=samples.processes,
+            memory=samples.memory,
+            host=samples.host,
+            sources=self._guard.news(),
+            cost=self._cost(at),
+            events_lost=self._lost,
+        )
+        self._turn_ns, self._last = at, now
+        self._guard.call("core", at, lambda: self._judge(frame), None)
+        if self._on_frame is not None:
+            self._guard.call("recording", at, lambda: self._record(frame), None)
+
+    def _events(self, now: Moment) -> list[Event]:
+        at = now.monotonic_ns
+        seen: list[Any] = list(self._guard.call("bpf", at, self._kernel.drain, NOTHING))
+        if at - self._threads_ns >= THREADS_NS:
+            seen += self._guard.call("bpf", at, self._kernel.open_files, NOTHING)
+        events: Sequence[Event] = self._guard.call("targets", at, lambda: self._targets.step(now, seen), ())
+        stack = self._guard.call("python_stack", at, lambda: self._stacks.poll(at), None)
+        return [*events, stack] if stack else [*events]
+
+    def _threads(self, at: int, declaring: bool) -> Sequence[ThreadSample]:
+        if not (declaring or self._detail or at - self._threads_ns >= THREADS_NS):
+            return ()
+        if at - self._threads_ns >= THREADS_NS:
+            self._threads_ns = at
+            self._lost = self._guard.call("bpf", at, self._kernel.lost, self._lost)
+        return self._guard.call("bpf", at, self._kernel.threads, ())
+
+    def _samples(self, now: Moment) -> Callable[[], Samples]:
+        return lambda: self._sampler.read(now, self._targets.processes())
+
+    def _cost(self, at: int) -> CostSample | None:
+        if at - self._cost_ns < COST_NS:
+            return None
+        self._cost_ns = at
+        return self._guard.call("cost", at, lambda: cost.read(*self._kernel.cost()), None)
+
+    def _judge(self, frame: Frame) -> None:
+        """Let the core see the frame, and do what it wants to be told from now on."""
+        self._core.step(frame)
+        at = frame.at.monotonic_ns
+        wants = self._core.wants()
+        deadline = self._core.deadline_ns()
+        # One that is past was seen in this very turn; asking for it again would spin.
+        self._deadline_ns = deadline if deadline is not None and deadline > at else None
+        self._detail = wants.detail
+        if wants.faults != self._faults:
+            self._faults = wants.faults
+            self._guard.call("page_faults", at, lambda: self._kernel.fault_tracing(wants.faults), None)
+        if wants.stacks:
+            runs = {process.pid: process.run for process in self._targets.processes()}
+            for pid, tid in wants.stacks:
+                self._stacks.start(pid, tid, at, runs.get(pid, ""))
+
+    def _record(self, frame: Frame) -> None:
+        if self._on_frame is not None:
+            self._on_frame(frame)
+
+    def _tell(self, now: Moment) -> None:
+        if self._on_report is not None:
+            self._on_report(self._core.report(now))

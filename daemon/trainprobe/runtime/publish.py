@@ -1,0 +1,81 @@
+"""The daemon's report for others: one file for the group, and one for each user with his own runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import pwd
+from pathlib import Path
+
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Report
+from trainprobe.runtime import rundir
+from trainprobe.wire.report import encode_bounded
+
+LIMIT = 1 << 20
+USERS_NS = 2 * NS
+IDLE_NS = 10 * NS
+
+
+class Publisher:
+    """Writes reports below ``directory`` until ``close``, which takes everything away again."""
+
+    def __init__(self, directory: Path = rundir.DIRECTORY) -> None:
+        self._directory = directory
+        self._users = directory / "users"
+        self._report = directory / "report.json"
+        self._lock = rundir.Lock(directory / "lock")
+        self._gid = -1
+        self._users_ns = self._written_ns = -IDLE_NS
+        self._runs = 0
+
+    def open(self) -> None:
+        """Raises AlreadyRunningError, or OSError where the directory cannot be made."""
+        rundir.make(self._directory)
+        self._lock.take()
+        rundir.make(self._users, mode=0o711)
+        for leftover in self._users.iterdir():
+            leftover.unlink()
+        self._gid = rundir.group_id()
+
+    def publish(self, report: Report, now_ns: int) -> None:
+        """Nothing is written while nothing runs and nothing changes, but every ten seconds as a sign of life."""
+        if not report.runs and not self._runs and now_ns - self._written_ns < IDLE_NS:
+            return
+        self._written_ns, self._runs = now_ns, len(report.runs)
+        rundir.write(self._report, encode_bounded(report, LIMIT), mode=0o640, gid=self._gid)
+        if now_ns - self._users_ns >= USERS_NS:
+            self._users_ns = now_ns
+            self._publish_to_owners(report)
+
+    def close(self) -> None:
+        """Leave nothing behind but what others have put there."""
+        self._report.unlink(missing_ok=True)
+        if self._users.is_dir():
+            for path in self._users.iterdir():
+                path.unlink(missing_ok=True)
+            self._users.rmdir()
+        self._lock.drop()
+        try:
+            self._directory.rmdir()
+        except OSError:
+            pass  # not empty (claims of `trainprobe run`), or held by the service manager
+
+    def _publish_to_owners(self, report: Report) -> None:
+        owned: dict[int, list[str]] = {}
+        for run in report.runs:
+            if (uid := _uid(run.user)) is not None:
+                owned.setdefault(uid, []).append(run.run)
+        for uid, runs in owned.items():
+            theirs = dataclasses.replace(report, runs=[run for run in report.runs if run.run in runs])
+            rundir.write(self._users / f"{uid}.json", encode_bounded(theirs, LIMIT), mode=0o400, uid=uid)
+        for path in self._users.iterdir():
+            if path.stem not in map(str, owned):
+                path.unlink(missing_ok=True)
+
+
+def _uid(user: str) -> int | None:
+    """The number of a user by name; one without a name is called by its number."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        return int(user) if user.isascii() and user.isdecimal() and len(user) <= 10 else None

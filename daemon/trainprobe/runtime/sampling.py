@@ -1,0 +1,86 @@
+"""The collectors, each at its own pace: host and limits every second, processes every two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainprobe.collect import psi
+from trainprobe.collect.cgroup import Cgroups
+from trainprobe.collect.host import Host
+from trainprobe.collect.process import Processes
+from trainprobe.collect.procfs import Proc
+from trainprobe.collect.source import Failed, Sources
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.sample import HostSample, MemorySample, ProcessSample
+
+HOST_NS = NS
+PROCESSES_NS = 2 * NS
+
+
+class Watched(Protocol):
+    """A process of a run, as the targets know it."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def ticks(self) -> int: ...
+    @property
+    def started_ns(self) -> int: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def run(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What the collectors had to say in a turn; in most turns nothing is due."""
+
+    processes: tuple[ProcessSample, ...] = ()
+    memory: tuple[MemorySample, ...] = ()
+    host: HostSample | None = None
+
+
+class Collectors:
+    """Reads what is due; how each source is stands in ``sources``."""
+
+    def __init__(self, sources: Sources, proc: Proc) -> None:
+        self._sources = sources
+        self._host = Host(proc.root)
+        self._processes = Processes(proc)
+        self._cgroups = Cgroups(proc)
+        self._psi_root = proc.root
+        self._host_due = self._processes_due = 0
+
+    def read(self, now: Moment, watched: Sequence[Watched]) -> Samples:
+        """The samples of this turn. The host's are left out while nothing is watched."""
+        at = now.monotonic_ns
+        if not watched:
+            return Samples()
+        host: HostSample | None = None
+        processes: tuple[ProcessSample, ...] | None = None
+        memory: list[MemorySample | None] = []
+        if at >= self._host_due:
+            self._host_due = at + HOST_NS
+            host = self._sources.read("host", lambda: self._read_host(at), at)
+            memory += [self._limit(run, pid, at) for run, pid in _first_of_each_run(watched).items()]
+        if at >= self._processes_due:
+            self._processes_due = at + PROCESSES_NS
+            processes = self._sources.read("proc", lambda: self._processes.read(watched, at), at)
+        return Samples(processes or (), tuple(sample for sample in memory if sample is not None), host)
+
+    def _limit(self, run: str, pid: int, at: int) -> MemorySample | None:
+        return self._sources.read("cgroup", lambda: self._cgroups.memory(run, pid), at)
+
+    def _read_host(self, at: int) -> HostSample | Failed:
+        return self._host.read(self._sources.read("psi", lambda: psi.read(self._psi_root), at))
+
+
+def _first_of_each_run(watched: Sequence[Watched]) -> dict[str, int]:
+    """A process of each run that its limits are asked of: its first driver, else any."""
+    chosen: dict[str, int] = {}
+    for process in sorted(watched, key=lambda process: (process.role != "driver", process.started_ns)):
+        chosen.setdefault(process.run, process.pid)
+    return chosen

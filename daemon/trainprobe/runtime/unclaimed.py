@@ -1,0 +1,30 @@
+"""The kernel as the daemon's targets see it: what a `trainprobe run` has claimed cannot be watched."""
+
+from __future__ import annotations
+
+from trainprobe.runtime.claims import Claims
+from trainprobe.runtime.targets import Attached, Kernel
+
+
+class ClaimedError(OSError):
+    """Somebody else watches this process."""
+
+
+class Unclaimed:
+    """Passes everything on, and refuses to watch what is claimed."""
+
+    def __init__(self, kernel: Kernel, claims: Claims) -> None:
+        self._kernel = kernel
+        self._claims = claims
+
+    def watch(self, pid: int) -> None:
+        """Raises ClaimedError."""
+        if self._claims.covers(pid):
+            raise ClaimedError(f"process {pid} is watched by another trainprobe")
+        self._kernel.watch(pid)
+
+    def unwatch(self, pid: int) -> None:
+        self._kernel.unwatch(pid)
+
+    def attach_marks(self, pid: int, path: str, start: int, end: int) -> Attached:
+        return self._kernel.attach_marks(pid, path, start, end)

@@ -1,0 +1,38 @@
+"""Stands in for the half of `run` that needs rights: speaks its protocol, loads nothing.
+
+FAKE says how it behaves: "" well, "refuse", "die" (after it was ready), "dumb" (no report).
+What it was told is written to the file FAKE_LOG.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+behaviour = os.environ.get("FAKE", "")
+order = json.loads(sys.stdin.readline())
+with open(os.environ["FAKE_LOG"], "w") as log:
+    json.dump(order, log)
+
+
+def say(**message: object) -> None:
+    print(json.dumps(message), flush=True)
+
+
+if behaviour == "refuse":
+    say(failed={"reason": "this kernel has no BTF", "remedy": "another kernel"})
+    sys.exit(1)
+say(ready=True)
+if order["record"]:
+    print('{"frame":{"trainprobe_recording":1}}', flush=True)
+    print('{"frame":{"at":[1,2]}}', flush=True)
+if behaviour == "die":
+    sys.exit(9)
+if not order["command"]:
+    say(ended=True)
+sys.stdin.readline()
+if behaviour != "dumb":
+    rank = {"rank": 0, "world_size": 1, "pid": order["pid"], "wall_seconds": 10.0, "productive_seconds": 10.0}
+    run = {"run": "x-1", "command": order["command"], "user": "u", "cwd": "/", "started": 1.0, "ranks": [rank]}
+    say(report={"version": 1, "generated": 5.0, "runs": [run]})

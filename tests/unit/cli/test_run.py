@@ -1,0 +1,283 @@
+"""`trainprobe run` and `attach` from outside: exit codes, signals, what the command inherits, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+FRONT = Path(__file__).with_name("front.py")
+ROOT = Path(__file__).parents[3] / "daemon"
+
+
+class Front:
+    """Runs the program in ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "FAKE_LOG": str(directory / "order.json"),
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def start(self, *arguments: str, fake: str = "", **options: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(FRONT), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.directory,
+            env={**self.environment, "FAKE": fake},
+            **options,  # type: ignore[call-overload]
+        )
+
+    def __call__(self, *arguments: str, fake: str = "") -> subprocess.CompletedProcess[str]:
+        child = self.start(*arguments, fake=fake)
+        out, err = child.communicate(timeout=30)
+        return subprocess.CompletedProcess(arguments, child.returncode, out, err)
+
+    def order(self) -> dict[str, object]:
+        told: dict[str, object] = json.loads((self.directory / "order.json").read_text())
+        return told
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Front:
+    return Front(tmp_path)
+
+
+def wait_for(path: Path) -> None:
+    for _ in range(500):
+        if path.exists():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{path} did not appear")
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 3", 3), ("exit 125", 125), ("kill -9 $$", 137), ("kill -15 $$", 143)]
+)
+def test_the_exit_code_is_the_commands(front: Front, script: str, code: int) -> None:
+    ended = front("run", "--", "sh", "-c", script)
+    assert ended.returncode == code
+    assert "cost of watching" in ended.stderr
+
+
+def test_a_command_that_does_not_exist_is_127(front: Front) -> None:
+    ended = front("run", "--", "no-such-command")
+    assert ended.returncode == 127
+    assert ended.stderr == "trainprobe: no-such-command: No such file or directory\n"
+
+
+def test_a_command_that_is_not_executable_is_126(front: Front) -> None:
+    (front.directory / "plain").write_text("hello")
+    ended = front("run", "--", "./plain")
+    assert ended.returncode == 126
+    assert ended.stderr == "trainprobe: ./plain: Permission denied\n"
+
+
+def test_a_directory_is_126(front: Front) -> None:
+    assert front("run", "--", "/tmp").returncode == 126
+
+
+def test_a_script_without_an_interpreter_line_is_126(front: Front) -> None:
+    """It is found out by exec alone, after the watching has begun."""
+    path = front.directory / "script"
+    path.write_text("exit 0\n")
+    path.chmod(0o755)
+    ended = front("run", "--", "./script")
+    assert ended.returncode == 126
+    assert ended.stderr.startswith("trainprobe: ./script: Exec format error\n")
+
+
+def test_a_script_whose_interpreter_is_gone_is_127(front: Front) -> None:
+    path = front.directory / "script"
+    path.write_text("#!/no/such/shell\n")
+    path.chmod(0o755)
+    assert front("run", "--", "./script").returncode == 127
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run",),
+        ("run", "--"),
+        ("run", "--nonsense", "--", "true"),
+        ("run", "--config", "missing.yaml", "--", "true"),
+        ("run", "-o", "no/such/dir/r.json", "--", "true"),
+        ("run", "-o", "/tmp", "--", "true"),
+        ("run", "--record", "no/such/dir/r.jsonl", "--", "true"),
+    ],
+)
+def test_our_own_failures_before_the_start_are_125(front: Front, arguments: tuple[str, ...]) -> None:
+    ended = front(*arguments)
+    assert ended.returncode == 125
+    assert ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_every_error_of_the_configuration_is_told(front: Front) -> None:
+    (front.directory / "c.yaml").write_text("thresholds: {stall_factor: 0.5, stal: 1}\ncheckpoint: {}\n")
+    ended = front("run", "--config", "c.yaml", "--", "true")
+    assert ended.returncode == 125
+    for path in ("thresholds.stall_factor", "thresholds.stal:", "checkpoint:"):
+        assert path in ended.stderr
+
+
+def test_the_configuration_reaches_the_other_half(front: Front) -> None:
+    (front.directory / "c.yaml").write_text("thresholds: {stall_factor: 2.5}\n")
+    front("run", "--config", "c.yaml", "--", "true")
+    assert front.order()["config"]["thresholds"]["stall_factor"] == 2.5  # type: ignore[index]
+
+
+def test_the_command_does_not_start_when_nothing_can_watch_it(front: Front) -> None:
+    ended = front("run", "--", "touch", "started", fake="refuse")
+    assert ended.returncode == 125
+    assert not (front.directory / "started").exists()
+    assert ended.stderr == "trainprobe: this kernel has no BTF\n  to mend it: another kernel\n"
+
+
+@pytest.mark.parametrize("fake", ["die", "dumb"])
+def test_the_command_goes_on_when_the_other_half_fails(front: Front, fake: str) -> None:
+    ended = front("run", "--", "sh", "-c", "sleep 0.3; touch done; exit 7", fake=fake)
+    assert ended.returncode == 7
+    assert (front.directory / "done").exists()
+    assert "the probe part" in ended.stderr
+
+
+def test_output_and_input_are_the_callers(front: Front) -> None:
+    child = front.start("run", "--", "cat", stdin=subprocess.PIPE)
+    out, _err = child.communicate("through\n", timeout=30)
+    assert out == "through\n"
+
+
+def test_the_environment_is_the_callers(front: Front) -> None:
+    """Python itself adds LC_CTYPE in the C locale, which the command must not see."""
+    del front.environment["LC_ALL"]
+    ended = front("run", "--", "env")
+    assert dict(line.split("=", 1) for line in ended.stdout.splitlines()) == {**front.environment, "FAKE": ""}
+
+
+def test_signal_dispositions_are_the_callers(front: Front) -> None:
+    bare = subprocess.run(["sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status"], capture_output=True, text=True)
+    ended = front("run", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status")
+    assert ended.stdout == bare.stdout
+
+
+def test_descriptors_are_the_callers(front: Front) -> None:
+    ended = front("run", "--", "ls", "/proc/self/fd")
+    assert ended.stdout.split() == ["0", "1", "2", "3"]  # 3: the directory that ls reads
+
+
+def test_process_group_is_the_callers(front: Front) -> None:
+    child = front.start("run", "--", "sh", "-c", "cut -d' ' -f5 /proc/self/stat", start_new_session=True)
+    out, _err = child.communicate(timeout=30)
+    assert int(out) == child.pid
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_for_us_is_for_the_command(front: Front, number: signal.Signals) -> None:
+    script = (
+        f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(42));"
+        "open('up', 'w'); time.sleep(20)"
+    )
+    child = front.start("run", "-o", "r.json", "--", sys.executable, "-c", script)
+    wait_for(front.directory / "up")
+    child.send_signal(number)
+    _out, err = child.communicate(timeout=30)
+    assert child.returncode == 42
+    assert "cost of watching" in err
+    assert json.loads((front.directory / "r.json").read_text())["version"] == 1
+
+
+def test_a_signal_of_the_terminal_reaches_the_command_once(front: Front) -> None:
+    """The terminal tells the whole process group; passed on by us it would come twice."""
+    script = (
+        "import signal, time, sys\n"
+        "count = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: count.append(1))\n"
+        "open('up', 'w')\n"
+        "end = time.monotonic() + 0.7\n"
+        "while time.monotonic() < end: time.sleep(0.05)\n"
+        "sys.exit(len(count))\n"
+    )
+    import pty
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(front.directory)
+        environment = {**front.environment, "FAKE": "", "TERM": "dumb"}
+        os.execve(sys.executable, [sys.executable, str(FRONT), "run", "--", sys.executable, "-c", script], environment)
+    wait_for(front.directory / "up")
+    os.write(terminal, b"\x03")
+    try:
+        while os.read(terminal, 4096):
+            pass
+    except OSError:
+        pass  # EIO: the other side is closed
+    _pid, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 1
+
+
+def test_an_interrupt_before_the_start_starts_nothing(front: Front) -> None:
+    child = front.start("run", "--", "touch", "started", fake="refuse", stdin=subprocess.DEVNULL)
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=30)
+    assert child.returncode != 0
+    assert not (front.directory / "started").exists()
+
+
+def test_reports_and_recordings_are_whole_and_nothing_else_is_left(front: Front) -> None:
+    ended = front("run", "-o", "r.json", "--record", "r.jsonl", "--", "true")
+    assert ended.returncode == 0
+    assert json.loads((front.directory / "r.json").read_text())["runs"][0]["run"] == "x-1"
+    assert (front.directory / "r.jsonl").read_text() == '{"trainprobe_recording":1}\n{"at":[1,2]}\n'
+    assert sorted(path.name for path in front.directory.iterdir()) == ["order.json", "r.json", "r.jsonl"]
+
+
+def test_a_report_can_go_to_a_pipe(front: Front) -> None:
+    ended = front("run", "-o", "/dev/stdout", "--", "true")
+    assert json.loads(ended.stdout)["version"] == 1
+
+
+def test_when_we_are_killed_the_command_goes_on(front: Front) -> None:
+    child = front.start("run", "--", "sh", "-c", "touch up; sleep 0.5; touch done")
+    wait_for(front.directory / "up")
+    child.kill()
+    child.communicate(timeout=30)
+    wait_for(front.directory / "done")
+
+
+def test_attach_ends_with_what_it_watches(front: Front) -> None:
+    ended = front("attach", str(os.getpid()), "-o", "r.json")
+    assert ended.returncode == 0
+    assert front.order()["command"] == []
+    assert (front.directory / "r.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("attach", "999999999"), 1),
+        (("attach", "one"), 2),
+        (("attach", "1", "--config", "missing.yaml"), 2),
+        (("attach",), 2),
+        ((), 2),
+        (("dance",), 2),
+        (("--version",), 0),
+        (("--help",), 0),
+    ],
+)
+def test_exit_codes_elsewhere(front: Front, arguments: tuple[str, ...], code: int) -> None:
+    ended = front(*arguments)
+    assert ended.returncode == code
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,147 @@
+"""Stand-ins for the kernel, the targets, the collectors and the core: they say what they are told to say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import Report
+from trainprobe.runtime.sampling import Samples
+
+
+class FakeClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.ns = 100 * NS
+
+    def __call__(self) -> Moment:
+        return Moment(self.ns, 1_760_000_000 * NS + self.ns)
+
+
+class FakeKernel:
+    def __init__(self) -> None:
+        self.ring: list[Event] = []
+        self.open: list[FileEvent] = []
+        self.samples: list[ThreadSample] = []
+        self.faults: list[bool] = []
+        self.closed = False
+        self.broken: Exception | None = None
+
+    def fileno(self) -> int:
+        return -1
+
+    def drain(self) -> list[Event]:
+        if self.broken:
+            raise self.broken
+        taken, self.ring = self.ring, []
+        return taken
+
+    def threads(self, pids: Collection[int] | None = None) -> list[ThreadSample]:
+        return self.samples
+
+    def open_files(self) -> list[FileEvent]:
+        return self.open
+
+    def fault_tracing(self, on: bool) -> None:
+        self.faults.append(on)
+
+    def lost(self) -> dict[str, int]:
+        return {"ring": 0}
+
+    def cost(self) -> tuple[float | None, dict[str, int]]:
+        return None, {}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass(frozen=True)
+class FakeWatched:
+    pid: int = 7
+    ticks: int = 1
+    started_ns: int = 1
+    role: str = "driver"
+    run: str = "r"
+
+
+@dataclass
+class FakeTargets:
+    """Lets every event through."""
+
+    due: int | None = None
+    watched: list[FakeWatched] = field(default_factory=lambda: [FakeWatched()])
+
+    def step(self, now: Moment, events: Sequence[Any]) -> list[Event]:
+        return list(events)
+
+    def processes(self) -> list[FakeWatched]:
+        return self.watched
+
+    def due_ns(self) -> int | None:
+        return self.due
+
+
+class FakeSampler:
+    broken = False
+
+    def read(self, now: Moment, watched: Sequence[Any]) -> Samples:
+        if self.broken:
+            raise OSError(5, "Input/output error")
+        return Samples()
+
+
+class FakeStacks:
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, str]] = []
+        self.answer: StackSeen | None = None
+        self.closed = False
+
+    def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool:
+        self.asked.append((pid, tid, run))
+        return True
+
+    def fileno(self) -> int | None:
+        return None
+
+    def poll(self, now_ns: int) -> StackSeen | None:
+        answer, self.answer = self.answer, None
+        return answer
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeWants:
+    detail: bool = False
+    stacks: tuple[tuple[int, int], ...] = ()
+    faults: bool = False
+
+
+@dataclass
+class FakeCore:
+    """Keeps every frame that it sees."""
+
+    frames: list[Frame] = field(default_factory=list)
+    wanted: FakeWants = field(default_factory=FakeWants)
+    deadline: int | None = None
+    broken: Exception | None = None
+
+    def step(self, frame: Frame) -> None:
+        if self.broken:
+            raise self.broken
+        self.frames.append(frame)
+
+    def report(self, at: Moment) -> Report:
+        return Report(generated=at.wall_ns / NS, events_lost=len(self.frames))
+
+    def deadline_ns(self) -> int | None:
+        return self.deadline
+
+    def wants(self) -> FakeWants:
+        return self.wanted

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainprobe.runtime.claims import Claim, Claims
+from trainprobe.runtime.unclaimed import ClaimedError, Unclaimed
+
+PARENTS = {30: 20, 20: 10, 10: 1, 1: 0}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "trainprobe"
+
+
+@pytest.fixture
+def claims(directory: Path) -> Claims:
+    return Claims(PARENTS.get, directory)
+
+
+def test_a_claim_covers_the_process_and_its_descendants(directory: Path, claims: Claims) -> None:
+    claim = Claim(20, directory)
+    assert [claims.covers(pid) for pid in (30, 20, 10, 1, 77)] == [True, True, False, False, False]
+    claim.drop()
+    assert not claims.covers(30)
+
+
+def test_nothing_is_left_behind(directory: Path) -> None:
+    first, second = Claim(20, directory), Claim(21, directory)
+    first.drop()
+    assert directory.exists()
+    second.drop()
+    assert not directory.exists()
+
+
+def test_a_claim_does_not_take_the_daemons_directory_with_it(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "report.json").touch()
+    Claim(20, directory).drop()
+    assert [path.name for path in directory.iterdir()] == ["report.json"]
+
+
+def test_the_claim_of_a_killed_process_counts_no_more(directory: Path, claims: Claims) -> None:
+    code = "import os, sys; from pathlib import Path; from trainprobe.runtime.claims import Claim\n"
+    code += "kept = Claim(20, Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "daemon")}
+    subprocess.run([sys.executable, "-c", code, str(directory)], env=environment, check=False)
+    assert (directory / "claims" / "20").exists()
+    assert not claims.covers(20)
+    assert not (directory / "claims" / "20").exists(), "a stale claim is removed"
+
+
+def test_what_others_put_there_is_no_claim(directory: Path, claims: Claims) -> None:
+    (directory / "claims").mkdir(parents=True)
+    (directory / "claims" / "x").touch()
+    (directory / "claims" / "20").symlink_to("/dev/null")
+    assert claims.current() == set()
+
+
+def test_without_a_directory_there_are_no_claims(claims: Claims) -> None:
+    assert not claims.covers(20)
+
+
+class Kernel:
+    """Remembers what it was told to watch."""
+
+    def __init__(self) -> None:
+        self.watched: list[int] = []
+
+    def watch(self, pid: int) -> None:
+        self.watched.append(pid)
+
+    def unwatch(self, pid: int) -> None:
+        self.watched.remove(pid)
+
+    def attach_marks(self, pid: int, path: str, start: int, end: int) -> object:
+        return (pid, path, start, end)
+
+
+def test_the_daemon_leaves_alone_what_is_claimed(directory: Path, claims: Claims) -> None:
+    kernel = Kernel()
+    seen = Unclaimed(kernel, claims)  # type: ignore[arg-type]
+    claim = Claim(20, directory)
+    with pytest.raises(ClaimedError):
+        seen.watch(30)
+    seen.watch(10)
+    assert kernel.watched == [10]
+    claim.drop()

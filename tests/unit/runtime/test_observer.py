@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.runtime.fakes import (
+    FakeClock,
+    FakeCore,
+    FakeKernel,
+    FakeSampler,
+    FakeStacks,
+    FakeTargets,
+    FakeWants,
+)
+from trainprobe.collect.source import Sources
+from trainprobe.model.event import (
+    FileEvent,
+    FileEventKind,
+    Leaf,
+    Level,
+    ProcessEvent,
+    ProcessEventKind,
+    Region,
+    RunState,
+    StackSeen,
+    ThreadSample,
+)
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Report
+from trainprobe.model.sample import SourceStatus
+from trainprobe.runtime.observer import DETAIL_NS, TICK_NS, Observer
+
+DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
+SAMPLE = ThreadSample(7, 7, Level.FULL, RunState.ON, Region.STEP, Leaf.CPU, 1, 1, -1, -1, 0, 0, "", ())
+
+
+class World:
+    """An observer and everything around it."""
+
+    def __init__(self) -> None:
+        self.clock, self.kernel, self.targets = FakeClock(), FakeKernel(), FakeTargets()
+        self.sampler, self.stacks, self.core = FakeSampler(), FakeStacks(), FakeCore()
+        self.frames: list[Frame] = []
+        self.reports: list[Report] = []
+        self.kernel.samples = [SAMPLE]
+        self.observer = Observer(
+            kernel=self.kernel,
+            targets=self.targets,
+            sampler=self.sampler,
+            stacks=self.stacks,
+            core=self.core,
+            sources=Sources(),
+            clock=self.clock,
+            on_frame=self.frames.append,
+            on_report=self.reports.append,
+        )
+
+    def turn(self, after_ns: int = TICK_NS, *, woken: bool = False) -> Frame:
+        self.clock.ns += after_ns
+        self.observer.turn(woken=woken)
+        return self.frames[-1]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_core_and_the_recording_see_the_same_frames(world: World) -> None:
+    world.kernel.ring = [DEATH]
+    for _ in range(9):
+        world.turn()
+    assert world.frames == world.core.frames
+    assert world.frames[0].events == (DEATH,)
+
+
+def test_thread_samples_come_every_second_while_nothing_is_wrong(world: World) -> None:
+    seen = [bool(world.turn().threads) for _ in range(12)]
+    assert seen == [True, False, False, False] * 3
+
+
+def test_open_files_come_with_them(world: World) -> None:
+    world.kernel.open = [FileEvent(FileEventKind.PROGRESS, 1, 7, 7, 1, 1, "/c.pt")]
+    assert [len(world.turn().events) for _ in range(8)] == [1, 0, 0, 0] * 2
+
+
+def test_detail_means_thread_samples_at_every_tick_and_shorter_ticks(world: World) -> None:
+    world.core.wanted = FakeWants(detail=True)
+    world.turn()
+    assert world.observer.due_ns() == world.clock.ns + DETAIL_NS
+    assert all(world.turn(DETAIL_NS).threads for _ in range(5))
+
+
+def test_a_deadline_wakes_it_and_brings_thread_samples(world: World) -> None:
+    world.turn()
+    world.core.deadline = world.clock.ns + 40_000_000
+    world.turn(10_000_000)
+    assert world.observer.due_ns() == world.core.deadline
+    assert world.turn(30_000_000).threads == (SAMPLE,)
+
+
+def test_a_deadline_that_has_passed_does_not_spin(world: World) -> None:
+    world.core.deadline = world.clock.ns - 1
+    world.turn()
+    assert world.observer.due_ns() == world.clock.ns + TICK_NS
+
+
+def test_targets_that_are_always_due_do_not_spin(world: World) -> None:
+    world.turn()
+    world.targets.due = 0
+    assert world.observer.due_ns() >= world.clock.ns + 10_000_000
+
+
+def test_a_rare_event_is_in_a_report_at_once(world: World) -> None:
+    world.turn()
+    made = len(world.reports)
+    world.kernel.ring = [DEATH]
+    world.turn(8_000_000, woken=True)
+    assert len(world.reports) == made + 1
+
+
+def test_reports_come_every_second_otherwise(world: World) -> None:
+    for _ in range(40):
+        world.turn()
+    assert len(world.reports) == 10
+
+
+def test_page_faults_are_traced_only_while_the_core_wants_it(world: World) -> None:
+    world.turn()
+    world.core.wanted = FakeWants(faults=True)
+    world.turn()
+    world.turn()
+    world.core.wanted = FakeWants()
+    world.turn()
+    assert world.kernel.faults == [True, False]
+
+
+def test_stacks_are_asked_for_and_delivered_as_events(world: World) -> None:
+    world.core.wanted = FakeWants(stacks=((7, 8),))
+    world.turn()
+    assert world.stacks.asked == [(7, 8, "r")]
+    world.stacks.answer = StackSeen(1, 7, 8, ("f (a.py:1)",))
+    assert world.turn().events == (StackSeen(1, 7, 8, ("f (a.py:1)",)),)
+
+
+def states(frame: Frame) -> dict[str, tuple[SourceStatus, str]]:
+    return {state.name: (state.state, state.reason) for state in frame.sources}
+
+
+def test_how_sources_are_is_told_when_it_changes(world: World) -> None:
+    assert states(world.turn()) == {"bpf": (SourceStatus.UP, "")}
+    assert world.turn().sources == ()
+    world.kernel.broken = RuntimeError("ring gone")
+    assert states(world.turn()) == {"bpf": (SourceStatus.ERROR, "RuntimeError: ring gone")}
+    world.kernel.broken = None
+    assert states(world.turn()) == {"bpf": (SourceStatus.UP, "")}
+
+
+def test_a_failing_collector_ends_nothing(world: World) -> None:
+    world.sampler.broken = True
+    assert states(world.turn())["collectors"] == (SourceStatus.ERROR, "OSError: [Errno 5] Input/output error")
+    world.sampler.broken = False
+    assert states(world.turn())["collectors"] == (SourceStatus.UP, "")
+
+
+def test_a_failing_core_is_told_and_the_next_frame_is_tried(world: World) -> None:
+    world.core.broken = ZeroDivisionError("oops")
+    world.turn()
+    world.core.broken = None
+    frame = world.turn()
+    assert states(frame) == {"core": (SourceStatus.ERROR, "ZeroDivisionError: oops")}
+    assert states(world.turn()) == {"core": (SourceStatus.UP, "")}
+    assert world.observer.finish().events_lost == len(world.core.frames)
+
+
+def test_a_failing_output_ends_nothing(world: World) -> None:
+    def full(report: Report) -> None:
+        raise OSError(28, "No space left on device")
+
+    world.observer._on_report = full
+    world.turn()
+    assert "No space left" in states(world.turn())["output"][1]
+
+
+def test_the_last_look_takes_everything(world: World) -> None:
+    world.turn()
+    world.turn(1_000_000)
+    world.kernel.ring = [DEATH]
+    world.clock.ns += 1_000_000
+    report = world.observer.finish()
+    assert world.frames[-1].events == (DEATH,)
+    assert world.frames[-1].threads == (SAMPLE,)
+    assert report.generated == world.clock().wall_ns / NS
+
+
+def test_close_takes_everything_out_of_the_kernel(world: World) -> None:
+    world.observer.close()
+    assert world.kernel.closed
+    assert world.stacks.closed
+
+
+def test_the_cost_of_watching_is_in_the_frames(world: World) -> None:
+    costs = [world.turn().cost for _ in range(9)]
+    assert [cost is not None for cost in costs] == [True, *[False] * 7, True]
+    assert costs[0] is not None
+    assert costs[0].cpu_seconds > 0
+    assert costs[0].rss_bytes > 1 << 20

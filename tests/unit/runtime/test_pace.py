@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainprobe.model.moment import NS
+from trainprobe.runtime.pace import Pace
+
+MS = 1_000_000
+
+
+def test_regular_ones_come_every_second() -> None:
+    pace = Pace()
+    made = [at for at in range(NS, 5 * NS, 250 * MS) if pace.due(at, urgent=False)]
+    assert made == [NS, 2 * NS, 3 * NS, 4 * NS]
+
+
+def test_an_urgent_one_is_made_at_once() -> None:
+    pace = Pace()
+    assert pace.due(NS, urgent=False)
+    assert pace.due(NS + 20 * MS, urgent=True)
+
+
+def test_an_urgent_one_that_must_wait_is_not_forgotten() -> None:
+    pace = Pace()
+    for at in (1000, 1010, 1020):
+        assert pace.due(at * MS, urgent=True)
+    assert not pace.due(1030 * MS, urgent=True)
+    assert pace.due_ns() == 1160 * MS
+    assert pace.due(1160 * MS, urgent=False)
+
+
+@given(st.lists(st.integers(0, 40), max_size=400))
+def test_never_more_than_ten_in_any_second(gaps: list[int]) -> None:
+    """However the wake-ups come."""
+    pace, at, made = Pace(), NS, []
+    for gap in gaps:
+        at += gap * MS
+        if pace.due(at, urgent=True):
+            made.append(at)
+    for first in made:
+        assert sum(1 for other in made if first <= other < first + NS) <= 10
+
+
+@given(st.lists(st.integers(0, 40), max_size=200))
+def test_none_waits_longer_than_the_spread(gaps: list[int]) -> None:
+    pace, at, asked = Pace(), NS, None
+    for gap in gaps:
+        for _ in range(gap):
+            at += MS
+            if asked is not None and pace.due(at, urgent=False):
+                assert at - asked <= 150 * MS
+                asked = None
+        asked = None if pace.due(at, urgent=True) else (asked or at)

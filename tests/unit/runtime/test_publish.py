@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Report, Run
+from trainprobe.runtime import publish, rundir
+from trainprobe.runtime.publish import Publisher
+
+
+def report(*users: str) -> Report:
+    return Report(generated=1.0, runs=[Run(f"r-{user}", [], user, "/", 1.0) for user in users])
+
+
+def published(directory: Path) -> list[str]:
+    return [run["run"] for run in json.loads((directory / "report.json").read_text())["runs"]]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "trainprobe"
+
+
+def test_a_report_is_there_whole_and_not_for_everybody(directory: Path) -> None:
+    publisher = Publisher(directory)
+    publisher.open()
+    publisher.publish(report("root"), NS)
+    assert published(directory) == ["r-root"]
+    assert stat.S_IMODE((directory / "report.json").stat().st_mode) == 0o640
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o751
+    assert not list(directory.glob("*.new"))
+    publisher.close()
+
+
+def test_each_owner_gets_his_own_runs_and_no_others(directory: Path) -> None:
+    publisher = Publisher(directory)
+    publisher.open()
+    publisher.publish(report("root", "4242", "no such user"), NS)
+    own = directory / "users" / "4242.json"
+    assert [run["run"] for run in json.loads(own.read_text())["runs"]] == ["r-4242"]
+    assert stat.S_IMODE(own.stat().st_mode) == 0o400
+    if os.geteuid() == 0:
+        assert own.stat().st_uid == 4242
+    assert sorted(path.name for path in (directory / "users").iterdir()) == ["0.json", "4242.json"]
+    publisher.publish(report("root"), 9 * NS)
+    assert [path.name for path in (directory / "users").iterdir()] == ["0.json"]
+    publisher.close()
+
+
+def test_nothing_is_left_behind(directory: Path) -> None:
+    publisher = Publisher(directory)
+    publisher.open()
+    publisher.publish(report("root"), NS)
+    publisher.close()
+    assert not directory.exists()
+
+
+def test_a_second_daemon_is_refused_with_the_pid_of_the_first(directory: Path) -> None:
+    first, second = Publisher(directory), Publisher(directory)
+    first.open()
+    with pytest.raises(rundir.AlreadyRunningError, match=str(os.getpid())):
+        second.open()
+    first.close()
+    second.open()
+    second.close()
+
+
+def test_a_lock_that_a_killed_daemon_left_is_taken(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "lock").write_text("1\n")
+    publisher = Publisher(directory)
+    publisher.open()
+    publisher.close()
+
+
+def test_an_idle_host_is_told_of_every_ten_seconds(directory: Path) -> None:
+    publisher = Publisher(directory)
+    publisher.open()
+    path = directory / "report.json"
+    written = []
+    for second in range(1, 25):
+        publisher.publish(Report(generated=float(second)), second * NS)
+        written.append(json.loads(path.read_text())["generated"])
+    assert sorted(set(written)) == [1.0, 11.0, 21.0]
+    publisher.close()
+
+
+def test_the_size_is_bounded(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "LIMIT", 5000)
+    publisher = Publisher(directory)
+    publisher.open()
+    publisher.publish(Report(runs=[Run(f"r{n}", ["x" * 300], "root", "/", float(n)) for n in range(50)]), NS)
+    assert (directory / "report.json").stat().st_size <= 5000
+    publisher.close()
+
+
+def test_a_link_in_the_way_is_not_followed(directory: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    publisher = Publisher(directory)
+    publisher.open()
+    (directory / "report.json.new").symlink_to(victim)
+    (directory / "report.json").symlink_to(victim)
+    publisher.publish(report("root"), NS)
+    assert victim.read_text() == "precious"
+    assert published(directory) == ["r-root"]
+    publisher.close()
