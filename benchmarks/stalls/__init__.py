@@ -1,0 +1,1 @@
+"""Labelled fault injection: real trainings with planted stalls, judged by the trainings' own clocks."""

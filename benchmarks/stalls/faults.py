@@ -1,0 +1,234 @@
+"""Plans per cause: times, sizes, forms and training styles drawn from a seed, so that a run can be repeated exactly."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.stalls.plan import SCRATCH, SLOW, Device, Plan
+
+MB = 1_000_000
+SIZES: dict[str, tuple[int, int]] = {  # style -> width, batch: 40 to 65 ms a step on one core of 2024
+    "plain": (1024, 320),
+    "trainer": (1024, 256),
+    "lightning_fit": (1024, 288),
+    "handmade": (1024, 320),
+    "gan": (640, 224),
+    "lbfgs": (384, 224),
+    "accumulate": (1024, 64),
+    "activation": (768, 288),
+    "amp": (1024, 288),
+    "ddp_launch": (768, 128),
+}
+ALL = tuple(SIZES)
+LOOPS = ("plain", "trainer", "lightning_fit", "handmade", "gan", "accumulate", "activation", "amp")
+LOADERS = ("plain", "trainer", "lightning_fit", "gan", "amp")  # those with a DataLoader whose batches are steps
+FAST = (64, 16)
+
+
+def make(cause: str, number: int, seed: int, styles: Sequence[str] = ALL, scale: float = 1.0) -> Plan:
+    """The ``number``-th run of a cause. ``scale`` shortens or stretches the training, not the faults.
+
+    Forms rotate with the number, so that a handful of runs covers them; everything else is drawn.
+    """
+    rng = random.Random(f"{seed}/{cause}/{number}")
+    return GENERATORS[cause](Draw(cause, number, rng, tuple(styles), scale))
+
+
+class Draw:
+    """The random choices of one plan."""
+
+    def __init__(self, cause: str, number: int, rng: random.Random, styles: tuple[str, ...], scale: float) -> None:
+        self.cause, self.number, self.rng, self._styles, self._scale = cause, number, rng, styles, scale
+
+    def turn(self, choices: Sequence[Any]) -> Any:
+        return choices[self.number % len(choices)]
+
+    def style(self, fitting: Sequence[str]) -> str:
+        able = [style for style in fitting if style in self._styles] or list(fitting)
+        return able[(self.number + self.number // len(able)) % len(able)]
+
+    def times(self, steps: int, size: Callable[[], float], low: int = 45, high: int = 80, first: int = 40) -> dict[str, float]:
+        """step -> size, every ``low`` to ``high`` steps (one draw), each shifted a little."""
+        period = max(int(self.rng.randint(low, high) * self._scale), 12)
+        start = self.rng.randint(first, first + 15)
+        return {str(step + self.rng.randint(-4, 4)): round(size(), 3) for step in range(start, steps - 8, period)}
+
+    def plan(
+        self, style: str, how: str, kind: str = "stall", *, steps: int | None = None, workers: int = 2,
+        driver: list[dict[str, Any]] | None = None, data: list[dict[str, Any]] | None = None,
+        device: Device | None = None, kill_after: float | None = None, stdout_rate: int | None = None, **training: Any,
+    ) -> Plan:  # fmt: skip
+        width, batch = SIZES[style]
+        reads = {
+            "seed": self.rng.randrange(1 << 30), "width": width, "batch": batch, "workers": workers,
+            "steps": steps or self.steps(), "scratch": SCRATCH, "driver": driver or [], "data": data or [],
+        } | training  # fmt: skip
+        for identity, fault in enumerate([*reads["driver"], *reads["data"]]):
+            fault.update(id=identity, cause=self.cause)
+        return Plan(
+            f"{self.cause}/{self.number}", self.cause, kind, style, how, reads["seed"], reads, device, kill_after, stdout_rate
+        )
+
+    def steps(self) -> int:
+        """At about 20 steps/s with the faults beside them: 20 to 30 seconds."""
+        return max(int(self.rng.randint(270, 350) * self._scale), 60)
+
+
+def checkpoint(draw: Draw) -> Plan:
+    how = draw.turn(
+        ("save_path_fsync", "save_path", "mkstemp_rename", "copy_across", "safetensors_like", "save_file", "positioned", "save_file_fsync")
+    )
+    style = draw.style((*LOOPS, "ddp_launch", "lbfgs"))
+    steps = draw.steps()
+    synced = how not in ("save_path", "save_file", "copy_across")
+    if synced:
+        rate = draw.rng.randrange(60, 200) * MB
+        size = lambda: rate * draw.rng.uniform(0.45, 1.8)  # noqa: E731
+        device, where = Device(write_rate=rate), SLOW
+    else:
+        size = lambda: draw.rng.uniform(200, 400) * MB  # noqa: E731
+        device, where = None, SCRATCH
+    return draw.plan(
+        style, how, steps=steps, device=device,
+        driver=[{"how": how, "directory": where, "at": draw.times(steps, size)}],
+    )  # fmt: skip
+
+
+def logging(draw: Draw) -> Plan:
+    how, kind = draw.turn(
+        (("fsync_lines", "stall"), ("print_blob", "stall"), ("fsync_lines", "bottleneck"),
+         ("event_file", "stall"), ("open_append_close", "stall"), ("open_append_close", "bottleneck"))
+    )  # fmt: skip
+    style, steps = draw.style((*LOOPS, "lbfgs")), draw.steps()
+    if kind == "bottleneck":
+        fault = {"how": how, "directory": SCRATCH, "every": 1, "size": round(draw.rng.uniform(0.012, 0.03), 4)}
+        return draw.plan(style, how + ", each step", kind, driver=[fault])
+    rate = None
+    if how == "print_blob":
+        rate = draw.rng.randrange(150, 400) * 1000
+        seconds = lambda: 65_536 + rate * draw.rng.uniform(0.5, 1.4)  # noqa: E731
+    else:
+        seconds = lambda: draw.rng.uniform(0.4, 1.5)  # noqa: E731
+    fault = {"how": how, "directory": SCRATCH, "at": draw.times(steps, seconds)}
+    return draw.plan(style, how, steps=steps, driver=[fault], stdout_rate=rate)
+
+
+def data_cpu(draw: Draw) -> Plan:
+    how, kind = draw.turn((("busy", "stall"), ("numeric", "bottleneck"), ("numeric", "stall"), ("busy", "bottleneck")))
+    style = draw.style((*LOADERS, "handmade"))
+    if kind == "bottleneck":
+        fault: dict[str, Any] = {"how": how, "every_batch": round(draw.rng.uniform(0.075, 0.11), 4)}
+        return draw.plan(style, how + ", each batch", kind, workers=1, steps=int(draw.steps() * 0.65), data=[fault])
+    steps = draw.steps()
+    fault = {"how": how, "at": draw.times(steps, lambda: draw.rng.uniform(0.7, 2.0))}
+    return draw.plan(style, how, steps=steps, data=[fault])
+
+
+def data_storage(draw: Draw) -> Plan:
+    how, kind, workers = draw.turn(
+        (("read", "stall", 2), ("read", "bottleneck", 2), ("read", "stall", 0), ("read", "bottleneck", 1))
+    )
+    style, rate = draw.style((*LOADERS, "handmade")), draw.rng.randrange(20, 50) * MB
+    if kind == "bottleneck":
+        size = int(rate * draw.rng.uniform(0.08, 0.11))
+        fault: dict[str, Any] = {"how": how, "every_batch": 1, "files": _files(24)}
+        return draw.plan(
+            style, how + ", each batch", kind, workers=workers, steps=int(draw.steps() * 0.65), data=[fault],
+            device=Device(read_rate=rate, files=24, file_bytes=size),
+        )  # fmt: skip
+    steps = draw.steps()
+    fault = {"how": how, "at": draw.times(steps, lambda: 1.0), "files": _files(8)}
+    size = int(rate * draw.rng.uniform(0.6, 1.5))
+    return draw.plan(
+        style, how, workers=workers, steps=steps, data=[fault], device=Device(read_rate=rate, files=8, file_bytes=size)
+    )
+
+
+def data_inline(draw: Draw) -> Plan:
+    how, kind = draw.turn((("busy", "bottleneck"), ("busy", "stall"), ("numeric", "bottleneck"), ("numeric", "stall")))
+    style = draw.style(LOADERS)
+    if kind == "bottleneck":
+        fault: dict[str, Any] = {"how": how, "every_batch": round(draw.rng.uniform(0.02, 0.05), 4)}
+        return draw.plan(style, how + ", each batch", kind, workers=0, data=[fault])
+    steps = draw.steps()
+    fault = {"how": how, "at": draw.times(steps, lambda: draw.rng.uniform(0.4, 1.5))}
+    return draw.plan(style, how, workers=0, steps=steps, data=[fault])
+
+
+def worker_startup(draw: Draw) -> Plan:
+    how = draw.turn(("spawn", "forkserver"))
+    style = draw.style(("plain", "trainer", "lightning_fit"))
+    epoch = draw.rng.randint(48, 70)
+    return draw.plan(style, how, steps=epoch * draw.rng.randint(4, 5), epoch_steps=epoch, context=how)
+
+
+def worker_death(draw: Draw) -> Plan:
+    how = draw.turn(("sigkill", "exit", "segfault"))
+    style = draw.style(("plain", "trainer", "lightning_fit", "handmade"))
+    if how == "sigkill":
+        return draw.plan(style, how, "end", steps=600, kill_after=round(draw.rng.uniform(7, 15), 2))
+    fault = {"how": how, "at": {str(draw.rng.randint(120, 320)): 3}}
+    return draw.plan(style, how, "end", steps=600, data=[fault])
+
+
+def cpu_bound(draw: Draw) -> Plan:
+    style, steps = draw.style((*LOOPS, "lbfgs", "ddp_launch")), draw.steps()
+    hook = draw.turn(("after", "before")) if style in ("plain", "trainer", "lightning_fit", "handmade") else "after"
+    fault = {"how": "python", "hook": hook, "at": draw.times(steps, lambda: draw.rng.uniform(0.35, 1.5))}
+    return draw.plan(style, hook, steps=steps, driver=[fault])
+
+
+def evaluation(draw: Draw) -> Plan:
+    how = draw.turn(("with_loader", "by_hand"))
+    style, steps = draw.style(("plain", "trainer", "handmade", "amp", "lightning_fit", "accumulate")), draw.steps()
+    fault = {"how": how, "at": draw.times(steps, lambda: draw.rng.uniform(1.0, 3.0), 80, 130, 50)}
+    return draw.plan(style, how, "none", steps=steps, driver=[fault])
+
+
+def startup(draw: Draw) -> Plan:
+    how = draw.turn(("python", "wait", "numeric"))
+    slow = {"how": how, "seconds": round(draw.rng.uniform(4, 8), 2)}
+    return draw.plan(draw.style(("plain", "trainer", "handmade", "gan")), how, "none", startup=slow)
+
+
+def none(draw: Draw) -> Plan:
+    how = draw.turn(("events", "jitter", "async_save", "omp", "stores"))
+    style, steps = draw.style(ALL), draw.steps()
+    data = []
+    if how == "stores":
+        stores = {str(batch): float(4 * MB) for batch in range(30, steps, 25)}
+        data = [{"how": "store", "directory": SCRATCH, "at": stores}]
+        style = draw.style((*LOADERS, "handmade"))
+    if how == "jitter":
+        return draw.plan("plain", how, "none", steps=steps, jitter=0.35, background=["events"])
+    background = [how] if how != "stores" else ["events"]
+    return draw.plan(style, how, "none", steps=steps, data=data, background=background)
+
+
+def lookalike(draw: Draw, steps: int = 600) -> Plan:
+    """Many fast steps, to count them: each style in turn, the two kinds of activation checkpointing and skips by AMP."""
+    style, variant = draw.turn((
+        ("gan", ""), ("lbfgs", ""), ("accumulate", ""), ("activation", "reentrant"), ("activation", "saved"), ("amp", ""),
+        ("plain", ""), ("trainer", ""), ("lightning_fit", ""), ("handmade", ""), ("ddp_launch", ""),
+    ))  # fmt: skip
+    skipped = sorted(draw.rng.sample(range(20, steps), steps // 20)) if style == "amp" else []
+    width, batch = FAST
+    return draw.plan(
+        style, variant or style, "none", steps=steps, workers=1, width=width, batch=batch, variant=variant, overflow=skipped
+    )
+
+
+def _files(count: int) -> list[str]:
+    return [f"{SLOW}/shard-{number}.bin" for number in range(count)]
+
+
+GENERATORS: dict[str, Callable[[Draw], Plan]] = {
+    maker.__name__: maker
+    for maker in (
+        checkpoint, logging, data_cpu, data_storage, data_inline, worker_startup, worker_death, cpu_bound,
+        evaluation, startup, none, lookalike,
+    )
+}  # fmt: skip
+CAUSES = tuple(name for name in GENERATORS if name != "lookalike")

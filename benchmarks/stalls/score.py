@@ -1,0 +1,261 @@
+"""A report against the truth: which of what was planted is in it, with how many seconds, and what is in it besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from benchmarks.stalls.plan import Plan
+from benchmarks.stalls.truth import BASELINE_STEPS, TrueStall, Truth, lost_seconds, median_step, planted_stalls, slow_iterations
+
+STALL_SHARE, STALL_SECONDS = 0.10, 0.05
+TOTAL_SHARE = 0.02
+LEDGER_SHARE = 0.01
+UNTOLD_SHARE = 0.02
+SAVE_SHARE, SAVE_SECONDS = 0.05, 0.02
+CLAIMED = 0.3
+"""Seconds from which on a planted stall has to be found."""
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Check:
+    """One thing that should hold, with the numbers that say whether it does."""
+
+    name: str
+    ok: bool
+    said: str
+
+
+@dataclass
+class Match:
+    """Planted and reported stalls that overlap one another, as one."""
+
+    cause: str  # planted; "" when nothing was planted there
+    planted: float
+    reported: float  # seconds that the report gives to the planted cause there
+    said: tuple[str, ...]  # causes of the reported stalls
+    count: int  # planted stalls in it of at least CLAIMED seconds
+    start: float
+    confirmed: bool = True  # the training's clock saw a slow step there
+
+    @property
+    def named(self) -> bool:
+        return self.cause != "" and self.said != () and all(cause == self.cause for cause in self.said)
+
+    @property
+    def error(self) -> float:
+        return self.reported - self.planted
+
+    @property
+    def close(self) -> bool:
+        return abs(self.error) <= max(STALL_SHARE * self.planted, STALL_SECONDS)
+
+
+@dataclass
+class Score:
+    """The judgement of one run. ``checks`` hold for the run to count as right in all respects."""
+
+    said_kind: str
+    said_cause: str | None
+    top_right: bool
+    matches: list[Match] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def right(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def expect_code(self, code: int | None, expected: int) -> None:
+        """The program's exit code is the training's."""
+        self.checks.append(Check("exit code", code == expected, f"{code}, the training's was {expected}"))
+
+    def wrong(self) -> list[str]:
+        return [f"{check.name}: {check.said}" for check in self.checks if not check.ok]
+
+
+def score(plan: Plan, truth: Truth, report: Json, killer: int | None = None) -> Score:
+    """``killer``: pid of whoever killed the worker from outside. Raises ValueError when the report lacks the training."""
+    rank = find_rank(report, truth.pid)
+    verdict = rank["verdict"]
+    expected = None if plan.kind == "none" else plan.cause
+    top = (verdict["cause"] or None) == expected
+    matches = match(planted_stalls(truth, plan.cause), rank["stalls"], truth)
+    result = Score(verdict["kind"], verdict["cause"], top, matches)
+    add = result.checks.append
+    add(Check("verdict", top, f"{verdict['kind']} {verdict['cause']}, planted {plan.kind} {expected}"))
+    add(_steps(truth, rank))
+    result.checks.extend(_stalls(matches))
+    result.checks.extend(_totals(plan, truth, rank))
+    result.checks.extend(_ledger(rank))
+    if plan.cause == "checkpoint":
+        result.checks.extend(_saves(truth, rank))
+    if plan.cause in ("evaluation", "startup"):
+        add(_phase(plan.cause, truth, rank))
+    if plan.cause == "worker_death":
+        add(_death(plan.how, truth, rank, killer))
+    return result
+
+
+def find_rank(report: Json, pid: int) -> Json:
+    """The entry of a process. Raises ValueError, saying what is there instead."""
+    ranks = [rank for run in report["runs"] for rank in run["ranks"]]
+    for rank in ranks:
+        if rank["pid"] == pid:
+            return rank  # type: ignore[no-any-return]
+    raise ValueError(f"no rank with pid {pid} in the report, only {[rank['pid'] for rank in ranks]}")
+
+
+def match(planted: Sequence[TrueStall], reported: Sequence[Json], truth: Truth) -> list[Match]:
+    """Joins what overlaps, in both directions: a report may hold two neighbours as one stall, or one as two."""
+    slack = median_step(truth) + STALL_SECONDS if truth.iterations else STALL_SECONDS
+    slow = slow_iterations(truth)
+    spans: list[tuple[float, float, TrueStall | Json]] = [(p.start, p.end, p) for p in planted]
+    spans += [(r["start"], r["end"] if r["end"] is not None else r["start"] + r["seconds"], r) for r in reported]
+    groups: list[tuple[float, list[TrueStall | Json]]] = []
+    for start, end, item in sorted(spans, key=lambda span: span[0]):
+        if groups and start <= groups[-1][0] + slack:
+            groups[-1] = (max(groups[-1][0], end), [*groups[-1][1], item])
+        else:
+            groups.append((end, [item]))
+    return [_matched(items, slow) for _, items in groups]
+
+
+def _matched(items: Sequence[TrueStall | Json], slow: Sequence[tuple[float, float, float]]) -> Match:
+    planted = [item for item in items if isinstance(item, TrueStall)]
+    told = [item for item in items if not isinstance(item, TrueStall)]
+    said = tuple(item["cause"] for item in told)
+    if not planted:
+        start = told[0]["start"]
+        end = max(item["end"] or start for item in told)
+        seconds = sum(item["seconds"] for item in told)
+        confirmed = any(begin < end and start < stop and excess >= 0.5 * seconds for begin, stop, excess in slow)
+        return Match("", 0.0, seconds, said, 0, start, confirmed)
+    cause = planted[0].cause
+    given = sum(item["shares"].get(cause, 0.0) for item in told)
+    count = sum(stall.seconds >= CLAIMED for stall in planted)
+    return Match(cause, sum(stall.seconds for stall in planted), given, said, count, planted[0].start)
+
+
+def _stalls(matches: Sequence[Match]) -> list[Check]:
+    checks = []
+    wanted = [m for m in matches if m.count]
+    lost = [m for m in wanted if not m.named]
+    far = [m for m in wanted if m.named and not m.close]
+    false = [m for m in matches if not m.cause and not m.confirmed]
+    real = [m for m in matches if not m.cause and m.confirmed]
+    checks.append(Check("stalls named", not lost, f"{len(wanted) - len(lost)} of {len(wanted)}; {_told(lost)}"))
+    checks.append(Check("stall seconds", not far, _told(far)))
+    checks.append(Check("no false stall", not false, _told(false)))
+    checks.append(Check("no stall that nobody planted", not real, _told(real)))
+    return checks
+
+
+def _told(matches: Sequence[Match]) -> str:
+    return "; ".join(
+        f"at {m.start:.2f} planted {m.planted:.3f} s {m.cause or '-'}, reported {m.reported:.3f} s {'+'.join(m.said) or '-'}"
+        for m in matches
+    )
+
+
+def _steps(truth: Truth, rank: Json) -> Check:
+    count = rank["steps"]["count"]
+    return Check("steps", count == truth.steps, f"reported {count}, true {truth.steps}")
+
+
+def _totals(plan: Plan, truth: Truth, rank: Json) -> list[Check]:
+    """Seconds by cause, for the planted one and for every one that the report names besides."""
+    wall = rank["wall_seconds"]
+    room = TOTAL_SHARE * wall
+    least, most = lost_seconds(truth, plan.cause, plan.kind)
+    given = rank["lost"].get(plan.cause, 0.0)
+    checks = []
+    if plan.kind in ("stall", "bottleneck"):
+        ok = least - room <= given <= most + room
+        checks.append(Check("total", ok, f"reported {given:.2f} s, true {least:.2f} to {most:.2f} s, run {wall:.1f} s"))
+    inline = plan.training.get("workers") == 0
+    base = sum(i.fetch for i in truth.iterations) / 1e9 if inline else 0.0  # loading inline does cost every step
+    others = {
+        cause: round(seconds, 3)
+        for cause, seconds in rank["lost"].items()
+        if cause != plan.cause and seconds > room + (base if cause == "data_inline" else 0.0)
+    }
+    checks.append(Check("no other cause over 2 %", not others, str(others)))
+    return checks
+
+
+def _ledger(rank: Json) -> list[Check]:
+    wall, total = rank["wall_seconds"], sum(rank["ledger"].values())
+    untold = rank["ledger"].get("other", 0.0) + rank["lost"].get("unknown", 0.0)
+    parts = rank["productive_seconds"] + sum(rank["lost"].values()) + sum(p["seconds"] for p in phase_seconds(rank))
+    return [
+        Check("ledger", abs(total - wall) <= LEDGER_SHARE * wall, f"states {total:.3f} s, wall {wall:.3f} s"),
+        Check("verdict adds up", abs(parts - wall) <= LEDGER_SHARE * wall, f"parts {parts:.3f} s, wall {wall:.3f} s"),
+        Check("other and unknown", untold <= UNTOLD_SHARE * wall, f"{untold:.3f} s of {wall:.1f} s"),
+    ]
+
+
+def phase_seconds(rank: Json) -> list[Json]:
+    """The phases that are no training, with their seconds."""
+    return [
+        p | {"seconds": (p["end"] or p["start"]) - p["start"]} for p in rank["phases"] if p["phase"] != "train"
+    ]
+
+
+def _saves(truth: Truth, rank: Json) -> list[Check]:
+    """Every checkpoint of the training by its path: bytes to the byte, seconds of the save itself."""
+    told = {save["path"]: save for save in rank["checkpoints"]}
+    missing, size, time = [], [], []
+    for planted in (p for p in truth.planted if p.cause == "checkpoint"):
+        path, seconds = planted.facts["path"], (planted.facts["saved"] - planted.begin) / 1e9
+        save = told.get(path)
+        if save is None:
+            missing.append(path)
+            continue
+        if save["bytes"] != planted.facts["bytes"]:
+            size.append(f"{path}: reported {save['bytes']}, true {planted.facts['bytes']}")
+        if abs(save["seconds"] - seconds) > max(SAVE_SHARE * seconds, SAVE_SECONDS):
+            time.append(f"{path}: reported {save['seconds']:.3f} s, true {seconds:.3f} s")
+    return [
+        Check("checkpoints found", not missing, f"missing {missing}, there {list(told)}" if missing else ""),
+        Check("checkpoint bytes", not size, "; ".join(size)),
+        Check("checkpoint seconds", not time, "; ".join(time)),
+    ]
+
+
+def _phase(name: str, truth: Truth, rank: Json) -> Check:
+    given = sum(p["seconds"] for p in phase_seconds(rank) if p["phase"] == name)
+    if name == "startup":
+        first = truth.iterations[min(2 * BASELINE_STEPS, len(truth.iterations) - 1)]
+        least = (truth.iterations[0].begin - truth.process) / 1e9
+        most = (first.end - truth.process) / 1e9
+    else:
+        least = most = sum(end - begin for phase, begin, end in truth.phases if phase == name) / 1e9
+    room = max(STALL_SHARE * least, STALL_SECONDS)
+    return Check(f"phase {name}", least - room <= given <= most + room, f"reported {given:.2f} s, true {least:.2f} to {most:.2f} s")
+
+
+def _death(how: str, truth: Truth, rank: Json, killer: int | None) -> Check:
+    deaths = [e for e in rank["workers"]["exits"] if e["reason"] != "finished"]
+    said = str([(e["pid"], e["code"], e["signal"], e["reason"], e["sender_pid"]) for e in deaths])
+    if how == "sigkill":
+        ok = any(e["signal"] == 9 and e["reason"] == "killed" and e["sender_pid"] == killer for e in deaths)
+        return Check("death", ok, f"{said}, killed by {killer}")
+    pids = {w["pid"] for w in truth.workers}
+    if how == "exit":
+        ok = any(e["pid"] in pids and e["code"] == 3 and e["reason"] == "exited" for e in deaths)
+    else:
+        ok = any(e["pid"] in pids and e["signal"] == 11 and e["reason"] == "crashed" for e in deaths)
+    return Check("death", ok, f"{said}, planted in {sorted(pids)}")
+
+
+def seconds_errors(matches: Sequence[Match]) -> list[float]:
+    """Absolute error of each planted stall that was found, in seconds."""
+    return [abs(m.error) for m in matches if m.count and m.named]
+
+
+def typical(values: Sequence[float]) -> float | None:
+    return median(values) if values else None

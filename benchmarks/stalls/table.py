@@ -1,0 +1,105 @@
+"""Results to the table: per cause what was right, how far off the seconds were, how soon it was known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+Z = 1.959964
+"""Of the standard normal distribution, for 95 %."""
+
+
+def wilson(right: int, total: int) -> tuple[float, float]:
+    """The 95 % interval of a share, by Wilson's score; (0, 1) where nothing was tried."""
+    if total == 0:
+        return 0.0, 1.0
+    share, square = right / total, Z * Z
+    centre = (share + square / (2 * total)) / (1 + square / total)
+    half = Z * math.sqrt(share * (1 - share) / total + square / (4 * total * total)) / (1 + square / total)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float, float] | None:
+    """(median, low, high): 95 % by order statistics, the whole range where there are too few values for that."""
+    if not values:
+        return None
+    ordered, count = sorted(values), len(values)
+    middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    half = Z * math.sqrt(count) / 2
+    low, high = max(0, math.floor(count / 2 - half)), min(count - 1, math.ceil(count / 2 + half))
+    return middle, ordered[low], ordered[high]
+
+
+def summary(rows: Iterable[Json]) -> list[Json]:
+    """One entry per planted cause, in the order in which they come, and "all" at the end."""
+    done = [row for row in rows if not row.get("skipped")]
+    causes = list(dict.fromkeys(row["cause"] for row in done))
+    said = [m for row in done for m in row.get("matches", [])]
+    entries = [_entry(cause, [row for row in done if row["cause"] == cause], said) for cause in causes]
+    return [*entries, _entry("all", done, said)]
+
+
+def _entry(cause: str, rows: Sequence[Json], said: Sequence[Json]) -> Json:
+    matches = [m for row in rows for m in row.get("matches", [])]
+    planted = [m for m in matches if m["count"]]
+    named = [m for m in planted if m["named"]]
+    if cause == "all":
+        claimed = [m for m in said if m["said"]]
+        true = [m for m in claimed if m["named"]]
+    else:
+        claimed = [m for m in said if cause in m["said"]]
+        true = [m for m in claimed if m["cause"] == cause]
+    return {
+        "cause": cause,
+        "runs": len(rows),
+        "top": sum(bool(row.get("top")) for row in rows),
+        "right": sum(bool(row.get("right")) for row in rows),
+        "found": len(named),
+        "planted": len(planted),
+        "close": sum(m["close"] for m in named),
+        "true": len(true),
+        "claimed": len(claimed),
+        "errors": [abs(m["reported"] - m["planted"]) for m in named],
+        "relative": [abs(m["reported"] - m["planted"]) / m["planted"] for m in named],
+        "times": [time for row in rows for time in row.get("verdict_times", []) if time is not None],
+    }
+
+
+def render(rows: Sequence[Json]) -> str:
+    """The table as text, every share with its 95 % interval."""
+    head = (
+        f"{'planted':<15} {'runs':>4}  {'top cause right':<18} {'all checks':<18} {'stalls found':<18} {'precision':<18} "
+        f"{'seconds error: median (95 %), max':<36} {'time to verdict: median, max':<28}"
+    )
+    lines = [head, "-" * len(head)]
+    for entry in summary(rows):
+        lines.append(
+            f"{entry['cause']:<15} {entry['runs']:>4}  {_share(entry['top'], entry['runs']):<18} "
+            f"{_share(entry['right'], entry['runs']):<18} {_share(entry['found'], entry['planted']):<18} "
+            f"{_share(entry['true'], entry['claimed']):<18} {_errors(entry):<36} {_times(entry['times']):<28}".rstrip()
+        )
+    skipped = [row for row in rows if row.get("skipped")]
+    lines += [f"skipped {row['key']}: {row['skipped']}" for row in skipped]
+    return "\n".join(lines)
+
+
+def _share(right: int, total: int) -> str:
+    if total == 0:
+        return "-"
+    low, high = wilson(right, total)
+    return f"{right}/{total} ({100 * low:.0f}-{100 * high:.0f} %)"
+
+
+def _errors(entry: Json) -> str:
+    told = median_interval(entry["errors"])
+    if told is None:
+        return "-"
+    middle, low, high = (1000 * value for value in told)
+    return f"{middle:.0f} ms ({low:.0f}-{high:.0f}), {1000 * max(entry['errors']):.0f} ms, {100 * max(entry['relative']):.0f} %"
+
+
+def _times(times: Sequence[float]) -> str:
+    told = median_interval(times)
+    return "-" if told is None else f"{1000 * told[0]:.0f} ms, {1000 * max(times):.0f} ms"

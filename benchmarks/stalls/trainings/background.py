@@ -1,0 +1,68 @@
+"""What healthy trainings do beside their steps, none of which is a stall."""
+
+from __future__ import annotations
+
+import os
+import queue
+import struct
+import threading
+import time
+from typing import Any
+
+import torch
+from torch import nn
+from writers import payload
+
+
+class EventWriter(threading.Thread):
+    """TensorBoard's manner: records are queued by the loop and appended and flushed by a thread of its own."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(daemon=True)
+        self.records: queue.Queue[bytes] = queue.Queue()
+        self._path = os.path.join(directory, "events.out.tfevents.1700000001.host.2.0")
+
+    def run(self) -> None:
+        while True:
+            record = self.records.get()
+            with open(self._path, "ab") as file:
+                file.write(struct.pack("<Q", len(record)) + record)
+
+
+class Background:
+    """``background`` of a plan: any of ``events``, ``omp``, ``async_save``."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._names = set(plan.get("background", []))
+        self._directory = str(plan.get("scratch", "."))
+        self._saver: threading.Thread | None = None
+        self._tensors = payload(24 << 20) if "async_save" in self._names else []
+        self._events: EventWriter | None = None
+        if "events" in self._names:
+            self._events = EventWriter(self._directory)
+            self._events.start()
+        if "omp" in self._names:
+            torch.set_num_threads(4)
+            torch.ones(2_000_000).sum()
+            torch.set_num_threads(1)
+
+    def step(self, step: int, model: nn.Module) -> None:
+        if self._events is not None:
+            self._events.records.put(b"loss" * 9 + str(step).encode())
+        if "async_save" in self._names and step % 80 == 79:
+            self._join()
+            state = {"model": {k: v.detach().clone() for k, v in model.state_dict().items()}, "extra": self._tensors}
+            path = os.path.join(self._directory, "async.pt")
+            self._saver = threading.Thread(target=torch.save, args=(state, path))
+            self._saver.start()
+
+    def _join(self) -> None:
+        if self._saver is not None:
+            self._saver.join()
+
+    def close(self) -> None:
+        self._join()
+        if self._events is not None:
+            deadline = time.monotonic() + 1
+            while not self._events.records.empty() and time.monotonic() < deadline:
+                time.sleep(0.01)

@@ -1,0 +1,60 @@
+"""The loop as tutorials write it: a DataLoader, SGD, an epoch at a time."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from models import perceptron
+from planted import begin
+from samples import Samples
+from torch import nn
+from torch.utils.data import DataLoader
+from truth_clock import now
+
+
+def main() -> None:
+    plan, truth, faults = begin()
+    steps, per_epoch = plan["steps"], plan.get("epoch_steps") or plan["steps"]
+    dataset = Samples(plan, truth.path, per_epoch)
+    loader = DataLoader(
+        dataset,
+        batch_size=plan["batch"],
+        num_workers=plan["workers"],
+        multiprocessing_context=plan.get("context") if plan["workers"] else None,
+        persistent_workers=bool(plan.get("persistent")),
+    )
+    model = perceptron(plan["width"])
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    jitter = random.Random(plan["seed"])
+    step = 0
+    mark = now()
+    while step < steps:
+        dataset.epoch = step // per_epoch
+        for values, labels in loader:
+            fetch = now() - mark
+            faults.at("before", step, model)
+            if plan.get("jitter"):
+                keep = int(len(values) * (1 - plan["jitter"] * jitter.random()))
+                values, labels = values[:keep], labels[:keep]
+            optimizer.zero_grad()
+            loss = criterion(model(values), labels)
+            loss.backward()
+            stepping = now()
+            optimizer.step()
+            if step % 50 == 0:
+                print(f"step {step} loss {loss.item():.4f}", flush=True)
+            faults.at("after", step, model)
+            end = now()
+            truth.iteration(step, mark, stepping, end, fetch)
+            mark = end
+            step += 1
+            if step == steps:
+                break
+    truth.count(optimizer_steps=steps)
+    faults.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""What really happened in a run, by the training's own clock: read, and turned into the stalls that were planted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+NS = 1_000_000_000
+BASELINE_STEPS = 8
+"""Steps before the baseline stands: they belong to the start-up, nothing in them is a stall."""
+
+READY = 3_000_000
+"""Nanoseconds that taking over a batch which is ready costs at most, unpickling included."""
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """Nanoseconds, CLOCK_MONOTONIC; ``fetch`` is a duration within [begin, end]."""
+
+    step: int
+    begin: int
+    stepping: int
+    end: int
+    fetch: int
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Something that the driver did beside its steps."""
+
+    cause: str
+    begin: int
+    end: int
+    step: int
+    facts: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.begin) / NS
+
+
+@dataclass
+class Truth:
+    """One process's file. ``offset`` turns its clock into UNIX nanoseconds."""
+
+    pid: int
+    process: int
+    offset: int
+    iterations: list[Iteration] = field(default_factory=list)
+    planted: list[Planted] = field(default_factory=list)
+    phases: list[tuple[str, int, int]] = field(default_factory=list)
+    workers: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    end: int | None = None
+
+    def wall(self, mono: int) -> float:
+        return (mono + self.offset) / NS
+
+    @property
+    def steps(self) -> int:
+        """Steps of the optimiser that were taken, also by a training that did not reach its end."""
+        return self.counts.get("optimizer_steps", len(self.iterations))
+
+
+@dataclass(frozen=True)
+class TrueStall:
+    """A slow stretch in UNIX seconds; ``seconds`` is what it cost beyond an ordinary step."""
+
+    cause: str
+    start: float
+    end: float
+    seconds: float
+
+
+def read(lines: Iterable[str], worker_lines: Iterable[str] = ()) -> Truth:
+    """Raises ValueError when the file has no start row: the training never came so far."""
+    rows = [json.loads(line) for line in lines if line.strip()]
+    start = next((row for row in rows if row["row"] == "start"), None)
+    if start is None:
+        raise ValueError("the training left no truth")
+    truth = Truth(start["pid"], start["process"], start["wall"] - start["mono"])
+    for row in rows:
+        kind = row["row"]
+        if kind == "iteration":
+            truth.iterations.append(Iteration(row["step"], row["begin"], row["stepping"], row["end"], row["fetch"]))
+        elif kind == "planted":
+            truth.planted.append(Planted(row["cause"], row["begin"], row["end"], row["step"], row))
+        elif kind == "phase":
+            truth.phases.append((row["phase"], row["begin"], row["end"]))
+        elif kind == "count":
+            truth.counts.update({key: value for key, value in row.items() if key != "row"})
+        elif kind == "end":
+            truth.end = row["mono"]
+    truth.workers = [json.loads(line) for line in worker_lines if line.strip()]
+    return truth
+
+
+def median_step(truth: Truth) -> float:
+    """Seconds of an ordinary iteration, by the training's own clock."""
+    return median(i.end - i.begin for i in truth.iterations) / NS
+
+
+def limit(truth: Truth) -> float:
+    """The excess from which on a slow step is a stall."""
+    return max(0.5 * median_step(truth), 0.05)
+
+
+def planted_stalls(truth: Truth, cause: str) -> list[TrueStall]:
+    """The planted slow stretches that were long enough to be stalls.
+
+    What the driver did itself counts as long as it took: it lies beside the ordinary step. What was planted in the
+    loading counts as the driver felt it: the excess of its wait for data over its ordinary wait.
+    """
+    if not truth.iterations:
+        return []
+    least = limit(truth)
+    found = [
+        TrueStall(p.cause, truth.wall(p.begin), truth.wall(p.end), p.seconds)
+        for p in truth.planted
+        if p.seconds >= least and p.step >= BASELINE_STEPS
+    ]
+    if cause.startswith("data_") or cause == "worker_startup":
+        ordinary = median(i.fetch for i in truth.iterations)
+        for i in truth.iterations[BASELINE_STEPS:]:
+            excess = (i.fetch - ordinary) / NS
+            if excess >= least:
+                found.append(TrueStall(cause, truth.wall(i.begin), truth.wall(i.begin + i.fetch), excess))
+    return sorted(found, key=lambda stall: stall.start)
+
+
+def lost_seconds(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
+    """Seconds that the cause took from the run, stalls and ordinary steps together, as (least, most).
+
+    The two differ for a constant wait for workers, where the time in which a batch that is ready is taken over may
+    or may not be called lost: least leaves out that of the fastest fetch, for every step.
+    """
+    later = truth.iterations[BASELINE_STEPS:]
+    if not later:
+        return 0.0, 0.0
+    if cause.startswith("data_") and kind == "bottleneck":
+        most = sum(i.fetch for i in later) / NS
+        fastest = min(min(i.fetch for i in later), READY)
+        ready = len(later) * fastest / NS if cause != "data_inline" else 0.0
+        return most - ready, most
+    if cause.startswith("data_") or cause == "worker_startup":
+        total = sum(stall.seconds for stall in planted_stalls(truth, cause))
+        return total, total
+    total = sum(p.seconds for p in truth.planted if p.cause == cause and p.step >= BASELINE_STEPS)
+    return total, total
+
+
+def slow_iterations(truth: Truth) -> list[tuple[float, float, float]]:
+    """(start, end, excess) of every iteration beyond the stall limit, planted or not: what the clock itself saw."""
+    if not truth.iterations:
+        return []
+    ordinary, least = median_step(truth), limit(truth)
+    return [
+        (truth.wall(i.begin), truth.wall(i.end), (i.end - i.begin) / NS - ordinary)
+        for i in truth.iterations[BASELINE_STEPS:]
+        if (i.end - i.begin) / NS - ordinary >= 0.9 * least
+    ]
