@@ -119,6 +119,11 @@ class Proc:
         text = self._text(pid, "status")
         return None if text is None else parse_status(text)
 
+    def container_tid(self, pid: int, tid: int) -> int | None:
+        """The number of a thread in its innermost pid namespace."""
+        text = self._text(pid, f"task/{tid}/status")
+        return None if text is None else parse_status(text).container_pid
+
     def command(self, pid: int) -> tuple[str, ...] | None:
         """The arguments; empty for kernel threads and zombies. A process may have written over them."""
         data = self._patient(pid, "cmdline", COMMAND_LIMIT)

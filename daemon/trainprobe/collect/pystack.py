@@ -1,4 +1,8 @@
-"""One Python stack of a watched process, by py-spy in a child with a hard time limit. The loop never waits for it."""
+"""One Python stack of a watched process, by py-spy in a child with a hard time limit. The loop never waits for it.
+
+py-spy parses what the process holds, so it runs as the process's user with CAP_SYS_PTRACE alone (``confine``).
+Measured: 9 ms for a dump, 14 ms confined.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainprobe.collect.confine import confined, confinement
+from trainprobe.collect.procfs import Proc
 from trainprobe.collect.source import Unavailable
 from trainprobe.model.event import StackSeen
 from trainprobe.model.moment import NS
@@ -39,6 +45,7 @@ class _Running:
     child: subprocess.Popen[bytes]
     pid: int
     tid: int
+    own_tid: int  # what the process calls its thread: another number in a pid namespace
     at_ns: int
     output: bytearray
 
@@ -50,8 +57,11 @@ class PyStack:
     ``deadline_ns`` has come.
     """
 
-    def __init__(self, enabled: bool = True, path: str = "") -> None:
-        self._program: str | Unavailable = find(path) if enabled else Unavailable("switched off", "python_stack: on")
+    def __init__(self, enabled: bool = True, path: str = "", proc: Proc | None = None) -> None:
+        off = Unavailable("Python stacks are switched off", "python_stack.enabled: true")
+        self._program: str | Unavailable = find(path) if enabled else off
+        self._proc = proc or Proc()
+        self._tools = () if isinstance(self._program, Unavailable) else confinement()
         self._running: _Running | None = None
         self._answer: StackSeen | None = None
         self._last_ns: dict[str, int] = {}
@@ -69,18 +79,44 @@ class PyStack:
         if isinstance(self._program, Unavailable):
             self._answer = StackSeen(now_ns, pid, tid, (), self._program.reason)
             return True
-        command = [self._program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
         try:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, cwd="/"
-            )
+            child = self._spawn(self._program, pid)
         except OSError as error:
             self._answer = StackSeen(now_ns, pid, tid, (), f"py-spy cannot be run: {error.strerror}")
             return True
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
-        self._running = _Running(child, pid, tid, now_ns, bytearray())
+        own_tid = self._proc.container_tid(pid, tid) or tid
+        self._running = _Running(child, pid, tid, own_tid, now_ns, bytearray())
         return True
+
+    def _spawn(self, program: str, pid: int) -> subprocess.Popen[bytes]:
+        """The child. Through an open descriptor: the user may have no way to where the program lies."""
+        status = self._proc.status(pid)
+        if status is None or status.uid is None or status.gid is None:
+            raise ProcessLookupError(0, "the process is gone")
+        fd = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            prefix = confined(self._tools, status.uid, status.gid)
+            command = [
+                f"/proc/self/fd/{fd}" if prefix else program,
+                "dump",
+                "--nonblocking",
+                "--json",
+                "--pid",
+                str(pid),
+            ]
+            return subprocess.Popen(
+                [*prefix, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+                pass_fds=(fd,),
+            )
+        finally:
+            os.close(fd)
 
     def fileno(self) -> int | None:
         """Readable when the child has written or ended; None: nothing runs."""
@@ -108,7 +144,7 @@ class PyStack:
         if large or (late and not ended):
             why = "its answer was too large" if large else f"it took longer than {LIMIT_NS // 1_000_000} ms"
             return StackSeen(running.at_ns, running.pid, running.tid, (), f"py-spy was stopped: {why}")
-        return read_dump(bytes(running.output), running.at_ns, running.pid, running.tid)
+        return read_dump(bytes(running.output), running.at_ns, running.pid, running.tid, running.own_tid)
 
     def close(self) -> None:
         """Leave no child behind."""
@@ -137,8 +173,8 @@ class PyStack:
             running.child.stdout.close()
 
 
-def read_dump(data: bytes, at_ns: int, pid: int, tid: int) -> StackSeen:
-    """py-spy's JSON -> the stack of one thread, outermost frame first."""
+def read_dump(data: bytes, at_ns: int, pid: int, tid: int, own_tid: int = 0) -> StackSeen:
+    """py-spy's JSON -> the stack of one thread (``own_tid``: its number in its namespace), outermost frame first."""
     try:
         threads = json.loads(data) if data else None
     except (ValueError, RecursionError):
@@ -146,7 +182,7 @@ def read_dump(data: bytes, at_ns: int, pid: int, tid: int) -> StackSeen:
     if not isinstance(threads, list):
         return StackSeen(at_ns, pid, tid, (), "py-spy could not read the process")
     threads = [thread for thread in threads if isinstance(thread, dict)]
-    chosen = [thread for thread in threads if thread.get("os_thread_id") == tid]
+    chosen = [thread for thread in threads if thread.get("os_thread_id") == (own_tid or tid)]
     if not chosen and pid == tid:
         chosen = [thread for thread in threads if thread.get("thread_name") == "MainThread"] or threads[:1]
     if not chosen:

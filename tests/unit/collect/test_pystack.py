@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -9,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from trainprobe.collect.pystack import LIMIT_NS, OUTPUT_LIMIT, PyStack, find, read_dump
+from trainprobe.collect.confine import confinement
+from trainprobe.collect.procfs import Proc
+from trainprobe.collect.pystack import LIMIT_NS, PyStack, find, read_dump
 from trainprobe.collect.source import Unavailable
 from trainprobe.model.event import StackSeen
 from trainprobe.model.moment import NS
+
+OWN = os.getpid()
 
 
 def frame(name: str, line: int, file: str = "/home/a/train.py") -> dict[str, object]:
@@ -69,7 +75,7 @@ def test_switched_off_is_the_reason() -> None:
     stacks = PyStack(enabled=False)
     assert isinstance(stacks.available(), Unavailable)
     assert stacks.start(8, 8, 5)
-    assert wait(stacks) == StackSeen(5, 8, 8, (), "switched off")
+    assert wait(stacks) == StackSeen(5, 8, 8, (), "Python stacks are switched off")
     assert stacks.poll(6) is None
 
 
@@ -82,45 +88,69 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 def test_one_at_a_time_and_one_in_five_seconds_for_a_run(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "echo '[]'"))
     now = time.monotonic_ns()
-    assert stacks.start(8, 8, now, "a")
-    assert not stacks.start(9, 9, now, "b")
+    assert stacks.start(OWN, OWN, now, "a")
+    assert not stacks.start(OWN, OWN, now, "b")
     wait(stacks)
-    assert not stacks.start(8, 8, now + 4 * NS, "a")
-    assert stacks.start(9, 9, now + 4 * NS, "b")
+    assert not stacks.start(OWN, OWN, now + 4 * NS, "a")
+    assert stacks.start(OWN, OWN, now + 4 * NS, "b")
     wait(stacks)
-    assert stacks.start(8, 8, now + 5 * NS, "a")
+    assert stacks.start(OWN, OWN, now + 5 * NS, "a")
     stacks.close()
 
 
 def test_a_child_that_takes_too_long_is_killed(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    stacks = PyStack(path=script(tmp_path / "py-spy", f"echo $$ > {pid_file}; exec sleep 60"))
+    stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"))
+    others = set(Proc().children(OWN))
     began = time.monotonic_ns()
-    assert stacks.start(8, 8, began)
+    assert stacks.start(OWN, OWN, began)
     assert stacks.deadline_ns() == began + LIMIT_NS
+    assert len(set(Proc().children(OWN)) - others) == 1
     assert "longer than 200 ms" in wait(stacks).reason
     assert time.monotonic_ns() - began < LIMIT_NS * 3
     assert stacks.fileno() is None
-    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+    assert set(Proc().children(OWN)) <= others
 
 
 def test_a_child_that_writes_without_end_is_killed(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "exec yes"))
-    stacks.start(8, 8, time.monotonic_ns())
-    seen = wait(stacks)
-    assert "too large" in seen.reason
-    assert OUTPUT_LIMIT >= 1 << 20
+    stacks.start(OWN, OWN, time.monotonic_ns())
+    assert "too large" in wait(stacks).reason
+    assert stacks.deadline_ns() is None
 
 
 def test_closing_leaves_no_child(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    stacks = PyStack(path=script(tmp_path / "py-spy", f"echo $$ > {pid_file}; exec sleep 60"))
-    stacks.start(8, 8, time.monotonic_ns())
-    end = time.monotonic() + 5
-    while not (pid_file.exists() and pid_file.read_text().strip()) and time.monotonic() < end:
-        time.sleep(0.005)
+    stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"))
+    others = set(Proc().children(OWN))
+    stacks.start(OWN, OWN, time.monotonic_ns())
     stacks.close()
-    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+    assert set(Proc().children(OWN)) <= others
+
+
+def test_a_process_that_is_gone_is_the_reason(tmp_path: Path) -> None:
+    stacks = PyStack(path=script(tmp_path / "py-spy", "echo '[]'"))
+    assert stacks.start(999_999_999, 999_999_999, 5)
+    assert "gone" in wait(stacks).reason
+
+
+@pytest.mark.skipif(confinement() != ("unshare", "prlimit", "setpriv"), reason="not root, or a tool is missing")
+def test_the_child_is_the_processes_user_with_one_capability_and_no_network(tmp_path: Path) -> None:
+    report = "cat /proc/self/status /proc/self/limits /proc/net/dev | tr '\\n' '~'; echo"
+    tmp_path.chmod(0o700)
+    with subprocess.Popen(["/bin/sleep", "60"], user=65534, group=65534, extra_groups=[]) as process:
+        stacks = PyStack(path=script(tmp_path / "py-spy", report))
+        stacks.start(process.pid, process.pid, time.monotonic_ns())
+        running = stacks._running
+        assert running
+        wait(stacks)
+        process.kill()
+    text = running.output.decode().replace("~", "\n")
+    fields = {line.split(":")[0].strip(): line.split(":")[-1].split() for line in text.splitlines() if ":" in line}
+    ptrace_alone = [f"{1 << 19:016x}"]
+    assert (fields["Uid"], fields["Gid"], fields.get("Groups")) == (["65534"] * 4, ["65534"] * 4, [])
+    assert (fields["CapPrm"], fields["CapEff"], fields["CapBnd"]) == (ptrace_alone, ptrace_alone, ptrace_alone)
+    assert fields["NoNewPrivs"] == ["1"]
+    assert [name for name in fields if name in ("lo", "eth0")] == ["lo"]
+    assert "Max core file size        0" in text
 
 
 @pytest.mark.skipif(isinstance(find(), Unavailable), reason="py-spy is not installed")
@@ -151,3 +181,37 @@ def test_a_real_process_that_is_no_python() -> None:
         process.kill()
     assert seen.frames == ()
     assert seen.reason
+
+
+@pytest.mark.skipif(
+    isinstance(find(), Unavailable) or os.geteuid() != 0 or not shutil.which("unshare"), reason="py-spy, root, unshare"
+)
+def test_a_thread_in_another_pid_namespace_of_another_user(tmp_path: Path) -> None:
+    file = tmp_path / "threads.py"
+    file.write_text(
+        "import threading, time\n"
+        "def other():\n    print(threading.get_native_id(), flush=True)\n    time.sleep(60)\n"
+        "def main():\n    time.sleep(60)\n"
+        "threading.Thread(target=other, daemon=True).start()\nmain()\n"
+    )
+    command = ["unshare", "--pid", "--fork", "--kill-child", "/usr/bin/setpriv", "--reuid=65534", "--clear-groups"]
+    with (
+        file.open() as text,
+        subprocess.Popen([*command, "/usr/bin/python3", "-c", text.read()], stdout=subprocess.PIPE) as process,
+    ):
+        assert process.stdout
+        inner_tid = int(process.stdout.readline())
+        (pid,) = Proc().children(process.pid)
+        (tid,) = [tid for tid in Proc().threads(pid) if tid != pid]
+        assert inner_tid != tid
+        stacks = PyStack()
+        tops = {}
+        for wanted in (pid, tid):
+            for attempt in range(5):
+                stacks.start(pid, wanted, time.monotonic_ns(), f"{wanted} {attempt}")
+                seen = wait(stacks)
+                if seen.frames:
+                    break
+            tops[wanted] = seen.frames[-1:]
+        process.kill()
+    assert tops == {pid: ("main (<string>:6)",), tid: ("other (<string>:4)",)}
