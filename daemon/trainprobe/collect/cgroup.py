@@ -66,6 +66,7 @@ class Cgroups:
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
+        self._mounts: list[Mount] = []
 
     def place(self, pid: int) -> Place:
         """What the path tells about container, pod, job and unit; all None when the process is gone."""
@@ -106,13 +107,17 @@ class Cgroups:
         return found or Unavailable("the cpu controller of the process's cgroup is not mounted or not enabled")
 
     def _places(self, paths: dict[str, str], controller: str) -> Iterator[tuple[int, str, str]]:
-        mounts = parse_mounts(
-            (read_file(f"{self._proc.root}/self/mountinfo", TABLE_LIMIT) or b"").decode("utf-8", "surrogateescape")
-        )
-        if controller in paths and (found := directory(mounts, controller, paths[controller])):
-            yield 1, *found
-        elif "" in paths and (found := directory(mounts, "", paths[""])):
-            yield 2, *found
+        """(version, mount point, directory) of the hierarchy that has the controller."""
+        name = controller if controller in paths else ""
+        if name not in paths:
+            return
+        found = directory(self._mounts, name, paths[name])
+        if found is None:  # not looked at yet, or mounted since; a host may have thousands of mounts
+            data = read_file(f"{self._proc.root}/self/mountinfo", TABLE_LIMIT) or b""
+            self._mounts = parse_mounts(data.decode("utf-8", "surrogateescape"))
+            found = directory(self._mounts, name, paths[name])
+        if found is not None:
+            yield 1 if name else 2, *found
 
     def _host_memory(self) -> tuple[int, int] | None:
         data = read_file(f"{self._proc.root}/meminfo", SMALL)

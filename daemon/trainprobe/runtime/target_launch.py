@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.command import Kind, mentioned_script, redact, torchrun_id, understand
+from trainprobe.collect.patience import Patience
 from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.runtime import identity
 
@@ -36,6 +37,7 @@ class Launches:
         self._own = own_pid
         boot = read_file(f"{proc.root}/sys/kernel/random/boot_id", SMALL) or b""
         self._boot_id = boot.decode("ascii", "replace").strip()
+        self._patience = Patience()
         self._users: dict[int, str] = {}
 
     def of(self, pid: int, environ: Mapping[str, str], command: Sequence[str] = ()) -> Launch:
@@ -73,13 +75,18 @@ class Launches:
         return top, script
 
     def user(self, uid: int) -> str:
-        """A user's name, the number where there is none."""
+        """A user's name, the number where there is none (or where the directory service does not answer)."""
         if uid not in self._users:
-            try:
-                self._users[uid] = pwd.getpwuid(uid).pw_name
-            except KeyError:
-                self._users[uid] = str(uid)
+            answer = self._patience.read(uid, lambda: _name_of(uid))
+            self._users[uid] = identity.shown(answer.decode("utf-8", "replace")) if answer else str(uid)
         return self._users[uid]
+
+
+def _name_of(uid: int) -> bytes | None:
+    try:
+        return pwd.getpwuid(uid).pw_name.encode("utf-8", "surrogateescape")
+    except KeyError:
+        return None
 
 
 def _same(kind: Kind, ancestor: str, script: str) -> bool:

@@ -137,14 +137,18 @@ class Search:
         paths = parse_cgroups(self._proc.cgroup(pid) or "")
         return self._proc.command(pid) or (), status.uid if status else None, tuple(paths.values())
 
-    def watch(self, pid: int, now: int, *, attached: bool = False) -> Process | None:
-        """Watch a process and its descendants, and take them into the table; None: it is gone, or there is no room."""
+    def watch(self, pid: int, now: int, *, attached: bool = False, always: bool = False) -> Process | None:
+        """Watch a process and its descendants, and take them into the table; None: it is gone, or there is no room.
+
+        ``always``: take it in even when the kernel side refuses; its run exists, with what /proc tells.
+        """
         if len(self._table) >= WATCHED_LIMIT:
             return None
         try:
             self._kernel.watch(pid)
         except OSError:
-            return None
+            if not always:
+                return None
         process = self._adopt(pid, now, attached)
         if process is not None:
             for child in self._proc.descendants(pid):

@@ -55,7 +55,7 @@ class Hint(Protocol):
     def why(self) -> str: ...
 
 
-class NoSuchTraining(Exception):  # noqa: N818 (reads as what it says)
+class NoSuchTraining(Exception):
     """A process cannot be attached to; the text says why."""
 
 
@@ -89,7 +89,7 @@ class Targets:
         """A child that is about to exec ``command``: a run from its exec on."""
         now = self._clock()
         self._awaited[pid] = (tuple(command), now + EXEC_LOST_NS)
-        self._search.watch(pid, now)
+        self._search.watch(pid, now, always=True)
 
     def attach(self, pid: int) -> None:
         """Watch a process that runs already, and its descendants. Raises NoSuchTraining."""

@@ -183,6 +183,11 @@ def test_an_exec_that_nobody_told_of_begins_the_run_all_the_same(run: World) -> 
     assert kinds(run.wait(1)) == ["RunStarted", "RankSeen"]
 
 
+def test_a_run_exists_even_where_the_kernel_refuses_to_watch_it(run: World) -> None:
+    run.kernel.gone = {50}
+    assert kinds(run.launch(50, "python", "train.py"))[:2] == ["RunStarted", "RankSeen"]
+
+
 def test_a_command_that_cannot_be_run_makes_no_run(run: World) -> None:
     run.fake.add(50)
     run.targets.launched(50, ("nonsense",))
