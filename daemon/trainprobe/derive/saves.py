@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno as errors
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.files import FileClass, FileRules, classify
 from trainprobe.model.event import FileEvent, FileEventKind
@@ -11,6 +11,8 @@ from trainprobe.model.moment import NS
 
 FOLLOW = 60 * NS
 """A rename (or a copy after EXDEV) this long after the close still belongs to the save."""
+REOPEN = 5 * NS
+"""A file opened again so soon, and not emptied, is the same save (torch.save(path), then open and fsync)."""
 KEEP = 512
 NAMES = 2048
 
@@ -55,7 +57,6 @@ class Save:
     created: bool = False
     append: bool = False
     moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
-    carried_bytes: int = 0
 
     @property
     def outcome(self) -> str:
@@ -107,23 +108,40 @@ class Saves:
 
     def _opened(self, key: tuple[int, int, int], event: FileEvent) -> Save:
         start = event.opened_ns or event.at_ns
+        again = self._opened_again(key, event)
+        if again is not None:
+            return again
         moved = next((s for s in reversed(self.closed) if s.moving_to and s.moving_to == event.path), None)
         save = Save(key, event.path, start, event.tid, created=event.created, append=event.append)
         if moved is not None:
             self.closed.remove(moved)
             save.start_ns, save.tid, save.created = moved.start_ns, moved.tid, True
-            save.write_ns, save.sync_ns, save.gap_ns = moved.write_ns, moved.sync_ns, moved.gap_ns
-            save.meta_ns, save.rename_ns, save.carried_bytes = moved.meta_ns, moved.rename_ns, moved.bytes
+            save.rename_ns = moved.rename_ns
             self.carried[key] = moved
         self.open[key] = save
         return save
+
+    def _opened_again(self, key: tuple[int, int, int], event: FileEvent) -> Save | None:
+        if event.created:
+            return None
+        for save in reversed(self.closed[-8:]):
+            if save.key == key and save.end_ns is not None and event.at_ns - save.end_ns < REOPEN:
+                self.closed.remove(save)
+                self.total -= save.kind_of(self.rules) == FileClass.CHECKPOINT
+                self.carried[key] = replace(save)
+                save.end_ns = None
+                self.open[key] = save
+                return save
+        return None
 
     def _totals(self, save: Save, event: FileEvent) -> None:
         before = self.carried.get(save.key)
         save.path = event.path or save.path
         save.created = save.created or event.created
         save.append = save.append or event.append
-        save.bytes, save.calls = event.bytes, event.calls
+        reopened = before is not None and not before.moving_to
+        save.bytes = event.bytes + (before.bytes if before is not None and reopened else 0)
+        save.calls = event.calls + (before.calls if before else 0)
         save.write_ns = event.write_ns + (before.write_ns if before else 0)
         save.sync_ns = event.sync_ns + (before.sync_ns if before else 0)
         save.meta_ns = event.meta_ns + (before.meta_ns if before else 0)

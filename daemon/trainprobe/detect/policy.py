@@ -19,6 +19,7 @@ class Policy:
     )  # an open stall on the CPU may be the end of the training: wait so much longer before telling
     merge_steps: int = 2  # stalled steps of one cause so close together are one stall
     minor_share: float = 0.08  # of a stall: smaller claims go to its main cause
+    minor_contention: float = 0.35  # the same for waiting for a CPU: every wake-up from another wait has some
     evaluation_fetches: float = 2.0  # fetches beyond an ordinary step's that make an evaluation
     hang_ns: int = 5 * NS  # one worker on the CPU so long, its siblings idle, hangs
     fake_fetches: float = 4.0  # fetches per backward from which a batch is put together by hand

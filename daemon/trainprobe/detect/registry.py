@@ -113,8 +113,10 @@ def judge(window: Window) -> Judgement:
     shares: dict[Cause, float] = {}
     total = sum(c.ns for c in lost)
     main = max(lost, key=lambda c: c.ns, default=None)
+    policy = window.policy
     for claim in lost:
-        cause = claim.cause if claim.ns >= window.policy.minor_share * total or main is None else main.cause
+        least = policy.minor_contention if claim.cause == Cause.CPU_CONTENTION else policy.minor_share
+        cause = claim.cause if claim.ns >= least * total or main is None else main.cause
         if cause is not None:
             shares[cause] = shares.get(cause, 0.0) + claim.ns
     phases: dict[Cause, float] = {}

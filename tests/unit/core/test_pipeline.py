@@ -423,3 +423,19 @@ def test_replaying_in_other_slices_gives_the_same_report() -> None:
     assert again.lost == whole.lost
     assert again.verdict == whole.verdict
     assert [(s.cause, s.seconds) for s in again.stalls] == [(s.cause, s.seconds) for s in whole.stalls]
+
+
+def test_a_file_opened_again_for_its_fsync_is_one_save() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(20)
+    driver.write("/out/a.pt", 10_000_000, 0.3)
+    again = driver.now
+    driver.file(FileEventKind.OPENED, "/out/a.pt", 7, again, created=False)
+    driver.spend(1.1, Leaf.FILE_SYNC)
+    driver.file(FileEventKind.CLOSED, "/out/a.pt", 7, again, 0, 0, ns(1.1), created=False)
+    driver.train(20)
+    saves = rank_of(played(driver), driver).checkpoints
+    assert [(s.bytes, s.outcome) for s in saves] == [(10_000_000, "complete")]
+    assert saves[0].seconds == pytest.approx(1.4)
+    assert (saves[0].write_seconds, saves[0].fsync_seconds) == (pytest.approx(0.3), pytest.approx(1.1))
