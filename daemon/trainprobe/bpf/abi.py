@@ -97,15 +97,16 @@ class StepFileRecord(Structure):
 
 class Ledger(Structure):
     _fields_ = [
-        *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "fetch_at", "fault_at", "graph_task", "gap_mark")),
-        *((n, c_uint64) for n in ("gap_ino", "call_ns", "ino")),
+        *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "fetch_at", "fault_at", "graph_task")),
+        *((n, c_uint64) for n in ("gap_mark", "gap_ino", "call_ns", "ino")),
         *((n, c_uint32) for n in ("dev", "gap_dev", "tid", "tgid", "steps", "fetches", "inline_fetches", "backwards")),
         *((n, c_uint32) for n in ("major_faults", "pool")),
         *((n, c_int32) for n in ("call", "blocked_call", "blocked_fd", "depth")),
         ("region_depth", c_int32 * 4),
         ("regions", c_uint8 * 4),
         *((n, c_uint8) for n in ("nested", "region", "leaf", "run", "call_leaf", "cpu_leaf", "wait_leaf", "why")),
-        *((n, c_uint8) for n in ("reclaim", "fault_file", "grads_off", "driver", "busy", "closing", "saw_ends", "unused")),
+        *((n, c_uint8) for n in ("reclaim", "fault_file", "grads_off", "driver", "busy", "closing", "saw_ends")),
+        ("unused", c_uint8),
         ("files", StepFileRecord * STEP_FILES),
         ("acc", c_uint64 * CELLS),
     ]
@@ -117,7 +118,9 @@ class Row(Structure):
         ("kind", c_uint32),
         ("at", c_uint64),
         ("opened", c_uint64),
-        *((n, c_uint32) for n in ("tid", "tgid", "steps", "fetches", "inline_fetches", "backwards", "major_faults", "region")),
+        *((n, c_uint32) for n in ("tid", "tgid", "steps", "fetches", "inline_fetches", "backwards")),
+        ("major_faults", c_uint32),
+        ("region", c_uint32),
         ("files", StepFileRecord * STEP_FILES),
         ("acc", c_uint64 * CELLS),
         ("pool", c_uint64 * LEAVES),
@@ -131,7 +134,8 @@ class FileKey(Structure):
 
 class FileUse(Structure):
     _fields_ = [
-        *((n, c_uint64) for n in ("opened", "told", "bytes", "calls", "write_ns", "sync_ns", "meta_ns", "gap_ns", "busy_since")),
+        *((n, c_uint64) for n in ("opened", "told", "bytes", "calls", "write_ns", "sync_ns", "meta_ns", "gap_ns")),
+        ("busy_since", c_uint64),
         *((n, c_uint32) for n in ("generation", "error", "tid")),
         ("fd", c_int32),
         ("descriptors", c_int16),

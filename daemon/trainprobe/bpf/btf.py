@@ -13,7 +13,8 @@ MAX_BYTES = 64 << 20
 _HEADER = struct.Struct("<HBBIIIII")
 _TYPE = struct.Struct("<III")
 _MAGIC = 0xEB9F
-_INT, _ARRAY, _STRUCT, _UNION, _ENUM, _FUNC_PROTO, _VAR, _DATASEC, _DECL_TAG, _ENUM64 = 1, 3, 4, 5, 6, 13, 14, 15, 17, 19
+_INT, _ARRAY, _STRUCT, _UNION, _ENUM = 1, 3, 4, 5, 6
+_FUNC_PROTO, _VAR, _DATASEC, _DECL_TAG, _ENUM64 = 13, 14, 15, 17, 19
 _ALIASES = frozenset((8, 9, 10, 11, 18))  # typedef, volatile, const, restrict, type tag
 _EACH = {_STRUCT: 12, _UNION: 12, _DATASEC: 12, _ENUM64: 12, _ENUM: 8, _FUNC_PROTO: 8}
 _FIXED = {_INT: 4, _ARRAY: 12, _VAR: 4, _DECL_TAG: 4}
@@ -62,12 +63,14 @@ class Btf:
     def __enter__(self) -> Btf:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(self._data, mmap.mmap):
             self._data.close()
 
     def offset(self, path: str) -> int | None:
-        """Byte offset of ``struct.member.member``, through anonymous members; None where this kernel has no such member."""
+        """Byte offset of ``struct.member.member``, through anonymous members; None where there is no such member."""
         name, *members = path.split(".")
         at = self._find_struct(name)
         total = 0

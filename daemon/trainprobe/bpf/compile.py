@@ -36,9 +36,13 @@ _EVENTS = {
     "on_reclaim_begin": (("vmscan", "mm_vmscan_direct_reclaim_begin"), ("vmscan", "mm_vmscan_memcg_reclaim_begin")),
     "on_reclaim_end": (("vmscan", "mm_vmscan_direct_reclaim_end"), ("vmscan", "mm_vmscan_memcg_reclaim_end")),
 }
-MARKS = ("on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end", "on_set_grad", "on_set_grad_single")
+MARKS = (
+    "on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end",
+    "on_set_grad", "on_set_grad_single",
+)  # fmt: skip
 MAPS = (
-    "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices", "calls", "files",
+    "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
+    "calls", "files",
 )  # fmt: skip
 OPTIONAL = frozenset(("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end"))
 
@@ -69,7 +73,8 @@ def compiler_flags(tracefs: str, *, auto: bool) -> list[str]:
         with Btf.of_kernel() as btf:
             flags = kernel_types.member_flags(btf)
     except BtfError as error:
-        raise ProbesUnavailable(f"the kernel has no type information: {error}", "boot a kernel with CONFIG_DEBUG_INFO_BTF=y") from error
+        remedy = "boot a kernel with CONFIG_DEBUG_INFO_BTF=y"
+        raise ProbesUnavailable(f"the kernel has no type information: {error}", remedy) from error
     except kernel_types.MissingMember as error:
         raise ProbesUnavailable(f"this kernel has no {error}", "report this kernel's version to the project") from error
     flags += kernel_types.field_flags(tracefs)
@@ -90,7 +95,8 @@ class Builder:
     def run(self) -> Built:
         """Load and attach everything but the marks and page faults, which the parent attaches when they are wanted."""
         for name, event in _RAW.items():
-            self._keep(name, f"raw:{event}", self._bcc.lib.bpf_attach_raw_tracepoint(self._load(name, RAW_TRACEPOINT), event.encode()))
+            program = self._load(name, RAW_TRACEPOINT)
+            self._keep(name, f"raw:{event}", self._bcc.lib.bpf_attach_raw_tracepoint(program, event.encode()))
         for name, events in _EVENTS.items():
             program = self._load(name, TRACEPOINT)
             for category, event in events:
@@ -125,7 +131,8 @@ class Builder:
         self._keep(name, label, self._bcc.lib.bpf_attach_tracepoint(program, category.encode(), event.encode()))
 
     def _attach_syscalls(self) -> None:
-        names = frozenset(entry[10:] for entry in os.listdir(f"{self._tracefs}/events/syscalls") if entry.startswith("sys_enter_"))
+        events = os.listdir(f"{self._tracefs}/events/syscalls")
+        names = frozenset(event[10:] for event in events if event.startswith("sys_enter_"))
         programs = {
             (family, edge): self._load(f"on_{family}_{edge}", TRACEPOINT)
             for family in ("read", "write", "name")
@@ -162,11 +169,31 @@ def _online_cpus() -> Iterator[int]:
             yield from range(int(first), int(last or first) + 1)
 
 
+def _require_capabilities() -> None:
+    """BPF says only "Operation not permitted"; say which capability is missing instead."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        effective = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
+    if effective >> 21 & 1:  # CAP_SYS_ADMIN implies the others
+        return
+    missing = [name for name, bit in (("CAP_PERFMON", 38), ("CAP_BPF", 39)) if not effective >> bit & 1]
+    if missing:
+        raise ProbesUnavailable(f"no permission for eBPF: {' and '.join(missing)} missing", "run as root")
+
+
+def _mount_tracefs() -> str:
+    """Hosts without systemd boot without it."""
+    target = kernel_types.TRACEFS[0]
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"none", target.encode(), b"tracefs", ctypes.c_ulong(0), None) != 0:
+        reason = f"tracefs is not mounted and cannot be: {os.strerror(ctypes.get_errno())}"
+        raise ProbesUnavailable(reason, f"mount -t tracefs none {target}")
+    return target
+
+
 def build(*, auto: bool) -> Built:
     """Compile and attach everything; raises ProbesUnavailable with what to do about it."""
-    tracefs = kernel_types.find_tracefs()
-    if tracefs is None:
-        raise ProbesUnavailable("tracefs is not mounted", "mount -t tracefs none /sys/kernel/tracing")
+    _require_capabilities()
+    tracefs = kernel_types.find_tracefs() or _mount_tracefs()
     flags = compiler_flags(tracefs, auto=auto)
     os.environ["BCC_KERNEL_SOURCE"] = f"{HERE}/src/stub"
     try:
@@ -175,18 +202,17 @@ def build(*, auto: bool) -> Built:
         remedy = "apt-get install python3-bpfcc, and run with the distribution's /usr/bin/python3"
         raise ProbesUnavailable(f"BCC cannot be imported: {error}", remedy) from error
     if not hasattr(bcc, "BPF"):
-        raise ProbesUnavailable("the module bcc is not the BPF compiler", "uninstall PyPI's bcc; apt-get install python3-bpfcc")
-    try:
-        return Builder(bcc, tracefs, flags).run()
-    except PermissionError as error:
-        raise ProbesUnavailable(f"no permission for BPF: {error}", "run as root or with CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN") from error
+        remedy = "uninstall PyPI's bcc; apt-get install python3-bpfcc"
+        raise ProbesUnavailable("the module bcc is not the BPF compiler", remedy)
+    return Builder(bcc, tracefs, flags).run()
 
 
 def main(arguments: list[str]) -> int:
     channel = socket.socket(fileno=int(arguments[0]))
     try:
         built = build(auto="--auto" in arguments)
-        handover.send(channel, {"map": built.maps, "program": built.programs, "attached": built.attached}, built.missing)
+        groups = {"map": built.maps, "program": built.programs, "attached": built.attached}
+        handover.send(channel, groups, built.missing)
     except ProbesUnavailable as error:
         handover.refuse(channel, error.reason, error.remedy)
         return 1

@@ -91,7 +91,8 @@ def message(raw: bytes) -> Decoded:
     if len(raw) < sizeof(shape):
         raise Malformed(f"message {kind} of {len(raw)} bytes")
     try:
-        return make(shape.from_buffer_copy(raw))
+        told: Decoded = make(shape.from_buffer_copy(raw))
+        return told
     except (ValueError, KeyError) as error:
         raise Malformed(f"message {kind}: {error}") from error
 
@@ -112,7 +113,9 @@ def _row(r: abi.Row) -> MarkRow:
         major_faults=r.major_faults,
         cells=tuple(r.acc),
         pool=tuple(r.pool),
-        files=tuple(StepFile(f.dev, f.ino, f.io_ns, f.gap_ns, f.bytes) for f in r.files if f.io_ns or f.gap_ns or f.bytes),
+        files=tuple(
+            StepFile(f.dev, f.ino, f.io_ns, f.gap_ns, f.bytes) for f in r.files if f.io_ns or f.gap_ns or f.bytes
+        ),
     )
 
 

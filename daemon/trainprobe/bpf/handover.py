@@ -58,7 +58,7 @@ def receive(channel: socket.socket) -> tuple[dict[str, dict[str, int]], list[str
                 return groups, packet["missing"]
             groups.setdefault(packet["kind"], {}).update(zip(packet["names"], descriptors))
             if len(packet["names"]) != len(descriptors):
-                raise ProbesUnavailable("too few file descriptors for the probes", "raise the limit of open files (ulimit -n 1024)")
+                raise ProbesUnavailable("too few file descriptors for the probes", "ulimit -n 1024")
     except BaseException:
         for descriptor in (fd for group in groups.values() for fd in group.values()):
             os.close(descriptor)

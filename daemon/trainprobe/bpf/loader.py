@@ -11,8 +11,8 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_long, c_uint32, c_uint64, c_void_p, sizeof
-from typing import Generic, TypeVar
+from ctypes import Structure, byref, c_char_p, c_int, c_long, c_uint32, c_uint64, c_void_p, sizeof
+from typing import Generic, TypeVar, cast
 
 from trainprobe.bpf import handover
 from trainprobe.bpf.errors import ProbesUnavailable
@@ -82,8 +82,14 @@ class Map(Generic[K, V]):
         while len(found) < MAX_ITEMS:
             count.value = BATCH
             ended = self._lib.bpf_lookup_batch(self.descriptor, start, byref(position), keys, values, byref(count)) != 0
-            for index in range(count.value if not ended or ctypes.get_errno() == errno.ENOENT else 0):
-                found.append((self._key.from_buffer_copy(keys, index * sizeof(self._key)), self._value.from_buffer_copy(values, index * sizeof(self._value))))
+            taken = count.value if not ended or ctypes.get_errno() == errno.ENOENT else 0
+            found += [
+                (
+                    cast(K, self._key.from_buffer_copy(keys, index * sizeof(self._key))),
+                    cast(V, self._value.from_buffer_copy(values, index * sizeof(self._value))),
+                )
+                for index in range(taken)
+            ]
             if ended:
                 break
             start = byref(position)
@@ -122,9 +128,10 @@ class Ring:
             return 0
 
         self._callback = _RING_CALLBACK(receive)
-        self._ring = c_void_p(lib.bpf_new_ringbuf(descriptor, self._callback, None))
-        if not self._ring:
+        address = lib.bpf_new_ringbuf(descriptor, self._callback, None)
+        if not address:
             raise ProbesUnavailable("the ring buffer cannot be mapped", "see the memory limits of this process")
+        self._ring = c_void_p(address)
 
     def drain(self) -> list[bytes]:
         self._lib.bpf_consume_ringbuf(self._ring)
@@ -180,8 +187,9 @@ class Kernel:
         name = ctypes.create_string_buffer(os.fsencode(path))
         attributes = _Attributes(type=kind, size=sizeof(_Attributes), config1=ctypes.addressof(name), config2=offset)
         close_on_exec = 8
+        everybody, cpu, no_group = c_int(-1), c_int(0), c_int(-1)
         descriptor = self._libc.syscall(
-            c_long(self._perf_event_open), byref(attributes), c_int(-1), c_int(0), c_int(-1), ctypes.c_ulong(close_on_exec)
+            c_long(self._perf_event_open), byref(attributes), everybody, cpu, no_group, ctypes.c_ulong(close_on_exec)
         )
         if descriptor < 0:
             raise UprobeRefused(f"perf_event_open: {os.strerror(ctypes.get_errno())}")
@@ -200,7 +208,8 @@ class Kernel:
         """(nanoseconds, runs) of a program; both 0 while kernel.bpf_stats_enabled is 0."""
         info = ctypes.create_string_buffer(256)
         attributes = ctypes.create_string_buffer(struct.pack("=IIQ", program, len(info), ctypes.addressof(info)), 128)
-        if self._libc.syscall(c_long(self._bpf), c_int(self._GET_INFO_BY_FD), attributes, c_uint32(len(attributes))) != 0:
+        command, size = c_int(self._GET_INFO_BY_FD), c_uint32(len(attributes))
+        if self._libc.syscall(c_long(self._bpf), command, attributes, size) != 0:
             return 0, 0
         nanoseconds, runs = struct.unpack_from("=QQ", info.raw, self._RUN_TIME_AT)
         return nanoseconds, runs
@@ -228,8 +237,8 @@ class Loaded:
         return int(self.lib.bpf_attach_raw_tracepoint(self.programs[program], event.encode()))
 
     def close(self) -> None:
-        """Let go of everything. The last close of a tracepoint waits for a grace period of 70 ms, 70 times: a child that
-        nobody waits for holds the descriptors open and does the waiting."""
+        """Let go of everything. The last close of a tracepoint waits for a grace period of 70 ms, 70 times: a child
+        that nobody waits for holds the descriptors open and does the waiting."""
         kernel = Kernel()
         for descriptor in self.attached.values():
             kernel.disable(descriptor)
@@ -267,7 +276,8 @@ def load(*, auto: bool) -> Loaded:
         except (handover.ChildGone, TimeoutError, ConnectionResetError) as error:
             child.kill()
             said = _last_words(child)
-            raise ProbesUnavailable(f"the probes' compiler died with status {child.wait()}: {said}", "try again; see dmesg") from error
+            reason = f"the probes' compiler died with status {child.wait()}: {said}".rstrip(": ")
+            raise ProbesUnavailable(reason, "try again; see dmesg") from error
         except ProbesUnavailable as error:
             said = _last_words(child)
             raise ProbesUnavailable(f"{error.reason}\n{said}".strip(), error.remedy) from error

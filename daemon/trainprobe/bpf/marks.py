@@ -32,7 +32,11 @@ class Mark:
 IN_CPU = (
     Mark("backward", "on_backward", (b"_ZN5torch8autograd6Engine7executeE",), required=True),
     Mark("graph_task", "on_graph_task", (b"_ZN5torch8autograd6Engine23execute_with_graph_taskE",)),
-    Mark("backward_end", "on_backward_end", (b"_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_post_processingE",)),
+    Mark(
+        "backward_end",
+        "on_backward_end",
+        (b"_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_post_processingE",),
+    ),
     Mark("record", "on_record", (b"_ZN5torch8autograd8profiler25record_function_enter_newE",), required=True),
     Mark(
         "record_end",

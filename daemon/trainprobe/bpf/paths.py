@@ -149,7 +149,8 @@ def mounts(mountinfo: bytes) -> list[Mount]:
         try:
             major, minor = words[2].split(b":")
             dev = int(major) << 20 | int(minor)
-            found.append(Mount(dev, _unescape(words[3]), _unescape(words[4]), rest.split(b" ")[0].decode("ascii", "replace")))
+            kind = rest.split(b" ")[0].decode("ascii", "replace")
+            found.append(Mount(dev, _unescape(words[3]), _unescape(words[4]), kind))
         except (IndexError, ValueError):
             continue
     return found

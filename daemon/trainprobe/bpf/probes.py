@@ -178,9 +178,11 @@ class Probes:
             if use.descriptors > 0:
                 event = decode.file_event(FileEventKind.PROGRESS, now, key, use, use.tid)
                 found.append(self._paths.complete(_with_flight(event, use, now)))
-            elif use.calls and now - use.told > SETTLED_NS or now - use.told > FORGOTTEN_NS:
-                if (last := self._files.take(key)) and last.calls:
-                    self._late.append(self._closed_file(key, last, now))
+                continue
+            quiet_ns = now - use.told
+            settled = quiet_ns > (SETTLED_NS if use.calls else FORGOTTEN_NS)
+            if settled and (last := self._files.take(key)) and last.calls:
+                self._late.append(self._closed_file(key, last, now))
         return found
 
     def _closed_file(self, key: abi.FileKey, use: abi.FileUse, at_ns: int) -> FileEvent:
@@ -245,14 +247,14 @@ class Probes:
         """The pool that a process's children add their time up in."""
         process = self._processes.get(c_uint32(pid))
         if process is None or process.pool:
-            return process.pool if process else 0
+            return int(process.pool) if process else 0
         for _ in range(16):
             self._next_pool = (self._next_pool - 1) % (abi.POOLS - 1)  # downwards: the kernel counts upwards
             slot = c_uint32(self._next_pool + 1)
             if self._pool_owner.insert(slot, c_uint32(pid)):
                 process.pool = slot.value
                 self._processes.put(c_uint32(pid), process)
-                return process.pool
+                return slot.value
         return 0
 
     def _drop_process(self, pid: int) -> None:

@@ -46,6 +46,7 @@ class Unreadable:
 
 
 Found = dict[str, list[Symbol]]
+Range = tuple[int, int]
 
 
 def find(data: bytes | mmap.mmap, prefixes: Sequence[bytes]) -> Found | Unreadable:
@@ -59,7 +60,8 @@ def find(data: bytes | mmap.mmap, prefixes: Sequence[bytes]) -> Found | Unreadab
 class _Elf:
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self._data, self._size = data, len(data)
-        ident, _, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, _ = _HEADER.unpack_from(data, 0)
+        ident, _, machine, _, _, phoff, shoff, _, _, *counts = _HEADER.unpack_from(data, 0)
+        phentsize, phnum, shentsize, shnum, _ = counts
         if ident[:6] != b"\x7fELF\x02\x01" or machine not in _MACHINES:
             raise ValueError("not a little-endian 64-bit ELF of a machine we know")
         if phentsize != _SEGMENT.size or shentsize != _SECTION.size or shnum > MAX_SECTIONS or phnum > MAX_SECTIONS:
@@ -76,13 +78,13 @@ class _Elf:
                 self._search(self._range(section), self._range(strings), prefixes, found)
         return found
 
-    def _range(self, section: tuple[int, ...]) -> tuple[int, int]:
+    def _range(self, section: tuple[int, ...]) -> Range:
         start, size = section[4], section[5]
         if start + size > self._size:
             raise ValueError("a section ends behind the file")
         return start, start + size
 
-    def _search(self, table: tuple[int, int], strings: tuple[int, int], prefixes: Sequence[bytes], found: Found) -> None:
+    def _search(self, table: Range, strings: Range, prefixes: Sequence[bytes], found: Found) -> None:
         for prefix in prefixes:
             known = found[prefix.decode()]
             for at in self._occurrences(prefix, *strings):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """System calls by what they do: numbers on x86-64 and on aarch64 (None: it has no such call), and how arguments lie.
 
-``form`` means, for calls with a descriptor, which argument it is; for calls with a path, odd: it starts with a directory
-descriptor; for open: 0 open, 1 openat, 2 creat, 3 openat2; for dup: 1 when the second argument is closed first.
+``form`` means, for calls with a descriptor, which argument it is; for calls with a path, odd: it starts with a
+directory's descriptor; for open: 0 open, 1 openat, 2 creat, 3 openat2; for dup: 1 when the second argument is closed
+first.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ TRACED_BY = {
 
 
 def event_name(syscall: Syscall, tracefs_names: frozenset[str]) -> str | None:
-    """The name that tracefs gives to its events (``sys_enter_NAME``), or None where it is not traced or not known there."""
+    """The name that tracefs gives to its events (``sys_enter_NAME``); None where it is not traced or not known."""
     if syscall.name in NOT_TRACED or syscall.call not in TRACED_BY:
         return None
     renamed = {"stat": "newstat", "lstat": "newlstat", "fstat": "newfstat"}

@@ -50,7 +50,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--sample-seconds", type=float, default=0.0)
-    parser.add_argument("--mode", default="plain", choices=["plain", "raises", "checkpointing", "lbfgs", "gan", "accumulate", "thread"])
+    parser.add_argument(
+        "--mode", default="plain", choices=["plain", "raises", "checkpointing", "lbfgs", "gan", "accumulate", "thread"]
+    )
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--save-to", default="")
     parser.add_argument("--evaluate-every", type=int, default=0)
@@ -59,7 +61,11 @@ def main() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
     other = torch.nn.Linear(64, 1)
-    optimizer = (torch.optim.LBFGS(model.parameters(), max_iter=4) if args.mode == "lbfgs" else torch.optim.Adam(model.parameters()))
+    optimizer = (
+        torch.optim.LBFGS(model.parameters(), max_iter=4)
+        if args.mode == "lbfgs"
+        else torch.optim.Adam(model.parameters())
+    )
     second = torch.optim.SGD(other.parameters(), lr=0.01)
     counts = {"steps": 0, "fetches": 0, "backwards": 0, "raised": 0, "saves": 0}
     print(os.getpid(), flush=True)
@@ -78,7 +84,11 @@ def main() -> None:
                 counts["steps"] += 1
                 continue
             optimizer.zero_grad()
-            hidden = checkpoint(model, batch.requires_grad_(), use_reentrant=True) if args.mode == "checkpointing" else model(batch)
+            hidden = (
+                checkpoint(model, batch.requires_grad_(), use_reentrant=True)
+                if args.mode == "checkpointing"
+                else model(batch)
+            )
             loss = hidden.square().mean()
             if args.mode == "raises" and number % 3 == 0:
                 try:

@@ -1,319 +1,375 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* System calls that move bytes or names: their time on the CPU counts too. Every other call is seen only when it blocks,
- * by sched_switch. Reads are traced for drivers alone, the rest for every thread of a watched process. */
+/* System calls that move bytes or names: their time on the CPU counts too. Every other call is seen only when it
+ * blocks, by sched_switch. Reads are traced for drivers alone, the rest for every thread of a watched process. */
 struct call_entry { /* syscalls:sys_enter_*; the number is 32 bits wide and its padding is not cleared */
-  u64 common;
-  s32 number, padding;
-  u64 arguments[6];
+    u64 common;
+    s32 number, padding;
+    u64 arguments[6];
 };
 struct call_end { /* syscalls:sys_exit_* */
-  u64 common;
-  s32 number, padding;
-  s64 result;
+    u64 common;
+    s32 number, padding;
+    s64 result;
 };
 
 /* Begin a traced call in the ledger: leaf while blocked, leaf while on the CPU. */
 INLINE void begin_call(struct ledger *l, u64 now, s32 number, u8 blocked, u8 running) {
-  charge(l, now, l->leaf);
-  l->call = number;
-  l->call_leaf = blocked;
-  l->leaf = l->cpu_leaf = running;
-  l->call_ns = 0;
-  l->reclaim = 0;
+    charge(l, now, l->leaf);
+    l->call = number;
+    l->call_leaf = blocked;
+    l->leaf = l->cpu_leaf = running;
+    l->call_ns = 0;
+    l->reclaim = 0;
 }
 INLINE void end_call(struct ledger *l, u64 now) {
-  charge(l, now, l->leaf);
-  l->gap_mark = *cpu_cell(l);
-  l->call = -1;
-  l->leaf = on_cpu(l);
+    charge(l, now, l->leaf);
+    l->gap_mark = *cpu_cell(l);
+    l->call = -1;
+    l->leaf = on_cpu(l);
 }
 /* The CPU time since the last write-class call on the same file went into producing its bytes. */
 INLINE u64 take_gap(struct ledger *l, u32 dev, u64 ino) {
-  if (!ino || l->gap_ino != ino || l->gap_dev != dev) return 0;
-  u64 gap = *cpu_cell(l) - l->gap_mark;
-  if ((s64)gap <= 0) return 0;
-  *cpu_cell(l) -= gap;
-  l->acc[(l->region * LEAVES + LEAF_FILE_GAP) & (CELLS - 1)] += gap;
-  add_to_step(l, dev, ino, 0, gap, 0);
-  return gap;
+    if (!ino || l->gap_ino != ino || l->gap_dev != dev)
+        return 0;
+    u64 gap = *cpu_cell(l) - l->gap_mark;
+    if ((s64)gap <= 0)
+        return 0;
+    *cpu_cell(l) -= gap;
+    l->acc[(l->region * LEAVES + LEAF_FILE_GAP) & (CELLS - 1)] += gap;
+    add_to_step(l, dev, ino, 0, gap, 0);
+    return gap;
 }
 INLINE bool traced(u32 tid, u8 *level) {
-  u8 *byte = level_of(tid);
-  *level = byte ? *byte : 0;
-  return *level && !(*level & QUIET);
+    u8 *byte = level_of(tid);
+    *level = byte ? *byte : 0;
+    return *level && !(*level & QUIET);
 }
 
 /* ---- reads ---- */
 int on_read_begin(struct call_entry *e) {
-  struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
-  if (!l) return 0;
-  struct target t = {};
-  u8 leaf = resolve(e->arguments[0], &t) ? leaf_of_target(&t, CALL_READ) : LEAF_OTHER;
-  l->dev = t.dev;
-  l->ino = is_regular(&t) ? t.ino : 0;
-  begin_call(l, bpf_ktime_get_ns(), e->number, leaf, LEAF_READ_CPU);
-  return 0;
+    struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
+    if (!l)
+        return 0;
+    struct target t = {};
+    u8 leaf = resolve(e->arguments[0], &t) ? leaf_of_target(&t, CALL_READ) : LEAF_OTHER;
+    l->dev = t.dev;
+    l->ino = is_regular(&t) ? t.ino : 0;
+    begin_call(l, bpf_ktime_get_ns(), e->number, leaf, LEAF_READ_CPU);
+    return 0;
 }
 int on_read_end(struct call_end *e) {
-  struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
-  if (l && l->call == e->number) end_call(l, bpf_ktime_get_ns());
-  return 0;
+    struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
+    if (l && l->call == e->number)
+        end_call(l, bpf_ktime_get_ns());
+    return 0;
 }
 
 /* ---- writes and syncs ---- */
-INLINE u64 bytes_of_submit(u64 *a, s32 *fd) { /* io_submit(ctx, n, iocbs): libaio carries the bytes of some checkpoints */
-  u64 bytes = 0;
-  for (int i = 0; i < 64; i++) {
-    u64 iocb = 0, length = 0;
-    u32 file = 0;
-    u16 operation = 0;
-    if (i >= (s64)a[1] || bpf_probe_read_user(&iocb, 8, (void *)(a[2] + 8 * i))) break;
-    bpf_probe_read_user(&operation, 2, (void *)(iocb + 16));
-    bpf_probe_read_user(&file, 4, (void *)(iocb + 20));
-    if (operation != 1 && operation != 8) continue; /* IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV */
-    *fd = file;
-    if (operation == 1) {
-      bpf_probe_read_user(&length, 8, (void *)(iocb + 32));
-    } else { /* a vector: its first part is what the known writers use */
-      u64 vector = 0;
-      bpf_probe_read_user(&vector, 8, (void *)(iocb + 24));
-      bpf_probe_read_user(&length, 8, (void *)(vector + 8));
+INLINE u64 bytes_of_submit(u64 *a,
+                           s32 *fd) { /* io_submit(ctx, n, iocbs): libaio carries the bytes of some checkpoints */
+    u64 bytes = 0;
+#pragma nounroll
+    for (int i = 0; i < 64; i++) {
+        u64 iocb = 0, length = 0;
+        u32 file = 0;
+        u16 operation = 0;
+        if (i >= (s64)a[1] || bpf_probe_read_user(&iocb, 8, (void *)(a[2] + 8 * i)))
+            break;
+        bpf_probe_read_user(&operation, 2, (void *)(iocb + 16));
+        bpf_probe_read_user(&file, 4, (void *)(iocb + 20));
+        if (operation != 1 && operation != 8)
+            continue; /* IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV */
+        *fd = file;
+        if (operation == 1) {
+            bpf_probe_read_user(&length, 8, (void *)(iocb + 32));
+        } else { /* a vector: its first part is what the known writers use */
+            u64 vector = 0;
+            bpf_probe_read_user(&vector, 8, (void *)(iocb + 24));
+            bpf_probe_read_user(&length, 8, (void *)(vector + 8));
+        }
+        bytes += length;
     }
-    bytes += length;
-  }
-  return bytes;
+    return bytes;
 }
 int on_write_begin(struct call_entry *e) {
-  u32 tid = this_thread(), number = e->number;
-  u8 level;
-  if (!traced(tid, &level)) return 0;
-  struct call_description *d = call_kinds.lookup(&number);
-  if (!d) return 0;
-  u64 arguments[6] = {}, submitted = 0;
-  bpf_probe_read_kernel(arguments, sizeof(arguments), e->arguments);
-  s32 fd = d->fd_argument == 2 ? arguments[2] : arguments[0];
-  u8 kind = d->kind;
-  if (kind == CALL_SUBMIT) {
-    fd = -1;
-    submitted = bytes_of_submit(arguments, &fd);
-  }
-  struct target t = {};
-  bool known = resolve(fd, &t);
-  u64 now = bpf_ktime_get_ns(), gap = 0;
-  struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
-  if (l) {
-    u8 leaf = known ? leaf_of_target(&t, kind) : LEAF_OTHER;
-    charge(l, now, l->leaf);
-    if (known && is_regular(&t)) gap = take_gap(l, t.dev, t.ino);
-    l->dev = t.dev;
-    l->ino = known && is_regular(&t) ? t.ino : 0;
-    begin_call(l, now, number, leaf, leaf);
-  }
-  if (!known || !is_told(&t)) return 0;
-  struct call *c = call_of(tid);
-  if (!c) return 0;
-  c->key.tgid = this_process();
-  c->key.dev = t.dev;
-  c->key.ino = t.ino;
-  c->at = now;
-  c->number = number;
-  c->kind = kind;
-  c->fd = fd;
-  c->bytes = submitted;
-  struct file_use *u = use_of(&c->key, &t, now, fd);
-  if (!u) return 0;
-  u->gap_ns += gap;
-  u->busy_since = now;
-  u->busy_kind = kind;
-  return 0;
+    u32 tid = this_thread(), number = e->number;
+    u8 level;
+    if (!traced(tid, &level))
+        return 0;
+    struct call_description *d = call_kinds.lookup(&number);
+    if (!d)
+        return 0;
+    u64 arguments[6] = {}, submitted = 0;
+    bpf_probe_read_kernel(arguments, sizeof(arguments), e->arguments);
+    s32 fd = d->fd_argument == 2 ? arguments[2] : arguments[0];
+    u8 kind = d->kind;
+    if (kind == CALL_SUBMIT) {
+        fd = -1;
+        submitted = bytes_of_submit(arguments, &fd);
+    }
+    struct target t = {};
+    bool known = resolve(fd, &t);
+    u64 now = bpf_ktime_get_ns(), gap = 0;
+    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    if (l) {
+        u8 leaf = known ? leaf_of_target(&t, kind) : LEAF_OTHER;
+        charge(l, now, l->leaf);
+        if (known && is_regular(&t))
+            gap = take_gap(l, t.dev, t.ino);
+        l->dev = t.dev;
+        l->ino = known && is_regular(&t) ? t.ino : 0;
+        begin_call(l, now, number, leaf, leaf);
+    }
+    if (!known || !is_told(&t))
+        return 0;
+    struct call *c = call_of(tid);
+    if (!c)
+        return 0;
+    c->key.tgid = this_process();
+    c->key.dev = t.dev;
+    c->key.ino = t.ino;
+    c->at = now;
+    c->number = number;
+    c->kind = kind;
+    c->fd = fd;
+    c->bytes = submitted;
+    struct file_use *u = use_of(&c->key, &t, now, fd);
+    if (!u)
+        return 0;
+    u->gap_ns += gap;
+    u->busy_since = now;
+    u->busy_kind = kind;
+    return 0;
 }
 int on_write_end(struct call_end *e) {
-  u32 tid = this_thread();
-  u8 level;
-  if (!traced(tid, &level)) return 0;
-  u64 now = bpf_ktime_get_ns(), bytes = 0;
-  struct call *c = calls.lookup(&tid);
-  struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
-  bool ours = l && l->call == e->number;
-  if (ours) end_call(l, now);
-  if (!c || c->number != e->number) return 0;
-  c->number = -1;
-  if (c->kind == CALL_SUBMIT)
-    bytes = e->result > 0 ? c->bytes : 0;
-  else if (c->kind == CALL_WRITE && e->result > 0)
-    bytes = e->result;
-  if (ours) {
-    add_to_step(l, c->key.dev, c->key.ino, l->call_ns, 0, bytes);
-    l->gap_ino = c->key.ino;
-    l->gap_dev = c->key.dev;
-  }
-  struct file_use *u = files.lookup(&c->key);
-  if (!u) return 0;
-  u64 spent = now - c->at;
-  if (c->kind == CALL_SYNC)
-    __sync_fetch_and_add(&u->sync_ns, spent);
-  else
-    __sync_fetch_and_add(&u->write_ns, spent);
-  __sync_fetch_and_add(&u->bytes, bytes);
-  __sync_fetch_and_add(&u->calls, 1);
-  u->busy_since = 0;
-  u->tid = tid;
-  if (is_failure(e->result) && !u->error) u->error = -e->result;
-  c->last = c->key;
-  return 0;
+    u32 tid = this_thread();
+    u8 level;
+    if (!traced(tid, &level))
+        return 0;
+    u64 now = bpf_ktime_get_ns(), bytes = 0;
+    struct call *c = calls.lookup(&tid);
+    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    bool ours = l && l->call == e->number;
+    if (ours)
+        end_call(l, now);
+    if (!c || c->number != e->number)
+        return 0;
+    c->number = -1;
+    if (c->kind == CALL_SUBMIT)
+        bytes = e->result > 0 ? c->bytes : 0;
+    else if (c->kind == CALL_WRITE && e->result > 0)
+        bytes = e->result;
+    if (ours) {
+        add_to_step(l, c->key.dev, c->key.ino, l->call_ns, 0, bytes);
+        l->gap_ino = c->key.ino;
+        l->gap_dev = c->key.dev;
+    }
+    struct file_use *u = files.lookup(&c->key);
+    if (!u)
+        return 0;
+    u64 spent = now - c->at;
+    if (c->kind == CALL_SYNC)
+        __sync_fetch_and_add(&u->sync_ns, spent);
+    else
+        __sync_fetch_and_add(&u->write_ns, spent);
+    __sync_fetch_and_add(&u->bytes, bytes);
+    __sync_fetch_and_add(&u->calls, 1);
+    u->busy_since = 0;
+    u->tid = tid;
+    if (is_failure(e->result) && !u->error)
+        u->error = -e->result;
+    c->last = c->key;
+    return 0;
 }
 
 /* ---- open, close, rename, unlink, dup ---- */
-#define AT_HERE -100 /* AT_FDCWD */
+#define AT_HERE     -100  /* AT_FDCWD */
 #define OPEN_WRITES 01103 /* O_WRONLY | O_RDWR | O_CREAT | O_TRUNC */
 /* Paths are read when the call ends: the kernel has just read them, so they are in memory. */
 INLINE void note_paths(struct call *c, u8 form, u64 *a) {
-  bool at = form & 1;
-  c->directory = at ? (s32)a[0] : AT_HERE;
-  c->path = at ? a[1] : a[0];
-  c->new_directory = at ? (s32)a[2] : AT_HERE;
-  c->new_path = at ? a[3] : a[1];
+    bool at = form & 1;
+    c->directory = at ? (s32)a[0] : AT_HERE;
+    c->path = at ? a[1] : a[0];
+    c->new_directory = at ? (s32)a[2] : AT_HERE;
+    c->new_path = at ? a[3] : a[1];
 }
 INLINE u32 flags_of_open(u8 form, u64 *a) {
-  u64 flags = 0;
-  switch (form) {
-  case 0: return a[1]; /* open */
-  case 1: return a[2]; /* openat */
-  case 2: return 01101; /* creat: O_WRONLY | O_CREAT | O_TRUNC */
-  default: bpf_probe_read_user(&flags, 8, (void *)a[2]); return flags; /* openat2 */
-  }
+    u64 flags = 0;
+    switch (form) {
+    case 0:
+        return a[1]; /* open */
+    case 1:
+        return a[2]; /* openat */
+    case 2:
+        return 01101; /* creat: O_WRONLY | O_CREAT | O_TRUNC */
+    default:
+        bpf_probe_read_user(&flags, 8, (void *)a[2]);
+        return flags; /* openat2 */
+    }
 }
 INLINE bool duplicates(u8 kind, u64 *a) {
-  return kind == CALL_DUP || (kind == CALL_CONTROL && (a[1] == 0 || a[1] == 1030)); /* F_DUPFD, F_DUPFD_CLOEXEC */
+    return kind == CALL_DUP || (kind == CALL_CONTROL && (a[1] == 0 || a[1] == 1030)); /* F_DUPFD, F_DUPFD_CLOEXEC */
 }
 int on_name_begin(struct call_entry *e) {
-  u32 tid = this_thread(), tgid = this_process(), number = e->number;
-  u8 level;
-  if (!traced(tid, &level)) return 0;
-  struct call_description *d = call_kinds.lookup(&number);
-  if (!d) return 0;
-  u8 kind = d->kind, form = d->fd_argument;
-  u64 a[6] = {};
-  bpf_probe_read_kernel(a, sizeof(a), e->arguments);
-  u32 flags = 0;
-  bool changes = true; /* something that is told */
-  struct target t = {};
-  struct file_key key = {};
-  key.tgid = tgid;
-  if (kind == CALL_OPEN) {
-    flags = flags_of_open(form, a);
-    changes = flags & OPEN_WRITES;
-  } else if (kind == CALL_CLOSE || kind == CALL_DUP || kind == CALL_CONTROL) {
-    if (kind == CALL_CONTROL && !duplicates(kind, a)) return 0;
-    struct process *p = processes.lookup(&tgid);
-    s32 fd = kind == CALL_DUP && form ? a[1] : a[0]; /* dup2 and dup3 close the new descriptor */
-    changes = p && p->writing > 0;
-    if (changes && kind == CALL_CLOSE) {
-      changes = resolve(fd, &t);
-      key.dev = t.dev;
-      key.ino = t.ino;
-      changes = changes && is_regular(&t) && files.lookup(&key);
-    } else if (changes && kind == CALL_DUP && form && a[0] != a[1] && resolve(fd, &t) && is_regular(&t)) {
-      key.dev = t.dev;
-      key.ino = t.ino;
+    u32 tid = this_thread(), tgid = this_process(), number = e->number;
+    u8 level;
+    if (!traced(tid, &level))
+        return 0;
+    struct call_description *d = call_kinds.lookup(&number);
+    if (!d)
+        return 0;
+    u8 kind = d->kind, form = d->fd_argument;
+    u64 a[6] = {};
+    bpf_probe_read_kernel(a, sizeof(a), e->arguments);
+    u32 flags = 0;
+    bool changes = true; /* something that is told */
+    struct target t = {};
+    struct file_key key = {};
+    key.tgid = tgid;
+    if (kind == CALL_OPEN) {
+        flags = flags_of_open(form, a);
+        changes = flags & OPEN_WRITES;
+    } else if (kind == CALL_CLOSE || kind == CALL_DUP || kind == CALL_CONTROL) {
+        if (kind == CALL_CONTROL && !duplicates(kind, a))
+            return 0;
+        struct process *p = processes.lookup(&tgid);
+        s32 fd = kind == CALL_DUP && form ? a[1] : a[0]; /* dup2 and dup3 close the new descriptor */
+        changes = p && p->writing > 0;
+        if (changes && kind == CALL_CLOSE) {
+            changes = resolve(fd, &t);
+            key.dev = t.dev;
+            key.ino = t.ino;
+            changes = changes && is_regular(&t) && files.lookup(&key);
+        } else if (changes && kind == CALL_DUP && form && a[0] != a[1] && resolve(fd, &t) && is_regular(&t)) {
+            key.dev = t.dev;
+            key.ino = t.ino;
+        }
     }
-  }
-  if (!changes && level < LEVEL_FULL) return 0;
-  u64 now = bpf_ktime_get_ns();
-  struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
-  if (l && kind != CALL_DUP && kind != CALL_CONTROL) {
-    u64 gap = changes && kind == CALL_CLOSE ? take_gap(l, key.dev, key.ino) : 0;
-    struct file_use *u = gap ? files.lookup(&key) : 0;
-    if (u) u->gap_ns += gap;
-    l->ino = 0;
-    begin_call(l, now, number, changes ? LEAF_FILE_META : LEAF_FILE_READ, changes ? LEAF_FILE_META : LEAF_READ_CPU);
-  }
-  if (!changes) return 0;
-  struct call *c = call_of(tid);
-  if (!c) return 0;
-  c->at = now;
-  c->number = number;
-  c->kind = kind;
-  c->key = key;
-  c->flags = flags;
-  c->fd = a[0];
-  note_paths(c, form, a);
-  return 0;
+    if (!changes && level < LEVEL_FULL)
+        return 0;
+    u64 now = bpf_ktime_get_ns();
+    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    if (l && kind != CALL_DUP && kind != CALL_CONTROL) {
+        u64 gap = changes && kind == CALL_CLOSE ? take_gap(l, key.dev, key.ino) : 0;
+        struct file_use *u = gap ? files.lookup(&key) : 0;
+        if (u)
+            u->gap_ns += gap;
+        l->ino = 0;
+        begin_call(l, now, number, changes ? LEAF_FILE_META : LEAF_FILE_READ, changes ? LEAF_FILE_META : LEAF_READ_CPU);
+    }
+    if (!changes) {
+        struct call *stale = calls.lookup(&tid); /* should the end of its last call have been missed */
+        if (stale)
+            stale->number = -1;
+        return 0;
+    }
+    struct call *c = call_of(tid);
+    if (!c)
+        return 0;
+    c->at = now;
+    c->number = number;
+    c->kind = kind;
+    c->key = key;
+    c->flags = flags;
+    c->fd = a[0];
+    note_paths(c, form, a);
+    return 0;
 }
 INLINE bool in_shared_memory(struct call *c) { /* /dev/shm: every tensor that a worker sends comes and goes there */
-  char start[12] = {};
-  bpf_probe_read_user(start, 9, (void *)c->path);
-  return *(u64 *)start == 0x6d68732f7665642full && start[8] == '/';
+    char start[12] = {};
+    bpf_probe_read_user(start, 9, (void *)c->path);
+    return *(u64 *)start == 0x6d68732f7665642full && start[8] == '/';
 }
 INLINE void tell_name(struct call *c, u32 kind, u64 now, s64 result) {
-  if (in_shared_memory(c)) return;
-  struct file_use u = {};
-  struct file_key none = {};
-  none.tgid = this_process();
-  u.opened = c->at;
-  u.meta_ns = now - c->at;
-  u.error = result < 0 ? -result : 0;
-  u.fd = -1;
-  struct named_file_message *m = begin_named(kind, now, &none, &u);
-  if (!m) return;
-  m->directory = c->directory;
-  m->new_directory = c->new_directory;
-  bpf_probe_read_user_str(m->path, PATH_SIZE, (void *)c->path);
-  if (kind == FILE_RENAMED) bpf_probe_read_user_str(m->new_path, PATH_SIZE, (void *)c->new_path);
-  ring.ringbuf_submit(m, quietly(sizeof(*m)));
+    if (in_shared_memory(c))
+        return;
+    struct file_use u = {};
+    struct file_key none = {};
+    none.tgid = this_process();
+    u.opened = c->at;
+    u.meta_ns = now - c->at;
+    u.error = result < 0 ? -result : 0;
+    u.fd = -1;
+    struct named_file_message *m = begin_named(kind, now, &none, &u);
+    if (!m)
+        return;
+    m->directory = c->directory;
+    m->new_directory = c->new_directory;
+    bpf_probe_read_user_str(m->path, PATH_SIZE, (void *)c->path);
+    if (kind == FILE_RENAMED)
+        bpf_probe_read_user_str(m->new_path, PATH_SIZE, (void *)c->new_path);
+    ring.ringbuf_submit(m, quietly(sizeof(*m)));
+}
+INLINE void count_descriptor(u32 tgid, struct target *t) { /* one more of a file that is open already */
+    struct file_key key = {};
+    key.tgid = tgid;
+    key.dev = t->dev;
+    key.ino = t->ino;
+    struct file_use *u = files.lookup(&key);
+    if (u)
+        u->descriptors++;
+}
+INLINE bool leaves_no_file(s64 result) { /* EIO ENFILE EMFILE ENOSPC EROFS EDQUOT */
+    return result == -5 || result == -23 || result == -24 || result == -28 || result == -30 || result == -122;
 }
 int on_name_end(struct call_end *e) {
-  u32 tid = this_thread();
-  u8 level;
-  if (!traced(tid, &level)) return 0;
-  u64 now = bpf_ktime_get_ns();
-  struct call *c = calls.lookup(&tid);
-  struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
-  bool ours = l && l->call == e->number;
-  if (ours) end_call(l, now);
-  if (!c || c->number != e->number) return 0;
-  c->number = -1;
-  struct target t = {};
-  struct file_use *u = 0;
-  switch (c->kind) {
-  case CALL_OPEN:
-    if (e->result >= 0 && resolve(e->result, &t) && is_told(&t)) {
-      c->key.dev = t.dev;
-      c->key.ino = t.ino;
-      u = open_use(c, &t, now, e->result);
-      if (u) u->meta_ns += now - c->at;
-      c->last = c->key;
-    } else if (e->result == -28 || e->result == -122 || e->result == -30 || e->result == -5 || e->result == -24 || e->result == -23) {
-      tell_name(c, FILE_CLOSED, now, e->result); /* ENOSPC EDQUOT EROFS EIO EMFILE ENFILE: it was to be written */
+    u32 tid = this_thread(), tgid = this_process();
+    u8 level;
+    if (!traced(tid, &level))
+        return 0;
+    u64 now = bpf_ktime_get_ns();
+    struct call *c = calls.lookup(&tid);
+    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    bool ours = l && l->call == e->number;
+    if (ours)
+        end_call(l, now);
+    if (!c || c->number != e->number)
+        return 0;
+    c->number = -1;
+    struct target t = {};
+    struct file_use *u = 0;
+    s32 told = -1;
+    u8 kind = c->kind;
+    if (kind == CALL_OPEN) {
+        if (e->result >= 0 && resolve(e->result, &t) && is_told(&t)) {
+            c->key.dev = t.dev;
+            c->key.ino = t.ino;
+            u = open_use(c, &t, now, e->result);
+            if (u)
+                u->meta_ns += now - c->at;
+            c->last = c->key;
+        } else if (leaves_no_file(e->result)) {
+            told = FILE_CLOSED; /* it was to be written */
+        }
+    } else if (kind == CALL_RENAME) {
+        told = FILE_RENAMED;
+    } else if (kind == CALL_UNLINK) {
+        told = FILE_UNLINKED;
+    } else if (kind == CALL_CLOSE || e->result >= 0) { /* close, or a dup that closed what its new descriptor was */
+        u = c->key.ino ? files.lookup(&c->key) : 0;
+        if (u) {
+            if (kind == CALL_CLOSE) {
+                u->meta_ns += now - c->at;
+                u->tid = tid;
+                c->last = c->key;
+                if (is_failure(e->result) && !u->error)
+                    u->error = -e->result;
+            }
+            close_use(&c->key, u, now);
+        }
+        if (kind != CALL_CLOSE) {
+            if (resolve(e->result, &t) && is_regular(&t))
+                count_descriptor(tgid, &t);
+            return 0;
+        }
     }
-    break;
-  case CALL_CLOSE:
-    u = files.lookup(&c->key);
-    if (u) {
-      u->meta_ns += now - c->at;
-      u->tid = tid;
-      if (is_failure(e->result) && !u->error) u->error = -e->result;
-      close_use(&c->key, u, now);
-      c->last = c->key;
-    }
-    break;
-  case CALL_DUP: case CALL_CONTROL:
-    if (e->result < 0) return 0;
-    u = c->key.ino ? files.lookup(&c->key) : 0;
-    if (u) close_use(&c->key, u, now);
-    if (!resolve(e->result, &t) || !is_regular(&t)) return 0;
-    c->key.dev = t.dev;
-    c->key.ino = t.ino;
-    u = files.lookup(&c->key);
-    if (u) u->descriptors++;
+    if (told >= 0)
+        tell_name(c, told, now, e->result);
+    if (!ours)
+        return 0;
+    struct file_key *key = u ? &c->key : &c->last;
+    add_to_step(l, key->dev, key->ino, l->call_ns, 0, 0);
+    l->gap_ino = kind == CALL_OPEN && u ? c->key.ino : 0;
+    l->gap_dev = c->key.dev;
     return 0;
-  case CALL_RENAME: tell_name(c, FILE_RENAMED, now, e->result); break;
-  case CALL_UNLINK: tell_name(c, FILE_UNLINKED, now, e->result); break;
-  }
-  if (!ours) return 0;
-  struct file_key *key = u ? &c->key : &c->last;
-  add_to_step(l, key->dev, key->ino, l->call_ns, 0, 0);
-  l->gap_ino = c->kind == CALL_OPEN && u ? c->key.ino : 0;
-  l->gap_dev = c->key.dev;
-  return 0;
 }

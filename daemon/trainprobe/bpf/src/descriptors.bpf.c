@@ -1,78 +1,97 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What is behind a descriptor of the current process, by walking task->files as the kernel does. */
 struct target {
-  u64 ino, magic, inode;
-  u32 dev, generation, links, rdev;
-  void *dentry;
-  u16 mode;
+    u64 ino, magic, inode;
+    u32 dev, generation, links, rdev;
+    void *dentry;
+    u16 mode;
 };
 BPF_HASH(skipped_devices, u32, u8, 256); /* /dev/shm of host and containers, memfd: no files of theirs are told */
 
 INLINE bool resolve(s32 fd, struct target *t) {
-  void *table = (void *)bpf_get_current_task(), *file = 0, *inode = 0, *sb = 0;
-  u32 max = 0;
-  t->ino = 0;
-  t->mode = 0;
-  if (READ(table, table, OFFSET_TASK_FILES) || READ(table, table, OFFSET_FILES_TABLE)) return false;
-  if (READ(max, table, OFFSET_TABLE_MAX) || fd < 0 || (u32)fd >= max) return false;
-  if (READ(table, table, OFFSET_TABLE_FD) || READ(file, table, 8ull * (u32)fd) || !file) return false;
-  if (READ(inode, file, OFFSET_FILE_INODE) || READ(t->mode, inode, OFFSET_INODE_MODE)) return false;
-  READ(t->ino, inode, OFFSET_INODE_INO);
-  READ(sb, inode, OFFSET_INODE_SB);
-  READ(t->dev, sb, OFFSET_SB_DEV);
-  READ(t->dentry, file, OFFSET_FILE_DENTRY);
-  t->inode = (u64)inode;
-  return true;
+    void *table = (void *)bpf_get_current_task(), *file = 0, *inode = 0, *sb = 0;
+    u32 max = 0;
+    t->ino = 0;
+    t->mode = 0;
+    if (READ(table, table, OFFSET_TASK_FILES) || READ(table, table, OFFSET_FILES_TABLE))
+        return false;
+    if (READ(max, table, OFFSET_TABLE_MAX) || fd < 0 || (u32)fd >= max)
+        return false;
+    if (READ(table, table, OFFSET_TABLE_FD) || READ(file, table, 8ull * (u32)fd) || !file)
+        return false;
+    if (READ(inode, file, OFFSET_FILE_INODE) || READ(t->mode, inode, OFFSET_INODE_MODE))
+        return false;
+    READ(t->ino, inode, OFFSET_INODE_INO);
+    READ(sb, inode, OFFSET_INODE_SB);
+    READ(t->dev, sb, OFFSET_SB_DEV);
+    READ(t->dentry, file, OFFSET_FILE_DENTRY);
+    t->inode = (u64)inode;
+    return true;
 }
-INLINE bool is_regular(struct target *t) { return (t->mode & 0170000) == 0100000; }
+INLINE bool is_regular(struct target *t) {
+    return (t->mode & 0170000) == 0100000;
+}
 /* A file whose life is told: on a file system that keeps data, not one of the shared memory mounts. */
 INLINE bool is_told(struct target *t) {
-  void *sb = 0;
-  u64 magic = 0;
-  if (!is_regular(t) || skipped_devices.lookup(&t->dev)) return false;
-  READ(sb, (void *)t->inode, OFFSET_INODE_SB);
-  READ(magic, sb, OFFSET_SB_MAGIC);
-  switch (magic) {
-  case 0x9fa0:     /* proc */
-  case 0x62656572: /* sysfs */
-  case 0x27e0eb:   /* cgroup */
-  case 0x63677270: /* cgroup2 */
-  case 0x64626720: /* debugfs */
-  case 0x74726163: /* tracefs */
-  case 0xcafe4a11: /* bpf */
-  case 0x958458f6: /* hugetlbfs */
-  case 0x73636673: /* securityfs */
-    return false;
-  }
-  READ(t->generation, (void *)t->inode, OFFSET_INODE_GENERATION);
-  READ(t->links, (void *)t->inode, OFFSET_INODE_LINKS);
-  return true;
+    void *sb = 0;
+    u64 magic = 0;
+    if (!is_regular(t) || skipped_devices.lookup(&t->dev))
+        return false;
+    READ(sb, (void *)t->inode, OFFSET_INODE_SB);
+    READ(magic, sb, OFFSET_SB_MAGIC);
+    switch (magic) {
+    case 0x9fa0:     /* proc */
+    case 0x62656572: /* sysfs */
+    case 0x27e0eb:   /* cgroup */
+    case 0x63677270: /* cgroup2 */
+    case 0x64626720: /* debugfs */
+    case 0x74726163: /* tracefs */
+    case 0xcafe4a11: /* bpf */
+    case 0x958458f6: /* hugetlbfs */
+    case 0x73636673: /* securityfs */
+        return false;
+    }
+    READ(t->generation, (void *)t->inode, OFFSET_INODE_GENERATION);
+    READ(t->links, (void *)t->inode, OFFSET_INODE_LINKS);
+    return true;
 }
 INLINE u8 leaf_of_device(struct target *t, bool writes) {
-  void *name = 0;
-  u64 text = 0;
-  READ(t->rdev, (void *)t->inode, OFFSET_INODE_RDEV);
-  u32 major = t->rdev >> 20;
-  if (major == 195) return LEAF_GPU; /* nvidia0, nvidiactl; nvidia-uvm has no fixed number */
-  READ(name, t->dentry, OFFSET_DENTRY_NAME);
-  bpf_probe_read_kernel(&text, 6, name);
-  if (text == 0x61696469766eull) return LEAF_GPU; /* "nvidia" */
-  return writes && (major == 4 || major == 5 || (major >= 136 && major <= 143)) ? LEAF_STREAM_OUT : LEAF_DEVICE;
+    void *name = 0;
+    u64 text = 0;
+    READ(t->rdev, (void *)t->inode, OFFSET_INODE_RDEV);
+    u32 major = t->rdev >> 20;
+    if (major == 195)
+        return LEAF_GPU; /* nvidia0, nvidiactl; nvidia-uvm has no fixed number */
+    READ(name, t->dentry, OFFSET_DENTRY_NAME);
+    bpf_probe_read_kernel(&text, 6, name);
+    if (text == 0x61696469766eull)
+        return LEAF_GPU; /* "nvidia" */
+    return writes && (major == 4 || major == 5 || (major >= 136 && major <= 143)) ? LEAF_STREAM_OUT : LEAF_DEVICE;
 }
 /* The leaf of a thread blocked in a call of this kind on what resolve() found. */
 INLINE u8 leaf_of_target(struct target *t, u8 kind) {
-  bool writes = kind == CALL_WRITE || kind == CALL_SYNC;
-  switch (t->mode & 0170000) {
-  case 0010000: return writes ? LEAF_STREAM_OUT : LEAF_PIPE_READ;
-  case 0020000: return leaf_of_device(t, writes);
-  case 0140000: return LEAF_SOCKET;
-  case 0040000: return kind == CALL_SYNC ? LEAF_FILE_SYNC : LEAF_FILE_READ;
-  case 0100000: break;
-  default: return LEAF_OTHER;
-  }
-  switch (kind) {
-  case CALL_WRITE: case CALL_SUBMIT: return LEAF_FILE_WRITE;
-  case CALL_SYNC: return LEAF_FILE_SYNC;
-  default: return LEAF_FILE_READ;
-  }
+    bool writes = kind == CALL_WRITE || kind == CALL_SYNC;
+    switch (t->mode & 0170000) {
+    case 0010000:
+        return writes ? LEAF_STREAM_OUT : LEAF_PIPE_READ;
+    case 0020000:
+        return leaf_of_device(t, writes);
+    case 0140000:
+        return LEAF_SOCKET;
+    case 0040000:
+        return kind == CALL_SYNC ? LEAF_FILE_SYNC : LEAF_FILE_READ;
+    case 0100000:
+        break;
+    default:
+        return LEAF_OTHER;
+    }
+    switch (kind) {
+    case CALL_WRITE:
+    case CALL_SUBMIT:
+        return LEAF_FILE_WRITE;
+    case CALL_SYNC:
+        return LEAF_FILE_SYNC;
+    default:
+        return LEAF_FILE_READ;
+    }
 }

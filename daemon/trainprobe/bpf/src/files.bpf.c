@@ -2,153 +2,167 @@
 /* Which files does a process write, how many bytes, how long? Totals per (process, file) in a map; the ring tells only
  * of beginnings and ends. A file closed after little (a log line) is told at most once a second: see close_use(). */
 #define SMALL_BYTES 4096
-#define SMALL_NS 1000000
-#define QUIET_NS 1000000000ull
+#define SMALL_NS    1000000
+#define QUIET_NS    1000000000ull
 
 /* The write-class call in flight of a thread, and the file it wrote last. */
 struct call {
-  u64 at, path, new_path;
-  struct file_key key;  /* of the descriptor; ino 0: nothing to tell */
-  struct file_key last; /* written last: renames and unlinks are booked on it */
-  s32 number;           /* -1: none in flight */
-  s32 fd, directory, new_directory;
-  u64 bytes; /* libaio: what was submitted */
-  u32 flags; /* of open(2) */
-  u8 kind, gap;
-  u16 unused;
-  u64 gap_ns;
+    u64 at, path, new_path;
+    struct file_key key;  /* of the descriptor; ino 0: nothing to tell */
+    struct file_key last; /* written last: renames and unlinks are booked on it */
+    s32 number;           /* -1: none in flight */
+    s32 fd, directory, new_directory;
+    u64 bytes; /* libaio: what was submitted */
+    u32 flags; /* of open(2) */
+    u8 kind, gap;
+    u16 unused;
+    u64 gap_ns;
 };
 BPF_HASH(calls, u32, struct call, 4096);
 BPF_PERCPU_ARRAY(blank_call, struct call, 1);
 BPF_TABLE("lru_hash", struct file_key, struct file_use, files, 8192);
 
 INLINE struct call *call_of(u32 tid) {
-  struct call *c = calls.lookup(&tid);
-  u32 zero = 0;
-  if (c) return c;
-  struct call *blank = blank_call.lookup(&zero);
-  if (!blank) return 0;
-  blank->number = -1;
-  calls.update(&tid, blank);
-  return calls.lookup(&tid);
+    struct call *c = calls.lookup(&tid);
+    u32 zero = 0;
+    if (c)
+        return c;
+    struct call *blank = blank_call.lookup(&zero);
+    if (!blank)
+        return 0;
+    blank->number = -1;
+    calls.update(&tid, blank);
+    return calls.lookup(&tid);
 }
-INLINE void fill_file(struct file_message *m, u32 message, u32 kind, u64 now, struct file_key *key, struct file_use *u) {
-  m->message = message;
-  m->kind = kind;
-  m->at = now;
-  m->key = *key;
-  m->tid = this_thread();
-  m->fd = u ? u->fd : -1;
-  if (u)
-    m->use = *u;
-  else
-    __builtin_memset(&m->use, 0, sizeof(m->use));
+INLINE void fill_file(struct file_message *m, u32 message, u32 kind, u64 now, struct file_key *key,
+                      struct file_use *u) {
+    m->message = message;
+    m->kind = kind;
+    m->at = now;
+    m->key = *key;
+    m->tid = this_thread();
+    m->fd = u ? u->fd : -1;
+    if (u)
+        m->use = *u;
+    else
+        __builtin_memset(&m->use, 0, sizeof(m->use));
 }
 INLINE struct named_file_message *begin_named(u32 kind, u64 now, struct file_key *key, struct file_use *u) {
-  struct named_file_message *m = ring.ringbuf_reserve(sizeof(*m));
-  if (!m) {
-    count_lost(LOST_FILE);
-    return 0;
-  }
-  fill_file(&m->file, MESSAGE_NAMED_FILE, kind, now, key, u);
-  m->walked = m->unused = 0;
-  m->directory = m->new_directory = -1;
-  m->path[0] = m->new_path[0] = 0;
-  return m;
+    struct named_file_message *m = ring.ringbuf_reserve(sizeof(*m));
+    if (!m) {
+        count_lost(LOST_FILE);
+        return 0;
+    }
+    fill_file(&m->file, MESSAGE_NAMED_FILE, kind, now, key, u);
+    m->walked = m->unused = 0;
+    m->directory = m->new_directory = -1;
+    m->path[0] = m->new_path[0] = 0;
+    return m;
 }
 INLINE void tell_closed(u64 now, struct file_key *key, struct file_use *u) {
-  struct file_message *m = ring.ringbuf_reserve(sizeof(*m));
-  if (m) {
-    fill_file(m, MESSAGE_FILE, FILE_CLOSED, now, key, u);
-    ring.ringbuf_submit(m, quietly(sizeof(*m)));
-  } else {
-    count_lost(LOST_FILE);
-  }
-  u->told = now;
-  u->bytes = u->calls = u->write_ns = u->sync_ns = u->meta_ns = u->gap_ns = 0;
-  u->error = 0;
+    struct file_message *m = ring.ringbuf_reserve(sizeof(*m));
+    if (m) {
+        fill_file(m, MESSAGE_FILE, FILE_CLOSED, now, key, u);
+        ring.ringbuf_submit(m, quietly(sizeof(*m)));
+    } else {
+        count_lost(LOST_FILE);
+    }
+    u->told = now;
+    u->bytes = u->calls = u->write_ns = u->sync_ns = u->meta_ns = u->gap_ns = 0;
+    u->error = 0;
 }
 INLINE void count_writing(u32 tgid, s32 more) {
-  struct process *p = processes.lookup(&tgid);
-  if (p) __sync_fetch_and_add(&p->writing, more);
+    struct process *p = processes.lookup(&tgid);
+    if (p)
+        __sync_fetch_and_add(&p->writing, more);
 }
 INLINE struct file_use *new_use(struct file_key *key, struct target *t, u64 now, s32 fd) {
-  struct file_use u = {};
-  u.opened = u.told = now;
-  u.generation = t->generation;
-  u.fd = fd;
-  u.tid = this_thread();
-  u.descriptors = 1;
-  files.update(key, &u);
-  count_writing(key->tgid, 1);
-  return files.lookup(key);
+    struct file_use u = {};
+    u.opened = u.told = now;
+    u.generation = t->generation;
+    u.fd = fd;
+    u.tid = this_thread();
+    u.descriptors = 1;
+    files.update(key, &u);
+    count_writing(key->tgid, 1);
+    return files.lookup(key);
 }
 /* A first write through a descriptor that was opened before we watched, or by somebody else: the path is not at hand,
  * so walk the names up to the root of the mount; user space knows where that is. */
 INLINE void tell_found(u64 now, struct file_key *key, struct file_use *u, void *dentry) {
-  struct named_file_message *m = begin_named(FILE_OPENED, now, key, u);
-  if (!m) return;
-  m->walked = 1;
-#pragma unroll
-  for (int i = 0; i < PATH_SIZE / PART_SIZE; i++) {
-    void *name = 0, *up = 0;
-    m->path[i * PART_SIZE] = 0;
-    if (dentry && !READ(name, dentry, OFFSET_DENTRY_NAME) && !READ(up, dentry, OFFSET_DENTRY_PARENT)) {
-      bpf_probe_read_kernel_str(&m->path[i * PART_SIZE], PART_SIZE, name);
-      dentry = up == dentry ? 0 : up;
+    struct named_file_message *m = begin_named(FILE_OPENED, now, key, u);
+    if (!m)
+        return;
+    m->walked = 1;
+#pragma nounroll
+    for (int i = 0; i < PATH_SIZE / PART_SIZE; i++) {
+        void *name = 0, *up = 0;
+        m->path[i * PART_SIZE] = 0;
+        if (dentry && !READ(name, dentry, OFFSET_DENTRY_NAME) && !READ(up, dentry, OFFSET_DENTRY_PARENT)) {
+            bpf_probe_read_kernel_str(&m->path[i * PART_SIZE], PART_SIZE, name);
+            dentry = up == dentry ? 0 : up;
+        }
     }
-  }
-  ring.ringbuf_submit(m, quietly(sizeof(*m)));
+    ring.ringbuf_submit(m, quietly(sizeof(*m)));
 }
 /* The totals of the file behind a descriptor that is being written; begins them where they are missing. */
 INLINE struct file_use *use_of(struct file_key *key, struct target *t, u64 now, s32 fd) {
-  struct file_use *u = files.lookup(key);
-  if (u && u->generation == t->generation && u->descriptors > 0) return u;
-  if (u && u->generation == t->generation) { /* closed, and yet written: through a descriptor that we did not count */
-    u->descriptors = 1;
-    u->opened = u->calls ? u->opened : now;
-    count_writing(key->tgid, 1);
+    struct file_use *u = files.lookup(key);
+    if (u && u->generation == t->generation && u->descriptors > 0)
+        return u;
+    if (u && u->generation == t->generation) { /* closed, and yet written: through a descriptor that we did not count */
+        u->descriptors = 1;
+        u->opened = u->calls ? u->opened : now;
+        count_writing(key->tgid, 1);
+        return u;
+    }
+    if (u && u->calls)
+        tell_closed(now, key, u);
+    u = new_use(key, t, now, fd);
+    if (u)
+        tell_found(now, key, u, t->dentry);
     return u;
-  }
-  if (u && u->calls) tell_closed(now, key, u);
-  u = new_use(key, t, now, fd);
-  if (u) tell_found(now, key, u, t->dentry);
-  return u;
 }
 /* open(2) for writing returned. */
 INLINE struct file_use *open_use(struct call *c, struct target *t, u64 now, s32 fd) {
-  struct file_use *u = files.lookup(&c->key);
-  bool again = u && u->generation == t->generation && (c->flags & 0300) != 0300; /* not O_CREAT | O_EXCL */
-  if (again && u->descriptors > 0) {
-    u->descriptors++;
+    struct file_use *u = files.lookup(&c->key);
+    bool again = u && u->generation == t->generation && (c->flags & 0300) != 0300; /* not O_CREAT | O_EXCL */
+    if (again && u->descriptors > 0) {
+        u->descriptors++;
+        return u;
+    }
+    if (again && u->small) { /* a log that is opened for every line: no news */
+        u->descriptors = 1;
+        if (!u->calls)
+            u->opened = c->at;
+        count_writing(c->key.tgid, 1);
+        return u;
+    }
+    if (u && u->calls)
+        tell_closed(now, &c->key, u);
+    u = new_use(&c->key, t, c->at, fd);
+    if (!u)
+        return 0;
+    u->created = !!(c->flags & 01100); /* O_CREAT | O_TRUNC */
+    u->append = !!(c->flags & 02000);
+    struct named_file_message *m = begin_named(FILE_OPENED, now, &c->key, u);
+    if (!m)
+        return u;
+    m->directory = c->directory;
+    bpf_probe_read_user_str(m->path, PATH_SIZE, (void *)c->path);
+    ring.ringbuf_submit(m, quietly(sizeof(*m)));
     return u;
-  }
-  if (again && u->small) { /* a log that is opened for every line: no news */
-    u->descriptors = 1;
-    if (!u->calls) u->opened = c->at;
-    count_writing(c->key.tgid, 1);
-    return u;
-  }
-  if (u && u->calls) tell_closed(now, &c->key, u);
-  u = new_use(&c->key, t, c->at, fd);
-  if (!u) return 0;
-  u->created = !!(c->flags & 01100); /* O_CREAT | O_TRUNC */
-  u->append = !!(c->flags & 02000);
-  struct named_file_message *m = begin_named(FILE_OPENED, now, &c->key, u);
-  if (!m) return u;
-  m->directory = c->directory;
-  bpf_probe_read_user_str(m->path, PATH_SIZE, (void *)c->path);
-  ring.ringbuf_submit(m, quietly(sizeof(*m)));
-  return u;
 }
 /* A descriptor was closed. */
 INLINE void close_use(struct file_key *key, struct file_use *u, u64 now) {
-  if (--u->descriptors > 0) return;
-  u->descriptors = 0;
-  count_writing(key->tgid, -1);
-  u->small = u->bytes < SMALL_BYTES && u->write_ns + u->sync_ns + u->meta_ns < SMALL_NS && !u->error;
-  if (!u->small || now - u->told >= QUIET_NS) tell_closed(now, key, u);
+    if (--u->descriptors > 0)
+        return;
+    u->descriptors = 0;
+    count_writing(key->tgid, -1);
+    u->small = u->bytes < SMALL_BYTES && u->write_ns + u->sync_ns + u->meta_ns < SMALL_NS && !u->error;
+    if (!u->small || now - u->told >= QUIET_NS)
+        tell_closed(now, key, u);
 }
 INLINE bool is_failure(s64 result) { /* EAGAIN, EINTR and the kernel's own restart codes are none */
-  return result < 0 && result > -512 && result != -11 && result != -4;
+    return result < 0 && result > -512 && result != -11 && result != -4;
 }

@@ -1,250 +1,296 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What does the program do? Marks inside it, by uprobes on libtorch. No uretprobes: they replace the return address, and
- * an exception that unwinds through the frame, as a backward that raises does, would end the training. */
+/* What does the program do? Marks inside it, by uprobes on libtorch. No uretprobes: they replace the return address,
+ * and an exception that unwinds through the frame, as a backward that raises does, would end the training. */
 #define DEEP_FETCH_NS 50000000 /* a fetch longer than this tells its end at once, in ROW_FETCH_END */
 
 INLINE u8 region_of(struct ledger *l) {
-  if (l->nested) return l->regions[(l->nested - 1) & 3];
-  return l->grads_off ? REGION_NO_GRAD : REGION_STEP;
+    if (l->nested)
+        return l->regions[(l->nested - 1) & 3];
+    return l->grads_off ? REGION_NO_GRAD : REGION_STEP;
 }
 /* Book the time so far on the old region, then enter the new one. A mark is user code: no call is in flight. */
 INLINE void settle(struct ledger *l, u64 now) {
-  charge(l, now, l->leaf);
-  l->region = region_of(l);
-  l->gap_ino = 0;
-  l->reclaim = 0;
-  l->call = -1;
-  l->leaf = LEAF_CPU;
+    charge(l, now, l->leaf);
+    l->region = region_of(l);
+    l->gap_ino = 0;
+    l->reclaim = 0;
+    l->call = -1;
+    l->leaf = LEAF_CPU;
 }
 INLINE s32 open_at(struct ledger *l, u8 region) { /* index of the innermost open region of this kind, or -1 */
-  s32 found = -1;
+    s32 found = -1;
 #pragma unroll
-  for (int i = 0; i < 4; i++)
-    if (i < l->nested && l->regions[i] == region) found = i;
-  return found;
+    for (int i = 0; i < 4; i++)
+        if (i < l->nested && l->regions[i] == region)
+            found = i;
+    return found;
 }
 INLINE void push(struct ledger *l, u8 region) {
-  if (l->nested >= 4) return;
-  l->regions[l->nested & 3] = region;
-  l->region_depth[l->nested & 3] = l->depth;
-  l->nested++;
+    if (l->nested >= 4)
+        return;
+    l->regions[l->nested & 3] = region;
+    l->region_depth[l->nested & 3] = l->depth;
+    l->nested++;
 }
 INLINE void leave(struct ledger *l, u8 region) { /* the region and all that is open inside it */
-  s32 at = open_at(l, region);
-  if (at >= 0) l->nested = at;
+    s32 at = open_at(l, region);
+    if (at >= 0)
+        l->nested = at;
 }
 INLINE void end_backward(struct ledger *l) {
-  leave(l, REGION_BACKWARD);
-  l->graph_task = 0;
-  l->closing = 0;
+    leave(l, REGION_BACKWARD);
+    l->graph_task = 0;
+    l->closing = 0;
 }
 INLINE void end_backward_elsewhere(struct ledger *l) { /* in sched_switch: the thread that waited runs again */
-  end_backward(l);
-  l->region = region_of(l);
+    end_backward(l);
+    l->region = region_of(l);
 }
 /* A record or backward whose end never came, as where symbols are stripped or execute() raised early: this mark, at the
  * level of the loop, proves that it is over. */
 INLINE void close_unended(struct ledger *l) {
-  if (!(l->saw_ends & 1)) {
-    leave(l, REGION_FETCH);
-    leave(l, REGION_OPTIMIZER);
-  }
-  if (!l->graph_task || !(l->saw_ends & 2)) end_backward(l);
+    if (!(l->saw_ends & 1)) {
+        leave(l, REGION_FETCH);
+        leave(l, REGION_OPTIMIZER);
+    }
+    if (!l->graph_task || !(l->saw_ends & 2))
+        end_backward(l);
 }
-#define BUSY(l) (l)->busy = 1; asm volatile("" ::: "memory")
-#define DONE(l) asm volatile("" ::: "memory"); (l)->busy = 0
+#define BUSY(l)                                                                                                        \
+    (l)->busy = 1;                                                                                                     \
+    asm volatile("" ::: "memory")
+#define DONE(l)                                                                                                        \
+    asm volatile("" ::: "memory");                                                                                     \
+    (l)->busy = 0
 
 /* Whoever makes steps in a watched process is a driver; a thread seen for the first time gets its ledger here. */
-INLINE struct ledger *driver(u32 tid, u32 tgid, u8 level) {
-  struct process *p = processes.lookup(&tgid);
-  if (!p || p->tentative) return 0;
-  struct ledger *l = ledgers.lookup(&tid);
-  if (!l) l = open_ledger(tid, tgid, LEVEL_FULL, RUN_ON, 0);
-  if (!l) return 0;
-  u8 *byte = level_of(tid);
-  if (byte) *byte = LEVEL_FULL;
-  if (l->driver) return l;
-  BUSY(l);
-  l->pool = 0; /* it no longer works for somebody else */
-  l->driver = 1;
-  charge(l, bpf_ktime_get_ns(), l->leaf);
-  emit_row(l, ROW_DRIVER, 0, 0);
-  DONE(l);
-  return l;
+INLINE struct ledger *driver(u32 tid, u32 tgid) {
+    struct process *p = processes.lookup(&tgid);
+    if (!p || p->tentative)
+        return 0;
+    struct ledger *l = ledgers.lookup(&tid);
+    if (!l)
+        l = open_ledger(tid, tgid, LEVEL_FULL, RUN_ON, 0);
+    u8 *byte = level_of(tid);
+    if (l && byte)
+        *byte = LEVEL_FULL;
+    return l;
+}
+/* The row of a mark, and before a driver's first one the row that says so. */
+INLINE void emit_mark(struct ledger *l, u64 now, u32 kind, char *text) {
+    charge(l, now, l->leaf);
+    bool first = !l->driver;
+    l->driver = 1;
+    l->pool = 0; /* it no longer works for somebody else */
+#pragma nounroll
+    for (u32 i = first ? 0 : 1; i < 2; i++)
+        emit_row(l, i ? kind : ROW_DRIVER, i ? text : 0, i ? quietly(sizeof(struct row)) : 0);
 }
 #ifdef AUTO
 BPF_TABLE("lru_hash", u32, u8, told_marks, 1024);
-INLINE void tell_mark(u32 tgid) {
-  u8 one = 1;
-  if (told_marks.lookup(&tgid)) return;
-  told_marks.update(&tgid, &one);
-  emit_candidate(tgid, WHY_MARK, 0);
+INLINE void tell_mark(u32 tgid) { /* once; forgotten when the process ends: ids come back */
+    u8 one = 1;
+    if (told_marks.lookup(&tgid))
+        return;
+    told_marks.update(&tgid, &one);
+    emit_candidate(tgid, WHY_MARK, 0);
 }
 #else
-INLINE void tell_mark(u32 tgid) {}
+INLINE void tell_mark(u32 tgid) {
+}
 #endif
 
 /* Another thread's backward inside the driver's: the autograd engine's device threads, which run checkpointed segments
  * again while the driver waits. They are no drivers. */
 INLINE bool works_for_driver(u32 tid, u32 tgid) {
-  struct process *p = processes.lookup(&tgid);
-  u32 other = p ? p->driver : 0;
-  if (!other || other == tid) return false;
-  struct ledger *l = ledgers.lookup(&other);
-  return l && l->graph_task && l->run == RUN_BLOCKED;
+    struct process *p = processes.lookup(&tgid);
+    u32 other = p ? p->driver : 0;
+    if (!other || other == tid)
+        return false;
+    struct ledger *l = ledgers.lookup(&other);
+    return l && l->graph_task && l->run == RUN_BLOCKED;
 }
 int on_backward(struct pt_regs *ctx) { /* Engine::execute(...) */
-  u32 tid = this_thread(), tgid = this_process();
-  u8 *byte = level_of(tid);
-  u8 level = byte ? *byte : 0;
-  if (!level || level & QUIET) {
-    tell_mark(tgid);
-    return 0;
-  }
-  struct ledger *l = ledgers.lookup(&tid);
-  if ((!l || !l->driver) && works_for_driver(tid, tgid)) return 0;
-  l = driver(tid, tgid, level);
-  if (!l) return 0;
-  BUSY(l);
-  if (l->closing) end_backward(l);
-  if (open_at(l, REGION_BACKWARD) >= 0 && !l->graph_task) end_backward(l); /* it never got as far as a GraphTask */
-  if (open_at(l, REGION_BACKWARD) < 0) {
-    if (!(l->saw_ends & 1)) close_unended(l);
-    u64 now = bpf_ktime_get_ns();
-    charge(l, now, l->leaf);
-    emit_row(l, ROW_BACKWARD, 0, quietly(sizeof(struct row)));
-    l->backwards++;
-    push(l, REGION_BACKWARD);
-    settle(l, now);
-  }
-  DONE(l);
-  return 0;
-}
-int on_graph_task(struct pt_regs *ctx) { /* Engine::execute_with_graph_task(this, const shared_ptr<GraphTask> &, ...) */
-  u32 tid = this_thread(), tgid = this_process();
-  struct ledger *l = ledger_of(tid, LEVEL_FULL);
-  u64 task = 0;
-  if (!l || l->graph_task || open_at(l, REGION_BACKWARD) < 0) return 0;
-  bpf_probe_read_user(&task, 8, (void *)RETURNING_ARGUMENT_2(ctx));
-  l->graph_task = task;
-  struct process *p = processes.lookup(&tgid);
-  if (p) p->driver = tid;
-  return 0;
-}
-int on_backward_end(struct pt_regs *ctx) { /* GraphTask::mark_as_completed_and_run_post_processing(this), errors too */
-  u32 tid = this_thread(), tgid = this_process();
-  u8 *byte = level_of(tid);
-  if (!byte || !*byte || *byte & QUIET) return 0;
-  u64 task = ARGUMENT_1(ctx);
-  struct ledger *l = ledgers.lookup(&tid);
-  if (l && *byte == LEVEL_FULL) {
-    l->saw_ends |= 2;
-    if (l->graph_task != task) return 0;
+    u32 tid = this_thread(), tgid = this_process();
+    u8 *byte = level_of(tid);
+    u8 level = byte ? *byte : 0;
+    if (!level || level & QUIET) {
+        tell_mark(tgid);
+        return 0;
+    }
+    struct ledger *l = ledgers.lookup(&tid);
+    if ((!l || !l->driver) && works_for_driver(tid, tgid))
+        return 0;
+    l = driver(tid, tgid);
+    if (!l)
+        return 0;
     BUSY(l);
-    end_backward(l);
-    settle(l, bpf_ktime_get_ns());
+    if (l->closing)
+        end_backward(l);
+    if (open_at(l, REGION_BACKWARD) >= 0 && !l->graph_task)
+        end_backward(l); /* it never got as far as a GraphTask */
+    if (open_at(l, REGION_BACKWARD) < 0) {
+        if (!(l->saw_ends & 1))
+            close_unended(l);
+        u64 now = bpf_ktime_get_ns();
+        emit_mark(l, now, ROW_BACKWARD, 0);
+        l->backwards++;
+        push(l, REGION_BACKWARD);
+        settle(l, now);
+    }
     DONE(l);
     return 0;
-  }
-  struct process *p = processes.lookup(&tgid); /* a device thread: the driver waits for it */
-  u32 other = p ? p->driver : 0;
-  l = other ? ledgers.lookup(&other) : 0;
-  if (!l) return 0;
-  l->saw_ends |= 2;
-  if (l->graph_task == task) l->closing = 1;
-  return 0;
+}
+int on_graph_task(struct pt_regs *ctx) { /* Engine::execute_with_graph_task(this, const shared_ptr<GraphTask> &, ...) */
+    u32 tid = this_thread(), tgid = this_process();
+    struct ledger *l = ledger_of(tid, LEVEL_FULL);
+    u64 task = 0;
+    if (!l || l->graph_task || open_at(l, REGION_BACKWARD) < 0)
+        return 0;
+    bpf_probe_read_user(&task, 8, (void *)RETURNING_ARGUMENT_2(ctx));
+    l->graph_task = task;
+    struct process *p = processes.lookup(&tgid);
+    if (p)
+        p->driver = tid;
+    return 0;
+}
+int on_backward_end(struct pt_regs *ctx) { /* GraphTask::mark_as_completed_and_run_post_processing(this), errors too */
+    u32 tid = this_thread(), tgid = this_process();
+    u8 *byte = level_of(tid);
+    if (!byte || !*byte || *byte & QUIET)
+        return 0;
+    u64 task = ARGUMENT_1(ctx);
+    struct ledger *l = ledgers.lookup(&tid);
+    if (l && *byte == LEVEL_FULL) {
+        l->saw_ends |= 2;
+        if (l->graph_task != task)
+            return 0;
+        BUSY(l);
+        end_backward(l);
+        settle(l, bpf_ktime_get_ns());
+        DONE(l);
+        return 0;
+    }
+    struct process *p = processes.lookup(&tgid); /* a device thread: the driver waits for it */
+    u32 other = p ? p->driver : 0;
+    l = other ? ledgers.lookup(&other) : 0;
+    if (!l)
+        return 0;
+    l->saw_ends |= 2;
+    if (l->graph_task == task)
+        l->closing = 1;
+    return 0;
 }
 
 enum { RECORD_OTHER, RECORD_FETCH, RECORD_FETCH_INLINE, RECORD_STEP, RECORD_ZERO_GRAD };
 /* By the name: "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#Adam.step". */
 INLINE u32 record_kind(char *text) {
-  char name[32] = {};
-  bpf_probe_read_user_str(name, sizeof(name), text);
-  if (name[0] == 'e' && name[9] == '(' && name[10] == 'D' && name[11] == 'a' && name[21] == '#')
-    return name[23] == 'S' ? RECORD_FETCH_INLINE : RECORD_FETCH;
-  if (name[0] != 'O' || name[1] != 'p' || name[2] != 't' || name[9] != '.') return RECORD_OTHER;
-  if (name[10] == 's' && name[11] == 't' && name[14] == '#') return RECORD_STEP;
-  return name[10] == 'z' ? RECORD_ZERO_GRAD : RECORD_OTHER;
+    char name[32] = {};
+    bpf_probe_read_user_str(name, sizeof(name), text);
+    if (name[0] == 'e' && name[9] == '(' && name[10] == 'D' && name[11] == 'a' && name[21] == '#')
+        return name[23] == 'S' ? RECORD_FETCH_INLINE : RECORD_FETCH;
+    if (name[0] != 'O' || name[1] != 'p' || name[2] != 't' || name[9] != '.')
+        return RECORD_OTHER;
+    if (name[10] == 's' && name[11] == 't' && name[14] == '#')
+        return RECORD_STEP;
+    return name[10] == 'z' ? RECORD_ZERO_GRAD : RECORD_OTHER;
 }
 INLINE void begin_fetch(struct ledger *l, bool inside) {
-  if (open_at(l, REGION_FETCH) >= 0) return; /* a loader inside a loader */
-  end_backward(l);
-  l->nested = 0;
-  l->fetches++;
-  l->inline_fetches += inside;
-  push(l, REGION_FETCH);
-  settle(l, bpf_ktime_get_ns());
-  l->fetch_at = l->at;
+    if (open_at(l, REGION_FETCH) >= 0)
+        return; /* a loader inside a loader */
+    end_backward(l);
+    l->nested = 0;
+    l->fetches++;
+    l->inline_fetches += inside;
+    push(l, REGION_FETCH);
+    settle(l, bpf_ktime_get_ns());
+    l->fetch_at = l->at;
 }
 INLINE void begin_step(struct ledger *l, char *text) {
-  if (open_at(l, REGION_OPTIMIZER) >= 0) return; /* an optimizer inside an optimizer */
-  u64 now = bpf_ktime_get_ns();
-  charge(l, now, l->leaf);
-  emit_row(l, ROW_OPTIMIZER, text, quietly(sizeof(struct row)));
-  l->steps++;
-  push(l, REGION_OPTIMIZER);
-  settle(l, now);
+    if (open_at(l, REGION_OPTIMIZER) >= 0)
+        return; /* an optimizer inside an optimizer */
+    u64 now = bpf_ktime_get_ns();
+    emit_mark(l, now, ROW_OPTIMIZER, text);
+    l->steps++;
+    push(l, REGION_OPTIMIZER);
+    settle(l, now);
 }
 int on_record(struct pt_regs *ctx) { /* record_function_enter_new(const std::string &name, ...) */
-  u32 tid = this_thread();
-  u8 *byte = level_of(tid);
-  u8 level = byte ? *byte : 0;
-  if (!level || level & QUIET) return 0;
-  char *text = 0;
-  bpf_probe_read_user(&text, 8, (void *)RETURNING_ARGUMENT_1(ctx)); /* the first word in both ABIs of std::string */
-  u32 kind = record_kind(text);
-  struct ledger *l = level == LEVEL_FULL ? ledgers.lookup(&tid) : 0;
-  if (kind == RECORD_STEP && (!l || !l->driver)) l = driver(tid, this_process(), level);
-  if (!l) return 0;
-  BUSY(l);
-  l->depth++;
-  if (l->closing) end_backward(l);
-  if (kind != RECORD_OTHER) close_unended(l);
-  if (kind == RECORD_FETCH || kind == RECORD_FETCH_INLINE) begin_fetch(l, kind == RECORD_FETCH_INLINE);
-  if (kind == RECORD_STEP) begin_step(l, text);
-  DONE(l);
-  return 0;
+    u32 tid = this_thread();
+    u8 *byte = level_of(tid);
+    u8 level = byte ? *byte : 0;
+    if (!level || level & QUIET)
+        return 0;
+    char *text = 0;
+    bpf_probe_read_user(&text, 8, (void *)RETURNING_ARGUMENT_1(ctx)); /* the first word in both ABIs of std::string */
+    u32 kind = record_kind(text);
+    struct ledger *l = level == LEVEL_FULL ? ledgers.lookup(&tid) : 0;
+    if (kind == RECORD_STEP && (!l || !l->driver))
+        l = driver(tid, this_process());
+    if (!l)
+        return 0;
+    BUSY(l);
+    l->depth++;
+    if (l->closing)
+        end_backward(l);
+    if (kind != RECORD_OTHER)
+        close_unended(l);
+    if (kind == RECORD_FETCH || kind == RECORD_FETCH_INLINE)
+        begin_fetch(l, kind == RECORD_FETCH_INLINE);
+    if (kind == RECORD_STEP)
+        begin_step(l, text);
+    DONE(l);
+    return 0;
 }
 int on_record_end(struct pt_regs *ctx) { /* record_function_exit_new(...) */
-  struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
-  if (!l) return 0;
-  BUSY(l);
-  s32 ended = -1;
+    struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
+    if (!l)
+        return 0;
+    BUSY(l);
+    s32 ended = -1;
 #pragma unroll
-  for (int i = 3; i >= 0; i--)
-    if (i < l->nested && l->regions[i] != REGION_BACKWARD && l->region_depth[i] >= l->depth) ended = i;
-  if (ended >= 0) {
-    u64 now = bpf_ktime_get_ns();
-    bool deep = l->regions[ended & 3] == REGION_FETCH && now - l->fetch_at > DEEP_FETCH_NS;
-    l->nested = ended;
-    if (deep) {
-      charge(l, now, l->leaf);
-      emit_row(l, ROW_FETCH_END, 0, quietly(sizeof(struct row)));
+    for (int i = 3; i >= 0; i--)
+        if (i < l->nested && l->regions[i] != REGION_BACKWARD && l->region_depth[i] >= l->depth)
+            ended = i;
+    if (ended >= 0) {
+        u64 now = bpf_ktime_get_ns();
+        bool deep = l->regions[ended & 3] == REGION_FETCH && now - l->fetch_at > DEEP_FETCH_NS;
+        l->nested = ended;
+        if (deep) {
+            charge(l, now, l->leaf);
+            emit_row(l, ROW_FETCH_END, 0, quietly(sizeof(struct row)));
+        }
+        settle(l, now);
     }
-    settle(l, now);
-  }
-  if (l->depth > 0) l->depth--;
-  l->saw_ends |= 1;
-  DONE(l);
-  return 0;
+    if (l->depth > 0)
+        l->depth--;
+    l->saw_ends |= 1;
+    DONE(l);
+    return 0;
 }
 
-/* set_grad_enabled of torch._C: hit by torch.no_grad() and its kin, a few times a step. (c10::GradMode::set_enabled would
- * be hit for every node of the graph.) */
+/* set_grad_enabled of torch._C: hit by torch.no_grad() and its kin, a few times a step. (c10::GradMode::set_enabled
+ * would be hit for every node of the graph.) */
 INLINE int set_grads(void *object) {
-  struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
-  u32 digit = 1;
-  if (!l) return 0;
-  if (bpf_probe_read_user(&digit, 4, object + 24)) return 0; /* PyLong's first digit: True is 1, False 0 */
-  BUSY(l);
-  l->grads_off = !digit;
-  if (!l->nested && l->region != region_of(l)) settle(l, bpf_ktime_get_ns());
-  DONE(l);
-  return 0;
+    struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
+    u32 digit = 1;
+    if (!l)
+        return 0;
+    if (bpf_probe_read_user(&digit, 4, object + 24))
+        return 0; /* PyLong's first digit: True is 1, False 0 */
+    BUSY(l);
+    l->grads_off = !digit;
+    if (!l->nested && l->region != region_of(l))
+        settle(l, bpf_ktime_get_ns());
+    DONE(l);
+    return 0;
 }
 int on_set_grad(struct pt_regs *ctx) { /* (self, args, kwargs): item 0 of the tuple */
-  void *item = 0;
-  if (bpf_probe_read_user(&item, 8, (void *)(ARGUMENT_2(ctx) + 24))) return 0;
-  return set_grads(item);
+    void *item = 0;
+    if (bpf_probe_read_user(&item, 8, (void *)(ARGUMENT_2(ctx) + 24)))
+        return 0;
+    return set_grads(item);
 }
-int on_set_grad_single(struct pt_regs *ctx) { return set_grads((void *)ARGUMENT_2(ctx)); } /* (self, argument) */
+int on_set_grad_single(struct pt_regs *ctx) {
+    return set_grads((void *)ARGUMENT_2(ctx));
+} /* (self, argument) */

@@ -2,132 +2,167 @@
 /* When does a thread run, wait for a CPU, or block, and in what?
  *
  * Preemption: tracepoint programs run with preemption disabled, uprobe programs do not (bpf_prog_run_array_uprobe only
- * disables migration). On a preemptible kernel sched_switch can therefore come in the middle of a uprobe program that is
- * changing this very ledger. Such a program sets busy first and clears it last; sched_switch then leaves the ledger alone
- * in both directions, and the interrupted program's next charge takes the whole time: the sum stays exact, a preemption
- * of some microseconds is booked as CPU. The same task runs on one CPU at a time, so a compiler barrier is enough. */
+ * disables migration). On a preemptible kernel sched_switch can therefore come in the middle of a uprobe program that
+ * is changing this very ledger. Such a program sets busy first and clears it last; sched_switch then leaves the ledger
+ * alone in both directions, and the interrupted program's next charge takes the whole time: the sum stays exact, a
+ * preemption of some microseconds is booked as CPU. The same task runs on one CPU at a time, so a compiler barrier is
+ * enough. */
 struct call_description {
-  u8 kind, fd_argument;
+    u8 kind, fd_argument;
 };
 BPF_ARRAY(call_kinds, struct call_description, CALL_NUMBERS); /* by system call number */
 
 INLINE u8 kind_of(u32 number) {
-  struct call_description *d = call_kinds.lookup(&number);
-  return d ? d->kind : CALL_NONE;
+    struct call_description *d = call_kinds.lookup(&number);
+    return d ? d->kind : CALL_NONE;
 }
 INLINE u8 leaf_of_wait(struct ledger *l, u8 kind, u64 argument) {
-  s32 fd = argument;
-  switch (kind) {
-  case CALL_NONE: case CALL_DUP: return LEAF_OTHER;
-  case CALL_LOCK: case CALL_CONTROL: return LEAF_LOCK;
-  case CALL_SLEEP: return LEAF_SLEEP;
-  case CALL_CHILD: return LEAF_CHILD;
-  case CALL_OPEN: case CALL_LOOKUP: case CALL_CLOSE: return LEAF_FILE_READ;
-  case CALL_RENAME: case CALL_UNLINK: case CALL_CHANGE: return LEAF_FILE_META;
-  case CALL_SUBMIT: case CALL_AIO: return LEAF_FILE_WRITE;
-  case CALL_WAIT_EVENTS: return LEAF_POLL;
-  case CALL_SELECT: return argument ? LEAF_POLL : LEAF_SLEEP; /* select(0, ...) is how old Pythons sleep */
-  case CALL_POLL:
-    if (bpf_probe_read_user(&fd, 4, (void *)argument)) return LEAF_POLL; /* the first descriptor of poll(2) */
-  }
-  struct target t = {};
-  l->blocked_fd = fd;
-  if (!resolve(fd, &t)) return kind == CALL_POLL ? LEAF_POLL : kind == CALL_SOCKET ? LEAF_SOCKET : LEAF_OTHER;
-  u8 leaf = leaf_of_target(&t, kind);
-  l->dev = t.dev;
-  l->ino = is_regular(&t) ? t.ino : 0;
-  if (kind == CALL_POLL && leaf != LEAF_PIPE_READ && leaf != LEAF_SOCKET && leaf != LEAF_GPU) return LEAF_POLL;
-  if (kind == CALL_DEVICE && leaf != LEAF_GPU && leaf != LEAF_SOCKET) return LEAF_DEVICE;
-  return leaf;
+    s32 fd = argument;
+    switch (kind) {
+    case CALL_NONE:
+    case CALL_DUP:
+        return LEAF_OTHER;
+    case CALL_LOCK:
+    case CALL_CONTROL:
+        return LEAF_LOCK;
+    case CALL_SLEEP:
+        return LEAF_SLEEP;
+    case CALL_CHILD:
+        return LEAF_CHILD;
+    case CALL_OPEN:
+    case CALL_LOOKUP:
+    case CALL_CLOSE:
+        return LEAF_FILE_READ;
+    case CALL_RENAME:
+    case CALL_UNLINK:
+    case CALL_CHANGE:
+        return LEAF_FILE_META;
+    case CALL_SUBMIT:
+    case CALL_AIO:
+        return LEAF_FILE_WRITE;
+    case CALL_WAIT_EVENTS:
+        return LEAF_POLL;
+    case CALL_SELECT:
+        return argument ? LEAF_POLL : LEAF_SLEEP; /* select(0, ...) is how old Pythons sleep */
+    case CALL_POLL:
+        if (bpf_probe_read_user(&fd, 4, (void *)argument))
+            return LEAF_POLL; /* the first descriptor of poll(2) */
+    }
+    struct target t = {};
+    l->blocked_fd = fd;
+    if (!resolve(fd, &t))
+        return kind == CALL_POLL ? LEAF_POLL : kind == CALL_SOCKET ? LEAF_SOCKET : LEAF_OTHER;
+    u8 leaf = leaf_of_target(&t, kind);
+    l->dev = t.dev;
+    l->ino = is_regular(&t) ? t.ino : 0;
+    if (kind == CALL_POLL && leaf != LEAF_PIPE_READ && leaf != LEAF_SOCKET && leaf != LEAF_GPU)
+        return LEAF_POLL;
+    if (kind == CALL_DEVICE && leaf != LEAF_GPU && leaf != LEAF_SOCKET)
+        return LEAF_DEVICE;
+    return leaf;
 }
 INLINE u8 queue(void *task) { /* runnable: for want of a CPU, or of quota? */
-  u8 yes = 0;
-  if (OFFSET_TASK_THROTTLED) READ(yes, task, OFFSET_TASK_THROTTLED);
-  return yes ? LEAF_THROTTLED : LEAF_RUNQUEUE;
+    u8 yes = 0;
+    if (OFFSET_TASK_THROTTLED)
+        READ(yes, task, OFFSET_TASK_THROTTLED);
+    return yes ? LEAF_THROTTLED : LEAF_RUNQUEUE;
 }
 /* Which fault waits is told by the stack: no tracepoint ends a fault, and none begins a swap-in. */
 INLINE u8 leaf_of_fault(void *ctx, struct ledger *l) {
-  u8 leaf = l->fault_file ? LEAF_FAULT : LEAF_SWAP;
-  u64 ip[16] = {};
-  if (TEXT_SWAP && bpf_get_stack(ctx, ip, sizeof(ip), 0) > 0) leaf = LEAF_OTHER;
+    u8 leaf = l->fault_file ? LEAF_FAULT : LEAF_SWAP;
+    u64 ip[16] = {};
+    if (TEXT_SWAP && bpf_get_stack(ctx, ip, sizeof(ip), 0) > 0)
+        leaf = LEAF_OTHER;
 #pragma unroll
-  for (int i = 4; i < 16; i++) {
-    if (ip[i] - TEXT_SWAP < TEXT_SWAP_SIZE || ip[i] - TEXT_SHMEM < TEXT_SHMEM_SIZE) leaf = LEAF_SWAP;
-    if (ip[i] - TEXT_FILE < TEXT_FILE_SIZE) leaf = LEAF_FAULT;
-  }
-  return leaf;
+    for (int i = 4; i < 16; i++) {
+        if (ip[i] - TEXT_SWAP < TEXT_SWAP_SIZE || ip[i] - TEXT_SHMEM < TEXT_SHMEM_SIZE)
+            leaf = LEAF_SWAP;
+        if (ip[i] - TEXT_FILE < TEXT_FILE_SIZE)
+            leaf = LEAF_FAULT;
+    }
+    return leaf;
 }
 /* The call in flight of the current task, or -1: user code or a fault. */
 INLINE s64 call_in_flight(u64 *argument) {
-  void *regs = registers_of(current_task());
-  CALL_NUMBER_TYPE number = -1;
-  READ(number, regs, CALL_NUMBER_OFFSET);
-  READ(*argument, regs, CALL_ARGUMENT_OFFSET);
-  return number;
+    void *regs = registers_of(current_task());
+    CALL_NUMBER_TYPE number = -1;
+    READ(number, regs, CALL_NUMBER_OFFSET);
+    READ(*argument, regs, CALL_ARGUMENT_OFFSET);
+    return number;
 }
 INLINE u8 why_blocked(void *ctx, struct ledger *l, u64 state, u64 now) {
-  u64 argument = 0;
-  s64 number = call_in_flight(&argument);
-  l->blocked_call = number;
-  l->blocked_fd = -1;
-  if (state & STATE_STOPPED) return LEAF_STOPPED;
-  if (l->reclaim) return LEAF_RECLAIM;
-  if (number >= 0 && l->call == number) {
-    l->blocked_fd = argument;
-    return l->call_leaf;
-  }
-  l->call = -1; /* none, or its exit was never seen */
-  u8 kind = number >= 0 ? kind_of(number) : CALL_NONE;
-  if (kind == CALL_RESTART) return l->wait_leaf; /* restart_syscall(2): a signal or the freezer came between */
-  if (number >= 0) {
-    l->ino = 0;
-    return l->wait_leaf = leaf_of_wait(l, kind, argument);
-  }
-  u8 leaf = leaf_of_fault(ctx, l);
-  if (l->fault_at > l->at) charge(l, l->fault_at, LEAF_CPU);
-  if (l->fault_at) charge(l, now, leaf);
-  if (!l->fault_file) l->ino = 0;
-  return leaf;
+    u64 argument = 0;
+    s64 number = call_in_flight(&argument);
+    u8 kind = number >= 0 ? kind_of(number) : CALL_NONE;
+    if (state & STATE_STOPPED)
+        return LEAF_STOPPED;
+    if (kind == CALL_RESTART)
+        return l->wait_leaf; /* restart_syscall(2): a signal or the freezer came between */
+    l->blocked_call = number;
+    l->blocked_fd = -1;
+    if (l->reclaim)
+        return LEAF_RECLAIM;
+    if (number >= 0 && l->call == number) {
+        l->blocked_fd = argument;
+        return l->wait_leaf = l->call_leaf;
+    }
+    l->call = -1; /* none, or its exit was never seen */
+    if (number >= 0) {
+        l->ino = 0;
+        return l->wait_leaf = leaf_of_wait(l, kind, argument);
+    }
+    u8 leaf = leaf_of_fault(ctx, l);
+    if (l->fault_at > l->at)
+        charge(l, l->fault_at, LEAF_CPU);
+    if (l->fault_at)
+        charge(l, now, leaf);
+    if (!l->fault_file)
+        l->ino = 0;
+    return leaf;
 }
 INLINE void end_backward_elsewhere(struct ledger *l);
 
 int on_switch(struct bpf_raw_tracepoint_args *ctx) { /* preempt, prev, next, prev_state */
-  u32 tid = 0;
-  READ(tid, ctx->args[1], OFFSET_TASK_PID);
-  struct ledger *l = ledger_of(tid, LEVEL_COARSE);
-  if (l && !l->busy) {
-    u64 now = bpf_ktime_get_ns();
-    if (ctx->args[0] || !ctx->args[3]) {
-      l->run = RUN_RUNNABLE;
-      l->why = LEAF_CPU;
-      move(l, now, queue((void *)ctx->args[1]));
-    } else {
-      u8 leaf = why_blocked(ctx, l, ctx->args[3], now);
-      move(l, now, leaf);
-      l->run = RUN_BLOCKED;
-      l->since = now;
-      l->why = leaf;
+    u32 tid = 0;
+    READ(tid, ctx->args[1], OFFSET_TASK_PID);
+    struct ledger *l = ledger_of(tid, LEVEL_COARSE);
+    if (l && !l->busy) {
+        u64 now = bpf_ktime_get_ns();
+        if (ctx->args[0] || !ctx->args[3]) {
+            l->run = RUN_RUNNABLE;
+            l->why = LEAF_CPU;
+            move(l, now, queue((void *)ctx->args[1]));
+        } else {
+            u8 leaf = why_blocked(ctx, l, ctx->args[3], now);
+            move(l, now, leaf);
+            l->run = RUN_BLOCKED;
+            l->since = now;
+            l->why = leaf;
+        }
     }
-  }
-  READ(tid, ctx->args[2], OFFSET_TASK_PID);
-  l = ledger_of(tid, LEVEL_COARSE);
-  if (!l || l->busy) return 0;
-  u64 now = bpf_ktime_get_ns();
-  move(l, now, on_cpu(l));
-  if (l->closing) end_backward_elsewhere(l);
-  if (l->fault_at && (l->why == LEAF_SWAP || l->why == LEAF_FAULT)) l->fault_at = now; /* it goes on, on the CPU */
-  l->run = RUN_ON;
-  l->since = now;
-  return 0;
+    READ(tid, ctx->args[2], OFFSET_TASK_PID);
+    l = ledger_of(tid, LEVEL_COARSE);
+    if (!l || l->busy)
+        return 0;
+    u64 now = bpf_ktime_get_ns();
+    move(l, now, on_cpu(l));
+    if (l->closing)
+        end_backward_elsewhere(l);
+    if (l->fault_at && (l->why == LEAF_SWAP || l->why == LEAF_FAULT))
+        l->fault_at = now; /* it goes on, on the CPU */
+    l->run = RUN_ON;
+    l->since = now;
+    return 0;
 }
 /* sched_wakeup, not sched_waking: it comes after the switch away, never before it. */
 int on_wakeup(struct bpf_raw_tracepoint_args *ctx) {
-  void *task = (void *)ctx->args[0];
-  u32 tid = 0;
-  READ(tid, task, OFFSET_TASK_PID);
-  struct ledger *l = ledger_of(tid, LEVEL_COARSE);
-  if (!l || l->run != RUN_BLOCKED) return 0;
-  l->run = RUN_RUNNABLE;
-  move(l, bpf_ktime_get_ns(), queue(task));
-  return 0;
+    void *task = (void *)ctx->args[0];
+    u32 tid = 0;
+    READ(tid, task, OFFSET_TASK_PID);
+    struct ledger *l = ledger_of(tid, LEVEL_COARSE);
+    if (!l || l->run != RUN_BLOCKED)
+        return 0;
+    l->run = RUN_RUNNABLE;
+    move(l, bpf_ktime_get_ns(), queue(task));
+    return 0;
 }

@@ -9,7 +9,7 @@
 #define READ(to, base, offset) bpf_probe_read_kernel(&(to), sizeof(to), (char *)(base) + (offset))
 
 /* BCC 0.18 knows neither helper by name; both came with Linux 5.11 (3ca1032ab7ab) and 5.15 (dd6e10fbd9fb). */
-static void *(*current_task)(void) = (void *)158;  /* bpf_get_current_task_btf */
+static void *(*current_task)(void) = (void *)158;   /* bpf_get_current_task_btf */
 static void *(*registers_of)(void *) = (void *)175; /* bpf_task_pt_regs */
 
 /* prev_state of sched_switch: __TASK_STOPPED | __TASK_TRACED | TASK_FROZEN (f5d39b020809, Linux 6.1: frozen tasks got a
@@ -22,5 +22,5 @@ static void *(*registers_of)(void *) = (void *)175; /* bpf_task_pt_regs */
 #endif
 
 #define SIGNAL_GROUP_EXIT 4
-#define SPECIAL_NO_INFO 0ull /* SEND_SIG_NOINFO: sent by a process through kill(2) of old */
-#define SPECIAL_PRIVATE 1ull /* SEND_SIG_PRIV: sent by the kernel */
+#define SPECIAL_NO_INFO   0ull /* SEND_SIG_NOINFO: sent by a process through kill(2) of old */
+#define SPECIAL_PRIVATE   1ull /* SEND_SIG_PRIV: sent by the kernel */

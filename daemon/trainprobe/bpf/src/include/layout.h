@@ -12,124 +12,124 @@ enum { MESSAGE_ROW = 1, MESSAGE_FILE, MESSAGE_NAMED_FILE, MESSAGE_PROCESS, MESSA
 
 /* Nanoseconds and bytes of one step on one file. */
 struct step_file {
-  u64 ino, io_ns, gap_ns, bytes;
-  u32 dev, unused;
+    u64 ino, io_ns, gap_ns, bytes;
+    u32 dev, unused;
 };
 
 /* An exclusive ledger of a thread's wall time: every event charges the nanoseconds since the last one to the cell
  * (region, leaf) the thread was in, then moves it to another cell. So the cells add up by construction. */
 struct ledger {
-  u64 at;         /* charged up to here */
-  u64 opened;     /* the ledger began */
-  u64 since;      /* the present wait, or stay on the CPU, began */
-  u64 step_at;    /* the last OPTIMIZER or BACKWARD row */
-  u64 fetch_at;   /* the fetch that is open began */
-  u64 fault_at;   /* a page fault was entered; 0: none, or page faults are not traced */
-  u64 graph_task; /* address of the GraphTask of the outermost backward that is open */
-  u64 gap_mark;   /* the CPU cell at the end of the last write-class call on gap_file */
-  u64 gap_ino;
-  u64 call_ns; /* charged to FILE_WRITE, FILE_SYNC and FILE_META since the call in flight began */
-  u64 ino;     /* the file behind the call, or the fault, in flight; 0: none */
-  u32 dev;
-  u32 gap_dev;
-  u32 tid, tgid;
-  u32 steps, fetches, inline_fetches, backwards, major_faults;
-  u32 pool;         /* where a worker process adds its time up for its parent; 0: nowhere */
-  s32 call;         /* the traced call in flight; -1: none */
-  s32 blocked_call; /* the call it was blocked in when it last left the CPU; -1: none, a page fault */
-  s32 blocked_fd;
-  s32 depth;           /* of record_function */
-  s32 region_depth[4]; /* at which each open region began */
-  u8 regions[4];       /* open regions, outermost first */
-  u8 nested;           /* how many of them */
-  u8 region, leaf, run;
-  u8 call_leaf;  /* of the call in flight while blocked */
-  u8 cpu_leaf;   /* of the call in flight while on the CPU */
-  u8 wait_leaf;  /* the last wait's leaf: restart_syscall(2) keeps it */
-  u8 why;        /* the leaf of the last switch away from the CPU */
-  u8 reclaim;    /* in direct reclaim */
-  u8 fault_file; /* the fault is on a mapped file */
-  u8 grads_off;  /* gradients are switched off by Python */
-  u8 driver;     /* it made a step or a backward */
-  u8 busy;       /* a uprobe program is changing this ledger: see sched.bpf.c */
-  u8 closing;    /* another thread saw the end of this one's backward */
-  u8 saw_ends;   /* 1: of records, 2: of backwards. Where the symbols are stripped, none ever comes */
-  u8 unused;
-  struct step_file files[STEP_FILES];
-  u64 acc[CELLS];
+    u64 at;         /* charged up to here */
+    u64 opened;     /* the ledger began */
+    u64 since;      /* the present wait, or stay on the CPU, began */
+    u64 step_at;    /* the last OPTIMIZER or BACKWARD row */
+    u64 fetch_at;   /* the fetch that is open began */
+    u64 fault_at;   /* a page fault was entered; 0: none, or page faults are not traced */
+    u64 graph_task; /* address of the GraphTask of the outermost backward that is open */
+    u64 gap_mark;   /* the CPU cell at the end of the last write-class call on gap_file */
+    u64 gap_ino;
+    u64 call_ns; /* charged to FILE_WRITE, FILE_SYNC and FILE_META since the call in flight began */
+    u64 ino;     /* the file behind the call, or the fault, in flight; 0: none */
+    u32 dev;
+    u32 gap_dev;
+    u32 tid, tgid;
+    u32 steps, fetches, inline_fetches, backwards, major_faults;
+    u32 pool;         /* where a worker process adds its time up for its parent; 0: nowhere */
+    s32 call;         /* the traced call in flight; -1: none */
+    s32 blocked_call; /* the call it was blocked in when it last left the CPU; -1: none, a page fault */
+    s32 blocked_fd;
+    s32 depth;           /* of record_function */
+    s32 region_depth[4]; /* at which each open region began */
+    u8 regions[4];       /* open regions, outermost first */
+    u8 nested;           /* how many of them */
+    u8 region, leaf, run;
+    u8 call_leaf;  /* of the call in flight while blocked */
+    u8 cpu_leaf;   /* of the call in flight while on the CPU */
+    u8 wait_leaf;  /* the last wait's leaf: restart_syscall(2) keeps it */
+    u8 why;        /* the leaf of the last switch away from the CPU */
+    u8 reclaim;    /* in direct reclaim */
+    u8 fault_file; /* the fault is on a mapped file */
+    u8 grads_off;  /* gradients are switched off by Python */
+    u8 driver;     /* it made a step or a backward */
+    u8 busy;       /* a uprobe program is changing this ledger: see sched.bpf.c */
+    u8 closing;    /* another thread saw the end of this one's backward */
+    u8 saw_ends;   /* 1: of records, 2: of backwards. Where the symbols are stripped, none ever comes */
+    u8 unused;
+    struct step_file files[STEP_FILES];
+    u64 acc[CELLS];
 };
 
 struct row {
-  u32 message, kind;
-  u64 at, opened;
-  u32 tid, tgid;
-  u32 steps, fetches, inline_fetches, backwards, major_faults, region;
-  struct step_file files[STEP_FILES];
-  u64 acc[CELLS];
-  u64 pool[LEAVES];
-  char name[NAME_SIZE];
+    u32 message, kind;
+    u64 at, opened;
+    u32 tid, tgid;
+    u32 steps, fetches, inline_fetches, backwards, major_faults, region;
+    struct step_file files[STEP_FILES];
+    u64 acc[CELLS];
+    u64 pool[LEAVES];
+    char name[NAME_SIZE];
 };
 
 struct file_key {
-  u32 tgid, dev;
-  u64 ino;
+    u32 tgid, dev;
+    u64 ino;
 };
 
 /* A file written by a process, since it was opened or since the last CLOSED that told of it. */
 struct file_use {
-  u64 opened, told; /* told: when the last event about it went out */
-  u64 bytes, calls, write_ns, sync_ns, meta_ns, gap_ns;
-  u64 busy_since; /* a call on it is in flight since; 0: none */
-  u32 generation; /* of the inode: an inode number comes back after unlink(2) */
-  u32 error;
-  u32 tid; /* of the last call */
-  s32 fd;
-  s16 descriptors; /* open ones, as far as seen */
-  u8 created, append, small, busy_kind;
-  u16 unused;
+    u64 opened, told; /* told: when the last event about it went out */
+    u64 bytes, calls, write_ns, sync_ns, meta_ns, gap_ns;
+    u64 busy_since; /* a call on it is in flight since; 0: none */
+    u32 generation; /* of the inode: an inode number comes back after unlink(2) */
+    u32 error;
+    u32 tid; /* of the last call */
+    s32 fd;
+    s16 descriptors; /* open ones, as far as seen */
+    u8 created, append, small, busy_kind;
+    u16 unused;
 };
 
 struct file_message {
-  u32 message, kind;
-  u64 at;
-  struct file_key key;
-  u32 tid;
-  s32 fd;
-  struct file_use use;
+    u32 message, kind;
+    u64 at;
+    struct file_key key;
+    u32 tid;
+    s32 fd;
+    struct file_use use;
 };
 
 struct named_file_message {
-  struct file_message file;
-  s32 directory, new_directory; /* what a relative path starts from: a descriptor or AT_FDCWD */
-  u32 walked;                   /* path holds components of PART_SIZE, innermost first, not a path */
-  u32 unused;
-  char path[PATH_SIZE], new_path[PATH_SIZE];
+    struct file_message file;
+    s32 directory, new_directory; /* what a relative path starts from: a descriptor or AT_FDCWD */
+    u32 walked;                   /* path holds components of PART_SIZE, innermost first, not a path */
+    u32 unused;
+    char path[PATH_SIZE], new_path[PATH_SIZE];
 };
 
 struct process_message {
-  u32 message, kind;
-  u64 at;
-  u32 tgid, parent;
-  s32 code;   /* EXIT: wait status; SIGNAL: si_code */
-  s32 signal;
-  u32 sender, unused;
-  char comm[16], sender_comm[16];
+    u32 message, kind;
+    u64 at;
+    u32 tgid, parent;
+    s32 code; /* EXIT: wait status; SIGNAL: si_code */
+    s32 signal;
+    u32 sender, unused;
+    char comm[16], sender_comm[16];
 };
 
 struct candidate_message {
-  u32 message, why;
-  u64 at;
-  u32 tgid, unused;
+    u32 message, why;
+    u64 at;
+    u32 tgid, unused;
 };
 
 /* A process that is watched, or that may soon be (tentative: a Python that has just started). */
 struct process {
-  u32 parent;
-  u32 pool;    /* where its child processes add their time up; 0: it has none yet */
-  u32 driver;  /* the thread that ran the last outermost backward */
-  s32 writing; /* files of it open for writing */
-  u32 tentative;
-  u32 unused;
+    u32 parent;
+    u32 pool;    /* where its child processes add their time up; 0: it has none yet */
+    u32 driver;  /* the thread that ran the last outermost backward */
+    s32 writing; /* files of it open for writing */
+    u32 tentative;
+    u32 unused;
 };
 
 _Static_assert(sizeof(struct ledger) == SIZE_LEDGER, "abi.Ledger");

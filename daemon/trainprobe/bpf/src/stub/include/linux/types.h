@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What BCC's own headers and our programs need of the kernel's types; the rest of the kernel's headers is not needed. */
+/* What BCC's own headers and our programs need of the kernel's types; the rest of the kernel's headers is not needed.
+ */
 #pragma once
 typedef signed char __s8;
 typedef unsigned char __u8;
@@ -33,7 +34,7 @@ typedef unsigned short umode_t;
 #define __user
 #define __bitwise
 #define __always_inline inline __attribute__((__always_inline__))
-#define noinline __attribute__((__noinline__))
-#define __packed __attribute__((__packed__))
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
+#define noinline        __attribute__((__noinline__))
+#define __packed        __attribute__((__packed__))
+#define likely(x)       __builtin_expect(!!(x), 1)
+#define unlikely(x)     __builtin_expect(!!(x), 0)
