@@ -25,6 +25,19 @@ ALL = tuple(SIZES)
 LOOPS = ("plain", "trainer", "lightning_fit", "handmade", "gan", "accumulate", "activation", "amp")
 LOADERS = ("plain", "trainer", "lightning_fit", "gan", "amp")  # those with a DataLoader whose batches are steps
 FAST = (64, 16)
+LOOKALIKES = (
+    ("gan", ""),
+    ("lbfgs", ""),
+    ("accumulate", ""),
+    ("activation", "reentrant"),
+    ("activation", "saved"),
+    ("amp", ""),
+    ("plain", ""),
+    ("trainer", ""),
+    ("lightning_fit", ""),
+    ("handmade", ""),
+    ("ddp_launch", ""),
+)
 
 
 def make(cause: str, number: int, seed: int, styles: Sequence[str] = ALL, scale: float = 1.0) -> Plan:
@@ -49,7 +62,9 @@ class Draw:
         able = [style for style in fitting if style in self._styles] or list(fitting)
         return able[(self.number + self.number // len(able)) % len(able)]
 
-    def times(self, steps: int, size: Callable[[], float], low: int = 45, high: int = 80, first: int = 40) -> dict[str, float]:
+    def times(
+        self, steps: int, size: Callable[[], float], low: int = 45, high: int = 80, first: int = 40
+    ) -> dict[str, float]:
         """step -> size, every ``low`` to ``high`` steps (one draw), each shifted a little."""
         period = max(int(self.rng.randint(low, high) * self._scale), 12)
         start = self.rng.randint(first, first + 15)
@@ -61,14 +76,24 @@ class Draw:
         device: Device | None = None, kill_after: float | None = None, stdout_rate: int | None = None, **training: Any,
     ) -> Plan:  # fmt: skip
         width, batch = SIZES[style]
-        reads = {
+        reads: dict[str, Any] = {
             "seed": self.rng.randrange(1 << 30), "width": width, "batch": batch, "workers": workers,
             "steps": steps or self.steps(), "scratch": SCRATCH, "driver": driver or [], "data": data or [],
         } | training  # fmt: skip
-        for identity, fault in enumerate([*reads["driver"], *reads["data"]]):
+        faults: list[dict[str, Any]] = reads["driver"] + reads["data"]
+        for identity, fault in enumerate(faults):
             fault.update(id=identity, cause=self.cause)
         return Plan(
-            f"{self.cause}/{self.number}", self.cause, kind, style, how, reads["seed"], reads, device, kill_after, stdout_rate
+            f"{self.cause}/{self.number}",
+            self.cause,
+            kind,
+            style,
+            how,
+            reads["seed"],
+            reads,
+            device,
+            kill_after,
+            stdout_rate,
         )
 
     def steps(self) -> int:
@@ -78,7 +103,16 @@ class Draw:
 
 def checkpoint(draw: Draw) -> Plan:
     how = draw.turn(
-        ("save_path_fsync", "save_path", "mkstemp_rename", "copy_across", "safetensors_like", "save_file", "positioned", "save_file_fsync")
+        (
+            "save_path_fsync",
+            "save_path",
+            "mkstemp_rename",
+            "copy_across",
+            "safetensors_like",
+            "save_file",
+            "positioned",
+            "save_file_fsync",
+        )
     )
     style = draw.style((*LOOPS, "ddp_launch", "lbfgs"))
     steps = draw.steps()
@@ -208,15 +242,20 @@ def none(draw: Draw) -> Plan:
 
 
 def lookalike(draw: Draw, steps: int = 600) -> Plan:
-    """Many fast steps, to count them: each style in turn, the two kinds of activation checkpointing and skips by AMP."""
-    style, variant = draw.turn((
-        ("gan", ""), ("lbfgs", ""), ("accumulate", ""), ("activation", "reentrant"), ("activation", "saved"), ("amp", ""),
-        ("plain", ""), ("trainer", ""), ("lightning_fit", ""), ("handmade", ""), ("ddp_launch", ""),
-    ))  # fmt: skip
+    """Many fast steps, to count them: each style in turn, both kinds of activation checkpointing, skips by AMP."""
+    style, variant = draw.turn(LOOKALIKES)
     skipped = sorted(draw.rng.sample(range(20, steps), steps // 20)) if style == "amp" else []
     width, batch = FAST
     return draw.plan(
-        style, variant or style, "none", steps=steps, workers=1, width=width, batch=batch, variant=variant, overflow=skipped
+        style,
+        variant or style,
+        "none",
+        steps=steps,
+        workers=1,
+        width=width,
+        batch=batch,
+        variant=variant,
+        overflow=skipped,
     )
 
 

@@ -117,7 +117,9 @@ def sweep() -> None:
         if owner.isdigit() and Path(f"/proc/{owner}").exists():
             continue
         subprocess.run(["umount", "--lazy", str(root / "slow")], check=False, capture_output=True)
-        loops = subprocess.run(["losetup", "--associated", str(root / "image")], check=False, capture_output=True, text=True)
+        loops = subprocess.run(
+            ["losetup", "--associated", str(root / "image")], check=False, capture_output=True, text=True
+        )
         for line in loops.stdout.splitlines():
             device = line.partition(":")[0]
             status = os.stat(device)

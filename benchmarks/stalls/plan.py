@@ -11,7 +11,7 @@ SCRATCH, SLOW = "@scratch", "@slow"
 
 @dataclass(frozen=True)
 class Device:
-    """A throttled block device with a filesystem. Rates in bytes/s; ``files`` of ``file_bytes`` are there to be read."""
+    """A throttled block device with a filesystem. Rates in bytes/s; ``files`` of ``file_bytes`` to read."""
 
     read_rate: int | None = None
     write_rate: int | None = None

@@ -186,7 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results.unlink(missing_ok=True)
     host.sweep()
     styles = torch_python.styles(python, options.styles or faults.ALL)
-    todo = [(cause, number) for number in range(options.first, options.first + options.runs) for cause in options.causes]
+    todo = [
+        (cause, number) for number in range(options.first, options.first + options.runs) for cause in options.causes
+    ]
     done = {row["key"] for row in rows}
     for place_, (cause, number) in enumerate(todo, 1):
         plan = faults.make(cause, number, options.seed, styles)
@@ -245,7 +247,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="leave out what the results file already has")
     parser.add_argument("--keep", action="store_true", help="keep the recordings of the runs that were right, too")
     parser.add_argument("--python", help="an interpreter with PyTorch")
-    parser.add_argument("--lock", default=os.path.join(tempfile.gettempdir(), "trainprobe-stalls.lock"), help="held during a run")
+    parser.add_argument(
+        "--lock", default=os.path.join(tempfile.gettempdir(), "trainprobe-stalls.lock"), help="held during a run"
+    )
     return parser.parse_args(arguments)
 
 
@@ -253,7 +257,9 @@ def _causes(text: str) -> list[str]:
     causes = text.split(",")
     unknown = [cause for cause in causes if cause not in faults.GENERATORS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"no such cause: {', '.join(unknown)}; there are {', '.join(faults.GENERATORS)}")
+        raise argparse.ArgumentTypeError(
+            f"no such cause: {', '.join(unknown)}; there are {', '.join(faults.GENERATORS)}"
+        )
     return causes
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from benchmarks.stalls.plan import Plan
-from benchmarks.stalls.truth import BASELINE_STEPS, TrueStall, Truth, lost_seconds, median_step, planted_stalls, slow_iterations
+from benchmarks.stalls.truth import BASELINE_STEPS, TrueStall, Truth, lost_seconds, planted_stalls, slow_iterations
 
 STALL_SHARE, STALL_SECONDS = 0.10, 0.05
 TOTAL_SHARE = 0.02
 LEDGER_SHARE = 0.01
 UNTOLD_SHARE = 0.02
 SAVE_SHARE, SAVE_SECONDS = 0.05, 0.02
+TOUCH = 0.01
 CLAIMED = 0.3
 """Seconds from which on a planted stall has to be found."""
 
@@ -78,7 +78,7 @@ class Score:
 
 
 def score(plan: Plan, truth: Truth, report: Json, killer: int | None = None) -> Score:
-    """``killer``: pid of whoever killed the worker from outside. Raises ValueError when the report lacks the training."""
+    """``killer``: pid of who killed the worker from outside. Raises ValueError when the training is not in it."""
     rank = find_rank(report, truth.pid)
     verdict = rank["verdict"]
     expected = None if plan.kind == "none" else plan.cause
@@ -111,22 +111,23 @@ def find_rank(report: Json, pid: int) -> Json:
 
 def match(planted: Sequence[TrueStall], reported: Sequence[Json], truth: Truth) -> list[Match]:
     """Joins what overlaps, in both directions: a report may hold two neighbours as one stall, or one as two."""
-    slack = median_step(truth) + STALL_SECONDS if truth.iterations else STALL_SECONDS
     slow = slow_iterations(truth)
-    spans: list[tuple[float, float, TrueStall | Json]] = [(p.start, p.end, p) for p in planted]
-    spans += [(r["start"], r["end"] if r["end"] is not None else r["start"] + r["seconds"], r) for r in reported]
-    groups: list[tuple[float, list[TrueStall | Json]]] = []
-    for start, end, item in sorted(spans, key=lambda span: span[0]):
-        if groups and start <= groups[-1][0] + slack:
-            groups[-1] = (max(groups[-1][0], end), [*groups[-1][1], item])
-        else:
-            groups.append((end, [item]))
-    return [_matched(items, slow) for _, items in groups]
+    groups: list[tuple[list[TrueStall], list[Json]]] = [([], [told]) for told in reported]
+    for stall in planted:
+        touched = [group for group in groups if any(_overlap(stall, told) for told in group[1])]
+        groups = [group for group in groups if group not in touched]
+        joined = ([stall, *(p for ps, _ in touched for p in ps)], [told for _, tolds in touched for told in tolds])
+        groups.append(joined)
+    return sorted((_matched(*group, slow) for group in groups), key=lambda found: found.start)
 
 
-def _matched(items: Sequence[TrueStall | Json], slow: Sequence[tuple[float, float, float]]) -> Match:
-    planted = [item for item in items if isinstance(item, TrueStall)]
-    told = [item for item in items if not isinstance(item, TrueStall)]
+def _overlap(stall: TrueStall, told: Json) -> bool:
+    """A reported stall ends with its step, after the planted one: what merely touches is a neighbour."""
+    end = told["end"] if told["end"] is not None else told["start"] + told["seconds"]
+    return bool(told["start"] < stall.end + TOUCH and end > stall.start + TOUCH)
+
+
+def _matched(planted: Sequence[TrueStall], told: Sequence[Json], slow: Sequence[tuple[float, float, float]]) -> Match:
     said = tuple(item["cause"] for item in told)
     if not planted:
         start = told[0]["start"]
@@ -137,7 +138,9 @@ def _matched(items: Sequence[TrueStall | Json], slow: Sequence[tuple[float, floa
     cause = planted[0].cause
     given = sum(item["shares"].get(cause, 0.0) for item in told)
     count = sum(stall.seconds >= CLAIMED for stall in planted)
-    return Match(cause, sum(stall.seconds for stall in planted), given, said, count, planted[0].start)
+    return Match(
+        cause, sum(stall.seconds for stall in planted), given, said, count, min(stall.start for stall in planted)
+    )
 
 
 def _stalls(matches: Sequence[Match]) -> list[Check]:
@@ -156,7 +159,8 @@ def _stalls(matches: Sequence[Match]) -> list[Check]:
 
 def _told(matches: Sequence[Match]) -> str:
     return "; ".join(
-        f"at {m.start:.2f} planted {m.planted:.3f} s {m.cause or '-'}, reported {m.reported:.3f} s {'+'.join(m.said) or '-'}"
+        f"at {m.start:.2f} planted {m.planted:.3f} s {m.cause or '-'}, "
+        f"reported {m.reported:.3f} s {'+'.join(m.said) or '-'}"
         for m in matches
     )
 
@@ -200,9 +204,7 @@ def _ledger(rank: Json) -> list[Check]:
 
 def phase_seconds(rank: Json) -> list[Json]:
     """The phases that are no training, with their seconds."""
-    return [
-        p | {"seconds": (p["end"] or p["start"]) - p["start"]} for p in rank["phases"] if p["phase"] != "train"
-    ]
+    return [p | {"seconds": (p["end"] or p["start"]) - p["start"]} for p in rank["phases"] if p["phase"] != "train"]
 
 
 def _saves(truth: Truth, rank: Json) -> list[Check]:
@@ -235,7 +237,11 @@ def _phase(name: str, truth: Truth, rank: Json) -> Check:
     else:
         least = most = sum(end - begin for phase, begin, end in truth.phases if phase == name) / 1e9
     room = max(STALL_SHARE * least, STALL_SECONDS)
-    return Check(f"phase {name}", least - room <= given <= most + room, f"reported {given:.2f} s, true {least:.2f} to {most:.2f} s")
+    return Check(
+        f"phase {name}",
+        least - room <= given <= most + room,
+        f"reported {given:.2f} s, true {least:.2f} to {most:.2f} s",
+    )
 
 
 def _death(how: str, truth: Truth, rank: Json, killer: int | None) -> Check:
@@ -255,7 +261,3 @@ def _death(how: str, truth: Truth, rank: Json, killer: int | None) -> Check:
 def seconds_errors(matches: Sequence[Match]) -> list[float]:
     """Absolute error of each planted stall that was found, in seconds."""
     return [abs(m.error) for m in matches if m.count and m.named]
-
-
-def typical(values: Sequence[float]) -> float | None:
-    return median(values) if values else None

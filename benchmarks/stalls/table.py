@@ -70,16 +70,38 @@ def _entry(cause: str, rows: Sequence[Json], said: Sequence[Json]) -> Json:
 def render(rows: Sequence[Json]) -> str:
     """The table as text, every share with its 95 % interval."""
     head = (
-        f"{'planted':<15} {'runs':>4}  {'top cause right':<18} {'all checks':<18} {'stalls found':<18} {'precision':<18} "
-        f"{'seconds error: median (95 %), max':<36} {'time to verdict: median, max':<28}"
+        "planted",
+        "runs",
+        "top cause right",
+        "all checks",
+        "stalls found",
+        "precision",
+        "seconds off",
+        "known after",
     )
-    lines = [head, "-" * len(head)]
-    for entry in summary(rows):
-        lines.append(
-            f"{entry['cause']:<15} {entry['runs']:>4}  {_share(entry['top'], entry['runs']):<18} "
-            f"{_share(entry['right'], entry['runs']):<18} {_share(entry['found'], entry['planted']):<18} "
-            f"{_share(entry['true'], entry['claimed']):<18} {_errors(entry):<36} {_times(entry['times']):<28}".rstrip()
+    body = [
+        (
+            entry["cause"],
+            str(entry["runs"]),
+            _share(entry["top"], entry["runs"]),
+            _share(entry["right"], entry["runs"]),
+            _share(entry["found"], entry["planted"]),
+            _share(entry["true"], entry["claimed"]),
+            _errors(entry),
+            _times(entry["times"]),
         )
+        for entry in summary(rows)
+    ]
+    widths = [max(len(row[column]) for row in (head, *body)) for column in range(len(head))]
+    told = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in (head, *body)]
+    lines = [
+        "Shares with their 95 % intervals; seconds off: median (95 % interval), largest, largest share;",
+        "known after: time from passing the stall limit (from the death) to the verdict, median, largest.",
+        "",
+        told[0],
+        "-" * max(len(line) for line in told),
+        *told[1:],
+    ]
     skipped = [row for row in rows if row.get("skipped")]
     lines += [f"skipped {row['key']}: {row['skipped']}" for row in skipped]
     return "\n".join(lines)
@@ -97,7 +119,8 @@ def _errors(entry: Json) -> str:
     if told is None:
         return "-"
     middle, low, high = (1000 * value for value in told)
-    return f"{middle:.0f} ms ({low:.0f}-{high:.0f}), {1000 * max(entry['errors']):.0f} ms, {100 * max(entry['relative']):.0f} %"
+    most, share = 1000 * max(entry["errors"]), 100 * max(entry["relative"])
+    return f"{middle:.0f} ms ({low:.0f}-{high:.0f}), {most:.0f} ms, {share:.0f} %"
 
 
 def _times(times: Sequence[float]) -> str:

@@ -19,7 +19,9 @@ def find(asked: str | None = None) -> str:
     for candidate in candidates:
         if has(candidate, "torch"):
             return candidate
-    raise NoTorch(f"no PyTorch in {', '.join(candidates) or 'any Python'}: name one with --python or TRAINPROBE_TORCH_PYTHON")
+    raise NoTorch(
+        f"no PyTorch in {', '.join(candidates) or 'any Python'}: name one with --python or TRAINPROBE_TORCH_PYTHON"
+    )
 
 
 def has(python: str, module: str) -> bool:
@@ -38,5 +40,10 @@ def styles(python: str, wanted: Iterable[str]) -> tuple[str, ...]:
 
 
 def _candidates() -> list[str]:
-    named = [os.environ.get("TRAINPROBE_TORCH_PYTHON"), os.environ.get("PYTHON"), sys.executable, shutil.which("python3")]
+    named = [
+        os.environ.get("TRAINPROBE_TORCH_PYTHON"),
+        os.environ.get("PYTHON"),
+        sys.executable,
+        shutil.which("python3"),
+    ]
     return list(dict.fromkeys(candidate for candidate in named if candidate))

@@ -32,9 +32,7 @@ def stall_verdicts(recording: Path, stalls: Sequence[TrueStall], truth: Truth) -
             core.wants()
             core.deadline_ns()
             at = frame.at.wall_ns / NS
-            due = [
-                i for i, stall in enumerate(stalls) if told[i] is None and stall.start <= at <= stall.end + PATIENCE
-            ]
+            due = [i for i, stall in enumerate(stalls) if told[i] is None and stall.start <= at <= stall.end + PATIENCE]
             if due:
                 report = core.report(frame.at)
                 for i in due:

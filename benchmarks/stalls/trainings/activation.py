@@ -1,4 +1,4 @@
-"""Activation checkpointing: the forward is repeated inside the backward, reentrant (a backward in the backward) or not."""
+"""Activation checkpointing: the forward is repeated in the backward, reentrant (a backward in the backward) or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DCGAN's order: two backwards and a step of the discriminator, one backward and a step of the generator; Adam twice."""
+"""DCGAN's order: two backwards and a step of the discriminator, then one and a step of the generator; Adam twice."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ class DriverFaults:
         self._faults: list[dict[str, Any]] = plan.get("driver", [])
         self._truth = truth
         self._last: str | None = None
-        largest = max((size for f in self._faults if f["cause"] == "checkpoint" for size in f["at"].values()), default=0)
+        largest = max(
+            (size for f in self._faults if f["cause"] == "checkpoint" for size in f["at"].values()), default=0
+        )
         self._payload = payload(int(largest), 64) if largest else []
         self._background = Background(plan)
 

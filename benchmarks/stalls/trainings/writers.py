@@ -95,7 +95,14 @@ def positioned(state: State, path: str) -> str:
 WRITERS: dict[str, Callable[[State, str], str]] = {
     writer.__name__: writer
     for writer in (
-        save_path, save_path_fsync, save_file, save_file_fsync, safetensors_like, mkstemp_rename, copy_across, positioned,
+        save_path,
+        save_path_fsync,
+        save_file,
+        save_file_fsync,
+        safetensors_like,
+        mkstemp_rename,
+        copy_across,
+        positioned,
     )
 }
 

@@ -1,0 +1,203 @@
+"""What watching costs: the daemon's memory and CPU, time in BPF, and what a probe costs who is not watched.
+
+``python -m benchmarks.footprint``: one training of about 20 steps/s with four loader workers, watched by the daemon for
+a minute; then marks are timed in a process that maps the same libtorch and is not watched. Exit code 0: within the
+limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import programs
+from benchmarks.programs import Daemon, ProgramError
+from benchmarks.stalls import torch_python
+from benchmarks.stalls.run import TRAININGS
+
+STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
+WIDTH, STEP_SECONDS = 1024, 0.045
+READY_LIMIT, RSS_LIMIT, CPU_LIMIT, WATCHED_LIMIT, UNWATCHED_LIMIT = 1.5, 45e6, 0.005, 0.002, 0.01
+UPROBES = ("record", "backward")
+"""Programs on uprobes have these words in their names."""
+ROUNDS = 40
+
+
+@dataclass
+class Footprint:
+    """Seconds and bytes; shares are of the training's wall time or of one core."""
+
+    ready_seconds: float
+    rss_bytes: int
+    cpu_share: float
+    bpf_share: float
+    hits_per_step: float
+    steps_per_second: float
+    bare_ns: float  # a pair of marks with no probe there
+    probed_ns: float  # the same in a process that is not watched
+
+    @property
+    def trap_ns(self) -> float:
+        """One hit, half a pair."""
+        return max(self.probed_ns - self.bare_ns, 0.0) / 2
+
+    @property
+    def watched_share(self) -> float:
+        return self.bpf_share + self.hits_per_step * self.steps_per_second * self.trap_ns / 1e9
+
+    @property
+    def unwatched_share(self) -> float:
+        """What the same training would lose unwatched, beside one that is watched."""
+        return self.hits_per_step * self.steps_per_second * self.trap_ns / 1e9
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _arguments(arguments)
+    try:
+        found = measure(torch_python.find(options.python), options.seconds)
+    except (ProgramError, torch_python.NoTorch) as error:
+        print(f"footprint: {error}", file=sys.stderr)
+        return 2
+    return 0 if show(found) else 1
+
+
+def show(found: Footprint) -> bool:
+    """Prints every figure with its limit; whether all are within."""
+    print(
+        f"{found.steps_per_second:.1f} steps/s, {found.hits_per_step:.1f} uprobe hits per step; "
+        f"a pair of marks takes {found.bare_ns:.0f} ns, with probes {found.probed_ns:.0f} ns where nobody watches; "
+        f"in BPF programs {found.bpf_share:.3%} of the run"
+    )
+    lines = (
+        ("ready after, s", found.ready_seconds, READY_LIMIT, "{:.2f}"),
+        ("resident memory, MB", found.rss_bytes / 1e6, RSS_LIMIT / 1e6, "{:.1f}"),
+        ("CPU of the daemon, of a core", found.cpu_share, CPU_LIMIT, "{:.2%}"),
+        ("BPF and uprobes, of the run", found.watched_share, WATCHED_LIMIT, "{:.3%}"),
+        ("slowdown of who is not watched", found.unwatched_share, UNWATCHED_LIMIT, "{:.3%}"),
+    )
+    for name, value, limit, form in lines:
+        told = "ok" if value <= limit else "OVER"
+        print(f"  {name:<32} {form.format(value):>8}   limit {form.format(limit):>8}   {told}")
+    return all(value <= limit for _, value, limit, _ in lines)
+
+
+def measure(python: str, seconds: float) -> Footprint:
+    """Takes about ``seconds`` and half a minute. Raises ProgramError."""
+    with tempfile.TemporaryDirectory(prefix="trainprobe-footprint-") as temporary, _statistics():
+        directory = Path(temporary)
+        marks = [python, str(TRAININGS / "marks.py"), str(ROUNDS)]
+        bare = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
+        with Daemon(directory, "targets: {exclude: {commands: ['*/marks.py *']}}\n") as daemon:
+            training = _start(python, directory)
+            try:
+                return _watch(daemon, training, marks, bare, seconds)
+            finally:
+                programs.end(training)
+
+
+def _start(python: str, directory: Path) -> subprocess.Popen[bytes]:
+    timed = subprocess.run(
+        [python, str(TRAININGS / "step_time.py"), str(WIDTH), "128"], check=True, capture_output=True, text=True
+    )
+    plan = {
+        "seed": 1, "steps": 100_000, "width": WIDTH, "workers": 4, "scratch": str(directory),
+        "batch": max(32, min(int(128 * STEP_SECONDS / float(timed.stdout)), 2048)),
+    }  # fmt: skip
+    (directory / "plan.json").write_text(json.dumps(plan))
+    command = [python, str(TRAININGS / "plain.py"), "--plan", str(directory / "plan.json")]
+    return subprocess.Popen(
+        [*command, "--truth", str(directory / "truth.jsonl")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+
+
+def _watch(
+    daemon: Daemon, training: subprocess.Popen[bytes], marks: list[str], bare: float, seconds: float
+) -> Footprint:
+    _wait_for_steps(daemon, training.pid, 100)
+    pid = daemon.process.pid
+    before, cpu, begin = _state(daemon, training.pid), _cpu_seconds(pid), time.monotonic()
+    rss = 0
+    while time.monotonic() - begin < seconds:
+        time.sleep(0.5)
+        rss = max(rss, _resident(pid))
+    spent, passed = _cpu_seconds(pid) - cpu, time.monotonic() - begin
+    after = _state(daemon, training.pid)
+    probed = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
+    steps = after.steps - before.steps
+    return Footprint(
+        daemon.ready_seconds, rss, spent / passed, (after.bpf - before.bpf) / (after.at - before.at),
+        (after.hits - before.hits) / max(steps, 1), steps / (after.at - before.at), bare, probed,
+    )  # fmt: skip
+
+
+@dataclass
+class _State:
+    at: float
+    steps: int
+    bpf: float
+    hits: int
+
+
+def _state(daemon: Daemon, training: int) -> _State:
+    """Waits for a report in which the cost was read anew, so that differences are of one moment."""
+    old = daemon.report()["cost"]
+    deadline = time.monotonic() + 10
+    while (report := daemon.report())["cost"] == old:
+        if time.monotonic() > deadline:
+            raise ProgramError("the daemon does not tell its cost")
+        time.sleep(0.02)
+    cost = report["cost"]
+    if cost["bpf_seconds"] is None:
+        raise ProgramError("the kernel keeps no BPF statistics")
+    hits = sum(runs for name, runs in cost["bpf_runs"].items() if any(word in name for word in UPROBES))
+    ranks = [rank for run in report["runs"] for rank in run["ranks"] if rank["pid"] == training]
+    return _State(report["generated"], ranks[0]["steps"]["count"], cost["bpf_seconds"], hits)
+
+
+def _wait_for_steps(daemon: Daemon, pid: int, steps: int) -> None:
+    deadline = time.monotonic() + 90
+    while (found := daemon.rank_of(pid)) is None or found[1]["steps"]["count"] < steps:
+        if time.monotonic() > deadline:
+            raise ProgramError(f"the daemon does not see the training (pid {pid}): {daemon.said()}")
+        time.sleep(0.2)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of a process and of its children that were waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def _statistics() -> Iterator[None]:
+    """The kernel times its BPF programs meanwhile (which itself costs some 60 ns a run)."""
+    before = STATISTICS.read_text()
+    STATISTICS.write_text("1")
+    try:
+        yield
+    finally:
+        STATISTICS.write_text(before)
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.footprint", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to watch (60)")
+    parser.add_argument("--python", help="an interpreter with PyTorch")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
