@@ -14,7 +14,8 @@ from trainprobe.model.event import Level, RowKind, RunState
 
 NAME_SIZE = 64
 PATH_SIZE = 256
-PART_SIZE = 40
+PART_SIZE = 64
+PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new path have their places
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
 CALL_NUMBERS = 512

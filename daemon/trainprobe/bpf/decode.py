@@ -52,6 +52,7 @@ class NamedFile:
     path: bytes
     new_path: bytes
     parts: tuple[bytes, ...]  # names up to the root of the mount, innermost first, where there is no path
+    deeper: bool = False  # there are more than these
 
 
 Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate
@@ -151,10 +152,10 @@ def _named(m: abi.NamedFileMessage) -> NamedFile:
     path, new_path = raw[: abi.PATH_SIZE], raw[abi.PATH_SIZE :]
     parts: tuple[bytes, ...] = ()
     if m.walked:
-        starts = range(0, abi.PATH_SIZE // abi.PART_SIZE * abi.PART_SIZE, abi.PART_SIZE)
-        walked = [path[start : start + abi.PART_SIZE].split(b"\0", 1)[0] for start in starts]
+        places = range(0, abi.PARTS * abi.PART_SIZE, abi.PART_SIZE)
+        walked = [raw[place : place + abi.PART_SIZE].split(b"\0", 1)[0] for place in places]
         parts = tuple(part for part in walked if part and part != b"/")
-        path = b""
+        path = new_path = b""
     return NamedFile(
         event=_file(m.file),
         fd=m.file.fd,
@@ -163,6 +164,7 @@ def _named(m: abi.NamedFileMessage) -> NamedFile:
         path=path.split(b"\0", 1)[0],
         new_path=new_path.split(b"\0", 1)[0],
         parts=parts,
+        deeper=m.walked > 1,
     )
 
 

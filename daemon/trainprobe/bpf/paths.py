@@ -104,11 +104,11 @@ class Paths:
         """A file that was opened before we watched: its descriptor's link, where it still is that file."""
         pid = named.event.pid
         link = self._link(pid, f"fd/{named.fd}")
-        last = named.parts[0].decode(errors="surrogateescape")
+        last = named.parts[0].decode(errors="surrogateescape")  # the beginning of the name, where it is long
         if link.startswith("/") and os.path.basename(link.removesuffix(_DELETED)).startswith(last):
             return link.removesuffix(_DELETED)
         inner = "/".join(part.decode(errors="surrogateescape") for part in reversed(named.parts))
-        return f"{self._mount_point(pid, named.event.dev)}/{inner}"
+        return f"{self._mount_point(pid, named.event.dev)}/{'…/' if named.deeper else ''}{inner}"
 
     def _mount_point(self, pid: int, dev: int) -> str:
         """Where the file system is mounted in the process's view; "" for its root."""

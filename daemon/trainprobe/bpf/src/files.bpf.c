@@ -93,16 +93,17 @@ INLINE void tell_found(u64 now, struct file_key *key, struct file_use *u, void *
     struct named_file_message *m = begin_named(FILE_OPENED, now, key, u);
     if (!m)
         return;
-    m->walked = 1;
+    char *part = m->path; /* goes on into new_path */
 #pragma nounroll
-    for (int i = 0; i < PATH_SIZE / PART_SIZE; i++) {
+    for (int i = 0; i < PARTS; i++, part += PART_SIZE) {
         void *name = 0, *up = 0;
-        m->path[i * PART_SIZE] = 0;
+        *part = 0;
         if (dentry && !READ(name, dentry, OFFSET_DENTRY_NAME) && !READ(up, dentry, OFFSET_DENTRY_PARENT)) {
-            bpf_probe_read_kernel_str(&m->path[i * PART_SIZE], PART_SIZE, name);
+            bpf_probe_read_kernel_str(part, PART_SIZE, name);
             dentry = up == dentry ? 0 : up;
         }
     }
+    m->walked = dentry ? 2 : 1;
     ring.ringbuf_submit(m, quietly(sizeof(*m)));
 }
 /* The totals of the file behind a descriptor that is being written; begins them where they are missing. */

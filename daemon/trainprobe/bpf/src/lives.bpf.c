@@ -57,6 +57,10 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
         calls.delete(&old);
     }
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
+    if (!l) { /* the first thread is dead, and with it its ledger; its id goes on */
+        struct process *parent = p->parent ? processes.lookup(&p->parent) : 0;
+        open_ledger(tid, tgid, p->parent ? LEVEL_COARSE : LEVEL_FULL, RUN_ON, parent ? parent->pool : 0);
+    }
     if (l) { /* the marks of the old program are gone */
         l->nested = l->grads_off = l->closing = l->saw_ends = 0;
         l->depth = 0;

@@ -6,7 +6,8 @@
 
 #define NAME_SIZE 64  /* of a record_function mark */
 #define PATH_SIZE 256 /* of a path as the process passed it */
-#define PART_SIZE 40  /* of one component of a path that we walked ourselves: PATH_SIZE / 6, rounded down */
+#define PART_SIZE 64  /* of one component of a path that we walked ourselves */
+#define PARTS     (2 * PATH_SIZE / PART_SIZE)
 
 enum { MESSAGE_ROW = 1, MESSAGE_FILE, MESSAGE_NAMED_FILE, MESSAGE_PROCESS, MESSAGE_CANDIDATE };
 
@@ -101,7 +102,7 @@ struct file_message {
 struct named_file_message {
     struct file_message file;
     s32 directory, new_directory; /* what a relative path starts from: a descriptor or AT_FDCWD */
-    u32 walked;                   /* path holds components of PART_SIZE, innermost first, not a path */
+    u32 walked; /* 1: path and new_path hold PARTS components, innermost first, up to the root; 2: there are more */
     u32 unused;
     char path[PATH_SIZE], new_path[PATH_SIZE];
 };

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plain program whose waits are known: every nanosecond lies in one cell, and in the right one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.kernel.observing import Observed, Told, await_true, observe, within
+from trainprobe.bpf.probes import Probes
+from trainprobe.model.cells import Leaf
+from trainprobe.model.event import Level, RunState
+
+
+def test_cells_add_up_to_the_life_of_the_ledger(probes: Probes) -> None:
+    told = observe(probes, "import time\nfor _ in range(50): time.sleep(0.002); sum(range(20000))")
+    row = told.last_row
+    assert sum(row.cells) == row.at_ns - row.opened_ns
+
+
+PIPE = "import os, select, socket, threading, time\nr, w = os.pipe()\na, b = socket.socketpair()\n"
+CHILD = "if os.fork() == 0:\n    time.sleep(0.3); {then}; os._exit(0)\n"
+WAITS = {
+    "sleep": (Leaf.SLEEP, "time.sleep(0.3)"),
+    "select": (Leaf.POLL, "select.select([r], [], [], 0.3)"),
+    "wait4": (Leaf.CHILD, CHILD.format(then="pass") + "os.wait()"),
+    "pipe-read": (Leaf.PIPE_READ, CHILD.format(then="os.write(w, b'x')") + "os.read(r, 1)"),
+    "poll-on-pipe": (
+        Leaf.PIPE_READ,
+        CHILD.format(then="os.write(w, b'x')") + "p = select.poll(); p.register(r); p.poll()",
+    ),
+    "pipe-full": (Leaf.STREAM_OUT, CHILD.format(then="os.read(r, 1 << 20)") + "os.write(w, bytes(1 << 17))"),
+    "socket": (Leaf.SOCKET, CHILD.format(then="b.send(b'x')") + "a.recv(1)"),
+    "lock": (Leaf.LOCK, "t = threading.Thread(target=time.sleep, args=(0.3,)); t.start(); t.join()"),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_known_wait_is_in_its_leaf(probes: Probes, name: str) -> None:
+    leaf, body = WAITS[name]
+    told = observe(probes, PIPE + body)
+    assert told.status == 0
+    assert within(told.seconds(leaf), 0.3), cells_of(told)
+
+
+def test_select_without_descriptors_is_a_sleep(probes: Probes) -> None:
+    """As Pythons before 3.11 sleep."""
+    body = "import ctypes\nt = (ctypes.c_long * 2)(0, 250000)\nctypes.CDLL(None).select(0, None, None, None, t)"
+    told = observe(probes, body)
+    assert within(told.seconds(Leaf.SLEEP), 0.25), cells_of(told)
+
+
+def test_cpu_and_runqueue_are_the_threads_own_clock(probes: Probes) -> None:
+    body = (
+        "import time\nend = time.thread_time() + 0.5\nwhile time.thread_time() < end: pass\nprint(time.thread_time())"
+    )
+    told = observe(probes, body)
+    on_cpu = sum(told.seconds(leaf) for leaf in (Leaf.CPU, Leaf.READ_CPU, Leaf.FILE_META))
+    assert on_cpu >= 0.5
+    assert within(on_cpu, max(0.5, min(float(told.output), on_cpu))), cells_of(told)
+
+
+def test_a_stopped_process_is_stopped(probes: Probes) -> None:
+    program = Observed.python(
+        probes, "import time\nend = time.monotonic() + 0.8\nwhile time.monotonic() < end: pass"
+    ).go()
+    time.sleep(0.1)
+    os.kill(program.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    time.sleep(0.4)
+    os.kill(program.pid, signal.SIGCONT)
+    stopped = time.monotonic() - began
+    told = program.finish()
+    assert within(told.seconds(Leaf.STOPPED), stopped), cells_of(told)
+
+
+def test_a_sleep_that_a_stop_interrupts_stays_a_sleep(probes: Probes) -> None:
+    """restart_syscall(2) goes on with what was interrupted; nothing of it may become "other"."""
+    program = Observed.python(probes, "import ctypes\nctypes.CDLL(None).usleep(700000)").go()
+    time.sleep(0.15)
+    os.kill(program.pid, signal.SIGSTOP)
+    time.sleep(0.2)
+    os.kill(program.pid, signal.SIGCONT)
+    told = program.finish()
+    assert told.seconds(Leaf.SLEEP) + told.seconds(Leaf.STOPPED) > 0.68, cells_of(told)
+    assert told.seconds(Leaf.OTHER) < 0.01, cells_of(told)
+
+
+def test_reading_a_file_is_read_cpu_or_file_read(probes: Probes, tmp_path: object) -> None:
+    path = f"{tmp_path}/data"
+    with open(path, "wb") as file:
+        file.write(os.urandom(1 << 20) * 128)
+    body = (
+        "import os, sys, time\nfd = os.open(sys.argv[1], os.O_RDONLY)\nbegan = time.monotonic()\n"
+        "while os.read(fd, 1 << 22): pass\nprint(time.monotonic() - began)"
+    )
+    told = observe(probes, body, path)
+    ours = sum(told.seconds(leaf) for leaf in (Leaf.READ_CPU, Leaf.FILE_READ, Leaf.RUNQUEUE))
+    assert abs(ours - float(told.output)) < 0.1 * float(told.output) + 0.02, cells_of(told)
+
+
+def test_writes_and_the_work_between_them_are_the_files(probes: Probes, tmp_path: object) -> None:
+    """Bytes produced between two writes of one file are its gap; the rest of the program stays CPU."""
+    body = (
+        "import os, sys, time\nfd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n"
+        "def work(s):\n    end = time.thread_time() + s\n    while time.thread_time() < end: pass\n"
+        "os.write(fd, b'x' * 100)\nwork(0.2)\nos.write(fd, b'x' * 100)\nos.close(fd)\nwork(0.1)"
+    )
+    told = observe(probes, body, f"{tmp_path}/file")
+    assert within(told.seconds(Leaf.FILE_GAP), 0.2), cells_of(told)
+    assert told.seconds(Leaf.CPU) >= 0.1
+
+
+def test_an_open_wait_is_seen_while_it_lasts(probes: Probes) -> None:
+    program = Observed.python(probes, "import os\nr, w = os.pipe()\nos.read(r, 1)").go()
+    try:
+        await_true(
+            lambda: [t for t in probes.threads({program.pid}) if t.leaf is Leaf.PIPE_READ and t.fd > 2], "the read"
+        )
+        (thread,) = probes.threads({program.pid})
+        assert (thread.run, thread.level, thread.syscall) == (RunState.BLOCKED, Level.FULL, 0)
+        before = sum(thread.cells)
+        time.sleep(0.2)
+        (later,) = probes.threads({program.pid})
+        assert sum(later.cells) - before >= 0.2e9
+        assert later.since_ns == thread.since_ns
+    finally:
+        program.process.kill()
+        program.finish()
+
+
+def test_attached_in_the_middle_of_a_wait_it_is_seeded_from_proc(probes: Probes) -> None:
+    body = (
+        "import os, time\nr, w = os.pipe()\n"
+        "if os.fork() == 0: time.sleep(0.6); os.write(w, b'x'); os._exit(0)\nos.read(r, 1)"
+    )
+    process = subprocess.Popen([sys.executable, "-S", "-c", body])
+    time.sleep(0.2)
+    probes.watch(process.pid)
+    (thread,) = (t for t in probes.threads({process.pid}) if t.level is Level.FULL)
+    assert thread.leaf is Leaf.PIPE_READ
+    assert len(probes.threads()) == 2, "the child is watched too"
+    process.wait()
+    told = Told(process.pid, events=probes.drain())
+    row = told.last_row
+    assert sum(row.cells) == row.at_ns - row.opened_ns
+    assert told.seconds(Leaf.PIPE_READ) > 0.8 * (row.at_ns - row.opened_ns) / 1e9
+
+
+def test_unwatched_it_is_silent(probes: Probes) -> None:
+    program = Observed.python(
+        probes, "import sys, time\nprint(flush=True)\nsys.stdin.readline()\nopen('/tmp/x', 'w').close()"
+    ).go()
+    assert program.process.stdout
+    program.process.stdout.readline()
+    probes.drain()
+    probes.unwatch(program.pid)
+    assert probes.threads({program.pid}) == []
+    assert program.process.stdin
+    program.process.stdin.write("\n")
+    program.process.stdin.flush()
+    program.process.wait()
+    assert [e for e in probes.drain() if getattr(e, "pid", 0) == program.pid] == []
+    program.finish()
+
+
+def cells_of(told: Told) -> dict[str, float]:
+    return {leaf.name: round(told.seconds(leaf), 4) for leaf in Leaf if told.seconds(leaf)}

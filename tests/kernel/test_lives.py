@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Births, deaths and what sent them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from tests.kernel.observing import Observed, await_true, observe, within
+from trainprobe.bpf.probes import Probes
+from trainprobe.model.cells import Leaf
+from trainprobe.model.event import Level, ProcessEventKind, RowKind
+
+FORK, EXEC, EXIT, SIGNAL = ProcessEventKind.FORK, ProcessEventKind.EXEC, ProcessEventKind.EXIT, ProcessEventKind.SIGNAL
+
+
+def test_fork_exec_exit_of_the_whole_tree(probes: Probes) -> None:
+    body = (
+        "import os\npid = os.fork()\n"
+        "if pid == 0:\n    os.execv('/bin/sh', ['sh', '-c', '/bin/true; exit 7'])\nos.wait()\nprint(pid)"
+    )
+    told = observe(probes, body)
+    child = int(told.output)
+    (fork,) = (e for e in told.processes(FORK) if e.pid == child)
+    assert fork.ppid == told.pid
+    assert "sh" in {e.comm for e in told.processes(EXEC) if e.pid == child}
+    (end,) = (e for e in told.processes(EXIT) if e.pid == child)
+    assert (end.code, end.signal, end.ppid) == (7, None, told.pid)
+    grandchildren = [e for e in told.processes(FORK) if e.ppid == child]
+    assert len(grandchildren) == 1
+    (own,) = (e for e in told.processes(EXIT) if e.pid == told.pid)
+    assert (own.code, own.signal) == (0, None)
+
+
+def test_an_exit_in_another_thread_is_the_exit_of_the_process(probes: Probes) -> None:
+    """The first thread ends early, another one calls exit: one EXIT, with that status, when all is over."""
+    body = (
+        "import ctypes, os, threading, time\nlibc = ctypes.CDLL(None)\n"
+        "def last():\n    time.sleep(0.2); os._exit(5)\nthreading.Thread(target=last).start()\nlibc.syscall(60, 0)"
+    )
+    told = observe(probes, body)
+    (end,) = told.processes(EXIT)
+    assert (told.status, end.code) == (5, 5)
+
+
+def test_a_kill_names_its_sender(probes: Probes) -> None:
+    program = Observed.python(probes, "import time; time.sleep(30)").go()
+    time.sleep(0.1)
+    os.kill(program.pid, signal.SIGKILL)
+    told = program.finish()
+    (sent,) = told.processes(SIGNAL)
+    assert (sent.pid, sent.signal, sent.sender_pid, sent.by_user) == (program.pid, 9, os.getpid(), True)
+    (end,) = told.processes(EXIT)
+    assert (end.code, end.signal) == (None, 9)
+    assert sent.at_ns <= end.at_ns
+
+
+def test_a_crash_is_the_kernels_signal(probes: Probes) -> None:
+    told = observe(probes, "import ctypes; ctypes.string_at(0)")
+    (sent,) = told.processes(SIGNAL)
+    assert (sent.signal, sent.by_user) == (11, False)
+    (end,) = told.processes(EXIT)
+    assert end.signal == 11
+
+
+def test_a_death_wakes_the_reader(probes: Probes) -> None:
+    program = Observed.python(probes, "import time; time.sleep(30)").go()
+    time.sleep(0.1)
+    probes.drain()
+    epoll = select.epoll()
+    epoll.register(probes.fileno(), select.EPOLLIN)
+    assert epoll.poll(0.05) == []
+    program.process.kill()
+    began = time.monotonic()
+    assert epoll.poll(2.0)
+    assert time.monotonic() - began < 0.1
+    epoll.close()
+    program.finish()
+
+
+def test_children_are_coarse_and_their_time_is_pooled(probes: Probes) -> None:
+    """What worker processes do is added up, by leaf, for the process that forked them."""
+    body = (
+        "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        time.sleep(0.3)\n"
+        "        end = time.thread_time() + 0.1\n        while time.thread_time() < end: pass\n        os._exit(0)\n"
+        "for _ in range(3): os.wait()"
+    )
+    told = observe(probes, body)
+    pool = told.last_row.pool
+    assert within(pool[Leaf.SLEEP] / 1e9, 0.9)
+    assert pool[Leaf.CPU] / 1e9 >= 0.3
+    lives = {e.pid: e.at_ns for e in told.processes(EXIT)}
+    births = {e.pid: e.at_ns for e in told.processes(FORK)}
+    total = sum(lives[pid] - births[pid] for pid in births)
+    assert within(sum(pool) / 1e9, total / 1e9)
+
+
+def test_helper_threads_have_no_ledger_and_children_have_one(probes: Probes) -> None:
+    body = (
+        "import os, threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"
+        "os.fork()\ntime.sleep(9)"
+    )
+    program = Observed.python(probes, body).go()
+    try:
+        await_true(lambda: len(probes.threads()) == 2, "the child's ledger")
+        main, child = sorted(probes.threads(), key=lambda t: t.level, reverse=True)
+        assert (main.pid, main.level) == (program.pid, Level.FULL)
+        assert (child.level, child.tid) == (Level.COARSE, child.pid)
+    finally:
+        for process in [t.pid for t in probes.threads()]:
+            os.kill(process, signal.SIGKILL)
+        program.finish()
+    await_true(lambda: not probes.threads(), "the ledgers to go")
+
+
+def test_many_short_children_lose_nothing(probes: Probes) -> None:
+    told = observe(probes, "import os\nfor _ in range(300):\n    if os.fork() == 0: os._exit(3)\n    os.wait()")
+    ends = [e for e in told.processes(EXIT) if e.pid != told.pid]
+    assert len(ends) == len(told.processes(FORK)) == 300
+    assert {e.code for e in ends} == {3}
+    row = told.last_row
+    assert sum(row.cells) == row.at_ns - row.opened_ns
+
+
+def test_exec_by_another_thread_keeps_one_ledger(probes: Probes) -> None:
+    body = (
+        "import os, threading, time\n"
+        "threading.Thread(target=lambda: os.execv('/bin/sleep', ['sleep', '0.3'])).start()\ntime.sleep(9)"
+    )
+    told = observe(probes, body)
+    assert told.status == 0
+    last = told.rows(RowKind.EXIT)[-1]
+    assert last.tid == told.pid
+    assert within(last.cells[Leaf.SLEEP] / 1e9, 0.3)
+    assert sum(last.cells) == last.at_ns - last.opened_ns
+    assert len(told.processes(EXIT)) == 1
