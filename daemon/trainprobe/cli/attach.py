@@ -13,7 +13,7 @@ import argparse
 import os
 import signal
 
-from trainprobe.cli import FAILED, OK, complain
+from trainprobe.cli import FAILED, FORBIDDEN, OK, complain
 from trainprobe.cli.watching import Watching, add_options
 from trainprobe.runtime.session import Session
 from trainprobe.runtime.signals import Received, Signals
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def act(args: argparse.Namespace) -> int:
     if not os.path.isdir(f"/proc/{args.pid}"):
-        complain(f"there is no process {args.pid}", "trainprobe check; ps -C python3 -o pid,args")
+        complain(f"there is no process {args.pid}", "ps -C python3,python -o pid,args")
         return FAILED
     watching = Watching.prepare(args)
     if isinstance(watching, int):
@@ -45,7 +45,9 @@ def act(args: argparse.Namespace) -> int:
     try:
         if not session.start(patient=watching.patient):
             watching.tell_failure(session.failure)
-            return 128 + session.interrupted if session.interrupted else FAILED
+            if session.interrupted:
+                return 128 + session.interrupted
+            return FORBIDDEN if session.failure and session.failure.forbidden else FAILED
         session.watch()
         watching.status.clear()
         return OK if watching.conclude(session) else FAILED

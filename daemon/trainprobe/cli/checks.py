@@ -18,7 +18,6 @@ OK, DEGRADED, MISSING = "ok", "degraded", "missing"
 """Works; works without what this would give; nothing can be watched without it."""
 
 INIT_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, the same on every kernel
-TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
 APT_BCC = "apt-get install python3-bpfcc"
 
 
@@ -64,16 +63,15 @@ def btf(path: Path = Path("/sys/kernel/btf/vmlinux")) -> Finding:
     return Finding("BTF", MISSING, f"{path} does not exist", why, remedy)
 
 
-def tracefs(places: Iterable[str] = TRACEFS) -> Finding:
+def tracefs(mounts: Path = Path("/proc/self/mounts")) -> Finding:
     why = "names the tracepoints and the layout of their records"
-    for place in places:
-        if os.path.isdir(f"{place}/events/sched"):
-            return Finding("tracefs", OK, f"mounted on {place}", why)
+    for line in mounts.read_text(errors="replace").splitlines():
+        words = line.split()
+        if len(words) > 2 and words[2] == "tracefs":
+            return Finding("tracefs", OK, f"mounted on {words[1]}", why)
     if not privileges.missing():
-        what = "not mounted; trainprobe mounts it by itself when it starts"
-        return Finding("tracefs", OK, what, why)
-    remedy = "mount -t tracefs none /sys/kernel/tracing"
-    return Finding("tracefs", DEGRADED, "not mounted, or not to be read by this user", why, remedy)
+        return Finding("tracefs", OK, "not mounted; trainprobe mounts it by itself when it starts", why)
+    return Finding("tracefs", DEGRADED, "not mounted", why, "mount -t tracefs none /sys/kernel/tracing")
 
 
 def uprobes(path: Path = Path("/sys/bus/event_source/devices/uprobe/type")) -> Finding:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, compose, compose_core
+from trainprobe.cli.configuration import config_of
 from trainprobe.collect.procfs import Proc
-from trainprobe.config.load import DAEMON_PATH, load
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Report
@@ -33,9 +33,11 @@ from trainprobe.runtime.publish import Publisher
 from trainprobe.runtime.recorder import Recorder, to_file
 from trainprobe.runtime.signals import Signals
 
+USUAL = Path("/etc/trainprobe/trainprobe.yaml")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help=f"another file than {DAEMON_PATH}")
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"another file than {USUAL}")
     parser.add_argument(
         "--directory", type=Path, default=rundir.DIRECTORY, metavar="DIR", help="publish there (default: %(default)s)"
     )
@@ -68,8 +70,10 @@ def act(args: argparse.Namespace) -> int:
 
 
 def _load(path: Path | None) -> DaemonConfig:
-    """The file that was named must be there, the usual one need not be."""
-    return load(DaemonConfig, path or DAEMON_PATH, required=path is not None)
+    """The file that was named must be there, the usual one need not be. Raises ConfigError."""
+    if path is None and not USUAL.exists():
+        return DaemonConfig()
+    return config_of(path or USUAL)
 
 
 class Daemon:

@@ -21,6 +21,7 @@ from trainprobe.runtime.loop import Loop
 from trainprobe.runtime.observer import Observer
 from trainprobe.runtime.privacy import withheld
 from trainprobe.runtime.recorder import Recorder
+from trainprobe.runtime.targets import NoSuchTraining
 from trainprobe.wire.codec import WireError
 
 IN, OUT = 0, 1
@@ -47,8 +48,10 @@ def act(args: argparse.Namespace) -> int:
         return _observe(wanted, config, lines.LineReader(IN))
     except BrokenPipeError:  # the caller's half is gone, and with it everybody who would read a report
         return FAILED
+    except NoSuchTraining as error:
+        return _fail(str(error), "ps -C python3,python -o pid,args", code=FAILED)
     except Exception as error:
-        return _fail(described(error), getattr(error, "remedy", ""), code=FAILED)
+        return _fail(getattr(error, "reason", "") or described(error), getattr(error, "remedy", ""), code=FAILED)
 
 
 def _observe(wanted: order.Order, config: DaemonConfig, reader: lines.LineReader) -> int:
@@ -131,7 +134,7 @@ def _send_live(report: Report) -> None:
 
 def _fail(reason: str, remedy: str = "", *, code: int) -> int:
     try:
-        _send(order.FAILED, {"reason": reason, "remedy": remedy})
+        _send(order.FAILED, {"reason": reason, "remedy": remedy, "forbidden": code == FORBIDDEN})
     except OSError:
         print(f"trainprobe: {reason}", file=sys.stderr)
     return code

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from trainprobe.cli import FAILED, FORBIDDEN, OK, complain, outputs
-from trainprobe.cli.style import Style
+from trainprobe.cli.style import Style, seconds
 from trainprobe.cli.text import text_of
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.runtime import rundir
@@ -28,6 +28,7 @@ FORMATS = ("text", "json")
 LATER = ("html", "perfetto")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SIZE_LIMIT = 16 << 20
+STALE = 30.0  # seconds; an idle daemon publishes every ten
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +59,8 @@ def act(args: argparse.Namespace) -> int:
     report = _read(args.directory)
     if isinstance(report, int):
         return report
+    if (age := time.time() - report.generated) > STALE:
+        complain(f"the daemon has published nothing for {seconds(age)}", "systemctl status trainprobe")
     if args.run:
         chosen = [run for run in report.runs if run.run.startswith(args.run)]
         if not chosen:

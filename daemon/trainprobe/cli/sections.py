@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from trainprobe.cli.style import Style, count, inert, percent, seconds, size
+from trainprobe.cli.style import Style, count, percent, seconds, size
 from trainprobe.model.report import Bottleneck, Checkpoint, Evidence, Rank, Run, Stall, Warning_
 
 STALLS_SHOWN = 10
@@ -20,7 +20,7 @@ def sections(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     parts: list[tuple[str, Callable[[Run, Rank, Style], Iterator[str]]]] = [
         ("Where the time went", _time),
         ("What to do", _advice),
-        ("Ended and failed", _warnings),
+        ("Warnings", _warnings),
         ("Stalls", _stalls),
         ("The longest stall", _longest),
         ("In every step", _bottlenecks),
@@ -48,13 +48,13 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
             end = phase.end if phase.end is not None else (run.ended or phase.start)
             phases[phase.phase] = phases.get(phase.phase, 0.0) + end - phase.start
     rows = [("productive", rank.productive_seconds, "green", "")]
-    rows += [(name, value, "cyan", "phase, not lost") for name, value in _descending(phases)]
+    rows += [(name, value, "cyan", "phase") for name, value in _descending(phases)]
     rows += [(cause, value, "red", "lost") for cause, value in _descending(rank.lost)]
-    cells = max(10, min(BAR, style.width - NAME - 40))
+    cells = max(10, min(BAR, style.width - NAME - 33))
     for name, value, look, meaning in rows:
         if value > 0:
-            bar = style.paint(style.bar(value / wall, cells).ljust(cells), look)
-            yield f"  {name:<{NAME}} {seconds(value):>10}  {percent(value / wall):>7}  {bar}  {meaning}".rstrip()
+            bar = style.paint(style.bar(value / wall, cells), look)
+            yield f"  {name:<{NAME}} {seconds(value):>10}  {percent(value / wall):>7}  {meaning:<5}  {bar}"
     states = [f"{name} {percent(value / wall)}" for name, value in _descending(rank.ledger) if value / wall >= 0.0005]
     if states:
         yield from style.wrapped(", ".join(states[:STATES_SHOWN]), "  the driving thread: ", "    ")
@@ -75,7 +75,7 @@ def _advice(run: Run, rank: Rank, style: Style) -> Iterator[str]:
                 known.append(advice)
     for cause in sorted(by_cause, key=lambda cause: -rank.lost.get(cause, 0.0)):
         for advice in by_cause[cause][:3]:
-            yield from style.wrapped(f"{cause}: {inert(advice)}", "  - ", "    ")
+            yield from style.wrapped(f"{cause}: {advice}", "  - ", "    ")
 
 
 def _warnings(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _warnings(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     for warning in rank.warnings[-EXITS_SHOWN:]:
         eta = f" (in {seconds(warning.eta_seconds)})" if warning.eta_seconds is not None else ""
         yield from style.wrapped(
-            f"{warning.cause}{eta}: {inert(warning.summary)}", f"  {style.clock(warning.time)}  ", "            "
+            f"{warning.cause}{eta}: {warning.summary}", f"  {style.clock(warning.time)}  ", "            "
         )
 
 
@@ -101,16 +101,7 @@ def _stalls(run: Run, rank: Rank, style: Style) -> Iterator[str]:
         head = f"  {style.clock(stall.start)}  {stall.seconds:8.3f}  {stall.cause:<{cause}}  {stall.first_step:>7}  "
         state = "GOES ON: " if stall.end is None else ""
         several = f" ({count(stall.steps, 'step')})" if stall.steps > 1 else ""
-        yield from _beside(head, f"{state}{inert(stall.summary)}{several}", style)
-
-
-def _beside(head: str, text: str, style: Style) -> Iterator[str]:
-    """Text behind a table row; below it where the terminal is narrow."""
-    if style.width - len(head) >= 30:
-        yield from style.wrapped(text, head)
-    else:
-        yield head.rstrip()
-        yield from style.wrapped(text, "    ")
+        yield from style.wrapped(f"{state}{stall.summary}{several}", head)
 
 
 def _longest(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -119,15 +110,16 @@ def _longest(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     stall = max(rank.stalls, key=lambda stall: stall.seconds, default=None)
     if stall is None:
         return
+    yield f"  {style.clock(stall.start)}, {seconds(stall.seconds)} of {stall.cause}"
     if len(stall.shares) > 1:
         shares = ", ".join(f"{cause} {seconds(value)}" for cause, value in _descending(stall.shares))
         yield from style.wrapped(shares, "  shares: ")
     for depth, link in enumerate(stall.chain):
         arrow = ("└ " if style.unicode else "`- ") if depth else ""
-        yield from style.wrapped(inert(link), f"  {'  ' * max(0, depth - 1)}{arrow}")
+        yield from style.wrapped(link, f"  {'  ' * max(0, depth - 1)}{arrow}")
     yield from _evidence(stall, style)
     for number, frame in enumerate(stall.python_stack or ()):
-        yield from style.wrapped(inert(frame), "  in " if number == 0 else "     ")
+        yield from style.wrapped(frame, "  in " if number == 0 else "     ")
 
 
 def _evidence(stall: Stall, style: Style) -> Iterator[str]:
@@ -136,31 +128,31 @@ def _evidence(stall: Stall, style: Style) -> Iterator[str]:
 
 
 def _told(item: Evidence) -> str:
-    parts = [inert(item.what)]
+    parts = [item.what]
     if item.value is not None:
         parts.append(_value(item.value, item.unit))
     if item.pid is not None:
         parts.append(f"(pid {item.pid})")
     if item.path:
-        parts.append(inert(item.path))
+        parts.append(item.path)
     return " ".join(parts)
 
 
 def _value(value: float | str, unit: str) -> str:
     if isinstance(value, str):
-        return inert(value)
+        return value
     if unit in ("s", "seconds"):
         return seconds(value)
     if unit in ("B", "bytes"):
         return size(value)
-    return f"{value:g} {inert(unit)}".rstrip()
+    return f"{value:g} {unit}".rstrip()
 
 
 def _bottlenecks(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     del run
     for item in sorted(rank.bottlenecks, key=lambda item: -item.seconds):
         head = f"  {percent(item.share):>7}  {seconds(item.seconds):>10}  "
-        yield from style.wrapped(f"{item.cause}: {inert(item.summary)}", head)
+        yield from style.wrapped(f"{item.cause}: {item.summary}", head)
 
 
 def _checkpoints(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -171,10 +163,10 @@ def _checkpoints(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     shown = rank.checkpoints[-CHECKPOINTS_SHOWN:]
     blocked = sum(saved.blocked_seconds for saved in rank.checkpoints)
     which = "" if total == len(shown) else f", the latest {len(shown)} of them"
-    yield f"  {count(total, 'save')}{which}; the training waited {seconds(blocked)} for them"
+    yield from style.wrapped(f"{count(total, 'save')}{which}; the training waited {seconds(blocked)} for them", "  ")
     for saved in shown:
         head = f"  {style.clock(saved.start)}  {seconds(saved.seconds):>9}  {size(saved.bytes):>8}  "
-        yield from style.wrapped(f"{inert(saved.path)} ({_how(saved)})", head)
+        yield from style.wrapped(f"{saved.path} ({_how(saved)})", head)
 
 
 def _how(saved: Checkpoint) -> str:
@@ -202,7 +194,8 @@ def _workers(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     for one in bad[-EXITS_SHOWN:]:
         how = f"signal {one.signal}" if one.signal is not None else f"code {one.code}"
         sender = f", sent by pid {one.sender_pid}" if one.sender_pid else ""
-        yield style.paint(f"  {style.clock(one.time)}  worker {one.pid} {one.reason}: {how}{sender}", "red")
+        told = f"worker {one.pid} {one.reason}: {how}{sender}"
+        yield from style.painted(told, "red", first=f"  {style.clock(one.time)}  ")
 
 
 def _resources(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -228,7 +221,7 @@ def _resources(run: Run, rank: Rank, style: Style) -> Iterator[str]:
 def _files(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     del run
     for file in sorted(rank.slow_files, key=lambda file: -file.seconds)[:FILES_SHOWN]:
-        yield from style.wrapped(f"{inert(file.path)} ({file.reads} reads)", f"  {seconds(file.seconds):>9} reading  ")
+        yield from style.wrapped(f"{file.path} ({file.reads} reads)", f"  {seconds(file.seconds):>9} reading  ")
     for log in sorted(rank.logs, key=lambda log: -log.seconds)[:FILES_SHOWN]:
-        told = f"{inert(log.path)} ({log.kind}, {log.writes} writes, {size(log.bytes)})"
+        told = f"{log.path} ({log.kind}, {log.writes} writes, {size(log.bytes)})"
         yield from style.wrapped(told, f"  {seconds(log.seconds):>9} logging  ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,10 @@ from datetime import datetime, tzinfo
 from typing import TextIO
 
 WIDEST, NARROWEST = 100, 40
+ROOM = 20  # columns that text beside something needs
+SENSIBLE = 1e9  # what is larger was measured wrongly: short enough to be seen as that
+UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|min|h|%|B|kB|MB|GB|TB|it/s)\b|%)")
+GLUE = "\u00a0"
 CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -47,8 +52,15 @@ class Style:
     def wrapped(self, text: str, first: str = "", rest: str | None = None) -> list[str]:
         """``text`` in lines of the width; ``first`` and ``rest`` stand before the first and the further ones."""
         rest = " " * len(first) if rest is None else rest
-        lines = textwrap.wrap(text, self.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-        return lines or [first.rstrip()]
+        if self.width - max(len(first), len(rest)) < ROOM:  # too narrow for a column: below instead of beside
+            return [*self.wrapped(first.strip()), *self.wrapped(text, "    ")] if first.strip() else [text]
+        glued = UNIT.sub(GLUE, text)  # a number and its unit stay on one line
+        lines = textwrap.wrap(glued, self.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+        return [line.replace(GLUE, " ") for line in lines] or [first.rstrip()]
+
+    def painted(self, text: str, *looks: str, first: str = "") -> list[str]:
+        """The same in these looks."""
+        return [self.paint(line, *looks) for line in self.wrapped(text, first)]
 
     def bar(self, share: float, cells: int) -> str:
         """A share of 1 as a bar of at most ``cells`` characters; what is there at all is at least one."""
@@ -75,6 +87,8 @@ def inert(text: str, limit: int = 400) -> str:
 
 def seconds(value: float) -> str:
     """A duration as a person says it: 412 ms, 12.3 s, 5 min 12 s, 3 h 12 min."""
+    if not 0 <= value < SENSIBLE:
+        return f"{value:.3g} s"
     if value < 0.9995:
         return f"{value * 1000:.0f} ms" if value >= 0.001 or value == 0 else f"{value * 1e6:.0f} us"
     if value < 120:
@@ -96,6 +110,8 @@ def size(value: float) -> str:
 
 def percent(share: float) -> str:
     value = 100 * share
+    if not abs(value) < SENSIBLE:
+        return f"{value:.3g} %"
     return f"{value:.0f} %" if value >= 99.95 or value == 0 else f"{value:.1f} %"
 
 

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from trainprobe.cli.sections import sections
 from trainprobe.cli.style import Style, count, inert, percent, seconds
 from trainprobe.model.report import Rank, Report, Run
+from trainprobe.wire import codec
 
 LOOK = {"end": "red", "stall": "red", "bottleneck": "yellow", "none": "green"}
 RANKS_SHOWN = 64
+SHARE_TOLD = 60.0  # seconds of a run from which our share of it says something: before, it is our start
 
 
 def text_of(report: Report, style: Style) -> str:
-    """The whole report, without a newline at its end."""
+    """The whole report, without a newline at its end. What strangers wrote in it does nothing to a terminal."""
+    report = codec.with_texts(report, inert)
     blocks = ["\n".join(_run(run, style)) for run in report.runs]
     if not report.runs:
         blocks.append("No training was seen.")
@@ -41,7 +44,7 @@ def live_line(report: Report) -> str:
     if stall is not None and stall.end is None:
         parts.append(f"STALL {seconds(stall.seconds)}: {stall.cause}")
     name = f"rank {rank.name} · " if len(run.ranks) > 1 else ""
-    return f"trainprobe {name}" + " · ".join(parts)
+    return inert(f"trainprobe {name}" + " · ".join(parts))
 
 
 def worst(run: Run) -> Rank:
@@ -57,8 +60,7 @@ def _run(run: Run, style: Style) -> Iterator[str]:
     rank = worst(run)
     yield from _verdict(rank, style)
     yield from style.wrapped(_speed(rank))
-    for line in style.wrapped(_identity(run, rank, style)):
-        yield style.paint(line, "dim")
+    yield from style.painted(_identity(run, rank, style), "dim")
     if len(run.ranks) > 1:
         yield ""
         yield from _ranks(run, rank, style)
@@ -66,21 +68,23 @@ def _run(run: Run, style: Style) -> Iterator[str]:
 
 
 def _verdict(rank: Rank, style: Style) -> Iterator[str]:
-    """The first line: how much is lost and to what; then why."""
+    """The first lines: how much is lost and to what, then the sentence that says why."""
     verdict = rank.verdict
     look = LOOK.get(verdict.kind, "yellow")
+    summary = verdict.summary
     lost = sum(rank.lost.values())
+    if verdict.kind == "none":
+        yield from style.painted(summary or "nothing stands out", "bold", look if rank.steps.count else "yellow")
+        return
     if verdict.kind == "end":
         headline = f"ENDED by {verdict.cause}" if verdict.cause else "ENDED"
-    elif verdict.kind == "none":
-        headline = f"{percent(lost / rank.wall_seconds)} lost" if rank.wall_seconds > 0 else "nothing measured"
     else:
         headline = (
             f"{percent(_share(lost, rank))} lost: {seconds(lost)} of {seconds(rank.wall_seconds)}, "
             f"most to {verdict.cause} ({seconds(verdict.seconds)})"
         )
-    yield style.paint(headline, "bold", look)
-    yield from style.wrapped(inert(verdict.summary))
+    yield from style.painted(headline, "bold", look)
+    yield from style.wrapped(summary)
 
 
 def _share(value: float, rank: Rank) -> float:
@@ -90,13 +94,13 @@ def _share(value: float, rank: Rank) -> float:
 def _speed(rank: Rank) -> str:
     steps = rank.steps
     if steps.source == "none":
-        return f"no steps: {inert(steps.reason)}" if steps.reason else "no steps were seen"
+        return f"no steps: {steps.reason}" if steps.reason else "no steps were seen"
     parts = [count(steps.count, "step")]
     if steps.per_second is not None:
         parts.append(f"{steps.per_second:.2f} it/s")
     if steps.median_seconds is not None:
         tail = f", p99 {seconds(steps.p99_seconds)}" if steps.p99_seconds is not None else ""
-        parts.append(f"step {seconds(steps.median_seconds)} (median{tail})")
+        parts.append(f"step {seconds(steps.median_seconds)}{tail}")
     if steps.variation_ratio is not None:
         parts.append(f"variation {percent(steps.variation_ratio)}")
     parts.append(f"productive {percent(_share(rank.productive_seconds, rank))}")
@@ -106,17 +110,17 @@ def _speed(rank: Rank) -> str:
 
 
 def _identity(run: Run, rank: Rank | None, style: Style) -> str:
-    parts = [inert(run.run)]
+    parts = [run.run]
     if rank is not None:
         if rank.world_size > 1:
             parts.append(f"rank {rank.name} of {rank.world_size}")
         parts.append(f"pid {rank.pid}")
     if run.user:
-        parts.append(inert(run.user))
+        parts.append(run.user)
     parts.append(f"since {style.clock(run.started, date=True)}")
     parts.append(f"ended {style.clock(run.ended)}" if run.ended is not None else "still running")
     if rank is not None and rank.exit is not None and rank.exit.reason:
-        parts.append(inert(rank.exit.reason))
+        parts.append(rank.exit.reason)
     return " · ".join(parts)
 
 
@@ -126,11 +130,9 @@ def _ranks(run: Run, chosen: Rank, style: Style) -> Iterator[str]:
     for rank in run.ranks[:RANKS_SHOWN]:
         lost = sum(rank.lost.values())
         speed = "" if rank.steps.per_second is None else f"{rank.steps.per_second:.2f}"
+        head = f"  {rank.name:>6}  {rank.steps.count:>8}  {speed:>7}  {seconds(lost):>10}  "
         verdict = rank.verdict.kind if rank.verdict.cause is None else f"{rank.verdict.kind}: {rank.verdict.cause}"
-        yield (
-            f"  {rank.name:>6}  {rank.steps.count:>8}  {speed:>7}  {seconds(lost):>10}"
-            f"  {percent(_share(lost, rank)):>7}  {verdict}"
-        )
+        yield from style.wrapped(f"{percent(_share(lost, rank)):>7}  {verdict}", head)
     if len(run.ranks) > RANKS_SHOWN:
         yield f"  … and {len(run.ranks) - RANKS_SHOWN} more"
 
@@ -143,8 +145,8 @@ def _footer(report: Report, style: Style) -> Iterator[str]:
     for name, source in sorted(report.sources.items()):
         if source.state != "up":
             yield from style.wrapped(
-                f"{inert(source.reason)}" + (f" (to mend it: {inert(source.remedy)})" if source.remedy else ""),
-                f"! {inert(name)} {source.state}: ",
+                f"{source.reason}" + (f" (to mend it: {source.remedy})" if source.remedy else ""),
+                f"! {name} {source.state}: ",
                 "    ",
             )
     if report.events_lost:
@@ -155,6 +157,7 @@ def _footer(report: Report, style: Style) -> Iterator[str]:
     parts = [f"{seconds(cost.cpu_seconds)} of CPU", f"{cost.rss_bytes / 1e6:.0f} MB"]
     if cost.bpf_seconds is not None:
         parts.append(f"{seconds(cost.bpf_seconds)} in the kernel")
-    if cost.share_of_run is not None:
+    longest = max((rank.wall_seconds for run in report.runs for rank in run.ranks), default=0.0)
+    if cost.share_of_run is not None and longest >= SHARE_TOLD:
         parts.append(f"{percent(cost.share_of_run)} of the run")
-    yield style.paint(f"cost of watching: {', '.join(parts)}", "dim")
+    yield from style.painted(f"cost of watching: {', '.join(parts)}", "dim")

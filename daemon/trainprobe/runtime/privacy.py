@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
 from typing import Any
 
 from trainprobe.config.schema import Privacy
@@ -38,7 +37,7 @@ def _without_paths(run: Run) -> Run:
     if not paths:
         return run
     pattern = re.compile("|".join(re.escape(path) for path in paths))
-    shortened: Run = _mapped(run, lambda text: pattern.sub(lambda found: _last_part(found[0]), text))
+    shortened: Run = codec.with_texts(run, lambda text: pattern.sub(lambda found: _last_part(found[0]), text))
     return shortened
 
 
@@ -59,16 +58,3 @@ def _paths(value: Any) -> set[str]:
             else:
                 found |= _paths(item)
     return found
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list):
-        return [_mapped(item, change) for item in value]
-    if isinstance(value, dict):
-        return {key: _mapped(item, change) for key, item in value.items()}
-    if dataclasses.is_dataclass(value):
-        changed = {name: _mapped(getattr(value, name), change) for name in codec.names(value.__class__)}
-        return value.__class__(**changed)
-    return value

@@ -7,7 +7,7 @@ import pwd
 from pathlib import Path
 
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Report
+from trainprobe.model.report import Report, Run
 from trainprobe.runtime import rundir
 from trainprobe.wire.report import encode_bounded
 
@@ -22,11 +22,13 @@ class Publisher:
     def __init__(self, directory: Path = rundir.DIRECTORY) -> None:
         self._directory = directory
         self._users = directory / "users"
-        self._report = directory / "report.json"
+        self._report = str(directory / "report.json")
         self._lock = rundir.Lock(directory / "lock")
         self._gid = -1
         self._users_ns = self._written_ns = -IDLE_NS
         self._runs = 0
+        self._uids: dict[str, int | None] = {}
+        self._owners: set[int] = set()
 
     def open(self) -> None:
         """Raises AlreadyRunningError, or OSError where the directory cannot be made."""
@@ -49,7 +51,7 @@ class Publisher:
 
     def close(self) -> None:
         """Leave nothing behind but what others have put there."""
-        self._report.unlink(missing_ok=True)
+        Path(self._report).unlink(missing_ok=True)
         if self._users.is_dir():
             for path in self._users.iterdir():
                 path.unlink(missing_ok=True)
@@ -61,16 +63,18 @@ class Publisher:
             pass  # not empty (claims of `trainprobe run`), or held by the service manager
 
     def _publish_to_owners(self, report: Report) -> None:
-        owned: dict[int, list[str]] = {}
+        owned: dict[int, list[Run]] = {}
         for run in report.runs:
-            if (uid := _uid(run.user)) is not None:
-                owned.setdefault(uid, []).append(run.run)
+            if run.user not in self._uids:
+                self._uids[run.user] = _uid(run.user)
+            if (uid := self._uids[run.user]) is not None:
+                owned.setdefault(uid, []).append(run)
         for uid, runs in owned.items():
-            theirs = dataclasses.replace(report, runs=[run for run in report.runs if run.run in runs])
-            rundir.write(self._users / f"{uid}.json", encode_bounded(theirs, LIMIT), mode=0o400, uid=uid)
-        for path in self._users.iterdir():
-            if path.stem not in map(str, owned):
-                path.unlink(missing_ok=True)
+            theirs = dataclasses.replace(report, runs=runs)
+            rundir.write(str(self._users / f"{uid}.json"), encode_bounded(theirs, LIMIT), mode=0o400, uid=uid)
+        for uid in self._owners - owned.keys():
+            (self._users / f"{uid}.json").unlink(missing_ok=True)
+        self._owners = set(owned)
 
 
 def _uid(user: str) -> int | None:

@@ -39,20 +39,28 @@ def make(directory: Path, *, mode: int = 0o751) -> None:
     directory.chmod(mode)
 
 
-def write(path: Path, data: bytes, *, mode: int, uid: int = -1, gid: int = -1) -> None:
+def write(path: str, data: bytes, *, mode: int, uid: int = -1, gid: int = -1) -> None:
     """The whole file at once for every reader (rename), without waiting for a disk."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.unlink(missing_ok=True)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    temporary = f"{path}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with open(fd, "wb") as file:
-            file.write(data)
+        fd = os.open(temporary, flags, 0o600)
+    except FileExistsError:  # of a daemon that was killed
+        os.unlink(temporary)
+        fd = os.open(temporary, flags, 0o600)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
             if (uid, gid) != (-1, -1):
                 os.fchown(fd, uid, gid)
             os.fchmod(fd, mode)
-        temporary.rename(path)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        os.unlink(temporary)
         raise
 
 

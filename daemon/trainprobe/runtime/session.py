@@ -30,6 +30,7 @@ class Failure:
 
     reason: str
     remedy: str = ""
+    forbidden: bool = False  # for want of rights
 
 
 class Session:
@@ -67,6 +68,9 @@ class Session:
         self._wait(FOREVER_NS if patient else START_NS, {order.READY, order.FAILED, GONE, INTERRUPT})
         if order.READY not in self._seen and not self.failure and not self.interrupted:
             self.failure = Failure("the probe part did not answer")
+        if patient and GONE in self._seen and not self._seen & {order.READY, order.FAILED}:
+            remedy = "allow this user to run trainprobe with sudo, or run it as root"
+            self.failure = Failure("sudo did not start the half that loads eBPF programs", remedy, forbidden=True)
         return order.READY in self._seen and not self.interrupted
 
     def watch(self, until_fd: int | None = None) -> None:
@@ -143,7 +147,8 @@ class Session:
             self._on_live(str(message[order.LIVE]))
         if order.FAILED in message:
             failed = message[order.FAILED]
-            self.failure = Failure(str(failed.get("reason")), str(failed.get("remedy", "")))
+            forbidden = bool(failed.get("forbidden"))
+            self.failure = Failure(str(failed.get("reason")), str(failed.get("remedy", "")), forbidden)
         self._happened(message.keys())
 
     def _happened(self, what: Iterable[str]) -> None:

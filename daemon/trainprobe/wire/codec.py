@@ -68,6 +68,20 @@ def decode(kind: Any, value: Any) -> Any:
     return decoder(kind)(value)
 
 
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """The same dataclass with every text in it changed, keys of objects too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return value.__class__(with_texts(item, change) for item in value)
+    if isinstance(value, dict):
+        return {change(key): with_texts(item, change) for key, item in value.items()}
+    if dataclasses.is_dataclass(value):
+        made = {name: with_texts(getattr(value, name), change) for name in names(value.__class__)}
+        return value.__class__(**made)
+    return value
+
+
 def _members(value: Any) -> Any:
     return {name: getattr(value, name) for name in names(value.__class__)}
 

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainprobe.cli import check, checks, main
+from trainprobe.cli.checks import Finding
+from trainprobe.cli.style import Style
+from trainprobe.runtime import privileges
+
+STATUS = "Name:\tx\nCapEff:\t{:016x}\n"
+
+
+def test_rights_are_named() -> None:
+    assert privileges.missing(STATUS.format(0)) == [
+        "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"
+    ]  # fmt: skip
+    assert privileges.missing(STATUS.format((1 << 41) - 1)) == []
+    assert privileges.missing(STATUS.format(1 << 39 | 1 << 38 | 1 << 19 | 1 << 2)) == []
+    assert privileges.missing(STATUS.format(1 << 21 | 1 << 2)) == ["CAP_SYS_PTRACE"]
+
+
+def test_btf(tmp_path: Path) -> None:
+    assert checks.btf(tmp_path / "vmlinux").state == checks.MISSING
+    assert "CONFIG_DEBUG_INFO_BTF" in checks.btf(tmp_path / "vmlinux").remedy
+
+
+def test_tracefs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("none /sys/kernel/tracing tracefs rw 0 0\n")
+    assert checks.tracefs(mounts) == Finding(
+        "tracefs", checks.OK, "mounted on /sys/kernel/tracing", checks.tracefs(mounts).why
+    )
+    mounts.write_text("proc /proc proc rw 0 0\n")
+    monkeypatch.setattr(privileges, "missing", list)
+    assert checks.tracefs(mounts).state == checks.OK
+    monkeypatch.setattr(privileges, "missing", lambda: ["CAP_BPF"])
+    assert checks.tracefs(mounts).remedy == "mount -t tracefs none /sys/kernel/tracing"
+
+
+def test_lockdown(tmp_path: Path) -> None:
+    path = tmp_path / "lockdown"
+    assert checks.lockdown(path).state == checks.OK
+    path.write_text("none [integrity] confidentiality\n")
+    assert checks.lockdown(path).state == checks.OK
+    path.write_text("none integrity [confidentiality]\n")
+    assert checks.lockdown(path).state == checks.MISSING
+
+
+def test_another_pid_namespace(tmp_path: Path) -> None:
+    assert checks.pid_namespace(str(tmp_path)).state == checks.MISSING
+
+
+def test_psi(tmp_path: Path) -> None:
+    assert checks.psi(tmp_path / "io").remedy == "boot with psi=1"
+
+
+def test_pypis_bcc_is_not_taken_for_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bcc").mkdir()
+    (tmp_path / "bcc" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(__import__("sys").modules, "bcc", raising=False)
+    finding = checks.bcc()
+    assert finding.state == checks.MISSING
+    assert "another program" in finding.what
+
+
+def test_every_check_that_is_not_ok_says_what_mends_it() -> None:
+    for finding in checks.all_checks():
+        assert finding.state in (checks.OK, checks.DEGRADED, checks.MISSING)
+        assert finding.state == checks.OK or finding.remedy, finding
+
+
+@pytest.fixture
+def degraded(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+    findings = [
+        Finding("BTF", checks.OK, "there", "needed"),
+        Finding("PSI", checks.DEGRADED, "not counted", "pressure", "boot with psi=1"),
+    ]
+    monkeypatch.setattr(checks, "all_checks", lambda: findings)
+    monkeypatch.setattr(check, "probes", lambda: Finding("eBPF programs", checks.OK, "loaded", "all"))
+    return findings
+
+
+def test_strict_fails_on_anything_degraded(degraded: list[Finding]) -> None:
+    assert main(["check"]) == 0
+    assert main(["check", "--strict"]) == 1
+    degraded.pop()
+    assert main(["check", "--strict"]) == 0
+
+
+def test_json(degraded: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "--json"])
+    assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == ["BTF", "PSI", "eBPF programs"]
+
+
+def test_a_line_each_and_the_remedy_below(degraded: list[Finding]) -> None:
+    assert check.told(degraded, Style()).splitlines() == [
+        "ok        BTF             there",
+        "degraded  PSI             not counted",
+        "                          needed: pressure",
+        "                          to mend it: boot with psi=1",
+    ]

@@ -1,0 +1,128 @@
+"""`trainprobe report`: which runs, which form, whose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli import reports
+from trainprobe.cli import main
+from trainprobe.cli import report as verb
+from trainprobe.model.report import Report
+from trainprobe.runtime import rundir
+from trainprobe.wire import report as wire
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    made = reports.stalled()
+    made.runs += reports.healthy().runs
+    publish(tmp_path, made)
+    return tmp_path
+
+
+def publish(directory: Path, report: Report) -> None:
+    rundir.write(str(directory / "report.json"), wire.encode(report).encode(), mode=0o640)
+
+
+def call(directory: Path, *arguments: str) -> int:
+    return main(["report", "--directory", str(directory), *arguments])
+
+
+def test_text_is_for_people(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(directory) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("12.1 % lost")
+    assert "healthy: 587 steps" in out
+
+
+def test_json_is_the_report(directory: Path, tmp_path: Path) -> None:
+    assert call(directory, "--format", "json", "-o", str(tmp_path / "out.json")) == 0
+    assert json.loads((tmp_path / "out.json").read_text())["version"] == 1
+
+
+def test_one_run_by_the_beginning_of_its_name(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(directory, "--run", "train.py-3f") == 0
+    assert "healthy" not in capsys.readouterr().out
+
+
+def test_an_unknown_run_is_told_with_the_known_ones(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(directory, "--run", "other") == 1
+    assert "train.py-3f2a91c0, train.py-00000001" in capsys.readouterr().err
+
+
+def test_since_leaves_out_what_was_before() -> None:
+    made = reports.stalled()
+    made.runs += reports.healthy().runs
+    later = verb.later(made, reports.START + 150)
+    assert [run.run for run in later.runs] == ["train.py-3f2a91c0"]
+    rank = later.runs[0].ranks[0]
+    assert [stall.id for stall in rank.stalls] == ["s2", "s3", "w0"]
+    assert [saved.path for saved in rank.checkpoints] == ["/data/async.pt"]
+    assert rank.warnings == []
+    assert len(made.runs[0].ranks[0].stalls) == 5
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5d", 129600)])
+def test_durations(text: str, seconds: float) -> None:
+    assert verb.since(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--since", "yesterday"), "90s, 30m, 2h, 7d"),
+        (("--format", "html"), "does not exist in this version; there are: text, json"),
+        (("--format", "perfetto"), "does not exist in this version; there are: text, json"),
+        (("--format", "pdf"), "there are: text, json"),
+    ],
+)
+def test_what_cannot_be_had_is_said(
+    directory: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        call(directory, *arguments)
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+def test_without_a_daemon_it_says_how_to_get_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(tmp_path) == 1
+    assert "systemctl start trainprobe" in capsys.readouterr().err
+
+
+def test_an_owner_sees_his_own(
+    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, so the refusal is played."""
+    users = directory / "users"
+    users.mkdir()
+    (users / "4242.json").write_text(wire.encode(reports.healthy()))
+    read = verb._decoded
+
+    def refusing(path: Path) -> Report:
+        if path.name == "report.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(verb, "_decoded", refusing)
+    monkeypatch.setattr(verb.os, "getuid", lambda: 4242)
+    assert call(directory) == 0
+    assert capsys.readouterr().out.startswith("healthy")
+    monkeypatch.setattr(verb.os, "getuid", lambda: 4243)
+    assert call(directory) == 3
+    assert "group trainprobe" in capsys.readouterr().err
+
+
+def test_an_old_report_is_called_old(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """kill -9 leaves the last one behind."""
+    assert call(directory) == 0
+    assert "has published nothing for" in capsys.readouterr().err
+
+
+def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "report.json").write_text('{"version": 7}')
+    assert call(tmp_path) == 1
+    assert "no report of version 1" in capsys.readouterr().err

@@ -1,0 +1,146 @@
+"""What a person reads. The golden files are written anew with TRAINPROBE_GOLDEN=write; look at the difference."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable
+from datetime import timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from tests.unit.cli import reports
+from tests.unit.wire import strategies
+from trainprobe.cli import style
+from trainprobe.cli.style import Style, inert
+from trainprobe.cli.text import live_line, text_of
+from trainprobe.model.report import Report
+
+GOLDEN = Path(__file__).with_name("golden")
+WIDE = Style(zone=timezone.utc)
+STYLES = {
+    "wide": WIDE,
+    "narrow": Style(width=60, zone=timezone.utc),
+    "colour": Style(width=80, colour=True, zone=timezone.utc),
+    "ascii": Style(unicode=False, zone=timezone.utc),
+}
+ESCAPES = re.compile("\x1b\\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("look", STYLES)
+@pytest.mark.parametrize("make", [reports.stalled, reports.healthy, reports.killed, reports.hostile])
+def test_golden(make: Callable[[], Report], look: str) -> None:
+    text = text_of(make(), STYLES[look]) + "\n"
+    path = GOLDEN / f"{make.__name__}.{look}.txt"
+    if os.environ.get("TRAINPROBE_GOLDEN") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_the_first_three_lines_say_what_matters() -> None:
+    first, second, third = text_of(reports.stalled(), WIDE).splitlines()[:3]
+    assert first == "12.1 % lost: 37.7 s of 5 min 12 s, most to checkpoint (24.1 s)"
+    assert "every 300 steps: fsync of 340 MB" in second
+    assert third.startswith("1742 steps · 5.92 it/s")
+
+
+def test_an_end_outranks_seconds() -> None:
+    assert text_of(reports.killed(), WIDE).startswith("ENDED by oom_kill\nworker 99 was killed for want of memory")
+
+
+def test_productive_phases_and_lost_add_up_before_the_readers_eyes() -> None:
+    block = text_of(reports.stalled(), WIDE).partition("Where the time went\n")[2].partition("\n\n")[0]
+    shares = [float(share) for share in re.findall(r"([\d.]+) %  (?:phase|lost|    ) *  █", block)]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+
+
+@pytest.mark.parametrize("look", STYLES)
+def test_no_line_is_wider_than_the_terminal(look: str) -> None:
+    chosen = STYLES[look]
+    for make in (reports.stalled, reports.killed, reports.healthy):
+        for line in ESCAPES.sub("", text_of(make(), chosen)).splitlines():
+            assert len(line) <= chosen.width, line
+
+
+@given(strategies.of_class(Report))
+@settings(max_examples=60, deadline=None)
+def test_any_report_gives_inert_text(report: Report) -> None:
+    """Whatever strangers write: no control characters, no broken lines, nothing that cannot be printed."""
+    for look in (WIDE, STYLES["narrow"]):
+        for line in text_of(report, look).split("\n"):
+            assert not line or line.isprintable()
+            line.encode("utf-8")
+    assert live_line(report).isprintable()
+
+
+def test_ascii_is_ascii_but_for_the_separators() -> None:
+    text = text_of(reports.stalled(), STYLES["ascii"])
+    assert "█" not in text
+    assert "└" not in text
+
+
+def test_a_report_without_runs_says_so() -> None:
+    assert text_of(Report(), WIDE).startswith("No training was seen.")
+
+
+def test_the_live_line() -> None:
+    assert live_line(reports.stalled()) == (
+        "trainprobe step 1742 · 5.92 it/s · startup · productive 84.1 %"
+        " · lost 37.7 s (most: checkpoint 24.1 s) · STALL 3.25 s: data_storage"
+    )
+    assert "waiting" in live_line(Report())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 ms"), (0.00031, "310 us"), (0.412, "412 ms"), (0.9996, "1.00 s"), (5.921, "5.92 s"), (9.999, "10.0 s"),
+        (119.94, "119.9 s"), (120.0, "2 min 00 s"), (312.4, "5 min 12 s"), (11_520.0, "3 h 12 min"),
+    ],
+)  # fmt: skip
+def test_durations(value: float, text: str) -> None:
+    assert style.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (340e6, "340 MB"), (1.2e9, "1.2 GB"), (5e15, "5000 TB")],
+)
+def test_sizes(value: float, text: str) -> None:
+    assert style.size(value) == text
+
+
+def test_inert_keeps_what_is_harmless() -> None:
+    assert inert("Ärger/模型.pt") == "Ärger/模型.pt"
+    assert inert("a\x1b[0m\u202eb") == "a\\x1b[0m\\u202eb"
+    assert inert("x" * 500).endswith("…")
+
+
+class Stream:
+    def __init__(self, terminal: bool, encoding: str = "utf-8") -> None:
+        self.terminal, self.encoding = terminal, encoding
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def fileno(self) -> int:
+        raise OSError(25, "not a terminal")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "colour"),
+    [
+        (True, {"TERM": "xterm"}, True),
+        (True, {"TERM": "dumb"}, False),
+        (True, {}, False),
+        (True, {"TERM": "xterm", "NO_COLOR": "1"}, False),
+        (False, {"TERM": "xterm"}, False),
+    ],
+)
+def test_colour_is_for_terminals(terminal: bool, environment: dict[str, str], colour: bool) -> None:
+    made = Style.of(Stream(terminal), environment)  # type: ignore[arg-type]
+    assert (made.colour, made.width) == (colour, 100)
+    assert dataclasses.replace(made, colour=True).paint("x", "red") == "\x1b[31mx\x1b[0m"
