@@ -1,4 +1,6 @@
-"""A training with nothing planted: ``plain_training.py STEPS TRUTH.json``. Its own clock is the truth.
+"""A training with nothing planted: ``plain_training.py STEPS TRUTH STEPPING``. Its own clock is the truth.
+
+The file STEPPING is there from the first step on.
 
 It runs with the Python that has torch, knows nothing of trainprobe, and says how many steps it made and when.
 """
@@ -27,7 +29,7 @@ class Squares(Dataset):
 
 
 def main() -> None:
-    steps, truth = int(sys.argv[1]), sys.argv[2]
+    steps, truth, stepping = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH))
@@ -39,6 +41,8 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         marks.append(time.time())
+        if len(marks) == 1:
+            open(stepping, "w").close()
     with open(truth, "w") as file:
         json.dump({"steps": len(marks), "first": marks[0], "last": marks[-1]}, file)
 

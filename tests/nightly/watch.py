@@ -1,6 +1,7 @@
 """Watches a real training and prints one line of JSON with what trainprobe and the training say of it.
 
-``watch.py TORCH_PYTHON STEPS HOGS``; hogs are busy processes that make the scheduler preempt the training often. Run
+``watch.py TORCH_PYTHON STEPS HOGS``; hogs are processes that are busy from the
+training's first step on, so that the scheduler preempts it often. Run
 inside a guest or on the host; it needs root, and the Python that has trainprobe.
 """
 
@@ -14,6 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+HOG = """
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.2)
+while True:
+    pass
+"""
 TRAINING = Path(__file__).parent / "plain_training.py"
 SAID = "watched="
 
@@ -21,11 +29,11 @@ SAID = "watched="
 def main() -> int:
     torch_python, steps, hogs = sys.argv[1], sys.argv[2], int(sys.argv[3])
     with tempfile.TemporaryDirectory() as folder:
-        report, truth = Path(folder, "report.json"), Path(folder, "truth.json")
+        report, truth, stepping = (Path(folder, name) for name in ("report.json", "truth.json", "stepping"))
         command = [sys.executable, "-m", "trainprobe.cli", "run", "-o", str(report), "--"]
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(hogs)]
+        busy = [subprocess.Popen([sys.executable, "-c", HOG, str(stepping)]) for _ in range(hogs)]
         try:
-            done = subprocess.run([*command, torch_python, str(TRAINING), steps, str(truth)])
+            done = subprocess.run([*command, torch_python, str(TRAINING), steps, str(truth), str(stepping)])
         finally:
             for process in busy:
                 process.kill()
