@@ -30,13 +30,14 @@ _GENERATE: dict[Format, Callable[..., bytes]] = {
 
 
 class _Collected:
-    """What prometheus_client takes for a registry: families that exist already, so collecting cannot fail."""
+    """What prometheus_client takes for a registry; one metric at a time, which keeps the memory small."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = list(metrics)
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        return iter(self._metrics)
+        yield from map(_metric, self._families)
+        yield from _process.collect()
 
 
 _process = ProcessCollector(registry=None)
@@ -44,8 +45,7 @@ _process = ProcessCollector(registry=None)
 
 def exposition(families: Iterable[Family], form: Format) -> bytes:
     """The families as text, followed by this process's own figures (``process_*``)."""
-    metrics = [_metric(family) for family in families]
-    return _GENERATE[form](_Collected([*metrics, *_process.collect()]))
+    return _GENERATE[form](_Collected(families))
 
 
 def _metric(family: Family) -> Metric:

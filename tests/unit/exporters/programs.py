@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,15 +71,7 @@ def exporter(directory: Path, *arguments: str, **environ: str) -> Iterator[Expor
         process.stderr.close()  # type: ignore[union-attr]
 
 
-def run(directory: Path, *arguments: str, uid: int | None = None) -> subprocess.CompletedProcess[str]:
-    """An exporter that is expected to end by itself."""
-    rights = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env=environment(directory),
-        **rights,  # type: ignore[call-overload]
-    )
+def run(directory: Path, *arguments: str, through: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """An exporter that is expected to end by itself; ``through``: the command that starts it."""
+    command = [*through, *COMMAND, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment(directory))
