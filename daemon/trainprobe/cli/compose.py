@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ from trainprobe.runtime.sampling import Collectors
 from trainprobe.runtime.target_rules import TargetRules
 from trainprobe.runtime.targets import Targets
 from trainprobe.runtime.unclaimed import Unclaimed
+
+OWN_COMMANDS = ("*/trainprobe run *", "*/trainprobe attach *", "trainprobe run *", "trainprobe attach *")
+"""Their arguments may look like a training's; what they start does not match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,10 @@ def assemble(
     """Everything, running in the kernel already. Raises ProbesUnavailable; ``observer.close`` takes it all away."""
     probes = Probes.start(auto=auto)
     proc, sources = Proc(), Sources()
-    rules = TargetRules(config.targets.include, config.targets.exclude)
+    exclude = config.targets.exclude
+    rules = TargetRules(
+        config.targets.include, dataclasses.replace(exclude, commands=(*exclude.commands, *OWN_COMMANDS))
+    )
     targets = Targets(Unclaimed(probes, claims) if claims else probes, auto=auto, rules=rules, proc=proc)
     core = Pipeline(policy(config), host())
     stacks = PyStack(config.python_stack.enabled and config.privacy.stacks, config.python_stack.path)
