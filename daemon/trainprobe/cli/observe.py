@@ -11,17 +11,19 @@ from typing import Any
 
 from trainprobe.cli import FAILED, FORBIDDEN, OK, compose, compose_core
 from trainprobe.cli.text import live_line
+from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError, parse
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Report
-from trainprobe.runtime import lines, order, privileges
-from trainprobe.runtime.claims import Claim
+from trainprobe.runtime import lines, order, privileges, rundir
+from trainprobe.runtime.claims import Claim, Claims, parents
 from trainprobe.runtime.guard import described
 from trainprobe.runtime.loop import Loop
 from trainprobe.runtime.observer import Observer
 from trainprobe.runtime.privacy import withheld
 from trainprobe.runtime.recorder import Recorder
 from trainprobe.runtime.targets import NoSuchTraining
+from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
 
 IN, OUT = 0, 1
@@ -55,6 +57,8 @@ def act(args: argparse.Namespace) -> int:
 
 
 def _observe(wanted: order.Order, config: DaemonConfig, reader: lines.LineReader) -> int:
+    if not wanted.command and (watched := _watched_already(wanted.pid)):
+        return _fail(*watched, code=FAILED)
     claim = Claim(wanted.pid)
     try:
         recorder = Recorder(_send_frame, compose_core.header(config)) if wanted.record else None
@@ -67,12 +71,12 @@ def _observe(wanted: order.Order, config: DaemonConfig, reader: lines.LineReader
             made.observer.turn(woken=False)
             _send(order.READY, True)
             _watch(made, reader, attached=not wanted.command)
-            report = withheld(made.observer.finish(), config.privacy)
+            # First the report, then the kernel: taking some seventy tracepoints out waits for as many grace periods.
+            _send(order.REPORT, withheld(made.observer.finish(), config.privacy))
         finally:
             made.observer.close()
     finally:
         claim.drop()
-    _send(order.REPORT, report)
     return OK
 
 
@@ -107,6 +111,20 @@ class _Attached:
         if not self.told and not self.made.targets.processes():
             self.told = True
             _send(order.ENDED, True)
+
+
+def _watched_already(pid: int) -> tuple[str, str] | None:
+    """Who watches the process already, and where to look: nothing is attached twice."""
+    if Claims(parents(Proc())).covers(pid):
+        return f"another trainprobe watches process {pid} already", "wait for its report"
+    try:
+        report = wire.decode((rundir.DIRECTORY / "report.json").read_bytes())
+    except (OSError, WireError):
+        return None
+    for run in report.runs:
+        if run.ended is None and any(rank.pid == pid for rank in run.ranks):
+            return f"the daemon watches process {pid} already", f"trainprobe report --run {run.run}"
+    return None
 
 
 def _first_line() -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainprobe.collect import cost
 from trainprobe.collect.source import Sources
-from trainprobe.model.event import Event, ThreadSample
+from trainprobe.model.event import Event, ProcessEvent, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
@@ -85,8 +85,8 @@ class Observer:
 
     def turn(self, *, woken: bool) -> None:
         now = self._clock()
-        self._look(now)
-        if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=woken):
+        rare = self._look(now)
+        if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=woken or rare):
             self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
 
     def finish(self) -> Report:
@@ -105,7 +105,8 @@ class Observer:
         self._stacks.close()
         self._kernel.close()
 
-    def _look(self, now: Moment) -> None:
+    def _look(self, now: Moment) -> bool:
+        """One frame. Whether it held something rare, which the tick may have brought before its wake-up did."""
         at = now.monotonic_ns
         declaring = self._deadline_ns is not None and at >= self._deadline_ns
         events = self._events(now)
@@ -126,6 +127,7 @@ class Observer:
         self._guard.call("core", at, lambda: self._judge(frame), None)
         if self._on_frame is not None:
             self._guard.call("recording", at, lambda: self._record(frame), None)
+        return any(isinstance(event, ProcessEvent) for event in events)
 
     def _events(self, now: Moment) -> list[Event]:
         at = now.monotonic_ns

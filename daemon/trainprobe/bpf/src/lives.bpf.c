@@ -27,7 +27,7 @@ int on_fork(struct bpf_raw_tracepoint_args *ctx) { /* parent, child */
         return 0;
     m->parent = parent;
     bpf_get_current_comm(m->comm, sizeof(m->comm));
-    ring.ringbuf_submit(m, 0);
+    ring.ringbuf_submit(m, BPF_RB_FORCE_WAKEUP);
     return 0;
 }
 int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
@@ -71,7 +71,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
     if (!m)
         return 0;
     bpf_get_current_comm(m->comm, sizeof(m->comm));
-    ring.ringbuf_submit(m, 0);
+    ring.ringbuf_submit(m, BPF_RB_FORCE_WAKEUP);
     return 0;
 }
 INLINE void end_process(void *task, void *signal, u32 tgid, struct process *p) {
@@ -94,7 +94,7 @@ INLINE void end_process(void *task, void *signal, u32 tgid, struct process *p) {
     m->code = code;
     m->parent = id_of(parent, OFFSET_TASK_TGID);
     bpf_get_current_comm(m->comm, sizeof(m->comm));
-    ring.ringbuf_submit(m, 0);
+    ring.ringbuf_submit(m, BPF_RB_FORCE_WAKEUP);
 }
 int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread */
     void *task = (void *)ctx->args[0], *signal = 0;
@@ -106,7 +106,7 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
         if (l) {
             charge(l, bpf_ktime_get_ns(), l->leaf);
             if (*byte == LEVEL_FULL)
-                emit_row(l, ROW_EXIT, 0, 0);
+                emit_row(l, ROW_EXIT, 0, BPF_RB_FORCE_WAKEUP);
             ledgers.delete(&tid);
         }
         calls.delete(&tid);
@@ -145,7 +145,7 @@ int on_signal(struct bpf_raw_tracepoint_args *ctx) { /* number, info, task, grou
     m->sender = this_process();
     bpf_get_current_comm(m->sender_comm, sizeof(m->sender_comm));
     bpf_probe_read_kernel_str(m->comm, sizeof(m->comm), (char *)ctx->args[2] + OFFSET_TASK_COMM);
-    ring.ringbuf_submit(m, 0);
+    ring.ringbuf_submit(m, BPF_RB_FORCE_WAKEUP);
     return 0;
 }
 int on_oom(void *ctx) { /* oom:mark_victim */
@@ -157,6 +157,6 @@ int on_oom(void *ctx) { /* oom:mark_victim */
     struct ledger *l = ledgers.lookup(&tid);
     struct process_message *m = begin_process(PROCESS_OOM, l ? l->tgid : tid);
     if (m)
-        ring.ringbuf_submit(m, 0);
+        ring.ringbuf_submit(m, BPF_RB_FORCE_WAKEUP);
     return 0;
 }

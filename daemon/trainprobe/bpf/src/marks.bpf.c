@@ -84,7 +84,7 @@ INLINE void emit_mark(struct ledger *l, u64 now, u32 kind, char *text) {
     l->pool = 0; /* it no longer works for somebody else */
 #pragma nounroll
     for (u32 i = first ? 0 : 1; i < 2; i++)
-        emit_row(l, i ? kind : ROW_DRIVER, i ? text : 0, i ? quietly(sizeof(struct row)) : 0);
+        emit_row(l, i ? kind : ROW_DRIVER, i ? text : 0, i ? quietly(sizeof(struct row)) : BPF_RB_FORCE_WAKEUP);
 }
 #ifdef AUTO
 BPF_TABLE("lru_hash", u32, u8, told_marks, 1024);
@@ -93,7 +93,7 @@ INLINE void tell_mark(u32 tgid) { /* once; forgotten when the process ends: ids 
     if (told_marks.lookup(&tgid))
         return;
     told_marks.update(&tgid, &one);
-    emit_candidate(tgid, WHY_MARK, 0);
+    emit_candidate(tgid, WHY_MARK, BPF_RB_FORCE_WAKEUP);
 }
 #else
 INLINE void tell_mark(u32 tgid) {
