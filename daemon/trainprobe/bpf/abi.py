@@ -107,7 +107,7 @@ class Ledger(Structure):
         ("regions", c_uint8 * 4),
         *((n, c_uint8) for n in ("nested", "region", "leaf", "run", "call_leaf", "cpu_leaf", "wait_leaf", "why")),
         *((n, c_uint8) for n in ("reclaim", "fault_file", "grads_off", "driver", "busy", "closing", "saw_ends")),
-        ("unused", c_uint8),
+        ("unused", c_uint8 * 5),
         ("files", StepFileRecord * STEP_FILES),
         ("acc", c_uint64 * CELLS),
     ]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from trainprobe.bpf import symbols
-from trainprobe.bpf.loader import UprobeRefused
+from trainprobe.bpf.kernel_calls import UprobeRefused
 
 MAX_LIBRARIES = 64
 MAX_MAPS_BYTES = 16 << 20

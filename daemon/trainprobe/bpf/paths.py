@@ -15,7 +15,7 @@ from trainprobe.bpf.decode import NamedFile
 from trainprobe.model.event import FileEvent, FileEventKind
 
 MAX_NAMES = 16384
-MAX_MOUNTINFO = 4 << 20
+MAX_BYTES = 4 << 20
 _AT_FDCWD = -100
 _DELETED = " (deleted)"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
@@ -112,7 +112,7 @@ class Paths:
 
     def _mount_point(self, pid: int, dev: int) -> str:
         """Where the file system is mounted in the process's view; "" for its root."""
-        for mount in mounts(self._read(f"{pid}/mountinfo")):
+        for mount in mounts(read_bounded(f"{self._proc}/{pid}/mountinfo")):
             if mount.dev == dev and mount.root == "/":
                 return mount.point.rstrip("/")
         return ""
@@ -122,13 +122,6 @@ class Paths:
             return os.readlink(f"{self._proc}/{pid}/{name}")
         except OSError:
             return ""
-
-    def _read(self, name: str) -> bytes:
-        try:
-            with open(f"{self._proc}/{name}", "rb") as file:
-                return file.read(MAX_MOUNTINFO)
-        except OSError:
-            return b""
 
 
 class Mount:
@@ -163,3 +156,12 @@ def _unescape(raw: bytes) -> str:
 def shared_memory_devices(mountinfo: bytes) -> set[int]:
     """Devices of the tmpfs mounted at /dev/shm."""
     return {mount.dev for mount in mounts(mountinfo) if mount.point == "/dev/shm" and mount.kind == "tmpfs"}
+
+
+def read_bounded(path: str, limit: int = MAX_BYTES) -> bytes:
+    """The beginning of a file of /proc; b"" where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except OSError:
+        return b""

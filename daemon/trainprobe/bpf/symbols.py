@@ -173,7 +173,7 @@ def _answer(status: int, output: bytes) -> Found | Unreadable:
             return Unreadable(str(answer["unreadable"]))
         symbols: Mapping[str, list[list[object]]] = answer["symbols"]
         return {prefix: [Symbol(str(n), int(str(o))) for n, o in rows] for prefix, rows in symbols.items()}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return Unreadable(f"the symbol reader ended with status {status}")
 
 

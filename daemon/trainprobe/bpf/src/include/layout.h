@@ -55,7 +55,7 @@ struct ledger {
     u8 busy;       /* a uprobe program is changing this ledger: see sched.bpf.c */
     u8 closing;    /* another thread saw the end of this one's backward */
     u8 saw_ends;   /* 1: of records, 2: of backwards. Where the symbols are stripped, none ever comes */
-    u8 unused;
+    u8 unused[5];
     struct step_file files[STEP_FILES];
     u64 acc[CELLS];
 };

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The system calls that libbcc_bpf does not wrap as we need them: uprobes by path and offset, program statistics."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from ctypes import Structure, byref, c_int, c_long, c_uint32, c_uint64, sizeof
+
+
+class _Attributes(Structure):
+    """struct perf_event_attr up to config2 (PERF_ATTR_SIZE_VER1)."""
+
+    _fields_ = [
+        ("type", c_uint32),
+        ("size", c_uint32),
+        ("config", c_uint64),
+        ("period", c_uint64),
+        ("sample_type", c_uint64),
+        ("read_format", c_uint64),
+        ("flags", c_uint64),
+        ("wakeup", c_uint32),
+        ("bp_type", c_uint32),
+        ("config1", c_uint64),
+        ("config2", c_uint64),
+    ]
+
+
+class UprobeRefused(Exception):
+    """The kernel refused a uprobe; the message says why."""
+
+
+class KernelCalls:
+    """bpf(2) and perf_event_open(2) by number."""
+
+    _NUMBERS = {"x86_64": (321, 298), "aarch64": (280, 241)}  # bpf, perf_event_open
+    _SET_BPF, _ENABLE = 0x40042408, 0x2400  # PERF_EVENT_IOC_*
+    _GET_INFO_BY_FD = 15
+    _RUN_TIME_AT = 192  # bpf_prog_info.run_time_ns, run_cnt behind it
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.syscall.restype = c_long
+        self._bpf, self._perf_event_open = self._NUMBERS.get(os.uname().machine, (-1, -1))
+
+    def attach_uprobe(self, program: int, path: str, offset: int) -> int:
+        """A perf event for every process that executes this place of the file; returns its descriptor."""
+        try:
+            with open("/sys/bus/event_source/devices/uprobe/type", encoding="ascii") as file:
+                kind = int(file.read())
+        except OSError as error:
+            raise UprobeRefused("this kernel has no uprobes") from error
+        name = ctypes.create_string_buffer(os.fsencode(path))
+        attributes = _Attributes(type=kind, size=sizeof(_Attributes), config1=ctypes.addressof(name), config2=offset)
+        close_on_exec = 8
+        everybody, cpu, no_group = c_int(-1), c_int(0), c_int(-1)
+        descriptor = self._libc.syscall(
+            c_long(self._perf_event_open), byref(attributes), everybody, cpu, no_group, ctypes.c_ulong(close_on_exec)
+        )
+        if descriptor < 0:
+            raise UprobeRefused(f"perf_event_open: {os.strerror(ctypes.get_errno())}")
+        for request, argument in ((self._SET_BPF, program), (self._ENABLE, 0)):
+            if self._libc.ioctl(c_int(descriptor), ctypes.c_ulong(request), c_int(argument)) != 0:
+                reason = os.strerror(ctypes.get_errno())
+                os.close(descriptor)
+                raise UprobeRefused(f"PERF_EVENT_IOC: {reason}")
+        return int(descriptor)
+
+    def run_statistics(self, program: int) -> tuple[int, int]:
+        """(nanoseconds, runs) of a program; both 0 while kernel.bpf_stats_enabled is 0."""
+        info = ctypes.create_string_buffer(256)
+        attributes = ctypes.create_string_buffer(struct.pack("=IIQ", program, len(info), ctypes.addressof(info)), 128)
+        command, size = c_int(self._GET_INFO_BY_FD), c_uint32(len(attributes))
+        if self._libc.syscall(c_long(self._bpf), command, attributes, size) != 0:
+            return 0, 0
+        nanoseconds, runs = struct.unpack_from("=QQ", info.raw, self._RUN_TIME_AT)
+        return nanoseconds, runs

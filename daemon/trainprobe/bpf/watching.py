@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which threads are watched, and how closely: opens by hand, seeded from /proc, what a fork opens in the kernel."""
+
+from __future__ import annotations
+
+import os
+import time
+from ctypes import c_uint8, c_uint32
+
+from trainprobe.bpf import abi, seed
+from trainprobe.bpf.loader import Loaded
+from trainprobe.bpf.maps import Levels, Map
+from trainprobe.bpf.paths import Paths, read_bounded, shared_memory_devices
+from trainprobe.model.event import Level
+
+
+class Watching:
+    """The tables of watched processes and threads, as far as user space writes them."""
+
+    def __init__(self, loaded: Loaded, levels: Levels, ledgers: Map[c_uint32, abi.Ledger], paths: Paths) -> None:
+        self._levels, self._ledgers, self._paths = levels, ledgers, paths
+        self._processes = loaded.map("processes", c_uint32, abi.Process)
+        self._pool_owner = loaded.map("pool_owner", c_uint32, c_uint32)
+        self._skipped = loaded.map("skipped_devices", c_uint32, c_uint8)
+        self._next_pool = 0
+        self._skip_shared_memory()
+
+    def watch(self, pid: int) -> None:
+        """The process, its threads and all its descendants."""
+        self._skip_devices(read_bounded(f"/proc/{pid}/mountinfo"))
+        self._open_process(pid, parent=0)
+        self._open_thread(pid, pid, Level.FULL, pool=0)
+        for parent, child in seed.descendants(pid):
+            self._open_process(child, parent)
+            self._open_thread(child, child, Level.COARSE, self._pool(parent))
+
+    def unwatch(self, pid: int) -> None:
+        """That process only."""
+        for tid in [*seed.threads(pid), pid]:
+            self._levels[tid] = 0
+            self._ledgers.delete(c_uint32(tid))
+        process = self._processes.get(c_uint32(pid))
+        if process and process.pool:
+            self._pool_owner.delete(c_uint32(process.pool))
+        self._processes.delete(c_uint32(pid))
+        self._paths.forget(pid)
+
+    def stop(self) -> None:
+        """Nobody any longer: what is still attached for a moment finds nothing to do."""
+        for key, _ in self._processes.entries():
+            self._processes.delete(key)
+        self._levels.clear()
+
+    def _open_process(self, pid: int, parent: int) -> None:
+        key = c_uint32(pid)
+        if not self._processes.insert(key, abi.Process(parent=parent)):
+            known = self._processes.get(key)
+            if known and known.tentative:
+                known.tentative = 0
+                self._processes.put(key, known)
+        self._paths.met(pid)
+        for tid in seed.threads(pid):
+            if not self._levels[tid]:
+                self._levels[tid] = Level.WRITER
+
+    def _open_thread(self, pid: int, tid: int, level: Level, pool: int) -> None:
+        now_doing = seed.doing(pid, tid)
+        if now_doing is None:
+            return
+        now = time.monotonic_ns()
+        ledger = abi.Ledger(
+            at=now, opened=now, since=now, tid=tid, tgid=pid, pool=pool, run=now_doing.run, leaf=now_doing.leaf,
+            why=now_doing.leaf, wait_leaf=now_doing.leaf, call=-1, blocked_call=now_doing.call, blocked_fd=now_doing.fd,
+        )  # fmt: skip
+        self._ledgers.insert(c_uint32(tid), ledger)  # one that is there already is kept
+        self._levels[tid] = max(level, self._levels[tid] & ~abi.QUIET)
+
+    def _pool(self, pid: int) -> int:
+        """The pool that a process's children add their time up in."""
+        process = self._processes.get(c_uint32(pid))
+        if process is None or process.pool:
+            return int(process.pool) if process else 0
+        for _ in range(16):
+            self._next_pool = (self._next_pool - 1) % (abi.POOLS - 1)  # downwards: the kernel counts upwards
+            slot = c_uint32(self._next_pool + 1)
+            if self._pool_owner.insert(slot, c_uint32(pid)):
+                process.pool = slot.value
+                self._processes.put(c_uint32(pid), process)
+                return slot.value
+        return 0
+
+    def _skip_shared_memory(self) -> None:
+        self._skip_devices(read_bounded("/proc/self/mountinfo"))
+        descriptor = os.memfd_create("trainprobe")
+        device = os.fstat(descriptor).st_dev
+        os.close(descriptor)
+        self._skipped.put(c_uint32(os.major(device) << 20 | os.minor(device)), c_uint8(1))
+
+    def _skip_devices(self, mountinfo: bytes) -> None:
+        for device in shared_memory_devices(mountinfo):
+            self._skipped.put(c_uint32(device), c_uint8(1))

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Symbols of ELF files: a hand-made one, hostile ones, and what a child with limits makes of them."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainprobe.bpf import symbols
+from trainprobe.bpf.symbols import Symbol, Unreadable
+
+PREFIX = b"_ZN5torch"
+
+
+def elf(names: list[tuple[bytes, int, int]], *, kind: int = 2, address: int = 0x10000, offset: int = 0x1000) -> bytes:
+    """A little ELF: one executable segment, one symbol table. names: (name, value, info)."""
+    strings, table = b"\0", bytes(24)
+    for name, value, info in names:
+        table += struct.pack("<IBBHQQ", len(strings), info, 0, 1, value, 16)
+        strings += name + b"\0"
+    table_at = 64 + 56
+    strings_at = table_at + len(table)
+    sections_at = strings_at + len(strings)
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 3, 62, 1, 0, 64, sections_at, 0, 64, 56, 1, 64, 3, 2)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, offset, address, address, 0x2000, 0x2000, 0x1000)
+    sections = bytes(64)
+    sections += struct.pack("<IIQQQQIIQQ", 0, kind, 0, 0, table_at, len(table), 2, 0, 8, 24)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, strings_at, len(strings), 0, 0, 1, 0)
+    return header + segment + table + strings + sections
+
+
+FUNCTION, OBJECT = 2, 1
+
+
+@pytest.mark.parametrize("kind", [2, 11], ids=["symtab", "dynsym"])
+def test_functions_by_the_beginning_of_their_names(kind: int) -> None:
+    raw = elf(
+        [
+            (PREFIX + b"7executeE", 0x10100, FUNCTION),
+            (PREFIX + b"7executeE.cold", 0x10200, FUNCTION),
+            (b"_ZGVZN5torch8guard", 0x10300, FUNCTION),
+            (PREFIX + b"8variable", 0x10400, OBJECT),
+            (PREFIX + b"9elsewhere", 0x90000, FUNCTION),
+        ],
+        kind=kind,
+    )
+    assert symbols.find(raw, [PREFIX]) == {PREFIX.decode(): [Symbol((PREFIX + b"7executeE").decode(), 0x1100)]}
+
+
+def test_a_name_that_is_missing_is_an_empty_list() -> None:
+    assert symbols.find(elf([]), [PREFIX]) == {PREFIX.decode(): []}
+
+
+def test_a_crowd_of_names_is_capped() -> None:
+    raw = elf([(PREFIX + b"%d" % i, 0x10000 + i, FUNCTION) for i in range(500)])
+    found = symbols.find(raw, [PREFIX])
+    assert isinstance(found, dict)
+    assert len(found[PREFIX.decode()]) <= symbols.MAX_PER_PREFIX
+
+
+def test_truncated_anywhere_it_is_unreadable_or_empty() -> None:
+    whole = elf([(PREFIX + b"x", 0x10100, FUNCTION)])
+    for length in range(0, len(whole), 3):
+        assert isinstance(symbols.find(whole[:length], [PREFIX]), (Unreadable, dict))
+
+
+@given(st.binary(max_size=600))
+def test_garbage_is_unreadable(noise: bytes) -> None:
+    assert isinstance(symbols.find(noise, [PREFIX]), Unreadable)
+
+
+@given(st.data())
+def test_flipped_bytes_never_raise(data: st.DataObject) -> None:
+    raw = bytearray(elf([(PREFIX + b"x", 0x10100, FUNCTION)]))
+    for _ in range(data.draw(st.integers(1, 12))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    assert isinstance(symbols.find(bytes(raw), [PREFIX]), (Unreadable, dict))
+
+
+def test_sizes_that_point_behind_the_file() -> None:
+    raw = bytearray(elf([(PREFIX + b"x", 0x10100, FUNCTION)]))
+    sections_at = struct.unpack_from("<Q", raw, 40)[0]
+    struct.pack_into("<Q", raw, sections_at + 64 + 32, 1 << 62)
+    assert isinstance(symbols.find(bytes(raw), [PREFIX]), Unreadable)
+
+
+@pytest.mark.parametrize("make", ["fifo", "directory", "empty", "absent", "device"])
+def test_only_regular_files_are_read(tmp_path: Path, make: str) -> None:
+    path = tmp_path / "x"
+    if make == "fifo":
+        os.mkfifo(path)
+    elif make == "directory":
+        path.mkdir()
+    elif make == "empty":
+        path.touch()
+    name = "/dev/zero" if make == "device" else str(path)
+    assert isinstance(symbols.find_in_file(name, [PREFIX]), Unreadable)
+
+
+def test_in_a_child_it_finds_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "lib.so"
+    path.write_bytes(elf([(PREFIX + b"7executeE", 0x10100, FUNCTION)]))
+    assert symbols.find_apart(str(path), [PREFIX]) == symbols.find_in_file(str(path), [PREFIX])
+    assert isinstance(symbols.find_apart(str(tmp_path / "absent"), [PREFIX]), Unreadable)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [b"", b"[]", b"{}", b'{"symbols": 3}', b'{"symbols": {"a": [[1]]}}', b"\xff", b'{"symbols": {"a": [["n", "x"]]}}'],
+)
+def test_a_childs_nonsense_is_unreadable(output: bytes) -> None:
+    assert isinstance(symbols._answer(0, output), Unreadable)
+
+
+def test_this_interpreter_can_be_read() -> None:
+    found = symbols.find_in_file(os.path.realpath(sys.executable), [b"Py_BytesMain"])
+    assert isinstance(found, dict)
