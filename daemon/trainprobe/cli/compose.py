@@ -55,6 +55,8 @@ def assemble(
     stacks = PyStack(config.python_stack.enabled and config.privacy.stacks, config.python_stack.path)
     if isinstance(found := stacks.available(), Unavailable):
         sources.note("python_stack", found, 0)
+    if lacking := probes.missing():
+        sources.note("tracepoints", Unavailable(f"this kernel does not have: {', '.join(lacking)}"), 0)
     observer = Observer(
         kernel=probes,
         targets=targets,

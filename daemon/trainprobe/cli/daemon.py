@@ -24,7 +24,8 @@ from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Report
 from trainprobe.runtime import clock, privileges, rundir
-from trainprobe.runtime.claims import Claims
+from trainprobe.runtime.claims import Claims, parents
+from trainprobe.runtime.guard import described
 from trainprobe.runtime.loop import Loop
 from trainprobe.runtime.notify import Notifier
 from trainprobe.runtime.observer import Observer
@@ -64,6 +65,9 @@ def act(args: argparse.Namespace) -> int:
     except ProbesUnavailable as error:
         complain(error.reason, error.remedy)
         return FAILED
+    except OSError as error:
+        complain(described(error))
+        return FAILED
     finally:
         publisher.close()
     return OK
@@ -88,7 +92,7 @@ class Daemon:
         self._loop = Loop()
         self._watchdog_ns = 0
         self._close_record: Callable[[], object] = lambda: None
-        claims = Claims(_parents(Proc()), directory)
+        claims = Claims(parents(Proc()), directory)
         self._made = compose.assemble(
             config, auto=config.targets.auto, on_frame=self._recorder(), on_report=self._publish, claims=claims
         )
@@ -159,11 +163,3 @@ class Daemon:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
-
-
-def _parents(proc: Proc) -> Callable[[int], int | None]:
-    def parent(pid: int) -> int | None:
-        stat = proc.stat(pid)
-        return stat.ppid if stat else None
-
-    return parent

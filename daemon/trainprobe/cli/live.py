@@ -29,8 +29,8 @@ class StatusLine:
             return
         drawn = ""
         if size.lines != self._rows:
-            # The line feed makes room: without it the last line of output would lie under the status.
-            drawn = f"\n{SAVE}\x1b[1;{size.lines - 1}r{RESTORE}\x1b[A"
+            # ESC D makes room below without leaving the column: the last line of output must not lie under the status.
+            drawn = f"\x1bD{SAVE}\x1b[1;{size.lines - 1}r{RESTORE}\x1b[A"
             self._rows = size.lines
         drawn += f"{SAVE}\x1b[{size.lines};1H{CLEAR}\x1b[7m{text[: size.columns]}\x1b[0m{RESTORE}"
         self._write(drawn)

@@ -1,7 +1,7 @@
 """Samples of watched processes: cheap fields each time, proportional memory seldom and for few at a time.
 
 Measured on a process with torch (1500 mappings): all cheap fields together 0.05 ms; smaps_rollup 2.5 ms, 3 ms at 8 GB
-resident, with the process's memory map locked for reading. So the latter is asked every 10 s at most, for PSS_AT_ONCE
+resident, with the process's memory map locked for reading. So the latter is asked every 30 s at most, for PSS_AT_ONCE
 processes a round, and no process costs more than PSS_SHARE of a processor. (psutil is no cheaper: 0.07 and 2.5 ms.)
 """
 
@@ -16,7 +16,7 @@ from trainprobe.collect.procfs import Proc, Rollup
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import ProcessSample
 
-PSS_EVERY_NS = 10 * NS
+PSS_EVERY_NS = 30 * NS
 PSS_AT_ONCE = 2
 PSS_SHARE = 0.001
 

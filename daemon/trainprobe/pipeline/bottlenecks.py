@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainprobe.derive.ledger import Item, by_state
 from trainprobe.detect.base import Claim, Window
@@ -10,9 +10,10 @@ from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import ORDINARY, claims_of
 from trainprobe.detect.waiting import CPU, STORAGE, SWAP
 from trainprobe.model.cause import Cause, State
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.pipeline.rank import RankFold
 
+_FETCHING = frozenset({Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.DATA_INLINE, Cause.FAKE_BATCHING})
 BUSY = 0.5
 """Workers that are busy for less of their time than this are not what the driver waits for."""
 
@@ -79,12 +80,26 @@ def bottlenecks(fold: RankFold) -> list[Found]:
         driver_tid=fold.tid,
     )
     claims, _ = claims_of(window, ORDINARY)
+    claims = _with_queueing(fold, claims)
     merged: dict[Cause, Found] = {}
     for claim in claims:
         if claim.cause is not None:
             merged[claim.cause] = Found(claim, claim.cause, claim.ns, claim.ns / total)
     kept = [found for found in merged.values() if found.share >= 0.5 * _least(fold.policy)]
     return sorted(kept, key=lambda found: -found.ns)
+
+
+def _with_queueing(fold: RankFold, claims: list[Claim]) -> list[Claim]:
+    """Waiting for a CPU inside of a fetch lengthens the fetch: it goes to the cause that owns fetching, unless it is
+    contention by itself."""
+    owners = [c for c in claims if c.cause in _FETCHING]
+    if not owners or any(c.cause == Cause.CPU_CONTENTION for c in claims):
+        return claims
+    queued = {
+        item: ns for item, ns in fold.ordinary.items() if item[1] == Region.FETCH and item[2] == Leaf.RUNQUEUE
+    }
+    largest = max(owners, key=lambda c: c.ns)
+    return [replace(c, taken={**c.taken, **queued}) if c is largest else c for c in claims]
 
 
 def _least(policy: Policy) -> float:

@@ -96,6 +96,7 @@ class RankFold:
     oom_killed: bool = False
     killer: ProcessEvent | None = None  # the last fatal signal sent to the driver
     _gone: MarkRow | None = None
+    _inline: bool = False  # most of the last step's fetches were by a loader without workers
     _rows: list[MarkRow] = field(default_factory=list)
     _early: list[Ordinary] = field(default_factory=list)
     _early_steps: int = 0
@@ -200,6 +201,9 @@ class RankFold:
     # ---- steps ----
     def _step(self, row: MarkRow) -> None:
         before, self.boundary = self.boundary, row
+        fetched = row.fetches - (before.fetches if before else 0)
+        if fetched:
+            self._inline = 2 * (row.inline_fetches - (before.inline_fetches if before else 0)) > fetched
         self.live_phase = None
         files = self._files_until(row)
         index = self.clock.count
@@ -341,9 +345,7 @@ class RankFold:
 
     def setting(self) -> Setting:
         """What decides how its waits are named."""
-        latest = self.latest
-        inline = bool(latest and latest.fetches and latest.inline_fetches == latest.fetches)
-        return Setting(workers=self.workers.count > 0, inline=inline and self.workers.count == 0, ranks=self.ranks)
+        return Setting(workers=self.workers.started > 0, inline=self._inline, ranks=self.ranks)
 
     def _files_until(self, row: MarkRow) -> list[tuple[StepFile, FileClass, str]]:
         merged: dict[tuple[int, int], StepFile] = {}

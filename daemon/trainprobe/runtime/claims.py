@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from trainprobe.collect.procfs import Proc
 from trainprobe.runtime import rundir
 
 ANCESTORS_LIMIT = 64
@@ -84,3 +85,13 @@ class Claims:
             return False
         finally:
             os.close(fd)
+
+
+def parents(proc: Proc) -> Callable[[int], int | None]:
+    """The parent pids that this procfs tells."""
+
+    def parent(pid: int) -> int | None:
+        stat = proc.stat(pid)
+        return stat.ppid if stat else None
+
+    return parent

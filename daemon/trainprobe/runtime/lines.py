@@ -23,8 +23,8 @@ class LineReader:
                 part = os.read(self.fd, 1 << 20)
             except BlockingIOError:
                 break
-            self.ended = not part or len(self._rest) > LIMIT
             self._rest += part
+            self.ended = not part or len(self._rest) > LIMIT
         *lines, rest = self._rest.split(b"\n")
         self._rest = rest
         return [bytes(line) for line in lines]
