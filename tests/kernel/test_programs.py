@@ -222,15 +222,17 @@ def test_a_daemon_leaves_what_run_watches_alone(tmp_path: Path) -> None:
     if directory.exists():
         pytest.skip("a daemon runs on this host")
     with daemon(directory, "--config", str(config)) as child:
-        script = "import time; time.sleep(3)  # claimed-by-run"
+        script = "import time; time.sleep(8)  # claimed-by-run"
         ended = run("run", "--", sys.executable, "-c", script, cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
         alone = json.loads((directory / "report.json").read_text())["runs"]
         free = subprocess.Popen([sys.executable, "-c", script])
         wait_until(lambda: json.loads((directory / "report.json").read_text())["runs"])
+        attached = run("attach", str(free.pid))
         free.kill()
         free.wait()
         child.terminate()
         child.wait(timeout=20)
     assert alone == []
+    assert (attached.returncode, "the daemon watches" in attached.stderr) == (1, True), attached.stderr
     assert not directory.exists()

@@ -1,0 +1,71 @@
+"""The language between the two halves of `run`, and the pipe that it goes through."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from trainprobe.runtime import lines, order
+from trainprobe.runtime.order import Order
+from trainprobe.wire.codec import WireError
+
+
+def test_an_order_comes_as_it_was_given() -> None:
+    given = Order(7, ["python", b"\xff".decode("utf-8", "surrogateescape")], True, False, {"targets": {"auto": True}})
+    assert order.decode(order.encode(given)) == given
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b'{"order": 2, "pid": 1}', b'{"order": 1}', b'{"order": 1, "pid": "x"}'])
+def test_what_is_no_order_is_refused(line: bytes) -> None:
+    with pytest.raises(WireError):
+        order.decode(line)
+
+
+def test_a_frame_goes_through_unread() -> None:
+    assert order.frame_of(order.frame_message('{"at":[1,2]}')) == b'{"at":[1,2]}'
+    assert order.frame_of(order.message(order.READY, True)) is None
+
+
+def test_lines_come_whole_however_they_were_cut() -> None:
+    reading, writing = os.pipe()
+    reader = lines.LineReader(reading)
+    assert reader.read() == []
+    seen = []
+    for part in (b"on", b"e\ntw", b"o\n\nthree"):
+        os.write(writing, part)
+        seen.append(reader.read())
+    assert seen == [[], [b"one"], [b"two", b""]]
+    os.close(writing)
+    assert reader.read() == []
+    assert reader.ended
+    os.close(reading)
+
+
+def test_a_long_line_goes_through_a_short_pipe() -> None:
+    reading, writing = os.pipe()
+    reader, seen = lines.LineReader(reading), []
+
+    def read() -> None:
+        while not seen:
+            seen.extend(reader.read())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    lines.write(writing, b"x" * 1_000_000)
+    thread.join(timeout=10)
+    assert [len(line) for line in seen] == [1_000_000]
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_line_without_end_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LIMIT", 1000)
+    reading, writing = os.pipe()
+    os.write(writing, b"x" * 5000)
+    reader = lines.LineReader(reading)
+    assert reader.read() == []
+    assert reader.ended
+    os.close(reading)
+    os.close(writing)
