@@ -178,4 +178,6 @@ class Observer:
 
     def _tell(self, now: Moment) -> None:
         if self._on_report is not None:
+            began = self._clock().monotonic_ns
             self._on_report(self._core.report(now))
+            self._pace.took(self._clock().monotonic_ns - began)

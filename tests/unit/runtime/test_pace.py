@@ -15,6 +15,16 @@ def test_regular_ones_come_every_second() -> None:
     assert made == [NS, 2 * NS, 3 * NS, 4 * NS]
 
 
+def test_dear_ones_come_less_often_and_urgent_ones_all_the_same() -> None:
+    pace = Pace()
+    assert pace.due(NS, urgent=False)
+    pace.took(4 * MS)
+    assert pace.due_ns() == 3 * NS
+    pace.took(NS)
+    assert pace.due_ns() == 6 * NS
+    assert pace.due(NS + 20 * MS, urgent=True)
+
+
 def test_an_urgent_one_is_made_at_once() -> None:
     pace = Pace()
     assert pace.due(NS, urgent=False)
