@@ -68,6 +68,7 @@ class Workers:
     live: dict[int, Life] = field(default_factory=dict)
     started: int = 0
     ended: int = 0
+    peak: int = 0  # live at once
     starts: list[int] = field(default_factory=list)  # ns, the last 256
     ends: list[int] = field(default_factory=list)
     compiles: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of compilers
@@ -106,6 +107,7 @@ class Workers:
 
     def _started(self, at_ns: int) -> None:
         self.started += 1
+        self.peak = max(self.peak, self.count)
         self.starts.append(at_ns)
         del self.starts[:-256]
 
