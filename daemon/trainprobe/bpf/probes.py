@@ -190,7 +190,7 @@ class Probes:
 
     def cost(self) -> tuple[float | None, dict[str, int]]:
         """Seconds spent in BPF and runs by program; None and {} while kernel.bpf_stats_enabled is 0."""
-        if read_bounded("/proc/sys/kernel/bpf_stats_enabled").strip() in (b"", b"0"):
+        if read_bounded("/proc/sys/kernel/bpf_stats_enabled", 16).strip() in (b"", b"0"):
             return None, {}
         statistics = {name: self._calls.run_statistics(fd) for name, fd in self._loaded.programs.items()}
         return sum(ns for ns, _ in statistics.values()) / 1e9, {name: runs for name, (_, runs) in statistics.items()}
