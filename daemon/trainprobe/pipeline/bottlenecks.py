@@ -95,9 +95,7 @@ def _with_queueing(fold: RankFold, claims: list[Claim]) -> list[Claim]:
     owners = [c for c in claims if c.cause in _FETCHING]
     if not owners or any(c.cause == Cause.CPU_CONTENTION for c in claims):
         return claims
-    queued = {
-        item: ns for item, ns in fold.ordinary.items() if item[1] == Region.FETCH and item[2] == Leaf.RUNQUEUE
-    }
+    queued = {item: ns for item, ns in fold.ordinary.items() if item[1] == Region.FETCH and item[2] == Leaf.RUNQUEUE}
     largest = max(owners, key=lambda c: c.ns)
     return [replace(c, taken={**c.taken, **queued}) if c is largest else c for c in claims]
 
