@@ -13,7 +13,7 @@ from trainprobe.model.sample import CostSample, HostSample, SourceState
 from trainprobe.pipeline.run import RunFold
 
 SLACK = 200_000_000
-"""ns after a stall limit by which it should be looked at: the ordinary tick mostly comes sooner and costs nothing more."""
+"""ns after a stall limit by which to look at it: the ordinary tick mostly comes sooner and costs nothing more."""
 ENDED = 64
 """Ended runs kept in the report."""
 
