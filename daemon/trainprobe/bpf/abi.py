@@ -109,6 +109,7 @@ class Ledger(Structure):
         *((n, c_uint8) for n in ("reclaim", "fault_file", "grads_off", "driver", "busy", "closing", "saw_ends")),
         ("unused", c_uint8 * 5),
         ("files", StepFileRecord * STEP_FILES),
+        ("no_grad", c_uint64 * LEAVES),
         ("acc", c_uint64 * CELLS),
     ]
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,8 @@ from trainprobe.model.event import (
     RunState,
     StepFile,
 )
+
+LEDGER = ctypes.sizeof(abi.Ledger)
 
 
 def row(**members: object) -> abi.Row:
@@ -162,7 +166,7 @@ def test_a_thread_on_the_cpu_is_in_no_call() -> None:
     assert (sample.syscall, sample.fd, sample.ino) == (-1, -1, 0)
 
 
-@given(st.binary(min_size=1368, max_size=1368), st.integers(0, 255))
+@given(st.binary(min_size=LEDGER, max_size=LEDGER), st.integers(0, 255))
 def test_any_ledger_is_a_sample_or_malformed(raw: bytes, level: int) -> None:
     try:
         decode.thread_sample(abi.Ledger.from_buffer_copy(raw), level, 1 << 62)

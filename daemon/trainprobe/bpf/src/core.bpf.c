@@ -183,7 +183,8 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
     r->backwards = l->backwards;
     r->major_faults = l->major_faults;
     r->region = l->region;
-    bpf_probe_read_kernel(r->files, sizeof(r->files) + sizeof(r->acc), l->files); /* a tenth of the code of a memcpy */
+    bpf_probe_read_kernel(r->files, sizeof(r->files), l->files); /* a tenth of the code of a memcpy */
+    bpf_probe_read_kernel(r->acc, sizeof(r->acc), l->acc);
     __builtin_memset(l->files, 0, sizeof(l->files));
     struct process *p = processes.lookup(&r->tgid);
     u32 slot = p ? p->pool : 0;

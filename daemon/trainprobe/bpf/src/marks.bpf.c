@@ -110,6 +110,20 @@ INLINE bool works_for_driver(u32 tid, u32 tgid) {
     struct ledger *l = ledgers.lookup(&other);
     return l && l->graph_task && l->run == RUN_BLOCKED;
 }
+/* A backward needs gradients, so they are on, though nobody was seen switching them on: a custom Function's forward
+ * runs with gradients off, and a no_grad() inside it switches them "back" to off; C++ then restores them where no probe
+ * is. What was booked on NO_GRAD since then was the forward pass. */
+INLINE void take_back_no_grad(struct ledger *l, u64 now) {
+    charge(l, now, l->leaf);
+#pragma nounroll
+    for (u32 i = 0; i < LEAVES; i++) {
+        u64 *cell = &l->acc[(REGION_NO_GRAD * LEAVES + i) & (CELLS - 1)];
+        u64 more = *cell - l->no_grad[i];
+        *cell -= more;
+        l->acc[(REGION_STEP * LEAVES + i) & (CELLS - 1)] += more;
+    }
+    l->grads_off = 0;
+}
 int on_backward(struct pt_regs *ctx) { /* Engine::execute(...) */
     u32 tid = this_thread(), tgid = this_process();
     u8 *byte = level_of(tid);
@@ -133,6 +147,8 @@ int on_backward(struct pt_regs *ctx) { /* Engine::execute(...) */
         if (!(l->saw_ends & 1))
             close_unended(l);
         u64 now = bpf_ktime_get_ns();
+        if (l->grads_off)
+            take_back_no_grad(l, now);
         emit_mark(l, now, ROW_BACKWARD, 0);
         l->backwards++;
         push(l, REGION_BACKWARD);
@@ -279,9 +295,12 @@ INLINE int set_grads(void *object) {
     if (bpf_probe_read_user(&digit, 4, object + 24))
         return 0; /* PyLong's first digit: True is 1, False 0 */
     BUSY(l);
+    u8 were_off = l->grads_off;
     l->grads_off = !digit;
     if (!l->nested && l->region != region_of(l))
         settle(l, bpf_ktime_get_ns());
+    if (!digit && !were_off)
+        bpf_probe_read_kernel(l->no_grad, sizeof(l->no_grad), &l->acc[REGION_NO_GRAD * LEAVES]);
     DONE(l);
     return 0;
 }

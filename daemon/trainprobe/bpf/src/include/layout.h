@@ -57,6 +57,7 @@ struct ledger {
     u8 saw_ends;   /* 1: of records, 2: of backwards. Where the symbols are stripped, none ever comes */
     u8 unused[5];
     struct step_file files[STEP_FILES];
+    u64 no_grad[LEAVES]; /* the cells of REGION_NO_GRAD when gradients were last switched off */
     u64 acc[CELLS];
 };
 
