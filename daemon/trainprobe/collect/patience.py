@@ -8,6 +8,7 @@ thread with a time limit; one that does not come back is left behind until it do
 from __future__ import annotations
 
 import queue
+import signal
 import threading
 from collections.abc import Callable
 
@@ -64,6 +65,7 @@ class _Worker:
         self._jobs.put(None)
 
     def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's: here they would kill
         while (job := self._jobs.get()) is not None:
             data = job()
             self.busy = False
