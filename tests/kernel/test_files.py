@@ -60,13 +60,16 @@ def test_bytes_are_exact_and_told_once(probes: Probes, tmp_path: Path, name: str
 
 
 def test_rename_while_open_and_after_closing(probes: Probes, tmp_path: Path) -> None:
-    """safetensors renames while the file is open, others after it is closed; both end under the final name."""
+    """safetensors renames while the file is open, others after it is closed; both end under the final name.
+
+    Relative names need the working directory, which is asked of the process while it lives: hence the sleep.
+    """
     body = (
         "os.chdir(os.path.dirname(file))\nfd = os.open('.tmpAB12', new)\nos.ftruncate(fd, 2 * MB)\n"
         "os.write(fd, bytes(MB))\n"
         "os.rename('.tmpAB12', 'model.safetensors')\nos.write(fd, bytes(MB))\nos.fsync(fd)\nos.close(fd)\n"
         "import tempfile\nt, name = tempfile.mkstemp(dir='.')\nos.write(t, bytes(3 * MB))\nos.close(t)\n"
-        "os.replace(name, 'last.ckpt')"
+        "os.replace(name, 'last.ckpt')\nimport time\ntime.sleep(0.3)"
     )
     told = observe(probes, SETUP + body, str(tmp_path / "x"), "")
     assert told.status == 0

@@ -13,7 +13,7 @@ MAX_BYTES = 64 << 20
 _HEADER = struct.Struct("<HBBIIIII")
 _TYPE = struct.Struct("<III")
 _MAGIC = 0xEB9F
-_INT, _ARRAY, _STRUCT, _UNION, _ENUM = 1, 3, 4, 5, 6
+_INT, _ARRAY, _STRUCT, _UNION, _ENUM, _TYPEDEF = 1, 3, 4, 5, 6, 8
 _FUNC_PROTO, _VAR, _DATASEC, _DECL_TAG, _ENUM64 = 13, 14, 15, 17, 19
 _ALIASES = frozenset((8, 9, 10, 11, 18))  # typedef, volatile, const, restrict, type tag
 _EACH = {_STRUCT: 12, _UNION: 12, _DATASEC: 12, _ENUM64: 12, _ENUM: 8, _FUNC_PROTO: 8}
@@ -41,6 +41,7 @@ class Btf:
             self._strings_end = min(self._strings + strings_size, len(data))
             self._starts = [0]
             self._structs: dict[int, int] = {}
+            self._typedefs: dict[int, int] = {}
             self._scan(header + types, min(header + types + types_size, len(data)))
         except struct.error as error:
             raise BtfError(f"truncated BTF: {error}") from error
@@ -72,7 +73,7 @@ class Btf:
     def offset(self, path: str) -> int | None:
         """Byte offset of ``struct.member.member``, through anonymous members; None where there is no such member."""
         name, *members = path.split(".")
-        at = self._find_struct(name)
+        at = self._find(name, self._structs)
         total = 0
         for member in members:
             if at is None or (found := self._member(at, member, 0)) is None:
@@ -81,22 +82,41 @@ class Btf:
             total += bits
         return None if total % 8 else total // 8
 
+    def tracepoint_arguments(self, name: str) -> int | None:
+        """How many arguments a raw tracepoint passes; None where the kernel has no such tracepoint."""
+        at = self._find(f"btf_trace_{name}", self._typedefs) or 0
+        for _ in range(2):  # the typedef, then the pointer
+            at = self._target(at)
+        if not at:
+            return None
+        _, info, _ = _TYPE.unpack_from(self._data, self._starts[at])
+        return (info & 0xFFFF) - 1 if info >> 24 & 31 == _FUNC_PROTO else None  # the first one is not passed
+
+    def _target(self, at: int) -> int:
+        """What a typedef or pointer points to; 0: nothing."""
+        if not 0 < at < len(self._starts):
+            return 0
+        target = int(_TYPE.unpack_from(self._data, self._starts[at])[2])
+        return target if 0 < target < len(self._starts) else 0
+
     def _scan(self, position: int, end: int) -> None:
-        unpack, starts, structs = _TYPE.unpack_from, self._starts, self._structs
+        unpack, starts, structs, typedefs = _TYPE.unpack_from, self._starts, self._structs, self._typedefs
         data, each, fixed = self._data, _EACH.get, _FIXED.get
         while position + 12 <= end:
             name, info, _ = unpack(data, position)
             kind = info >> 24 & 31
             if kind == _STRUCT and name:
                 structs.setdefault(name, len(starts))
+            elif kind == _TYPEDEF:
+                typedefs.setdefault(name, len(starts))
             starts.append(position)
             position += 12 + (fixed(kind, 0) or each(kind, 0) * (info & 0xFFFF))
 
-    def _find_struct(self, name: str) -> int | None:
+    def _find(self, name: str, kinds: dict[int, int]) -> int | None:
         data, wanted = self._data, b"\0" + name.encode() + b"\0"
         at = data.find(wanted, max(self._strings - 1, 0), self._strings_end)
         while at >= 0:
-            if (type_id := self._structs.get(at + 1 - self._strings)) is not None:
+            if (type_id := kinds.get(at + 1 - self._strings)) is not None:
                 return type_id
             at = data.find(wanted, at + 1, self._strings_end)
         return None

@@ -80,7 +80,7 @@ def compiler_flags(tracefs: str, *, auto: bool) -> list[str]:
     flags += kernel_types.field_flags(tracefs)
     flags += kernel_types.function_flags(kernel_types.read_kallsyms())
     flags += abi.defines()
-    flags += [f"-DTID_ROOM={kernel_types.tid_room()}", f"-I{HERE}/src/include", "-Wno-macro-redefined"]
+    flags += [f"-DTID_ROOM={kernel_types.tid_room()}", f"-I{HERE}/src/include", "-Wno-macro-redefined", "-g0"]
     return flags + (["-DAUTO"] if auto else [])
 
 

@@ -15,6 +15,7 @@ TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
 MEMBERS = {
     "TASK_PID": ("task_struct.pid",),
     "TASK_TGID": ("task_struct.tgid",),
+    "TASK_STATE": ("task_struct.__state", "task_struct.state"),
     "TASK_COMM": ("task_struct.comm",),
     "TASK_FILES": ("task_struct.files",),
     "TASK_SIGNAL": ("task_struct.signal",),
@@ -56,14 +57,14 @@ class MissingMember(Exception):
 
 
 def member_flags(btf: Btf) -> list[str]:
-    """``-DOFFSET_*`` for MEMBERS; raises MissingMember."""
+    """``-DOFFSET_*`` for MEMBERS, and what sched_switch passes; raises MissingMember."""
     flags = []
     for key, paths in MEMBERS.items():
         offset = next((found for path in paths if (found := btf.offset(path)) is not None), None)
         if offset is None and not key.startswith("?"):
             raise MissingMember(" or ".join(paths))
         flags.append(f"-DOFFSET_{key.lstrip('?')}={offset or 0}")
-    return flags
+    return [*flags, f"-DSWITCH_TELLS_STATE={int(btf.tracepoint_arguments('sched_switch') != 3)}"]
 
 
 def fields_of(text: str) -> dict[str, int]:

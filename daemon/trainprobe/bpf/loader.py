@@ -51,13 +51,14 @@ def _close_in_background(descriptors: list[int]) -> None:
     It holds nothing but these descriptors, and waits until ours are closed so that the last close is its own.
     """
     waiting, closed = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         if os.fork() == 0:
             _keep_only({waiting, *descriptors})
             os.read(waiting, 1)
         os._exit(0)
     os.close(waiting)
-    os.wait3(0)
+    os.waitpid(child, 0)
     for descriptor in descriptors:
         os.close(descriptor)
     os.close(closed)

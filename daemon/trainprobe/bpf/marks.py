@@ -73,25 +73,40 @@ class Marks:
 
     def attach(self, pid: int, path: str, start: int, end: int) -> MarksAttached:
         """Attach to libtorch_cpu, mapped by the process at this place, and to the libtorch_python beside it."""
-        mapping = f"/proc/{pid}/map_files/{start:x}-{end:x}"
         try:
-            status = os.stat(mapping)
+            descriptor = _open_mapping(pid, start, end)
         except OSError as error:
             return MarksAttached(0, 0, {}, f"{path}: the mapping cannot be opened: {error.strerror}")
-        key = (status.st_dev, status.st_ino)
-        if key in self._done:
+        try:
+            status = os.fstat(descriptor)
+            key = (status.st_dev, status.st_ino)
+            if key not in self._done:
+                self._done[key] = self._attach_both(key, pid, path, descriptor)
             return self._done[key]
+        finally:
+            os.close(descriptor)
+
+    def _attach_both(self, key: tuple[int, int], pid: int, path: str, descriptor: int) -> MarksAttached:
         if len(self._done) >= MAX_LIBRARIES:
             return MarksAttached(*key, {}, f"more than {MAX_LIBRARIES} different libtorch files")
-        found, reason = self._attach_library(mapping, IN_CPU)
-        if sibling := _sibling(pid, path):
-            more, _ = self._attach_library(sibling, IN_PYTHON)
+        found, reason = self._attach_library(descriptor, IN_CPU)
+        found["set_grad"] = False
+        if place := _sibling(pid, path):
+            try:
+                sibling = _open_mapping(pid, *place)
+            except OSError:
+                return MarksAttached(*key, found, reason)
+            try:
+                more, _ = self._attach_library(sibling, IN_PYTHON)
+            finally:
+                os.close(sibling)
             found["set_grad"] = any(more.values())
-        result = MarksAttached(*key, found, reason)
-        self._done[key] = result
-        return result
+        return MarksAttached(*key, found, reason)
 
-    def _attach_library(self, mapping: str, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
+    def _attach_library(self, descriptor: int, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
+        # By descriptor, from symbols to attaching: a process that maps another file there meanwhile would choose where
+        # in that file, perhaps the C library, a breakpoint goes.
+        mapping = f"/proc/{os.getpid()}/fd/{descriptor}"
         wanted = [prefix for mark in marks for prefix in mark.prefixes]
         table = symbols.find_apart(mapping, [prefix.rstrip(b"\0") for prefix in wanted])
         if isinstance(table, symbols.Unreadable):
@@ -134,10 +149,14 @@ def _executable_maps(pid: int) -> Iterator[tuple[int, int, bytes]]:
         yield int(start, 16), int(end, 16), path
 
 
-def _sibling(pid: int, path: str) -> str | None:
-    """The mapping of libtorch_python in the same directory."""
+def _open_mapping(pid: int, start: int, end: int) -> int:
+    return os.open(f"/proc/{pid}/map_files/{start:x}-{end:x}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _sibling(pid: int, path: str) -> tuple[int, int] | None:
+    """Where libtorch_python of the same directory is mapped."""
     directory = os.path.dirname(os.fsencode(path))
     for start, end, name in _executable_maps(pid):
         if os.path.dirname(name) == directory and os.path.basename(name).startswith(b"libtorch_python.so"):
-            return f"/proc/{pid}/map_files/{start:x}-{end:x}"
+            return start, end
     return None

@@ -67,6 +67,18 @@ def test_offsets_go_through_anonymous_members_and_typedefs(path: str, offset: in
     assert Btf(sample()).offset(path) == offset
 
 
+@pytest.mark.parametrize("arguments", [3, 4])
+def test_a_tracepoint_tells_how_many_arguments_it_passes(arguments: int) -> None:
+    b = Builder()
+    number = b.add(INT, "int", 4, extra=struct.pack("<I", 32))
+    b.types += struct.pack("<III", 0, 13 << 24 | (arguments + 1), 0) + struct.pack("<II", 0, number) * (arguments + 1)
+    b.count += 1
+    pointer = b.add(2, "", b.count)
+    b.add(TYPEDEF, "btf_trace_sched_switch", pointer)
+    assert Btf(b.bytes()).tracepoint_arguments("sched_switch") == arguments
+    assert Btf(b.bytes()).tracepoint_arguments("absent") is None
+
+
 def test_truncation_anywhere_is_an_error_or_unknown() -> None:
     whole = sample()
     for length in range(len(whole)):

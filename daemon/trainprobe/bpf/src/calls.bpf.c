@@ -73,19 +73,19 @@ INLINE u64 bytes_of_submit(u64 *a,
         u64 iocb = 0, length = 0;
         u32 file = 0;
         u16 operation = 0;
-        if (i >= (s64)a[1] || bpf_probe_read_user(&iocb, 8, (void *)(a[2] + 8 * i)))
+        if (i >= (s64)a[1] || read_user(&iocb, 8, (void *)(a[2] + 8 * i)))
             break;
-        bpf_probe_read_user(&operation, 2, (void *)(iocb + 16));
-        bpf_probe_read_user(&file, 4, (void *)(iocb + 20));
+        read_user(&operation, 2, (void *)(iocb + 16));
+        read_user(&file, 4, (void *)(iocb + 20));
         if (operation != 1 && operation != 8)
             continue; /* IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV */
         *fd = file;
         if (operation == 1) {
-            bpf_probe_read_user(&length, 8, (void *)(iocb + 32));
+            read_user(&length, 8, (void *)(iocb + 32));
         } else { /* a vector: its first part is what the known writers use */
             u64 vector = 0;
-            bpf_probe_read_user(&vector, 8, (void *)(iocb + 24));
-            bpf_probe_read_user(&length, 8, (void *)(vector + 8));
+            read_user(&vector, 8, (void *)(iocb + 24));
+            read_user(&length, 8, (void *)(vector + 8));
         }
         bytes += length;
     }
@@ -203,7 +203,7 @@ INLINE u32 flags_of_open(u8 form, u64 *a) {
     case 2:
         return 01101; /* creat: O_WRONLY | O_CREAT | O_TRUNC */
     default:
-        bpf_probe_read_user(&flags, 8, (void *)a[2]);
+        read_user(&flags, 8, (void *)a[2]);
         return flags; /* openat2 */
     }
 }
@@ -277,7 +277,7 @@ int on_name_begin(struct call_entry *e) {
 }
 INLINE bool in_shared_memory(struct call *c) { /* /dev/shm: every tensor that a worker sends comes and goes there */
     char start[12] = {};
-    bpf_probe_read_user(start, 9, (void *)c->path);
+    read_user(start, 9, (void *)c->path);
     return *(u64 *)start == 0x6d68732f7665642full && start[8] == '/';
 }
 INLINE void tell_name(struct call *c, u32 kind, u64 now, s64 result) {
@@ -295,9 +295,9 @@ INLINE void tell_name(struct call *c, u32 kind, u64 now, s64 result) {
         return;
     m->directory = c->directory;
     m->new_directory = c->new_directory;
-    bpf_probe_read_user_str(m->path, PATH_SIZE, (void *)c->path);
+    read_user_string(m->path, PATH_SIZE, (void *)c->path);
     if (kind == FILE_RENAMED)
-        bpf_probe_read_user_str(m->new_path, PATH_SIZE, (void *)c->new_path);
+        read_user_string(m->new_path, PATH_SIZE, (void *)c->new_path);
     ring.ringbuf_submit(m, quietly(sizeof(*m)));
 }
 INLINE void count_descriptor(u32 tgid, struct target *t) { /* one more of a file that is open already */

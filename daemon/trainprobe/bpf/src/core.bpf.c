@@ -193,7 +193,7 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
         __builtin_memset(r->pool, 0, sizeof(r->pool));
     r->name[0] = 0;
     if (user_name)
-        bpf_probe_read_user_str(r->name, NAME_SIZE, user_name);
+        read_user_string(r->name, NAME_SIZE, user_name);
     if (kind == ROW_OPTIMIZER || kind == ROW_BACKWARD)
         l->step_at = l->at;
     ring.ringbuf_submit(r, flags);

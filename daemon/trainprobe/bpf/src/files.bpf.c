@@ -150,7 +150,7 @@ INLINE struct file_use *open_use(struct call *c, struct target *t, u64 now, s32 
     if (!m)
         return u;
     m->directory = c->directory;
-    bpf_probe_read_user_str(m->path, PATH_SIZE, (void *)c->path);
+    read_user_string(m->path, PATH_SIZE, (void *)c->path);
     ring.ringbuf_submit(m, quietly(sizeof(*m)));
     return u;
 }

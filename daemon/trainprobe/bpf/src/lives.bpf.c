@@ -8,12 +8,14 @@ INLINE u32 id_of(void *task, u64 offset) {
 int on_fork(struct bpf_raw_tracepoint_args *ctx) { /* parent, child */
     void *child = (void *)ctx->args[1];
     u32 parent = id_of((void *)ctx->args[0], OFFSET_TASK_TGID);
+    u32 tid = id_of(child, OFFSET_TASK_PID), tgid = id_of(child, OFFSET_TASK_TGID);
+    u8 *byte = level_of(tid);
+    if (byte && *byte)
+        *byte = 0; /* of a thread that died unseen: ids come back */
     struct process *p = processes.lookup(&parent);
     if (!p || p->tentative)
         return 0;
-    u32 tid = id_of(child, OFFSET_TASK_PID), tgid = id_of(child, OFFSET_TASK_TGID);
     if (tgid == parent) {
-        u8 *byte = level_of(tid);
         if (byte)
             *byte = LEVEL_WRITER;
         return 0;

@@ -163,7 +163,7 @@ int on_graph_task(struct pt_regs *ctx) { /* Engine::execute_with_graph_task(this
     u64 task = 0;
     if (!l || l->graph_task || open_at(l, REGION_BACKWARD) < 0)
         return 0;
-    bpf_probe_read_user(&task, 8, (void *)RETURNING_ARGUMENT_2(ctx));
+    read_user(&task, 8, (void *)RETURNING_ARGUMENT_2(ctx));
     l->graph_task = task;
     struct process *p = processes.lookup(&tgid);
     if (p)
@@ -202,7 +202,7 @@ enum { RECORD_OTHER, RECORD_FETCH, RECORD_FETCH_INLINE, RECORD_STEP, RECORD_ZERO
 /* By the name: "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#Adam.step". */
 INLINE u32 record_kind(char *text) {
     char name[32] = {};
-    bpf_probe_read_user_str(name, sizeof(name), text);
+    read_user_string(name, sizeof(name), text);
     if (name[0] == 'e' && name[9] == '(' && name[10] == 'D' && name[11] == 'a' && name[21] == '#')
         return name[23] == 'S' ? RECORD_FETCH_INLINE : RECORD_FETCH;
     if (name[0] != 'O' || name[1] != 'p' || name[2] != 't' || name[9] != '.')
@@ -238,7 +238,7 @@ int on_record(struct pt_regs *ctx) { /* record_function_enter_new(const std::str
     if (!level || level & QUIET)
         return 0;
     char *text = 0;
-    bpf_probe_read_user(&text, 8, (void *)RETURNING_ARGUMENT_1(ctx)); /* the first word in both ABIs of std::string */
+    read_user(&text, 8, (void *)RETURNING_ARGUMENT_1(ctx)); /* the first word in both ABIs of std::string */
     u32 kind = record_kind(text);
     struct ledger *l = level == LEVEL_FULL ? ledgers.lookup(&tid) : 0;
     if (kind == RECORD_STEP && (!l || !l->driver))
@@ -292,7 +292,7 @@ INLINE int set_grads(void *object) {
     u32 digit = 1;
     if (!l)
         return 0;
-    if (bpf_probe_read_user(&digit, 4, object + 24))
+    if (read_user(&digit, 4, object + 24))
         return 0; /* PyLong's first digit: True is 1, False 0 */
     BUSY(l);
     u8 were_off = l->grads_off;
@@ -306,7 +306,7 @@ INLINE int set_grads(void *object) {
 }
 int on_set_grad(struct pt_regs *ctx) { /* (self, args, kwargs): item 0 of the tuple */
     void *item = 0;
-    if (bpf_probe_read_user(&item, 8, (void *)(ARGUMENT_2(ctx) + 24)))
+    if (read_user(&item, 8, (void *)(ARGUMENT_2(ctx) + 24)))
         return 0;
     return set_grads(item);
 }

@@ -45,7 +45,7 @@ INLINE u8 leaf_of_wait(struct ledger *l, u8 kind, u64 argument) {
     case CALL_SELECT:
         return argument ? LEAF_POLL : LEAF_SLEEP; /* select(0, ...) is how old Pythons sleep */
     case CALL_POLL:
-        if (bpf_probe_read_user(&fd, 4, (void *)argument))
+        if (read_user(&fd, 4, (void *)argument))
             return LEAF_POLL; /* the first descriptor of poll(2) */
     }
     struct target t = {};
@@ -128,12 +128,13 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx) { /* preempt, prev, next, pre
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
     if (l && !l->busy) {
         u64 now = bpf_ktime_get_ns();
-        if (ctx->args[0] || !ctx->args[3]) {
+        u64 state = state_before_switch(ctx);
+        if (ctx->args[0] || !state) {
             l->run = RUN_RUNNABLE;
             l->why = LEAF_CPU;
             move(l, now, queue((void *)ctx->args[1]));
         } else {
-            u8 leaf = why_blocked(ctx, l, ctx->args[3], now);
+            u8 leaf = why_blocked(ctx, l, state, now);
             move(l, now, leaf);
             l->run = RUN_BLOCKED;
             l->since = now;

@@ -8,7 +8,10 @@
 
 #define READ(to, base, offset) bpf_probe_read_kernel(&(to), sizeof(to), (char *)(base) + (offset))
 
-/* BCC 0.18 knows neither helper by name; both came with Linux 5.11 (3ca1032ab7ab) and 5.15 (dd6e10fbd9fb). */
+/* By number: BCC 0.18 knows not all of them, and for each call of bpf_probe_read_user that it sees, it reads the whole
+ * of /proc/kallsyms, which took a third of the time to compile. The newest is bpf_task_pt_regs (Linux 5.15). */
+static long (*read_user)(void *to, u32 size, const void *from) = (void *)112;
+static long (*read_user_string)(void *to, u32 size, const void *from) = (void *)114;
 static void *(*current_task)(void) = (void *)158;   /* bpf_get_current_task_btf */
 static void *(*registers_of)(void *) = (void *)175; /* bpf_task_pt_regs */
 
@@ -20,6 +23,16 @@ static void *(*registers_of)(void *) = (void *)175; /* bpf_task_pt_regs */
 #ifndef OFFSET_TASK_THROTTLED
 #define OFFSET_TASK_THROTTLED 0
 #endif
+
+/* The state that sched_switch's prev had, a fourth argument since Linux 5.18 (fa2c3254d7cf); before, what the task
+ * says. */
+static __always_inline u64 state_before_switch(struct bpf_raw_tracepoint_args *ctx) {
+    u32 state = 0;
+    if (SWITCH_TELLS_STATE)
+        return ctx->args[3];
+    READ(state, (void *)ctx->args[1], OFFSET_TASK_STATE);
+    return state;
+}
 
 #define SIGNAL_GROUP_EXIT 4
 #define SPECIAL_NO_INFO   0ull /* SEND_SIG_NOINFO: sent by a process through kill(2) of old */
