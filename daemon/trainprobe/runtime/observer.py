@@ -11,7 +11,7 @@ from typing import Any
 
 from trainprobe.collect import cost
 from trainprobe.collect.source import Sources
-from trainprobe.model.event import Event, ProcessEvent, ThreadSample
+from trainprobe.model.event import Event, ProcessEvent, ProcessEventKind, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
@@ -28,6 +28,7 @@ DETAIL_NS = NS // 10
 THREADS_NS = NS  # thread samples, open files and losses, while nothing is wrong
 COST_NS = 2 * NS
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
+URGENT = frozenset({ProcessEventKind.EXIT, ProcessEventKind.SIGNAL, ProcessEventKind.OOM})
 STACK_NS = 20_000_000  # while a Python stack is being taken
 
 Sink = Callable[[Frame], None]
@@ -84,9 +85,10 @@ class Observer:
         return min(due)
 
     def turn(self, *, woken: bool) -> None:
+        del woken  # what the turn finds tells more: a fork wakes us, and is nothing to hurry for
         now = self._clock()
         rare = self._look(now)
-        if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=woken or rare):
+        if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=rare):
             self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
 
     def finish(self) -> Report:
@@ -127,7 +129,7 @@ class Observer:
         self._guard.call("core", at, lambda: self._judge(frame), None)
         if self._on_frame is not None:
             self._guard.call("recording", at, lambda: self._record(frame), None)
-        return any(isinstance(event, ProcessEvent) for event in events)
+        return any(isinstance(event, ProcessEvent) and event.kind in URGENT for event in events)
 
     def _events(self, now: Moment) -> list[Event]:
         at = now.monotonic_ns
