@@ -97,6 +97,14 @@ def test_waiting_for_workers_is_in_the_fetch_and_their_sleep_in_the_pool(probes:
     assert all(row.region is Region.FETCH for row in deep)
 
 
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked_are_pooled_too(probes: Probes, torch_python: str, context: str) -> None:
+    """Under a forkserver they are grandchildren."""
+    told, truth, _ = train(probes, torch_python, "--steps", "40", "--context", context, "--sample-seconds", "0.01")
+    last = check(told, truth)
+    assert last.pool[Leaf.SLEEP] / 1e9 >= 0.7 * 40 * 8 * 0.01
+
+
 def test_evaluation_without_gradients_is_its_own_region(probes: Probes, torch_python: str) -> None:
     told, truth, marks = train(probes, torch_python, "--steps", "40", "--evaluate-every", "10")
     assert marks.found["set_grad"]

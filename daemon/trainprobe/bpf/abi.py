@@ -190,6 +190,10 @@ class CandidateMessage(Structure):
     _fields_ = [("message", c_uint32), ("why", c_uint32), ("at", c_uint64), ("tgid", c_uint32), ("unused", c_uint32)]
 
 
+class Pool(Structure):
+    _fields_ = [("ns", c_uint64 * LEAVES)]
+
+
 class Process(Structure):
     _fields_ = [
         ("parent", c_uint32),
@@ -210,6 +214,7 @@ _SIZES = {
     "PROCESS_MESSAGE": ProcessMessage,
     "CANDIDATE_MESSAGE": CandidateMessage,
     "PROCESS": Process,
+    "POOL": Pool,
 }
 _ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
     ("REGION_", Region),

@@ -23,8 +23,10 @@ from trainprobe.model.event import (
     Event,
     FileEvent,
     FileEventKind,
+    MarkRow,
     ProcessEvent,
     ProcessEventKind,
+    RowKind,
     RunState,
     ThreadSample,
 )
@@ -110,6 +112,8 @@ class Probes:
             return [self._paths.complete(told)]
         if isinstance(told, ProcessEvent):
             return self._lived(told)
+        if isinstance(told, MarkRow) and told.kind is RowKind.DRIVER:
+            self._watching.driver_found(told.pid)
         return [told]
 
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:

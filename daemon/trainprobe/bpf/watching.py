@@ -21,6 +21,8 @@ class Watching:
         self._levels, self._ledgers, self._paths = levels, ledgers, paths
         self._processes = loaded.map("processes", c_uint32, abi.Process)
         self._pool_owner = loaded.map("pool_owner", c_uint32, c_uint32)
+        self._pool_target = loaded.map("pool_target", c_uint32, c_uint32)
+        self._pools = loaded.map("pools", c_uint32, abi.Pool)
         self._skipped = loaded.map("skipped_devices", c_uint32, c_uint8)
         self._next_pool = 0
         self._skip_shared_memory()
@@ -44,6 +46,15 @@ class Watching:
             self._pool_owner.delete(c_uint32(process.pool))
         self._processes.delete(c_uint32(pid))
         self._paths.forget(pid)
+
+    def driver_found(self, pid: int) -> None:
+        """A process made its first step: what its children's children do, as under a forkserver, is done for it."""
+        own = 0
+        for _, child in seed.descendants(pid):
+            process = self._processes.get(c_uint32(child))
+            if process and process.pool and not process.driver:
+                own = own or self._pool(pid)
+                self._pool_target.put(c_uint32(process.pool), c_uint32(own))
 
     def stop(self) -> None:
         """Nobody any longer: what is still attached for a moment finds nothing to do."""
@@ -84,6 +95,8 @@ class Watching:
             self._next_pool = (self._next_pool - 1) % (abi.POOLS - 1)  # downwards: the kernel counts upwards
             slot = c_uint32(self._next_pool + 1)
             if self._pool_owner.insert(slot, c_uint32(pid)):
+                self._pools.put(slot, abi.Pool())
+                self._pool_target.put(slot, c_uint32(0))
                 process.pool = slot.value
                 self._processes.put(c_uint32(pid), process)
                 return slot.value

@@ -49,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--context", default=None, choices=["fork", "spawn", "forkserver"])
     parser.add_argument("--sample-seconds", type=float, default=0.0)
     parser.add_argument(
         "--mode", default="plain", choices=["plain", "raises", "checkpointing", "lbfgs", "gan", "accumulate", "thread"]
@@ -70,7 +71,12 @@ def main() -> None:
     counts = {"steps": 0, "fetches": 0, "backwards": 0, "raised": 0, "saves": 0}
     print(os.getpid(), flush=True)
     sys.stdin.readline()
-    loader = DataLoader(Samples(args.steps * 8, args.sample_seconds), batch_size=8, num_workers=args.workers)
+    loader = DataLoader(
+        Samples(args.steps * 8, args.sample_seconds),
+        batch_size=8,
+        num_workers=args.workers,
+        multiprocessing_context=args.context if args.workers else None,
+    )
     begun = time.monotonic()
 
     def loop() -> None:

@@ -24,6 +24,7 @@ SHAPES = {
     "process_message": abi.ProcessMessage,
     "candidate_message": abi.CandidateMessage,
     "process": abi.Process,
+    "pool": abi.Pool,
 }
 BYTES = {"u8": 1, "char": 1, "s16": 2, "u16": 2, "u32": 4, "s32": 4, "u64": 8}
 

@@ -16,9 +16,6 @@ BPF_F_TABLE("array", u32, struct levels, levels, TID_ROOM / 64, 1 << 10 /* BPF_F
 BPF_HASH(processes, u32, struct process, 4096);
 BPF_HASH(ledgers, u32, struct ledger, 2048);
 BPF_PERCPU_ARRAY(blank_ledger, struct ledger, 1);
-struct pool {
-    u64 ns[LEAVES];
-};
 /* What all worker processes of a process charged together. pool_target sends a forkserver's children to the driver. */
 BPF_ARRAY(pools, struct pool, POOLS);
 BPF_ARRAY(pool_target, u32, POOLS);
@@ -129,10 +126,13 @@ INLINE struct ledger *open_ledger(u32 tid, u32 tgid, u8 level, u8 run, u32 pool)
 INLINE u32 pool_of(struct process *p, u32 tgid) {
     if (p->pool)
         return p->pool;
-    u32 zero = 0, slot = 0;
+    u32 zero = 0, slot = 0, target = 0;
     u32 *next = pool_next.lookup(&zero);
     if (!next)
         return 0;
+    struct process *parent = p->parent ? processes.lookup(&p->parent) : 0;
+    if (parent && parent->driver)
+        target = parent->pool; /* a forkserver: what it forks works for the driver that started it */
 #pragma nounroll
     for (int i = 0; i < 16 && !slot; i++) {
         u32 candidate = (*next + i) % (POOLS - 1) + 1;
@@ -146,7 +146,7 @@ INLINE u32 pool_of(struct process *p, u32 tgid) {
         return 0;
     }
     __builtin_memset(pool, 0, sizeof(*pool));
-    pool_target.update(&slot, &zero);
+    pool_target.update(&slot, &target);
     return p->pool = slot;
 }
 

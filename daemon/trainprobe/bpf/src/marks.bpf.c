@@ -123,6 +123,7 @@ INLINE void take_back_no_grad(struct ledger *l, u64 now) {
         l->acc[(REGION_STEP * LEAVES + i) & (CELLS - 1)] += more;
     }
     l->grads_off = 0;
+    l->region = region_of(l);
 }
 int on_backward(struct pt_regs *ctx) { /* Engine::execute(...) */
     u32 tid = this_thread(), tgid = this_process();

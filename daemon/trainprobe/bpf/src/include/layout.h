@@ -124,6 +124,11 @@ struct candidate_message {
     u32 tgid, unused;
 };
 
+/* What all worker processes of a process charged together, by leaf. */
+struct pool {
+    u64 ns[LEAVES];
+};
+
 /* A process that is watched, or that may soon be (tentative: a Python that has just started). */
 struct process {
     u32 parent;
@@ -141,4 +146,5 @@ _Static_assert(sizeof(struct file_message) == SIZE_FILE_MESSAGE, "abi.FileMessag
 _Static_assert(sizeof(struct named_file_message) == SIZE_NAMED_FILE_MESSAGE, "abi.NamedFileMessage");
 _Static_assert(sizeof(struct process_message) == SIZE_PROCESS_MESSAGE, "abi.ProcessMessage");
 _Static_assert(sizeof(struct candidate_message) == SIZE_CANDIDATE_MESSAGE, "abi.CandidateMessage");
+_Static_assert(sizeof(struct pool) == SIZE_POOL, "abi.Pool");
 _Static_assert(sizeof(struct process) == SIZE_PROCESS, "abi.Process");
