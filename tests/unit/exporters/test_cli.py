@@ -130,6 +130,20 @@ def test_sighup_takes_a_new_configuration_and_refuses_a_bad_one(tmp_path: Path) 
         assert running.get("/-/healthy")[0] == 200
 
 
+def test_sighup_changes_how_long_series_stay(tmp_path: Path) -> None:
+    config = tmp_path / "exporter.yaml"
+    config.write_text("run_linger_seconds: 1000\n")
+    with exporter(tmp_path, "--config", str(config), "--listen", "127.0.0.1:0") as running:
+        now = time.time()
+        publish(tmp_path / "report.json", a_report(a_run(ended=now - 100), at=now))
+        assert running.metrics().all("trainprobe_run_info")
+        config.write_text("run_linger_seconds: 10\n")
+        running.process.send_signal(signal.SIGHUP)
+        assert running.line() == "configuration reloaded\n"
+        publish(tmp_path / "report.json", a_report(a_run(ended=now - 100), at=now))
+        assert not running.metrics().all("trainprobe_run_info")
+
+
 def test_systemd_hears_ready_reloading_and_stopping(tmp_path: Path) -> None:
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     channel.bind(str(tmp_path / "notify"))

@@ -20,10 +20,11 @@ from tests.unit.exporters.reports import (
 from tests.unit.exporters.told import Told, told, told_now
 from tests.unit.wire import strategies
 from trainprobe.model.cause import LOST, Cause
-from trainprobe.model.report import Counters, Host, Rank, Report, Run, Source
+from trainprobe.model.report import Counters, Gpu, Host, Rank, Report, Run, Source
 from trainprobe_exporters.catalogue import MAX_SERIES_PER_RANK, METRICS
 from trainprobe_exporters.exposition import Format, exposition
 from trainprobe_exporters.families import Series
+from trainprobe_exporters.readings import MAX_GPUS
 
 ME = {"run": "train.py-3f2a91c0", "rank": "0"}
 
@@ -167,6 +168,11 @@ def test_host_sources_and_cost() -> None:
     assert seen.of("trainprobe_report_timestamp_seconds") == NOW
 
 
+def test_the_daemons_own_word_about_itself_does_not_count() -> None:
+    """Whether the daemon is up is what the exporter sees, not what the daemon says."""
+    assert told_of(sources={"daemon": Source("up")}).all("trainprobe_source_up") == {}
+
+
 def test_a_rank_stays_within_its_series_and_what_was_left_out_is_counted_once() -> None:
     series = Series()
     for at in (NOW, NOW + 1):
@@ -193,6 +199,11 @@ def test_an_ordinary_rank_loses_nothing() -> None:
     seen = told_of_rank(rank)
     assert seen.of("trainprobe_series_dropped_total") == 0
     assert len(seen.all("trainprobe_stall_last_start_timestamp_seconds")) == 2
+
+
+def test_a_rank_that_claims_a_thousand_gpus_names_a_few() -> None:
+    rank = a_rank(gpus=[Gpu(f"GPU-{n}", n) for n in range(1000)])
+    assert len(told_of_rank(rank).all("trainprobe_run_gpu_info")) == MAX_GPUS
 
 
 def test_two_ranks_of_one_name_are_told_once() -> None:

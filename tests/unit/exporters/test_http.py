@@ -22,6 +22,8 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 def answer(request: Request) -> Response:
     if request.path == "/big":
         return Response(200, BIG)
+    if request.path[1:].isdigit():
+        return Response(200, BIG[: int(request.path[1:])])
     if request.path == "/breaks":
         raise RuntimeError("by design")
     return Response(200, f"{request.method} {request.path}\n".encode(), headers={"Vary": "Accept"})
@@ -131,6 +133,20 @@ def test_a_reader_that_does_not_read_is_cut_off(hasty: Running) -> None:
     time.sleep(1.5)
     assert len(rest_of(client)) < len(BIG)
     assert hasty.get().status == 200
+
+
+def test_the_end_of_an_answer_is_not_kept_for_a_reader_that_never_takes_it() -> None:
+    """Answers of all sizes around what the kernel's buffers take: none leaves a connection behind."""
+    with serving(answer, Limits(write_seconds=0.5)) as running:
+        before = len(os.listdir("/proc/self/fd"))
+        clients = [
+            running.send(f"GET /{size} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            for size in range(0, 6 << 20, 60_000)
+        ]
+        time.sleep(2)
+        assert len(os.listdir("/proc/self/fd")) - before == len(clients)
+        for client in clients:
+            client.close()
 
 
 def test_a_large_answer_arrives_whole(server: Running) -> None:

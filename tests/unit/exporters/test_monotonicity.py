@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.exporters.reports import NOW, a_report, a_run, a_stepping_rank
 from tests.unit.exporters.told import Told, told_now
 from trainprobe.model.report import Report, Run
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.families import MAX_RANKS, MAX_RANKS_PER_RUN, Series
 from trainprobe_exporters.naming import MAX_RUNS, MAX_RUNS_PER_USER
 
 
@@ -37,6 +38,13 @@ def test_seconds_that_change_their_cause_do_not_make_a_counter_fall() -> None:
     assert unknown == [1.0, 1.0, 1.5]
     # The second report no longer speaks of this cause; its counter stays nevertheless.
     assert tellings[2].of("trainprobe_lost_seconds_total", run="r", rank="0", cause="checkpoint") == 2.0
+
+
+def test_a_counter_that_a_report_no_longer_speaks_of_stays() -> None:
+    series = Series()
+    for writes in ({"stdout": 5}, {}):
+        series.fold(a_report(a_run("r", a_stepping_rank(log_writes=writes))))
+    assert told_now(series, NOW).of("trainprobe_log_writes_total", run="r", rank="0", kind="stdout") == 5
 
 
 def test_a_rank_that_is_watched_anew_begins_anew() -> None:
@@ -79,6 +87,16 @@ def test_the_runs_beyond_the_bound_are_summed_and_only_plain_counters_of_them_ar
     of_other = {name for name, labels in seen if ("run", "other") in labels}
     assert of_other
     assert all(name.endswith("_total") for name in of_other)
+
+
+@pytest.mark.parametrize(("runs", "ranks"), [(1, MAX_RANKS_PER_RUN + 6), (6, MAX_RANKS_PER_RUN)])
+def test_the_ranks_beyond_the_bounds_are_summed_too(runs: int, ranks: int) -> None:
+    series = Series()
+    series.fold(a_report(*[a_run(f"r{n}", *[a_stepping_rank(str(k)) for k in range(ranks)]) for n in range(runs)]))
+    wall = told_now(series, NOW).all("trainprobe_run_wall_seconds_total")
+    summed = wall.pop(frozenset({"run": "other", "rank": "other"}.items()))
+    assert len(wall) == min(MAX_RANKS, runs * MAX_RANKS_PER_RUN)
+    assert summed == 100 * (runs * ranks - len(wall))
 
 
 def test_one_user_cannot_take_all_places() -> None:
