@@ -1,0 +1,60 @@
+"""Real trainings, one after the other, with seeds that are drawn anew each time and told when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.stalls import host
+from benchmarks.stalls import torch_python as interpreters
+from benchmarks.stalls.faults import ALL
+from benchmarks.stalls.plan import Plan
+from benchmarks.stalls.run import Outcome, alone, carry_out
+
+KEPT = Path(__file__).parents[2] / "build" / "training-tests"
+LOCK = Path(tempfile.gettempdir()) / "trainprobe-stalls.lock"
+
+Watched = Callable[[Plan], Outcome]
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """TRAINPROBE_SEED repeats a session's random choices."""
+    return int(os.environ.get("TRAINPROBE_SEED") or random.SystemRandom().randrange(1_000_000))
+
+
+@pytest.fixture(scope="session")
+def styles(torch_python: str) -> tuple[str, ...]:
+    """The ways of writing a training that the torch interpreter can run."""
+    return interpreters.styles(torch_python, ALL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_other_training() -> Iterator[None]:
+    """Two trainings at once would plant contention in each other."""
+    host.sweep()
+    with alone(LOCK):
+        yield
+
+
+@pytest.fixture
+def watched(torch_python: str, request: pytest.FixtureRequest) -> Watched:
+    """Carries a plan out under ``trainprobe run``; recording, report and truth are kept below build/."""
+
+    def carry(plan: Plan) -> Outcome:
+        try:
+            return carry_out(plan, torch_python, kept(request))
+        except host.CannotHere as reason:
+            pytest.skip(str(reason))
+
+    return carry
+
+
+def kept(request: pytest.FixtureRequest) -> Path:
+    """Where this test's recording is kept for a look afterwards."""
+    return KEPT / request.node.name.replace("/", "-")

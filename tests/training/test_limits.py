@@ -1,0 +1,26 @@
+"""How soon, and at what cost: the figures that the project promises, measured beside a real training."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmarks import footprint, latency
+
+
+@pytest.mark.timeout(180)
+def test_a_workers_death_is_known_within_a_tenth_of_a_second(torch_python: str, seed: int) -> None:
+    seconds = latency.measure(torch_python, 100, random.Random(seed))
+    assert latency.percentile(seconds, 0.99) <= latency.LIMIT_SECONDS, sorted(seconds)[-10:]
+
+
+@pytest.mark.timeout(240)
+def test_watching_costs_little(torch_python: str) -> None:
+    found = footprint.measure(torch_python, 30)
+    footprint.show(found)
+    assert found.rss_bytes <= footprint.RSS_LIMIT
+    assert found.cpu_share <= footprint.CPU_LIMIT
+    assert found.watched_share <= footprint.WATCHED_LIMIT
+    assert found.unwatched_share <= footprint.UNWATCHED_LIMIT
+    assert found.ready_seconds <= footprint.READY_LIMIT
