@@ -281,8 +281,6 @@ INLINE bool in_shared_memory(struct call *c) { /* /dev/shm: every tensor that a 
     return *(u64 *)start == 0x6d68732f7665642full && start[8] == '/';
 }
 INLINE void tell_name(struct call *c, u32 kind, u64 now, s64 result) {
-    if (in_shared_memory(c))
-        return;
     struct file_use u = {};
     struct file_key none = {};
     none.tgid = this_process();
@@ -363,13 +361,15 @@ int on_name_end(struct call_end *e) {
             return 0;
         }
     }
-    if (told >= 0)
+    bool renames = (kind == CALL_RENAME || kind == CALL_UNLINK) && !in_shared_memory(c);
+    if (renames || told == FILE_CLOSED)
         tell_name(c, told, now, e->result);
     if (!ours)
         return 0;
-    struct file_key *key = u ? &c->key : &c->last;
-    add_to_step(l, key->dev, key->ino, l->call_ns, 0, 0);
-    l->gap_ino = kind == CALL_OPEN && u ? c->key.ino : 0;
-    l->gap_dev = c->key.dev;
+    u32 dev = u ? c->key.dev : renames ? c->last.dev : 0; /* renames are booked on what the thread wrote last */
+    u64 ino = u ? c->key.ino : renames ? c->last.ino : 0;
+    add_to_step(l, dev, ino, l->call_ns, 0, 0);
+    l->gap_ino = kind == CALL_OPEN ? ino : 0;
+    l->gap_dev = dev;
     return 0;
 }

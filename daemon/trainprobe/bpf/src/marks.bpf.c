@@ -38,6 +38,8 @@ INLINE void leave(struct ledger *l, u8 region) { /* the region and all that is o
         l->nested = at;
 }
 INLINE void end_backward(struct ledger *l) {
+    if (open_at(l, REGION_BACKWARD) >= 0)
+        l->grads_off = 0; /* it began with gradients; what it switched, C++ has restored unseen */
     leave(l, REGION_BACKWARD);
     l->graph_task = 0;
     l->closing = 0;
