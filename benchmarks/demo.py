@@ -207,13 +207,13 @@ def _show_report(daemon: Daemon, run: str) -> None:
 
 def table(plan: Json, truth: Truth, rank: Json, killed: Killed | None) -> list[Line]:
     """Every planted stall by the training's clock, and what the report has there."""
-    planted = [
-        stall for stall in planted_stalls(truth, "data_cpu") if stall.cause != "data_cpu" or stall.seconds >= LEAST
-    ]
+    # A slow batch may leave a second, short wait behind: by the training's clock as in the report, part of the first.
+    matches = match(planted_stalls(truth, "data_cpu"), rank["stalls"], truth)
+    felt = [found for found in matches if found.cause and (found.cause != "data_cpu" or found.planted >= LEAST)]
     start = truth.wall(truth.process)
-    lines = [_stall_line(found, start) for found in match(planted, rank["stalls"], truth) if found.cause]
+    lines = [_stall_line(found, start) for found in felt]
     wanted = {fault["cause"] for fault in (*plan["driver"], *plan["data"])}
-    never = sorted(wanted - {found.cause for found in planted})
+    never = sorted(wanted - {found.cause for found in felt})
     lines.extend(Line(NAMES[cause], 0.0, "never came to be: the run was too short", "-", False) for cause in never)
     lines.append(_death_line(killed, rank, start))
     return lines
