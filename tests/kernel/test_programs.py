@@ -74,7 +74,6 @@ def test_a_command_under_observation(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.jsonl"]
 
 
-@pytest.mark.xfail(strict=False, reason="the launcher of a command that is no script is looked for above ourselves")
 def test_the_run_is_called_by_its_command(tmp_path: Path) -> None:
     run("run", "-o", "r.json", "--", "sh", "-c", "sleep 0.3", cwd=tmp_path)
     assert json.loads((tmp_path / "r.json").read_text())["runs"][0]["command"] == ["sh", "-c", "sleep 0.3"]

@@ -44,10 +44,11 @@ class Publisher:
         if not report.runs and not self._runs and now_ns - self._written_ns < IDLE_NS:
             return
         self._written_ns, self._runs = now_ns, len(report.runs)
-        rundir.write(self._report, encode_bounded(report, LIMIT), mode=0o640, gid=self._gid)
+        data = encode_bounded(report, LIMIT)
+        rundir.write(self._report, data, mode=0o640, gid=self._gid)
         if now_ns - self._users_ns >= USERS_NS:
             self._users_ns = now_ns
-            self._publish_to_owners(report)
+            self._publish_to_owners(report, data)
 
     def close(self) -> None:
         """Leave nothing behind but what others have put there."""
@@ -62,7 +63,7 @@ class Publisher:
         except OSError:
             pass  # not empty (claims of `trainprobe run`), or held by the service manager
 
-    def _publish_to_owners(self, report: Report) -> None:
+    def _publish_to_owners(self, report: Report, whole: bytes) -> None:
         owned: dict[int, list[Run]] = {}
         for run in report.runs:
             if run.user not in self._uids:
@@ -70,8 +71,10 @@ class Publisher:
             if (uid := self._uids[run.user]) is not None:
                 owned.setdefault(uid, []).append(run)
         for uid, runs in owned.items():
-            theirs = dataclasses.replace(report, runs=runs)
-            rundir.write(str(self._users / f"{uid}.json"), encode_bounded(theirs, LIMIT), mode=0o400, uid=uid)
+            theirs = whole  # the usual case: one user trains
+            if len(runs) < len(report.runs):
+                theirs = encode_bounded(dataclasses.replace(report, runs=runs), LIMIT)
+            rundir.write(str(self._users / f"{uid}.json"), theirs, mode=0o400, uid=uid)
         for uid in self._owners - owned.keys():
             (self._users / f"{uid}.json").unlink(missing_ok=True)
         self._owners = set(owned)

@@ -29,12 +29,12 @@ class Launch:
 
 
 class Launches:
-    """Looks launches up. ``own_pid`` is never taken for a launcher."""
+    """Looks launches up. What is in ``outside``, we ourselves first of all, is never taken for a launcher."""
 
     def __init__(self, proc: Proc, own_pid: int) -> None:
         self._proc = proc
         self._cgroups = Cgroups(proc)
-        self._own = own_pid
+        self.outside = {0, 1, own_pid}
         boot = read_file(f"{proc.root}/sys/kernel/random/boot_id", SMALL) or b""
         self._boot_id = boot.decode("ascii", "replace").strip()
         self._patience = Patience()
@@ -64,7 +64,7 @@ class Launches:
         top, at, script = pid, pid, ""
         for _ in range(CLIMB):
             command, stat = self._proc.command(at), self._proc.stat(at)
-            if (at in (0, 1, self._own) and at != pid) or not command or stat is None:
+            if (at in self.outside and at != pid) or not command or stat is None:
                 break
             seen = understand(command)
             if seen.kind not in (Kind.SPAWNED, Kind.FORKSERVER):

@@ -76,8 +76,8 @@ class Targets:
         self._table = Table()
         self._out: list[Event] = []
         self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto)
-        launches = Launches(self._proc, os.getpid())
-        self._runs = Runs(self._proc, self._table, launches, lambda event: self._out.append(event))
+        self._launches = Launches(self._proc, os.getpid())
+        self._runs = Runs(self._proc, self._table, self._launches, lambda event: self._out.append(event))
         self._awaited: dict[int, tuple[tuple[str, ...], int]] = {}  # launched; its exec is not seen yet
         self._sweep_ns = 0
         self._seen: list[Watched] = []
@@ -88,6 +88,8 @@ class Targets:
     def launched(self, pid: int, command: Sequence[str]) -> None:
         """A child that is about to exec ``command``: a run from its exec on."""
         now = self._clock()
+        if (stat := self._proc.stat(pid)) is not None:
+            self._launches.outside.add(stat.ppid)  # the half of us that starts it
         self._awaited[pid] = (tuple(command), now + EXEC_LOST_NS)
         self._search.watch(pid, now, always=True)
 
