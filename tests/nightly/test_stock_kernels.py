@@ -25,7 +25,8 @@ def kernel() -> machine.Kernel:
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("parameters", PREEMPTION.values(), ids=PREEMPTION.keys())
 def test_the_kernel_tests_pass_there(kernel: machine.Kernel, parameters: str) -> None:
-    pytest_there = f"{PYTHON} -m pytest --color=no -p no:cacheprovider -p no:hypothesispytest -v -m 'not nightly' --timeout=600 tests/kernel"
+    read_only = "-p no:cacheprovider -p no:hypothesispytest"
+    pytest_there = f"{PYTHON} -m pytest --color=no -v {read_only} -m 'not nightly' --timeout=600 tests/kernel"
     torch = shlex.quote(os.environ.get("TRAINPROBE_TORCH_PYTHON", ""))
     done = machine.run(
         kernel,

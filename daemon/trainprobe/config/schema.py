@@ -102,8 +102,13 @@ class DaemonConfig:
     checkpoints: Checkpoints = section(Checkpoints, "what counts as a checkpoint")
     python_stack: PythonStack = section(PythonStack, "Python stacks of stalls")
     record: Record = section(Record, "recording of everything that the core is told")
-    retention: Retention = section(Retention, "how long history is kept")
+    retention: Retention = section(
+        Retention, "how long history is kept; this version keeps the latest report only, and no history"
+    )
     privacy: Privacy = section(Privacy, "what may be kept and published")
+
+
+_LATER = "not in this version, which refuses to start with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +149,9 @@ class ExporterConfig:
     """/etc/trainprobe/exporter.yaml"""
 
     listen: str = key("127.0.0.1:19752", "address and port of the HTTP server; `[::1]:19752` for IPv6")
-    tls: Tls = section(Tls, "HTTPS instead of HTTP")
-    basic_auth: BasicAuth = section(BasicAuth, "a name and password beside the token")
-    grafana: Grafana = section(Grafana, "annotations pushed to Grafana, exact to the millisecond")
+    tls: Tls = section(Tls, f"HTTPS instead of HTTP; {_LATER}")
+    basic_auth: BasicAuth = section(BasicAuth, f"a name and password beside the token; {_LATER}")
+    grafana: Grafana = section(Grafana, f"annotations pushed to Grafana, exact to the millisecond; {_LATER}")
     run_linger_seconds: float = key(300.0, "how long a run's series stay after its end", minimum=0.0)
 
     def problems(self) -> Problems:
