@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.observability.annotations import regions
 from tests.observability.servers import Prometheus, prometheus
 from tests.unit.exporters.programs import Exporter, exporter
 from tests.unit.exporters.reports import a_report, a_run, a_stepping_rank
@@ -102,14 +103,14 @@ def test_planted_stalls_are_found_by_the_queries_that_people_will_use(scene: Sce
     }
 
     for cause, (start, end) in {"checkpoint": checkpoint, "swap": swap}.items():
-        regions = annotation_regions(server, cause, start - 4, end + 4)
-        assert len(regions) == 1, (cause, regions)
-        assert regions[0][0] == pytest.approx(start, abs=2.5)
-        assert regions[0][1] == pytest.approx(end, abs=2.5)
+        drawn = regions(server, cause, start - 4, end + 4, 1)
+        assert len(drawn) == 1, (cause, drawn)
+        assert drawn[0][0] == pytest.approx(start, abs=2.5)
+        assert drawn[0][1] == pytest.approx(end, abs=2.5)
         # The exact start, for the hidden toggle.
         query = f'trainprobe_stall_last_start_timestamp_seconds{{{RUN},cause="{cause}"}}'
         assert server.value(query) == pytest.approx(start, abs=0.001)
-    assert annotation_regions(server, "data_cpu", checkpoint[0] - 4, swap[1] + 4) == []
+    assert regions(server, "data_cpu", checkpoint[0] - 4, swap[1] + 4, 1) == []
 
     # No counter of ours was ever seen to fall.
     names = server.ask("/api/v1/label/__name__/values")
@@ -117,19 +118,6 @@ def test_planted_stalls_are_found_by_the_queries_that_people_will_use(scene: Sce
     assert {"trainprobe_lost_seconds_total", "trainprobe_run_wall_seconds_total"} < set(counters)
     for name in counters:
         assert server.ask("/api/v1/query", query=f"resets({name}[1m]) > 0")["result"] == [], name
-
-
-def annotation_regions(server: Prometheus, cause: str, start: float, end: float) -> list[tuple[float, float]]:
-    """As Grafana draws them: neighbouring points of the annotation query, one step apart, are one region."""
-    series = f'trainprobe_stall_seconds_total{{{RUN},cause="{cause}"}}'
-    points = server.points(f"({series} - ({series} offset 1s)) > 0", start, end, 1)
-    regions: list[tuple[float, float]] = []
-    for at, _ in points:
-        if regions and at - regions[-1][1] <= 1:
-            regions[-1] = (regions[-1][0], at)
-        else:
-            regions.append((at, at))
-    return regions
 
 
 def test_the_end_of_the_daemon_is_told_and_nothing_turns_into_zero(scene: Scene) -> None:
