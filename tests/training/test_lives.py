@@ -171,7 +171,10 @@ def held_by(pid: int) -> dict[int, set[int]]:
     """Ids of the BPF programs and maps that a process holds open."""
     told = ""
     for file in Path(f"/proc/{pid}/fdinfo").iterdir():
-        told += file.read_text()
+        try:
+            told += file.read_text()
+        except FileNotFoundError:
+            pass  # closed since it was listed
     return {
         command: {int(found) for found in re.findall(rf"^{word}_id:\s*(\d+)$", told, re.MULTILINE)}
         for command, word in ((NEXT_PROGRAM, "prog"), (NEXT_MAP, "map"))

@@ -164,6 +164,19 @@ def test_who_has_waited_longest_makes_room(hasty: Running) -> None:
         client.close()
 
 
+def test_a_burst_of_connections_stays_within_the_cap(hasty: Running) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    silent = [socket.socket() for _ in range(100)]
+    for client in silent:
+        client.setblocking(False)
+        client.connect_ex(("127.0.0.1", hasty.port))
+    time.sleep(0.15)
+    assert len(os.listdir("/proc/self/fd")) - before <= len(silent) + 4
+    assert hasty.get().status == 200
+    for client in silent:
+        client.close()
+
+
 def test_110_silent_clients_and_slow_readers_do_not_keep_prometheus_out(server: Running) -> None:
     silent = [server.send() for _ in range(110)]
     halves = [server.send(b"GET /metrics HT") for _ in range(40)]

@@ -33,7 +33,7 @@ def source(path: Path) -> Source:
 def test_absence_says_what_to_do(source: Source) -> None:
     look = source.look(NOW)
     assert (look.report, look.is_new) == (None, False)
-    assert "is absent: the daemon does not run (systemctl start trainprobe)" in look.problem
+    assert "is absent: the daemon does not run (start it: " in look.problem
 
 
 def test_a_snapshot_is_read_once_until_it_is_replaced(source: Source, path: Path) -> None:
