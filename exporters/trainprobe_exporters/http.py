@@ -18,6 +18,7 @@ from trainprobe_exporters.routes import PLAIN, Response
 
 Answer = Callable[[Request], Response]
 _Result = TypeVar("_Result")
+_BACKLOG = 128  # as many are accepted at once, before any of them can be sent away
 _CHUNK = 64 * 1024  # what one slow reader holds at most
 
 _SECURITY = {
@@ -48,7 +49,7 @@ class Server:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Listen there, and nowhere else any more; returns address and port. Raises OSError; then nothing changes."""
-        server = await asyncio.start_server(self._serve, host, port, limit=MAX_HEAD_BYTES, backlog=1024)
+        server = await asyncio.start_server(self._serve, host, port, limit=MAX_HEAD_BYTES, backlog=_BACKLOG)
         self._stop_listening()
         self._server = server
         address = server.sockets[0].getsockname()
@@ -79,12 +80,12 @@ class Server:
             return
         self._connections[connection] = None
         try:
-            while await self._exchange(connection):
+            while await self._exchange(connection) and connection in self._connections:
                 self._connections[connection] = self._connections.pop(connection)  # to the end of the queue
         except (OSError, EOFError, asyncio.TimeoutError, asyncio.IncompleteReadError):
             connection.abort()
         finally:
-            del self._connections[connection]
+            self._connections.pop(connection, None)
             writer.close()
 
     async def _exchange(self, connection: _Connection) -> bool:
@@ -99,7 +100,7 @@ class Server:
             response = self.answer(request)
         except Exception as error:
             # The loop lives on, whatever one answer runs into; the log has the reason.
-            print(f"{request.path}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            print(f"{request.path!r}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             response = Response(500, b"internal error; the exporter's log has the reason\n")
         await connection.respond(response, keeps_alive=request.keeps_alive, with_body=request.method != "HEAD")
         return request.keeps_alive
@@ -110,6 +111,7 @@ class Server:
         longest = next((c for c in self._connections if c.is_waiting), None)
         if longest is None:
             return False
+        del self._connections[longest]
         longest.abort()
         return True
 

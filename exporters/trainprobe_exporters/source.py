@@ -106,7 +106,8 @@ class Source:
 
     def _unreadable(self, error: OSError) -> SnapshotError:
         if isinstance(error, FileNotFoundError):
-            return SnapshotError(f"{self.path} is absent: the daemon does not run (systemctl start trainprobe)")
+            how = "start it: systemctl start trainprobe, or trainprobe daemon"
+            return SnapshotError(f"{self.path} is absent: the daemon does not run ({how})")
         if isinstance(error, PermissionError):
             return SnapshotError(f"{self.path} may not be read: run the exporter in the group trainprobe")
         return SnapshotError(f"{self.path} cannot be read: {error.strerror}")

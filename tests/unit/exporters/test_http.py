@@ -77,7 +77,7 @@ def test_an_answer_that_breaks_is_a_500_and_the_server_lives_on(
     got = server.get("/breaks")
     assert got.status == 500
     assert b"by design" not in got.body
-    assert "/breaks: RuntimeError: by design" in capfd.readouterr().err
+    assert "'/breaks': RuntimeError: by design" in capfd.readouterr().err
     assert server.get().status == 200
 
 
