@@ -16,11 +16,19 @@ def test_a_workers_death_is_known_within_a_tenth_of_a_second(torch_python: str, 
 
 
 @pytest.mark.timeout(240)
-def test_watching_costs_little(torch_python: str) -> None:
-    found = footprint.measure(torch_python, 30)
+def test_the_daemon_is_small_and_soon_ready(torch_python: str) -> None:
+    found = footprint.measure(torch_python, 15)
     footprint.show(found)
     assert found.rss_bytes <= footprint.RSS_LIMIT
+    assert found.ready_seconds <= footprint.READY_LIMIT
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_watching_costs_little(torch_python: str) -> None:
+    """The whole bar, on a machine that does nothing else: shares of a processor say little beside other work."""
+    found = footprint.measure(torch_python, 60)
+    footprint.show(found)
     assert found.cpu_share <= footprint.CPU_LIMIT
     assert found.watched_share <= footprint.WATCHED_LIMIT
     assert found.unwatched_share <= footprint.UNWATCHED_LIMIT
-    assert found.ready_seconds <= footprint.READY_LIMIT

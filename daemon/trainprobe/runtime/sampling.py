@@ -1,4 +1,4 @@
-"""The collectors, each at its own pace: host and limits every second, processes every two."""
+"""The collectors, each at its own pace: host and limits every two seconds, processes every five."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trainprobe.collect.source import Failed, Sources
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.sample import HostSample, MemorySample, ProcessSample
 
-HOST_NS = NS
-PROCESSES_NS = 2 * NS
+HOST_NS = 2 * NS
+PROCESSES_NS = 5 * NS
 
 
 class Watched(Protocol):
