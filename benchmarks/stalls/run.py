@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.stalls import faults, host, table, torch_python, verdict_time
+from benchmarks.stalls import faults, host, quiet, table, torch_python, verdict_time
 from benchmarks.stalls.outside import Killed, Killer, SlowReader
 from benchmarks.stalls.plan import SCRATCH, SLOW, Plan, place
 from benchmarks.stalls.score import CLAIMED, Score, score
@@ -39,6 +39,7 @@ class Outcome:
     plan: Plan
     code: int | None = None
     seconds: float = 0.0
+    others: float = 0.0  # cores that others used meanwhile
     truth: Truth | None = None
     report: Json | None = None
     score: Score | None = None
@@ -74,10 +75,11 @@ def carry_out(plan: Plan, python: str, keep: Path | None = None, *, watch: bool 
         if watch:
             ours = ["run", "-o", str(root / "report.json"), "--record", str(root / "recording.jsonl"), "--"]
             job = [*command(), *ours, *job]
-        begin = time.monotonic()
+        begin = quiet.now()
         try:
             _start_and_wait(outcome, job, root, script, watch)
-            outcome.seconds = time.monotonic() - begin
+            end = quiet.now()
+            outcome.seconds, outcome.others = end.at - begin.at, quiet.others(begin, end)
             _judge(outcome, root, watch)
         except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError) as error:
             outcome.error = f"{type(error).__name__}: {error}"
@@ -151,7 +153,8 @@ def to_row(outcome: Outcome, seed: int, recording: Path | None) -> Json:
     plan, judged = outcome.plan, outcome.score
     row: Json = {
         "key": plan.key, "seed": seed, "cause": plan.cause, "kind": plan.kind, "style": plan.style, "how": plan.how,
-        "code": outcome.code, "seconds": round(outcome.seconds, 2), "error": outcome.error,
+        "code": outcome.code, "seconds": round(outcome.seconds, 2), "others": round(outcome.others, 3),
+        "error": outcome.error,
         "recording": str(recording) if recording else None, "plan": plan.to_json(),
     }  # fmt: skip
     if judged is not None:
@@ -207,16 +210,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _one(plan: Plan, python: str, options: argparse.Namespace) -> Json:
     keep = Path(options.results).with_suffix("") / plan.key.replace("/", "-")
-    shutil.rmtree(keep, ignore_errors=True)
     try:
-        with alone(Path(options.lock)):
-            outcome = carry_out(plan, python, keep)
+        outcome = undisturbed(plan, python, keep, Path(options.lock), options.patience)
     except host.CannotHere as reason:
         return {"key": plan.key, "seed": options.seed, "cause": plan.cause, "skipped": str(reason)}
     failed = outcome.score is None or not outcome.score.right
     if not failed and not options.keep:
         shutil.rmtree(keep, ignore_errors=True)
     return to_row(outcome, options.seed, keep if failed or options.keep else None)
+
+
+def undisturbed(plan: Plan, python: str, keep: Path, lock: Path, patience: float) -> Outcome:
+    """A run while nobody else uses the processors: waits for that, and begins again when somebody came between.
+
+    After ``patience`` seconds the run counts as it is; how much others used is in the outcome.
+    """
+    end = time.monotonic() + patience
+    while True:
+        with alone(lock):
+            late = time.monotonic() >= end
+            if quiet.wait(0) or late:
+                shutil.rmtree(keep, ignore_errors=True)
+                outcome = carry_out(plan, python, keep)
+                if outcome.others <= quiet.DISTURBED or late:
+                    return outcome
+        time.sleep(quiet.LOOK_SECONDS)
 
 
 def _line(row: Json, number: int, total: int) -> str:
@@ -226,7 +244,8 @@ def _line(row: Json, number: int, total: int) -> str:
     if row["error"]:
         return f"{what}  FAILED {row['error']}"
     verdict = "right" if row["right"] else "WRONG " + " | ".join(row["wrong"])
-    return f"{what}  {row['said'][1] or 'none':<14} {verdict}"
+    disturbed = f" (others used {row['others']:.2f} cores)" if row["others"] > quiet.DISTURBED else ""
+    return f"{what}  {row['said'][1] or 'none':<14} {verdict}{disturbed}"
 
 
 def _earlier(results: Path, seed: int) -> list[Json]:
@@ -246,6 +265,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--results", default=str(ROOT / "build" / "stalls" / "results.jsonl"), help="JSON lines")
     parser.add_argument("--resume", action="store_true", help="leave out what the results file already has")
     parser.add_argument("--keep", action="store_true", help="keep the recordings of the runs that were right, too")
+    parser.add_argument("--patience", type=float, default=120.0, help="seconds to wait for a quiet host, per run (120)")
     parser.add_argument("--python", help="an interpreter with PyTorch")
     parser.add_argument(
         "--lock", default=os.path.join(tempfile.gettempdir(), "trainprobe-stalls.lock"), help="held during a run"

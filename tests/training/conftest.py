@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from benchmarks.stalls import host
 from benchmarks.stalls import torch_python as interpreters
 from benchmarks.stalls.faults import ALL
 from benchmarks.stalls.plan import Plan
-from benchmarks.stalls.run import Outcome, alone, carry_out
+from benchmarks.stalls.run import Outcome, undisturbed
 
 KEPT = Path(__file__).parents[2] / "build" / "training-tests"
 LOCK = Path(tempfile.gettempdir()) / "trainprobe-stalls.lock"
@@ -35,11 +35,9 @@ def styles(torch_python: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_other_training() -> Iterator[None]:
-    """Two trainings at once would plant contention in each other."""
+def _nothing_left_over() -> None:
+    """Slow devices of suites that were killed are given back first."""
     host.sweep()
-    with alone(LOCK):
-        yield
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def watched(torch_python: str, request: pytest.FixtureRequest) -> Watched:
 
     def carry(plan: Plan) -> Outcome:
         try:
-            return carry_out(plan, torch_python, kept(request))
+            return undisturbed(plan, torch_python, kept(request), LOCK, 30)
         except host.CannotHere as reason:
             pytest.skip(str(reason))
 

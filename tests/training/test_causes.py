@@ -31,7 +31,8 @@ def test_what_was_planted_is_told(
     what = f"{plan.key} ({plan.style}, {plan.how}) with TRAINPROBE_SEED={seed}, kept in {kept(request)}"
     assert not outcome.error, f"{what}: {outcome.error}\n{outcome.stderr}"
     assert outcome.score is not None
-    assert outcome.score.wrong() == [], what
+    wrong = outcome.score.wrong()
+    assert not wrong, "\n".join([what, *wrong])
     _replays(outcome, kept(request))
 
 

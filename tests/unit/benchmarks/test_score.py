@@ -1,0 +1,134 @@
+"""A report against what was planted: each thing that may be wrong is noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.stalls.plan import Plan
+from benchmarks.stalls.score import Score, score
+from benchmarks.stalls.truth import Iteration, Planted, Truth
+
+MS = 1_000_000
+SAVE = {"path": "/x/step-20.pt", "bytes": 1000, "saved": 1_590 * MS}
+
+
+def plan(cause: str = "checkpoint", kind: str = "stall") -> Plan:
+    return Plan(f"{cause}/0", cause, kind, "plain", "save_path", 1, {"workers": 2})
+
+
+def training() -> Truth:
+    """Forty steps of 50 ms, one with a save of 0.6 s in it."""
+    told = Truth(7, 0, 0)
+    at = 0
+    for step in range(40):
+        end = at + (650 if step == 20 else 50) * MS
+        told.iterations.append(Iteration(step, at, end - 10 * MS, end, MS))
+        at = end
+    told.planted.append(Planted("checkpoint", 1_000 * MS, 1_600 * MS, 20, SAVE))
+    return told
+
+
+def stall(**changes: Any) -> dict[str, Any]:
+    said = {"start": 1.0, "end": 1.64, "seconds": 0.6, "cause": "checkpoint", "shares": {"checkpoint": 0.6}}
+    return said | changes
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    """What is right for ``training``, and what a test changes of it."""
+    rank = {
+        "pid": 7, "verdict": {"kind": "stall", "cause": "checkpoint"}, "wall_seconds": 3.0,
+        "productive_seconds": 2.4, "ledger": {"compute": 2.4, "checkpoint": 0.6}, "lost": {"checkpoint": 0.6},
+        "steps": {"count": 40}, "stalls": [stall()], "phases": [], "workers": {"exits": []},
+        "checkpoints": [{"path": "/x/step-20.pt", "bytes": 1000, "seconds": 0.585}],
+    }  # fmt: skip
+    return {"runs": [{"ranks": [rank | changes]}]}
+
+
+def judged(**changes: Any) -> Score:
+    return score(plan(), training(), report(**changes))
+
+
+def test_a_right_report_is_right() -> None:
+    result = judged()
+    assert result.wrong() == []
+    assert result.right
+    (found,) = result.matches
+    assert (found.count, found.named, found.close) == (1, True, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "noticed"),
+    [
+        ({"verdict": {"kind": "stall", "cause": "logging"}}, "verdict"),
+        ({"verdict": {"kind": "none", "cause": None}}, "verdict"),
+        ({"steps": {"count": 39}}, "steps"),
+        ({"stalls": []}, "stalls named"),
+        ({"stalls": [stall(cause="unknown")]}, "stalls named"),
+        ({"stalls": [stall(shares={"checkpoint": 0.5, "unknown": 0.1})]}, "stall seconds"),
+        ({"stalls": [stall(), stall(start=0.6, end=0.7, seconds=0.1)]}, "no false stall"),
+        ({"lost": {"checkpoint": 0.8}}, "total"),
+        ({"lost": {"checkpoint": 0.6, "network": 0.07}}, "no other cause over 2 %"),
+        ({"ledger": {"compute": 2.3, "checkpoint": 0.6}}, "ledger"),
+        ({"productive_seconds": 2.0}, "verdict adds up"),
+        ({"ledger": {"compute": 2.3, "checkpoint": 0.6, "other": 0.1}}, "other and unknown"),
+        ({"checkpoints": []}, "checkpoints found"),
+        ({"checkpoints": [{"path": "/x/step-20.pt", "bytes": 999, "seconds": 0.585}]}, "checkpoint bytes"),
+        ({"checkpoints": [{"path": "/x/step-20.pt", "bytes": 1000, "seconds": 0.65}]}, "checkpoint seconds"),
+    ],
+)
+def test_each_thing_that_is_wrong_is_noticed(changes: dict[str, Any], noticed: str) -> None:
+    assert noticed in [check.name for check in judged(**changes).checks if not check.ok]
+
+
+def test_two_reported_for_one_planted_are_summed() -> None:
+    first = stall(end=1.3, seconds=0.3, shares={"checkpoint": 0.3})
+    second = stall(start=1.3, seconds=0.3, shares={"checkpoint": 0.3})
+    result = judged(stalls=[first, second])
+    assert len(result.matches) == 1
+    assert result.wrong() == []
+
+
+def test_a_neighbour_that_merely_touches_is_a_stall_of_its_own() -> None:
+    result = judged(stalls=[stall(start=0.9, end=1.001, seconds=0.1, cause="cpu_contention", shares={}), stall()])
+    assert [(found.cause, found.said) for found in result.matches] == [
+        ("", ("cpu_contention",)),
+        ("checkpoint", ("checkpoint",)),
+    ]
+
+
+def test_a_slow_step_that_nobody_planted_is_told_from_a_false_stall() -> None:
+    truth = training()
+    slow = truth.iterations[30]
+    truth.iterations[30] = Iteration(30, slow.begin - 200 * MS, slow.stepping, slow.end, MS)
+    told = stall(start=slow.begin / 1e9 - 0.1, end=slow.end / 1e9, seconds=0.2, cause="cpu_contention", shares={})
+    names = [check.name for check in score(plan(), truth, report(stalls=[stall(), told])).checks if not check.ok]
+    assert names == ["no stall that nobody planted"]
+
+
+def test_a_clean_run_has_no_verdict() -> None:
+    truth = training()
+    truth.planted.clear()
+    truth.iterations[20:] = []
+    quiet = report(
+        verdict={"kind": "none", "cause": None}, stalls=[], lost={}, steps={"count": 20}, ledger={"compute": 3.0},
+        productive_seconds=3.0,
+    )  # fmt: skip
+    assert score(plan("none", "none"), truth, quiet).wrong() == []
+    assert not score(plan("none", "none"), truth, report()).right
+
+
+def test_a_training_that_is_not_in_the_report() -> None:
+    with pytest.raises(ValueError, match="no rank with pid 7"):
+        judged(pid=8)
+
+
+def test_a_death_is_told_by_its_sender() -> None:
+    killed = {"pid": 9, "code": None, "signal": 9, "reason": "killed", "sender_pid": 5}
+    death = Plan("worker_death/0", "worker_death", "end", "plain", "sigkill", 1, {"workers": 2})
+    told = report(verdict={"kind": "end", "cause": "worker_death"}, workers={"exits": [killed]})
+    checks = {check.name: check.ok for check in score(death, training(), told, killer=5).checks}
+    assert checks["death"]
+    checks = {check.name: check.ok for check in score(death, training(), told, killer=6).checks}
+    assert not checks["death"]

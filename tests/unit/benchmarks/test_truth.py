@@ -1,0 +1,72 @@
+"""The training's own file becomes the list of what was planted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.stalls import truth
+
+MS = 1_000_000
+OFFSET = 1_700_000_000 * truth.NS
+
+
+def rows(durations: list[int], fetches: list[int] | None = None) -> list[str]:
+    """A file of iterations with these lengths and waits for data, in ms."""
+    lines = [json.dumps({"row": "start", "pid": 7, "process": 0, "mono": 0, "wall": OFFSET})]
+    at = 0
+    for step, (long, wait) in enumerate(zip(durations, fetches or [1] * len(durations))):
+        end = at + long * MS
+        row = {"row": "iteration", "step": step, "begin": at, "stepping": end - MS, "end": end, "fetch": wait * MS}
+        lines.append(json.dumps(row))
+        at = end
+    return lines
+
+
+def planted(cause: str, begin_ms: int, end_ms: int, step: int) -> str:
+    return json.dumps({"row": "planted", "cause": cause, "begin": begin_ms * MS, "end": end_ms * MS, "step": step})
+
+
+def test_a_file_without_a_start_is_no_truth() -> None:
+    with pytest.raises(ValueError, match="no truth"):
+        truth.read([])
+
+
+def test_what_the_driver_did_counts_as_long_as_it_took() -> None:
+    told = truth.read([*rows([50] * 20 + [650] + [50] * 20), planted("checkpoint", 1010, 1610, 20)])
+    (stall,) = truth.planted_stalls(told, "checkpoint")
+    assert stall.cause == "checkpoint"
+    assert stall.seconds == pytest.approx(0.6)
+    assert stall.start == pytest.approx(1_700_000_001.01)
+
+
+def test_what_is_too_short_or_too_early_is_no_stall() -> None:
+    early = planted("checkpoint", 0, 300, 2)
+    short = planted("checkpoint", 1000, 1040, 20)
+    assert truth.planted_stalls(truth.read([*rows([50] * 30), early, short]), "checkpoint") == []
+
+
+def test_a_slow_batch_counts_as_the_driver_felt_it() -> None:
+    lengths, waits = [50] * 20 + [850] + [50] * 20, [2] * 20 + [802] + [2] * 20
+    (stall,) = truth.planted_stalls(truth.read(rows(lengths, waits)), "data_cpu")
+    assert stall.seconds == pytest.approx(0.8)
+    assert truth.planted_stalls(truth.read(rows(lengths, waits)), "checkpoint") == []
+
+
+def test_a_constant_wait_is_lost_but_for_the_time_of_taking_a_batch_over() -> None:
+    told = truth.read(rows([80] * 108, [31] * 108))
+    assert truth.lost_seconds(told, "data_cpu", "bottleneck") == pytest.approx((2.8, 3.1))
+    assert truth.lost_seconds(told, "data_inline", "bottleneck") == pytest.approx((3.1, 3.1))
+
+
+def test_steps_are_those_of_the_optimiser() -> None:
+    count = json.dumps({"row": "count", "optimizer_steps": 28, "skipped": 2})
+    assert truth.read([*rows([50] * 30), count]).steps == 28
+    assert truth.read(rows([50] * 30)).steps == 30
+
+
+def test_the_clock_sees_slow_iterations_that_nobody_planted() -> None:
+    ((start, end, excess),) = truth.slow_iterations(truth.read(rows([50] * 20 + [200] + [50] * 20)))
+    assert (start - 1_700_000_000, end - 1_700_000_000) == pytest.approx((1.0, 1.2))
+    assert excess == pytest.approx(0.15)
