@@ -1,0 +1,64 @@
+"""Recordings of real trainings with planted stalls, replayed: the verdicts stay what the trainings' own clocks say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainprobe.model.report import Rank
+from trainprobe.pipeline import Pipeline
+from trainprobe.wire.recording import read_frames, read_header
+
+FOLDER = Path(__file__).parent / "recordings"
+TRUTH: dict[str, Any] = json.loads((FOLDER / "truth.json").read_text())
+CLAIMED = 0.3  # seconds: a planted stall of at least this length must be told
+
+
+def replayed(name: str) -> Rank:
+    pipeline, last = Pipeline(), None
+    with gzip.open(FOLDER / f"{name}.jsonl.gz") as lines:
+        read_header(lines)
+        for frame in read_frames(lines):
+            pipeline.step(frame)
+            last = frame.at
+    assert last is not None
+    ranks = [rank for run in pipeline.report(last).runs for rank in run.ranks]
+    return next(rank for rank in ranks if rank.pid == TRUTH[name]["pid"])
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_the_verdict_is_what_was_planted(name: str) -> None:
+    rank, truth = replayed(name), TRUTH[name]
+    assert rank.verdict.cause == truth["verdict"]
+    assert rank.steps.count == truth["steps"]
+    assert sum(rank.ledger.values()) == pytest.approx(rank.wall_seconds, rel=0.01)
+    phases = sum(rank.counters.phase_seconds.values())
+    assert rank.productive_seconds + phases + sum(rank.lost.values()) == pytest.approx(rank.wall_seconds, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, truth in TRUTH.items() if truth["planted"]])
+def test_each_planted_stall_is_told_with_its_seconds(name: str) -> None:
+    rank = replayed(name)
+    for planted in TRUTH[name]["planted"]:
+        if planted["seconds"] < CLAIMED:
+            continue
+        near = [
+            stall
+            for stall in rank.stalls
+            if stall.start < planted["end"]
+            and (stall.end or stall.start) > planted["start"]
+            and stall.cause == planted["cause"]
+        ]
+        assert near, planted
+        joined = [p for p in TRUTH[name]["planted"] if p["start"] < (near[0].end or 0) and p["end"] > near[0].start]
+        seconds = sum(p["seconds"] for p in joined)
+        told = sum(stall.shares.get(planted["cause"], 0.0) for stall in near)
+        assert told == pytest.approx(seconds, rel=0.1, abs=0.05), planted
+
+
+def test_a_clean_run_has_no_stall() -> None:
+    assert replayed("clean").stalls == []
