@@ -37,6 +37,7 @@ class Pipeline:
     _sources: dict[str, SourceState] = field(default_factory=dict)
     _host_sample: HostSample | None = None
     _cost: CostSample | None = None
+    _cost_from: tuple[float, int] | None = None  # CPU seconds and ns at the first sample: compiling came before it
     _lost: dict[str, int] = field(default_factory=dict)
     _now: int = 0
 
@@ -59,6 +60,8 @@ class Pipeline:
             self._sources[source.name] = source
         self._host_sample = frame.host or self._host_sample
         self._cost = frame.cost or self._cost
+        if frame.cost is not None and self._cost_from is None:
+            self._cost_from = (frame.cost.cpu_seconds, self._now)
         self._lost = frame.events_lost or self._lost
         for run in self.runs.values():
             run.look(self._now)
@@ -102,8 +105,6 @@ class Pipeline:
         cpus = self._host_sample.cpus if self._host_sample else (self.host.cpus if self.host else 0)
         runs = [fold.report(at, cpus) for fold in self.runs.values()]
         cost = self._cost
-        wall = max((rank.wall_seconds for run in runs for rank in run.ranks), default=0.0)
-        spent = (cost.cpu_seconds + (cost.bpf_seconds or 0.0)) if cost else 0.0
         return Report(
             generated=at.wall_ns / NS,
             host=self._host(),
@@ -114,11 +115,18 @@ class Pipeline:
                 cost.cpu_seconds if cost else 0.0,
                 cost.rss_bytes if cost else 0,
                 cost.bpf_seconds if cost else None,
-                spent / wall if cost and wall > 0 else None,
+                self._share(at),
                 cost.bpf_runs if cost else None,
             ),
             runs=runs,
         )
+
+    def _share(self, at: Moment) -> float | None:
+        """What watching costs since it began, as a part of one CPU over that time."""
+        if self._cost is None or self._cost_from is None or at.monotonic_ns <= self._cost_from[1]:
+            return None
+        spent = self._cost.cpu_seconds - self._cost_from[0] + (self._cost.bpf_seconds or 0.0)
+        return spent / ((at.monotonic_ns - self._cost_from[1]) / NS)
 
     def _host(self) -> Host:
         host, sample = self.host or Host(), self._host_sample
