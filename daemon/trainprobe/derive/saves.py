@@ -91,11 +91,7 @@ class Saves:
     def feed(self, event: FileEvent) -> None:
         """Take in one file event."""
         key = (event.pid, event.dev, event.ino)
-        if event.ino and event.path:
-            self.names.pop(key[1:], None)
-            self.names[key[1:]] = event
-            if len(self.names) > NAMES:
-                self.names.pop(next(iter(self.names)))
+        self._note(key, event)
         if event.kind == FileEventKind.OPENED:
             self._opened(key, event)
         elif event.kind in (FileEventKind.PROGRESS, FileEventKind.CLOSED):
@@ -105,6 +101,25 @@ class Saves:
                 self._closed(save, event)
         elif event.kind == FileEventKind.RENAMED:
             self._renamed(event)
+
+    def _note(self, key: tuple[int, int, int], event: FileEvent) -> None:
+        """Remember what an inode is called now, and whether it was begun anew."""
+        if not event.ino or not event.path or event.kind == FileEventKind.UNLINKED:
+            return
+        before = self.names.pop(key[1:], None)
+        known = before is not None and event.kind != FileEventKind.OPENED
+        if event.kind == FileEventKind.RENAMED and not event.errno:
+            event = replace(event, path=event.new_path)
+        if before is not None and known:
+            event = replace(
+                event,
+                created=event.created or before.created,
+                append=event.append or before.append,
+                bytes=max(event.bytes, before.bytes),
+            )
+        self.names[key[1:]] = event
+        if len(self.names) > NAMES:
+            self.names.pop(next(iter(self.names)))
 
     def _opened(self, key: tuple[int, int, int], event: FileEvent) -> Save:
         start = event.opened_ns or event.at_ns

@@ -34,6 +34,11 @@ def unnamed_checkpoint(driver: Driver) -> None:
     driver.write("/out/weights", 200_000_000, 1.2)
 
 
+def renamed_checkpoint(driver: Driver) -> None:
+    driver.write("/out/tmpk3j2", 200_000_000, 0.9, 0.3)
+    driver.file(FileEventKind.RENAMED, "/out/tmpk3j2", new_path="/out/weights-final", created=False)
+
+
 def logging(driver: Driver) -> None:
     driver.write("/out/train.log", 4000, 0.1, 1.1, created=False)
 
@@ -83,6 +88,7 @@ def sleep(driver: Driver) -> None:
 FAULTS: list[tuple[str, Callable[[Driver], None]]] = [
     ("checkpoint", checkpoint),
     ("checkpoint", unnamed_checkpoint),
+    ("checkpoint", renamed_checkpoint),
     ("logging", logging),
     ("data_cpu", data_cpu),
     ("data_storage", data_storage),

@@ -7,6 +7,9 @@
  * alone in both directions, and the interrupted program's next charge takes the whole time: the sum stays exact, a
  * preemption of some microseconds is booked as CPU. The same task runs on one CPU at a time, so a compiler barrier is
  * enough. */
+/* Woken and on a CPU so soon, a thread had no rival: the wake-up's latency belongs to the wait that it ends. */
+#define WAKE_UP_NS 200000
+
 struct call_description {
     u8 kind, fd_argument;
 };
@@ -146,6 +149,8 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx) { /* preempt, prev, next, pre
     if (!l || l->busy)
         return 0;
     u64 now = bpf_ktime_get_ns();
+    if (l->run == RUN_RUNNABLE && l->leaf == LEAF_RUNQUEUE && l->why != LEAF_CPU && now - l->at < WAKE_UP_NS)
+        l->leaf = l->why;
     move(l, now, on_cpu(l));
     if (l->closing)
         end_backward_elsewhere(l);
