@@ -231,6 +231,20 @@ def test_a_hog_without_gradients_is_no_evaluation_when_the_stack_says_so() -> No
     assert "optimal_sequence_search" in rank.stalls[0].summary
 
 
+def test_forward_passes_without_gradients_are_an_evaluation_whatever_their_function_is_called() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    driver.spend(1.0, Leaf.CPU, Region.NO_GRAD)
+    frames = ("main (train.py:9)", "look (train.py:5)", "Linear.forward (linear.py:134)")
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.stalls == []
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(1.0, abs=0.02)
+
+
 def test_workers_started_again_each_epoch() -> None:
     driver = Driver()
     driver.begin()

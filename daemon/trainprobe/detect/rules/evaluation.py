@@ -12,12 +12,14 @@ from trainprobe.model.cells import Region
 from trainprobe.model.report import Evidence
 
 _NAMES = re.compile(r"eval|valid|\btest|_test|infer|predict|score|metric|benchmark", re.IGNORECASE)
+_MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
 _KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED)
 
 
-def named_so(stack: Sequence[str]) -> bool:
-    """Whether a function on the stack is named like an evaluation."""
-    return any(_NAMES.search(frame.split("(")[0]) for frame in stack)
+def shown_by(stack: Sequence[str]) -> bool:
+    """Whether a function on the stack is named like an evaluation, or is a model's forward pass."""
+    names = [frame.split("(")[0].strip() for frame in stack]
+    return any(_NAMES.search(name) or _MODEL.search(name) for name in names)
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
@@ -28,7 +30,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         return None
     quiet = sum(ns for (_, region, _), ns in taken.items() if region == Region.NO_GRAD)
     fetched = window.extra_fetches >= window.policy.evaluation_fetches
-    by_grad = quiet > 0.5 * total and (not window.stack or named_so(window.stack))
+    by_grad = quiet > 0.5 * total and (not window.stack or shown_by(window.stack))
     if not fetched and not by_grad:
         return None
     evidence = [Evidence("seconds beyond an ordinary step", seconds(total), "s", window.driver_pid)]
