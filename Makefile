@@ -15,6 +15,8 @@ STAMP := $(VENV)/.complete
 PIP := $(BIN)/pip --disable-pip-version-check -qq install
 BPF_C := $(wildcard daemon/trainprobe/bpf/src/*.bpf.c daemon/trainprobe/bpf/src/*.h)
 export PIP_ROOT_USER_ACTION := ignore
+# What the trainings of the tests draw from; `make nightly` draws anew each time (TRAINPROBE_SEED= repeats a run).
+SEED ?= 1
 # Programs that are unpacked for the tests, not installed (tools/unpack-deb).
 export PATH := $(PATH):$(CURDIR)/.tools/prometheus/usr/bin
 
@@ -26,7 +28,7 @@ demo: root probe torch ## watch a real training with planted stalls on this mach
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" $(BIN)/python -m benchmarks.demo
 
 test: root check probe torch .tools/prometheus ## the test suite: check, then real eBPF, real PyTorch, real Prometheus
-	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 \
+	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability)
 
 nightly: root probe torch ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
@@ -65,7 +67,7 @@ kernel: root probe ## real eBPF on this kernel
 	@TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m 'not nightly' tests/kernel
 
 training: root probe torch ## real PyTorch trainings watched by real eBPF
-	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 \
+	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' tests/training
 
 deb: ## the Debian package
