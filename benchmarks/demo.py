@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks import programs
 from benchmarks.programs import Daemon, Exporter, ProgramError
-from benchmarks.stalls import torch_python
+from benchmarks.stalls import quiet, torch_python
 from benchmarks.stalls.outside import Killed, Killer
 from benchmarks.stalls.run import TRAININGS
 from benchmarks.stalls.score import Match, match
@@ -81,7 +81,9 @@ def _demo(directory: Path, python: str, seed: int) -> int:
         say(f"[ready after {daemon.ready_seconds:.1f} s] trainprobe daemon: eBPF programs in the kernel")
         with Exporter(directory, daemon.directory / "report.json") as exporter:
             say(f"[ready] trainprobe-exporter: {exporter.url}/metrics")
+            before = quiet.now()
             pid, killed = _train(directory, python, daemon, seed)
+            others = quiet.others(before, quiet.now())
             truth = _truth(directory)
             run, rank = _wait_for_end(daemon, pid)
             say("\n===== What a user sees: trainprobe report " + "=" * 60 + "\n")
@@ -96,6 +98,8 @@ def _demo(directory: Path, python: str, seed: int) -> int:
         say("Every planted stall was named, its seconds within 5 % or 50 ms of the training's own clock.")
     else:
         say("NOT every planted stall was named with its seconds: see the table.")
+    if others > quiet.DISTURBED:
+        say(f"(Other programs used {others:.1f} of this machine's processors meanwhile: that, too, slows a training.)")
     return 0 if right else 1
 
 

@@ -17,7 +17,9 @@ from trainprobe.model.cause import LOST
 
 TRAINING = Path(__file__).with_name("stalling_training.py")
 PLAN = ("checkpoint=1.5", "cpu_bound=0.5", "checkpoint=0.4", "cpu_bound=2.0")
-SECONDS = 35
+SECONDS = 45
+LATE = 6.5
+"""A busy daemon reports each 5 s, Prometheus asks each second, the region ends a step later."""
 
 
 @pytest.mark.training
@@ -31,7 +33,7 @@ def test_planted_stalls_of_a_real_training_are_regions_in_prometheus(tmp_path: P
         begun = time.time()
         command = [torch_python, str(TRAINING), str(tmp_path), str(SECONDS), *PLAN]
         output = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-        time.sleep(3)
+        time.sleep(7)
         *stalls, end = [json.loads(line) for line in output.splitlines()]
         assert [stall["cause"] for stall in stalls] == [entry.partition("=")[0] for entry in PLAN]
 
@@ -40,8 +42,8 @@ def test_planted_stalls_of_a_real_training_are_regions_in_prometheus(tmp_path: P
             found = regions(server, cause, begun, time.time(), 1)
             assert len(found) == len(planted), (cause, planted, found)
             for stall, (first, last) in zip(planted, found, strict=True):
-                assert first == pytest.approx(stall["start"], abs=2.5)
-                assert last == pytest.approx(stall["end"], abs=2.5)
+                assert stall["start"] - 1 < first < stall["start"] + LATE
+                assert stall["end"] - 1 < last < stall["end"] + LATE
             lost = server.value(f'trainprobe_stall_seconds_total{{cause="{cause}"}}')
             assert lost == pytest.approx(sum(stall["end"] - stall["start"] for stall in planted), rel=0.1, abs=0.1)
         others = server.vector("trainprobe_stall_seconds_total", "cause")

@@ -25,6 +25,7 @@ class Wants:
     detail: bool = False  # read worker ledgers each 50-100 ms: a step is late
     stacks: tuple[tuple[int, int], ...] = ()  # (pid, tid) of drivers whose Python stack would help
     faults: bool = False  # trace page faults: major faults rise
+    tell: bool = False  # a stall has opened: a report should not wait
 
 
 @dataclass(slots=True)
@@ -40,6 +41,8 @@ class Pipeline:
     _cost_from: tuple[float, int] | None = None  # CPU seconds and ns at the first sample: compiling came before it
     _lost: dict[str, int] = field(default_factory=dict)
     _now: int = 0
+    _open: frozenset[tuple[str, int]] = frozenset()  # (run, start) of the open stalls
+    _opened: bool = False
 
     def step(self, frame: Frame) -> None:
         """Take in one frame."""
@@ -65,6 +68,9 @@ class Pipeline:
         self._lost = frame.events_lost or self._lost
         for run in self.runs.values():
             run.look(self._now)
+        stalls = frozenset((name, start) for name, run in self.runs.items() for start in run.open_stalls())
+        self._opened = bool(stalls - self._open)
+        self._open = stalls
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -98,7 +104,7 @@ class Pipeline:
         late = any(limit <= self._now for run in live for limit in run.limits())
         stacks = tuple(pair for run in live for pair in run.stacks_wanted(self._now))
         faults = any(run.faulting() for run in live)
-        return Wants(late, stacks, faults)
+        return Wants(late, stacks, faults, self._opened)
 
     def report(self, at: Moment) -> Report:
         """Everything known, as of ``at``."""

@@ -416,7 +416,7 @@ class RankFold:
             if save.tid != self.tid or (save.end_ns is not None and save.end_ns < since):
                 continue
             use = StepFile(
-                save.key[1], save.key[2], save.write_ns + save.sync_ns + save.meta_ns + 1, save.gap_ns, save.bytes
+                save.key[1], save.key[2], save.write_ns + save.sync_ns + save.meta_ns + 1, save.gap_ns + 1, save.bytes
             )
             out.append((use, save.kind_of(self.policy.files), save.path))
         return out

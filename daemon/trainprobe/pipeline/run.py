@@ -154,6 +154,10 @@ class RunFold:
             if fold.end_ns is None:
                 fold.look(now_ns)
 
+    def open_stalls(self) -> list[int]:
+        """Starts of the stalls that last."""
+        return [fold.book.open.start_ns for fold in self._all() if fold.book.open is not None]
+
     def limits(self) -> list[int]:
         """When the open steps become stalls."""
         return [limit for fold in self._all() if (limit := fold.limit_ns()) is not None]

@@ -68,6 +68,7 @@ class Observer:
         self._deadline_ns: int | None = None
         self._detail = False
         self._faults = False
+        self._hurry = False
         self._lost: dict[str, int] = {}
         self._last = Moment(0, 0)
 
@@ -88,7 +89,7 @@ class Observer:
         del woken  # what the turn finds tells more: a fork wakes us, and is nothing to hurry for
         now = self._clock()
         rare = self._look(now)
-        if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=rare):
+        if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=rare or self._hurry):
             self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
 
     def finish(self) -> Report:
@@ -166,6 +167,7 @@ class Observer:
         # One that is past was seen in this very turn; asking for it again would spin.
         self._deadline_ns = deadline if deadline is not None and deadline > at else None
         self._detail = wants.detail
+        self._hurry = wants.tell
         if wants.faults != self._faults:
             self._faults = wants.faults
             self._guard.call("page_faults", at, lambda: self._kernel.fault_tracing(wants.faults), None)

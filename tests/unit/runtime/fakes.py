@@ -121,6 +121,7 @@ class FakeWants:
     detail: bool = False
     stacks: tuple[tuple[int, int], ...] = ()
     faults: bool = False
+    tell: bool = False
 
 
 @dataclass
