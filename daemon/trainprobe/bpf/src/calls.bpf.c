@@ -35,7 +35,7 @@ INLINE u64 take_gap(struct ledger *l, u32 dev, u64 ino) {
     if ((s64)gap <= 0)
         return 0;
     *cpu_cell(l) -= gap;
-    l->acc[(l->region * LEAVES + LEAF_FILE_GAP) & (CELLS - 1)] += gap;
+    *cell_of(l, LEAF_FILE_GAP) += gap;
     add_to_step(l, dev, ino, 0, gap, 0);
     return gap;
 }

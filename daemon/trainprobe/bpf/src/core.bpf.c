@@ -49,6 +49,12 @@ INLINE struct ledger *ledger_of(u32 tid, u8 least) {
 }
 
 /* ---- charging ---- */
+/* The mask right before the use: the verifier of 6.1 loses the bounds of what the compiler would make of it. */
+INLINE u64 *cell_of(struct ledger *l, u32 leaf) {
+    u32 cell = l->region * LEAVES + leaf;
+    asm volatile("" : "+r"(cell));
+    return &l->acc[cell & (CELLS - 1)];
+}
 INLINE void add_to_pool(struct ledger *l, u64 spent, u32 leaf) {
     u32 pool = l->pool;
     u32 *target = pool_target.lookup(&pool);
@@ -62,7 +68,7 @@ INLINE void charge(struct ledger *l, u64 now, u32 leaf) {
     u64 spent = now - l->at;
     if ((s64)spent <= 0)
         return;
-    l->acc[(l->region * LEAVES + leaf) & (CELLS - 1)] += spent;
+    *cell_of(l, leaf) += spent;
     if (leaf >= LEAF_FILE_WRITE && leaf <= LEAF_FILE_META)
         l->call_ns += spent;
     if (l->pool)
@@ -77,7 +83,7 @@ INLINE u8 on_cpu(struct ledger *l) {
     return l->reclaim ? LEAF_RECLAIM : l->call >= 0 ? l->cpu_leaf : LEAF_CPU;
 }
 INLINE u64 *cpu_cell(struct ledger *l) {
-    return &l->acc[(l->region * LEAVES + LEAF_CPU) & (CELLS - 1)];
+    return cell_of(l, LEAF_CPU);
 }
 
 /* Files of the present step: one slot each, what does not fit goes to the last one, which then names none. */
@@ -186,7 +192,8 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
     bpf_probe_read_kernel(r->files, sizeof(r->files), l->files); /* a tenth of the code of a memcpy */
     bpf_probe_read_kernel(r->acc, sizeof(r->acc), l->acc);
     __builtin_memset(l->files, 0, sizeof(l->files));
-    struct process *p = processes.lookup(&r->tgid);
+    u32 tgid = l->tgid; /* on the stack: the verifier of 6.1 takes no map key from a message */
+    struct process *p = processes.lookup(&tgid);
     u32 slot = p ? p->pool : 0;
     struct pool *pool = slot ? pools.lookup(&slot) : 0;
     if (!pool || bpf_probe_read_kernel(r->pool, sizeof(r->pool), pool))
