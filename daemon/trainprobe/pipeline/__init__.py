@@ -14,8 +14,8 @@ from trainprobe.pipeline.run import RunFold
 
 SLACK = 200_000_000
 """ns after a stall limit by which to look at it: the ordinary tick mostly comes sooner and costs nothing more."""
-ENDED = 64
-"""Ended runs kept in the report."""
+ENDED = 16
+"""Ended runs kept in the report: each holds a third of a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)

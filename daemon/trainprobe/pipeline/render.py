@@ -15,6 +15,7 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import (
     STALL_BUCKETS,
     Bottleneck,
+    Bound,
     Checkpoint,
     Counters,
     Evidence,
@@ -56,8 +57,6 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
     productive = max(0.0, wall - sum(phases.values()) - sum(total.values()))
     facts = _facts(fold, lost, wall, cpus)
     entries = [*fold.book.entries, *([fold.book.open] if fold.book.open else [])]
-    train = max(1.0, wall - sum(ns for phase, ns in phases.items() if phase != Phase.EVALUATION))
-    data = states.get(State.DATA_WAIT, 0.0) + states.get(State.DATA_INLINE, 0.0)
     saves = fold.saves.checkpoints()
     return Rank(
         rank=number,
@@ -69,7 +68,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         wall_seconds=wall / NS,
         productive_seconds=productive / NS,
         verdict=verdict(fold, lost, found, wall),
-        bound=bound(data, train, fold.clock.count),
+        bound=_bound(fold, lost),
         steps=_steps(fold),
         phases=_spans(fold, at, reached),
         ledger={state.value: states.get(state, 0.0) / NS for state in State},
@@ -87,6 +86,16 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         ),
         counters=_counters(fold, at, lost, phases),
     )
+
+
+_DATA = (Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.DATA_INLINE, Cause.WORKER_STARTUP, Cause.WORKER_HANG)
+
+
+def _bound(fold: RankFold, lost: Losses) -> Bound:
+    """Data's part of the training's own time: ordinary steps and stalls, without start-up and evaluation."""
+    waits = sum(ns for (state, _, _), ns in fold.ordinary.items() if state in (State.DATA_WAIT, State.DATA_INLINE))
+    data = waits + sum(lost.stalls.get(cause, 0.0) for cause in _DATA)
+    return bound(data, fold.ordinary_ns + sum(lost.stalls.values()), fold.clock.count)
 
 
 def _reached(fold: RankFold, at: Moment) -> int:
