@@ -5,12 +5,14 @@ from __future__ import annotations
 from tests.observability.servers import Prometheus
 
 
-def regions(server: Prometheus, cause: str, start: float, end: float, step: float) -> list[tuple[float, float]]:
-    """Regions of a cause between two times, over all runs and ranks.
+def regions(
+    server: Prometheus, run: str, cause: str, start: float, end: float, step: float
+) -> list[tuple[float, float]]:
+    """Regions of a cause between two times, of the run whose name matches ``run`` and has one rank.
 
     ``step`` is what Grafana calls $__interval: at least the scrape interval.
     """
-    series = f'trainprobe_stall_seconds_total{{cause="{cause}"}}'
+    series = f'trainprobe_stall_seconds_total{{run=~"{run}",cause="{cause}"}}'
     found: list[tuple[float, float]] = []
     for at, _ in server.points(f"({series} - ({series} offset {step:g}s)) > 0", start, end, step):
         if found and at - found[-1][1] <= step:

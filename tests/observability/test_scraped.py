@@ -103,14 +103,14 @@ def test_planted_stalls_are_found_by_the_queries_that_people_will_use(scene: Sce
     }
 
     for cause, (start, end) in {"checkpoint": checkpoint, "swap": swap}.items():
-        drawn = regions(server, cause, start - 4, end + 4, 1)
+        drawn = regions(server, ".*", cause, start - 4, end + 4, 1)
         assert len(drawn) == 1, (cause, drawn)
         assert drawn[0][0] == pytest.approx(start, abs=2.5)
         assert drawn[0][1] == pytest.approx(end, abs=2.5)
         # The exact start, for the hidden toggle.
         query = f'trainprobe_stall_last_start_timestamp_seconds{{{RUN},cause="{cause}"}}'
         assert server.value(query) == pytest.approx(start, abs=0.001)
-    assert regions(server, "data_cpu", checkpoint[0] - 4, swap[1] + 4, 1) == []
+    assert regions(server, ".*", "data_cpu", checkpoint[0] - 4, swap[1] + 4, 1) == []
 
     # No counter of ours was ever seen to fall.
     names = server.ask("/api/v1/label/__name__/values")
