@@ -25,6 +25,7 @@ LATE = 5 + SCRAPE + STEP
 """A daemon reports each 5 s at the latest, Prometheus asks, and a region ends a step after the growth that it shows."""
 
 
+@pytest.mark.nightly
 @pytest.mark.training
 @pytest.mark.timeout(180)
 def test_planted_stalls_of_a_real_training_are_regions_in_prometheus(tmp_path: Path, torch_python: str) -> None:
