@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import secrets
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -16,8 +18,6 @@ from tests.unit.exporters.programs import exporter
 from trainprobe.model.cause import LOST
 
 TRAINING = Path(__file__).with_name("stalling_training.py")
-MINE = "stalling_training.py-.*"
-"""The daemon finds every training of this host; these tests ask for their own."""
 PLAN = ("checkpoint=1.5", "cpu_bound=0.5", "checkpoint=0.4", "cpu_bound=2.0")
 SECONDS = 45
 SCRAPE, STEP = 2, 5
@@ -34,8 +34,11 @@ def test_planted_stalls_of_a_real_training_are_regions_in_prometheus(tmp_path: P
         exporter(daemon.directory) as running,
         prometheus(tmp_path, running.url.removeprefix("http://"), f"{SCRAPE}s") as server,
     ):
+        # The daemon finds every training of this host; by its name this one is told from others of its kind.
+        training = shutil.copy(TRAINING, tmp_path / f"stalling_{secrets.token_hex(4)}.py")
+        run = f"{training.name}-.*"
         begun = time.time()
-        command = [torch_python, str(TRAINING), str(tmp_path), str(SECONDS), *PLAN]
+        command = [torch_python, str(training), str(tmp_path), str(SECONDS), *PLAN]
         output = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
         time.sleep(5 + SCRAPE)
         *stalls, end = [json.loads(line) for line in output.splitlines()]
@@ -43,22 +46,22 @@ def test_planted_stalls_of_a_real_training_are_regions_in_prometheus(tmp_path: P
 
         for cause in ("checkpoint", "cpu_bound"):
             planted = [stall for stall in stalls if stall["cause"] == cause]
-            found = regions(server, MINE, cause, begun, time.time(), STEP)
+            found = regions(server, run, cause, begun, time.time(), STEP)
             assert len(found) == len(planted), (cause, planted, found)
             for stall, (first, last) in zip(planted, found, strict=True):
                 assert stall["start"] < first < stall["start"] + LATE
                 assert stall["end"] - STEP < last < stall["end"] + LATE
-            lost = server.value(f'trainprobe_stall_seconds_total{{run=~"{MINE}",cause="{cause}"}}')
+            lost = server.value(f'trainprobe_stall_seconds_total{{run=~"{run}",cause="{cause}"}}')
             assert lost == pytest.approx(sum(stall["end"] - stall["start"] for stall in planted), rel=0.1, abs=0.1)
-        mine = f'{{run=~"{MINE}"}}'
-        by_cause = server.vector(f"trainprobe_stall_seconds_total{mine}", "cause")
+        selected = f'{{run=~"{run}"}}'
+        by_cause = server.vector(f"trainprobe_stall_seconds_total{selected}", "cause")
         assert by_cause.keys() == set(map(str, LOST))
 
-        assert server.value(f"trainprobe_steps_total{mine}") == end["steps"]
-        assert server.value(f"sum(trainprobe_phase_active{mine})") == 0, "the training has ended"
-        assert server.value(f'trainprobe_checkpoints_total{{run=~"{MINE}",outcome="complete"}}') == 2
-        wall = server.value(f"trainprobe_run_wall_seconds_total{mine}")
-        assert server.value(f"sum(trainprobe_state_seconds_total{mine})") == pytest.approx(wall, rel=0.01)
+        assert server.value(f"trainprobe_steps_total{selected}") == end["steps"]
+        assert server.value(f"sum(trainprobe_phase_active{selected})") == 0, "the training has ended"
+        assert server.value(f'trainprobe_checkpoints_total{{run=~"{run}",outcome="complete"}}') == 2
+        wall = server.value(f"trainprobe_run_wall_seconds_total{selected}")
+        assert server.value(f"sum(trainprobe_state_seconds_total{selected})") == pytest.approx(wall, rel=0.01)
         _nothing_fell(server)
 
 
