@@ -40,6 +40,18 @@ def test_the_verdict_is_what_was_planted(name: str) -> None:
     assert rank.productive_seconds + phases + sum(rank.lost.values()) == pytest.approx(rank.wall_seconds, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", TRUTH)
+def test_the_mean_ordinary_step_adds_up(name: str) -> None:
+    rank = replayed(name)
+    ordinary = rank.ordinary
+    assert 0 < ordinary.count <= rank.steps.count
+    assert ordinary.seconds is not None
+    assert sum(ordinary.states.values()) == pytest.approx(ordinary.seconds, rel=0.01)
+    assert min(ordinary.stretches) <= (rank.steps.median_seconds or 0) <= max(ordinary.stretches)
+    told = ordinary.worker_cpu_seconds_per_batch
+    assert (told is None) == (rank.workers.peak == 0)
+
+
 @pytest.mark.parametrize("name", [name for name, truth in TRUTH.items() if truth["planted"]])
 def test_each_planted_stall_is_told_with_its_seconds(name: str) -> None:
     rank = replayed(name)

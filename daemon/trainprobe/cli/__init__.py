@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    args = _parser(given).parse_args(given)
+    args = parser(given[:1], own_failure=given[:1] == ["run"]).parse_args(given)
     try:
         code: int = args.act(args)
         sys.stdout.flush()
@@ -67,23 +67,26 @@ def complain(text: str, remedy: str = "") -> None:
         print(f"  to mend it: {remedy}", file=sys.stderr)
 
 
-def _parser(given: Sequence[str]) -> Parser:
-    parser = Parser(
+def parser(loaded: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) -> Parser:
+    """The whole command line. Only the verbs in ``loaded`` have their arguments: each costs its imports.
+
+    ``own_failure``: what is wrong is told with the exit code that `run` keeps for itself.
+    """
+    made = Parser(
         prog="trainprobe",
         description="Says which cause owns the time that a training loses, from the kernel's own accounting (eBPF).",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if given[:1] == ["run"]:
-        parser.wrong = OWN_FAILURE
-    parser.add_argument("--version", action="version", version=f"trainprobe {__version__}")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=Parser)
-    for verb in (*VERBS, *(name for name in HIDDEN if name in given[:1])):
-        made = verbs.add_parser(verb, formatter_class=argparse.RawDescriptionHelpFormatter, help=VERBS.get(verb))
-        # Only the verb that is asked for is loaded: the others' imports would cost memory and time.
-        if verb in given[:1]:
+    if own_failure:
+        made.wrong = OWN_FAILURE
+    made.add_argument("--version", action="version", version=f"trainprobe {__version__}")
+    verbs = made.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=Parser)
+    for verb in (*VERBS, *(name for name in HIDDEN if name in loaded)):
+        one = verbs.add_parser(verb, formatter_class=argparse.RawDescriptionHelpFormatter, help=VERBS.get(verb))
+        if verb in loaded:
             module = importlib.import_module(f"trainprobe.cli.{verb}")
-            made.description = module.__doc__
-            module.configure(made)
-            made.set_defaults(act=module.act)
-    return parser
+            one.description = module.__doc__
+            module.configure(one)
+            one.set_defaults(act=module.act)
+    return made

@@ -97,6 +97,7 @@ class Workers:
     ended: int = 0
     live: int = 0
     exits: list[WorkerExit] = field(default_factory=list)
+    peak: int = 0  # live at once, at most
 
 
 @dataclass(slots=True)
@@ -108,6 +109,8 @@ class Memory:
     shm_bytes_per_batch: float | None = None
     limit_bytes: int | None = None
     limit_scope: str | None = None
+    shm_peak_bytes: int | None = None
+    worker_pss_bytes: int | None = None  # of one loader worker without shared memory: the largest mean
 
 
 @dataclass(slots=True)
@@ -141,6 +144,24 @@ class Steps:
     per_second: float | None = None
     variation_ratio: float | None = None
     drift_ratio_per_1000_steps: float | None = None
+
+
+@dataclass(slots=True)
+class OrdinaryStep:
+    """The mean ordinary step, neither stalled nor of a phase: what `advise` and `compare` reckon with.
+
+    An addition to the contract's report (``ordinary``).
+    """
+
+    count: int = 0
+    seconds: float | None = None
+    states: dict[str, float] = field(default_factory=dict)  # seconds by state; add up to `seconds`
+    fetches: float | None = None  # batches taken from the loader
+    worker_cpu_seconds_per_batch: float | None = None  # a worker on a CPU, or waiting for one
+    worker_storage_seconds_per_batch: float | None = None  # a worker blocked in reads and file faults
+    driver_cpu_seconds: float | None = None  # of all threads of the driver's process
+    stretches: list[float] = field(default_factory=list)
+    """Median step of up to 32 equal stretches of the latest 1024: how far medians lie apart in one and the same run."""
 
 
 @dataclass(slots=True)
@@ -259,6 +280,7 @@ class Rank:
     logs: list[LogFile] = field(default_factory=list)
     totals: Totals = field(default_factory=Totals)
     counters: Counters = field(default_factory=Counters)
+    ordinary: OrdinaryStep = field(default_factory=OrdinaryStep)
 
 
 @dataclass(slots=True)

@@ -83,10 +83,15 @@ class RankFold:
     ordinary_ns: float = 0.0
     ordinary_steps: int = 0
     ordinary_fetches: int = 0
+    ordinary_lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
     worker_ns: float = 0.0  # live workers x time, over ordinary steps
     deaths: list[Death] = field(default_factory=list)
     stack: StackSeen | None = None
     pss_peak: int | None = None
+    shm_peak: int | None = None
+    worker_pss: int | None = None  # of one worker without shared memory, the largest mean
+    cpu_from: tuple[int, int] | None = None  # (CPU ns of the driver's process, steps) when the baseline stood
+    cpu_last: tuple[int, int] | None = None
     fds_peak: int | None = None
     limit_bytes: int | None = None
     limit_scope: str | None = None
@@ -189,8 +194,30 @@ class RankFold:
         pss = self.summed("pss_bytes")
         if pss is not None:
             self.pss_peak = max(self.pss_peak or 0, pss)
+        shm = self.summed("shm_bytes")
+        if shm is not None:
+            self.shm_peak = max(self.shm_peak or 0, shm)
         if sample.open_fds is not None:
             self.fds_peak = max(self.fds_peak or 0, sample.open_fds)
+        if sample.pid == self.seen.pid:
+            self._feed_cpu(sample)
+        elif sample.role == "worker":
+            self._feed_worker_memory()
+
+    def _feed_cpu(self, sample: ProcessSample) -> None:
+        if sample.cpu_ns is None or not self.baseline.stands:
+            return
+        self.cpu_last = (sample.cpu_ns, self.clock.count)
+        self.cpu_from = self.cpu_from or self.cpu_last
+
+    def _feed_worker_memory(self) -> None:
+        own = [
+            p.pss_bytes - (p.shm_bytes or 0)
+            for p in self.processes.values()
+            if p.role == "worker" and p.pss_bytes is not None and p.pid in self.workers.live
+        ]
+        if own:
+            self.worker_pss = max(self.worker_pss or 0, sum(own) // len(own))
 
     def summed(self, name: str) -> int | None:
         """A field of ProcessSample over all live processes of the rank; None where none is known."""
@@ -278,6 +305,7 @@ class RankFold:
     def _ordinary(self, step: Ordinary, units: int) -> None:
         if units == 1:
             self.baseline.add(step)
+            self.ordinary_lengths.append(step.ns / 1e9)
         for item, ns in step.items.items():
             self.ordinary[item] = self.ordinary.get(item, 0.0) + ns
         for leaf, ns in enumerate(step.pool):

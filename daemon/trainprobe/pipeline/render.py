@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 from trainprobe.advise.text import Facts, advice
 from trainprobe.derive.ledger import by_state, flatten
 from trainprobe.derive.saves import Save
-from trainprobe.detect.waiting import CPU
+from trainprobe.detect.waiting import CPU, STORAGE
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.moment import NS, Moment
@@ -22,6 +23,7 @@ from trainprobe.model.report import (
     Fds,
     LogFile,
     Memory,
+    OrdinaryStep,
     Period,
     PhaseSpan,
     Rank,
@@ -85,6 +87,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
             fold.book.total + (1 if fold.book.open else 0), fold.saves.total, fold.workers.ended, len(fold.deaths)
         ),
         counters=_counters(fold, at, lost, phases),
+        ordinary=_ordinary(fold),
     )
 
 
@@ -178,6 +181,33 @@ def _drift(fold: RankFold) -> float | None:
         return None
     first, last = median(values[:quarter]), median(values[-quarter:])
     return (last - first) / first / (len(values) - quarter) * 1000 if first > 0 else None
+
+
+def _ordinary(fold: RankFold) -> OrdinaryStep:
+    steps = fold.ordinary_steps
+    if not steps:
+        return OrdinaryStep()
+    made = OrdinaryStep(steps, fold.ordinary_ns / steps / NS)
+    made.states = {state.value: ns / steps / NS for state, ns in by_state(fold.ordinary).items() if ns > 0}
+    made.fetches = fold.ordinary_fetches / steps
+    if fold.worker_ns > 0 and fold.ordinary_fetches:
+        each = NS * fold.ordinary_fetches
+        made.worker_cpu_seconds_per_batch = sum(fold.ordinary_pool[leaf] for leaf in CPU) / each
+        made.worker_storage_seconds_per_batch = sum(fold.ordinary_pool[leaf] for leaf in STORAGE) / each
+    if fold.cpu_from and fold.cpu_last and fold.cpu_last[1] > fold.cpu_from[1]:
+        made.driver_cpu_seconds = (fold.cpu_last[0] - fold.cpu_from[0]) / (fold.cpu_last[1] - fold.cpu_from[1]) / NS
+    made.stretches = _stretches(list(fold.ordinary_lengths))
+    return made
+
+
+STRETCHES, SHORTEST = 32, 8
+"""Into how many stretches the latest ordinary steps are cut, and how many steps one has at least."""
+
+
+def _stretches(lengths: Sequence[float]) -> list[float]:
+    number = min(STRETCHES, len(lengths) // SHORTEST)
+    cuts = [len(lengths) * i // number for i in range(number + 1)] if number else []
+    return [median(lengths[a:b]) for a, b in pairwise(cuts)]
 
 
 def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, Facts]:
@@ -290,7 +320,7 @@ def _workers(fold: RankFold, at: Moment) -> Workers:
         WorkerExit(d.pid, at.wall_of(d.at_ns), d.code, d.signal, d.reason, d.sender_pid)
         for d in fold.workers.deaths[-LIST:]
     ]
-    return Workers(fold.workers.started, fold.workers.ended, fold.workers.count, exits)
+    return Workers(fold.workers.started, fold.workers.ended, fold.workers.count, exits, fold.workers.peak)
 
 
 def _memory(fold: RankFold) -> Memory:
@@ -302,6 +332,8 @@ def _memory(fold: RankFold) -> Memory:
         None,
         fold.limit_bytes,
         fold.limit_scope,
+        fold.shm_peak,
+        fold.worker_pss,
     )
 
 
