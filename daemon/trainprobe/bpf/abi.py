@@ -29,6 +29,7 @@ class Message(IntEnum):
     NAMED_FILE = 3
     PROCESS = 4
     CANDIDATE = 5
+    FAILURE = 6
 
 
 class FileKind(IntEnum):
@@ -90,6 +91,7 @@ class Lost(IntEnum):
     CANDIDATE = 3
     LEDGER = 4
     POOL = 5
+    FAILURE = 6
 
 
 class StepFileRecord(Structure):
@@ -181,6 +183,8 @@ class ProcessMessage(Structure):
         ("signal", c_int32),
         ("sender", c_uint32),
         ("unused", c_uint32),
+        ("anonymous", c_uint64),
+        ("shared", c_uint64),
         ("comm", c_char * 16),
         ("sender_comm", c_char * 16),
     ]
@@ -188,6 +192,23 @@ class ProcessMessage(Structure):
 
 class CandidateMessage(Structure):
     _fields_ = [("message", c_uint32), ("why", c_uint32), ("at", c_uint64), ("tgid", c_uint32), ("unused", c_uint32)]
+
+
+class FailureMessage(Structure):
+    _fields_ = [
+        ("message", c_uint32),
+        ("number", c_int32),
+        ("at", c_uint64),
+        ("tgid", c_uint32),
+        ("tid", c_uint32),
+        ("error", c_int32),
+        ("fd", c_int32),
+        *((n, c_uint64) for n in ("count", "ino", "magic")),
+        ("dev", c_uint32),
+        ("unused", c_uint32),
+        ("comm", c_char * 16),
+        ("path", c_char * PATH_SIZE),
+    ]
 
 
 class Pool(Structure):
@@ -213,6 +234,7 @@ _SIZES = {
     "NAMED_FILE_MESSAGE": NamedFileMessage,
     "PROCESS_MESSAGE": ProcessMessage,
     "CANDIDATE_MESSAGE": CandidateMessage,
+    "FAILURE_MESSAGE": FailureMessage,
     "PROCESS": Process,
     "POOL": Pool,
 }

@@ -20,7 +20,7 @@ from trainprobe.bpf.btf import Btf, BtfError
 from trainprobe.bpf.errors import ProbesUnavailable
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCES = ("core", "descriptors", "sched", "faults", "files", "calls", "marks", "lives")
+SOURCES = ("core", "descriptors", "sched", "faults", "files", "failures", "calls", "marks", "lives")
 TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT = 5, 17, 2, 7  # bpf_prog_type; uprobes are kprobes to BPF
 _RAW = {
     "on_switch": "sched_switch",
@@ -44,7 +44,7 @@ MAPS = (
     "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
     "calls", "files",
 )  # fmt: skip
-OPTIONAL = frozenset(("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end"))
+OPTIONAL = frozenset(("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", *syscalls.FAILING))
 
 
 @dataclass
@@ -102,6 +102,7 @@ class Builder:
             for category, event in events:
                 self._attach_event(name, program, category, event)
         self._attach_syscalls()
+        self._attach_failures()
         self._attach_major_faults()
         self._load("on_page_fault", RAW_TRACEPOINT)
         for name in MARKS:
@@ -153,6 +154,14 @@ class Builder:
             family = syscalls.TRACED_BY[syscall.call]
             for edge, prefix in (("end", "sys_exit"), ("begin", "sys_enter")):
                 self._attach_event(f"on_{family}_{edge}", programs[family, edge], "syscalls", f"{prefix}_{event}")
+
+    def _attach_failures(self) -> None:
+        machine = os.uname().machine
+        for name, calls in syscalls.FAILING.items():
+            program = self._load(name, TRACEPOINT)
+            for syscall in calls:
+                if syscall.number(machine) is not None:
+                    self._attach_event(name, program, "syscalls", f"sys_exit_{syscall.name}")
 
     def _attach_major_faults(self) -> None:
         program = self._load("on_major_fault", PERF_EVENT)

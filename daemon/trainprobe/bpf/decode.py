@@ -15,6 +15,7 @@ from trainprobe.bpf import abi
 from trainprobe.bpf.abi import FileKind, Message, ProcessKind, Why
 from trainprobe.model.cells import CELLS, Leaf, Region, cell
 from trainprobe.model.event import (
+    CallFailed,
     FileEvent,
     FileEventKind,
     Level,
@@ -55,7 +56,17 @@ class NamedFile:
     deeper: bool = False  # there are more than these
 
 
-Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate
+@dataclass(frozen=True)
+class RawFailure:
+    """A failed call whose number and path are still raw."""
+
+    event: CallFailed  # call and path empty
+    number: int
+    fd: int
+    path: bytes
+
+
+Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate | RawFailure
 
 _FILE_KINDS = {
     FileKind.OPENED: FileEventKind.OPENED,
@@ -72,6 +83,7 @@ _PROCESS_KINDS = {
 }
 _BY_USER = frozenset((0, -1, -6))  # SI_USER, SI_QUEUE, SI_TKILL
 _CORE_DUMPED = 0x80
+_TMPFS = 0x01021994
 
 
 def text(raw: bytes) -> str:
@@ -179,6 +191,7 @@ def _process(m: abi.ProcessMessage) -> ProcessEvent:
     elif kind is ProcessEventKind.SIGNAL:
         signal = m.signal
     sent = kind is ProcessEventKind.SIGNAL
+    oom = kind is ProcessEventKind.OOM
     return ProcessEvent(
         kind=kind,
         at_ns=m.at,
@@ -190,11 +203,29 @@ def _process(m: abi.ProcessMessage) -> ProcessEvent:
         sender_pid=m.sender if sent else None,
         sender_comm=text(m.sender_comm),
         by_user=sent and m.code in _BY_USER,
+        anonymous_bytes=m.anonymous << 10 if oom and m.anonymous else None,
+        shared_bytes=m.shared << 10 if oom and m.anonymous else None,
     )
 
 
 def _candidate(m: abi.CandidateMessage) -> Candidate:
     return Candidate(m.at, m.tgid, "exec" if Why(m.why) is Why.EXEC else "mark")
+
+
+def _failure(m: abi.FailureMessage) -> RawFailure:
+    event = CallFailed(
+        at_ns=m.at,
+        pid=m.tgid,
+        tid=m.tid,
+        call="",
+        errno=m.error,
+        count=m.count,
+        dev=m.dev,
+        ino=m.ino,
+        tmpfs=m.magic == _TMPFS,
+        comm=text(m.comm),
+    )
+    return RawFailure(event, m.number, m.fd, m.path.split(b"\0", 1)[0])
 
 
 _DECODERS: dict[int, tuple[Any, Any]] = {
@@ -203,6 +234,7 @@ _DECODERS: dict[int, tuple[Any, Any]] = {
     Message.NAMED_FILE: (abi.NamedFileMessage, _named),
     Message.PROCESS: (abi.ProcessMessage, _process),
     Message.CANDIDATE: (abi.CandidateMessage, _candidate),
+    Message.FAILURE: (abi.FailureMessage, _failure),
 }
 
 

@@ -46,6 +46,8 @@ FIELDS = {
     "FILE_FAULT_INO": ("filemap/mm_filemap_fault", "i_ino"),
     "FILE_FAULT_DEV": ("filemap/mm_filemap_fault", "s_dev"),
     "OOM_PID": ("oom/mark_victim", "pid"),
+    "OOM_ANON": ("oom/mark_victim", "anon_rss"),
+    "OOM_SHARED": ("oom/mark_victim", "shmem_rss"),
 }
 FUNCTIONS = {"SWAP": b"do_swap_page", "SHMEM": b"shmem_fault", "FILE": b"filemap_fault"}
 _FIELD = re.compile(r"field:[^;]*?(\w+)(?:\[\d*\])?;\s*offset:(\d+);")

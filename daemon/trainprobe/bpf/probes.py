@@ -9,8 +9,8 @@ from collections.abc import Collection
 from ctypes import c_uint32, c_uint64
 from dataclasses import replace
 
-from trainprobe.bpf import abi, decode, kernel_types
-from trainprobe.bpf.decode import Candidate, NamedFile
+from trainprobe.bpf import abi, decode, kernel_types, syscalls
+from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.kernel_calls import KernelCalls
 from trainprobe.bpf.loader import Loaded, load
@@ -52,6 +52,7 @@ class Probes:
         self._lost_counts = loaded.map("lost", c_uint32, c_uint64)
         self._marks = Marks(loaded.programs, self._calls.attach_uprobe)
         self._paths = Paths()
+        self._call_names = syscalls.names(os.uname().machine)
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths)
         self._late: list[Event] = []
         self._faults: int | None = None
@@ -112,6 +113,8 @@ class Probes:
             return [self._paths.complete(told)]
         if isinstance(told, ProcessEvent):
             return self._lived(told)
+        if isinstance(told, RawFailure):
+            return [replace(told.event, call=self._call_names.get(told.number, ""), path=self._failed_on(told))]
         if isinstance(told, MarkRow) and told.kind is RowKind.DRIVER:
             self._watching.driver_found(told.pid)
         return [told]
@@ -131,6 +134,12 @@ class Probes:
         ]
         self._paths.forget(event.pid)
         return [*left, event]
+
+    def _failed_on(self, told: RawFailure) -> str:
+        if told.path:
+            return told.path.decode(errors="surrogateescape")
+        event = told.event
+        return self._paths.of(event.pid, event.dev, event.ino) or (_open_file(event.pid, told.fd) if event.ino else "")
 
     # ---- what is ----
 
@@ -156,10 +165,7 @@ class Probes:
         if known := self._paths.of(sample.pid, sample.dev, sample.ino):
             return known
         if sample.leaf in _ON_FILE and sample.fd >= 0:
-            try:
-                return os.readlink(f"/proc/{sample.pid}/fd/{sample.fd}").removesuffix(" (deleted)")
-            except OSError:
-                return ""
+            return _open_file(sample.pid, sample.fd)
         return _mapped(sample.pid, sample.ino) if sample.leaf is Leaf.FAULT else ""
 
     def open_files(self) -> list[FileEvent]:
@@ -220,6 +226,13 @@ def _with_flight(event: FileEvent, use: abi.FileUse, now: int) -> FileEvent:
     if use.busy_kind == abi.Call.SYNC:
         return replace(event, sync_ns=event.sync_ns + spent)
     return replace(event, write_ns=event.write_ns + spent)
+
+
+def _open_file(pid: int, descriptor: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{descriptor}").removesuffix(" (deleted)")
+    except OSError:
+        return ""
 
 
 def _command(pid: int) -> tuple[str, ...]:

@@ -102,6 +102,8 @@ class ProcessEvent:
     sender_comm: str = ""
     by_user: bool = False  # SIGNAL: si_code says a process sent it (SI_USER, SI_TKILL)
     command: tuple[str, ...] = ()  # EXEC, FORK where /proc told
+    anonymous_bytes: int | None = None  # OOM: what the victim held; kernels before 6.9 do not tell
+    shared_bytes: int | None = None  # OOM: the same in shared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,24 @@ class StackSeen:
     reason: str = ""  # why there is none
 
 
-Event = MarkRow | FileEvent | ProcessEvent | RunStarted | RankSeen | RunEnded | StackSeen
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """A system call failed for want of something. One that fails in a loop is told of ten times a second."""
+
+    at_ns: int
+    pid: int
+    tid: int
+    call: str  # name of the system call, "" unknown
+    errno: int  # 0: a message came, but the descriptors that it carried were cut off (MSG_CTRUNC)
+    count: int = 1  # failures of this process with this errno since we watch
+    dev: int = 0
+    ino: int = 0  # of the file that it failed on; 0: none, or not known
+    tmpfs: bool = False  # that file is in shared memory
+    path: str = ""
+    comm: str = ""
+
+
+Event = MarkRow | FileEvent | ProcessEvent | RunStarted | RankSeen | RunEnded | StackSeen | CallFailed
 
 
 class RunState(IntEnum):

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainprobe.collect import cost
 from trainprobe.collect.source import Sources
-from trainprobe.model.event import Event, ProcessEvent, ProcessEventKind, ThreadSample
+from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
@@ -30,6 +30,11 @@ COST_NS = 5 * NS
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
 URGENT = frozenset({ProcessEventKind.EXIT, ProcessEventKind.SIGNAL, ProcessEventKind.OOM})
 STACK_NS = 20_000_000  # while a Python stack is being taken
+
+
+def _urgent(event: Event) -> bool:
+    return isinstance(event, CallFailed) or (isinstance(event, ProcessEvent) and event.kind in URGENT)
+
 
 Sink = Callable[[Frame], None]
 ReportSink = Callable[[Report], None]
@@ -130,7 +135,7 @@ class Observer:
         self._guard.call("core", at, lambda: self._judge(frame), None)
         if self._on_frame is not None:
             self._guard.call("recording", at, lambda: self._record(frame), None)
-        return any(isinstance(event, ProcessEvent) and event.kind in URGENT for event in events)
+        return any(map(_urgent, events))
 
     def _events(self, now: Moment) -> list[Event]:
         at = now.monotonic_ns

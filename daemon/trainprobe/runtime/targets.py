@@ -16,6 +16,7 @@ from typing import Protocol
 from trainprobe.collect.command import Kind, python_like, redact, understand
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc
 from trainprobe.model.event import (
+    CallFailed,
     Event,
     FileEvent,
     MarkRow,
@@ -170,7 +171,7 @@ class Targets:
     def _take(self, event: Event | Hint, now: int) -> None:
         if isinstance(event, ProcessEvent):
             self._process_event(event)
-        elif isinstance(event, (MarkRow, FileEvent, StackSeen)):
+        elif isinstance(event, (MarkRow, FileEvent, StackSeen, CallFailed)):
             process = self._table.get(event.pid)
             if process is not None:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:

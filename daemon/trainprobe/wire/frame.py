@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from trainprobe.model.event import (
+    CallFailed,
     Event,
     FileEvent,
     MarkRow,
@@ -37,6 +38,7 @@ _EVENTS: dict[str, type[Any]] = {
     "rank": RankSeen,
     "run_end": RunEnded,
     "stack": StackSeen,
+    "failed": CallFailed,
 }
 _TAGS = {kind: tag for tag, kind in _EVENTS.items()}
 _SPARSE = frozenset({"cells", "pool"})

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainprobe.bpf import abi, decode
-from trainprobe.bpf.decode import Candidate, Malformed, NamedFile
+from trainprobe.bpf.decode import Candidate, Malformed, NamedFile, RawFailure
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
 from trainprobe.model.event import (
+    CallFailed,
     FileEvent,
     FileEventKind,
     Level,
@@ -177,3 +178,24 @@ def test_any_ledger_is_a_sample_or_malformed(raw: bytes, level: int) -> None:
 @given(st.binary(max_size=64))
 def test_any_name_can_be_printed_back(raw: bytes) -> None:
     assert decode.text(raw).encode(errors="surrogateescape") == raw.split(b"\0")[0]
+
+
+def test_a_call_that_failed() -> None:
+    raw = abi.FailureMessage(
+        message=abi.Message.FAILURE, number=285, at=9, tgid=6, tid=7, error=28, fd=5, count=3, ino=11, dev=12,
+        magic=0x01021994, comm=b"pt_data_worker", path=b"/dev/shm/torch_6",
+    )  # fmt: skip
+    told = decode.message(bytes(raw))
+    event = CallFailed(9, 6, 7, "", 28, 3, 12, 11, True, "", "pt_data_worker")
+    assert told == RawFailure(event, 285, 5, b"/dev/shm/torch_6")
+
+
+def test_what_a_victim_held() -> None:
+    raw = abi.ProcessMessage(message=abi.Message.PROCESS, kind=abi.ProcessKind.OOM, at=1, tgid=2)
+    told = decode.message(bytes(raw))
+    assert isinstance(told, ProcessEvent)
+    assert (told.anonymous_bytes, told.shared_bytes) == (None, None), "this kernel does not tell"
+    raw.anonymous = 5
+    told = decode.message(bytes(raw))
+    assert isinstance(told, ProcessEvent)
+    assert (told.anonymous_bytes, told.shared_bytes) == (5120, 0)

@@ -6,11 +6,6 @@ struct call_entry { /* syscalls:sys_enter_*; the number is 32 bits wide and its 
     s32 number, padding;
     u64 arguments[6];
 };
-struct call_end { /* syscalls:sys_exit_* */
-    u64 common;
-    s32 number, padding;
-    s64 result;
-};
 
 /* Begin a traced call in the ledger: leaf while blocked, leaf while on the CPU. */
 INLINE void begin_call(struct ledger *l, u64 now, s32 number, u8 blocked, u8 running) {
@@ -39,12 +34,6 @@ INLINE u64 take_gap(struct ledger *l, u32 dev, u64 ino) {
     add_to_step(l, dev, ino, 0, gap, 0);
     return gap;
 }
-INLINE bool traced(u32 tid, u8 *level) {
-    u8 *byte = level_of(tid);
-    *level = byte ? *byte : 0;
-    return *level && !(*level & QUIET);
-}
-
 /* ---- reads ---- */
 int on_read_begin(struct call_entry *e) {
     struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
@@ -152,6 +141,8 @@ int on_write_end(struct call_end *e) {
     bool ours = l && l->call == e->number;
     if (ours)
         end_call(l, now);
+    if (NO_SPACE(e->result))
+        tell_failure(e->number, -e->result, argument_of(CALL_ARGUMENT_OFFSET), 0);
     if (!c || c->number != e->number)
         return 0;
     c->number = -1;
@@ -321,7 +312,10 @@ int on_name_end(struct call_end *e) {
     bool ours = l && l->call == e->number;
     if (ours)
         end_call(l, now);
-    if (!c || c->number != e->number)
+    bool flying = c && c->number == e->number;
+    if (NO_DESCRIPTORS(e->result) || NO_SPACE(e->result))
+        tell_failure(e->number, -e->result, -1, flying ? c->path : 0);
+    if (!flying)
         return 0;
     c->number = -1;
     struct target t = {};

@@ -158,7 +158,12 @@ int on_oom(void *ctx) { /* oom:mark_victim */
         return 0;
     struct ledger *l = ledgers.lookup(&tid);
     struct process_message *m = begin_process(PROCESS_OOM, l ? l->tgid : tid);
-    if (m)
-        ring.ringbuf_submit(m, BPF_RB_FORCE_WAKEUP);
+    if (!m)
+        return 0;
+    if (AT_OOM_ANON) /* since Linux 6.9 (72ba14deb40a) */
+        READ(m->anonymous, ctx, AT_OOM_ANON);
+    if (AT_OOM_SHARED)
+        READ(m->shared, ctx, AT_OOM_SHARED);
+    ring.ringbuf_submit(m, BPF_RB_FORCE_WAKEUP);
     return 0;
 }

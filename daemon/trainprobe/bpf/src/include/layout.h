@@ -9,7 +9,7 @@
 #define PART_SIZE 64  /* of one component of a path that we walked ourselves */
 #define PARTS     (2 * PATH_SIZE / PART_SIZE)
 
-enum { MESSAGE_ROW = 1, MESSAGE_FILE, MESSAGE_NAMED_FILE, MESSAGE_PROCESS, MESSAGE_CANDIDATE };
+enum { MESSAGE_ROW = 1, MESSAGE_FILE, MESSAGE_NAMED_FILE, MESSAGE_PROCESS, MESSAGE_CANDIDATE, MESSAGE_FAILURE };
 
 /* Nanoseconds and bytes of one step on one file. */
 struct step_file {
@@ -115,6 +115,7 @@ struct process_message {
     s32 code; /* EXIT: wait status; SIGNAL: si_code */
     s32 signal;
     u32 sender, unused;
+    u64 anonymous, shared; /* OOM: kilobytes that the victim held */
     char comm[16], sender_comm[16];
 };
 
@@ -122,6 +123,18 @@ struct candidate_message {
     u32 message, why;
     u64 at;
     u32 tgid, unused;
+};
+
+/* A call that failed for want of something; count: so many failed so with this error in this process. */
+struct failure_message {
+    u32 message;
+    s32 number;
+    u64 at;
+    u32 tgid, tid;
+    s32 error, fd;
+    u64 count, ino, magic;
+    u32 dev, unused;
+    char comm[16], path[PATH_SIZE];
 };
 
 /* What all worker processes of a process charged together, by leaf. */
@@ -146,5 +159,6 @@ _Static_assert(sizeof(struct file_message) == SIZE_FILE_MESSAGE, "abi.FileMessag
 _Static_assert(sizeof(struct named_file_message) == SIZE_NAMED_FILE_MESSAGE, "abi.NamedFileMessage");
 _Static_assert(sizeof(struct process_message) == SIZE_PROCESS_MESSAGE, "abi.ProcessMessage");
 _Static_assert(sizeof(struct candidate_message) == SIZE_CANDIDATE_MESSAGE, "abi.CandidateMessage");
+_Static_assert(sizeof(struct failure_message) == SIZE_FAILURE_MESSAGE, "abi.FailureMessage");
 _Static_assert(sizeof(struct pool) == SIZE_POOL, "abi.Pool");
 _Static_assert(sizeof(struct process) == SIZE_PROCESS, "abi.Process");

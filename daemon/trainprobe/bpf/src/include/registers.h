@@ -9,6 +9,7 @@
 #define CALL_NUMBER_OFFSET         __builtin_offsetof(struct pt_regs, orig_ax)
 #define CALL_NUMBER_TYPE           s64
 #define CALL_ARGUMENT_OFFSET       __builtin_offsetof(struct pt_regs, di)
+#define CALL_ARGUMENT_2_OFFSET     __builtin_offsetof(struct pt_regs, si)
 #define ARGUMENT_1(regs)           ((regs)->di)
 #define ARGUMENT_2(regs)           ((regs)->si)
 #define RETURNING_ARGUMENT_1(regs) ((regs)->si)
@@ -17,6 +18,7 @@
 #define CALL_NUMBER_OFFSET         __builtin_offsetof(struct pt_regs, syscallno)
 #define CALL_NUMBER_TYPE           s32
 #define CALL_ARGUMENT_OFFSET       __builtin_offsetof(struct pt_regs, orig_x0)
+#define CALL_ARGUMENT_2_OFFSET     __builtin_offsetof(struct pt_regs, regs[1])
 #define ARGUMENT_1(regs)           ((regs)->regs[0])
 #define ARGUMENT_2(regs)           ((regs)->regs[1])
 #define RETURNING_ARGUMENT_1(regs) ((regs)->regs[0])
