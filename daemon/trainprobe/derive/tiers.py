@@ -1,0 +1,44 @@
+"""Steps as they pass -> rows of every tier: each step for a while, ten seconds for a day, five minutes for long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from trainprobe.model.steprow import TIERS, StepRow, joined
+
+
+@dataclass(slots=True)
+class TierRows:
+    """Folds the rows of one rank. Wall clocks may be set back: a row then begins a new stretch, and none is lost."""
+
+    _open: list[StepRow | None] = field(default_factory=lambda: [None] * len(TIERS))
+
+    def add(self, rows: Iterable[StepRow]) -> list[list[StepRow]]:
+        """The rows of each tier that no later step can join any more. Those of the finest tier are never held back."""
+        done: list[list[StepRow]] = [[] for _ in TIERS]
+        for row in rows:
+            for place, tier in enumerate(TIERS):
+                before = self._open[place]
+                if before is not None and _stretch(before, tier.width) == _stretch(row, tier.width):
+                    self._open[place] = joined((before, row))
+                else:
+                    if before is not None:
+                        done[place].append(before)
+                    self._open[place] = row
+        finest, self._open[0] = self._open[0], None
+        if finest is not None:
+            done[0].append(finest)
+        return done
+
+    def open(self) -> list[StepRow | None]:
+        """The unfinished row of each tier."""
+        return list(self._open)
+
+    def go_on(self, place: int, row: StepRow) -> None:
+        """An earlier process began the row of tier number ``place``."""
+        self._open[place] = row
+
+
+def _stretch(row: StepRow, width: float) -> int:
+    return int(row.start // width)

@@ -1,0 +1,122 @@
+"""The history that the daemon publishes, read for the API: rows of steps, and stalls."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from trainprobe.model.report import Report
+from trainprobe.model.steprow import TIERS, StepRow, thinned
+from trainprobe.wire import history as wire
+from trainprobe.wire.codec import WireError
+from trainprobe.wire.history import RankStall, SegmentName
+
+HISTORY_PATH = Path("/var/lib/trainprobe/published")
+MAX_POINTS = 5000
+MAX_STALLS = 5000  # the latest ones
+_ROUNDING = 1e-3  # seconds: an end is a sum
+_MAX_BYTES = 4 * wire.SEGMENT_LIMIT  # of one segment
+
+
+class History:
+    """What lies below ``directory``. Nothing there is no error: there is no history yet, or it may not be read."""
+
+    def __init__(self, directory: Path = HISTORY_PATH) -> None:
+        self._directory = directory
+
+    def steps(self, run: str, rank: str, *, since: float = 0.0, points: int = MAX_POINTS) -> list[StepRow]:
+        """Rows from ``since`` (UNIX seconds) on, at most ``points``, each as fine as that allows and is still kept.
+
+        The latest steps are there as soon as the daemon has told them, in the finest tier.
+        """
+        if not (wire.fit_run(run) and wire.fit_rank(rank)):
+            return []
+        points = max(1, min(points, MAX_POINTS))
+        names = self._segments(run, rank)
+        tiers = [_rows(self._directory / wire.STEPS / run, names, tier.name, since) for tier in TIERS]
+        rows = _stitched(tiers, points)
+        return thinned(rows, points)
+
+    def stalls(self, report: Report | None = None, *, since: float = 0.0) -> list[RankStall]:
+        """Stalls that lasted beyond ``since`` (UNIX seconds), by their start: the published ones and the report's."""
+        found: dict[str, RankStall] = {}
+        for told in self._told(since):
+            found[told.stall.id] = told
+        for told in _reported(report):
+            found[told.stall.id] = told
+        lasting = [told for told in found.values() if told.stall.end is None or told.stall.end >= since]
+        return sorted(lasting, key=lambda told: told.stall.start)[-MAX_STALLS:]
+
+    def _told(self, since: float) -> Iterable[RankStall]:
+        directory = self._directory / wire.STALLS
+        numbers = sorted(n for name in _names(directory) if (n := wire.segment_number(name)) is not None)
+        for number in numbers:
+            lines, written = _lines(directory / f"{number}{wire.SUFFIX}")
+            if written >= since:
+                try:
+                    yield from wire.read_stalls(lines)
+                except WireError:
+                    continue
+
+    def _segments(self, run: str, rank: str) -> list[SegmentName]:
+        names = (wire.segment_name(name) for name in _names(self._directory / wire.STEPS / run))
+        return sorted((n for n in names if n is not None and n.rank == rank), key=lambda n: n.number)
+
+
+def _rows(directory: Path, names: Sequence[SegmentName], tier: str, since: float) -> list[StepRow]:
+    rows: list[StepRow] = []
+    for name in names:
+        if name.tier != tier:
+            continue
+        lines, written = _lines(directory / str(name))
+        if written < since:
+            continue
+        try:
+            rows += wire.read_steps(lines, since)
+        except WireError:
+            continue
+    return sorted(rows, key=lambda row: row.start)
+
+
+def _stitched(tiers: Sequence[list[StepRow]], points: int) -> list[StepRow]:
+    """The tier that has the wanted resolution; where it has nothing, the coarser ones before it and the finer after."""
+    every = [row for rows in tiers for row in rows]
+    if not every:
+        return []
+    span = max(row.end for row in every) - min(row.start for row in every)
+    wanted = max(place for place, tier in enumerate(TIERS) if place == 0 or tier.width <= span / points)
+    rows = list(tiers[wanted])
+    for coarser in tiers[wanted + 1 :]:
+        before = [row for row in coarser if not rows or row.start < rows[0].start - _ROUNDING]
+        rows = before + [row for row in rows if not before or row.start >= before[-1].end - _ROUNDING]
+    for finer in reversed(tiers[:wanted]):
+        rows += [row for row in finer if not rows or row.start >= rows[-1].end - _ROUNDING]
+    return rows
+
+
+def _reported(report: Report | None) -> Iterable[RankStall]:
+    for run in report.runs if report else ():
+        for rank in run.ranks:
+            for stall in rank.stalls:
+                yield RankStall(run.run, rank.name, stall)
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def _lines(path: Path) -> tuple[list[bytes], float]:
+    """The lines of a segment, and when it was written last; none where it is gone or no file."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return [], 0.0
+            return file.read(_MAX_BYTES).splitlines(keepends=True), status.st_mtime
+    except OSError:
+        return [], 0.0
