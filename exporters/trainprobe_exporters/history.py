@@ -36,7 +36,7 @@ class History:
         points = max(1, min(points, MAX_POINTS))
         names = self._segments(run, rank)
         tiers = [_rows(self._directory / wire.STEPS / run, names, tier.name, since) for tier in TIERS]
-        rows = _stitched(tiers, points)
+        rows = _stitched(tiers, since, points)
         return thinned(rows, points)
 
     def stalls(self, report: Report | None = None, *, since: float = 0.0) -> list[RankStall]:
@@ -80,7 +80,7 @@ def _rows(directory: Path, names: Sequence[SegmentName], tier: str, since: float
     return sorted(rows, key=lambda row: row.start)
 
 
-def _stitched(tiers: Sequence[list[StepRow]], points: int) -> list[StepRow]:
+def _stitched(tiers: Sequence[list[StepRow]], since: float, points: int) -> list[StepRow]:
     """The tier that has the wanted resolution; where it has nothing, the coarser ones before it and the finer after."""
     every = [row for rows in tiers for row in rows]
     if not every:
@@ -89,6 +89,8 @@ def _stitched(tiers: Sequence[list[StepRow]], points: int) -> list[StepRow]:
     wanted = max(place for place, tier in enumerate(TIERS) if place == 0 or tier.width <= span / points)
     rows = list(tiers[wanted])
     for coarser in tiers[wanted + 1 :]:
+        if rows and rows[0].start <= since + _ROUNDING:
+            break  # it reaches back far enough
         before = [row for row in coarser if not rows or row.start < rows[0].start - _ROUNDING]
         rows = before + [row for row in rows if not before or row.start >= before[-1].end - _ROUNDING]
     for finer in reversed(tiers[:wanted]):
