@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 from trainprobe.derive.ledger import Item
-from trainprobe.model.cells import LEAVES
+from trainprobe.derive.stretch import Stretch, items_of, pool_of
 
 WINDOW = 64
 LEAST = 8
@@ -19,39 +19,57 @@ class Ordinary:
     """One unstalled step."""
 
     ns: int
-    items: Mapping[Item, int]
-    pool: Sequence[int]
+    made_of: Stretch
     fetches: int
     backwards: int
 
 
 @dataclass(slots=True)
+class RunningMedian:
+    """The median of values that come and go; they are kept in order, so that it costs no sorting."""
+
+    _ordered: list[int] = field(default_factory=list)
+
+    def add(self, value: int) -> None:
+        insort(self._ordered, value)
+
+    def remove(self, value: int) -> None:
+        """Take out a value that was added."""
+        del self._ordered[bisect_left(self._ordered, value)]
+
+    @property
+    def value(self) -> float:
+        """0 where there is none."""
+        count = len(self._ordered)
+        if not count:
+            return 0.0
+        return (self._ordered[(count - 1) // 2] + self._ordered[count // 2]) / 2
+
+
+@dataclass(slots=True)
 class Baseline:
-    """Rolling statistics of the last WINDOW unstalled steps; sums are kept, so that adding one is cheap."""
+    """Rolling statistics of the last WINDOW unstalled steps. Adding one is cheap; what they are made of is found out
+    when it is asked for, which is when a step is late."""
 
     steps: deque[Ordinary] = field(default_factory=deque)
-    _items: dict[Item, int] = field(default_factory=dict)
-    _pool: list[int] = field(default_factory=lambda: [0] * LEAVES)
-    _median: float | None = None
+    _ns: RunningMedian = field(default_factory=RunningMedian)
+    _fetches: RunningMedian = field(default_factory=RunningMedian)
+    _backwards: RunningMedian = field(default_factory=RunningMedian)
+    _items: dict[Item, float] | None = None
+    _pool: list[float] | None = None
 
     def add(self, step: Ordinary) -> None:
         """Take in one ordinary step, forget the oldest beyond the window."""
         self.steps.append(step)
-        self._sum(step, 1)
+        self._ns.add(step.ns)
+        self._fetches.add(step.fetches)
+        self._backwards.add(step.backwards)
         if len(self.steps) > WINDOW:
-            self._sum(self.steps.popleft(), -1)
-        self._median = None
-
-    def _sum(self, step: Ordinary, sign: int) -> None:
-        for item, ns in step.items.items():
-            left = self._items.get(item, 0) + sign * ns
-            if left:
-                self._items[item] = left
-            else:
-                self._items.pop(item, None)
-        for leaf, ns in enumerate(step.pool):
-            if ns:
-                self._pool[leaf] += sign * ns
+            oldest = self.steps.popleft()
+            self._ns.remove(oldest.ns)
+            self._fetches.remove(oldest.fetches)
+            self._backwards.remove(oldest.backwards)
+        self._items = self._pool = None
 
     @property
     def stands(self) -> bool:
@@ -61,24 +79,25 @@ class Baseline:
     @property
     def ns(self) -> float:
         """Median length of a step in ns; 0 before the first."""
-        if self._median is None:
-            self._median = float(median(step.ns for step in self.steps)) if self.steps else 0.0
-        return self._median
+        return self._ns.value
 
-    def items(self) -> dict[Item, float]:
+    def items(self) -> Mapping[Item, float]:
         """Mean ns of each item per step."""
-        count = len(self.steps)
-        return {item: ns / count for item, ns in self._items.items()} if count else {}
+        if self._items is None:
+            self._items = {item: ns / len(self.steps) for item, ns in items_of(s.made_of for s in self.steps).items()}
+        return self._items
 
-    def pool(self) -> list[float]:
+    def pool(self) -> Sequence[float]:
         """Mean ns per step of all worker processes together, by leaf."""
-        count = max(len(self.steps), 1)
-        return [ns / count for ns in self._pool]
+        if self._pool is None:
+            count = max(len(self.steps), 1)
+            self._pool = [ns / count for ns in pool_of(s.made_of for s in self.steps)]
+        return self._pool
 
     def fetches(self) -> float:
         """Median fetches of a step."""
-        return float(median(step.fetches for step in self.steps)) if self.steps else 0.0
+        return self._fetches.value
 
     def backwards(self) -> float:
         """Median backwards of a step."""
-        return float(median(step.backwards for step in self.steps)) if self.steps else 0.0
+        return self._backwards.value

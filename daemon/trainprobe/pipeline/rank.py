@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from trainprobe.derive.files import FileClass
 from trainprobe.derive.ledger import Item, Setting, by_state, flatten
 from trainprobe.derive.saves import Saves
 from trainprobe.derive.steps import StepClock
+from trainprobe.derive.stretch import Files, Stretch
 from trainprobe.derive.workers import Death, Workers
 from trainprobe.detect.base import Window, WrittenLog
 from trainprobe.detect.policy import Policy
@@ -62,7 +64,7 @@ class RankFold:
     book: StallBook = field(default_factory=StallBook)
     saves: Saves = field(default_factory=Saves)
     workers: Workers = field(init=False)
-    ledger: dict[State, float] = field(default_factory=dict)  # ns up to `reached`
+    ledger: dict[State, float] = field(default_factory=dict)  # ns, up to `flat` after settle()
     phases: dict[Phase, float] = field(default_factory=dict)  # ns, finished
     spans: list[Span] = field(default_factory=list)
     start_ns: int = 0
@@ -78,7 +80,7 @@ class RankFold:
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=1024))
     histogram: list[int] = field(default_factory=lambda: [0] * (len(STEP_BUCKETS) + 1))
     duration_sum: float = 0.0
-    ordinary: dict[Item, float] = field(default_factory=dict)  # sums over all ordinary steps
+    ordinary: dict[Item, float] = field(default_factory=dict)  # sums over all ordinary steps, after settle()
     ordinary_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)
     ordinary_ns: float = 0.0
     ordinary_steps: int = 0
@@ -96,7 +98,8 @@ class RankFold:
     limit_bytes: int | None = None
     limit_scope: str | None = None
     stepped: bool = False
-    flat: Sequence[int] = field(default_factory=lambda: [0] * CELLS)  # cells accounted for so far
+    flat: Sequence[int] = field(default_factory=lambda: [0] * CELLS)  # cells at the end of the last stretch
+    flat_pool: Sequence[int] = field(default_factory=lambda: [0] * LEAVES)
     live_phase: tuple[Phase, float] | None = None  # of the open step: (phase, ns)
     oom_killed: bool = False
     killer: ProcessEvent | None = None  # the last fatal signal sent to the driver
@@ -105,6 +108,8 @@ class RankFold:
     _rows: list[MarkRow] = field(default_factory=list)
     _early: list[Ordinary] = field(default_factory=list)
     _early_steps: int = 0
+    _passed: Stretch | None = None  # not in `ledger` yet
+    _ordinary: Stretch | None = None  # ordinary steps in a row, not in `ordinary` yet
     _pool_at: dict[int, list[int]] = field(
         default_factory=dict
     )  # workers' leaf sums at the step's begin, for open stalls
@@ -139,7 +144,7 @@ class RankFold:
             return False
         before = self.latest or self.sample
         if before is not None:  # the main thread's time up to here stays in the ledger
-            self._account(before.cells, [])
+            self._pass(before.cells, self.flat_pool, [])
         self.flat = row.cells
         if before is None:
             self.start_ns = row.at_ns - sum(row.cells)
@@ -234,7 +239,7 @@ class RankFold:
         self.live_phase = None
         files = self._files_until(row)
         index = self.clock.count
-        items = self._account(row.cells, files)
+        stretch = self._pass(row.cells, row.pool, files)
         if before is None:
             self.first_boundary_ns = row.at_ns
             self._pool_at.clear()
@@ -243,15 +248,14 @@ class RankFold:
         self._count(ns)
         step = Ordinary(
             ns,
-            items,
-            [a - b for a, b in zip(row.pool, before.pool)],
+            stretch,
             row.fetches - before.fetches,
             row.backwards - before.backwards,
         )
         if not self.baseline.stands:
             self._learn(step, row)
         else:
-            self._judge(step, before, row, files, index)
+            self._judge(step, before, row, index)
         self.stack = None
         self._pool_at.clear()
 
@@ -271,17 +275,17 @@ class RankFold:
         self._early.clear()
         self._phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, row.at_ns)
 
-    def _judge(
-        self, step: Ordinary, before: MarkRow, row: MarkRow, files: list[tuple[StepFile, FileClass, str]], index: int
-    ) -> None:
+    def _judge(self, step: Ordinary, before: MarkRow, row: MarkRow, index: int) -> None:
         usual = self.baseline.backwards()
         units = max(1, round(step.backwards / usual)) if usual else 1  # a skipped optimiser step merges two groups
         base = self.baseline.ns * units
         if step.ns <= self.policy.limit_ns(base):
-            self._ordinary(step, units)
+            self._take_ordinary(step, units)
             self.book.open = None
             return
-        window = self._window(before.at_ns, row.at_ns, base, step.items, self._pool_excess(step.pool, units), files)
+        made_of = step.made_of
+        pool = self._pool_excess(made_of.pool(), units)
+        window = self._window(before.at_ns, row.at_ns, base, made_of.items(), pool, made_of.files)
         extra = step.fetches - units * self.baseline.fetches()
         judgement = judge(replace(window, extra_fetches=extra))
         told = judgement.stall_ns
@@ -294,7 +298,7 @@ class RankFold:
         else:
             self.book.open = None
             if not judgement.phases:
-                self._ordinary(step, units)
+                self._take_ordinary(step, units)
 
     def _reach(self, judgement: Judgement) -> int:
         main = judgement.main
@@ -302,25 +306,43 @@ class RankFold:
             return max(self.policy.merge_steps, min(2 * self.workers.count, 16))
         return self.policy.merge_steps
 
-    def _ordinary(self, step: Ordinary, units: int) -> None:
+    def _take_ordinary(self, step: Ordinary, units: int) -> None:
         if units == 1:
             self.baseline.add(step)
             self.ordinary_lengths.append(step.ns / 1e9)
-        for item, ns in step.items.items():
-            self.ordinary[item] = self.ordinary.get(item, 0.0) + ns
-        for leaf, ns in enumerate(step.pool):
-            self.ordinary_pool[leaf] += ns
+        run = self._ordinary.then(step.made_of) if self._ordinary is not None else step.made_of
+        if run is None:
+            self._settle_ordinary()
+            run = step.made_of
+        self._ordinary = run
         self.ordinary_ns += step.ns
         self.ordinary_steps += units
         self.ordinary_fetches += step.fetches
         self.worker_ns += step.ns * self.workers.count
 
+    def settle(self) -> None:
+        """Bring ``ledger``, ``ordinary`` and ``ordinary_pool`` up to the last boundary: before they are read."""
+        self._settle_ledger()
+        self._settle_ordinary()
+
+    def _settle_ledger(self) -> None:
+        passed, self._passed = self._passed, None
+        for state, ns in by_state(passed.items() if passed is not None else {}).items():
+            self.ledger[state] = self.ledger.get(state, 0.0) + ns
+
+    def _settle_ordinary(self) -> None:
+        run, self._ordinary = self._ordinary, None
+        if run is None:
+            return
+        for item, ns in run.items().items():
+            self.ordinary[item] = self.ordinary.get(item, 0.0) + ns
+        self.ordinary_pool = [total + ns for total, ns in zip(self.ordinary_pool, run.pool())]
+
     def _count(self, ns: int) -> None:
         told = ns / 1e9
         self.durations.append(told)
         self.duration_sum += told
-        place = next((i for i, bound in enumerate(STEP_BUCKETS) if told <= bound), len(STEP_BUCKETS))
-        self.histogram[place] += 1
+        self.histogram[bisect_left(STEP_BUCKETS, told)] += 1
 
     def _phase(self, phase: Phase, start_ns: int, end_ns: int) -> None:
         if end_ns <= start_ns:
@@ -337,7 +359,7 @@ class RankFold:
         base_ns: float,
         items: Mapping[Item, int],
         pool: list[float],
-        files: list[tuple[StepFile, FileClass, str]],
+        files: Files,
     ) -> Window:
         ordinary = self.baseline.items()
         scale = base_ns / self.baseline.ns if self.baseline.ns else 1.0
@@ -377,20 +399,24 @@ class RankFold:
 
     def _files_until(self, row: MarkRow) -> list[tuple[StepFile, FileClass, str]]:
         merged: dict[tuple[int, int], StepFile] = {}
-        count = next((i + 1 for i, r in enumerate(self._rows) if r is row), len(self._rows))
-        for passed in self._rows[:count]:
+        rows = self._rows
+        count = len(rows) if rows[-1] is row else next((i + 1 for i, r in enumerate(rows) if r is row), len(rows))
+        for passed in rows[:count]:
             for use in passed.files:
                 merged[use.dev, use.ino] = _sum(merged.get((use.dev, use.ino)), use)
-        del self._rows[:count]
+        del rows[:count]
         return [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in merged.values()]
 
-    def _account(self, cells: Sequence[int], files: Sequence[tuple[StepFile, FileClass, str]]) -> dict[Item, int]:
-        delta = [a - b for a, b in zip(cells, self.flat)]
-        self.flat = cells
-        items = flatten(delta, [(use, of) for use, of, _ in files], self.setting())
-        for state, ns in by_state(items).items():
-            self.ledger[state] = self.ledger.get(state, 0.0) + ns
-        return items
+    def _pass(self, cells: Sequence[int], pool: Sequence[int], files: Files) -> Stretch:
+        """The time since the last stretch is over; it will be in the ledger."""
+        stretch = Stretch(self.flat, cells, self.flat_pool, pool, files, self.setting())
+        self.flat, self.flat_pool = cells, pool
+        passed = self._passed.then(stretch) if self._passed is not None else stretch
+        if passed is None:
+            self._settle_ledger()
+            passed = stretch
+        self._passed = passed
+        return stretch
 
     # ---- the open step ----
     def limit_ns(self) -> int | None:
@@ -481,7 +507,7 @@ class RankFold:
         files = self._files_until(latest) if latest is not None and self._rows else []
         if latest is not None and sum(latest.cells) > (sum(cells) if cells else 0):
             cells = latest.cells
-        items = self._account(cells, files) if cells is not None else {}
+        items = self._pass(cells, self.flat_pool, files).items() if cells is not None else {}
         self.end_ns = at_ns
         self.live_phase = None
         open_stall, self.book.open = self.book.open, None

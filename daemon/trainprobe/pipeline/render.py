@@ -49,6 +49,7 @@ OPERATIONS = ("write", "fsync", "rename", "serialize", "other")
 
 def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, world: int, cpus: int) -> Rank:
     """The rank's entry as of ``at``."""
+    fold.settle()
     reached = _reached(fold, at)
     wall = max(0, reached - fold.start_ns)
     found = bottlenecks(fold)

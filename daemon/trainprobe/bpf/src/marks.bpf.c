@@ -152,7 +152,9 @@ int on_backward(struct pt_regs *ctx) { /* Engine::execute(...) */
         u64 now = bpf_ktime_get_ns();
         if (l->grads_off)
             take_back_no_grad(l, now);
-        emit_mark(l, now, ROW_BACKWARD, 0);
+        if (!l->steps || open_at(l, REGION_OPTIMIZER) >= 0)
+            emit_mark(l, now, ROW_BACKWARD, 0); /* elsewhere an optimizer's row follows, and counts it */
+        l->step_at = now;
         l->backwards++;
         push(l, REGION_BACKWARD);
         settle(l, now);

@@ -1,0 +1,79 @@
+"""Stretches of time can be joined before they are looked at: nothing changes but the work it takes."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainprobe.derive.baseline import WINDOW, Baseline, Ordinary
+from trainprobe.derive.files import FileClass
+from trainprobe.derive.ledger import Setting
+from trainprobe.derive.stretch import MOST_FILES, Files, Stretch, items_of, joined, pool_of
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
+from trainprobe.model.event import StepFile
+
+USED = [cell(region, leaf) for region in Region for leaf in Leaf]
+LOG: Files = [(StepFile(1, 2, 40, 0, 1), FileClass.LOG, "run.log")]
+
+
+def chain(
+    spent: list[dict[int, int]], settings: list[Setting] | None = None, files: list[Files] | None = None
+) -> list[Stretch]:
+    """Stretches that follow one another, by what each adds to the cells."""
+    cells, pool, out = (0,) * CELLS, (0,) * LEAVES, []
+    for number, added in enumerate(spent):
+        after = tuple(ns + added.get(place, 0) for place, ns in enumerate(cells))
+        worked = tuple(ns + leaf for leaf, ns in enumerate(pool))
+        setting = settings[number] if settings else Setting()
+        out.append(Stretch(cells, after, pool, worked, files[number] if files else (), setting))
+        cells, pool = after, worked
+    return out
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from(USED), st.integers(1, 10**12), max_size=12),
+            st.builds(Setting, st.booleans(), st.booleans()),
+        ),
+        max_size=12,
+    )
+)
+def test_joining_changes_no_sum(steps: list[tuple[dict[int, int], Setting]]) -> None:
+    stretches = chain([spent for spent, _ in steps], [setting for _, setting in steps])
+    apart: dict[object, int] = {}
+    for stretch in stretches:
+        for item, ns in stretch.items().items():
+            apart[item] = apart.get(item, 0) + ns
+    assert items_of(stretches) == apart
+    assert pool_of(stretches) == [leaf * len(steps) for leaf in range(LEAVES)]
+
+
+def test_neighbours_are_joined_where_waits_are_named_alike() -> None:
+    spent = [{cell(Region.FETCH, Leaf.POLL): 5}] * 4
+    assert len(joined(chain(spent))) == 1
+    assert len(joined(chain(spent, [Setting(), Setting(), Setting(inline=True), Setting(inline=True)]))) == 2
+    first, _, third, _ = chain(spent)
+    assert len(joined([first, third])) == 2
+
+
+def test_files_are_carried_along_but_not_without_end() -> None:
+    spent = [{cell(Region.STEP, Leaf.FILE_WRITE): 40}] * 300
+    stretches = chain(spent, files=[LOG] * 300)
+    assert max(len(one.files) for one in joined(stretches)) <= MOST_FILES
+    assert sum(items_of(stretches).values()) == 300 * 40
+
+
+@given(st.lists(st.integers(1, 10**10), min_size=1, max_size=3 * WINDOW))
+def test_the_baseline_is_the_median_of_the_last_steps(lengths: list[int]) -> None:
+    baseline = Baseline()
+    for stretch, ns in zip(chain([{0: ns} for ns in lengths]), lengths):
+        baseline.add(Ordinary(ns, stretch, fetches=ns % 3, backwards=ns % 2))
+    last = lengths[-WINDOW:]
+    assert baseline.ns == median(last)
+    assert baseline.fetches() == median(ns % 3 for ns in last)
+    assert baseline.backwards() == median(ns % 2 for ns in last)
+    assert sum(baseline.items().values()) == pytest.approx(sum(last) / len(last))
