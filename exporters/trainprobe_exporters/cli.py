@@ -18,15 +18,18 @@ from trainprobe.config.parse import ConfigError, Problem
 from trainprobe.config.schema import ExporterConfig
 from trainprobe.wire.report import decode
 from trainprobe_exporters.access import runtime_directory, token_in
+from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.families import Series
 from trainprobe_exporters.http import Server
 from trainprobe_exporters.notify import notify
+from trainprobe_exporters.protection import Protection, protection
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.routes import Routes
 from trainprobe_exporters.source import Source
 
 OK, FAILED, USAGE, NOT_PERMITTED = 0, 1, 2, 3
 SNAPSHOT_PATH = Path("/run/trainprobe/report.json")
+SOCKET_NAME = "exporter.sock"
 
 _ADDRESS = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:\s]+)):(?P<port>[0-9]{1,5})")
 
@@ -37,6 +40,9 @@ what it serves (default http://127.0.0.1:19752):
   /-/ready         200 while all is well, else 503 with the reasons   curl -s localhost:19752/-/ready
   /api/v1/report   the daemon's whole report, JSON, with the token that the exporter writes to its runtime
                    directory:  curl -H "Authorization: Bearer $(cat /run/trainprobe-exporter/token)" …
+  /api/v1/stalls?since=UNIX_SECONDS   the stalls of it, also run= and rank=
+  all of it without a token to the group of its unix socket:
+                   curl -s --unix-socket /run/trainprobe-exporter/exporter.sock http://localhost/api/v1/report
 
 in Prometheus:
   scrape_configs: [{{job_name: trainprobe, static_configs: [{{targets: ["localhost:19752"]}}]}}]
@@ -52,17 +58,19 @@ class Arguments:
     config: Path | None
     listen: tuple[str, int] | None
     snapshot: Path
+    web_config: Path | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parse(arguments)
     try:
         config = configuration(parsed.config)
+        protected = protection(config, parsed.web_config)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return USAGE
     try:
-        return asyncio.run(_run(parsed, config))
+        return asyncio.run(_run(parsed, config, protected))
     except PermissionError as error:
         print(f"not permitted: {error.strerror} (ports below 1024 need CAP_NET_BIND_SERVICE)", file=sys.stderr)
         return NOT_PERMITTED
@@ -74,18 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def configuration(path: Path | None) -> ExporterConfig:
     """The configuration in the file, the defaults where there is none. Raises ConfigError."""
     config = load(ExporterConfig, path or EXPORTER_PATH, required=path is not None)
-    # Served in the clear, or not at all, although the file asks for protection: better to refuse.
-    unmet = [
-        Problem(key, "is not in this version yet; remove it")
-        for key, is_set in (
-            ("tls", config.tls.certificate),
-            ("basic_auth", config.basic_auth.username),
-            ("grafana", config.grafana.url),
-        )
-        if is_set
-    ]
-    if unmet:
-        raise ConfigError(unmet, str(path or EXPORTER_PATH))
+    if config.grafana.url:
+        raise ConfigError([Problem("grafana", "is not in this version yet; remove it")], str(path or EXPORTER_PATH))
     return config
 
 
@@ -97,7 +95,7 @@ def address(text: str) -> tuple[str, int]:
     return found["v6"] or found["host"], int(found["port"])
 
 
-async def _run(arguments: Arguments, config: ExporterConfig) -> int:
+async def _run(arguments: Arguments, config: ExporterConfig, protected: Protection) -> int:
     loop = asyncio.get_running_loop()
     stop, reload = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -105,12 +103,15 @@ async def _run(arguments: Arguments, config: ExporterConfig) -> int:
     loop.add_signal_handler(signal.SIGHUP, reload.set)
     series = Series(linger_seconds=config.run_linger_seconds)
     publication = Publication(Source(arguments.snapshot, decode), series, trainprobe.__version__)
-    server = Server(Routes(publication, _token()).answer)
+    routes = Routes(publication, Admission(_token()))
+    server = Server(routes.answer)
+    _protect(protected, routes, server)
     await _listen(server, arguments.listen or address(config.listen))
+    await _listen_locally(server)
     notify("READY=1")
     while not await _signalled(stop, reload):
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        config = await _reload(arguments, config, series, server)
+        config = await _reload(arguments, config, series, routes, server)
         notify("READY=1")
     notify("STOPPING=1")
     await server.close()
@@ -127,24 +128,43 @@ async def _signalled(stop: asyncio.Event, reload: asyncio.Event) -> bool:
     return stop.is_set()
 
 
-async def _reload(arguments: Arguments, old: ExporterConfig, series: Series, server: Server) -> ExporterConfig:
+async def _reload(
+    arguments: Arguments, old: ExporterConfig, series: Series, routes: Routes, server: Server
+) -> ExporterConfig:
     """The new configuration, in force; the old one where the file is refused or its address cannot be had."""
     try:
         new = configuration(arguments.config)
+        protected = protection(new, arguments.web_config)
         if arguments.listen is None and new.listen != old.listen:
             await _listen(server, address(new.listen))
     except (ConfigError, OSError) as error:
         print(f"{error}\nnot reloaded: the configuration in force stays", file=sys.stderr, flush=True)
         return old
+    _protect(protected, routes, server)
     series.linger_seconds = new.run_linger_seconds
     print("configuration reloaded", file=sys.stderr, flush=True)
     return new
 
 
+def _protect(protected: Protection, routes: Routes, server: Server) -> None:
+    admission = Admission(routes.admission.token, protected.passwords, protected.guards_all)
+    routes.admission, server.recognise = admission, admission.recognise
+    server.tls, server.headers = protected.tls, protected.headers
+
+
 async def _listen(server: Server, wanted: tuple[str, int]) -> None:
     host, port = await server.listen(*wanted)
     shown = f"[{host}]" if ":" in host else host
-    print(f"listening on http://{shown}:{port}", file=sys.stderr, flush=True)
+    scheme = "https" if server.tls else "http"
+    print(f"listening on {scheme}://{shown}:{port}", file=sys.stderr, flush=True)
+
+
+async def _listen_locally(server: Server) -> None:
+    path = runtime_directory() / SOCKET_NAME
+    try:
+        await server.listen_local(path)
+    except OSError as error:
+        print(f"no unix socket {path} ({error.strerror or error}): the rest is served", file=sys.stderr, flush=True)
 
 
 def _token() -> str | None:
@@ -173,13 +193,20 @@ def _parse(arguments: Sequence[str] | None) -> Arguments:
         default=SNAPSHOT_PATH,
         help="the daemon's report (default: %(default)s)",
     )
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config",
+        type=Path,
+        metavar="FILE",
+        help="TLS and passwords in the form of Prometheus's web configuration, before the configuration's",
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {trainprobe.__version__}")
     given = parser.parse_args(arguments)
     try:
         listen = address(given.listen) if given.listen is not None else None
     except ValueError as error:
         parser.error(f"--listen: {error}")
-    return Arguments(given.config, listen, given.snapshot)
+    return Arguments(given.config, listen, given.snapshot, given.web_config)
 
 
 if __name__ == "__main__":

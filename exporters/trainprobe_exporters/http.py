@@ -1,25 +1,29 @@
 """A small HTTP/1.1 server that strangers cannot tie up: one loop, no threads, everything bounded.
 
-A connection costs a few kilobytes until a whole request head is there. When all places are taken, the connection that
-has waited longest without a request loses its place, so that silent clients cannot keep Prometheus out.
+A connection costs a few kilobytes until a whole request head is there, in a TLS handshake too. When all places are
+taken, the connection that has waited longest without a request loses its place, so that silent clients cannot keep
+Prometheus out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from http import HTTPStatus
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
-from trainprobe_exporters.request import MAX_HEAD_BYTES, BadRequestError, Request, parse_head
+from trainprobe_exporters.connection import Connection, Limits
+from trainprobe_exporters.protection import Tls
+from trainprobe_exporters.request import BadRequestError, Request, parse_head
 from trainprobe_exporters.routes import PLAIN, Response
 
 Answer = Callable[[Request], Response]
-_Result = TypeVar("_Result")
-_BACKLOG = 128  # as many are accepted at once, before any of them can be sent away
-_CHUNK = 64 * 1024  # what one slow reader holds at most
+Recognise = Callable[[Request], Awaitable[Request]]
+"""Finds out who asks, which may take a while; raises BadRequestError to refuse."""
+_BACKLOG = 128
+_RETRY_SECONDS = 0.1
 
 _SECURITY = {
     "X-Content-Type-Options": "nosniff",
@@ -30,39 +34,45 @@ _SECURITY = {
 }
 
 
-@dataclass(frozen=True)
-class Limits:
-    connections: int = 256
-    head_seconds: float = 5.0  # for a whole request head, from its first byte; for the first one from the connection
-    idle_seconds: float = 75.0  # between two requests of one connection
-    write_seconds: float = 10.0  # for a whole response
-
-
 class Server:
     """Answers on the sockets that it is told to listen on, until it is closed."""
 
-    def __init__(self, answer: Answer, limits: Limits | None = None) -> None:
+    def __init__(self, answer: Answer, limits: Limits | None = None, recognise: Recognise | None = None) -> None:
         self.answer = answer
+        self.recognise = recognise
+        self.tls: Tls | None = None  # for connections to come, except those of the unix socket
+        self.headers: Mapping[str, str] = {}  # of every response
         self._limits = limits or Limits()
-        self._connections: dict[_Connection, None] = {}  # in the order of their waiting
-        self._server: asyncio.Server | None = None
+        self._connections: dict[Connection, None] = {}  # in the order of their waiting
+        self._listeners: list[asyncio.Task[None]] = []
+        self._local: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Listen there, and nowhere else any more; returns address and port. Raises OSError; then nothing changes."""
-        server = await asyncio.start_server(self._serve, host, port, limit=MAX_HEAD_BYTES, backlog=_BACKLOG)
+        sockets = await _bound(host, port)
+        address = sockets[0].getsockname()
         self._stop_listening()
-        self._server = server
-        address = server.sockets[0].getsockname()
+        self._listeners = [asyncio.create_task(self._accept(listener, is_local=False)) for listener in sockets]
         return address[0], address[1]
+
+    async def listen_local(self, path: Path) -> None:
+        """Listen on a unix socket beside the rest, for the user and the group of this process. Raises OSError."""
+        listener = _bound_local(path)
+        if self._local is not None:
+            self._local.cancel()
+        self._local = asyncio.create_task(self._accept(listener, is_local=True))
 
     async def close(self) -> None:
         """Listen no more; what is being answered gets a second to get through."""
         self._stop_listening()
+        if self._local is not None:
+            self._local.cancel()
         for connection in list(self._connections):
             if connection.is_waiting:
                 connection.abort()
         for _ in range(20):
-            if not self._connections:
+            if not self._tasks:
                 return
             await asyncio.sleep(0.05)
         for connection in list(self._connections):
@@ -70,31 +80,51 @@ class Server:
         await asyncio.sleep(0)
 
     def _stop_listening(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for task in self._listeners:
+            task.cancel()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = _Connection(reader, writer, self._limits)
-        if not self._has_place():
-            connection.abort()
+    async def _accept(self, listener: socket.socket, *, is_local: bool) -> None:
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                try:
+                    client, _ = await loop.sock_accept(listener)
+                except OSError:
+                    # Out of descriptors, say: somebody who only waits gives way.
+                    self._send_one_away()
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
+                task = asyncio.create_task(self._serve(client, is_local))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                await asyncio.sleep(0)  # sock_accept does not, while clients are queueing
+
+    async def _serve(self, client: socket.socket, is_local: bool) -> None:
+        connection = Connection(self._limits, is_local=is_local)
+        if len(self._connections) >= self._limits.connections and not self._send_one_away():
+            client.close()
             return
         self._connections[connection] = None
         try:
+            await connection.open(client, self.tls.context() if self.tls and not is_local else None)
             while await self._exchange(connection) and connection in self._connections:
                 self._connections[connection] = self._connections.pop(connection)  # to the end of the queue
         except (OSError, EOFError, asyncio.TimeoutError, asyncio.IncompleteReadError):
             connection.abort()
         finally:
+            await connection.close()
             self._connections.pop(connection, None)
-            writer.close()
 
-    async def _exchange(self, connection: _Connection) -> bool:
+    async def _exchange(self, connection: Connection) -> bool:
         """One request and its response; whether another one may follow."""
+        headers = {**_SECURITY, **self.headers}
         try:
-            request = parse_head(await connection.head())
+            request = parse_head(await connection.head(), is_local=connection.is_local)
+            if self.recognise is not None:
+                request = await self.recognise(request)
         except BadRequestError as error:
             refusal = Response(error.status, f"{error.reason}\n".encode(), PLAIN)
-            await connection.respond(refusal, keeps_alive=False)
+            await connection.respond(refusal, headers, keeps_alive=False)
             return False
         try:
             response = self.answer(request)
@@ -102,12 +132,12 @@ class Server:
             # The loop lives on, whatever one answer runs into; the log has the reason.
             print(f"{request.path!r}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             response = Response(500, b"internal error; the exporter's log has the reason\n")
-        await connection.respond(response, keeps_alive=request.keeps_alive, with_body=request.method != "HEAD")
+        with_body = request.method != "HEAD"
+        await connection.respond(response, headers, keeps_alive=request.keeps_alive, with_body=with_body)
         return request.keeps_alive
 
-    def _has_place(self) -> bool:
-        if len(self._connections) < self._limits.connections:
-            return True
+    def _send_one_away(self) -> bool:
+        """End the connection that has waited longest without a request; whether there was one."""
         longest = next((c for c in self._connections if c.is_waiting), None)
         if longest is None:
             return False
@@ -116,55 +146,47 @@ class Server:
         return True
 
 
-class _Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits) -> None:
-        writer.transport.set_write_buffer_limits(high=0)  # so that drain() waits until all is sent
-        self.is_waiting = True
-        self._is_first = True
-        self._reader = reader
-        self._writer = writer
-        self._limits = limits
+async def _bound(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on every address of ``host``. Raises OSError."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST)
+    except socket.gaierror:  # a name: resolved in a thread
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((info[0], info[4]) for info in found):
+            if sockets and port == 0:
+                break  # each would get a port of its own
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+    except OSError:
+        for listener in sockets:
+            listener.close()
+        raise
+    return sockets
 
-    async def head(self) -> bytes:
-        """The next request's head. Raises BadRequestError, EOFError, TimeoutError."""
-        self.is_waiting = True
-        begin = b""
-        if not self._is_first:
-            begin = await _within(self._limits.idle_seconds, self._reader.readexactly(1))
-        self._is_first = False
+
+def _bound_local(path: Path) -> socket.socket:
+    """A unix socket that listens at ``path`` and replaces what a former exporter left there."""
+    if path.is_socket():
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        before = os.umask(0o117)  # rw for user and group from the first moment on
         try:
-            rest = await _within(self._limits.head_seconds, self._reader.readuntil(b"\r\n\r\n"))
-        except asyncio.LimitOverrunError:
-            raise BadRequestError(431, f"the request head is larger than {MAX_HEAD_BYTES} bytes") from None
-        except asyncio.TimeoutError:
-            raise BadRequestError(408, f"no whole request within {self._limits.head_seconds:g} s") from None
-        self.is_waiting = False
-        return begin + rest
-
-    async def respond(self, response: Response, *, keeps_alive: bool, with_body: bool = True) -> None:
-        """Send it, or raise TimeoutError when the client does not take it in time."""
-        headers = {
-            "Content-Type": response.content_type,
-            "Content-Length": str(len(response.body)),
-            "Connection": "keep-alive" if keeps_alive else "close",
-            **_SECURITY,
-            **response.headers,
-        }
-        head = f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}\r\n"
-        head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        body = response.body if with_body else b""
-        await _within(self._limits.write_seconds, self._send(head.encode("latin-1") + b"\r\n", memoryview(body)))
-
-    async def _send(self, head: bytes, body: memoryview) -> None:
-        self._writer.write(head + body[:_CHUNK])
-        await self._writer.drain()
-        for start in range(_CHUNK, len(body), _CHUNK):
-            self._writer.write(body[start : start + _CHUNK])
-            await self._writer.drain()
-
-    def abort(self) -> None:
-        self._writer.transport.abort()
-
-
-async def _within(seconds: float, action: Awaitable[_Result]) -> _Result:
-    return await asyncio.wait_for(action, seconds)
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -55,6 +55,10 @@ class Publication:
             self._texts[form, True] = gzip.compress(self._texts[form, False], GZIP_LEVEL, mtime=0)
         return self._texts[form, compressed]
 
+    def report(self) -> Report | None:
+        """The latest report that could be read, however old it is."""
+        return self._look(self._clock()).report
+
     def health(self) -> Health:
         look = self._look(self._clock())
         if look.report is None or look.problem:

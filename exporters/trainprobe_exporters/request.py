@@ -31,6 +31,8 @@ class Request:
     query: Mapping[str, str]  # of a name that is given twice, the last value
     headers: Mapping[str, str]  # names in lower case; repeated ones joined by ", "
     keeps_alive: bool
+    is_local: bool = False  # it came by the unix socket
+    user: str = ""  # whose password came with it, if it was right
 
     def accepts(self, header: str, token: str) -> bool:
         """Whether an Accept-like header lists ``token`` with a weight above 0."""
@@ -41,7 +43,7 @@ class Request:
         return False
 
 
-def parse_head(head: bytes) -> Request:
+def parse_head(head: bytes, *, is_local: bool = False) -> Request:
     """A request head, up to and with its empty line. Raises BadRequestError."""
     lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     line = _LINE.fullmatch(lines[0])
@@ -60,7 +62,8 @@ def parse_head(head: bytes) -> Request:
         raise BadRequestError(400, "too many query fields") from None
     connection = headers.get("connection", "").lower()
     keeps_alive = "close" not in connection if minor == "1" else "keep-alive" in connection
-    return Request(method, unquote(path), {name: values[-1] for name, values in fields.items()}, headers, keeps_alive)
+    latest = {name: values[-1] for name, values in fields.items()}
+    return Request(method, unquote(path), latest, headers, keeps_alive, is_local)
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

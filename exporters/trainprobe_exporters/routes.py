@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.exposition import Format
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.request import Request
 from trainprobe_exporters.source import SnapshotError
+from trainprobe_exporters.stall_list import QueryError, stall_list
 
 PLAIN = "text/plain; charset=utf-8"
-_OPEN = "/metrics, /-/healthy, /-/ready; with the token: /api/v1/report"
+_OPEN = "/metrics, /-/healthy, /-/ready; with the token: /api/v1/report, /api/v1/stalls?since="
 
 
 @dataclass(frozen=True)
@@ -24,22 +25,25 @@ class Response:
 
 
 class Routes:
-    """What this exporter answers. ``token`` opens the API; None: it could not be made, so the API stays shut."""
+    """What this exporter answers, and to whom."""
 
-    def __init__(self, publication: Publication, token: str | None) -> None:
+    def __init__(self, publication: Publication, admission: Admission) -> None:
         self._publication = publication
-        self._token = token
+        self.admission = admission
         self._paths: Mapping[str, Callable[[Request], Response]] = {
             "/metrics": self._metrics,
             "/-/healthy": lambda _: _text(200, "healthy"),
             "/-/ready": self._ready,
             "/api/v1/report": self._guarded(self._report),
+            "/api/v1/stalls": self._guarded(self._stalls),
         }
 
     def answer(self, request: Request) -> Response:
         """The response; to HEAD the same as to GET (the server leaves the body out)."""
         if request.method not in ("GET", "HEAD"):
             return Response(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
+        if self.admission.guards_all and not self.admission.admits(request):
+            return self._refusal()
         path = self._paths.get(request.path)
         return path(request) if path else _text(404, f"no such page; there are {_OPEN}")
 
@@ -66,22 +70,28 @@ class Routes:
         except SnapshotError as error:
             return _text(503, str(error))
 
+    def _stalls(self, request: Request) -> Response:
+        report = self._publication.report()
+        if report is None:
+            return _text(503, "\n".join(self._publication.health().degraded))
+        try:
+            return Response(200, stall_list(report, request.query), "application/json")
+        except QueryError as error:
+            return _text(400, str(error))
+
     def _guarded(self, inner: Callable[[Request], Response]) -> Callable[[Request], Response]:
         def guarded(request: Request) -> Response:
-            if self._token is None:
+            if self.admission.admits(request):
+                return inner(request)
+            if self.admission.is_shut:
                 return _text(503, "the API is shut: the exporter could not write its token file (see its log)")
-            scheme, _, given = request.headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer":
-                given = request.query.get("token", "")
-            if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
-                return Response(
-                    401,
-                    b"the token is missing or wrong (`trainprobe page` prints it)\n",
-                    headers={"WWW-Authenticate": "Bearer"},
-                )
-            return inner(request)
+            return self._refusal()
 
         return guarded
+
+    def _refusal(self) -> Response:
+        text = b"the token or the password is missing or wrong (`trainprobe page` prints the token)\n"
+        return Response(401, text, headers={"WWW-Authenticate": self.admission.challenge})
 
 
 def _text(status: int, text: str) -> Response:

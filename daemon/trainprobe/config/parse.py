@@ -81,12 +81,25 @@ def _value(hint: Any, value: object, field: Field[Any], place: str, problems: li
             return ()
         inner = get_args(hint)[0]
         return tuple(_value(inner, item, field, f"{place}[{i}]", problems) for i, item in enumerate(value))
+    if get_origin(hint) is dict:
+        return _texts(value, place, problems)
     plain = _plain(hint, value)
     if plain is None:
         problems.append(Problem(place, f"must be {NAMES[hint]}, not {_shown(value)}"))
     elif wrong := _out_of_bounds(plain, field):
         problems.append(Problem(place, f"{wrong}, not {_shown(value)}"))
     return plain
+
+
+def _texts(value: object, place: str, problems: list[Problem]) -> dict[str, str]:
+    """Texts by names that the schema does not know: users, say."""
+    if not isinstance(value, Mapping):
+        problems.append(Problem(place, f"must hold keys and values, not {_shown(value)}"))
+        return {}
+    for name, text in value.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            problems.append(Problem(_join(place, name), f"must be text, not {_shown(text)}"))
+    return dict(value)
 
 
 def _plain(hint: type, value: object) -> bool | int | float | str | None:

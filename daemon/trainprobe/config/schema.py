@@ -108,9 +108,6 @@ class DaemonConfig:
     privacy: Privacy = section(Privacy, "what may be kept and published")
 
 
-_LATER = "not in this version, which refuses to start with it"
-
-
 @dataclass(frozen=True, slots=True)
 class Tls:
     certificate: str = key("", "PEM file with the certificate chain; empty: plain HTTP", absolute=True)
@@ -123,7 +120,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class BasicAuth:
-    username: str = key("", "name that opens the page and the API; empty: the token only")
+    username: str = key("", "name that opens the page and the API beside the token; empty: the token only")
     password_file: str = key("", "file that holds its password", absolute=True)
 
     def problems(self) -> Problems:
@@ -149,12 +146,24 @@ class ExporterConfig:
     """/etc/trainprobe/exporter.yaml"""
 
     listen: str = key("127.0.0.1:19752", "address and port of the HTTP server; `[::1]:19752` for IPv6")
-    tls: Tls = section(Tls, f"HTTPS instead of HTTP; {_LATER}")
-    basic_auth: BasicAuth = section(BasicAuth, f"a name and password beside the token; {_LATER}")
-    grafana: Grafana = section(Grafana, f"annotations pushed to Grafana, exact to the millisecond; {_LATER}")
+    web_config: str = key(
+        "",
+        "file in the form of Prometheus's web configuration (TLS, names with bcrypt hashes), which then guards"
+        " everything, `/metrics` too; instead of `tls` and `basic_auth`; `--web.config.file` is the same",
+        absolute=True,
+    )
+    tls: Tls = section(Tls, "HTTPS instead of HTTP; a renewed certificate is taken without a restart")
+    basic_auth: BasicAuth = section(
+        BasicAuth, "a name and password that open the page and the API; `/metrics` stays open"
+    )
+    grafana: Grafana = section(
+        Grafana, "annotations pushed to Grafana, exact to the millisecond; not in this version, which refuses to start"
+    )
     run_linger_seconds: float = key(300.0, "how long a run's series stay after its end", minimum=0.0)
 
     def problems(self) -> Problems:
         host, colon, port = self.listen.rpartition(":")
         if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) < 65536:
             yield "listen", f"must be ADDRESS:PORT with a port of 1 to 65535, not {self.listen!r}"
+        if self.web_config and (self.tls.certificate or self.basic_auth.username):
+            yield "web_config", "takes the place of tls and basic_auth: give one or the other"

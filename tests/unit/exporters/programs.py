@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -24,11 +25,12 @@ COMMAND = [sys.executable, "-m", "trainprobe_exporters.cli"]
 class Exporter:
     process: subprocess.Popen[str]
     url: str
+    tls: ssl.SSLContext | None = None
 
     def get(self, path: str, **headers: str) -> tuple[int, bytes]:
         request = urllib.request.Request(self.url + path, headers={k.replace("_", "-"): v for k, v in headers.items()})
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=10, context=self.tls) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -61,7 +63,7 @@ def exporter(directory: Path, *arguments: str, **environ: str) -> Iterator[Expor
         while "listening on" not in line:
             assert line, f"it ended with {process.wait(10)}"
             line = process.stderr.readline()
-        found = re.search(r"http://\S+", line)
+        found = re.search(r"https?://\S+", line)
         assert found is not None
         yield Exporter(process, found[0])
     finally:

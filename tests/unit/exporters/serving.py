@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from trainprobe_exporters.http import Answer, Limits, Server
+from trainprobe_exporters.connection import Limits
+from trainprobe_exporters.http import Answer, Server
 
 
 @dataclass

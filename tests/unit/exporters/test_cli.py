@@ -69,8 +69,6 @@ def test_a_configuration_that_is_not_there_is_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("tls: {certificate: /c.pem, key: /k.pem}", "tls"),
-        ("basic_auth: {username: ann, password_file: /p}", "basic_auth"),
         ("grafana: {url: 'http://g', token_file: /t}", "grafana"),
     ],
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.exporters.serving import Running, rest_of, serving
-from trainprobe_exporters.http import Limits
+from trainprobe_exporters.connection import Limits
 from trainprobe_exporters.request import MAX_HEAD_BYTES, Request
 from trainprobe_exporters.routes import Response
 

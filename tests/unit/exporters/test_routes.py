@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.exporters.reports import NOW, a_full_report, a_report, a_run, a_stepping_rank
+from tests.unit.exporters.reports import NOW, a_full_report, a_rank, a_report, a_run, a_stepping_rank
 from tests.unit.exporters.test_source import publish
 from tests.unit.exporters.told import Told, told
-from trainprobe.model.report import Report
+from trainprobe.model.report import Report, Stall
 from trainprobe.model.report import Source as ReportSource
 from trainprobe.wire.report import decode
+from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.exposition import Format
 from trainprobe_exporters.families import Series
+from trainprobe_exporters.passwords import Passwords
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.request import Request
 from trainprobe_exporters.routes import Response, Routes
@@ -30,7 +32,7 @@ class Exporter:
     def __init__(self, path: Path, token: str | None = TOKEN) -> None:
         self.path = path
         self.now = NOW
-        self.routes = Routes(Publication(Source(path, decode), Series(), "1.2.3", lambda: self.now), token)
+        self.routes = Routes(Publication(Source(path, decode), Series(), "1.2.3", lambda: self.now), Admission(token))
 
     def publish(self, report: Report) -> None:
         publish(self.path, report)
@@ -140,7 +142,7 @@ def test_nothing_can_be_changed(exporter: Exporter, method: str) -> None:
     assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/api/v1/stalls", "/../etc/passwd", "/-/quit"])
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/../etc/passwd", "/-/quit"])
 def test_other_paths_are_not_there(exporter: Exporter, path: str) -> None:
     assert exporter.get(path).status == 404
 
@@ -172,3 +174,42 @@ def test_without_a_snapshot_the_report_says_why(exporter: Exporter) -> None:
     response = exporter.get(f"/api/v1/report?token={TOKEN}")
     assert response.status == 503
     assert b"is absent" in response.body
+
+
+def test_stalls_since_a_time_open_ones_always(exporter: Exporter) -> None:
+    def a_stall(name: str, start: float, end: float | None) -> Stall:
+        return Stall(name, start, end, 1.0, "checkpoint", {"checkpoint": 1.0}, 5, 1)
+
+    first = a_rank(stalls=[a_stall("old", NOW - 90, NOW - 80), a_stall("late", NOW - 50, NOW - 40)])
+    second = a_rank("1", stalls=[a_stall("open", NOW - 85, None)])
+    exporter.publish(a_report(a_run("r", first, second)))
+
+    def told_for(query: str) -> list[tuple[str, str]]:
+        response = exporter.get(f"/api/v1/stalls?{query}", authorization=f"Bearer {TOKEN}")
+        assert (response.status, response.content_type) == (200, "application/json")
+        return [(row["rank"], row["id"]) for row in json.loads(response.body)["stalls"]]
+
+    assert told_for("") == [("0", "old"), ("1", "open"), ("0", "late")]
+    assert told_for(f"since={NOW - 45}") == [("1", "open"), ("0", "late")]
+    assert told_for("rank=0") == [("0", "old"), ("0", "late")]
+    assert told_for("run=another") == []
+    for query in ("since=yesterday", "since=nan"):
+        assert exporter.get(f"/api/v1/stalls?{query}", authorization=f"Bearer {TOKEN}").status == 400
+    assert exporter.get("/api/v1/stalls").status == 401
+
+
+def test_the_unix_socket_and_a_name_open_what_the_token_opens(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    for local, user, status in ((True, "", 200), (False, "ann", 200), (False, "", 401)):
+        request = Request("GET", "/api/v1/report", {}, {}, True, is_local=local, user=user)
+        assert exporter.routes.answer(request).status == status
+
+
+def test_a_web_configuration_with_names_guards_everything(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    exporter.routes.admission = Admission(TOKEN, Passwords(plain={"ann": "secret"}), guards_all=True)
+    for path in ("/metrics", "/-/healthy", "/-/ready", "/api/v1/report", "/none"):
+        refused = exporter.get(path)
+        assert refused.status == 401
+        assert refused.headers["WWW-Authenticate"].startswith("Basic ")
+    assert exporter.get("/metrics", authorization=f"Bearer {TOKEN}").status == 200

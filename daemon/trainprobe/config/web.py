@@ -1,0 +1,92 @@
+"""Prometheus's web configuration, as far as trainprobe-exporter honours it; what it cannot honour is an error.
+
+The form is that of the Prometheus exporter toolkit, so that a fleet gives all its exporters one file. Its names of TLS
+versions and of policies for client certificates are Go's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trainprobe.config.schema import Problems, key, section
+
+TLS_VERSIONS = ("TLS10", "TLS11", "TLS12", "TLS13")
+NO_CLIENT_CERTIFICATE = "NoClientCert"
+VERIFIED_CLIENT_CERTIFICATE = "RequireAndVerifyClientCert"
+HEADERS = (
+    "Content-Security-Policy",
+    "X-Frame-Options",
+    "X-Content-Type-Options",
+    "X-XSS-Protection",
+    "Strict-Transport-Security",
+)
+_HASH = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{53}")
+MAX_COST = 15  # 2 s of CPU for a password; each step doubles it
+
+
+def texts(meaning: str) -> dict[str, str]:
+    """A key that holds texts by names of the user's choosing."""
+    made: dict[str, str] = field(default_factory=dict, metadata={"meaning": meaning})
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class TlsServer:
+    cert_file: str = key("", "PEM file with the certificate chain")
+    key_file: str = key("", "PEM file with its private key")
+    client_auth_type: str = key(NO_CLIENT_CERTIFICATE, "whether clients must show a certificate")
+    client_ca_file: str = key("", "PEM file with the authorities whose client certificates are taken")
+    min_version: str = key("TLS12", "the oldest TLS version that is taken")
+    max_version: str = key("TLS13", "the newest")
+
+    def problems(self) -> Problems:
+        if bool(self.cert_file) != bool(self.key_file):
+            yield ("key_file" if self.cert_file else "cert_file"), "cert_file and key_file are given together"
+        for name in ("min_version", "max_version"):
+            if getattr(self, name) not in TLS_VERSIONS:
+                yield name, f"must be one of {', '.join(TLS_VERSIONS)}"
+        if self.client_auth_type not in (NO_CLIENT_CERTIFICATE, VERIFIED_CLIENT_CERTIFICATE):
+            known = f"{NO_CLIENT_CERTIFICATE} or {VERIFIED_CLIENT_CERTIFICATE}"
+            yield "client_auth_type", f"must be {known}: other policies verify nothing"
+        if (self.client_auth_type == VERIFIED_CLIENT_CERTIFICATE) != bool(self.client_ca_file):
+            yield "client_ca_file", f"goes together with client_auth_type: {VERIFIED_CLIENT_CERTIFICATE}"
+        if not self.cert_file and self.client_ca_file:
+            yield "cert_file", "must be given with client_ca_file"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServer:
+    http2: bool = key(True, "taken, but without effect: the exporter speaks HTTP/1.1, which every client does too")
+    headers: dict[str, str] = texts("headers of every response")
+
+    def problems(self) -> Problems:
+        for name, value in self.headers.items():
+            if name not in HEADERS:
+                yield "headers", f"{name} cannot be set; those that can: {', '.join(HEADERS)}"
+            elif not value.isascii() or not value.isprintable():
+                yield "headers", f"{name} must be printable ASCII"
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """Prometheus's web configuration"""
+
+    tls_server_config: TlsServer = section(TlsServer, "HTTPS instead of HTTP")
+    http_server_config: HttpServer = section(HttpServer, "how HTTP is spoken")
+    basic_auth_users: dict[str, str] = texts("names and bcrypt hashes of their passwords")
+
+    def problems(self) -> Problems:
+        yield from _of_users(self.basic_auth_users)
+
+
+def _of_users(users: dict[str, str]) -> Iterator[tuple[str, str]]:
+    for name, text in users.items():
+        found = _HASH.fullmatch(text)
+        if found is None:
+            yield f"basic_auth_users.{name}", "is no bcrypt hash (make one: htpasswd -nBC 10 NAME)"
+        elif not 4 <= int(found["cost"]) <= MAX_COST:
+            yield f"basic_auth_users.{name}", f"has a cost of {int(found['cost'])}; at most {MAX_COST} is taken"
+        if ":" in name:
+            yield f"basic_auth_users.{name}", "a name cannot contain a colon"
