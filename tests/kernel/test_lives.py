@@ -136,3 +136,16 @@ def test_exec_by_another_thread_keeps_one_ledger(probes: Probes) -> None:
     assert within(last.cells[Leaf.SLEEP] / 1e9, 0.3)
     assert sum(last.cells) == last.at_ns - last.opened_ns
     assert len(told.processes(EXIT)) == 1
+
+
+def test_a_stop_names_its_sender_and_ends_nobody(probes: Probes) -> None:
+    program = Observed.python(probes, "import time; time.sleep(0.6)").go()
+    time.sleep(0.2)
+    os.kill(program.pid, signal.SIGSTOP)
+    time.sleep(0.3)
+    os.kill(program.pid, signal.SIGCONT)
+    told = program.finish()
+    sent = [(e.signal, e.sender_pid, e.by_user) for e in told.processes(SIGNAL)]
+    assert sent == [(19, os.getpid(), True), (18, os.getpid(), True)]
+    (end,) = told.processes(EXIT)
+    assert (end.code, end.signal) == (0, None)

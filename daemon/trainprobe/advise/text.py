@@ -21,7 +21,9 @@ class Facts:
     cpus: int = 0
     worker_seconds_per_batch: float = 0.0
     wait_per_step: float = 0.0  # data wait of an ordinary step, seconds
+    period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: str = ""  # Python line
+    where_told: str = ""  # the same with its samples
     sync_share: float = 0.0  # of a checkpoint's time, in fsync
     writes_per_step: float = 0.0  # to logs
 
@@ -92,7 +94,7 @@ def _logging(f: Facts) -> list[str]:
 
 
 def _cpu_bound(f: Facts) -> list[str]:
-    where = f" in {f.where}" if f.where else ""
+    where = f" in {f.where_told or f.where}" if f.where else ""
     every = f", every {f.every} steps" if f.every else ""
     return [
         (

@@ -147,6 +147,11 @@ class Proc:
         data = self._patient(pid, "maps", MAPS_LIMIT)
         return None if data is None else find_library(data)
 
+    def string(self, pid: int, address: int) -> str:
+        """A text in the memory of a process, such as a path that it handed to the kernel; "" where there is none."""
+        data = self._patience.read(pid, lambda: _string(f"{self.root}/{pid}/mem", address))
+        return (data or b"").decode("utf-8", "surrogateescape")
+
     def cgroup(self, pid: int) -> str | None:
         return self._text(pid, "cgroup")
 
@@ -231,6 +236,24 @@ def read_file(path: str, limit: int) -> bytes | None:
             left -= len(part)
         return b"".join(parts)
     except OSError:  # ESRCH: it died between open and read
+        return None
+    finally:
+        os.close(fd)
+
+
+def _string(path: str, address: int) -> bytes | None:
+    """Up to a zero byte, PAGE bytes at most; a mapping may end behind it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        here = PAGE - address % PAGE
+        data = os.pread(fd, here, address)
+        if b"\0" not in data:
+            data += os.pread(fd, PAGE - here, address + here)
+        return data.split(b"\0", 1)[0]
+    except (OSError, OverflowError):
         return None
     finally:
         os.close(fd)

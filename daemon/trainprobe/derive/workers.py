@@ -8,6 +8,7 @@ from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 
 _CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})  # ILL TRAP ABRT BUS FPE SEGV SYS
+_PAUSES = frozenset({18, 19, 20})  # CONT STOP TSTP: nobody dies of them
 _COMPILERS = (
     "gcc",
     "g++",
@@ -97,7 +98,7 @@ class Workers:
         elif kind == ProcessEventKind.EXEC:
             self._execed(event)
         elif kind == ProcessEventKind.SIGNAL:
-            if event.pid in self.live:
+            if event.pid in self.live and event.signal not in _PAUSES:
                 self._signals[event.pid] = event
         elif kind == ProcessEventKind.OOM:
             self._oom[event.pid] = event.at_ns

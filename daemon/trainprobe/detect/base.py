@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from trainprobe.derive.devices import Devices
+from trainprobe.derive.late import Late
 from trainprobe.derive.ledger import Item, Setting
 from trainprobe.derive.saves import Save
+from trainprobe.derive.slow_files import SlowRead
 from trainprobe.derive.workers import Death
 from trainprobe.detect.policy import Policy
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import LEAVES, Leaf, Region
-from trainprobe.model.event import ThreadSample
+from trainprobe.model.event import ProcessEvent, ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
@@ -41,6 +44,7 @@ class Window:
     extra_fetches: float = 0.0
     fetches_per_backward: float = 0.0
     workers: int = 0
+    cpus: int = 0  # of the host; 0: not known
     workers_started: int = 0
     first_workers: bool = False  # the workers that started are the first this driver had
     compile_ns: int = 0
@@ -49,6 +53,10 @@ class Window:
     deaths: Sequence[Death] = ()
     threads: Sequence[ThreadSample] = ()  # workers, as last seen
     stack: Sequence[str] = ()
+    late: Late = field(default_factory=Late)  # what was seen of it while it was late
+    stopper: ProcessEvent | None = None  # the last signal that stopped the driver, when it came in this step
+    devices: Devices | None = None
+    slow_files: Sequence[SlowRead] = ()  # read slowly over the whole run, the dearest first
     driver_pid: int = 0
     driver_tid: int = 0
 

@@ -23,6 +23,7 @@ from trainprobe.detect.rules import (
     logging,
     memory_pressure,
     network,
+    storage_hang,
     suspended,
     swap,
     work,
@@ -34,6 +35,7 @@ from trainprobe.model.report import Evidence
 
 RULES: Sequence[Rule] = (
     suspended.claim,
+    storage_hang.claim,
     checkpoint.claim,
     logging.claim,
     compiling.claim,

@@ -13,6 +13,20 @@ CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)
 SWAP = (Leaf.SWAP, Leaf.RECLAIM)
 BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.DEVICE, Leaf.FILE_SYNC, Leaf.FILE_WRITE)
 IDLE = (Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK)
+LEAF_WORDS = {
+    Leaf.SLEEP: "a sleep",
+    Leaf.SOCKET: "a socket call",
+    Leaf.CHILD: "waiting for a child process",
+    Leaf.OTHER: "a system call",
+    Leaf.STOPPED: "a stop (SIGSTOP, a tracer or the freezer)",
+    Leaf.DEVICE: "a device call",
+    Leaf.FILE_SYNC: "fsync",
+    Leaf.FILE_WRITE: "write",
+    Leaf.FILE_READ: "read",
+    Leaf.FAULT: "a fault on a mapped file",
+    Leaf.LOCK: "futex",
+}
+"""Where a thread is blocked, for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class ProcessEventKind(StrEnum):
     FORK = "fork"  # a new process (not a thread) of a watched one
     EXEC = "exec"
     EXIT = "exit"  # the whole process
-    SIGNAL = "signal"  # a fatal signal was sent to a watched process
+    SIGNAL = "signal"  # a signal that ends, stops or continues was sent to a watched process
     OOM = "oom"  # mark_victim
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.event import Event, ThreadSample
 from trainprobe.model.moment import Moment
-from trainprobe.model.sample import CostSample, HostSample, MemorySample, ProcessSample, SourceState
+from trainprobe.model.sample import CostSample, HostSample, Inspection, MemorySample, ProcessSample, SourceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Frame:
     threads: tuple[ThreadSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
     memory: tuple[MemorySample, ...] = ()
+    inspections: tuple[Inspection, ...] = ()  # of threads that the core asked to have looked at
     host: HostSample | None = None
     sources: tuple[SourceState, ...] = ()
     cost: CostSample | None = None

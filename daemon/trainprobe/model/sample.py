@@ -50,6 +50,22 @@ class DiskSample:
 
 
 @dataclass(frozen=True, slots=True)
+class Inspection:
+    """What /proc said of one thread while its step was late."""
+
+    pid: int
+    tid: int
+    state: str  # R S D T t …
+    wchan: str = ""  # the kernel's function that it sleeps in
+    tracer_pid: int | None = None
+    tracer_comm: str = ""
+    frozen: bool | None = None  # its cgroup is frozen
+    allowed_cpus: int | None = None  # processors that its affinity leaves it
+    path: str = ""  # that the system call in flight was given
+    peer: str = ""  # of the socket that the call in flight is about: "address:port", "unix:path"
+
+
+@dataclass(frozen=True, slots=True)
 class HostSample:
     """The whole host. Pressure: cumulative seconds by "cpu.some", "io.full" …; empty when PSI is off."""
 

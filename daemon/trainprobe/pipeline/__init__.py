@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainprobe.derive.devices import Devices
 from trainprobe.detect.policy import Policy
 from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
@@ -14,6 +15,7 @@ from trainprobe.pipeline.run import RunFold
 
 SLACK = 200_000_000
 """ns after a stall limit by which to look at it: the ordinary tick mostly comes sooner and costs nothing more."""
+INSPECT_EVERY = NS // 2
 ENDED = 16
 """Ended runs kept in the report: each holds a third of a megabyte."""
 
@@ -23,7 +25,8 @@ class Wants:
     """What the judgement would like to see next."""
 
     detail: bool = False  # read worker ledgers each 50-100 ms: a step is late
-    stacks: tuple[tuple[int, int], ...] = ()  # (pid, tid) of drivers whose Python stack would help
+    stacks: tuple[tuple[int, int], ...] = ()  # (pid, tid) of threads whose Python stack would help
+    inspect: tuple[tuple[int, int], ...] = ()  # (pid, tid) of drivers whose step is late
     faults: bool = False  # trace page faults: major faults rise
     tell: bool = False  # a stall has opened: a report should not wait
 
@@ -43,6 +46,9 @@ class Pipeline:
     _now: int = 0
     _open: frozenset[tuple[str, int]] = frozenset()  # (run, start) of the open stalls
     _opened: bool = False
+    _devices: Devices = field(default_factory=Devices)
+    _inspected: frozenset[tuple[int, int]] = frozenset()
+    _inspected_ns: int = 0
 
     def step(self, frame: Frame) -> None:
         """Take in one frame."""
@@ -61,6 +67,12 @@ class Pipeline:
                 fold.memory = memory
         for source in frame.sources:
             self._sources[source.name] = source
+        if frame.host is not None:
+            self._devices.feed(frame.host.disks, self._now)
+            self._devices.cpus = frame.host.cpus
+        for seen in frame.inspections:
+            for run in self.runs.values():
+                run.feed_inspection(seen)
         self._host_sample = frame.host or self._host_sample
         self._cost = frame.cost or self._cost
         if frame.cost is not None and self._cost_from is None:
@@ -75,7 +87,7 @@ class Pipeline:
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             if event.run not in self.runs:
-                self.runs[event.run] = RunFold(event, self.policy or Policy())
+                self.runs[event.run] = RunFold(event, self.policy or Policy(), devices=self._devices)
                 self._forget()
         elif isinstance(event, (RankSeen, RunEnded)):
             fold = self.runs.get(event.run)
@@ -104,7 +116,17 @@ class Pipeline:
         late = any(limit <= self._now for run in live for limit in run.limits())
         stacks = tuple(pair for run in live for pair in run.stacks_wanted(self._now))
         faults = any(run.faulting() for run in live)
-        return Wants(late, stacks, faults, self._opened)
+        threads = tuple(pair for run in live for pair in run.late_threads(self._now)) if late else ()
+        return Wants(late, stacks, self._due(threads), faults, self._opened)
+
+    def _due(self, threads: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        """Late threads are looked at as they become late, and twice a second from then on."""
+        fresh = frozenset(threads) - self._inspected
+        due = bool(threads) and (bool(fresh) or self._now - self._inspected_ns >= INSPECT_EVERY)
+        self._inspected = frozenset(threads)
+        if due:
+            self._inspected_ns = self._now
+        return threads if due else ()
 
     def report(self, at: Moment) -> Report:
         """Everything known, as of ``at``."""

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
+from trainprobe.derive.devices import Devices
 from trainprobe.derive.files import FileClass
+from trainprobe.derive.late import STACKS, Late
 from trainprobe.derive.ledger import Item, Setting, by_state, flatten
 from trainprobe.derive.saves import Saves
+from trainprobe.derive.slow_files import SlowFiles
 from trainprobe.derive.steps import StepClock
 from trainprobe.derive.stretch import Files, Stretch
 from trainprobe.derive.workers import Death, Workers
@@ -32,9 +35,13 @@ from trainprobe.model.event import (
     ThreadSample,
 )
 from trainprobe.model.report import STEP_BUCKETS
-from trainprobe.model.sample import ProcessSample
+from trainprobe.model.sample import Inspection, ProcessSample
+from trainprobe.pipeline import watch
 from trainprobe.pipeline.stalls import Entry, StallBook
 
+BY_WORKERS = frozenset({Cause.WORKER_HANG, Cause.DEADLOCK, Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.STORAGE_HANG})
+"""Causes whose stack is a worker's."""
+STOPS, CONTINUE = frozenset({19, 20}), 18  # SIGSTOP, SIGTSTP; SIGCONT
 EARLY = 32
 """Steps looked at while they are too uneven for a baseline."""
 ROWS = 4096
@@ -103,6 +110,10 @@ class RankFold:
     live_phase: tuple[Phase, float] | None = None  # of the open step: (phase, ns)
     oom_killed: bool = False
     killer: ProcessEvent | None = None  # the last fatal signal sent to the driver
+    devices: Devices = field(default_factory=Devices)  # the host's, shared by all ranks
+    late: Late = field(default_factory=Late)
+    slow_files: SlowFiles = field(default_factory=SlowFiles)
+    stopper: ProcessEvent | None = None  # the last signal that stopped the driver
     _gone: MarkRow | None = None
     _inline: bool = False  # most of the last step's fetches were by a loader without workers
     _rows: list[MarkRow] = field(default_factory=list)
@@ -170,18 +181,32 @@ class RankFold:
             return
         if event.pid == self.seen.pid:
             self.oom_killed = self.oom_killed or event.kind == ProcessEventKind.OOM
-            if event.kind == ProcessEventKind.SIGNAL:
+            if event.kind == ProcessEventKind.SIGNAL and event.signal in STOPS:
+                self.stopper = event
+            elif event.kind == ProcessEventKind.SIGNAL and event.signal != CONTINUE:
                 self.killer = event
         death = self.workers.feed(event)
         if death is not None:
             self.worker_samples.pop(death.pid, None)
+            self.slow_files.forget(death.pid)
             if death.abnormal and not self.workers.driver_ended:
                 self.deaths.append(death)
 
     def feed_stack(self, event: StackSeen) -> None:
-        """A Python stack of the driver, asked for by an open stall."""
-        if event.frames and self.boundary is not None and event.at_ns >= self.boundary.at_ns:
-            self.stack = event
+        """A Python stack of the driver or of a worker, asked for by an open stall."""
+        if not event.frames or self.boundary is None or event.at_ns < self.boundary.at_ns:
+            return
+        if event.pid != self.seen.pid:
+            self.late.worker_stacks[event.pid] = event.frames
+            return
+        self.stack = event
+        self.late.stacks.append(event.frames)
+        del self.late.stacks[:-STACKS]
+
+    def feed_inspection(self, seen: Inspection) -> None:
+        """A look at the driver, asked for because its step is late."""
+        if seen.tid == self.tid:
+            self.late.inspection = seen
 
     def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
         """An open ledger as it stands now."""
@@ -190,8 +215,10 @@ class RankFold:
                 self.start_ns = at_ns - sum(sample.cells)
             if self.end_ns is None:
                 self.sample, self.sample_ns = sample, at_ns
+                self.slow_files.see(sample, at_ns)
         elif sample.level == Level.COARSE and sample.pid != self.seen.pid and sample.pid in self.workers.live:
             self.worker_samples[sample.pid] = sample
+            self.slow_files.see(sample, at_ns)
 
     def feed_sample(self, sample: ProcessSample) -> None:
         """Memory and descriptors of one of its processes."""
@@ -257,6 +284,8 @@ class RankFold:
         else:
             self._judge(step, before, row, index)
         self.stack = None
+        if self.late.looks or self.late.stacks:
+            self.late = Late()
         self._pool_at.clear()
 
     def _learn(self, step: Ordinary, row: MarkRow) -> None:
@@ -293,12 +322,20 @@ class RankFold:
         for cause, ns in judgement.phases.items():
             self._phase(Phase(cause.value), int(end - ns), end)
         if told >= 0.5 * self.policy.stall_minimum_ns:
-            stack = self.stack.frames if self.stack else ()
-            self.book.close(judgement, int(end - told), end, index - 1, stack, self._reach(judgement))
+            self.book.close(judgement, int(end - told), end, index - 1, self._stacks(judgement), self._reach(judgement))
         else:
             self.book.open = None
             if not judgement.phases:
                 self._take_ordinary(step, units)
+
+    def _stacks(self, judgement: Judgement) -> list[tuple[str, ...]]:
+        """The stacks that explain a stall: the worker's where one was waited for, else the driver's."""
+        worker = self.late.worker
+        if worker is not None and judgement.main is not None and judgement.main.cause in BY_WORKERS:
+            taken = self.late.stack_of(worker.pid)
+            if taken:
+                return [taken]
+        return list(self.late.stacks)
 
     def _reach(self, judgement: Judgement) -> int:
         main = judgement.main
@@ -378,6 +415,7 @@ class RankFold:
             self.setting(),
             self.policy,
             workers=self.workers.count,
+            cpus=self.devices.cpus,
             workers_started=started,
             first_workers=self.workers.started == started,
             compile_ns=self.workers.compile_ns(start_ns, end_ns),
@@ -386,6 +424,9 @@ class RankFold:
             deaths=[d for d in self.deaths if start_ns <= d.at_ns <= end_ns],
             threads=list(self.worker_samples.values()),
             stack=self.stack.frames if self.stack else (),
+            late=self.late,
+            stopper=self.stopper if self.stopper and start_ns <= self.stopper.at_ns <= end_ns else None,
+            devices=self.devices,
             driver_pid=self.seen.pid,
             driver_tid=self.tid,
         )
@@ -430,6 +471,8 @@ class RankFold:
         limit = self.limit_ns()
         if limit is None or now_ns < limit or self.boundary is None or self.sample is None or self.sample_ns < limit:
             return
+        watch.look(self.late, self.sample, list(self.worker_samples.values()), self.devices, self.policy,
+                   since_ns=self.boundary.at_ns, now_ns=self.sample_ns)  # fmt: skip
         delta = [max(0, a - b) for a, b in zip(self.sample.cells, self.flat)]
         live = self.live_files()
         items = flatten(delta, [(use, of) for use, of, _ in live], self.setting())
@@ -445,7 +488,7 @@ class RankFold:
         if cause in (Cause.CPU_BOUND, Cause.UNKNOWN) and now_ns < limit + self.policy.open_cpu_ns:
             return
         start = int(self.boundary.at_ns + self.baseline.ns)
-        stack = self.stack.frames if self.stack else ()
+        stacks = self._stacks(judgement)
         self.book.open = Entry(
             start,
             None,
@@ -458,7 +501,8 @@ class RankFold:
             main.summary,
             list(main.chain),
             list(main.evidence),
-            stack,
+            stacks[-1] if stacks else (),
+            stacks,
             main.ns,
         )
 

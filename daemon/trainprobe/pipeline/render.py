@@ -9,6 +9,7 @@ from statistics import median
 from trainprobe.advise.text import Facts, advice
 from trainprobe.derive.ledger import by_state, flatten
 from trainprobe.derive.saves import Save
+from trainprobe.derive.stacks import common
 from trainprobe.detect.waiting import CPU, STORAGE
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
@@ -27,6 +28,7 @@ from trainprobe.model.report import (
     Period,
     PhaseSpan,
     Rank,
+    SlowFile,
     Stall,
     Steps,
     Totals,
@@ -76,13 +78,14 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         phases=_spans(fold, at, reached),
         ledger={state.value: states.get(state, 0.0) / NS for state in State},
         lost={cause.value: ns / NS for cause, ns in sorted(total.items(), key=lambda pair: -pair[1]) if ns > 0},
-        stalls=[_stall(fold, entry, at, run, name, facts) for entry in entries[-LIST:]],
+        stalls=[_stall(entry, at, run, name, facts.get(entry.cause, Facts())) for entry in entries[-LIST:]],
         bottlenecks=[_bottleneck(one, facts) for one in found],
         warnings=_warnings(fold, at),
         checkpoints=[_checkpoint(fold, save, at, reached) for save in saves[-LIST:]],
         workers=_workers(fold, at),
         memory=_memory(fold),
         fds=Fds(fold.fds_peak, max((p.max_fds for p in fold.processes.values() if p.max_fds), default=None)),
+        slow_files=[SlowFile(use.path, use.reads, use.ns / NS) for use in fold.slow_files.slowest()],
         logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind) for u in fold.saves.all_logs()[:20]],
         totals=Totals(
             fold.book.total + (1 if fold.book.open else 0), fold.saves.total, fold.workers.ended, len(fold.deaths)
@@ -223,6 +226,7 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
         largest = max(entries, key=lambda e: e.ns, default=None)
         sync = [e.value for e in (largest.evidence if largest else []) if e.what == "seconds in fsync"]
         spent = largest.ns / NS if largest else 0.0
+        where = common([stack for e in entries for stack in e.stacks])
         out[cause] = Facts(
             share=ns / wall if wall else 0.0,
             each=median(e.ns for e in entries) / NS if entries else 0.0,
@@ -232,15 +236,16 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
             cpus=cpus,
             worker_seconds_per_batch=busy / fetches,
             wait_per_step=wait / max(1, fold.ordinary_steps) / NS,
-            where=largest.stack[-1] if largest and largest.stack else "",
+            period=_period(fold, cause),
+            where=where.frame if where else "",
+            where_told=where.told() if where else "",
             sync_share=sum(v for v in sync if isinstance(v, (int, float))) / spent if spent else 0.0,
             writes_per_step=sum(u.writes for u in fold.saves.all_logs()) / max(1, fold.clock.count),
         )
     return out
 
 
-def _stall(fold: RankFold, entry: Entry, at: Moment, run: str, name: str, facts: dict[Cause, Facts]) -> Stall:
-    every = fold.book.every(entry.cause)
+def _stall(entry: Entry, at: Moment, run: str, name: str, fact: Facts) -> Stall:
     start = at.wall_of(entry.start_ns)
     return Stall(
         id=f"{run}-{name}-{int(start * 1000)}",
@@ -251,13 +256,32 @@ def _stall(fold: RankFold, entry: Entry, at: Moment, run: str, name: str, facts:
         shares={cause.value: ns / NS for cause, ns in entry.shares.items()},
         first_step=entry.first_step,
         steps=entry.steps,
-        period=Period(every, every * fold.baseline.ns / NS + entry.ns / NS) if every else None,
-        summary=entry.summary,
+        period=Period(fact.every, fact.period) if fact.period else None,
+        summary=_summary(entry, fact),
         chain=entry.chain,
         evidence=entry.evidence,
         python_stack=list(entry.stack) or None,
-        advice=advice(entry.cause, facts.get(entry.cause, Facts())),
+        advice=advice(entry.cause, fact),
     )
+
+
+def _summary(entry: Entry, fact: Facts) -> str:
+    """The rule's sentence, with the Python line of all samples and the rhythm of all stalls of the cause."""
+    text = entry.summary
+    if entry.cause == Cause.CPU_BOUND and fact.where_told and fact.where.partition("(")[0] in "".join(entry.stack):
+        text = f"{entry.ns / NS:.2f} s of CPU in {fact.where_told}"
+    if not fact.period:
+        return text
+    every = f"every {fact.every} steps" if fact.every else f"every {fact.period:.0f} s"
+    return f"{text}; {every}, {fact.each:.1f} s, {fact.share:.0%} of the run"
+
+
+def _period(fold: RankFold, cause: Cause) -> float:
+    """Seconds between stalls of a cause that recur by steps or by the clock; 0: they do not."""
+    starts = fold.book.starts.get(cause, [])
+    if fold.book.every(cause) is None and fold.book.every_ns(cause) is None:
+        return 0.0
+    return median(b - a for a, b in pairwise(starts)) / NS
 
 
 def _bottleneck(one: Found, facts: dict[Cause, Facts]) -> Bottleneck:

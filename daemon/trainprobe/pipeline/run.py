@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainprobe.derive.devices import Devices
 from trainprobe.detect.policy import Policy
 from trainprobe.model.cause import Cause
 from trainprobe.model.event import (
@@ -21,8 +22,8 @@ from trainprobe.model.event import (
 )
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Run
-from trainprobe.model.sample import MemorySample, ProcessSample
-from trainprobe.pipeline.rank import RankFold
+from trainprobe.model.sample import Inspection, MemorySample, ProcessSample
+from trainprobe.pipeline.rank import BY_WORKERS, RankFold
 from trainprobe.pipeline.render import rank_report
 
 STACK_EVERY = 5 * NS
@@ -37,6 +38,7 @@ class RunFold:
     folds: dict[int, list[RankFold]] = field(default_factory=dict)
     memory: MemorySample | None = None
     end_ns: int | None = None
+    devices: Devices = field(default_factory=Devices)
     _stack_at: int = 0
 
     def rank_seen(self, seen: RankSeen) -> None:
@@ -46,7 +48,7 @@ class RunFold:
             known[0].seen = seen
             known[0].attached = known[0].attached and self.started.attached
             return
-        fold = RankFold(seen, self.policy, attached=self.started.attached)
+        fold = RankFold(seen, self.policy, attached=self.started.attached, devices=self.devices)
         for other in self._all():
             self._hand_over(other, fold)
         self.folds[seen.pid] = [fold]
@@ -96,7 +98,7 @@ class RunFold:
         fold = next((f for f in folds if f.tid == row.tid), None)
         if fold is None:
             if folds[0].stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD):
-                fold = RankFold(folds[0].seen, self.policy, attached=self.started.attached)
+                fold = RankFold(folds[0].seen, self.policy, attached=self.started.attached, devices=self.devices)
                 fold.tid = row.tid
                 fold.start_ns = row.opened_ns or row.at_ns
                 folds.append(fold)
@@ -128,8 +130,17 @@ class RunFold:
 
     def feed_stack(self, event: StackSeen) -> None:
         """A stack that was asked for."""
-        for fold in self.folds.get(event.pid, ()):
+        folds = self.folds.get(event.pid)
+        if folds is None:
+            fold_of = self._of(event.pid)
+            folds = [fold_of] if fold_of is not None else []
+        for fold in folds:
             fold.feed_stack(event)
+
+    def feed_inspection(self, seen: Inspection) -> None:
+        """A look at a late driver."""
+        for fold in self.folds.get(seen.pid, ()):
+            fold.feed_inspection(seen)
 
     def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
         """An open ledger."""
@@ -169,7 +180,11 @@ class RunFold:
         if not late or (not fresh and now_ns - self._stack_at < STACK_EVERY):
             return []
         self._stack_at = now_ns
-        return [(f.seen.pid, f.tid) for f in (fresh or late)]
+        return [_asked(f) for f in (fresh or late)]
+
+    def late_threads(self, now_ns: int) -> list[tuple[int, int]]:
+        """Drivers whose step is late: what /proc says of them helps."""
+        return [(f.seen.pid, f.tid) for f in self._all() if (limit := f.limit_ns()) is not None and now_ns >= limit]
 
     def faulting(self) -> bool:
         """Whether a driver's major faults are worth tracing: swapping is under way."""
@@ -219,6 +234,15 @@ class RunFold:
             if memory
             else {},
         )
+
+
+def _asked(fold: RankFold) -> tuple[int, int]:
+    """Whose stack tells more: while the driver waits for a worker that is blocked, the worker's, once."""
+    worker = fold.late.worker
+    opened = fold.book.open
+    if opened is None or worker is None or opened.cause not in BY_WORKERS or fold.late.stack_of(worker.pid):
+        return fold.seen.pid, fold.tid
+    return worker.pid, worker.pid
 
 
 def _place(taken: dict[int, int], pid: int) -> int:

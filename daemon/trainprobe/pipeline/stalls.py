@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainprobe.derive.late import STACKS
 from trainprobe.derive.period import recurrence
 from trainprobe.detect.registry import Judgement
 from trainprobe.model.cause import Cause
@@ -28,6 +30,7 @@ class Entry:
     chain: list[str] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
     stack: tuple[str, ...] = ()
+    stacks: list[tuple[str, ...]] = field(default_factory=list)  # all that were taken in it
     main_ns: float = 0.0  # of the claim that the summary tells
 
 
@@ -42,10 +45,11 @@ class StallBook:
     last_start: dict[Cause, int] = field(default_factory=dict)
     positions: dict[Cause, list[int]] = field(default_factory=dict)
     total: int = 0
+    starts: dict[Cause, list[int]] = field(default_factory=dict)
     durations: list[float] = field(default_factory=list)  # ns of entries that have left the list
 
     def close(
-        self, judgement: Judgement, start_ns: int, end_ns: int, step: int, stack: tuple[str, ...], reach: int
+        self, judgement: Judgement, start_ns: int, end_ns: int, step: int, stacks: Sequence[tuple[str, ...]], reach: int
     ) -> Entry | None:
         """Enter a finished stalled step; ``reach``: steps back to a neighbour that it extends."""
         self.open = None
@@ -57,7 +61,7 @@ class StallBook:
             self.seconds[share] = self.seconds.get(share, 0.0) + ns
         last = self.entries[-1] if self.entries else None
         if last is not None and last.cause == cause and step - last.last_step <= reach:
-            return self._extend(last, judgement, end_ns, step)
+            return self._extend(last, judgement, end_ns, step, stacks)
         entry = Entry(
             start_ns,
             end_ns,
@@ -70,7 +74,8 @@ class StallBook:
             main.summary,
             list(main.chain),
             list(main.evidence),
-            stack,
+            stacks[-1] if stacks else (),
+            list(stacks),
             main.ns,
         )
         self.entries.append(entry)
@@ -80,15 +85,22 @@ class StallBook:
         places = self.positions.setdefault(cause, [])
         places.append(step)
         del places[:-64]
+        begun = self.starts.setdefault(cause, [])
+        begun.append(start_ns)
+        del begun[:-64]
         while len(self.entries) > KEEP:
             self.durations.append(self.entries.pop(0).ns)
         return entry
 
-    def _extend(self, last: Entry, judgement: Judgement, end_ns: int, step: int) -> Entry:
+    def _extend(
+        self, last: Entry, judgement: Judgement, end_ns: int, step: int, stacks: Sequence[tuple[str, ...]]
+    ) -> Entry:
         last.end_ns = end_ns
         last.ns += judgement.stall_ns
         last.last_step = step
         last.steps += 1
+        last.stacks += stacks[: max(0, STACKS - len(last.stacks))]
+        last.stack = last.stack or (stacks[-1] if stacks else ())
         for share, ns in judgement.shares.items():
             last.shares[share] = last.shares.get(share, 0.0) + ns
         main = judgement.main
@@ -104,3 +116,7 @@ class StallBook:
     def every(self, cause: Cause) -> int | None:
         """Steps between stalls of a cause, when they recur."""
         return recurrence(self.positions.get(cause, ()))
+
+    def every_ns(self, cause: Cause) -> int | None:
+        """ns between stalls of a cause, when they recur by the clock."""
+        return recurrence(self.starts.get(cause, ()))

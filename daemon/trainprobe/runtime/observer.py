@@ -15,7 +15,7 @@ from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEvent
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
-from trainprobe.model.sample import CostSample
+from trainprobe.model.sample import CostSample, Inspection
 from trainprobe.runtime.clock import Clock
 from trainprobe.runtime.guard import Guard
 from trainprobe.runtime.pace import Pace
@@ -74,6 +74,7 @@ class Observer:
         self._detail = False
         self._faults = False
         self._hurry = False
+        self._inspect: tuple[tuple[int, int], ...] = ()
         self._lost: dict[str, int] = {}
         self._last = Moment(0, 0)
 
@@ -127,6 +128,7 @@ class Observer:
             processes=samples.processes,
             memory=samples.memory,
             host=samples.host,
+            inspections=self._inspections(now),
             sources=self._guard.news(),
             cost=self._cost(at),
             events_lost=self._lost,
@@ -157,6 +159,13 @@ class Observer:
     def _samples(self, now: Moment) -> Callable[[], Samples]:
         return lambda: self._sampler.read(now, self._targets.processes())
 
+    def _inspections(self, now: Moment) -> tuple[Inspection, ...]:
+        asked, self._inspect = self._inspect, ()
+        if not asked:
+            return ()
+        looks: tuple[Inspection, ...] = ()
+        return self._guard.call("collectors", now.monotonic_ns, lambda: self._sampler.inspect(now, asked), looks)
+
     def _cost(self, at: int) -> CostSample | None:
         if at - self._cost_ns < COST_NS:
             return None
@@ -173,6 +182,7 @@ class Observer:
         self._deadline_ns = deadline if deadline is not None and deadline > at else None
         self._detail = wants.detail
         self._hurry = wants.tell
+        self._inspect = wants.inspect
         if wants.faults != self._faults:
             self._faults = wants.faults
             self._guard.call("page_faults", at, lambda: self._kernel.fault_tracing(wants.faults), None)

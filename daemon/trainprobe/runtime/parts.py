@@ -9,6 +9,7 @@ from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import Moment
 from trainprobe.model.report import Report
+from trainprobe.model.sample import Inspection
 from trainprobe.runtime.sampling import Samples
 
 
@@ -39,6 +40,9 @@ class Sampler(Protocol):
     def read(self, now: Moment, watched: Sequence[Any], /) -> Samples:
         """Those samples that are due."""
 
+    def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]:
+        """A look at threads whose step is late."""
+
 
 class Stacks(Protocol):
     """Python stacks, taken beside the loop (``trainprobe.collect.pystack.PyStack``)."""
@@ -56,6 +60,8 @@ class Wants(Protocol):
     def detail(self) -> bool: ...
     @property
     def stacks(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def inspect(self) -> tuple[tuple[int, int], ...]: ...
     @property
     def faults(self) -> bool: ...
     @property

@@ -9,13 +9,15 @@ from typing import Protocol
 from trainprobe.collect import psi
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.host import Host
+from trainprobe.collect.inspection import Inspector
 from trainprobe.collect.process import Processes
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.source import Failed, Sources
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.sample import HostSample, MemorySample, ProcessSample
+from trainprobe.model.sample import HostSample, Inspection, MemorySample, ProcessSample
 
 HOST_NS = 2 * NS
+LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
 
 
@@ -52,6 +54,7 @@ class Collectors:
         self._processes = Processes(proc)
         self._cgroups = Cgroups(proc)
         self._psi_root = proc.root
+        self._inspector = Inspector(proc)
         self._host_due = self._processes_due = 0
 
     def read(self, now: Moment, watched: Sequence[Watched]) -> Samples:
@@ -70,6 +73,16 @@ class Collectors:
             self._processes_due = at + PROCESSES_NS
             processes = self._sources.read("proc", lambda: self._processes.read(watched, at), at)
         return Samples(processes or (), tuple(sample for sample in memory if sample is not None), host)
+
+    def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
+        """A look at threads whose step is late (pid, tid); the disks are looked at sooner for them."""
+        self._host_due = min(self._host_due, now.monotonic_ns + LATE_HOST_NS)
+        seen = self._sources.read("inspection", lambda: self._looks(threads), now.monotonic_ns)
+        return seen or ()
+
+    def _looks(self, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
+        looks = [self._inspector.look(pid, tid) for pid, tid in threads]
+        return tuple(look for look in looks if look is not None)
 
     def _limit(self, run: str, pid: int, at: int) -> MemorySample | None:
         return self._sources.read("cgroup", lambda: self._cgroups.memory(run, pid), at)

@@ -26,7 +26,7 @@ from trainprobe.model.event import (
 )
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import Moment
-from trainprobe.model.sample import CostSample, HostSample, MemorySample, ProcessSample, SourceState
+from trainprobe.model.sample import CostSample, HostSample, Inspection, MemorySample, ProcessSample, SourceState
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -54,6 +54,7 @@ def encode(frame: Frame) -> str:
         ("threads", frame.threads),
         ("processes", frame.processes),
         ("memory", frame.memory),
+        ("inspections", frame.inspections),
         ("sources", frame.sources),
     ):
         if values:
@@ -80,6 +81,7 @@ def decode(line: str | bytes) -> Frame:
         threads=_values(value, "threads", ThreadSample),
         processes=_values(value, "processes", ProcessSample),
         memory=_values(value, "memory", MemorySample),
+        inspections=_values(value, "inspections", Inspection),
         host=_value(value, "host", HostSample),
         sources=_values(value, "sources", SourceState),
         cost=_value(value, "cost", CostSample),

@@ -10,6 +10,7 @@ from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
+from trainprobe.model.sample import Inspection
 from trainprobe.runtime.sampling import Samples
 
 
@@ -88,11 +89,16 @@ class FakeTargets:
 
 class FakeSampler:
     broken = False
+    inspected: list[tuple[int, int]] = []
 
     def read(self, now: Moment, watched: Sequence[Any]) -> Samples:
         if self.broken:
             raise OSError(5, "Input/output error")
         return Samples()
+
+    def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
+        self.inspected = [*self.inspected, *threads]
+        return tuple(Inspection(pid, tid, "D") for pid, tid in threads)
 
 
 class FakeStacks:
@@ -120,6 +126,7 @@ class FakeStacks:
 class FakeWants:
     detail: bool = False
     stacks: tuple[tuple[int, int], ...] = ()
+    inspect: tuple[tuple[int, int], ...] = ()
     faults: bool = False
     tell: bool = False
 

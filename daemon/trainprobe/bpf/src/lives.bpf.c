@@ -126,12 +126,14 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
         end_process(task, signal, tgid, p);
     return 0;
 }
-#define FATAL                                                                                                          \
-    (1u << 1 | 1u << 2 | 1u << 3 | 1u << 4 | 1u << 6 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 11 | 1u << 15 | 1u << 24)
+/* Those that end a process, and those that stop it and let it go on (18 to 20). */
+#define TOLD_SIGNALS                                                                                                   \
+    (1u << 1 | 1u << 2 | 1u << 3 | 1u << 4 | 1u << 6 | 1u << 7 | 1u << 8 | 1u << 9 | 1u << 11 | 1u << 15 | 1u << 18 |  \
+     1u << 19 | 1u << 20 | 1u << 24)
 int on_signal(struct bpf_raw_tracepoint_args *ctx) { /* number, info, task, group, result */
     u32 number = ctx->args[0];
     u64 info = ctx->args[1];
-    if (number > 31 || !(FATAL >> number & 1))
+    if (number > 31 || !(TOLD_SIGNALS >> number & 1))
         return 0;
     u32 tgid = id_of((void *)ctx->args[2], OFFSET_TASK_TGID);
     struct process *p = processes.lookup(&tgid);

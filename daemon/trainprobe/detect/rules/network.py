@@ -16,10 +16,16 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if not taken:
         return None
     told = seconds(sum(taken.values()))
+    seen = window.late.inspection
+    peer = seen.peer if seen is not None else ""
+    to = f" to {peer}" if peer else ""
+    evidence = [Evidence("driver blocked on a socket", told, "s", window.driver_pid)]
+    if peer:
+        evidence.append(Evidence("peer", peer, "", window.driver_pid))
     return Claim(
         Cause.NETWORK,
         taken,
-        f"waiting on a socket for {told:.2f} s",
-        ["driver blocked on a socket"],
-        [Evidence("driver blocked on a socket", told, "s", window.driver_pid)],
+        f"waiting on a socket{to} for {told:.2f} s",
+        [f"driver blocked on a socket{to}", *([f"{peer} does not answer"] if peer else [])],
+        evidence,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trainprobe.derive.ledger import Item
 from trainprobe.detect.base import Claim, Window, seconds, take
-from trainprobe.detect.waiting import BLOCKED, shares, slowest
+from trainprobe.detect.waiting import BLOCKED, LEAF_WORDS, shares
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.report import Evidence
 
@@ -18,17 +18,19 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     taken = take(left, states=[State.DATA_WAIT])
     if not taken:
         return None
-    worker = slowest(window, *BLOCKED)
     chain = ["driver waits for its workers"]
     evidence = [
         Evidence("driver waited for data", seconds(sum(taken.values())), "s", window.driver_pid),
         Evidence("workers blocked outside of their queues", seconds(window.pool_ns(*BLOCKED)), "s"),
     ]
     summary = "a worker was blocked outside of its queue and of storage"
-    if worker is not None:
-        summary = f"worker {worker.pid} blocked in {worker.leaf.name.lower()} (system call {worker.syscall})"
-        chain.append(summary)
-        evidence.append(
-            Evidence("worker blocked", seconds(window.end_ns - worker.since_ns), "s", worker.pid, worker.path or None)
-        )
+    seen = window.late.worker
+    if seen is not None and seen.leaf in BLOCKED:
+        stack = window.late.stack_of(seen.pid)
+        where = f", in {stack[-1]}" if stack else ""
+        on = f" on {seen.path}" if seen.path else ""
+        summary = f"worker {seen.pid} blocked in {LEAF_WORDS[seen.leaf]}{on} for {seconds(seen.ns):.1f} s{where}"
+        chain = [f"driver waits for worker {seen.pid}", summary]
+        evidence.append(Evidence("worker blocked", seconds(seen.ns), "s", seen.pid, seen.path or None))
+        evidence.append(Evidence("system call", seen.syscall, "", seen.pid))
     return Claim(Cause.WORKER_HANG, taken, summary, chain, evidence)

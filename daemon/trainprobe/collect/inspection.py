@@ -1,0 +1,100 @@
+"""One look at a thread that is late: what it waits for, who holds it, where it may run. /proc alone, microseconds.
+
+Everything read here belongs to the process that is looked at: reads are bounded, texts are names and nothing more.
+"""
+
+from __future__ import annotations
+
+import platform
+
+from trainprobe.collect.cgroup_path import parse_cgroups
+from trainprobe.collect.peer import peer_of
+from trainprobe.collect.procfs import SMALL, Proc, read_file
+from trainprobe.model.sample import Inspection
+
+_PATH_ARGUMENT: dict[str, dict[int, int]] = {  # system call -> which argument is a path (syscall_64.tbl, unistd.h)
+    "x86_64": {
+        2: 0, 4: 0, 6: 0, 76: 0, 80: 0, 82: 0, 83: 0, 84: 0, 87: 0, 257: 1, 258: 1, 262: 1, 263: 1, 264: 1, 316: 1,
+        332: 1,
+    },
+    "aarch64": {34: 1, 35: 1, 38: 1, 45: 0, 56: 1, 79: 1, 276: 1, 291: 1},
+}  # fmt: skip
+
+
+class Inspector:
+    """Looks at threads; the cgroup mounts are this process's."""
+
+    def __init__(self, proc: Proc, cgroup: str = "/sys/fs/cgroup", machine: str = "") -> None:
+        self._proc = proc
+        self._cgroup = cgroup
+        self._paths = _PATH_ARGUMENT.get(machine or platform.machine(), {})
+
+    def look(self, pid: int, tid: int) -> Inspection | None:
+        """What is to be seen of a thread; None: it is gone."""
+        status = _fields(self._text(pid, f"task/{tid}/status"))
+        if "State" not in status:
+            return None
+        tracer = _number(status.get("TracerPid", ""))
+        call, arguments = self._call(pid, tid)
+        wchan = self._text(pid, f"task/{tid}/wchan").strip()
+        return Inspection(
+            pid=pid,
+            tid=tid,
+            state=status["State"][:1],
+            wchan=wchan if wchan != "0" else "",
+            tracer_pid=tracer or None,
+            tracer_comm=self._text(tracer, "comm").strip() if tracer else "",
+            frozen=self._frozen(pid),
+            allowed_cpus=count_cpus(status.get("Cpus_allowed_list", "")),
+            path=self._path(pid, call, arguments),
+            peer=peer_of(self._proc, pid, arguments[0]) if arguments and arguments[0] < 1 << 20 else "",
+        )
+
+    def _text(self, pid: int, name: str) -> str:
+        return (self._proc.read(pid, name, SMALL) or b"").decode("utf-8", "surrogateescape")
+
+    def _call(self, pid: int, tid: int) -> tuple[int, list[int]]:
+        words = self._text(pid, f"task/{tid}/syscall").split()
+        try:
+            return int(words[0]), [int(word, 16) for word in words[1:7]]
+        except (IndexError, ValueError):  # "running"
+            return -1, []
+
+    def _path(self, pid: int, call: int, arguments: list[int]) -> str:
+        """The path that the call in flight was given: an open that hangs has no descriptor yet."""
+        place = self._paths.get(call)
+        if place is None or place >= len(arguments) or not arguments[place]:
+            return ""
+        return self._proc.string(pid, arguments[place])
+
+    def _frozen(self, pid: int) -> bool | None:
+        """Whether a freezer, v1 or v2, holds its cgroup; None where neither is mounted."""
+        paths = parse_cgroups(self._proc.cgroup(pid) or "")
+        if "freezer" in paths:
+            state = read_file(f"{self._cgroup}/freezer{paths['freezer']}/freezer.state", SMALL)
+            if state is not None and state.strip() != b"THAWED":
+                return True
+        for base in (self._cgroup, f"{self._cgroup}/unified"):
+            events = read_file(f"{base}{paths.get('', '/')}/cgroup.events", SMALL)
+            if events is not None:
+                return b"frozen 1" in events
+        return False if "freezer" in paths else None
+
+
+def count_cpus(text: str) -> int | None:
+    """How many processors a list like "0-3,8" names; None where it is no such list."""
+    count = 0
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            return None
+        count += int(last) - int(first) + 1 if dash else 1
+    return count
+
+
+def _fields(text: str) -> dict[str, str]:
+    return {key: value.strip() for key, colon, value in (line.partition(":") for line in text.splitlines()) if colon}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() else 0

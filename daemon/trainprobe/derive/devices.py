@@ -1,0 +1,76 @@
+"""What block devices did lately, from the host's samples: who moved bytes, who stood still."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import DiskSample
+
+
+@dataclass(slots=True)
+class Device:
+    """One device between its last two samples. Rates in bytes per second; times in ns."""
+
+    sample: DiskSample
+    read_ns: int  # a sample first showed that bytes had been read; `write_ns` the same for writing
+    write_ns: int
+    read_rate: float | None = None
+    write_rate: float | None = None
+    busy_share: float | None = None
+
+    @property
+    def name(self) -> str:
+        """As in /dev."""
+        return self.sample.device
+
+    def told(self) -> str:
+        """The name with what it did, for people."""
+        busy = "" if self.busy_share is None else f", busy for {self.busy_share:.0%}"
+        rate = max(self.read_rate or 0.0, self.write_rate or 0.0)
+        spins = ", rotating" if self.sample.rotational else ""
+        return f"device {self.name}: {rate / 1e6:.1f} MB/s{busy}{spins}"
+
+
+@dataclass(slots=True)
+class Devices:
+    """All devices of the host, by st_dev in the kernel's form."""
+
+    at_ns: int = 0  # the last sample
+    cpus: int = 0  # of the host; 0: not known yet
+    _known: dict[int, Device] = field(default_factory=dict)
+
+    def feed(self, disks: Sequence[DiskSample], at_ns: int) -> None:
+        """Take in a host sample."""
+        spent = (at_ns - self.at_ns) / NS
+        known: dict[int, Device] = {}
+        for disk in disks:
+            before = self._known.get(disk.dev)
+            if before is None:
+                known[disk.dev] = Device(disk, at_ns, at_ns)
+                continue
+            read, written = disk.read_bytes - before.sample.read_bytes, disk.write_bytes - before.sample.write_bytes
+            known[disk.dev] = Device(
+                disk,
+                at_ns if read else before.read_ns,
+                at_ns if written else before.write_ns,
+                max(0, read) / spent if spent > 0 else None,
+                max(0, written) / spent if spent > 0 else None,
+                min(1.0, (disk.busy_ms - before.sample.busy_ms) / 1000 / spent) if spent > 0 else None,
+            )
+        self._known, self.at_ns = known, at_ns
+
+    def of(self, dev: int) -> Device | None:
+        """None: no block device, or one that never did anything."""
+        return self._known.get(dev)
+
+    def still_ns(self, dev: int, since_ns: int, *, writing: bool) -> int | None:
+        """For how long, since ``since_ns`` and up to the last sample, it has moved no byte that way.
+
+        None: it is not known, or has not been looked at since.
+        """
+        device = self._known.get(dev)
+        if device is None or self.at_ns <= since_ns:
+            return None
+        return max(0, self.at_ns - max(since_ns, device.write_ns if writing else device.read_ns))

@@ -1,0 +1,65 @@
+"""What was seen of one step while it was late: a step that ended tells only sums, these tell who waited where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from trainprobe.model.cells import Leaf
+from trainprobe.model.event import RunState, ThreadSample
+from trainprobe.model.sample import Inspection
+
+STACKS = 16
+_QUEUES = frozenset({Leaf.PIPE_READ, Leaf.POLL})
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One uninterrupted wait of a thread, as long as it was watched. Times in ns."""
+
+    pid: int
+    leaf: Leaf
+    syscall: int
+    path: str
+    dev: int
+    since_ns: int
+    until_ns: int  # it was last seen there
+    wchan: str = ""
+    still_ns: int | None = None  # its device had moved no byte for so long
+
+    @property
+    def ns(self) -> int:
+        """How long it lasted, as far as it was seen."""
+        return max(0, self.until_ns - self.since_ns)
+
+
+@dataclass(slots=True)
+class Late:
+    """The open step's observations; a new one begins with each step that had any."""
+
+    hang: Waiting | None = None  # in a file's call, on a device that does not answer
+    worker: Waiting | None = None  # the longest wait of a worker outside of its queue
+    inspection: Inspection | None = None
+    stacks: list[tuple[str, ...]] = field(default_factory=list)  # of the driver
+    worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    looks: int = 0
+    queued: int = 0  # looks that found the driver runnable without a CPU
+
+    def see_workers(self, samples: Iterable[ThreadSample], since_ns: int, now_ns: int) -> None:
+        """The longest wait among the workers' present ones, of what they do since the step began."""
+        for sample in samples:
+            if sample.run != RunState.BLOCKED or sample.leaf in _QUEUES:
+                continue
+            here = waiting(sample, since_ns, now_ns)
+            if self.worker is None or here.ns >= self.worker.ns:
+                self.worker = here
+
+    def stack_of(self, pid: int) -> tuple[str, ...]:
+        """A worker's Python stack; empty where none was taken."""
+        return self.worker_stacks.get(pid, ())
+
+
+def waiting(sample: ThreadSample, from_ns: int, now_ns: int) -> Waiting:
+    """A blocked thread's present wait, counted from ``from_ns`` at the earliest."""
+    since = max(sample.since_ns, from_ns)
+    return Waiting(sample.pid, sample.leaf, sample.syscall, sample.path, sample.dev, since, now_ns)

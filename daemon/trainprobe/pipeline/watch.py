@@ -1,0 +1,61 @@
+"""Looks at a step that is late, and keeps in ``Late`` what a rule needs to tell a hang from what is merely slow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainprobe.derive.devices import Devices
+from trainprobe.derive.late import Late, Waiting, waiting
+from trainprobe.detect.policy import Policy
+from trainprobe.model.cells import Leaf
+from trainprobe.model.event import RunState, ThreadSample
+
+_WRITES = frozenset({Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META})
+_ON_FILES = _WRITES | {Leaf.FILE_READ, Leaf.FAULT}
+_FROZEN = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
+_REMOTE = ("nfs", "rpc_", "fuse", "request_wait_answer", "cifs", "smb", "ceph", "lustre", "ptlrpc", "gpfs", "p9_")
+
+
+def hanging(sample: ThreadSample, devices: Devices, policy: Policy, now_ns: int, wchan: str = "") -> Waiting | None:
+    """The thread's present wait, where it is a call on a file that does not come back.
+
+    Slow is not hung: while its device moves bytes, a long fsync is an fsync. Where the device is not known (a network
+    file system, an overlay) the kernel's function that it sleeps in tells, or, after a while, the length alone.
+    """
+    if sample.leaf not in _ON_FILES or sample.run != RunState.BLOCKED:
+        return None
+    here = waiting(sample, 0, now_ns)
+    if here.ns < policy.storage_hang_ns:
+        return None
+    here.wchan = wchan
+    if wchan.startswith(_FROZEN):
+        return here
+    still = devices.still_ns(sample.dev, sample.since_ns, writing=sample.leaf in _WRITES) if sample.dev else None
+    if still is not None:
+        here.still_ns = still
+        return here if still >= policy.storage_hang_ns else None
+    known = sample.dev and devices.of(sample.dev) is not None
+    if known:
+        return None
+    remote = wchan.startswith(_REMOTE)
+    return here if here.ns >= (policy.hang_ns if remote else policy.blind_hang_ns) else None
+
+
+def look(late: Late, driver: ThreadSample, workers: list[ThreadSample], devices: Devices, policy: Policy, *,
+         since_ns: int, now_ns: int) -> None:  # fmt: skip
+    """One look at the open step that began at ``since_ns``."""
+    late.looks += 1
+    late.queued += driver.run == RunState.RUNNABLE
+    late.see_workers(workers, since_ns, now_ns)
+    seen = late.inspection
+    own = seen if seen is not None and seen.tid == driver.tid else None
+    found = hanging(_named(driver, own.path if own else ""), devices, policy, now_ns, own.wchan if own else "")
+    if found is None:
+        found = next((w for s in workers if (w := hanging(s, devices, policy, now_ns))), None)
+    if found is not None and (late.hang is None or found.ns >= late.hang.ns):
+        late.hang = found
+
+
+def _named(sample: ThreadSample, path: str) -> ThreadSample:
+    """An open that hangs has no descriptor: its path is what the call was given."""
+    return sample if sample.path or not path else replace(sample, path=path)

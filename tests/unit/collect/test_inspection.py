@@ -1,0 +1,107 @@
+"""A look at a thread that waits: real processes, real calls."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trainprobe.collect.inspection import Inspector, count_cpus
+from trainprobe.collect.peer import in_table, in_unix_table
+from trainprobe.collect.procfs import Proc
+
+
+@contextmanager
+def child(code: str, *arguments: str) -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments])
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def settled(pid: int, states: str = "SD") -> None:
+    """Wait until it sleeps and stays asleep."""
+    proc, quiet, end = Proc(), 0, time.monotonic() + 20
+    while quiet < 3 and time.monotonic() < end:
+        time.sleep(0.05)
+        stat = proc.stat(pid)
+        quiet = quiet + 1 if stat is not None and stat.state in states else 0
+    assert quiet == 3
+
+
+def test_an_open_that_does_not_come_back_is_told_with_its_path(tmp_path: Path) -> None:
+    fifo = tmp_path / "nobody reads this"
+    os.mkfifo(fifo)
+    with child("import os, sys; os.open(sys.argv[1], os.O_WRONLY)", str(fifo)) as pid:
+        settled(pid)
+        seen = Inspector(Proc()).look(pid, pid)
+    assert seen is not None
+    assert (seen.pid, seen.tid, seen.state) == (pid, pid, "S")
+    assert seen.path == str(fifo)
+    assert seen.tracer_pid is None
+    assert seen.allowed_cpus == len(os.sched_getaffinity(0))
+
+
+def test_a_socket_is_told_with_its_peer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+        with child(code, str(port)) as pid:
+            accepted, _ = server.accept()
+            with accepted:
+                settled(pid)
+                seen = Inspector(Proc()).look(pid, pid)
+    assert seen is not None
+    assert seen.peer == f"127.0.0.1:{port}"
+
+
+def test_one_processor_of_several_is_an_affinity() -> None:
+    code = "import os, time; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); time.sleep(60)"
+    with child(code) as pid:
+        settled(pid)
+        seen = Inspector(Proc()).look(pid, pid)
+    assert seen is not None
+    assert seen.allowed_cpus == 1
+
+
+def test_a_process_that_is_gone_is_none() -> None:
+    with child("pass") as pid:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert Inspector(Proc()).look(pid, pid) is None
+
+
+@pytest.mark.parametrize(("text", "count"), [("0-3", 4), ("0,2-3", 3), ("7", 1), ("", None), ("a-b", None)])
+def test_lists_of_processors_are_counted(text: str, count: int | None) -> None:
+    assert count_cpus(text) == count
+
+
+V4 = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:E1F6 0700000A:01BB 01 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000 20
+   1: 0100007F:4D28 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4712 1 0000 20
+"""
+V6 = V4.replace("0700000A:01BB", "B80D0120000000000000000001000000:01BB")
+MAPPED = V4.replace("0700000A:01BB", "0000000000000000FFFF00000700000A:01BB")
+UNIX = """Num       RefCount Protocol Flags    Type St Inode Path
+0000000000000000: 00000002 00000000 00010000 0001 01 4713 /run/some where.sock
+0000000000000000: 00000003 00000000 00000000 0001 03 4714
+"""
+
+
+def test_socket_tables_are_read_as_the_kernel_writes_them() -> None:
+    assert in_table(V4, "4711") == "10.0.0.7:443"
+    assert in_table(V6, "4711") == "[2001:db8::1]:443"
+    assert in_table(MAPPED, "4711") == "10.0.0.7:443"
+    assert in_table(V4, "4712") == ""  # it listens
+    assert in_table(V4, "9") == ""
+    assert in_table("nonsense\nnonsense nonsense", "4711") == ""
+    assert in_unix_table(UNIX, "4713") == "unix:/run/some where.sock"
+    assert in_unix_table(UNIX, "4714") == "unix"
