@@ -70,8 +70,8 @@ training: root probe torch ## real PyTorch trainings watched by real eBPF
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' tests/training
 
-deb: ## the Debian package
-	@echo 'trainprobe: the Debian package is not built yet; run the programs from $(BIN)/ meanwhile' >&2; exit 1
+deb: $(STAMP) ## the Debian package, in dist/
+	@$(BIN)/python -m deb.build
 
 clean: ## remove what these targets made, the environments too
 	@rm -rf $(VENV) .venv-torch .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -176,36 +176,42 @@ def _token() -> str | None:
         return None
 
 
-def _parse(arguments: Sequence[str] | None) -> Arguments:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """What the command line may hold."""
+    made = argparse.ArgumentParser(
         prog="trainprobe-exporter",
         description="Serves what the trainprobe daemon publishes: metrics for Prometheus, health, the report.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help=f"configuration (default: {EXPORTER_PATH})")
-    parser.add_argument("--listen", metavar="ADDR", help="address and port, before the configuration's")
-    parser.add_argument(
+    made.add_argument("--config", type=Path, metavar="FILE", help=f"configuration (default: {EXPORTER_PATH})")
+    made.add_argument("--listen", metavar="ADDR", help="address and port, before the configuration's")
+    made.add_argument(
         "--snapshot",
         type=Path,
         metavar="PATH",
         default=SNAPSHOT_PATH,
         help="the daemon's report (default: %(default)s)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--web.config.file",
         dest="web_config",
         type=Path,
         metavar="FILE",
         help="TLS and passwords in the form of Prometheus's web configuration, before the configuration's",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {trainprobe.__version__}")
-    given = parser.parse_args(arguments)
+    made.add_argument("--version", action="version", version=f"%(prog)s {trainprobe.__version__}")
+    return made
+
+
+def _parse(arguments: Sequence[str] | None) -> Arguments:
+    command_line = parser()
+    given = command_line.parse_args(arguments)
     try:
         listen = address(given.listen) if given.listen is not None else None
     except ValueError as error:
-        parser.error(f"--listen: {error}")
+        command_line.error(f"--listen: {error}")
     return Arguments(given.config, listen, given.snapshot, given.web_config)
 
 

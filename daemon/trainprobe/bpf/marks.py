@@ -108,7 +108,7 @@ class Marks:
     def _attach_library(self, descriptor: int, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
         # By descriptor, from symbols to attaching: a process that maps another file there meanwhile would choose where
         # in that file, perhaps the C library, a breakpoint goes.
-        mapping = f"/proc/{os.getpid()}/fd/{descriptor}"
+        mapping = f"/proc/{os.readlink('/proc/self')}/fd/{descriptor}"  # our number in this /proc
         wanted = [prefix for mark in marks for prefix in mark.prefixes]
         table = symbols.find_apart(mapping, [prefix.rstrip(b"\0") for prefix in wanted])
         if isinstance(table, symbols.Unreadable):

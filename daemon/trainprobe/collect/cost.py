@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 
 from trainprobe.collect.procfs import parse_stat, read_file
@@ -15,6 +14,6 @@ def read(bpf_seconds: float | None = None, bpf_runs: dict[str, int] | None = Non
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         usage = resource.getrusage(who)
         seconds += usage.ru_utime + usage.ru_stime
-    stat = parse_stat((read_file(f"/proc/{os.getpid()}/stat", 4096) or b"").decode("ascii", "replace"))
+    stat = parse_stat((read_file("/proc/self/stat", 4096) or b"").decode("ascii", "replace"))
     rss = stat.rss_bytes if stat else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     return CostSample(seconds, rss, bpf_seconds, bpf_runs)

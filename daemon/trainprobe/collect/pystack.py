@@ -25,11 +25,14 @@ PAUSE_NS = 5 * NS
 OUTPUT_LIMIT = 1 << 20
 FRAMES_LIMIT = 64
 NAME_LIMIT = 120
+INSTALL = (
+    "python3 -m venv /opt/py-spy && /opt/py-spy/bin/pip install py-spy && ln -s /opt/py-spy/bin/py-spy /usr/local/bin/"
+)
 
 
 def find(configured: str = "") -> str | Unavailable:
     """The py-spy program: the configured path, else beside this interpreter, else on PATH."""
-    remedy = "pip install py-spy, or set python_stack.path"
+    remedy = f"{INSTALL}; or name one: python_stack.path"
     if configured:
         if os.access(configured, os.X_OK) and Path(configured).is_file():
             return configured
