@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NS = 1_000_000_000
+SLACK_NS = 1_000_000  # clocks that stand to each other as before but for this do so still
+KEPT = 64  # shifts
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +23,41 @@ class Moment:
     def wall_of(self, monotonic_ns: int) -> float:
         """UNIX seconds of another monotonic instant, by this moment's offset between the clocks."""
         return (self.wall_ns - self.monotonic_ns + monotonic_ns) / NS
+
+
+@dataclass(frozen=True, slots=True)
+class Remembering(Moment):
+    """A moment that knows how the clocks stood to each other before it."""
+
+    shifts: tuple[tuple[int, int], ...]  # (since CLOCK_MONOTONIC ns, wall - monotonic from then on), at least one
+
+    def wall_of(self, monotonic_ns: int) -> float:
+        """UNIX seconds of another monotonic instant, by the offset between the clocks as it was then."""
+        offset = self.shifts[0][1]
+        for since, shifted in self.shifts:
+            if since > monotonic_ns:
+                break
+            offset = shifted
+        return (offset + monotonic_ns) / NS
+
+
+class Offsets:
+    """Remembers how the clocks stood to each other, so that an instant is told alike for ever.
+
+    The host may have been suspended or its clock set since; two clocks read one after the other differ by a little
+    each time. Neither moves what has been told already.
+    """
+
+    def __init__(self) -> None:
+        self._shifts: list[tuple[int, int]] = []
+
+    def note(self, at: Moment) -> None:
+        """What the clocks say now."""
+        offset = at.wall_ns - at.monotonic_ns
+        if not self._shifts or abs(offset - self._shifts[-1][1]) > SLACK_NS:
+            self._shifts.append((at.monotonic_ns, offset))
+            del self._shifts[:-KEPT]
+
+    def known(self, at: Moment) -> Moment:
+        """The moment with everything noted until then."""
+        return Remembering(at.monotonic_ns, at.wall_ns, tuple(self._shifts)) if self._shifts else at

@@ -8,9 +8,10 @@ from trainprobe.derive.devices import Devices
 from trainprobe.detect.policy import Policy
 from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
-from trainprobe.model.moment import NS, Moment
+from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Cost, Host, Report, Source
 from trainprobe.model.sample import CostSample, HostSample, SourceState
+from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.run import RunFold
 
 SLACK = 200_000_000
@@ -44,6 +45,7 @@ class Pipeline:
     _cost_from: tuple[float, int] | None = None  # CPU seconds and ns at the first sample: compiling came before it
     _lost: dict[str, int] = field(default_factory=dict)
     _now: int = 0
+    _offsets: Offsets = field(default_factory=Offsets)
     _open: frozenset[tuple[str, int]] = frozenset()  # (run, start) of the open stalls
     _opened: bool = False
     _devices: Devices = field(default_factory=Devices)
@@ -53,6 +55,7 @@ class Pipeline:
     def step(self, frame: Frame) -> None:
         """Take in one frame."""
         self._now = frame.at.monotonic_ns
+        self._offsets.note(frame.at)
         for event in frame.events:
             self._event(event)
         for sample in frame.threads:
@@ -130,6 +133,7 @@ class Pipeline:
 
     def report(self, at: Moment) -> Report:
         """Everything known, as of ``at``."""
+        at = self._offsets.known(at)
         cpus = self._host_sample.cpus if self._host_sample else (self.host.cpus if self.host else 0)
         runs = [fold.report(at, cpus) for fold in self.runs.values()]
         cost = self._cost
@@ -148,6 +152,11 @@ class Pipeline:
             ),
             runs=runs,
         )
+
+    def take_steps(self, at: Moment) -> list[RankSteps]:
+        """The steps of every rank since the last call."""
+        at = self._offsets.known(at)
+        return [steps for fold in self.runs.values() for steps in fold.take_steps(at)]
 
     def _share(self, at: Moment) -> float | None:
         """What watching costs since it began, as a part of one CPU over that time."""

@@ -37,6 +37,7 @@ from trainprobe.model.event import (
 from trainprobe.model.report import STEP_BUCKETS
 from trainprobe.model.sample import Inspection, ProcessSample
 from trainprobe.pipeline import watch
+from trainprobe.pipeline.passed import Passed
 from trainprobe.pipeline.stalls import Entry, StallBook
 
 BY_WORKERS = frozenset({Cause.WORKER_HANG, Cause.DEADLOCK, Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.STORAGE_HANG})
@@ -95,6 +96,7 @@ class RankFold:
     ordinary_lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
     worker_ns: float = 0.0  # live workers x time, over ordinary steps
     deaths: list[Death] = field(default_factory=list)
+    passed: Passed = field(default_factory=Passed)
     stack: StackSeen | None = None
     pss_peak: int | None = None
     shm_peak: int | None = None
@@ -273,6 +275,7 @@ class RankFold:
             return
         ns = row.at_ns - before.at_ns
         self._count(ns)
+        self.passed.add(before.at_ns, ns, by_state(items))
         step = Ordinary(
             ns,
             stretch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.devices import Devices
@@ -24,6 +25,7 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Run
 from trainprobe.model.sample import Inspection, MemorySample, ProcessSample
 from trainprobe.pipeline.rank import BY_WORKERS, RankFold
+from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.render import rank_report
 
 STACK_EVERY = 5 * NS
@@ -207,16 +209,25 @@ class RunFold:
         certain = [fold for fold in every if not fold.seen.candidate]
         return certain or every[:1]
 
+    def take_steps(self, at: Moment) -> list[RankSteps]:
+        """The steps since the last call."""
+        named = self._named(self.shown())
+        return [RankSteps(self.started.run, name, fold.passed.take(at)) for fold, _, name in named if fold.passed.rows]
+
+    def _named(self, folds: Sequence[RankFold]) -> Iterator[tuple[RankFold, int, str]]:
+        """Each rank's fold with its number and its name, in order."""
+        taken: dict[int, int] = {}
+        for fold in sorted(folds, key=lambda f: (f.seen.rank is None, f.seen.rank or 0, f.seen.started_ns)):
+            number = fold.seen.rank if fold.seen.rank is not None else _place(taken, fold.seen.pid)
+            further = self.folds[fold.seen.pid].index(fold)
+            yield fold, number, f"{number}.{further}" if further else str(number)
+
     def report(self, at: Moment, cpus: int) -> Run:
         """The run's part of the report."""
         shown = self.shown()
         world = max([len({f.seen.pid for f in shown}), *(f.seen.world_size or 1 for f in shown)], default=1)
         ranks = []
-        taken: dict[int, int] = {}
-        for fold in sorted(shown, key=lambda f: (f.seen.rank is None, f.seen.rank or 0, f.seen.started_ns)):
-            number = fold.seen.rank if fold.seen.rank is not None else _place(taken, fold.seen.pid)
-            further = self.folds[fold.seen.pid].index(fold)
-            name = f"{number}.{further}" if further else str(number)
+        for fold, number, name in self._named(shown):
             if self.memory is not None:
                 fold.limit_bytes, fold.limit_scope = self.memory.limit_bytes, self.memory.limit_scope
             ranks.append(rank_report(fold, at, self.started.run, number, name, world, cpus))
