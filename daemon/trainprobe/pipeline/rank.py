@@ -492,7 +492,7 @@ class RankFold:
             return
         start = int(self.boundary.at_ns + self.baseline.ns)
         stacks = self._stacks(judgement)
-        self.book.open = Entry(
+        entry = Entry(
             start,
             None,
             judgement.stall_ns,
@@ -508,6 +508,7 @@ class RankFold:
             stacks,
             main.ns,
         )
+        self.book.begin(entry, self._reach(judgement))
 
     def live_files(self) -> list[tuple[StepFile, FileClass, str]]:
         """Files of the open step: those whose saves the driver has open, by their time so far."""

@@ -61,7 +61,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
     total = lost.total()
     productive = max(0.0, wall - sum(phases.values()) - sum(total.values()))
     facts = _facts(fold, lost, wall, cpus)
-    entries = [*fold.book.entries, *([fold.book.open] if fold.book.open else [])]
+    entries = fold.book.listed()
     saves = fold.saves.checkpoints()
     return Rank(
         rank=number,
@@ -88,7 +88,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         slow_files=[SlowFile(use.path, use.reads, use.ns / NS) for use in fold.slow_files.slowest()],
         logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind) for u in fold.saves.all_logs()[:20]],
         totals=Totals(
-            fold.book.total + (1 if fold.book.open else 0), fold.saves.total, fold.workers.ended, len(fold.deaths)
+            fold.book.total + (1 if fold.book.opened else 0), fold.saves.total, fold.workers.ended, len(fold.deaths)
         ),
         counters=_counters(fold, at, lost, phases),
         ordinary=_ordinary(fold),
@@ -248,7 +248,7 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
 def _stall(entry: Entry, at: Moment, run: str, name: str, fact: Facts) -> Stall:
     start = at.wall_of(entry.start_ns)
     return Stall(
-        id=f"{run}-{name}-{int(start * 1000)}",
+        id=f"{run}-{name}-{int(at.wall_of(entry.id_ns) * 1000)}",
         start=start,
         end=None if entry.end_ns is None else at.wall_of(entry.end_ns),
         seconds=entry.ns / NS,
@@ -377,8 +377,8 @@ def _counters(
 ) -> Counters:
     book, opened = fold.book, fold.book.open
     closed = [ns / NS for ns in book.durations] + [e.ns / NS for e in book.entries]
-    counts = {c: book.counts.get(c, 0) + (1 if opened and opened.cause == c else 0) for c in LOST}
-    starts = {**book.last_start, **({opened.cause: opened.start_ns} if opened else {})}
+    counts = {c: book.counts.get(c, 0) + (1 if book.opened and book.opened.cause == c else 0) for c in LOST}
+    starts = {**book.last_start, **({book.opened.cause: book.opened.start_ns} if book.opened else {})}
     saves = fold.saves.checkpoints()
     done = [s for s in saves if s.end_ns is not None]
     by = {f"{operation}/{blocking}": 0.0 for operation in OPERATIONS for blocking in ("true", "false")}

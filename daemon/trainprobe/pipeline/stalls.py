@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.late import STACKS
 from trainprobe.derive.period import recurrence
@@ -32,6 +32,12 @@ class Entry:
     stack: tuple[str, ...] = ()
     stacks: list[tuple[str, ...]] = field(default_factory=list)  # all that were taken in it
     main_ns: float = 0.0  # of the claim that the summary tells
+    told_ns: int = 0  # the start that its id was made of while it was open
+
+    @property
+    def id_ns(self) -> int:
+        """The instant that its id is made of, from its opening on."""
+        return self.told_ns or self.start_ns
 
 
 @dataclass(slots=True)
@@ -47,11 +53,36 @@ class StallBook:
     total: int = 0
     starts: dict[Cause, list[int]] = field(default_factory=dict)
     durations: list[float] = field(default_factory=list)  # ns of entries that have left the list
+    joins: bool = False  # the open one goes on with the last entry
+
+    def begin(self, entry: Entry, reach: int) -> None:
+        """A stall is open, or goes on being so; ``reach``: steps back to a neighbour that it extends."""
+        entry.told_ns = self.open.id_ns if self.open is not None else 0
+        self.open = entry
+        last = self.entries[-1] if self.entries else None
+        self.joins = last is not None and last.cause == entry.cause and entry.first_step - last.last_step <= reach
+
+    @property
+    def opened(self) -> Entry | None:
+        """The open stall if it is one of its own and does not go on with the last entry."""
+        return None if self.joins else self.open
+
+    def listed(self) -> list[Entry]:
+        """The stalls as they stand now, the open one last."""
+        if self.open is None:
+            return list(self.entries)
+        if not self.joins:
+            return [*self.entries, self.open]
+        last, now = self.entries[-1], self.open
+        shares = {cause: last.shares.get(cause, 0.0) + now.shares.get(cause, 0.0) for cause in last.shares | now.shares}
+        longer = replace(last, end_ns=None, ns=last.ns + now.ns, shares=shares, steps=last.steps + 1)
+        return [*self.entries[:-1], longer]
 
     def close(
         self, judgement: Judgement, start_ns: int, end_ns: int, step: int, stacks: Sequence[tuple[str, ...]], reach: int
     ) -> Entry | None:
         """Enter a finished stalled step; ``reach``: steps back to a neighbour that it extends."""
+        told_ns = self.open.id_ns if self.open is not None and not self.joins else 0
         self.open = None
         main = judgement.main
         if main is None or main.cause is None:
@@ -77,6 +108,7 @@ class StallBook:
             stacks[-1] if stacks else (),
             list(stacks),
             main.ns,
+            told_ns,
         )
         self.entries.append(entry)
         self.total += 1
