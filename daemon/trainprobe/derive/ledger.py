@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trainprobe.derive.files import FileClass
 from trainprobe.model.cause import State
-from trainprobe.model.cells import LEAVES, Leaf, Region
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
 from trainprobe.model.event import StepFile
 
 Item = tuple[State, Region, Leaf]
@@ -63,6 +64,18 @@ def state_of(region: Region, leaf: Leaf, setting: Setting) -> State:
     if leaf == Leaf.SOCKET:
         return State.COLLECTIVE if setting.ranks else State.NETWORK
     return _ELSEWHERE.get(leaf, State.OTHER)
+
+
+@lru_cache(maxsize=8)
+def states_of_cells(setting: Setting) -> tuple[State | None, ...]:
+    """The state of each cell in the order of the cells; None: its file decides, or nobody knows the cell."""
+    by_file = {*_WRITES, Leaf.FILE_GAP}
+    states: list[State | None] = [None] * CELLS
+    for region in Region:
+        for leaf in Leaf:
+            if leaf not in by_file:
+                states[cell(region, leaf)] = state_of(region, leaf, setting)
+    return tuple(states)
 
 
 def _shares(files: Sequence[tuple[StepFile, FileClass]], gap: bool) -> dict[FileClass, float]:

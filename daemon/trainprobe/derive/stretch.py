@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress, count
+from operator import sub
 
 from trainprobe.derive.files import FileClass
-from trainprobe.derive.ledger import Item, Setting, flatten
+from trainprobe.derive.ledger import Item, Setting, by_state, flatten, states_of_cells
+from trainprobe.model.cause import State
 from trainprobe.model.cells import LEAVES
 from trainprobe.model.event import StepFile
 
@@ -35,6 +38,18 @@ class Stretch:
         """ns by item."""
         delta = [after - before for after, before in zip(self.cells_after, self.cells_before)]
         return flatten(delta, [(use, of) for use, of, _ in self.files], self.setting)
+
+    def states(self) -> dict[State, float]:
+        """ns by state: what ``by_state(items())`` says, at a third of its price where no file was written."""
+        delta = list(map(sub, self.cells_after, self.cells_before))
+        states = states_of_cells(self.setting)
+        out: dict[State, float] = {}
+        for index in compress(count(), delta):
+            state = states[index] if index < len(states) else None
+            if state is None:
+                return by_state(self.items())
+            out[state] = out.get(state, 0) + delta[index]
+        return out
 
     def pool(self) -> list[int]:
         """ns of all worker processes together, by leaf."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainprobe.model.cause import State
+from trainprobe.derive.stretch import Stretch
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.steprow import StepRow, joined
 
+WAITING = 64
+"""Steps that wait to become rows: a stretch holds on to the whole ledger of two marks."""
 LIMIT = 1024
 """Rows that wait. Where nobody takes them (``trainprobe run``), neighbours share one, and again when that is full."""
 
@@ -18,18 +19,26 @@ class Passed:
     """``start`` of the rows in here is CLOCK_MONOTONIC."""
 
     rows: list[StepRow] = field(default_factory=list)
+    waiting: list[tuple[int, int, Stretch]] = field(default_factory=list)  # start, ns, what it was made of
 
-    def add(self, start_ns: int, ns: int, states: Mapping[State, float]) -> None:
+    def add(self, start_ns: int, ns: int, stretch: Stretch) -> None:
         """One more step."""
-        if len(self.rows) >= LIMIT:
-            self.rows = [joined(pair) for pair in zip(self.rows[::2], self.rows[1::2])]
-        seconds = ns / NS
-        told = {state.value: spent / NS for state, spent in states.items()}
-        self.rows.append(StepRow(start_ns / NS, seconds, 1, seconds, seconds, told))
+        self.waiting.append((start_ns, ns, stretch))
+        if len(self.waiting) >= WAITING:
+            self._settle()
 
     def take(self, at: Moment) -> list[StepRow]:
         """The rows since the last call, with their starts in UNIX time."""
+        self._settle()
         rows, self.rows = self.rows, []
         for row in rows:
             row.start = at.wall_of(round(row.start * NS))
         return rows
+
+    def _settle(self) -> None:
+        if len(self.rows) + len(self.waiting) > LIMIT:
+            self.rows = [joined(self.rows[at : at + 2]) for at in range(0, len(self.rows), 2)]
+        for start_ns, ns, stretch in self.waiting:
+            states = {state.value: spent / NS for state, spent in stretch.states().items()}
+            self.rows.append(StepRow(start_ns / NS, ns / NS, 1, ns / NS, ns / NS, states))
+        self.waiting.clear()

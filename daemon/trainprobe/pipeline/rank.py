@@ -275,7 +275,7 @@ class RankFold:
             return
         ns = row.at_ns - before.at_ns
         self._count(ns)
-        self.passed.add(before.at_ns, ns, by_state(items))
+        self.passed.add(before.at_ns, ns, stretch)
         step = Ordinary(
             ns,
             stretch,

@@ -211,8 +211,8 @@ class RunFold:
 
     def take_steps(self, at: Moment) -> list[RankSteps]:
         """The steps since the last call."""
-        named = self._named(self.shown())
-        return [RankSteps(self.started.run, name, fold.passed.take(at)) for fold, _, name in named if fold.passed.rows]
+        told = ((name, fold.passed.take(at)) for fold, _, name in self._named(self.shown()))
+        return [RankSteps(self.started.run, name, rows) for name, rows in told if rows]
 
     def _named(self, folds: Sequence[RankFold]) -> Iterator[tuple[RankFold, int, str]]:
         """Each rank's fold with its number and its name, in order."""

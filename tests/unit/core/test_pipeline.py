@@ -459,3 +459,74 @@ def test_a_file_opened_again_for_its_fsync_is_one_save() -> None:
     assert [(s.bytes, s.outcome) for s in saves] == [(10_000_000, "complete")]
     assert saves[0].seconds == pytest.approx(1.4)
     assert (saves[0].write_seconds, saves[0].fsync_seconds) == (pytest.approx(0.3), pytest.approx(1.1))
+
+
+def test_an_open_stall_keeps_its_id_when_it_closes() -> None:
+    """With an evaluation in the same step the stall that is left begins later: it is the same one."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    driver.events.append(driver_opens(driver))
+    driver.spend(0.7, Leaf.FILE_SYNC)
+    opened = rank_of(played(driver, pipeline, threads=(driver.sample(Leaf.FILE_SYNC),)), driver).stalls[-1]
+    for _ in range(50):
+        driver.fetch(0.002)
+        driver.spend(0.03, Leaf.CPU, Region.NO_GRAD)
+    driver.files[1, 7] = driver_file(ns(0.7))
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert [stall.id for stall in rank.stalls] == [opened.id]
+    assert rank.stalls[0].start > opened.start + 0.5
+
+
+def test_a_stall_that_goes_on_with_its_neighbour_is_no_second_one_while_it_is_open() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    checkpoint(driver)
+    driver.train(1)
+    pipeline = played(driver)
+    first = rank_of(pipeline, driver)
+    driver.events.append(driver_opens(driver))
+    driver.spend(0.7, Leaf.FILE_SYNC)
+    rank = rank_of(played(driver, pipeline, threads=(driver.sample(Leaf.FILE_SYNC),)), driver)
+    assert [stall.id for stall in rank.stalls] == [stall.id for stall in first.stalls]
+    assert rank.stalls[0].end is None
+    assert rank.stalls[0].seconds == pytest.approx(1.2 + 0.7, abs=0.06)
+    assert rank.totals.stalls == rank.counters.stalls["checkpoint"] == 1
+    driver.files[1, 7] = driver_file(ns(0.7))
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert [stall.id for stall in rank.stalls] == [stall.id for stall in first.stalls]
+    assert rank.stalls[0].end is not None
+    assert rank.totals.stalls == 1
+
+
+def test_every_step_is_told_as_a_row_with_its_states() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    checkpoint(driver)
+    driver.train(30)
+    pipeline = played(driver)
+    (told,) = pipeline.take_steps(moment(driver.now))
+    assert (told.run, told.rank) == ("train.py-0123abcd", "0")
+    assert len(told.rows) == rank_of(pipeline, driver).steps.count - 1
+    for row in told.rows:
+        assert sum(row.states.values()) == pytest.approx(row.seconds)
+    slow = max(told.rows, key=lambda row: row.seconds)
+    assert slow.states["checkpoint"] == pytest.approx(1.2, abs=0.01)
+    assert told.rows[0].start == pytest.approx(1e9 + START / 1e9 + 1.045, abs=0.001)
+    assert pipeline.take_steps(moment(driver.now)) == []
+
+
+def test_rows_that_nobody_takes_are_fewer_and_still_every_step() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(5000)
+    pipeline = played(driver)
+    (told,) = pipeline.take_steps(moment(driver.now))
+    assert len(told.rows) <= 1024
+    assert sum(row.count for row in told.rows) == 4999
+    assert sum(row.seconds for row in told.rows) == pytest.approx(4999 * 0.05)
