@@ -24,8 +24,8 @@ from trainprobe.model.event import (
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Run
 from trainprobe.model.sample import Inspection, MemorySample, ProcessSample
-from trainprobe.pipeline.rank import BY_WORKERS, RankFold
 from trainprobe.model.steprow import RankSteps
+from trainprobe.pipeline.rank import BY_WORKERS, RankFold
 from trainprobe.pipeline.render import rank_report
 
 STACK_EVERY = 5 * NS
