@@ -16,6 +16,7 @@ OK, FAILED, WRONG, FORBIDDEN, OWN_FAILURE = 0, 1, 2, 3, 125
 VERBS = {
     "run": "run a command under observation and say where its time went",
     "attach": "observe a training that already runs",
+    "top": "all trainings of this host as they run",
     "report": "what the daemon kept",
     "replay": "the report of a recording, with no root and no eBPF",
     "check": "what works on this host, what does not, and the command that mends it",
@@ -29,6 +30,7 @@ the first things to try:
   trainprobe run -- python train.py            watch a training from its start
   trainprobe attach 12345                      watch one that runs; Ctrl-C ends the watching, not the training
   systemctl start trainprobe                   watch all trainings of this host from now on
+  trainprobe top                               the trainings as they run: it/s, stalls, headroom
   trainprobe report                            what the daemon has seen so far
 
 exit codes: 0 well; 1 what was asked for failed; 2 wrong arguments or configuration; 3 not root or a capability missing.

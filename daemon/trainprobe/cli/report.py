@@ -16,18 +16,16 @@ import sys
 import time
 from pathlib import Path
 
-from trainprobe.cli import FAILED, FORBIDDEN, OK, complain, outputs
+from trainprobe.cli import FAILED, OK, complain, outputs, published
 from trainprobe.cli.style import Style, seconds
 from trainprobe.cli.text import text_of
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.runtime import rundir
 from trainprobe.wire import report as wire
-from trainprobe.wire.codec import WireError
 
 FORMATS = ("text", "json")
 LATER = ("html", "perfetto")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-SIZE_LIMIT = 16 << 20
 STALE = 30.0  # seconds; an idle daemon publishes every ten
 
 
@@ -56,9 +54,10 @@ def format_(text: str) -> str:
 
 
 def act(args: argparse.Namespace) -> int:
-    report = _read(args.directory)
-    if isinstance(report, int):
-        return report
+    report = published.read(args.directory)
+    if isinstance(report, published.Refusal):
+        complain(report.reason, report.remedy)
+        return report.code
     if (age := time.time() - report.generated) > STALE:
         complain(f"the daemon has published nothing for {seconds(age)}", "systemctl status trainprobe")
     if args.run:
@@ -107,30 +106,3 @@ def _later(run: Run, start: float) -> Run:
 
 def _style(output: Path | None) -> Style:
     return Style() if output else Style.of(sys.stdout, os.environ)
-
-
-def _read(directory: Path) -> Report | int:
-    """What the daemon published for us; an exit code when there is nothing, which was said."""
-    own = directory / "users" / f"{os.getuid()}.json"
-    try:
-        return _decoded(directory / "report.json")
-    except PermissionError:
-        try:
-            return _decoded(own)
-        except (FileNotFoundError, PermissionError):
-            complain(
-                "no runs of yours are known, and those of others are for root and the group trainprobe",
-                "sudo trainprobe report, or: adduser NAME trainprobe",
-            )
-            return FORBIDDEN
-    except FileNotFoundError:
-        complain("no daemon publishes here", "systemctl start trainprobe, or: trainprobe run -- COMMAND")
-        return FAILED
-    except (OSError, WireError) as error:
-        complain(f"what the daemon published cannot be read: {error}")
-        return FAILED
-
-
-def _decoded(path: Path) -> Report:
-    with path.open("rb") as file:
-        return wire.decode(file.read(SIZE_LIMIT))

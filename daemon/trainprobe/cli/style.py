@@ -6,16 +6,19 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import TextIO
+
+from trainprobe.cli import cells
+from trainprobe.language.speaker import Speaker, chosen
 
 WIDEST, NARROWEST = 100, 40
 ROOM = 20  # columns that text beside something needs
 SENSIBLE = 1e9  # what is larger was measured wrongly: short enough to be seen as that
 UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|min|h|%|B|kB|MB|GB|TB|it/s)\b|%)")
 GLUE = "\u00a0"
-CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+CODES = {"bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,14 @@ class Style:
     colour: bool = False
     unicode: bool = True
     zone: tzinfo | None = None  # None: the local one
+    speaker: Speaker = field(default_factory=Speaker)
 
     @classmethod
-    def of(cls, stream: TextIO, environment: Mapping[str, str]) -> Style:
-        """Colour on a terminal (not with NO_COLOR or TERM=dumb), as wide as it is and never wider than 100."""
+    def of(cls, stream: TextIO, environment: Mapping[str, str], language: str | None = None) -> Style:
+        """Colour on a terminal (not with NO_COLOR or TERM=dumb), as wide as it is and never wider than 100.
+
+        ``language``: the one that was asked for; the environment's without one, where the stream can show it.
+        """
         terminal = stream.isatty()
         width = WIDEST
         if terminal:
@@ -37,11 +44,21 @@ class Style:
                 width = os.get_terminal_size(stream.fileno()).columns or WIDEST
             except OSError:
                 pass
+        unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
         return cls(
             width=max(NARROWEST, min(width, WIDEST)),
             colour=terminal and not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb",
-            unicode=(stream.encoding or "").lower().replace("-", "") == "utf8",
+            unicode=unicode,
+            speaker=Speaker(chosen(language, environment if unicode else {})),
         )
+
+    def say(self, template: str, **values: object) -> str:
+        """What the program says, in the reader's language: an English template and its values."""
+        return self.speaker.say(template, **values)
+
+    def told(self, sentence: str) -> str:
+        """What a report says, in the reader's language."""
+        return self.speaker.told(sentence)
 
     def paint(self, text: str, *looks: str) -> str:
         """``text`` in these looks, where there is colour."""
@@ -51,9 +68,11 @@ class Style:
 
     def wrapped(self, text: str, first: str = "", rest: str | None = None) -> list[str]:
         """``text`` in lines of the width; ``first`` and ``rest`` stand before the first and the further ones."""
-        rest = " " * len(first) if rest is None else rest
-        if self.width - max(len(first), len(rest)) < ROOM:  # too narrow for a column: below instead of beside
+        rest = " " * cells.width(first) if rest is None else rest
+        if self.width - max(cells.width(first), len(rest)) < ROOM:  # too narrow for a column: below instead of beside
             return [*self.wrapped(first.strip()), *self.wrapped(text, "    ")] if first.strip() else [text]
+        if cells.width(text) != len(text) or cells.width(first) != len(first):
+            return cells.wrap(text, self.width, first, rest)
         glued = UNIT.sub(GLUE, text)  # a number and its unit stay on one line
         lines = textwrap.wrap(glued, self.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
         return [line.replace(GLUE, " ") for line in lines] or [first.rstrip()]
@@ -62,9 +81,9 @@ class Style:
         """The same in these looks."""
         return [self.paint(line, *looks) for line in self.wrapped(text, first)]
 
-    def bar(self, share: float, cells: int) -> str:
-        """A share of 1 as a bar of at most ``cells`` characters; what is there at all is at least one."""
-        full = round(max(0.0, min(1.0, share)) * cells)
+    def bar(self, share: float, room: int) -> str:
+        """A share of 1 as a bar of at most ``room`` characters; what is there at all is at least one."""
+        full = round(max(0.0, min(1.0, share)) * room)
         return ("█" if self.unicode else "#") * max(full, 1 if share > 0 else 0)
 
     def clock(self, seconds: float, *, date: bool = False) -> str:

@@ -63,7 +63,7 @@ def _run(run: Run, style: Style) -> Iterator[str]:
     yield from style.painted(_identity(run, rank, style), "dim")
     if len(run.ranks) > 1:
         yield ""
-        yield from _ranks(run, rank, style)
+        yield from ranks_table(run, rank, style)
     yield from sections(run, rank, style)
 
 
@@ -124,7 +124,8 @@ def _identity(run: Run, rank: Rank | None, style: Style) -> str:
     return " · ".join(parts)
 
 
-def _ranks(run: Run, chosen: Rank, style: Style) -> Iterator[str]:
+def ranks_table(run: Run, chosen: Rank, style: Style) -> Iterator[str]:
+    """All ranks of a run, a line each."""
     yield style.paint(f"{count(len(run.ranks), 'rank')} (details below: rank {chosen.name})", "bold")
     yield f"  {'rank':>6}  {'steps':>8}  {'it/s':>7}  {'lost':>10}  {'share':>7}  verdict"
     for rank in run.ranks[:RANKS_SHOWN]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli import reports
-from trainprobe.cli import main
+from trainprobe.cli import main, published
 from trainprobe.cli import report as verb
 from trainprobe.model.report import Report
 from trainprobe.runtime import rundir
@@ -100,18 +100,18 @@ def test_an_owner_sees_his_own(
     users = directory / "users"
     users.mkdir()
     (users / "4242.json").write_text(wire.encode(reports.healthy()))
-    read = verb._decoded
+    read = published.decoded
 
     def refusing(path: Path) -> Report:
         if path.name == "report.json":
             raise PermissionError(13, "Permission denied", str(path))
         return read(path)
 
-    monkeypatch.setattr(verb, "_decoded", refusing)
-    monkeypatch.setattr(verb.os, "getuid", lambda: 4242)
+    monkeypatch.setattr(published, "decoded", refusing)
+    monkeypatch.setattr(published.os, "getuid", lambda: 4242)
     assert call(directory) == 0
     assert capsys.readouterr().out.startswith("healthy")
-    monkeypatch.setattr(verb.os, "getuid", lambda: 4243)
+    monkeypatch.setattr(published.os, "getuid", lambda: 4243)
     assert call(directory) == 3
     assert "group trainprobe" in capsys.readouterr().err
 

@@ -1,0 +1,163 @@
+"""Small pictures and figures of one rank, each a line or less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainprobe.cli import cells
+from trainprobe.cli.screen.history import History, Key, Minute
+from trainprobe.cli.style import Style, inert, percent, seconds, size
+from trainprobe.model.cause import Phase
+from trainprobe.model.report import Rank, Run, Stall
+
+PHASES = frozenset(phase.value for phase in Phase)
+LEAST = 0.005  # of a minute: what is less is not told
+SPARKS, ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-=+*#"
+BLOCKS, ASCII_BLOCKS = ("█", "░", "▓"), ("#", ".", "!")
+RUNS_OUT = {
+    "memory": ("oom_kill", "memory_pressure", "swap", "gpu_memory"),
+    "files": ("fd_exhaustion",),
+    "shm": ("shm_exhaustion",),
+}
+
+
+def sparkline(values: Sequence[float | None], style: Style) -> str:
+    """One character for each value, by its height against the largest; a space where nothing was seen."""
+    marks = SPARKS if style.unicode else ASCII_SPARKS
+    most = max((value for value in values if value is not None), default=0.0)
+    if most <= 0:
+        return "".join(" " if value is None else marks[0] for value in values)
+    last = len(marks) - 1
+    return "".join(" " if value is None else marks[round(value / most * last)] for value in values)
+
+
+def minute_bar(minute: Minute, room: int, style: Style) -> str:
+    """Productive, phases and lost as one bar of ``room`` characters."""
+    blocks = BLOCKS if style.unicode else ASCII_BLOCKS
+    phases = round(room * sum(minute.phases.values()))
+    lost_share = sum(minute.lost.values())
+    lost = max(round(room * lost_share), 1 if lost_share >= LEAST else 0)
+    productive = max(0, room - phases - lost)
+    parts = ((productive, blocks[0], "green"), (phases, blocks[1], "cyan"), (lost, blocks[2], "red"))
+    return "".join(style.paint(block * count, look) for count, block, look in parts)
+
+
+def minute_told(minute: Minute, style: Style) -> str:
+    """The same in words, what is lost first."""
+    parts = [f"{name} {percent(share)}" for name, share in _descending(minute.lost) if share >= LEAST]
+    parts.append(f"{style.say('productive')} {percent(minute.productive)}")
+    parts += [f"{style.say(name)} {percent(share)}" for name, share in _descending(minute.phases) if share >= LEAST]
+    return ", ".join(parts)
+
+
+def states_told(minute: Minute) -> str:
+    """What the driving thread did."""
+    return ", ".join(f"{name} {percent(share)}" for name, share in _descending(minute.states) if share >= LEAST)
+
+
+def speed(rank: Rank, key: Key, history: History) -> float | None:
+    """Steps per second now; those of the whole run until there is a now. None: no step was seen."""
+    now = history.speed(key)
+    return rank.steps.per_second if now is None else now
+
+
+def open_stall(rank: Rank) -> Stall | None:
+    """The stall that goes on."""
+    stall = rank.stalls[-1] if rank.stalls else None
+    return stall if stall is not None and stall.end is None else None
+
+
+def state(run: Run, rank: Rank, style: Style) -> str:
+    """What the rank does now, in a few words; the first word is the most important."""
+    if run.ended is not None:
+        ended = style.say("ended")
+        if rank.verdict.kind == "end" and rank.verdict.cause:
+            return f"{ended}: {rank.verdict.cause}"
+        reason = rank.exit.reason if rank.exit is not None else ""
+        return f"{ended}: {inert(style.told(reason))}" if reason else ended
+    stall = open_stall(rank)
+    if stall is not None:
+        return style.say("STALL {duration} {cause}", duration=seconds(stall.seconds), cause=stall.cause)
+    phase = rank.counters.phase
+    if phase != "train":
+        return style.say(phase)
+    return style.say("no steps seen") if not rank.steps.count else style.say("runs")
+
+
+def python_line(stall: Stall) -> str | None:
+    """The innermost Python line of a stall."""
+    return inert(stall.python_stack[-1]) if stall.python_stack else None
+
+
+def workers(rank: Rank, style: Style) -> str:
+    """Loader workers alive, and how others ended."""
+    told = rank.workers
+    if not told.started:
+        return style.say("no loader workers (num_workers=0)")
+    bad = sum(number for reason, number in rank.counters.worker_exits.items() if reason != "finished")
+    text = style.say("{live} alive, {started} started so far", live=told.live, started=told.started)
+    return text + (style.say(", {bad} DIED", bad=bad) if bad else "")
+
+
+def headroom(run: Run, rank: Rank, now: float, style: Style) -> list[str]:
+    """Memory, shared memory and open files: used, limit, and at ``now`` the time left where it is in sight."""
+    told = (("memory", _memory(run, rank, style)), ("shm", _shared(rank, style)), ("files", _files(rank, style)))
+    return [text + _left(rank, what, now, style) for what, text in told if text]
+
+
+def gpus(rank: Rank, style: Style) -> str:
+    """Each GPU of the rank, as far as it was measured."""
+    parts = []
+    for gpu in rank.gpus:
+        busy = "" if gpu.utilization_mean is None else style.say(" {busy} busy", busy=percent(gpu.utilization_mean))
+        idle = "" if gpu.idle_seconds is None else style.say(", idle for {idle}", idle=seconds(gpu.idle_seconds))
+        parts.append(f"GPU {gpu.index}{busy}{idle}")
+    return " · ".join(parts)
+
+
+def time_left(rank: Rank, what: str, now: float) -> float | None:
+    """Seconds from ``now`` until something runs out, as the latest warning foresaw it."""
+    ends = [w.time + w.eta_seconds for w in rank.warnings if w.cause in RUNS_OUT[what] and w.eta_seconds is not None]
+    return max(0.0, ends[-1] - now) if ends else None
+
+
+def _memory(run: Run, rank: Rank, style: Style) -> str:
+    used, limit, scope = run.memory.get("used_bytes"), run.memory.get("limit_bytes"), run.memory.get("scope")
+    own = rank.memory.pss_bytes
+    if not isinstance(used, int) or not isinstance(limit, int) or limit <= 0:
+        return style.say("memory {own}", own=size(own)) if own is not None else ""
+    text = style.say(
+        "memory {used} of {limit} ({scope})", used=size(used), limit=size(limit), scope=style.say(str(scope))
+    )
+    if own is not None:
+        text += style.say(", {own} of it this rank's", own=size(own))
+    return text
+
+
+def _shared(rank: Rank, style: Style) -> str:
+    if not rank.memory.shm_bytes:
+        return ""
+    return style.say("shared memory {used}", used=size(rank.memory.shm_bytes))
+
+
+def _files(rank: Rank, style: Style) -> str:
+    used, limit = rank.counters.open_fds, rank.counters.max_fds
+    if used is None:
+        return ""
+    if limit is None:
+        return style.say("open files {used}", used=used)
+    return style.say("open files {used} of {limit}", used=used, limit=limit)
+
+
+def _left(rank: Rank, what: str, now: float, style: Style) -> str:
+    left = time_left(rank, what, now)
+    return "" if left is None else style.paint(style.say(" FULL IN {left}", left=seconds(left)), "bold", "red")
+
+
+def _descending(values: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(values.items(), key=lambda item: -item[1])
+
+
+def labelled(label: str, text: str, style: Style, room: int = 13) -> list[str]:
+    """``text`` in lines beside its label."""
+    return style.wrapped(text, " " + cells.fill(style.say(label), room))

@@ -1,0 +1,124 @@
+"""What changed between the reports that were seen: speed now, and where the last minute went."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from trainprobe.model.report import Rank, Report
+
+MINUTE = 60.0
+KEPT = 90.0  # seconds
+NOW = 5.0  # seconds over which the speed of now is told
+Key = tuple[str, str]
+"""(run, rank's name)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A rank at a moment (UNIX seconds): cumulative figures."""
+
+    at: float
+    steps: int
+    account: dict[str, float]  # productive, phases, and lost by cause: seconds
+    states: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """Where the last minute went, or what of it was seen: shares of ``seconds``."""
+
+    seconds: float
+    productive: float
+    phases: dict[str, float]
+    lost: dict[str, float]
+    states: dict[str, float]
+
+
+@dataclass(slots=True)
+class History:
+    """The readings of all ranks for the last minute and a half."""
+
+    now: float = 0.0  # UNIX seconds of the newest report
+    _readings: dict[Key, deque[Reading]] = field(default_factory=dict)
+
+    def take(self, report: Report) -> None:
+        """Take in a report; the same one twice changes nothing."""
+        self.now = report.generated
+        seen = set()
+        for run in report.runs:
+            for rank in run.ranks:
+                key = (run.run, rank.name)
+                seen.add(key)
+                readings = self._readings.setdefault(key, deque())
+                if not readings or readings[-1].at < report.generated:
+                    readings.append(_reading(rank, report.generated))
+                while readings[0].at < report.generated - KEPT:
+                    readings.popleft()
+        for key in self._readings.keys() - seen:
+            del self._readings[key]
+
+    def speed(self, key: Key, span: float = NOW) -> float | None:
+        """Steps per second over the last ``span`` seconds; None before two readings are that far apart."""
+        readings = self._readings.get(key)
+        if not readings or len(readings) < 2:
+            return None
+        last = readings[-1]
+        first = next((r for r in reversed(readings) if r.at <= last.at - span), None)
+        if first is None:
+            return None
+        return max(0, last.steps - first.steps) / (last.at - first.at)
+
+    def speeds(self, key: Key, cells: int) -> list[float | None]:
+        """Steps per second in each of ``cells`` equal parts of the last minute, None where nothing was seen."""
+        readings = self._readings.get(key)
+        if not readings or cells < 1:
+            return [None] * max(0, cells)
+        end, part = readings[-1].at, MINUTE / cells
+        edges = [_steps_at(readings, end - MINUTE + part * i) for i in range(cells + 1)]
+        return [None if a is None or b is None else max(0.0, b - a) / part for a, b in pairwise(edges)]
+
+    def minute(self, key: Key, phases: frozenset[str]) -> Minute | None:
+        """What the last minute was made of; None before there are two readings. ``phases``: names of the phases."""
+        readings = self._readings.get(key)
+        if not readings or len(readings) < 2:
+            return None
+        last = readings[-1]
+        first = next((r for r in readings if r.at >= last.at - MINUTE), readings[0])
+        account = _grown(first.account, last.account)
+        total = sum(account.values())
+        if total <= 0:
+            return None
+        states = _grown(first.states, last.states)
+        whole = sum(states.values()) or 1.0
+        shares = {name: value / total for name, value in account.items()}
+        return Minute(
+            last.at - first.at,
+            shares.get("", 0.0),
+            {name: share for name, share in shares.items() if name in phases},
+            {name: share for name, share in shares.items() if name and name not in phases},
+            {name: value / whole for name, value in states.items()},
+        )
+
+
+def _reading(rank: Rank, at: float) -> Reading:
+    phases = {name: seconds for name, seconds in rank.counters.phase_seconds.items() if name != "train"}
+    return Reading(at, rank.steps.count, {"": rank.productive_seconds, **phases, **rank.lost}, dict(rank.ledger))
+
+
+def _grown(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
+    """What became more. Later evidence may move seconds from one entry to another: what became less counts nothing."""
+    grown = {name: value - first.get(name, 0.0) for name, value in last.items()}
+    return {name: value for name, value in grown.items() if value > 1e-6}
+
+
+def _steps_at(readings: deque[Reading], at: float) -> float | None:
+    """Steps at a moment, between two readings in proportion; None before the first one."""
+    before = next((r for r in reversed(readings) if r.at <= at + 1e-6), None)
+    if before is None:
+        return None
+    after = next((r for r in readings if r.at > at + 1e-6), None)
+    if after is None:
+        return float(before.steps)
+    return before.steps + (after.steps - before.steps) * (at - before.at) / (after.at - before.at)

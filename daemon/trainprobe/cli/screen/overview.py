@@ -1,0 +1,230 @@
+"""The first screen: all runs, and below them the one that is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.cli import cells
+from trainprobe.cli.screen import figures
+from trainprobe.cli.screen.history import History
+from trainprobe.cli.style import Style, count, inert, seconds, size
+from trainprobe.cli.text import worst
+from trainprobe.model.report import Rank, Report, Run
+
+LEAST_ROWS = 3
+SPARKS = 8
+WIDE = 66  # columns from which speed is drawn, not only told
+HEAD = 3  # lines above the list
+
+
+@dataclass(slots=True)
+class Choice:
+    """What the reader has chosen."""
+
+    run: str = ""
+    by_loss: bool = False  # the runs that lose most first; else the newest first
+    top: int = 0  # the first row of the list that is shown
+    rows: list[str] = field(default_factory=list)  # runs in the order of the list
+
+
+def ordered(report: Report, choice: Choice) -> list[Run]:
+    """Runs that go on before those that ended; within, the newest or the worst first."""
+
+    def rank(run: Run) -> tuple[object, ...]:
+        lost = _lost_share(run) if choice.by_loss else 0.0
+        return (run.ended is not None, -_stalled(run) if choice.by_loss else 0, -lost, -run.started, run.run)
+
+    return sorted(report.runs, key=rank)
+
+
+def lines(
+    report: Report, history: History, choice: Choice, style: Style, height: int, age: float, trouble: str = ""
+) -> list[str]:
+    """The screen, at most ``height`` lines. ``age``: seconds since the report; ``trouble``: why there is none newer."""
+    runs = ordered(report, choice)
+    choice.rows = [run.run for run in runs]
+    if choice.run not in choice.rows:
+        choice.run = choice.rows[0] if runs else ""
+    head = _head(report, runs, style, age, trouble)
+    foot = style.paint(cells.cut(style.say(KEYS), style.width), "dim")
+    if not runs:
+        waiting = style.wrapped(style.say("No training is seen yet. It appears here as soon as one runs."), "  ")
+        return [*head, "", *waiting, *[""] * max(0, height - len(head) - len(waiting) - 2), foot][:height]
+    chosen = next(run for run in runs if run.run == choice.run)
+    room = max(LEAST_ROWS, height - HEAD - 2)
+    panel = _panel(chosen, history, style)
+    wanted = min(len(runs), max(LEAST_ROWS, room // 3, room - len(panel)))
+    panel = panel[: max(0, room - wanted)]
+    shown = min(len(runs), room - len(panel))
+    rows = _rows(runs, history, choice, style, shown)
+    empty = max(0, height - len(head) - 1 - len(rows) - len(panel) - 1)
+    return [*head, _columns(style), *rows, *panel, *[""] * empty, foot][:height]
+
+
+KEYS = "↑↓ choose · Enter details · s sort by loss · h help · q quit"
+
+
+def _head(report: Report, runs: Sequence[Run], style: Style, age: float, trouble: str) -> list[str]:
+    live = [run for run in runs if run.ended is None]
+    stalled = [run for run in live if _stalled(run)]
+    host = report.host
+    parts = ["trainprobe", inert(host.name) or "?"]
+    parts.append(style.say("{live} running, {ended} ended", live=len(live), ended=len(runs) - len(live)))
+    if host.swap_used_bytes is not None and host.swap_size_bytes:
+        parts.append(
+            style.say("swap {used} of {size}", used=size(host.swap_used_bytes), size=size(host.swap_size_bytes))
+        )
+    parts.append(style.clock(report.generated))
+    first = style.paint(cells.cut(" · ".join(parts), style.width), "bold")
+    if trouble:
+        return [first, style.paint(cells.cut(trouble, style.width), "bold", "red")]
+    if age > 5:
+        old = style.say("nothing new for {age}: is the daemon alive?", age=seconds(age))
+        return [first, style.paint(cells.cut(old, style.width), "bold", "red")]
+    if stalled:
+        names = ", ".join(inert(run.run) for run in stalled)
+        text = style.say("STALLED now: {number} ({names})", number=count(len(stalled), "run"), names=names)
+        return [first, style.paint(cells.cut(text, style.width), "bold", "red")]
+    bad = [f"{inert(name)}: {inert(s.reason)}" for name, s in sorted(report.sources.items()) if s.state != "up"]
+    return [first, style.paint(cells.cut("! " + "; ".join(bad), style.width), "yellow") if bad else ""]
+
+
+def _columns(style: Style) -> str:
+    text = "  " + cells.fill(style.say("RUN"), _name_room(style))
+    if style.width >= WIDE:
+        text += f" {style.say('STEPS'):>7}"
+    text += f" {style.say('IT/S'):>6} "
+    if style.width >= WIDE:
+        text += cells.fill(style.say("MINUTE"), SPARKS + 1)
+    text += f"{style.say('LOST'):>4}  {style.say('NOW')}"
+    return style.paint(cells.pad(text, style.width), "reverse" if style.colour else "bold")
+
+
+def _name_room(style: Style) -> int:
+    """Columns for a run's name: what the others leave, and room to say how a run stalls."""
+    return max(10, min(34, style.width - (62 if style.width >= WIDE else 30)))
+
+
+def _rows(runs: Sequence[Run], history: History, choice: Choice, style: Style, shown: int) -> list[str]:
+    at = choice.rows.index(choice.run)
+    choice.top = max(0, min(choice.top, at, len(runs) - shown))
+    choice.top = max(choice.top, at - shown + 1)
+    return [_row(run, history, style, run.run == choice.run) for run in runs[choice.top : choice.top + shown]]
+
+
+def _row(run: Run, history: History, style: Style, chosen: bool) -> str:
+    mark = "> " if chosen else "  "
+    name = cells.pad(inert(run.run), _name_room(style))
+    if not run.ranks:
+        return style.paint(cells.cut(f"{mark}{name}  {style.say('starts')}", style.width), "bold" if chosen else "dim")
+    rank = worst(run)
+    key = (run.run, rank.name)
+    told = figures.speed(rank, key, history) if run.ended is None else rank.steps.per_second
+    speed = "" if told is None else f"{told:.2f}"
+    sparks = figures.sparkline(history.speeds(key, SPARKS), style) if run.ended is None else " " * SPARKS
+    lost = _minute_lost(run, rank, history)
+    several = style.say(" ({ranks} ranks)", ranks=len(run.ranks)) if len(run.ranks) > 1 else ""
+    wide = (f" {rank.steps.count:>7}", f"{sparks} ") if style.width >= WIDE else ("", "")
+    left = f"{mark}{name}{wide[0]} {speed:>6} {wide[1]}{100 * min(lost, 1.0):>3.0f}%  "
+    right = cells.cut(figures.state(run, rank, style) + several, max(0, style.width - cells.width(left)))
+    look = "dim" if run.ended is not None else ""
+    if figures.open_stall(rank) is not None and run.ended is None:
+        right = style.paint(right, "bold", "red")
+    left = style.paint(left, *(look_ for look_ in ("bold" if chosen else "", look) if look_))
+    return left + right
+
+
+def _minute_lost(run: Run, rank: Rank, history: History) -> float:
+    """The share lost in the last minute; of an ended run, in all its time."""
+    minute = history.minute((run.run, rank.name), figures.PHASES) if run.ended is None else None
+    return sum(minute.lost.values()) if minute is not None else _share(rank)
+
+
+def _panel(run: Run, history: History, style: Style) -> list[str]:
+    """The chosen run: what matters first, because what does not fit is left out."""
+    title = f" {inert(run.run)}" + (f" · {inert(run.user)}" if run.user else "")
+    if not run.ranks:
+        return [_rule(title, style)]
+    rank = worst(run)
+    title += f" · pid {rank.pid}"
+    if rank.world_size > 1:
+        title += style.say(" · rank {rank} of {world}", rank=rank.name, world=rank.world_size)
+    return [_rule(title, style), *body(run, rank, history, style)]
+
+
+def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
+    """The state of one rank in about ten lines."""
+    out = _stall(rank, style)
+    if not out:
+        out += figures.labelled("verdict", inert(style.told(rank.verdict.summary) or style.say("none yet")), style)
+    minute = history.minute((run.run, rank.name), figures.PHASES)
+    if minute is not None and run.ended is None:
+        room = max(10, style.width // 2 - 16)
+        out += [
+            " " + cells.fill(style.say("last minute" if minute.seconds > 55 else "so far"), 13)
+            + figures.minute_bar(minute, style.width - 15, style)
+        ]  # fmt: skip
+        out += figures.labelled("", figures.minute_told(minute, style), style)
+        out += figures.labelled("the thread", figures.states_told(minute), style)
+        sparks = figures.sparkline(history.speeds((run.run, rank.name), room), style)
+        out += figures.labelled("it/s", f"{sparks} {_speeds(rank, run, history, style)}", style)
+    out += figures.labelled("workers", figures.workers(rank, style), style)
+    for part in figures.headroom(run, rank, history.now, style):
+        out += figures.labelled("", part, style)
+    if gpus := figures.gpus(rank, style):
+        out += figures.labelled("GPU", gpus, style)
+    return out
+
+
+def _stall(rank: Rank, style: Style) -> list[str]:
+    stall = figures.open_stall(rank)
+    if stall is None:
+        return []
+    out = [
+        style.paint(line, "bold", "red")
+        for line in figures.labelled(
+            "STALL",
+            style.say(
+                "for {duration}, {cause}: {summary}",
+                duration=seconds(stall.seconds), cause=stall.cause, summary=inert(style.told(stall.summary)),
+            ),
+            style,
+        )
+    ]  # fmt: skip
+    if stall.chain:
+        arrow = " ← " if style.unicode else " <- "
+        out += figures.labelled("", arrow.join(inert(style.told(link)) for link in stall.chain), style)
+    if line := figures.python_line(stall):
+        out += figures.labelled("in Python", line, style)
+    if stall.advice:
+        out += figures.labelled("to do", inert(style.told(stall.advice[0])), style)
+    return out
+
+
+def _speeds(rank: Rank, run: Run, history: History, style: Style) -> str:
+    now = figures.speed(rank, (run.run, rank.name), history)
+    if now is None:
+        return style.say("no steps yet")
+    text = style.say("{now} now", now=f"{now:.2f}")
+    if rank.steps.per_second is not None:
+        text += style.say(", {all} in all", all=f"{rank.steps.per_second:.2f}")
+    return text
+
+
+def _rule(title: str, style: Style) -> str:
+    shown = cells.cut(title, style.width - 6) + " "
+    line = "─" if style.unicode else "-"
+    return style.paint(line * 2 + shown + line * max(0, style.width - 2 - cells.width(shown)), "dim")
+
+
+def _stalled(run: Run) -> int:
+    return int(run.ended is None and any(figures.open_stall(rank) is not None for rank in run.ranks))
+
+
+def _share(rank: Rank) -> float:
+    return sum(rank.lost.values()) / rank.wall_seconds if rank.wall_seconds > 0 else 0.0
+
+
+def _lost_share(run: Run) -> float:
+    return max((_share(rank) for rank in run.ranks), default=0.0)

@@ -1,0 +1,185 @@
+"""All trainings of this host as they run: speed, where the last minute went, the stall that goes on and its cause.
+
+examples:
+  trainprobe top
+  trainprobe top --once           one picture as text, for a pipe or a ticket
+  ssh HOST -t trainprobe top      any terminal will do; without colour with NO_COLOR=1
+
+keys:
+  ↑ ↓ j k      choose a run                 Enter →    its details
+  PgUp PgDn    by pages                     Esc ←      back
+  s            those that lose most first   n p        next, previous run (in the details)
+  Tab          next rank (in the details)   q          quit
+
+It reads what the daemon publishes; root and the group trainprobe see all runs, others their own."""
+
+from __future__ import annotations
+
+import argparse
+import locale
+import os
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainprobe.cli import FAILED, OK, complain, published
+from trainprobe.cli.languages import add_language
+from trainprobe.cli.published import Refusal
+from trainprobe.cli.screen import details, overview
+from trainprobe.cli.screen.history import History
+from trainprobe.cli.screen.terminal import Terminal, TerminalError
+from trainprobe.cli.style import Style
+from trainprobe.model.report import Report, Run
+from trainprobe.runtime import rundir
+
+PERIOD = 0.5  # seconds between two looks
+SMALLEST = (6, 30)  # lines, columns
+HELP = (__doc__ or "").partition("keys:\n")[2]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--once", action="store_true", help="print one picture as text and end")
+    parser.add_argument("--run", metavar="ID", default="", help="choose this run; the beginning of its name is enough")
+    add_language(parser)
+    parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
+
+
+def act(args: argparse.Namespace) -> int:
+    first = published.read(args.directory)
+    if isinstance(first, Refusal):
+        complain(first.reason, first.remedy)
+        return first.code
+    view = View(args.directory, first, Style.of(sys.stdout, os.environ, args.lang))
+    if args.run:
+        names = published.matching(first, args.run)
+        if not names:
+            complain(f"no run {args.run!r}; known here: {', '.join(run.run for run in first.runs) or 'none'}")
+            return FAILED
+        view.choice.run = names[0]
+    if args.once:
+        print("\n".join(view.lines(*_once_size())).rstrip())
+        return OK
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        complain("top needs a terminal", "trainprobe top --once, or: trainprobe report")
+        return FAILED
+    locale.setlocale(locale.LC_ALL, "")  # curses writes in the locale's encoding
+    try:
+        with Terminal(colour=view.style.colour) as terminal:
+            _watch(view, terminal)
+    except TerminalError as error:
+        complain(str(error), "TERM=xterm trainprobe top, or: trainprobe top --once")
+        return FAILED
+    return OK
+
+
+@dataclass(slots=True)
+class View:
+    """What is seen, what is chosen, and the figures over time."""
+
+    directory: Path
+    report: Report
+    style: Style
+    history: History = field(default_factory=History)
+    choice: overview.Choice = field(default_factory=overview.Choice)
+    position: details.Position | None = None  # in the details of the chosen run; None: the overview
+    help: bool = False
+    trouble: str = ""
+
+    def __post_init__(self) -> None:
+        self.history.take(self.report)
+
+    def look(self) -> None:
+        """The newest report; when there is none, the last one stays, with the reason."""
+        new = published.read(self.directory)
+        if isinstance(new, Refusal):
+            self.trouble = self.style.say("the daemon is gone ({reason}); what follows is old", reason=new.reason)
+            return
+        self.trouble = ""
+        self.report = new
+        self.history.take(new)
+
+    def lines(self, height: int, width: int) -> list[str]:
+        if height < SMALLEST[0] or width < SMALLEST[1]:
+            return [self.style.say("too small")]
+        style = replace(self.style, width=width)
+        if self.help:
+            return [*self.style.say(HELP).splitlines()[: height - 1], self.style.say("any key: back")]
+        run = self.run()
+        if self.position is not None and run is not None:
+            return details.lines(run, self.history, self.position, style, height)
+        age = max(0.0, time.time() - self.report.generated)
+        return overview.lines(self.report, self.history, self.choice, style, height, age, self.trouble)
+
+    def run(self) -> Run | None:
+        """The chosen one."""
+        return next((run for run in self.report.runs if run.run == self.choice.run), None)
+
+    def press(self, key: str, page: int) -> bool:
+        """What a key does; False: to quit. ``page``: lines of a page."""
+        if self.help:
+            self.help = False
+        elif key == "q":
+            return False
+        elif key in ("h", "?"):
+            self.help = True
+        elif self.position is not None:
+            self._press_in_details(key, page, self.position)
+        else:
+            self._press_in_list(key, page)
+        return True
+
+    def _press_in_list(self, key: str, page: int) -> None:
+        if key == "enter" and self.run() is not None:
+            self.position = details.Position()
+        elif key == "s":
+            self.choice.by_loss = not self.choice.by_loss
+        else:
+            self._choose(_move(key, page))
+
+    def _press_in_details(self, key: str, page: int, position: details.Position) -> None:
+        if key == "back":
+            self.position = None
+        elif key in ("n", "p"):
+            self._choose(1 if key == "n" else -1)
+            self.position = details.Position()
+        elif key == "tab" and (run := self.run()) is not None:
+            self.position = details.Position(rank=details.next_rank(run, position.rank))
+        else:
+            position.line = max(0, position.line + _move(key, page))
+
+    def _choose(self, by: int) -> None:
+        rows = self.choice.rows
+        if by and self.choice.run in rows:
+            self.choice.run = rows[max(0, min(len(rows) - 1, rows.index(self.choice.run) + by))]
+
+
+FAR = 1_000_000
+
+
+def _move(key: str, page: int) -> int:
+    steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page, " ": page}
+    return steps.get(key, -FAR if key in ("home", "g") else FAR if key in ("end", "G") else 0)
+
+
+def _watch(view: View, terminal: Terminal) -> None:
+    due = 0.0
+    while True:
+        if time.monotonic() >= due:
+            view.look()
+            due = time.monotonic() + PERIOD
+        height, width = terminal.size()
+        terminal.draw(view.lines(height, width))
+        key = terminal.key(due - time.monotonic())
+        if key == "redraw":
+            terminal.redraw()
+        elif key and not view.press(key, max(1, height - 4)):
+            return
+
+
+def _once_size() -> tuple[int, int]:
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        return 24, 80
+    return size.lines or 24, size.columns or 80

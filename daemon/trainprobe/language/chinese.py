@@ -1,0 +1,5 @@
+"""English templates and what they are in Chinese."""
+
+from __future__ import annotations
+
+CHINESE: dict[str, str] = {}
