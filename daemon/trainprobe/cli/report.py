@@ -4,6 +4,7 @@ examples:
   trainprobe report
   trainprobe report --run train.py-3f2a91c0
   trainprobe report --since 2h --format json -o report.json
+  trainprobe report --format html -o report.html        the live page as one file to mail
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from trainprobe.cli.style import Style, seconds
 from trainprobe.cli.text import text_of
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.runtime import rundir
+from trainprobe.views import page
 from trainprobe.wire import report as wire
 
-FORMATS = ("text", "json")
-LATER = ("html", "perfetto")
+FORMATS = ("text", "json", "html")
+LATER = ("perfetto",)
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 STALE = 30.0  # seconds; an idle daemon publishes every ten
 
@@ -69,8 +71,16 @@ def act(args: argparse.Namespace) -> int:
         report = dataclasses.replace(report, runs=chosen)
     if args.since is not None:
         report = later(report, time.time() - args.since)
-    text = wire.encode(report, indent=2) if args.format == "json" else text_of(report, _style(args.output))
-    return write(text, args.output)
+    return write(formatted(report, args.format, args.output), args.output)
+
+
+def formatted(report: Report, form: str, output: Path | None) -> str:
+    """The report in one of ``FORMATS``."""
+    if form == "json":
+        return wire.encode(report, indent=2)
+    if form == "html":
+        return page.mailed(wire.encode(report))
+    return text_of(report, _style(output))
 
 
 def write(text: str, output: Path | None) -> int:

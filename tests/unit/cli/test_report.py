@@ -43,6 +43,13 @@ def test_json_is_the_report(directory: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out.json").read_text())["version"] == 1
 
 
+def test_html_is_the_page_with_the_report_in_it(directory: Path, tmp_path: Path) -> None:
+    assert call(directory, "--format", "html", "-o", str(tmp_path / "out.html")) == 0
+    text = (tmp_path / "out.html").read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    assert "train.py-3f2a91c0" in text
+
+
 def test_one_run_by_the_beginning_of_its_name(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(directory, "--run", "train.py-3f") == 0
     assert "healthy" not in capsys.readouterr().out
@@ -74,8 +81,7 @@ def test_durations(text: str, seconds: float) -> None:
     ("arguments", "why"),
     [
         (("--since", "yesterday"), "90s, 30m, 2h, 7d"),
-        (("--format", "html"), "does not exist in this version; there are: text, json"),
-        (("--format", "perfetto"), "does not exist in this version; there are: text, json"),
+        (("--format", "perfetto"), "does not exist in this version; there are: text, json, html"),
         (("--format", "pdf"), "there are: text, json"),
     ],
 )

@@ -1,0 +1,1 @@
+"""A report in the forms that people open elsewhere: the page, live or as one file to mail."""

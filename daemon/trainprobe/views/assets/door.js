@@ -1,0 +1,13 @@
+(() => {
+  "use strict";
+  // A reload of the page comes here without the token that the tab was opened with; the tab remembers it.
+  let kept = null;
+  try { kept = sessionStorage.getItem("trainprobe-token"); } catch { /* storage is switched off */ }
+  const given = new URLSearchParams(location.search).get("token");
+  if (given !== null) {
+    document.getElementById("why").textContent = "This token is not the right one (any more).";
+    try { sessionStorage.removeItem("trainprobe-token"); } catch { /* storage is switched off */ }
+  } else if (kept) {
+    location.replace(`?token=${encodeURIComponent(kept)}${location.hash}`);
+  }
+})();

@@ -1,0 +1,117 @@
+// Where the data comes from: the server that the page came from, or the file that the page is.
+
+const REFRESH_MS = 2000;
+const RELOAD_STEPS_MS = 5 * 60 * 1000; // the server thins out old steps; so does the page, by asking for all again
+const MOST_ROWS = 60000;
+const MOST_SAMPLES = 20000;
+const TOKEN = "trainprobe-token";
+
+const embedded = JSON.parse(byId("data").textContent);
+
+// The token leaves the address bar (and with it the history, screenshots and the address that is sent to a colleague).
+function takeToken() {
+  const query = new URLSearchParams(location.search);
+  const given = query.get("token");
+  if (given === null) {
+    try { return sessionStorage.getItem(TOKEN); } catch { return null; }
+  }
+  try { sessionStorage.setItem(TOKEN, given); } catch { /* storage is switched off: the token lives as long as the page */ }
+  query.delete("token");
+  history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}${location.hash}`);
+  return given;
+}
+
+class Refused extends Error {}
+
+class Feed {
+  constructor() {
+    this.isLive = embedded === null;
+    this.token = this.isLive ? takeToken() : null;
+    this.report = embedded?.report ?? null;
+    this.rows = new Map(); // "run\nrank" -> step rows in the order of time
+    this.samples = new Map(); // the same -> what reports said while this page was open
+    this.loaded = new Map(); // the same -> when all steps were asked for
+    this.hasSteps = true; // false: this server keeps none
+    for (const one of embedded?.steps ?? []) this.rows.set(`${one.run}\n${one.rank}`, one.rows);
+  }
+
+  // The latest report. Throws Refused when the token is not (any more) good, Error when there is no answer.
+  async refresh() {
+    if (!this.isLive) return this.report;
+    const report = await this.ask("api/v1/report");
+    if (report.generated !== this.report?.generated) this.remember(this.report, report);
+    this.report = report;
+    return report;
+  }
+
+  async ask(path) {
+    const headers = this.token ? { "X-Trainprobe-Token": this.token } : {};
+    const response = await fetch(path, { headers, cache: "no-store", credentials: "same-origin" });
+    if (response.status === 401) throw new Refused();
+    if (!response.ok) throw Object.assign(new Error((await response.text()).trim()), { status: response.status });
+    return response.json();
+  }
+
+  // Step rows of a rank; asks for those since the last one that is known.
+  async steps(run, rank) {
+    const key = `${run}\n${rank}`;
+    const known = this.rows.get(key) ?? [];
+    if (!this.isLive || !this.hasSteps) return known;
+    const all = Date.now() - (this.loaded.get(key) ?? 0) > RELOAD_STEPS_MS;
+    const since = all || !known.length ? 0 : known.at(-1).start;
+    try {
+      const query = new URLSearchParams({ run, rank, since: String(since) });
+      const answer = await this.ask(`api/v1/steps?${query}`);
+      const rows = Array.isArray(answer) ? answer : answer.rows;
+      if (all) this.loaded.set(key, Date.now());
+      const kept = since ? known.filter((row) => row.start < since) : [];
+      this.rows.set(key, [...kept, ...rows].slice(-MOST_ROWS));
+    } catch (error) {
+      if (error.status !== 404) throw error;
+      this.hasSteps = false;
+    }
+    return this.rows.get(key) ?? known;
+  }
+
+  rowsOf(run, rank) {
+    return this.rows.get(`${run}\n${rank}`) ?? [];
+  }
+
+  samplesOf(run, rank) {
+    return this.samples.get(`${run}\n${rank}`) ?? [];
+  }
+
+  // What only the latest report tells becomes a line over time while the page is open.
+  remember(before, report) {
+    for (const run of report.runs) {
+      for (const rank of run.ranks) {
+        const key = `${run.run}\n${rank.name}`;
+        const samples = this.samples.get(key) ?? [];
+        samples.push(sampleOf(report.generated, rank));
+        if (samples.length > MOST_SAMPLES) samples.splice(0, MOST_SAMPLES / 4);
+        this.samples.set(key, samples);
+        if (!this.hasSteps) this.addDifference(key, before, report, run.run, rank);
+      }
+    }
+  }
+
+  // Without a history of steps: the steps between two reports are one row.
+  addDifference(key, before, report, run, rank) {
+    const former = before?.runs.find((r) => r.run === run)?.ranks.find((r) => r.name === rank.name);
+    const count = rank.steps.count - (former?.steps.count ?? rank.steps.count);
+    if (!former || count <= 0) return;
+    const spent = rank.counters.step_duration_sum - former.counters.step_duration_sum;
+    const states = {};
+    for (const [state, value] of Object.entries(rank.ledger)) states[state] = value - (former.ledger[state] ?? 0);
+    const rows = this.rows.get(key) ?? [];
+    rows.push({ start: before.generated, seconds: report.generated - before.generated, count, min: spent / count, max: spent / count, states });
+    this.rows.set(key, rows);
+  }
+}
+
+function sampleOf(time, rank) {
+  return {
+    time, pss: rank.memory.pss_bytes, swap: rank.memory.swap_bytes, workers: rank.workers.live,
+    gpus: rank.gpus.map((gpu) => ({ index: gpu.index, used: gpu.utilization_mean })),
+  };
+}

@@ -1,0 +1,82 @@
+// Numbers, times and names as people read them.
+
+const NOTHING = "–";
+
+function isKnown(value) {
+  return value !== null && value !== undefined && Number.isFinite(value);
+}
+
+function seconds(value) {
+  if (!isKnown(value)) return NOTHING;
+  const s = Math.abs(value);
+  if (s === 0) return "0 s";
+  if (s < 0.001) return `${Math.round(value * 1e6)} µs`;
+  if (s < 0.0095) return `${(value * 1e3).toFixed(1)} ms`;
+  if (s < 0.9995) return `${Math.round(value * 1e3)} ms`;
+  if (s < 9.995) return `${value.toFixed(2)} s`;
+  if (s < 119.95) return `${value.toFixed(1)} s`;
+  const minutes = Math.floor(Math.round(s) / 60);
+  if (minutes < 120) return `${minutes} min ${Math.round(s) % 60} s`;
+  if (minutes < 2880) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
+}
+
+function bytes(value) {
+  if (!isKnown(value)) return NOTHING;
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let place = 0;
+  for (; Math.abs(value) >= 999.5 && place < units.length - 1; place++) value /= 1000;
+  return `${place === 0 || value >= 99.5 ? Math.round(value) : value.toPrecision(3)} ${units[place]}`;
+}
+
+function number(value) {
+  if (!isKnown(value)) return NOTHING;
+  if (Number.isInteger(value)) return value.toLocaleString("en-GB").replaceAll(",", " ");
+  return String(Number(value.toPrecision(4)));
+}
+
+function percent(share) {
+  if (!isKnown(share)) return NOTHING;
+  return `${(100 * share).toFixed(Math.abs(share) < 0.9995 ? 1 : 0)} %`;
+}
+
+function measured(value, unit) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "number") return `${clean(value)}${unit ? ` ${clean(unit)}` : ""}`;
+  if (unit === "s") return seconds(value);
+  if (unit === "bytes" || unit === "B") return bytes(value);
+  return `${number(value)}${unit ? ` ${clean(unit)}` : ""}`;
+}
+
+const two = (n) => String(n).padStart(2, "0");
+
+function clock(time, digits = 0) {
+  const whole = digits ? time : Math.round(time);
+  const at = new Date(whole * 1000);
+  const fraction = digits ? `.${String(Math.floor((whole % 1) * 1000)).padStart(3, "0").slice(0, digits)}` : "";
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}${fraction}`;
+}
+
+function date(time) {
+  const at = new Date(time * 1000);
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+}
+
+function many(count, one, more = `${one}s`) {
+  return `${number(count)} ${count === 1 ? one : more}`;
+}
+
+// Names come from strangers: what steers a display (controls, reading directions, invisible letters) is spelt out.
+// eslint-disable-next-line no-control-regex
+const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
+const LONGEST = 4000;
+
+function clean(text) {
+  const whole = String(text);
+  const cut = whole.length > LONGEST ? `${whole.slice(0, LONGEST)} …` : whole;
+  return cut.replace(STEERING, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+function fileName(path) {
+  return path.replace(/\/+$/, "").split("/").pop() || path;
+}

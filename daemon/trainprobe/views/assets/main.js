@@ -1,0 +1,169 @@
+// Puts the parts together: what is chosen, when it is asked for again, what is said when that fails.
+
+const feed = new Feed();
+const timeline = new Timeline(choose);
+const shown = { run: null, rank: null, item: null, order: "longest", paused: false, scene: null, failed: 0, touched: false };
+const LATE_SECONDS = 12;
+const THEMES = ["", "light", "dark"];
+
+function chosenRun(report) {
+  return report.runs.find((run) => run.run === shown.run) ?? report.runs.findLast((run) => run.ended === null) ?? report.runs.at(-1);
+}
+
+function draw() {
+  const { report } = feed;
+  const run = report && chosenRun(report);
+  byId("main").hidden = !run;
+  if (!run) {
+    if (report) trouble(`No training has been seen yet${problemsOf(report)}. Start one: it is found by itself within seconds.`);
+    return;
+  }
+  const rank = run.ranks.find((one) => one.name === shown.rank) ?? run.ranks[0];
+  if (!rank) return;
+  const fresh = shown.scene?.run.run !== run.run || shown.scene?.rank.name !== rank.name;
+  Object.assign(shown, { run: run.run, rank: rank.name });
+  const now = run.ended ?? report.generated;
+  const items = happenings(rank, now);
+  if (fresh && !shown.touched) shown.item = remarkable(items);
+  const scene = { report, run, rank, items, now, rows: feed.rowsOf(run.run, rank.name), samples: feed.samplesOf(run.run, rank.name), hasSteps: feed.hasSteps, chosen: shown.item };
+  shown.scene = scene;
+  showPickers(report, run, rank);
+  showVerdict(scene);
+  showAdvice(scene);
+  showLedger(scene);
+  showLegend(scene, timeline.hidden, toggle);
+  timeline.show(scene, fresh);
+  showEvents(scene, shown.order, reorder, (id) => choose(id, true));
+  showDetails(scene, timeline);
+  showCheckpoints(scene);
+  showWorkers(scene);
+  showFiles(scene);
+  showSources(scene);
+  showFresh();
+}
+
+// What to look at first: the open stall, else what ended the run, else the longest.
+function remarkable(items) {
+  const open = items.findLast((item) => item.open);
+  const longest = items.filter((item) => item.kind === "stall").sort((a, b) => b.seconds - a.seconds)[0];
+  return (open ?? longest ?? items.at(-1))?.id ?? null;
+}
+
+function problemsOf(report) {
+  const down = Object.entries(report.sources).filter(([name, source]) => source.state === "error" || (name === "bpf" && source.state !== "up"));
+  return down.length ? ` (${down.map(([name, source]) => clean(`${name}: ${source.reason}`)).join("; ")})` : "";
+}
+
+function showPickers(report, run, rank) {
+  const named = report.runs.map((one) => [one.run, one.ended === null ? "running" : `ended ${clock(one.ended)}`]);
+  fill(byId("run"), named, () => named.toReversed().map(([name, state]) => h("option", { value: name }, `${name} · ${state}`)));
+  byId("run").value = run.run;
+  const ranks = run.ranks.map((one) => [one.name, percent(lostSeconds(one) / Math.max(one.wall_seconds, 1e-9))]);
+  fill(byId("rank"), ranks, () => ranks.map(([name, lost]) => h("option", { value: name }, `${name} · ${lost} lost`)));
+  byId("rank").value = rank.name;
+  byId("rank-pick").hidden = run.ranks.length < 2;
+}
+
+function choose(id, opens) {
+  shown.item = id;
+  shown.touched = true;
+  const { scene } = shown;
+  if (!scene) return;
+  scene.chosen = id;
+  timeline.select(id);
+  markChosen(id);
+  showDetails(scene, timeline);
+  keepAddress();
+  const item = scene.items.find((one) => one.id === id);
+  byId("said").textContent = item ? `${clock(item.start)}: ${titleOf("causes", item.cause)}${item.kind === "stall" ? `, ${seconds(item.seconds)} lost` : ""}. ${clean(item.summary)}` : "Nothing chosen.";
+  if (opens && item && window.matchMedia("(max-width: 980px)").matches) byId("details").scrollIntoView({ block: "start" });
+}
+
+function toggle(cause) {
+  if (!timeline.hidden.delete(cause)) timeline.hidden.add(cause);
+  showLegend(shown.scene, timeline.hidden, toggle);
+  timeline.plan();
+}
+
+function reorder(order) {
+  shown.order = order;
+  showEvents(shown.scene, order, reorder, (id) => choose(id, true));
+}
+
+// The address says what is looked at, so that it can be sent to somebody.
+function keepAddress() {
+  const told = new URLSearchParams({ run: shown.run ?? "", rank: shown.rank ?? "", ...(shown.item ? { stall: shown.item } : {}) });
+  history.replaceState(null, "", `${location.pathname}${location.search}#${told}`);
+}
+
+function readAddress() {
+  const told = new URLSearchParams(location.hash.slice(1));
+  shown.run = told.get("run");
+  shown.rank = told.get("rank");
+  shown.item = told.get("stall");
+  shown.touched = shown.item !== null;
+}
+
+async function refresh() {
+  try {
+    await feed.refresh();
+    const run = chosenRun(feed.report);
+    const rank = run?.ranks.find((one) => one.name === shown.rank) ?? run?.ranks[0];
+    if (rank) await feed.steps(run.run, rank.name);
+    shown.failed = 0;
+    trouble("");
+    draw();
+  } catch (error) {
+    shown.failed += 1;
+    if (error instanceof Refused) trouble("The token is no longer good. Run “trainprobe page” on that host and open the address that it prints.");
+    else trouble(`No answer from the exporter (${clean(error.message).slice(0, 300)}). What is shown is old; trying again.`);
+    showFresh();
+  }
+}
+
+function trouble(text) {
+  const place = byId("trouble");
+  place.hidden = !text;
+  if (place.textContent !== text) place.textContent = text;
+}
+
+function showFresh() {
+  const place = byId("fresh");
+  const { report } = feed;
+  if (!report) return;
+  const age = Date.now() / 1000 - report.generated;
+  const late = feed.isLive && (age > LATE_SECONDS || shown.failed > 0);
+  place.className = `fresh ${feed.isLive && !shown.paused ? (late ? "late" : "live") : ""}`;
+  const text = !feed.isLive ? `report of ${date(report.generated)} ${clock(report.generated)}` : shown.paused ? `paused at ${clock(report.generated)}` : late ? `no news for ${seconds(age)}` : "live";
+  if (place.textContent !== text) place.textContent = text;
+}
+
+async function keepRefreshing() {
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, REFRESH_MS * Math.min(2 ** shown.failed, 8)));
+    if (!shown.paused && !document.hidden) await refresh();
+  }
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  byId("theme").setAttribute("aria-label", `Colours: ${theme || "as the system"}`);
+  byId("theme").textContent = { light: "☀", dark: "☾" }[theme] ?? "◐";
+  palette.clear();
+  timeline.plan();
+  if (shown.scene) { byId("details").told = null; showDetails(shown.scene, timeline); }
+}
+
+function begin() {
+  readAddress();
+  byId("run").addEventListener("change", (event) => { Object.assign(shown, { run: event.target.value, rank: null, item: null, touched: false }); keepAddress(); draw(); refresh(); });
+  byId("rank").addEventListener("change", (event) => { Object.assign(shown, { rank: event.target.value, item: null, touched: false }); keepAddress(); draw(); refresh(); });
+  byId("pause").addEventListener("click", () => { shown.paused = !shown.paused; byId("pause").setAttribute("aria-pressed", String(shown.paused)); showFresh(); });
+  byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "") + 1) % THEMES.length]));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(document.documentElement.dataset.theme ?? ""));
+  byId("foot").textContent = "trainprobe reads the kernel's own accounting; what was not measured is shown as –, never as 0. Times are those of this browser's time zone.";
+  byId("pause").hidden = !feed.isLive;
+  refresh().then(() => { performance.mark("trainprobe-drawn"); if (feed.isLive) keepRefreshing(); });
+}
+
+begin();

@@ -1,0 +1,81 @@
+// One rank of a report -> what panels and timeline tell of it. Pure functions of the report.
+
+const UNOPENED = "no end yet";
+
+// Stalls and events of a rank in the order of time. An event has no seconds; an open stall lasts until `now`.
+function happenings(rank, now) {
+  const stalls = rank.stalls.map((stall) => ({
+    ...stall, kind: "stall", until: stall.end ?? Math.max(now, stall.start), open: stall.end === null,
+  }));
+  const events = rank.warnings.map((event, place) => ({
+    ...event, kind: "event", id: `event-${event.cause}-${event.time}-${place}`, start: event.time, until: event.time,
+    seconds: null, open: false, chain: [], shares: {}, python_stack: null, period: null,
+  }));
+  return [...stalls, ...events].sort((a, b) => a.start - b.start);
+}
+
+function sum(values) {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+function lostSeconds(rank) {
+  return sum(Object.values(rank.lost));
+}
+
+// productive + phases + lost = wall, the largest first after what was productive.
+function account(rank) {
+  const phases = Object.entries(rank.counters?.phase_seconds ?? {}).filter(([phase]) => phase !== "train")
+    .map(([key, value]) => ({ key, value, kind: "phase", title: titleOf("phases", key), tone: phaseTone(key) }));
+  const lost = Object.entries(rank.lost)
+    .map(([key, value]) => ({ key, value, kind: "lost", title: titleOf("causes", key), tone: causeTone(key) }));
+  const productive = { key: "productive", value: rank.productive_seconds, kind: "productive", title: "productive", tone: "var(--productive)" };
+  const rest = [...lost.sort((a, b) => b.value - a.value), ...phases.sort((a, b) => b.value - a.value)];
+  return [productive, ...rest].filter((part) => part.value > 0.0005 * Math.max(rank.wall_seconds, 0.001));
+}
+
+function states(rank) {
+  const wall = sum(Object.values(rank.ledger)) || 1;
+  return Object.entries(rank.ledger).filter(([, value]) => value > 0.0005 * wall)
+    .map(([key, value]) => ({ key, value, kind: "state", title: titleOf("states", key), tone: stateTone(key) }))
+    .sort((a, b) => b.value - a.value);
+}
+
+// What to do, by cause: the advice of its stalls, bottlenecks and events, the costliest cause first.
+function proposals(rank) {
+  const groups = new Map();
+  for (const told of [...rank.bottlenecks, ...rank.stalls.toReversed(), ...rank.warnings.toReversed()]) {
+    const group = groups.get(told.cause) ?? { cause: told.cause, advice: [], summary: "" };
+    group.summary ||= told.summary;
+    group.advice.push(...told.advice.filter((line) => !group.advice.includes(line)));
+    groups.set(told.cause, group);
+  }
+  const fatal = rank.verdict.kind === "end" ? rank.verdict.cause : null;
+  const weight = (group) => (group.cause === fatal ? Infinity : rank.lost[group.cause] ?? 0);
+  return [...groups.values()].map((group) => ({
+    ...group, advice: group.advice.slice(0, 5), seconds: rank.lost[group.cause] ?? null, fatal: group.cause === fatal,
+    stalls: rank.counters?.stalls?.[group.cause] ?? rank.stalls.filter((stall) => stall.cause === group.cause).length,
+  })).sort((a, b) => weight(b) - weight(a));
+}
+
+// How the rank is doing, in one word and a tone: what a glance should tell.
+function condition(run, rank, items, now) {
+  const open = items.findLast((item) => item.open);
+  if (run.ended !== null || rank.exit !== null) {
+    const died = rank.exit && (rank.exit.signal !== null || rank.exit.code);
+    return { word: died ? `ended: ${rank.exit.reason || "it failed"}` : "ended", tone: died ? "bad" : "calm", short: "■" };
+  }
+  if (open) return { word: `stalled now, for ${seconds(now - open.start)}`, tone: "bad", pulse: true, short: "▲" };
+  const phase = rank.counters?.phase ?? "train";
+  if (phase !== "train") return { word: titleOf("phases", phase), tone: "calm", short: "…" };
+  const share = lostSeconds(rank) / Math.max(rank.wall_seconds, 1e-9);
+  if (rank.warnings.length && rank.verdict.kind === "end") return { word: "in trouble", tone: "bad", short: "▲" };
+  if (share >= 0.05) return { word: "training, but losing time", tone: "warn", short: "●" };
+  return { word: "training", tone: "good", short: "●" };
+}
+
+function extent(run, rank, rows, now) {
+  const starts = [run.started, ...rank.phases.map((span) => span.start), rows[0]?.start].filter(isKnown);
+  const ends = [run.ended ?? now, rank.stalls.at(-1)?.end, rows.length ? rows.at(-1).start + rows.at(-1).seconds : null].filter(isKnown);
+  const from = Math.min(...starts);
+  return { from, to: Math.max(...ends, from + 1) };
+}
