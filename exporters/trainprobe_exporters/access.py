@@ -1,4 +1,4 @@
-"""The token that opens page and API: a file that the exporter makes, for the eyes of its group."""
+"""The token that opens page and API, and where that is: files that the exporter makes, for the eyes of its group."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 FILE_NAME = "token"
+ADDRESS_NAME = "address"
 _FORM = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -41,17 +42,26 @@ def _ours(path: Path) -> str:
     return text if _FORM.fullmatch(text) else ""
 
 
+def tell_address(directory: Path, url: str) -> None:
+    """Write down where this exporter listens, for `trainprobe page`. Raises OSError."""
+    _write(directory / ADDRESS_NAME, url)
+
+
 def _made(path: Path) -> str:
-    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     token = secrets.token_urlsafe(32)
+    _write(path, token)
+    return token
+
+
+def _write(path: Path, line: str) -> None:
+    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "w", encoding="ascii") as file:
-            file.write(token + "\n")
+            file.write(line + "\n")
             os.fchmod(descriptor, 0o640)
         os.rename(new, path)
     except OSError:
         new.unlink(missing_ok=True)
         raise
-    return token

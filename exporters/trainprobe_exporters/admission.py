@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from trainprobe_exporters.passwords import BusyError, Passwords
 from trainprobe_exporters.request import BadRequestError, Request
 
+TOKEN_HEADER = "x-trainprobe-token"
+
 
 @dataclass
 class Admission:
@@ -42,5 +44,6 @@ class Admission:
             return False
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            given = request.query.get("token", "")
+            # Not in Authorization where a proxy before us has that header for itself.
+            given = request.headers.get(TOKEN_HEADER, "") or request.query.get("token", "")
         return hmac.compare_digest(given.strip().encode(), self.token.encode())

@@ -17,9 +17,10 @@ from trainprobe.config.load import EXPORTER_PATH, load
 from trainprobe.config.parse import ConfigError, Problem
 from trainprobe.config.schema import ExporterConfig
 from trainprobe.wire.report import decode
-from trainprobe_exporters.access import runtime_directory, token_in
+from trainprobe_exporters.access import runtime_directory, tell_address, token_in
 from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.families import Series
+from trainprobe_exporters.history import HISTORY_PATH, History
 from trainprobe_exporters.http import Server
 from trainprobe_exporters.notify import notify
 from trainprobe_exporters.protection import Protection, protection
@@ -38,9 +39,11 @@ what it serves (default http://127.0.0.1:19752):
   /metrics         all metrics, as Prometheus text or OpenMetrics     curl -s localhost:19752/metrics
   /-/healthy       200 while the exporter runs
   /-/ready         200 while all is well, else 503 with the reasons   curl -s localhost:19752/-/ready
+  /                the live page, with the token; `trainprobe page` prints its address
   /api/v1/report   the daemon's whole report, JSON, with the token that the exporter writes to its runtime
                    directory:  curl -H "Authorization: Bearer $(cat /run/trainprobe-exporter/token)" …
   /api/v1/stalls?since=UNIX_SECONDS   the stalls of it, also run= and rank=
+  /api/v1/steps?run=NAME&rank=0&since=UNIX_SECONDS&points=1000   what its steps took, by state
   all of it without a token to the group of its unix socket:
                    curl -s --unix-socket /run/trainprobe-exporter/exporter.sock http://localhost/api/v1/report
 
@@ -59,6 +62,7 @@ class Arguments:
     listen: tuple[str, int] | None
     snapshot: Path
     web_config: Path | None = None
+    history: Path = HISTORY_PATH
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,11 +107,11 @@ async def _run(arguments: Arguments, config: ExporterConfig, protected: Protecti
     loop.add_signal_handler(signal.SIGHUP, reload.set)
     series = Series(linger_seconds=config.run_linger_seconds)
     publication = Publication(Source(arguments.snapshot, decode), series, trainprobe.__version__)
-    routes = Routes(publication, Admission(_token()))
+    routes = Routes(publication, Admission(_token()), History(arguments.history))
     server = Server(routes.answer)
     _protect(protected, routes, server)
-    await _listen(server, arguments.listen or address(config.listen))
     await _listen_locally(server)
+    await _listen(server, arguments.listen or address(config.listen))
     notify("READY=1")
     while not await _signalled(stop, reload):
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
@@ -156,7 +160,12 @@ async def _listen(server: Server, wanted: tuple[str, int]) -> None:
     host, port = await server.listen(*wanted)
     shown = f"[{host}]" if ":" in host else host
     scheme = "https" if server.tls else "http"
-    print(f"listening on {scheme}://{shown}:{port}", file=sys.stderr, flush=True)
+    url = f"{scheme}://{shown}:{port}"
+    try:
+        tell_address(runtime_directory(), url)
+    except OSError as error:
+        print(f"`trainprobe page` cannot be told where this is ({error.strerror})", file=sys.stderr, flush=True)
+    print(f"listening on {url}", file=sys.stderr, flush=True)
 
 
 async def _listen_locally(server: Server) -> None:
@@ -195,6 +204,13 @@ def parser() -> argparse.ArgumentParser:
         help="the daemon's report (default: %(default)s)",
     )
     made.add_argument(
+        "--history",
+        type=Path,
+        metavar="DIR",
+        default=HISTORY_PATH,
+        help="the history that the daemon publishes (default: %(default)s)",
+    )
+    made.add_argument(
         "--web.config.file",
         dest="web_config",
         type=Path,
@@ -212,7 +228,7 @@ def _parse(arguments: Sequence[str] | None) -> Arguments:
         listen = address(given.listen) if given.listen is not None else None
     except ValueError as error:
         command_line.error(f"--listen: {error}")
-    return Arguments(given.config, listen, given.snapshot, given.web_config)
+    return Arguments(given.config, listen, given.snapshot, given.web_config, given.history)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from trainprobe.views import page
 from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.exposition import Format
-from trainprobe_exporters.publication import Publication
+from trainprobe_exporters.history import History
+from trainprobe_exporters.publication import GZIP_LEVEL, Publication
 from trainprobe_exporters.request import Request
 from trainprobe_exporters.source import SnapshotError
 from trainprobe_exporters.stall_list import QueryError, stall_list
+from trainprobe_exporters.step_list import step_list
 
 PLAIN = "text/plain; charset=utf-8"
-_OPEN = "/metrics, /-/healthy, /-/ready; with the token: /api/v1/report, /api/v1/stalls?since="
+HTML = "text/html; charset=utf-8"
+JSON = "application/json"
+PAGE = "/"
+SMALL = 2000  # bytes that are not worth compressing
+_OPEN = "/metrics, /-/healthy, /-/ready; with the token: /, /api/v1/report, /api/v1/stalls?since=, /api/v1/steps?run="
 
 
 @dataclass(frozen=True)
@@ -27,15 +35,18 @@ class Response:
 class Routes:
     """What this exporter answers, and to whom."""
 
-    def __init__(self, publication: Publication, admission: Admission) -> None:
+    def __init__(self, publication: Publication, admission: Admission, history: History | None = None) -> None:
         self._publication = publication
+        self._history = history or History()
         self.admission = admission
         self._paths: Mapping[str, Callable[[Request], Response]] = {
             "/metrics": self._metrics,
             "/-/healthy": lambda _: _text(200, "healthy"),
             "/-/ready": self._ready,
+            PAGE: self._guarded(lambda _: _html(200, page.live())),
             "/api/v1/report": self._guarded(self._report),
             "/api/v1/stalls": self._guarded(self._stalls),
+            "/api/v1/steps": self._guarded(self._steps),
         }
 
     def answer(self, request: Request) -> Response:
@@ -43,7 +54,7 @@ class Routes:
         if request.method not in ("GET", "HEAD"):
             return Response(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
         if self.admission.guards_all and not self.admission.admits(request):
-            return self._refusal()
+            return self._refusal(request)
         path = self._paths.get(request.path)
         return path(request) if path else _text(404, f"no such page; there are {_OPEN}")
 
@@ -66,7 +77,7 @@ class Routes:
 
     def _report(self, _: Request) -> Response:
         try:
-            return Response(200, self._publication.source.text(), "application/json")
+            return Response(200, self._publication.source.text(), JSON)
         except SnapshotError as error:
             return _text(503, str(error))
 
@@ -75,23 +86,45 @@ class Routes:
         if report is None:
             return _text(503, "\n".join(self._publication.health().degraded))
         try:
-            return Response(200, stall_list(report, request.query), "application/json")
+            return Response(200, stall_list(report, self._history, request.query), JSON)
+        except QueryError as error:
+            return _text(400, str(error))
+
+    def _steps(self, request: Request) -> Response:
+        try:
+            return Response(200, step_list(self._history, request.query), JSON)
         except QueryError as error:
             return _text(400, str(error))
 
     def _guarded(self, inner: Callable[[Request], Response]) -> Callable[[Request], Response]:
         def guarded(request: Request) -> Response:
             if self.admission.admits(request):
-                return inner(request)
+                return _compressed(request, inner(request))
             if self.admission.is_shut:
                 return _text(503, "the API is shut: the exporter could not write its token file (see its log)")
-            return self._refusal()
+            return self._refusal(request)
 
         return guarded
 
-    def _refusal(self) -> Response:
+    def _refusal(self, request: Request) -> Response:
+        if request.path == PAGE:
+            return _html(401, page.door(), {"WWW-Authenticate": self.admission.challenge})
         text = b"the token or the password is missing or wrong (`trainprobe page` prints the token)\n"
         return Response(401, text, headers={"WWW-Authenticate": self.admission.challenge})
+
+
+def _html(status: int, made: page.Page, headers: Mapping[str, str] | None = None) -> Response:
+    policy = f"{made.policy}; frame-ancestors 'none'"
+    return Response(status, made.html.encode(), HTML, {"Content-Security-Policy": policy, **(headers or {})})
+
+
+def _compressed(request: Request, response: Response) -> Response:
+    """The same in fewer bytes to whom takes it: through an ssh tunnel or a proxy a report is felt otherwise."""
+    if len(response.body) < SMALL or not request.accepts("accept-encoding", "gzip"):
+        return response
+    body = gzip.compress(response.body, GZIP_LEVEL, mtime=0)
+    headers = {**response.headers, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return replace(response, body=body, headers=headers)
 
 
 def _text(status: int, text: str) -> Response:

@@ -1,38 +1,39 @@
-"""The answer to /api/v1/stalls: the stalls of a report since a time, of all its runs and ranks or of one."""
+"""The answer to /api/v1/stalls: stalls since a time, of all runs and ranks or of one."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from trainprobe.model.report import Report
 from trainprobe.wire.codec import dumps
+from trainprobe_exporters.history import History
 
 
 class QueryError(ValueError):
     """A query field that cannot be; the message says which and why."""
 
 
-def stall_list(report: Report, query: Mapping[str, str]) -> bytes:
-    """JSON: ``generated`` and ``stalls``, each as in the report with its run and rank, in the order of their starts.
+def stall_list(report: Report, history: History, query: Mapping[str, str]) -> bytes:
+    """JSON: ``generated`` and ``stalls``, each as in the report with its run and rank, in the order of their starts;
+    those of ``report`` and those that are kept.
 
     ``since`` (UNIX seconds): those that went on then or began later; ``run``, ``rank``: theirs only. An open stall
     has no end and is always among them. Raises QueryError.
     """
-    since = _since(query.get("since", ""))
-    rows: list[dict[str, Any]] = []
-    for run in report.runs:
-        for rank in run.ranks:
-            if query.get("run", run.run) == run.run and query.get("rank", rank.name) == rank.name:
-                stalls = (stall for stall in rank.stalls if stall.end is None or stall.end >= since)
-                rows.extend({"run": run.run, "rank": rank.name, **dataclasses.asdict(stall)} for stall in stalls)
+    rows = [
+        {"run": told.run, "rank": told.rank, **dataclasses.asdict(told.stall)}
+        for told in history.stalls(report, since=since_of(query))
+        if query.get("run", told.run) == told.run and query.get("rank", told.rank) == told.rank
+    ]
     rows.sort(key=lambda row: (row["start"], row["run"], row["rank"]))
     return dumps({"generated": report.generated, "stalls": rows}).encode()
 
 
-def _since(text: str) -> float:
+def since_of(query: Mapping[str, str]) -> float:
+    """The field ``since``, UNIX seconds; without it: from the beginning. Raises QueryError."""
+    text = query.get("since", "")
     if not text:
         return -math.inf
     try:

@@ -17,6 +17,7 @@ VERBS = {
     "run": "run a command under observation and say where its time went",
     "attach": "observe a training that already runs",
     "top": "all trainings of this host as they run",
+    "page": "the address of the live page, with its token",
     "report": "what the daemon kept",
     "replay": "the report of a recording, with no root and no eBPF",
     "check": "what works on this host, what does not, and the command that mends it",
@@ -31,6 +32,7 @@ the first things to try:
   trainprobe attach 12345                      watch one that runs; Ctrl-C ends the watching, not the training
   systemctl start trainprobe                   watch all trainings of this host from now on
   trainprobe top                               the trainings as they run: it/s, stalls, headroom
+  trainprobe page                              the address of the live page, for a browser
   trainprobe report                            what the daemon has seen so far
 
 exit codes: 0 well; 1 what was asked for failed; 2 wrong arguments or configuration; 3 not root or a capability missing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -13,10 +14,13 @@ from tests.unit.exporters.test_source import publish
 from tests.unit.exporters.told import Told, told
 from trainprobe.model.report import Report, Stall
 from trainprobe.model.report import Source as ReportSource
+from trainprobe.model.steprow import StepRow
+from trainprobe.wire import history as wire
 from trainprobe.wire.report import decode
 from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.exposition import Format
 from trainprobe_exporters.families import Series
+from trainprobe_exporters.history import History
 from trainprobe_exporters.passwords import Passwords
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.request import Request
@@ -32,7 +36,8 @@ class Exporter:
     def __init__(self, path: Path, token: str | None = TOKEN) -> None:
         self.path = path
         self.now = NOW
-        self.routes = Routes(Publication(Source(path, decode), Series(), "1.2.3", lambda: self.now), Admission(token))
+        publication = Publication(Source(path, decode), Series(), "1.2.3", lambda: self.now)
+        self.routes = Routes(publication, Admission(token), History(path.parent / "history"))
 
     def publish(self, report: Report) -> None:
         publish(self.path, report)
@@ -142,7 +147,7 @@ def test_nothing_can_be_changed(exporter: Exporter, method: str) -> None:
     assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/../etc/passwd", "/-/quit"])
+@pytest.mark.parametrize("path", ["/index.html", "/metrics/", "/../etc/passwd", "/-/quit"])
 def test_other_paths_are_not_there(exporter: Exporter, path: str) -> None:
     assert exporter.get(path).status == 404
 
@@ -213,3 +218,55 @@ def test_a_web_configuration_with_names_guards_everything(exporter: Exporter) ->
         assert refused.status == 401
         assert refused.headers["WWW-Authenticate"].startswith("Basic ")
     assert exporter.get("/metrics", authorization=f"Bearer {TOKEN}").status == 200
+
+
+def test_the_page_opens_with_the_token_and_shows_a_door_without(exporter: Exporter) -> None:
+    opened = exporter.get(f"/?token={TOKEN}")
+    assert (opened.status, opened.content_type) == (200, "text/html; charset=utf-8")
+    assert b'id="timeline"' in opened.body
+    assert "connect-src 'self'" in opened.headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in opened.headers["Content-Security-Policy"]
+    for path in ("/", "/?token=wrong"):
+        door = exporter.get(path)
+        assert (door.status, door.content_type) == (401, "text/html; charset=utf-8")
+        assert b"trainprobe page" in door.body
+        assert b'id="timeline"' not in door.body
+
+
+def test_the_token_is_taken_in_a_header_that_leaves_authorization_to_a_proxy(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    proxied = {"authorization": "Basic cHJveHk6c2VjcmV0"}
+    assert exporter.get("/api/v1/report", **proxied, x_trainprobe_token=TOKEN).status == 200
+    assert exporter.get("/api/v1/report", **proxied, x_trainprobe_token=TOKEN + "x").status == 401
+    assert exporter.get("/api/v1/report", authorization="Bearer x", x_trainprobe_token=TOKEN).status == 401
+
+
+def test_page_and_report_are_compressed_to_whom_asks_for_it(exporter: Exporter) -> None:
+    exporter.publish(a_full_report())
+    for path in ("/", "/api/v1/report"):
+        plain = exporter.get(path, x_trainprobe_token=TOKEN)
+        small = exporter.get(path, x_trainprobe_token=TOKEN, accept_encoding="gzip, br")
+        assert small.headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(small.body) == plain.body
+        assert len(small.body) < len(plain.body) / 2
+
+
+def test_steps_are_rows_of_one_rank(exporter: Exporter) -> None:
+    folder = exporter.path.parent / "history" / wire.STEPS / "train.py-3f2a91c0"
+    folder.mkdir(parents=True)
+    rows = [StepRow(NOW + at, 0.5, 1, 0.5, 0.5, {"compute": 0.5}) for at in range(5)]
+    segment = folder / str(wire.SegmentName("0", "step", 1))
+    segment.write_text(wire.header(wire.STEPS) + "".join(map(wire.step_line, rows)))
+
+    def asked(**query: str) -> Response:
+        headers = {"x-trainprobe-token": TOKEN}
+        return exporter.routes.answer(Request("GET", "/api/v1/steps", query, headers, True))
+
+    told = json.loads(asked(run="train.py-3f2a91c0", rank="0").body)
+    assert told["rows"] == [dataclasses.asdict(row) for row in rows]
+    assert len(json.loads(asked(run="train.py-3f2a91c0", since=str(NOW + 3)).body)["rows"]) == 2
+    assert sum(row["count"] for row in json.loads(asked(run="train.py-3f2a91c0", points="2").body)["rows"]) == 5
+    assert json.loads(asked(run="other", rank="0").body)["rows"] == []
+    for wrong in ({}, {"run": "r", "points": "0"}, {"run": "r", "points": "-3"}, {"run": "r", "since": "yesterday"}):
+        assert asked(**wrong).status == 400
+    assert exporter.get("/api/v1/steps").status == 401

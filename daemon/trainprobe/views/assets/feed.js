@@ -2,6 +2,8 @@
 
 const REFRESH_MS = 2000;
 const RELOAD_STEPS_MS = 5 * 60 * 1000; // the server thins out old steps; so does the page, by asking for all again
+const FINE_SECONDS = 900;
+const ROUNDING = 0.001; // seconds: an end is a sum
 const MOST_ROWS = 60000;
 const MOST_SAMPLES = 20000;
 const TOKEN = "trainprobe-token";
@@ -30,8 +32,9 @@ class Feed {
     this.report = embedded?.report ?? null;
     this.rows = new Map(); // "run\nrank" -> step rows in the order of time
     this.samples = new Map(); // the same -> what reports said while this page was open
-    this.loaded = new Map(); // the same -> when all steps were asked for
-    this.hasSteps = true; // false: this server keeps none
+    this.stalls = new Map(); // the same -> stalls that are kept beyond the report's
+    this.loaded = new Map(); // the same -> when all of it was asked for
+    this.keepsSteps = true; // false: this server has no history to ask for
     for (const one of embedded?.steps ?? []) this.rows.set(`${one.run}\n${one.rank}`, one.rows);
   }
 
@@ -44,33 +47,51 @@ class Feed {
     return report;
   }
 
-  async ask(path) {
+  async ask(path, fields = {}) {
+    const query = new URLSearchParams(fields);
     const headers = this.token ? { "X-Trainprobe-Token": this.token } : {};
-    const response = await fetch(path, { headers, cache: "no-store", credentials: "same-origin" });
+    const response = await fetch(query.size ? `${path}?${query}` : path, { headers, cache: "no-store", credentials: "same-origin" });
     if (response.status === 401) throw new Refused();
     if (!response.ok) throw Object.assign(new Error((await response.text()).trim()), { status: response.status });
     return response.json();
   }
 
-  // Step rows of a rank; asks for those since the last one that is known.
-  async steps(run, rank) {
+  // What is kept of a rank beyond the report: step rows and older stalls. All of it now and then, else what is new.
+  async history(run, rank, total, told) {
+    if (!this.isLive) return;
     const key = `${run}\n${rank}`;
-    const known = this.rows.get(key) ?? [];
-    if (!this.isLive || !this.hasSteps) return known;
     const all = Date.now() - (this.loaded.get(key) ?? 0) > RELOAD_STEPS_MS;
-    const since = all || !known.length ? 0 : known.at(-1).start;
+    const whose = { run, rank };
     try {
-      const query = new URLSearchParams({ run, rank, since: String(since) });
-      const answer = await this.ask(`api/v1/steps?${query}`);
-      const rows = Array.isArray(answer) ? answer : answer.rows;
+      if (this.keepsSteps) await (all ? this.loadSteps(key, whose) : this.addSteps(key, whose));
+      if (all && total > told) this.stalls.set(key, (await this.ask("api/v1/stalls", whose)).stalls);
       if (all) this.loaded.set(key, Date.now());
-      const kept = since ? known.filter((row) => row.start < since) : [];
-      this.rows.set(key, [...kept, ...rows].slice(-MOST_ROWS));
     } catch (error) {
       if (error.status !== 404) throw error;
-      this.hasSteps = false;
+      this.keepsSteps = false;
     }
-    return this.rows.get(key) ?? known;
+  }
+
+  // The whole run as finely as one answer holds, and its last quarter of an hour step by step.
+  async loadSteps(key, whose) {
+    const whole = (await this.ask("api/v1/steps", whose)).rows;
+    if (!whole.length) return;
+    const from = whole.find((row) => row.start >= whole.at(-1).start - FINE_SECONDS).start;
+    const fine = (await this.ask("api/v1/steps", { ...whose, since: from })).rows;
+    this.rows.set(key, joined(whole, fine.filter((row) => row.start >= from - ROUNDING)));
+  }
+
+  async addSteps(key, whose) {
+    const known = this.rows.get(key) ?? [];
+    const since = known.at(-1)?.start ?? 0;
+    const news = (await this.ask("api/v1/steps", { ...whose, since })).rows;
+    this.rows.set(key, joined(known, news).slice(-MOST_ROWS));
+  }
+
+  stallsOf(run, rank) {
+    const kept = new Map((this.stalls.get(`${run}\n${rank.name}`) ?? []).map((stall) => [stall.id, stall]));
+    for (const stall of rank.stalls) kept.set(stall.id, stall);
+    return [...kept.values()];
   }
 
   rowsOf(run, rank) {
@@ -90,7 +111,7 @@ class Feed {
         samples.push(sampleOf(report.generated, rank));
         if (samples.length > MOST_SAMPLES) samples.splice(0, MOST_SAMPLES / 4);
         this.samples.set(key, samples);
-        if (!this.hasSteps) this.addDifference(key, before, report, run.run, rank);
+        if (!this.rowsOf(run.run, rank.name).some((row) => !row.reckoned)) this.addDifference(key, before, report, run.run, rank);
       }
     }
   }
@@ -104,9 +125,15 @@ class Feed {
     const states = {};
     for (const [state, value] of Object.entries(rank.ledger)) states[state] = value - (former.ledger[state] ?? 0);
     const rows = this.rows.get(key) ?? [];
-    rows.push({ start: before.generated, seconds: report.generated - before.generated, count, min: spent / count, max: spent / count, states });
+    rows.push({ start: before.generated, seconds: report.generated - before.generated, count, min: spent / count, max: spent / count, states, reckoned: true });
     this.rows.set(key, rows);
   }
+}
+
+// Rows in the order of time; the later ones replace those that begin with them or after.
+function joined(rows, later) {
+  const from = later[0]?.start ?? Infinity;
+  return [...rows.filter((row) => row.start < from - ROUNDING), ...later];
 }
 
 function sampleOf(time, rank) {

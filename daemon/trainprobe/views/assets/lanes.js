@@ -177,7 +177,7 @@ function drawSteps(painter, scene) {
   if (!scene.seen.length) for (const stall of scene.shownStalls) stallWithoutRows(painter, stall, toY, usual);
   if (isKnown(usual)) painter.line(toY(usual), "var(--accent)", [5, 4]);
   if (scene.seen.length) (scene.seen.length > painter.axis.width ? drawEnvelope : drawEach)(painter, scene.seen, toY);
-  else painter.text(scene.hasSteps ? "no steps in this part" : "no history of steps here: stalls and the usual step are drawn", 8, painter.top + 16);
+  else painter.text(scene.rows.length ? "no steps in this part" : "no history of steps here: stalls and the usual step are drawn", 8, painter.top + 16);
 }
 
 function stallWithoutRows(painter, stall, toY, usual) {

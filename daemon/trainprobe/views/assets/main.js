@@ -18,14 +18,15 @@ function draw() {
     if (report) trouble(`No training has been seen yet${problemsOf(report)}. Start one: it is found by itself within seconds.`);
     return;
   }
-  const rank = run.ranks.find((one) => one.name === shown.rank) ?? run.ranks[0];
-  if (!rank) return;
+  const found = run.ranks.find((one) => one.name === shown.rank) ?? run.ranks[0];
+  if (!found) return;
+  const rank = { ...found, stalls: feed.stallsOf(run.run, found) };
   const fresh = shown.scene?.run.run !== run.run || shown.scene?.rank.name !== rank.name;
   Object.assign(shown, { run: run.run, rank: rank.name });
   const now = run.ended ?? report.generated;
   const items = happenings(rank, now);
   if (fresh && !shown.touched) shown.item = remarkable(items);
-  const scene = { report, run, rank, items, now, rows: feed.rowsOf(run.run, rank.name), samples: feed.samplesOf(run.run, rank.name), hasSteps: feed.hasSteps, chosen: shown.item };
+  const scene = { report, run, rank, items, now, rows: feed.rowsOf(run.run, rank.name), samples: feed.samplesOf(run.run, rank.name), chosen: shown.item };
   shown.scene = scene;
   showPickers(report, run, rank);
   showVerdict(scene);
@@ -109,7 +110,7 @@ async function refresh() {
     await feed.refresh();
     const run = chosenRun(feed.report);
     const rank = run?.ranks.find((one) => one.name === shown.rank) ?? run?.ranks[0];
-    if (rank) await feed.steps(run.run, rank.name);
+    if (rank) await feed.history(run.run, rank.name, rank.totals.stalls, rank.stalls.length);
     shown.failed = 0;
     trouble("");
     draw();

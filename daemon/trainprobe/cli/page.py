@@ -1,0 +1,71 @@
+"""Print the address of the live page, with the token that opens it.
+
+examples:
+  trainprobe page
+  trainprobe page --url https://cluster.example/node7/trainprobe/      behind a reverse proxy
+
+The exporter serves the page and makes the token; root and the exporter's group can read it. From another machine:
+  ssh -L 19752:127.0.0.1:19752 HOST     and open the same address there"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+from trainprobe.cli import FAILED, FORBIDDEN, OK, complain
+
+DIRECTORY = Path("/run/trainprobe-exporter")
+USUAL = "http://127.0.0.1:19752"
+_URL = re.compile(r"https?://[!-~]+")
+_ANYWHERE = re.compile(r"(?<=//)(0\.0\.0\.0|\[::\])(?=:)")
+_LIMIT = 512
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", type=url, metavar="URL", help="where browsers reach the exporter (a proxy's address)")
+    parser.add_argument(
+        "--directory", type=Path, default=DIRECTORY, metavar="DIR", help="where the exporter keeps its token"
+    )
+
+
+def url(text: str) -> str:
+    """An address to put the token behind."""
+    if not _URL.fullmatch(text) or "?" in text or "#" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address of a page; example: https://host/trainprobe/")
+    return text
+
+
+def act(args: argparse.Namespace) -> int:
+    try:
+        token = _line(args.directory / "token")
+    except FileNotFoundError:
+        complain("no exporter runs here", "systemctl start trainprobe-exporter, or: trainprobe-exporter")
+        return FAILED
+    except PermissionError:
+        complain("the token is for root and the exporter's group", "sudo trainprobe page, or: adduser NAME trainprobe")
+        return FORBIDDEN
+    except OSError as error:
+        complain(f"the token cannot be read: {error.strerror}")
+        return FAILED
+    base = args.url or _address(args.directory)
+    print(f"{base.rstrip('/')}/?token={quote(token)}")
+    if sys.stdout.isatty():
+        print("(the address holds the token: whoever has it sees all runs of this host)", file=sys.stderr)
+    return OK
+
+
+def _address(directory: Path) -> str:
+    """Where the exporter says it is; the usual place if it does not."""
+    try:
+        told = _line(directory / "address")
+    except OSError:
+        return USUAL
+    return _ANYWHERE.sub("127.0.0.1", told) if _URL.fullmatch(told) else USUAL
+
+
+def _line(path: Path) -> str:
+    with path.open(encoding="ascii", errors="replace") as file:
+        return file.read(_LIMIT).strip()
