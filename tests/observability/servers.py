@@ -70,9 +70,17 @@ def free_port() -> int:
 
 @contextmanager
 def prometheus(directory: Path, target: str, interval: str = "1s") -> Iterator[Prometheus]:
+    """A Prometheus that scrapes one target."""
+    (directory / "prometheus.yml").write_text(CONFIG.format(interval=interval, target=target))
+    with running(directory) as server:
+        yield server
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[Prometheus]:
+    """A Prometheus with this directory's configuration and blocks."""
     program = shutil.which("prometheus")
     assert program is not None
-    (directory / "prometheus.yml").write_text(CONFIG.format(interval=interval, target=target))
     port = free_port()
     log = directory / "prometheus.log"
     with log.open("wb") as output:

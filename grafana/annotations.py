@@ -1,0 +1,64 @@
+"""Causes as regions over every time panel: drawn from counters, so that no stall falls between two scrapes.
+
+A point is positive where the counter grew since one interval ago; Grafana joins neighbouring points to a region.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana_foundation_sdk.builders import dashboard, prometheus
+from grafana_foundation_sdk.models.common import DataSourceRef
+
+from grafana.causes import PHASES_COLOUR, STARTS_COLOUR, TOGGLES
+from grafana.queries import Queries
+from grafana.variables import DATASOURCE
+
+# Grafana before 12 steps by `step` (the scrape interval of the example); later ones by the data source's own interval.
+LEGACY_STEP = "15s"
+DATASOURCE_INTERVAL = "$__interval"
+
+
+def toggles(queries: Queries) -> list[Any]:
+    """One toggle for each group of causes and one for phases, a hidden one for exact starts, and Grafana's own."""
+    regions = [
+        _toggle(toggle.name, toggle.colour, queries.stall_regions(toggle.regex), "{{cause}}", "{{run}}", "cause,run")
+        for toggle in TOGGLES
+    ]
+    phases = _toggle("Phases", PHASES_COLOUR, queries.phase_regions, "{{phase}}", "{{run}}", "phase,run")
+    starts = _toggle(
+        "Exact starts", STARTS_COLOUR, queries.stall_starts, "{{cause}}", "rank {{rank}} of {{run}}", "cause,rank,run"
+    )
+    return [_of_grafana(), *regions, phases, starts.use_value_for_time(True).enable(False).hide(True)]
+
+
+def _toggle(name: str, colour: str, expr: str, title: str, text: str, tags: str) -> Any:
+    target = prometheus.Dataquery().expr(expr).interval(DATASOURCE_INTERVAL).range().ref_id("Anno")
+    return (
+        dashboard.AnnotationQuery()
+        .name(name)
+        .datasource(DATASOURCE)
+        .enable(True)
+        .hide(False)
+        .icon_color(colour)
+        .target(target)
+        .expr(expr)  # where Grafana before 12 reads it
+        .step(LEGACY_STEP)
+        .title_format(title)
+        .text_format(text)
+        .tag_keys(tags)  # split at "," without trimming
+    )
+
+
+def _of_grafana() -> Any:
+    """What people, and pushed annotations, write into Grafana itself."""
+    return (
+        dashboard.AnnotationQuery()
+        .name("Annotations & Alerts")
+        .datasource(DataSourceRef(type_val="grafana", uid="-- Grafana --"))
+        .enable(True)
+        .hide(True)
+        .icon_color("rgba(0, 211, 255, 1)")
+        .type("dashboard")
+        .built_in(1)
+    )

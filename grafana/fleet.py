@@ -1,0 +1,183 @@
+"""The dashboard *Fleet*: all hosts and runs, what they lose, and which of them to look at first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana import thresholds
+from grafana.causes import CAUSE_COLOURS
+from grafana.dashboard import FLEET_UID, MEMORY_UID, STALLS_UID, dashboard_of, link_to_host, link_to_run
+from grafana.layout import Line, Section
+from grafana.panels import COUNT, SECONDS, SHARE, Column, Q, bars, stat_of, table_of, time_series
+from grafana.queries import Queries
+from grafana.scope import Scope
+
+
+def fleet() -> Any:
+    q = Queries(Scope())
+    return dashboard_of(
+        FLEET_UID,
+        "Fleet",
+        "All hosts and runs: GPU-hours lost by cause, the worst runs and hosts, ranks that hold the others up.",
+        q,
+        [
+            Section("Now", [_now(q)]),
+            Section("GPU-hours lost", _lost(q)),
+            Section("Whom to look at first", _worst(q)),
+            Section("trainprobe on the hosts", _agents(q)),
+        ],
+        since="now-24h",
+    )
+
+
+def _now(q: Queries) -> Line:
+    return Line(
+        4,
+        [
+            stat_of("Runs", "Runs that are watched now.", COUNT, Q(q.runs_now, "runs"), none="0"),
+            stat_of("Ranks", "Ranks that are watched now.", COUNT, Q(q.ranks_now, "ranks"), none="0"),
+            stat_of(
+                "Runs stalled now",
+                "Runs of which a rank loses more than half of each second to stalls.",
+                COUNT,
+                Q(q.runs_stalled_now, "stalled"),
+                levels=thresholds.STALLED_RUNS,
+            ),
+            stat_of(
+                "GPU-hours lost",
+                "In the time range: seconds lost of each rank, times the GPUs that it uses.",
+                COUNT,
+                Q(q.gpu_hours_lost, "GPU-hours"),
+                decimals=1,
+                none="no GPU",
+            ),
+            stat_of(
+                "Lost of the wall time",
+                "Of all ranks in the time range.",
+                SHARE,
+                Q(q.lost_share_of_all, "lost"),
+                levels=thresholds.LOST_SHARE,
+                decimals=1,
+            ),
+            stat_of(
+                "Silent hosts",
+                "Hosts whose exporter does not answer, or whose daemon does not report.",
+                COUNT,
+                Q(q.silent_hosts, "hosts"),
+                levels=thresholds.COUNT_OF_FAILURES,
+            ),
+        ],
+    )
+
+
+def _lost(q: Queries) -> list[Line]:
+    return [
+        Line(
+            10,
+            [
+                bars(
+                    "GPU-hours lost, by cause",
+                    "In the time range; ranks that use no GPU are left out.",
+                    COUNT,
+                    Q(q.gpu_hours_lost_by_cause, "{{cause}}"),
+                    none="nothing lost, or no GPU",
+                    colours=CAUSE_COLOURS,
+                ),
+                bars(
+                    "Rank-hours lost, by cause",
+                    "In the time range, ranks without a GPU too.",
+                    COUNT,
+                    Q(q.rank_hours_lost_by_cause, "{{cause}}"),
+                    none="nothing lost",
+                    colours=CAUSE_COLOURS,
+                ),
+                time_series(
+                    "GPUs that stand still, by cause",
+                    "GPU-hours lost in an hour: as many GPUs as do nothing for that cause.",
+                    COUNT,
+                    Q(q.gpus_lost_now, "{{cause}}"),
+                    stacked=True,
+                    colours=CAUSE_COLOURS,
+                ),
+            ],
+            widths=(6, 6, 12),
+        )
+    ]
+
+
+def _worst(q: Queries) -> list[Line]:
+    to_stalls = ("Training stalls of this run", link_to_run(STALLS_UID))
+    return [
+        Line(
+            11,
+            [
+                table_of(
+                    "Worst runs",
+                    "The 20 runs that lost most rank-hours in the time range. A click on a run opens its stalls.",
+                    {"run": Column("run", link=to_stalls), "cause": Column("Main cause")},
+                    [
+                        (q.worst_runs_hours, Column("Rank-hours lost", "h")),
+                        (q.worst_runs_share, Column("Lost, worst rank", SHARE, thresholds.LOST_SHARE)),
+                        (q.worst_runs_cause, Column("To the main cause", "h")),
+                        (q.worst_runs_hosts, Column("Hosts", COUNT)),
+                    ],
+                ),
+                table_of(
+                    "Worst hosts",
+                    "The 20 hosts whose runs lost most rank-hours. A click opens their memory and limits.",
+                    {"instance": Column("instance", link=("Memory and limits", link_to_host(MEMORY_UID)))},
+                    [(q.worst_hosts, Column("Rank-hours lost", "h"))],
+                ),
+            ],
+            widths=(16, 8),
+        ),
+        Line(
+            9,
+            [
+                time_series(
+                    "Lost share of the worst runs",
+                    "The ten runs whose worst rank loses most.",
+                    SHARE,
+                    Q(q.lost_share_by_run, "{{run}}"),
+                    levels=thresholds.LOST_SHARE,
+                ),
+                time_series(
+                    "Straggler ranks",
+                    "How much less of each second a rank waits for the others than the rank that waits most: the one "
+                    "that hardly waits is the one they all wait for.",
+                    SHARE,
+                    Q(q.stragglers, "{{run}} rank {{rank}}"),
+                ),
+            ],
+        ),
+    ]
+
+
+def _agents(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Hosts without a source",
+                    "How many hosts lack it, by source.",
+                    COUNT,
+                    Q(q.degraded_sources, "{{source}}"),
+                ),
+                time_series(
+                    "Age of the report",
+                    "By host; more than 30 s means that the daemon is silent.",
+                    SECONDS,
+                    Q(f"topk(10, {q.report_age})", "{{instance}}"),
+                    levels=thresholds.REPORT_AGE_SECONDS,
+                ),
+                time_series(
+                    "Versions",
+                    "Hosts by the version of their exporter.",
+                    COUNT,
+                    Q(q.versions, "{{version}}"),
+                    stacked=True,
+                ),
+            ],
+        )
+    ]

@@ -1,0 +1,347 @@
+"""The dashboard *Memory and limits*: what runs out next, of swap, memory, descriptors, shared memory and disks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana import thresholds
+from grafana.dashboard import MEMORY_UID, STALLS_UID, dashboard_of, link_to_run
+from grafana.layout import Line, Section
+from grafana.panels import BYTES, COUNT, PER_SECOND, SECONDS, SHARE, Column, Q, stat_of, table_of, time_series
+from grafana.queries import Queries
+from grafana.scope import Scope
+
+
+def memory_and_limits() -> Any:
+    q = Queries(Scope())
+    return dashboard_of(
+        MEMORY_UID,
+        "Memory and limits",
+        "What a run may die of: memory and swap, file descriptors, shared memory, full disks; and how soon.",
+        q,
+        [
+            Section("What runs out next", [_forecast(q), _ranks(q)]),
+            Section("Memory", _memory(q)),
+            Section("Swap and pressure", _swap(q)),
+            Section("File descriptors", _descriptors(q)),
+            Section("Shared memory", _shared_memory(q)),
+            Section("Workers and disks", _workers(q)),
+        ],
+        since="now-6h",
+    )
+
+
+def _left(q: Queries, what: str, metric: str) -> Any:
+    return stat_of(
+        f"{what}: time left",
+        f"Until the first rank runs out of it at the present slope. {what} that does not run out is not in sight.",
+        SECONDS,
+        Q(q.least(metric), "time left"),
+        levels=thresholds.EXHAUSTION_SECONDS,
+        none="not in sight",
+    )
+
+
+def _forecast(q: Queries) -> Line:
+    return Line(
+        4,
+        [
+            _left(q, "Memory", "trainprobe_memory_exhaustion_seconds"),
+            _left(q, "Descriptors", "trainprobe_fd_exhaustion_seconds"),
+            _left(q, "Shared memory", "trainprobe_shm_exhaustion_seconds"),
+            stat_of(
+                "Fullest memory",
+                "Memory in use of its limit, of the fullest control group or host that a run is in.",
+                SHARE,
+                Q(f"max({q.memory_share})", "of the limit"),
+                levels=thresholds.FILL_SHARE,
+                decimals=1,
+            ),
+            stat_of(
+                "Fullest swap",
+                "Swap in use, of the fullest host. Swap that is merely used does no harm; swapping in does.",
+                SHARE,
+                Q(f"max({q.swap_share})", "in use"),
+                levels=thresholds.FILL_SHARE,
+                decimals=1,
+                none="no swap",
+            ),
+            stat_of(
+                "OOM kills in the time range",
+                "Processes of the runs killed for want of memory.",
+                COUNT,
+                Q(q.oom_kills_in_range, "kills"),
+                levels=thresholds.COUNT_OF_FAILURES,
+                decimals=0,
+                none="0",
+            ),
+        ],
+    )
+
+
+def _ranks(q: Queries) -> Line:
+    link = ("Training stalls of this run", link_to_run(STALLS_UID))
+    pss = f"topk(50, {q.by_run_and_rank('trainprobe_run_pss_bytes')})"
+    return Line(
+        9,
+        [
+            table_of(
+                "Ranks",
+                "The 50 greatest by memory. A click on a run opens its stalls.",
+                {"run": Column("run", link=link), "rank": Column("Rank")},
+                [
+                    (pss, Column("Memory (PSS)", BYTES)),
+                    (q.by_run_and_rank("trainprobe_run_swap_bytes"), Column("Swapped", BYTES)),
+                    (
+                        q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"),
+                        Column("Descriptors", SHARE, thresholds.FILL_SHARE),
+                    ),
+                    (q.by_run_and_rank("trainprobe_run_shm_bytes"), Column("Shared memory", BYTES)),
+                    (
+                        q.least_by_rank("trainprobe_memory_exhaustion_seconds"),
+                        Column("Memory left for", SECONDS, thresholds.EXHAUSTION_SECONDS),
+                    ),
+                ],
+            )
+        ],
+    )
+
+
+def _memory(q: Queries) -> list[Line]:
+    return [
+        Line(
+            9,
+            [
+                time_series(
+                    "In use, of the limit",
+                    "Of the control group that limits the run, else of the host.",
+                    SHARE,
+                    Q(q.memory_share, "{{run}} {{scope}}"),
+                    most=1,
+                    levels=thresholds.FILL_SHARE,
+                ),
+                time_series(
+                    "In use and limit",
+                    "In bytes.",
+                    BYTES,
+                    Q(q.memory("used"), "{{run}} {{scope}}"),
+                    Q(q.memory("limit"), "{{run}} {{scope}}, limit"),
+                ),
+                time_series(
+                    "Memory of the ranks",
+                    "Proportional set size of each rank with its workers: shared pages are counted once.",
+                    BYTES,
+                    Q(q.by_run_and_rank("trainprobe_run_pss_bytes"), "{{run}} rank {{rank}}"),
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                time_series(
+                    "Time until memory runs out",
+                    "At the present slope. No line: not in sight.",
+                    SECONDS,
+                    Q(q.least_by_rank("trainprobe_memory_exhaustion_seconds"), "{{run}} rank {{rank}}"),
+                ),
+                time_series(
+                    "OOM kills",
+                    "In each interval, by where the limit was.",
+                    COUNT,
+                    Q(q.oom_kills, "{{run}} {{scope}}"),
+                ),
+                time_series(
+                    "Time in direct reclaim",
+                    "Share of the time, of the worst rank of each run.",
+                    SHARE,
+                    Q(q.rate_by("run", "trainprobe_direct_reclaim_seconds_total"), "{{run}}"),
+                ),
+            ],
+        ),
+    ]
+
+
+def _swap(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Swap in use, of what is there",
+                    "By host.",
+                    SHARE,
+                    Q(q.swap_share, "{{instance}}"),
+                    most=1,
+                    levels=thresholds.FILL_SHARE,
+                ),
+                time_series(
+                    "Pages swapped in",
+                    "Each second, by host: this is what makes steps slow.",
+                    PER_SECOND,
+                    Q(q.host_rate("trainprobe_swap_in_pages_total"), "{{instance}}"),
+                    levels=thresholds.SWAP_IN_PAGES,
+                ),
+                time_series(
+                    "Swapped memory of the ranks",
+                    "With their workers.",
+                    BYTES,
+                    Q(q.by_run_and_rank("trainprobe_run_swap_bytes"), "{{run}} rank {{rank}}"),
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                time_series(
+                    "Pressure",
+                    "Share of the time in which some or all tasks of the host waited for memory, disks or CPUs (PSI).",
+                    SHARE,
+                    Q(
+                        q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
+                        "{{instance}} {{resource}} {{kind}}",
+                    ),
+                    levels=thresholds.PRESSURE,
+                ),
+                time_series(
+                    "Major faults",
+                    "Each second, of the worst rank of each run.",
+                    PER_SECOND,
+                    Q(q.rate_by("run", "trainprobe_major_faults_total"), "{{run}}"),
+                ),
+                time_series(
+                    "Throttled by a CPU quota",
+                    "Share of the time, of the worst rank of each run.",
+                    SHARE,
+                    Q(q.rate_by("run", "trainprobe_cpu_throttled_seconds_total"), "{{run}}"),
+                ),
+            ],
+        ),
+    ]
+
+
+def _descriptors(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Open, of the limit",
+                    "Of each rank's worst process.",
+                    SHARE,
+                    Q(q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"), "{{run}} rank {{rank}}"),
+                    most=1,
+                    levels=thresholds.FILL_SHARE,
+                ),
+                time_series(
+                    "Time until they run out",
+                    "At the present slope. No line: not in sight.",
+                    SECONDS,
+                    Q(q.least_by_rank("trainprobe_fd_exhaustion_seconds"), "{{run}} rank {{rank}}"),
+                ),
+                time_series(
+                    "Calls that failed for want of one",
+                    "In each interval, by error.",
+                    COUNT,
+                    Q(q.increase_by("run, errno", "trainprobe_fd_errors_total"), "{{run}} {{errno}}"),
+                ),
+            ],
+        )
+    ]
+
+
+def _shared_memory(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "/dev/shm in use, of its size",
+                    "Of hosts and containers.",
+                    SHARE,
+                    Q(q.shm_share, "{{instance}} {{container}} {{device}}"),
+                    most=1,
+                    levels=thresholds.FILL_SHARE,
+                ),
+                time_series(
+                    "Held by the ranks",
+                    "With their workers.",
+                    BYTES,
+                    Q(q.by_run_and_rank("trainprobe_run_shm_bytes"), "{{run}} rank {{rank}}"),
+                ),
+                time_series(
+                    "Time until it runs out",
+                    "At the present slope. No line: not in sight.",
+                    SECONDS,
+                    Q(q.least_by_rank("trainprobe_shm_exhaustion_seconds"), "{{run}} rank {{rank}}"),
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                time_series(
+                    "Leaked",
+                    "Bytes in a /dev/shm whose owners are dead.",
+                    BYTES,
+                    Q(q.host("trainprobe_shm_leaked_bytes", "container"), "{{instance}} {{container}}"),
+                ),
+                time_series(
+                    "Allocations that failed",
+                    "In each interval.",
+                    COUNT,
+                    Q(q.increase_by("run, rank", "trainprobe_shm_errors_total"), "{{run}} rank {{rank}}"),
+                ),
+            ],
+        ),
+    ]
+
+
+def _workers(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Workers that failed",
+                    "In each interval, by reason.",
+                    COUNT,
+                    Q(
+                        q.increase_by("run, reason", "trainprobe_worker_exits_total", 'reason!="finished"'),
+                        "{{run}} {{reason}}",
+                    ),
+                ),
+                time_series(
+                    "Memory of orphaned workers",
+                    "Workers whose trainer is gone, and what they hold.",
+                    BYTES,
+                    Q(q.host("trainprobe_orphan_worker_bytes"), "{{instance}}"),
+                ),
+                time_series(
+                    "Orphaned workers",
+                    "How many, by host.",
+                    COUNT,
+                    Q(q.host("trainprobe_orphan_workers"), "{{instance}}"),
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                time_series(
+                    "Space where the checkpoints go",
+                    "Left on that filesystem.",
+                    BYTES,
+                    Q(
+                        q.least_by_rank("trainprobe_checkpoint_filesystem_available_bytes"),
+                        "{{run}} rank {{rank}}",
+                    ),
+                ),
+                time_series(
+                    "Inodes where the checkpoints go",
+                    "Left on that filesystem.",
+                    COUNT,
+                    Q(q.least_by_rank("trainprobe_checkpoint_filesystem_files_free"), "{{run}} rank {{rank}}"),
+                ),
+            ],
+        ),
+    ]

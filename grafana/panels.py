@@ -1,0 +1,255 @@
+"""The kinds of panels, in one style: time series, stats, lanes, bars, tables; each with title, meaning, unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grafana_foundation_sdk.builders import (
+    bargauge,
+    common,
+    dashboard,
+    prometheus,
+    stat,
+    statetimeline,
+    table,
+    timeseries,
+)
+from grafana_foundation_sdk.models.common import (
+    BarGaugeDisplayMode,
+    BigValueColorMode,
+    BigValueGraphMode,
+    BigValueTextMode,
+    GraphThresholdsStyleMode,
+    LegendDisplayMode,
+    LegendPlacement,
+    SortOrder,
+    StackingMode,
+    TooltipDisplayMode,
+    VisibilityMode,
+    VizOrientation,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    DataTransformerConfig,
+    DynamicConfigValue,
+    FieldColor,
+    FieldColorModeId,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from grafana.thresholds import Levels
+from grafana.variables import DATASOURCE
+
+SECONDS, SHARE, BYTES, BYTES_PER_SECOND, COUNT, PER_SECOND = "s", "percentunit", "bytes", "Bps", "none", "ops"
+HERTZ, WATTS, CELSIUS, TIME = "hertz", "watt", "celsius", "dateTimeAsIso"
+NO_COLOUR = "transparent"
+
+
+@dataclass(frozen=True)
+class Q:
+    """A query of a panel, with the name of its series."""
+
+    expr: str
+    legend: str = ""
+
+
+def time_series(title: str, meaning: str, unit: str, *queries: Q, **options: Any) -> Any:
+    """Lines over time, with a legend that tells the latest and the greatest value.
+
+    Options: ``stacked``; ``levels`` to draw as dashed lines; ``colours`` by series' name; ``most`` of the axis;
+    ``signed`` where a value may be negative.
+    """
+    panel = timeseries.Panel().title(title).description(meaning).unit(unit).datasource(DATASOURCE)
+    if not options.get("signed"):
+        panel = panel.min(0)
+    panel = panel.legend(
+        common.VizLegendOptions()
+        .show_legend(True)
+        .display_mode(LegendDisplayMode.TABLE)
+        .placement(LegendPlacement.BOTTOM)
+        .calcs(["lastNotNull", "max"])
+    ).tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
+    panel = panel.line_width(1).fill_opacity(10).show_points(VisibilityMode.NEVER).span_nulls(False)
+    if options.get("stacked"):
+        panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A")).fill_opacity(60)
+    if "most" in options:
+        panel = panel.max(options["most"])
+    if "levels" in options:
+        panel = panel.thresholds(_thresholds(options["levels"])).thresholds_style(
+            common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
+        )
+    return _asking(_coloured(panel, options.get("colours", {})), queries)
+
+
+def stat_of(title: str, meaning: str, unit: str, query: Q, **options: Any) -> Any:
+    """One value, now or over the whole range. Options: ``levels``, ``none`` (what is said for no value), ``decimals``.
+
+    ``names``: the value's name matters, not the value: "name" or "value_and_name"; ``colours`` by that name.
+    """
+    text = {"name": BigValueTextMode.NAME, "value_and_name": BigValueTextMode.VALUE_AND_NAME}
+    panel = (
+        stat.Panel()
+        .title(title)
+        .description(meaning)
+        .unit(unit)
+        .datasource(DATASOURCE)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
+        .graph_mode(BigValueGraphMode.NONE)
+        .color_mode(BigValueColorMode.VALUE)
+        .text_mode(text.get(options.get("names", ""), BigValueTextMode.AUTO))
+        .no_value(options.get("none", "no data"))
+    )
+    if "levels" in options:
+        panel = panel.thresholds(_thresholds(options["levels"]))
+    if "decimals" in options:
+        panel = panel.decimals(options["decimals"])
+    return _asking(_coloured(panel, options.get("colours", {})), [query], instant=True)
+
+
+def lanes(title: str, meaning: str, *queries: Q, on: str, colours: Mapping[str, str]) -> Any:
+    """A lane for each series of 0 and 1: coloured, and called ``on``, while it is 1."""
+    panel = (
+        statetimeline.Panel()
+        .title(title)
+        .description(meaning)
+        .unit(COUNT)
+        .datasource(DATASOURCE)
+        .merge_values(True)
+        .show_value(VisibilityMode.NEVER)
+        .row_height(0.8)
+        .fill_opacity(90)
+        .line_width(0)
+        .legend(common.VizLegendOptions().show_legend(False).display_mode(LegendDisplayMode.LIST))
+        .tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.SINGLE))
+        .mappings([_mapping({"0": ("–", NO_COLOUR), "1": (on, None)})])
+    )
+    return _asking(_coloured(panel, colours), queries)
+
+
+def states_of(title: str, meaning: str, query: Q, states: Mapping[str, tuple[str, str]]) -> Any:
+    """A lane for each series, whose values have a name and a colour."""
+    panel = (
+        statetimeline.Panel()
+        .title(title)
+        .description(meaning)
+        .unit(COUNT)
+        .datasource(DATASOURCE)
+        .merge_values(True)
+        .show_value(VisibilityMode.NEVER)
+        .row_height(0.8)
+        .fill_opacity(70)
+        .line_width(0)
+        .legend(common.VizLegendOptions().show_legend(True).display_mode(LegendDisplayMode.LIST))
+        .tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.SINGLE))
+        .mappings([_mapping(states)])
+    )
+    return _asking(panel, [query])
+
+
+def bars(title: str, meaning: str, unit: str, query: Q, *, none: str, colours: Mapping[str, str]) -> Any:
+    """A horizontal bar for each series, over the whole range."""
+    panel = (
+        bargauge.Panel()
+        .title(title)
+        .description(meaning)
+        .unit(unit)
+        .decimals(1)
+        .datasource(DATASOURCE)
+        .orientation(VizOrientation.HORIZONTAL)
+        .display_mode(BarGaugeDisplayMode.BASIC)
+        .show_unfilled(True)
+        .min(0)
+        .no_value(none)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
+    )
+    return _asking(_coloured(panel, colours), [query], instant=True)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: a label, or the value of the query in the same place as its name is given."""
+
+    title: str
+    unit: str = "string"
+    levels: Levels | None = None
+    link: tuple[str, str] | None = None  # title, URL
+
+
+def table_of(title: str, meaning: str, labels: Mapping[str, Column], values: Iterable[tuple[str, Column]]) -> Any:
+    """Instant queries side by side, joined by the labels they share; sorted by the first of them, greatest first."""
+    values = list(values)
+    panel = table.Panel().title(title).description(meaning).datasource(DATASOURCE).unit("short").no_value("–")
+    refs = [chr(ord("A") + index) for index in range(len(values))]
+    for ref, (expr, _) in zip(refs, values):
+        panel = panel.with_target(
+            prometheus.Dataquery()
+            .expr(expr)
+            .instant()
+            .format(PromQueryFormat.TABLE)
+            .legend_format("__auto")
+            .ref_id(ref)
+            .datasource(DATASOURCE)
+        )
+    fields = {**labels, **{f"Value #{ref}": column for ref, (_, column) in zip(refs, values)}}
+    if len(values) == 1:
+        fields = {**labels, "Value": values[0][1]}
+    panel = panel.with_transformation(DataTransformerConfig(id_val="merge", options={})).with_transformation(
+        DataTransformerConfig(
+            id_val="organize",
+            options={
+                "excludeByName": {"Time": True},
+                "indexByName": {name: index for index, name in enumerate(fields)},
+                "renameByName": {name: column.title for name, column in fields.items()},
+            },
+        )
+    )
+    for column in fields.values():
+        panel = panel.override_by_name(column.title, _column_properties(column))
+    return panel.sort_by([common.TableSortByFieldState().display_name(values[0][1].title).desc(True)])
+
+
+def _column_properties(column: Column) -> list[Any]:
+    properties = [DynamicConfigValue(id_val="unit", value=column.unit)]
+    if column.levels:
+        steps = [{"value": value, "color": colour} for value, colour in column.levels.steps]
+        properties += [
+            DynamicConfigValue(id_val="thresholds", value={"mode": "absolute", "steps": steps}),
+            DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
+        ]
+    if column.link:
+        title, url = column.link
+        properties.append(DynamicConfigValue(id_val="links", value=[{"title": title, "url": url}]))
+    return properties
+
+
+def _asking(panel: Any, queries: Iterable[Q], *, instant: bool = False) -> Any:
+    for index, query in enumerate(queries):
+        target = prometheus.Dataquery().expr(query.expr).ref_id(chr(ord("A") + index)).datasource(DATASOURCE)
+        target = target.legend_format(query.legend or "__auto")
+        panel = panel.with_target(target.instant() if instant else target.range())
+    return panel
+
+
+def _coloured(panel: Any, colours: Mapping[str, str]) -> Any:
+    for name, colour in colours.items():
+        fixed = FieldColor(mode=FieldColorModeId.FIXED, fixed_color=colour)
+        panel = panel.override_by_name(name, [DynamicConfigValue(id_val="color", value=fixed)])
+    return panel
+
+
+def _thresholds(levels: Levels) -> Any:
+    steps = [Threshold(value=value, color=colour) for value, colour in levels.steps]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
+
+
+def _mapping(texts: Mapping[str, tuple[str, str | None]]) -> Any:
+    results = {
+        value: ValueMappingResult(text=text, color=colour, index=index)
+        for index, (value, (text, colour)) in enumerate(texts.items())
+    }
+    return ValueMap(options=results)

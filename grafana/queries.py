@@ -1,0 +1,388 @@
+"""Every query of the dashboards, once, by the name of what it tells.
+
+Ranks of one run stall together: where a figure is about a run, the worst rank stands for it, never the sum. Where
+hours are added up over runs, ranks are summed, for each of them held its devices all that time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grafana.scope import Scope
+
+STEP = "$__interval"
+RATE = "$__rate_interval"
+RANGE = "$__range"
+_RANK = "job, instance, run, rank"
+_TRAINING, _NOT_TRAINING = 'phase="train"', 'phase!="train"'
+_REPORT = 'source="daemon"'
+OPEN_STALL_SHARE = 0.5  # of each second lost to stalls: a run above it is stalled now
+STRAGGLER_SHARE = 0.05  # of each second: a difference between two ranks' waits that is worth a look
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The queries for one scope; names are metrics' names where a query is no more than that."""
+
+    scope: Scope
+
+    # Regions and lanes.
+
+    def stall_regions(self, causes: str) -> str:
+        of_these = f'cause=~"{causes}"'
+        stalled = f"trainprobe_stall_seconds_total{self.scope.rank(of_these)}"
+        return f"max by (run, cause) ({stalled} - ({stalled} offset {STEP})) > 0"
+
+    @property
+    def phase_regions(self) -> str:
+        return f"max by (run, phase) (trainprobe_phase_active{self.scope.rank(_NOT_TRAINING)}) == 1"
+
+    @property
+    def stall_starts(self) -> str:
+        return f"trainprobe_stall_last_start_timestamp_seconds{self.scope.rank()} * 1000"
+
+    @property
+    def stall_lanes(self) -> str:
+        stalled = f"trainprobe_stall_seconds_total{self.scope.rank()}"
+        return self._of_causes_seen(
+            f"max by (cause) ({stalled} - ({stalled} offset {STEP})) > bool 0", "trainprobe_stall_seconds_total"
+        )
+
+    @property
+    def phase_lanes(self) -> str:
+        return f"max by (phase) (trainprobe_phase_active{self.scope.rank(_NOT_TRAINING)})"
+
+    # The verdict of one run.
+
+    @property
+    def worst_cause(self) -> str:
+        return f"topk(1, {self._lost_in_range('cause')} > 0)"
+
+    @property
+    def lost_share(self) -> str:
+        return f"max({self._share_of_wall('trainprobe_lost_seconds_total', RANGE)})"
+
+    @property
+    def productive_share(self) -> str:
+        return f"min({self._share_of_wall('trainprobe_productive_seconds_total', RANGE)})"
+
+    @property
+    def stalled_now(self) -> str:
+        return f"max by (cause) (trainprobe_stall_active{self.scope.rank()}) == 1"
+
+    @property
+    def phase_now(self) -> str:
+        return f"max by (phase) (trainprobe_phase_active{self.scope.rank()}) == 1"
+
+    @property
+    def seconds_without_step(self) -> str:
+        training = f"trainprobe_phase_active{self.scope.rank(_TRAINING)} == 1"
+        return f"time() - max(trainprobe_last_step_timestamp_seconds{self.scope.rank()} and on ({_RANK}) ({training}))"
+
+    @property
+    def steps_per_second(self) -> str:
+        return f"avg(rate(trainprobe_steps_total{self.scope.rank()}[{RATE}]))"
+
+    @property
+    def steps_per_second_by_rank(self) -> str:
+        return f"max by (rank) (rate(trainprobe_steps_total{self.scope.rank()}[{RATE}]))"
+
+    @property
+    def step_baseline(self) -> str:
+        return f"max(trainprobe_step_baseline_seconds{self.scope.rank()})"
+
+    @property
+    def step_variation(self) -> str:
+        return f"max by (rank) (trainprobe_step_variation_ratio{self.scope.rank()})"
+
+    @property
+    def step_drift(self) -> str:
+        return f"max by (rank) (trainprobe_step_drift_ratio_per_1000_steps{self.scope.rank()})"
+
+    def step_quantile(self, quantile: float) -> str:
+        buckets = f"rate(trainprobe_step_duration_seconds_bucket{self.scope.rank()}[{RATE}])"
+        return f"histogram_quantile({quantile}, sum by (le) ({buckets}))"
+
+    # Where time goes.
+
+    @property
+    def lost_per_second(self) -> str:
+        lost = f"max by (cause) (rate(trainprobe_lost_seconds_total{self.scope.rank()}[{RATE}]))"
+        return self._of_causes_seen(lost, "trainprobe_lost_seconds_total")
+
+    @property
+    def states(self) -> str:
+        return f"avg by (state) (rate(trainprobe_state_seconds_total{self.scope.rank()}[{RATE}]))"
+
+    def state_share(self, *states: str) -> str:
+        selector = self.scope.rank(f'state=~"{"|".join(states)}"')
+        return f"max by (rank, state) (rate(trainprobe_state_seconds_total{selector}[{RATE}]))"
+
+    @property
+    def phase_seconds(self) -> str:
+        return f"max by (phase) (increase(trainprobe_phase_seconds_total{self.scope.rank()}[{RANGE}]))"
+
+    @property
+    def stalls_in_range(self) -> str:
+        return f"{self._in_range('trainprobe_stalls_total')} and on (rank, cause) ({self.stall_seconds_in_range})"
+
+    @property
+    def stall_seconds_in_range(self) -> str:
+        return f"{self._in_range('trainprobe_stall_seconds_total')} > 0"
+
+    @property
+    def latest_stall(self) -> str:
+        starts = f"max by (rank, cause) (trainprobe_stall_last_start_timestamp_seconds{self.scope.rank()}) * 1000"
+        return f"{starts} and on (rank, cause) ({self.stall_seconds_in_range})"
+
+    @property
+    def stall_p90(self) -> str:
+        buckets = f"increase(trainprobe_stall_duration_seconds_bucket{self.scope.rank()}[{RANGE}])"
+        return f"histogram_quantile(0.9, sum by (le) ({buckets}))"
+
+    # A rank's counters and sizes.
+
+    def by_rank(self, metric: str) -> str:
+        """A gauge of a rank, by rank."""
+        return f"max by (rank) ({metric}{self.scope.rank()})"
+
+    def by_run_and_rank(self, metric: str) -> str:
+        return f"max by (run, rank) ({metric}{self.scope.rank()})"
+
+    def rate_by(self, label: str, metric: str) -> str:
+        """Growth of a rank's counter each second, by one of its labels; of the worst rank."""
+        return f"max by ({label}) (rate({metric}{self.scope.rank()}[{RATE}]))"
+
+    def increase_by(self, label: str, metric: str, *matchers: str) -> str:
+        """Events of all ranks in the interval of a point."""
+        return f"sum by ({label}) (increase({metric}{self.scope.rank(*matchers)}[{RATE}]))"
+
+    def share_by_rank(self, used: str, size: str) -> str:
+        """How full something of a rank is."""
+        return f"max by (run, rank) ({used}{self.scope.rank()} / {size}{self.scope.rank()})"
+
+    def least(self, metric: str) -> str:
+        """The least of a gauge that is absent while nothing is in sight."""
+        return f"min({metric}{self.scope.rank()})"
+
+    def least_by_rank(self, metric: str) -> str:
+        return f"min by (run, rank) ({metric}{self.scope.rank()})"
+
+    @property
+    def checkpoint_seconds(self) -> str:
+        rates = f"rate(trainprobe_checkpoint_seconds_total{self.scope.rank()}[{RATE}])"
+        return f"max by (operation, blocking) ({rates})"
+
+    # Memory.
+
+    @property
+    def memory_share(self) -> str:
+        used, limit = (f"trainprobe_memory_{what}_bytes{self.scope.run()}" for what in ("used", "limit"))
+        return f"max by (instance, run, scope) ({used} / {limit})"
+
+    def memory(self, what: str) -> str:
+        """``used`` or ``limit``."""
+        return f"max by (instance, run, scope) (trainprobe_memory_{what}_bytes{self.scope.run()})"
+
+    @property
+    def oom_kills(self) -> str:
+        return f"sum by (run, scope) (increase(trainprobe_oom_kills_total{self.scope.run()}[{RATE}]))"
+
+    @property
+    def oom_kills_in_range(self) -> str:
+        return f"sum(increase(trainprobe_oom_kills_total{self.scope.run()}[{RANGE}]))"
+
+    # Hosts.
+
+    def host(self, metric: str, *by: str) -> str:
+        """A gauge of a host, by host and further labels."""
+        return f"max by ({', '.join(('instance', *by))}) ({metric}{self.scope.host()})"
+
+    def host_rate(self, metric: str, *by: str) -> str:
+        return f"max by ({', '.join(('instance', *by))}) (rate({metric}{self.scope.host()}[{RATE}]))"
+
+    @property
+    def swap_share(self) -> str:
+        size = f"trainprobe_swap_size_bytes{self.scope.host()}"
+        return f"max by (instance) (trainprobe_swap_used_bytes{self.scope.host()} / ({size} > 0))"
+
+    @property
+    def shm_share(self) -> str:
+        used, size = (f"trainprobe_shm_{what}_bytes{self.scope.host()}" for what in ("used", "size"))
+        return f"max by (instance, container, device) ({used} / ({size} > 0))"
+
+    @property
+    def block_io_p99(self) -> str:
+        buckets = f"rate(trainprobe_block_io_duration_seconds_bucket{self.scope.host()}[{RATE}])"
+        return f"histogram_quantile(0.99, sum by (le, instance, device, operation) ({buckets}))"
+
+    # GPUs of the ranks that are looked at.
+
+    def gpu(self, metric: str) -> str:
+        """A gauge of a GPU, for the GPUs that the chosen ranks use."""
+        return f"max by (instance, gpu) ({metric}{self.scope.host()} {self._of_these_ranks})"
+
+    def gpu_rate(self, metric: str, *by: str) -> str:
+        rates = f"rate({metric}{self.scope.host()}[{RATE}])"
+        return f"max by ({', '.join(('instance', 'gpu', *by))}) ({rates} {self._of_these_ranks})"
+
+    @property
+    def gpu_memory_share(self) -> str:
+        used, size = (f"trainprobe_gpu_memory_{what}_bytes{self.scope.host()}" for what in ("used", "total"))
+        return f"max by (instance, gpu) ({used} / {size} {self._of_these_ranks})"
+
+    @property
+    def gpu_idle(self) -> str:
+        return f"max by (cause) (rate(trainprobe_gpu_idle_seconds_total{self.scope.rank()}[{RATE}]))"
+
+    # Many runs.
+
+    @property
+    def runs_now(self) -> str:
+        return f"count(count by (job, run) (trainprobe_run_info{self.scope.rank()}))"
+
+    @property
+    def ranks_now(self) -> str:
+        return f"count(trainprobe_run_info{self.scope.rank()})"
+
+    @property
+    def runs_stalled_now(self) -> str:
+        stalled = f"sum by ({_RANK}) (rate(trainprobe_stall_seconds_total{self._named_runs}[{RATE}]))"
+        return f"count(max by (job, run) ({stalled}) > {OPEN_STALL_SHARE}) or vector(0)"
+
+    @property
+    def gpu_hours_lost(self) -> str:
+        return f"sum({self._gpu_hours_in_range})"
+
+    @property
+    def gpu_hours_lost_by_cause(self) -> str:
+        return f"sort_desc(sum by (cause) ({self._gpu_hours_in_range}) > 0)"
+
+    @property
+    def gpus_lost_now(self) -> str:
+        """GPU-hours lost in an hour are GPUs that stand still: the same number at each moment."""
+        lost = f"rate(trainprobe_lost_seconds_total{self.scope.rank()}[{RATE}])"
+        return f"sum by (cause) ({lost} * {self._gpus_of_rank(RATE)}) > 0"
+
+    @property
+    def rank_hours_lost(self) -> str:
+        return f"sum(increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}])) / 3600"
+
+    @property
+    def rank_hours_lost_by_cause(self) -> str:
+        lost = f"increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}])"
+        return f"sort_desc(sum by (cause) ({lost}) / 3600 > 0)"
+
+    @property
+    def lost_share_of_all(self) -> str:
+        lost = f"sum(increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}]))"
+        return f"{lost} / sum(increase(trainprobe_run_wall_seconds_total{self.scope.rank()}[{RANGE}]))"
+
+    @property
+    def lost_share_by_run(self) -> str:
+        return f"topk(10, max by (run) ({self._share_of_wall('trainprobe_lost_seconds_total', RATE)}))"
+
+    @property
+    def worst_runs_hours(self) -> str:
+        lost = f"increase(trainprobe_lost_seconds_total{self._named_runs}[{RANGE}])"
+        return f"topk(20, sum by (run) ({lost}) / 3600 > 0)"
+
+    @property
+    def worst_runs_share(self) -> str:
+        share = self._share_of_wall("trainprobe_lost_seconds_total", RANGE)
+        return f"max by (run) ({share}) and on (run) {self.worst_runs_hours}"
+
+    @property
+    def worst_runs_cause(self) -> str:
+        lost = f"increase(trainprobe_lost_seconds_total{self._named_runs}[{RANGE}])"
+        return f"topk by (run) (1, sum by (run, cause) ({lost}) / 3600 > 0) and on (run) {self.worst_runs_hours}"
+
+    @property
+    def worst_runs_hosts(self) -> str:
+        hosts = f"count by (run, instance) (last_over_time(trainprobe_run_info{self._named_runs}[{RANGE}]))"
+        return f"count by (run) ({hosts}) and on (run) {self.worst_runs_hours}"
+
+    @property
+    def worst_hosts(self) -> str:
+        lost = f"increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}])"
+        return f"topk(20, sum by (instance) ({lost}) / 3600 > 0)"
+
+    @property
+    def stragglers(self) -> str:
+        """How much less a rank waits for the others than the one that waits most; the culprit waits least."""
+        waits = f"rate(trainprobe_state_seconds_total{self._named_runs_in('collective')}[{RATE}])"
+        waits = f"max by (job, run, rank) ({waits})"
+        return f"topk(10, max by (job, run) ({waits}) - on (job, run) group_right () {waits} > {STRAGGLER_SHARE})"
+
+    # trainprobe itself.
+
+    @property
+    def up(self) -> str:
+        return f"min by (instance) (up{self.scope.host()})"
+
+    @property
+    def silent_hosts(self) -> str:
+        daemon = f"trainprobe_source_up{self.scope.host(_REPORT)}"
+        return f"count(up{self.scope.host()} == 0 or on (job, instance) {daemon} == 0) or vector(0)"
+
+    @property
+    def source_up(self) -> str:
+        return f"min by (instance, source) (trainprobe_source_up{self.scope.host()})"
+
+    @property
+    def degraded_sources(self) -> str:
+        return f"count by (source) (trainprobe_source_up{self.scope.host()} == 0)"
+
+    @property
+    def report_age(self) -> str:
+        return f"time() - max by (instance) (trainprobe_report_timestamp_seconds{self.scope.host()})"
+
+    @property
+    def events_lost(self) -> str:
+        return f"sum by (instance, probe) (increase(trainprobe_events_lost_total{self.scope.host()}[{RATE}]))"
+
+    @property
+    def events_lost_in_range(self) -> str:
+        return f"sum(increase(trainprobe_events_lost_total{self.scope.host()}[{RANGE}]))"
+
+    @property
+    def versions(self) -> str:
+        return f"count by (version) (trainprobe_build_info{self.scope.host()})"
+
+    # Parts.
+
+    @property
+    def _named_runs(self) -> str:
+        """Runs with series of their own: ``other`` is the sum of all beyond the exporter's bound."""
+        return self.scope.rank('run!="other"')
+
+    def _named_runs_in(self, state: str) -> str:
+        return self.scope.rank('run!="other"', f'state="{state}"')
+
+    @property
+    def _of_these_ranks(self) -> str:
+        return f"and on (job, instance, uuid) trainprobe_run_gpu_info{self.scope.rank()}"
+
+    def _gpus_of_rank(self, window: str) -> str:
+        gpus = f"last_over_time(trainprobe_run_gpu_info{self.scope.rank()}[{window}])"
+        return f"on ({_RANK}) group_left () count by ({_RANK}) ({gpus})"
+
+    @property
+    def _gpu_hours_in_range(self) -> str:
+        lost = f"increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}])"
+        return f"{lost} * {self._gpus_of_rank(RANGE)} / 3600"
+
+    def _lost_in_range(self, label: str) -> str:
+        return f"max by ({label}) (increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}]))"
+
+    def _in_range(self, metric: str) -> str:
+        return f"max by (rank, cause) (increase({metric}{self.scope.rank()}[{RANGE}]))"
+
+    def _share_of_wall(self, metric: str, window: str) -> str:
+        part = f"sum by ({_RANK}) (increase({metric}{self.scope.rank()}[{window}]))"
+        return f"{part} / sum by ({_RANK}) (increase(trainprobe_run_wall_seconds_total{self.scope.rank()}[{window}]))"
+
+    def _of_causes_seen(self, expr: str, metric: str) -> str:
+        """``expr`` for the causes that lost anything in the whole range, so that the others draw no empty lane."""
+        seen = f"max by (cause) (increase({metric}{self.scope.rank()}[{RANGE}] @ end()))"
+        return f"({expr}) and on (cause) ({seen} > 0)"

@@ -1,0 +1,638 @@
+"""The dashboard *Training stalls*: one run, why it loses time, and everything that may explain it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana import thresholds
+from grafana.causes import CAUSE_COLOURS, PHASE_COLOURS, STATE_COLOURS
+from grafana.dashboard import STALLS_UID, dashboard_of
+from grafana.layout import Line, Section
+from grafana.panels import (
+    BYTES,
+    BYTES_PER_SECOND,
+    CELSIUS,
+    COUNT,
+    HERTZ,
+    PER_SECOND,
+    SECONDS,
+    SHARE,
+    TIME,
+    WATTS,
+    Column,
+    Q,
+    bars,
+    lanes,
+    stat_of,
+    states_of,
+    table_of,
+    time_series,
+)
+from grafana.queries import Queries
+from grafana.scope import Scope
+
+UP_OR_DOWN = {"1": ("up", thresholds.GREEN), "0": ("down", thresholds.RED)}
+
+
+def training_stalls() -> Any:
+    q = Queries(Scope(one_run=True))
+    return dashboard_of(
+        STALLS_UID,
+        "Training stalls",
+        "One run of a training: which cause owns the time that it loses, since when, and what the host did meanwhile.",
+        q,
+        [
+            Section("Verdict", [_verdict(q)]),
+            Section("Lost time", _lost_time(q)),
+            Section("Steps and GPU", _steps(q) + _gpu_beside_steps(q)),
+            Section("Data loading", _data(q), collapsed=True),
+            Section("Checkpoints", _checkpoints(q), collapsed=True),
+            Section("Logging", _logging(q), collapsed=True),
+            Section("Memory and CPU", _memory(q), collapsed=True),
+            Section("File descriptors and shared memory", _descriptors(q), collapsed=True),
+            Section("GPU", _gpu(q), collapsed=True),
+            Section("trainprobe itself", _agent(q), collapsed=True),
+        ],
+        since="now-1h",
+    )
+
+
+def _verdict(q: Queries) -> Line:
+    return Line(
+        4,
+        [
+            stat_of(
+                "Main cause",
+                "The cause that owns most of the time lost in the time range, and how much, of the worst rank.",
+                SECONDS,
+                Q(q.worst_cause, "{{cause}}"),
+                names="value_and_name",
+                none="nothing lost",
+                colours=CAUSE_COLOURS,
+            ),
+            stat_of(
+                "Lost",
+                "Share of the wall time lost to stalls and bottlenecks in the time range, of the worst rank.",
+                SHARE,
+                Q(q.lost_share, "lost"),
+                levels=thresholds.LOST_SHARE,
+                decimals=1,
+            ),
+            stat_of(
+                "Productive",
+                "Share of the wall time that was neither lost nor in a phase other than train, of the worst rank.",
+                SHARE,
+                Q(q.productive_share, "productive"),
+                levels=thresholds.PRODUCTIVE_SHARE,
+                decimals=1,
+            ),
+            stat_of(
+                "Stalled now",
+                "The causes of the stalls that are open at this moment.",
+                COUNT,
+                Q(q.stalled_now, "{{cause}}"),
+                names="name",
+                none="no",
+                colours=CAUSE_COLOURS,
+            ),
+            stat_of(
+                "Phase",
+                "The phase that the ranks are in.",
+                COUNT,
+                Q(q.phase_now, "{{phase}}"),
+                names="name",
+                none="ended",
+                colours=PHASE_COLOURS,
+            ),
+            stat_of(
+                "Since the last step",
+                "Time since any rank that is training ended a step. Nothing while no rank is in the phase train.",
+                SECONDS,
+                Q(q.seconds_without_step, "since the last step"),
+                levels=thresholds.SECONDS_WITHOUT_STEP,
+                none="not training",
+            ),
+            stat_of(
+                "Steps per second",
+                "Steps per second now, the mean of the ranks.",
+                PER_SECOND,
+                Q(q.steps_per_second, "steps per second"),
+                decimals=2,
+            ),
+            stat_of(
+                "Ordinary step",
+                "The baseline: median of the latest 64 unstalled training steps, of the slowest rank.",
+                SECONDS,
+                Q(q.step_baseline, "baseline"),
+                none="not yet",
+            ),
+        ],
+    )
+
+
+def _lost_time(q: Queries) -> list[Line]:
+    return [
+        Line(
+            7,
+            [
+                lanes(
+                    "Stalls by cause",
+                    "A lane for each cause that stalled the run in the time range. Drawn from counters: a stall of "
+                    "0.3 s between two scrapes is there too, as wide as one interval.",
+                    Q(q.stall_lanes, "{{cause}}"),
+                    on="stalled",
+                    colours=CAUSE_COLOURS,
+                ),
+                lanes(
+                    "Phases",
+                    "Phases that are not training, and are no lost time.",
+                    Q(q.phase_lanes, "{{phase}}"),
+                    on="in it",
+                    colours=PHASE_COLOURS,
+                ),
+            ],
+            widths=(16, 8),
+        ),
+        Line(
+            9,
+            [
+                time_series(
+                    "Time lost per second, by cause",
+                    "Stalls and bottlenecks: 1 means that the whole second is lost. The worst rank for each cause.",
+                    SHARE,
+                    Q(q.lost_per_second, "{{cause}}"),
+                    stacked=True,
+                    colours=CAUSE_COLOURS,
+                ),
+                time_series(
+                    "Where the driving thread's time goes",
+                    "Exclusive states that add up to the wall time; the mean of the ranks.",
+                    SHARE,
+                    Q(q.states, "{{state}}"),
+                    stacked=True,
+                    most=1,
+                    colours=STATE_COLOURS,
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                table_of(
+                    "Stalls in the time range",
+                    "By rank and cause: how often, how long in all, and when the latest began.",
+                    {"cause": Column("Cause"), "rank": Column("Rank")},
+                    [
+                        (q.stall_seconds_in_range, Column("Time lost", SECONDS)),
+                        (q.stalls_in_range, Column("Stalls", COUNT)),
+                        (q.latest_stall, Column("Latest began", TIME)),
+                    ],
+                ),
+                bars(
+                    "Time in phases",
+                    "In the time range, of the slowest rank.",
+                    SECONDS,
+                    Q(q.phase_seconds, "{{phase}}"),
+                    none="none",
+                    colours=PHASE_COLOURS,
+                ),
+                stat_of(
+                    "Length of a stall, p90",
+                    "Nine of ten stalls that ended in the time range were shorter.",
+                    SECONDS,
+                    Q(q.stall_p90, "p90"),
+                    none="no stall",
+                ),
+            ],
+            widths=(12, 8, 4),
+        ),
+    ]
+
+
+def _steps(q: Queries) -> list[Line]:
+    return [
+        Line(
+            9,
+            [
+                time_series(
+                    "Step time",
+                    "Median and 99th percentile of the training steps of all ranks, and the baseline that stalls are "
+                    "measured against. The regions are the causes.",
+                    SECONDS,
+                    Q(q.step_quantile(0.5), "p50"),
+                    Q(q.step_quantile(0.99), "p99"),
+                    Q(q.step_baseline, "baseline"),
+                ),
+                time_series(
+                    "GPU utilisation",
+                    "Share of the time in which some kernel ran on the run's GPUs. 100 % is not progress: a rank that "
+                    "waits for others shows it too.",
+                    SHARE,
+                    Q(q.gpu("trainprobe_gpu_utilization_ratio"), "{{instance}} GPU {{gpu}}"),
+                    most=1,
+                    levels=thresholds.GPU_UTILIZATION,
+                ),
+            ],
+        )
+    ]
+
+
+def _gpu_beside_steps(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Steps per second, by rank",
+                    "All ranks of a run step together; one that lags behind holds the others up.",
+                    PER_SECOND,
+                    Q(q.steps_per_second_by_rank, "rank {{rank}}"),
+                ),
+                time_series(
+                    "GPU idle, by cause",
+                    "Share of the time in which a GPU of the run had nothing to do, by the cause on the host.",
+                    SHARE,
+                    Q(q.gpu_idle, "{{cause}}"),
+                    stacked=True,
+                    colours=CAUSE_COLOURS,
+                ),
+                time_series(
+                    "Variation and drift of the step time",
+                    "(p90 - p10) / median of the latest 200 steps, and the confirmed change in 1000 steps.",
+                    SHARE,
+                    Q(q.step_variation, "variation, rank {{rank}}"),
+                    Q(q.step_drift, "drift, rank {{rank}}"),
+                    levels=thresholds.STEP_VARIATION,
+                    signed=True,
+                ),
+            ],
+        )
+    ]
+
+
+def _data(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Waiting for data",
+                    "Share of the time in which the driving thread waits for the DataLoader, or loads by itself.",
+                    SHARE,
+                    Q(q.state_share("data_wait", "data_inline", "fault_io"), "{{state}}, rank {{rank}}"),
+                ),
+                time_series(
+                    "Workers",
+                    "Live DataLoader workers, by rank.",
+                    COUNT,
+                    Q(q.by_rank("trainprobe_workers"), "rank {{rank}}"),
+                ),
+                time_series(
+                    "Workers started and ended",
+                    "In each interval. Workers that end and start at every epoch ask for persistent_workers=True; "
+                    "killed, crashed and oom_kill are failures.",
+                    COUNT,
+                    Q(q.increase_by("rank", "trainprobe_worker_starts_total"), "started, rank {{rank}}"),
+                    Q(q.increase_by("reason", "trainprobe_worker_exits_total"), "{{reason}}"),
+                ),
+            ],
+        )
+    ]
+
+
+def _checkpoints(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Time in checkpoints, by operation",
+                    "Share of the time; blocking=true holds the training up, the rest overlaps it.",
+                    SHARE,
+                    Q(q.checkpoint_seconds, "{{operation}}, blocking={{blocking}}"),
+                ),
+                time_series(
+                    "Latest checkpoint: duration",
+                    "By rank.",
+                    SECONDS,
+                    Q(q.by_rank("trainprobe_checkpoint_last_duration_seconds"), "rank {{rank}}"),
+                ),
+                time_series(
+                    "Checkpoints that ended",
+                    "By outcome, in each interval. unsafe: for a while there was no complete checkpoint.",
+                    COUNT,
+                    Q(q.increase_by("outcome", "trainprobe_checkpoints_total"), "{{outcome}}"),
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                time_series(
+                    "Written to checkpoints",
+                    "Bytes per second, by rank.",
+                    BYTES_PER_SECOND,
+                    Q(q.rate_by("rank", "trainprobe_checkpoint_bytes_total"), "rank {{rank}}"),
+                ),
+                time_series(
+                    "Latest checkpoint: size",
+                    "By rank.",
+                    BYTES,
+                    Q(q.by_rank("trainprobe_checkpoint_last_bytes"), "rank {{rank}}"),
+                ),
+                time_series(
+                    "Room where the checkpoints go",
+                    "Space left on that filesystem, beside what one more checkpoint takes.",
+                    BYTES,
+                    Q(q.least_by_rank("trainprobe_checkpoint_filesystem_available_bytes"), "left, rank {{rank}}"),
+                    Q(q.by_rank("trainprobe_checkpoint_last_bytes"), "one checkpoint, rank {{rank}}"),
+                ),
+            ],
+        ),
+    ]
+
+
+def _logging(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Time in logging",
+                    "Share of the time that the driving thread spends writing logs, by kind; of the worst rank.",
+                    SHARE,
+                    Q(q.rate_by("kind", "trainprobe_log_seconds_total"), "{{kind}}"),
+                ),
+                time_series(
+                    "Log writes",
+                    "Writes per second, by kind; of the worst rank.",
+                    PER_SECOND,
+                    Q(q.rate_by("kind", "trainprobe_log_writes_total"), "{{kind}}"),
+                ),
+                time_series(
+                    "Size of the log files",
+                    "And how fast they grow: event files that grow with each step slow a run down over hours.",
+                    BYTES,
+                    Q(q.rate_by("kind", "trainprobe_log_bytes_total"), "{{kind}}, each second"),
+                    Q(f"max by (kind) (trainprobe_log_file_bytes{q.scope.rank()})", "{{kind}}, size"),
+                ),
+            ],
+        )
+    ]
+
+
+def _memory(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Memory of the ranks",
+                    "Proportional set size and swapped memory of each rank with its workers.",
+                    BYTES,
+                    Q(q.by_rank("trainprobe_run_pss_bytes"), "rank {{rank}}"),
+                    Q(q.by_rank("trainprobe_run_swap_bytes"), "swapped, rank {{rank}}"),
+                ),
+                time_series(
+                    "Memory in use, of the limit",
+                    "Where the run's limit is: its control group's, else the host's memory.",
+                    SHARE,
+                    Q(q.memory_share, "{{instance}} {{scope}}"),
+                    most=1,
+                    levels=thresholds.FILL_SHARE,
+                ),
+                time_series(
+                    "Major faults",
+                    "Per second, of each rank with its workers; and pages swapped in on the host.",
+                    PER_SECOND,
+                    Q(q.rate_by("rank", "trainprobe_major_faults_total"), "rank {{rank}}"),
+                    Q(q.host_rate("trainprobe_swap_in_pages_total"), "swapped in, {{instance}}"),
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                time_series(
+                    "Time in direct reclaim",
+                    "Share of the time, by rank: the kernel makes the thread look for memory.",
+                    SHARE,
+                    Q(q.rate_by("rank", "trainprobe_direct_reclaim_seconds_total"), "rank {{rank}}"),
+                ),
+                time_series(
+                    "Runnable without a CPU",
+                    "Seconds per second, by rank: contention, and throttling by a CPU quota.",
+                    SECONDS,
+                    Q(q.rate_by("rank", "trainprobe_runqueue_seconds_total"), "run queue, rank {{rank}}"),
+                    Q(q.rate_by("rank", "trainprobe_cpu_throttled_seconds_total"), "throttled, rank {{rank}}"),
+                ),
+                time_series(
+                    "Pressure on the host",
+                    "Share of the time in which some or all tasks waited for a resource (PSI).",
+                    SHARE,
+                    Q(
+                        q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
+                        "{{instance}} {{resource}} {{kind}}",
+                    ),
+                    levels=thresholds.PRESSURE,
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                time_series(
+                    "Block devices: 99th percentile of a request",
+                    "By device and operation.",
+                    SECONDS,
+                    Q(q.block_io_p99, "{{instance}} {{device}} {{operation}}"),
+                )
+            ],
+        ),
+    ]
+
+
+def _descriptors(q: Queries) -> list[Line]:
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "Open file descriptors, of the limit",
+                    "Of the rank's worst process.",
+                    SHARE,
+                    Q(q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"), "rank {{rank}}"),
+                    most=1,
+                    levels=thresholds.FILL_SHARE,
+                ),
+                time_series(
+                    "Calls that failed for want of a descriptor",
+                    "In each interval, by error.",
+                    COUNT,
+                    Q(q.increase_by("errno", "trainprobe_fd_errors_total"), "{{errno}}"),
+                ),
+                time_series(
+                    "Shared memory of the ranks, of the /dev/shm that they see",
+                    "Held by the rank and its workers.",
+                    SHARE,
+                    Q(q.share_by_rank("trainprobe_run_shm_bytes", "trainprobe_run_shm_size_bytes"), "rank {{rank}}"),
+                    most=1,
+                    levels=thresholds.FILL_SHARE,
+                ),
+            ],
+        )
+    ]
+
+
+def _gpu(q: Queries) -> list[Line]:
+    gpu = "{{instance}} GPU {{gpu}}"
+    return [
+        Line(
+            8,
+            [
+                time_series(
+                    "GPU memory, of what is there",
+                    "Allocated by anybody. Full and churning: see cudaMalloc in the stalls of cause gpu_memory.",
+                    SHARE,
+                    Q(q.gpu_memory_share, gpu),
+                    most=1,
+                ),
+                time_series(
+                    "SM clock",
+                    "A clock that falls under load is throttling.",
+                    HERTZ,
+                    Q(q.gpu("trainprobe_gpu_sm_clock_hertz"), gpu),
+                ),
+                time_series(
+                    "Throttled",
+                    "Share of the time with a lowered clock, by reason.",
+                    SHARE,
+                    Q(q.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"), gpu + " {{reason}}"),
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                time_series(
+                    "Power",
+                    "Drawn by each GPU.",
+                    WATTS,
+                    Q(q.gpu("trainprobe_gpu_power_watts"), gpu),
+                ),
+                time_series(
+                    "Temperature",
+                    "Of each GPU.",
+                    CELSIUS,
+                    Q(q.gpu("trainprobe_gpu_temperature_celsius"), gpu),
+                    levels=thresholds.GPU_CELSIUS,
+                ),
+                time_series(
+                    "Tensor cores active",
+                    "Share of the time. Low at full utilisation: the work does not reach the tensor cores.",
+                    SHARE,
+                    Q(q.gpu("trainprobe_gpu_tensor_active_ratio"), gpu),
+                    most=1,
+                ),
+            ],
+        ),
+        Line(
+            8,
+            [
+                time_series(
+                    "PCIe",
+                    "Traffic to and from each GPU.",
+                    BYTES_PER_SECOND,
+                    Q(q.gpu("trainprobe_gpu_pcie_receive_bytes_per_second"), gpu + " in"),
+                    Q(q.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second"), gpu + " out"),
+                ),
+                time_series(
+                    "GPU errors",
+                    "Xid events, ECC errors and lost devices, each second.",
+                    COUNT,
+                    Q(q.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"), gpu + " {{kind}} {{code}}"),
+                ),
+            ],
+        ),
+    ]
+
+
+def _agent(q: Queries) -> list[Line]:
+    return [
+        Line(
+            7,
+            [
+                states_of(
+                    "Sources",
+                    "What the daemon learns from. A source that is down degrades what depends on it, and says so; "
+                    "daemon: its report itself.",
+                    Q(q.source_up, "{{instance}} {{source}}"),
+                    UP_OR_DOWN,
+                ),
+                time_series(
+                    "Age of the report",
+                    "A daemon that watches a run reports each second, else each ten seconds.",
+                    SECONDS,
+                    Q(q.report_age, "{{instance}}"),
+                    levels=thresholds.REPORT_AGE_SECONDS,
+                ),
+                time_series(
+                    "Kernel events lost",
+                    "In each interval. A window with losses says so in the report.",
+                    COUNT,
+                    Q(q.events_lost, "{{instance}} {{probe}}"),
+                    levels=thresholds.EVENTS_LOST,
+                ),
+            ],
+        ),
+        Line(
+            7,
+            [
+                time_series(
+                    "CPU of the daemon and its programs",
+                    "Seconds per second, the eBPF programs in the kernel beside the daemon's own.",
+                    SHARE,
+                    Q(q.host_rate("trainprobe_daemon_cpu_seconds_total"), "{{instance}} daemon"),
+                    Q(q.host_rate("trainprobe_bpf_run_seconds_total", "probe"), "{{instance}} eBPF {{probe}}"),
+                    levels=thresholds.DAEMON_CPU,
+                ),
+                time_series(
+                    "Memory of the daemon and the exporter",
+                    "Resident.",
+                    BYTES,
+                    Q(q.host("trainprobe_daemon_resident_memory_bytes"), "{{instance}} daemon"),
+                    Q(q.host("process_resident_memory_bytes"), "{{instance}} exporter"),
+                ),
+                time_series(
+                    "Time of a scrape, and of the daemon's readings",
+                    "How long Prometheus waits for the exporter, and the daemon for each of its sources.",
+                    SECONDS,
+                    Q(q.host("scrape_duration_seconds"), "{{instance}} scrape"),
+                    Q(q.host("trainprobe_source_duration_seconds", "source"), "{{instance}} {{source}}"),
+                ),
+            ],
+        ),
+        Line(
+            7,
+            [
+                time_series(
+                    "Series left out",
+                    "To stay within the bound for a rank, each second. What alerts and regions need never gives way.",
+                    COUNT,
+                    Q(q.host_rate("trainprobe_series_dropped_total"), "{{instance}}"),
+                ),
+                time_series(
+                    "Failed readings",
+                    "Each second, by source.",
+                    COUNT,
+                    Q(q.host_rate("trainprobe_source_errors_total", "source"), "{{instance}} {{source}}"),
+                ),
+                time_series(
+                    "Runs of eBPF programs",
+                    "Each second, by program, while the kernel counts them.",
+                    PER_SECOND,
+                    Q(q.host_rate("trainprobe_bpf_runs_total", "probe"), "{{instance}} {{probe}}"),
+                ),
+            ],
+        ),
+    ]

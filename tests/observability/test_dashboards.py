@@ -1,0 +1,112 @@
+"""Every query of every dashboard on a real Prometheus that holds what the real exporter tells: no error, not empty."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.observability.backfill import TARGET, having_scraped
+from tests.observability.dashboards import Asked, annotation_queries, dashboards, panel_queries, with_values
+from tests.observability.servers import Prometheus
+from tests.unit.exporters.everything import everything_told
+from tests.unit.exporters.reports import a_full_report
+from trainprobe.model.cause import LOST
+from trainprobe_exporters.families import Family
+from trainprobe_exporters.readings import Histogram
+
+SECONDS, SCRAPE = 1800, 15
+END = int(time.time()) // SCRAPE * SCRAPE - 60.0
+START = END - SECONDS
+RUN = a_full_report().runs[0].run
+VALUES = {
+    "job": ".+",
+    "host": ".+",
+    "run": RUN,
+    "rank": ".+",
+    "__interval": f"{SCRAPE}s",
+    "__rate_interval": f"{4 * SCRAPE}s",
+    "__range": f"{SECONDS}s",
+}
+
+
+def scrapes() -> Iterator[tuple[float, list[Family]]]:
+    """All metrics of the catalogue, with counters that grow from 0 to what they are at the end."""
+    told = everything_told()
+    for at in range(int(START), int(END) + 1, SCRAPE):
+        yield at, [_at(family, (at - START) / SECONDS, at) for family in told]
+
+
+def _at(family: Family, share: float, at: float) -> Family:
+    metric = family.metric
+    if metric.name.endswith("_timestamp_seconds"):
+        return Family(metric, [(labels, at - 1.0) for labels, _ in family.samples])
+    if metric.name == "trainprobe_phase_active":
+        now = "evaluation" if 0.4 < share < 0.6 else "train"
+        return Family(metric, [(labels, float(labels[-1] == now)) for labels, _ in family.samples])
+    if metric.type == "gauge":
+        return family
+    return Family(metric, [(labels, _part(value, share)) for labels, value in family.samples])
+
+
+def _part(value: float | Histogram, share: float) -> float | Histogram:
+    if isinstance(value, Histogram):
+        return Histogram(tuple(int(count * share) for count in value.counts), value.sum * share)
+    return value * share
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with having_scraped(tmp_path_factory.mktemp("dashboards"), scrapes()) as running:
+        yield running
+
+
+def answer(server: Prometheus, asked: Asked) -> list[dict[str, object]]:
+    query = with_values(asked.expr, VALUES)
+    if asked.instant:
+        result = server.ask("/api/v1/query", query=query, time=str(END))["result"]
+    else:
+        window = {"start": str(START), "end": str(END), "step": str(SCRAPE)}
+        result = server.ask("/api/v1/query_range", query=query, **window)["result"]
+    assert isinstance(result, list)
+    return result
+
+
+@pytest.mark.parametrize("asked", list(panel_queries()), ids=str)
+def test_each_query_of_a_panel_has_an_answer(server: Prometheus, asked: Asked) -> None:
+    assert answer(server, asked), with_values(asked.expr, VALUES)
+
+
+def test_the_toggles_together_draw_every_cause_that_stalled(server: Prometheus) -> None:
+    drawn: dict[str, set[str]] = {}
+    for asked in annotation_queries():
+        causes = {str(series["metric"].get("cause")) for series in answer(server, asked)}  # type: ignore[attr-defined]
+        if not asked.of.endswith(("Phases", "Exact starts")):
+            drawn.setdefault(asked.dashboard, set()).update(causes)
+        else:
+            assert causes, asked
+    stalled = set(server.vector("trainprobe_stall_seconds_total > 0", "cause", at=END))
+    assert stalled
+    assert drawn == dict.fromkeys(dashboards(), stalled)
+
+
+def test_each_variable_has_values(server: Prometheus) -> None:
+    for uid, dashboard in dashboards().items():
+        for variable in dashboard["templating"]["list"]:
+            if variable["type"] != "query":
+                continue
+            found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+            assert found, variable
+            selector = with_values(found[1], VALUES)
+            window = {"start": str(START), "end": str(END)}
+            values = server.ask(f"/api/v1/label/{found[2]}/values", **window, **{"match[]": selector})
+            expected = {"job": [TARGET["job"]], "host": [TARGET["instance"]], "run": [RUN], "rank": ["0", "1"]}
+            assert values == expected[variable["name"]], (uid, variable["name"])
+
+
+def test_every_cause_of_lost_time_has_its_counter(server: Prometheus) -> None:
+    """What the toggles read is there for every cause from the first scrape on."""
+    at_start = server.vector("max by (cause) (trainprobe_stall_seconds_total)", "cause", at=START)
+    assert at_start == dict.fromkeys(map(str, LOST), 0.0)

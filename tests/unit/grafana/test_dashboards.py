@@ -1,0 +1,174 @@
+"""The committed dashboards: what the code builds, on the grid, by the contract's names, with all toggles."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, STALL_CAUSES, STATE_COLOURS, TOGGLES
+from grafana.thresholds import Levels
+from tests.observability.dashboards import DIRECTORY, annotation_queries, dashboards, panel_queries, panels
+from trainprobe.model.cause import LOST, State
+from trainprobe_exporters.catalogue import BY_NAME, METRICS
+
+ALL = dashboards()
+COLUMNS = 24
+# The classic model is what every Grafana imports; its successor is for Grafana 12 and later alone.
+pytestmark = pytest.mark.filterwarnings("ignore:Prefer using dashboardv2")
+OF_PROMETHEUS = {"up", "scrape_duration_seconds", "process_resident_memory_bytes"}
+
+
+def test_the_committed_files_are_what_the_code_builds() -> None:
+    """If not: .venv/bin/python -m grafana.build"""
+    pytest.importorskip("grafana_foundation_sdk", reason="the SDK needs Python 3.11")
+    from grafana.build import built
+
+    assert {path.name: path.read_text() for path in DIRECTORY.glob("*.json")} == built()
+
+
+@pytest.mark.parametrize("uid", ALL)
+def test_the_sdk_reads_back_what_it_wrote(uid: str) -> None:
+    """Nothing in the files is unknown to the schema that the SDK was made from."""
+    pytest.importorskip("grafana_foundation_sdk", reason="the SDK needs Python 3.11")
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    read = Dashboard.from_json(ALL[uid])
+    for shown in (*read.annotations.list_val, *read.links):
+        shown.placement = None  # which the SDK sets by itself, and we do not want
+    assert json.loads(json.dumps(read, cls=JSONEncoder)) == ALL[uid]
+
+
+def test_addresses_are_those_that_links_and_alerts_use() -> None:
+    assert {uid: d["uid"] for uid, d in ALL.items()} == {
+        uid: uid for uid in ("trainprobe-fleet", "trainprobe-memory", "trainprobe-stalls")
+    }
+    assert all(re.fullmatch(r"[a-z-]{1,40}", uid) for uid in ALL)
+
+
+@pytest.mark.parametrize("uid", ALL)
+def test_each_panel_has_its_own_id_and_place(uid: str) -> None:
+    everything = [*ALL[uid]["panels"], *(p for row in ALL[uid]["panels"] for p in row.get("panels", []))]
+    ids = [panel["id"] for panel in everything]
+    assert len(ids) == len(set(ids))
+    assert min(ids) > 0
+    for panel in everything:
+        place = panel["gridPos"]
+        assert 0 <= place["x"] < place["x"] + place["w"] <= COLUMNS, panel["title"]
+    for one, other in combinations(ALL[uid]["panels"], 2):
+        assert not _overlap(one["gridPos"], other["gridPos"]), (one["title"], other["title"])
+    for row in ALL[uid]["panels"]:
+        for one, other in combinations(row.get("panels", []), 2):
+            assert not _overlap(one["gridPos"], other["gridPos"]), (one["title"], other["title"])
+
+
+def _overlap(a: dict[str, int], b: dict[str, int]) -> bool:
+    apart = (
+        a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"] or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+    )
+    return not apart
+
+
+@pytest.mark.parametrize("uid", ALL)
+def test_lines_have_names_and_a_legend(uid: str) -> None:
+    for panel in panels(ALL[uid]):
+        refs = [target["refId"] for target in panel["targets"]]
+        assert len(refs) == len(set(refs)), panel["title"]
+        if panel["type"] == "timeseries":
+            assert panel["options"]["legend"]["showLegend"] is True, panel["title"]
+            assert all(t["legendFormat"] not in ("", "__auto") for t in panel["targets"]), panel["title"]
+
+
+@pytest.mark.parametrize("uid", ALL)
+def test_titles_tell_panels_apart(uid: str) -> None:
+    titles = [panel["title"] for panel in panels(ALL[uid])]
+    assert len(titles) == len(set(titles))
+
+
+def test_queries_use_metrics_and_labels_of_the_catalogue() -> None:
+    for asked in (*panel_queries(), *annotation_queries()):
+        for name, matchers in re.findall(r"\b([a-z_]\w*)\{([^}]*)\}", asked.expr):
+            if name in OF_PROMETHEUS:
+                continue
+            metric = BY_NAME.get(name) or BY_NAME.get(re.sub(r"_(bucket|sum|count)$", "", name))
+            assert metric is not None, f"{asked}: {name}"
+            labels = {matcher.split("=")[0].rstrip("!") for matcher in matchers.split(",")}
+            assert labels <= {"job", "instance", *metric.labels}, f"{asked}: {name}"
+
+
+def test_every_metric_of_a_run_is_on_some_panel() -> None:
+    """A metric that nobody draws is found only by those who know that it is there."""
+    asked = " ".join(a.expr for a in (*panel_queries(), *annotation_queries()))
+    drawn = set(re.findall(r"trainprobe_\w+", asked))
+    drawn |= {re.sub(r"_bucket$", "", name) for name in drawn}
+    assert {metric.name for metric in METRICS} - drawn == set()
+
+
+def test_at_most_twelve_toggles_hold_each_cause_of_a_stall_once() -> None:
+    assert len(TOGGLES) <= MAX_TOGGLES
+    assert sorted(cause for toggle in TOGGLES for cause in toggle.causes) == sorted(STALL_CAUSES)
+    assert len({toggle.colour for toggle in TOGGLES}) == len(TOGGLES)
+
+
+@pytest.mark.parametrize("uid", ALL)
+def test_causes_are_drawn_from_counters_on_every_time_panel(uid: str) -> None:
+    listed = [a for a in ALL[uid]["annotations"]["list"] if not a["builtIn"]]
+    assert [a["name"] for a in listed] == [*(t.name for t in TOGGLES), "Phases", "Exact starts"]
+    for annotation in listed:
+        assert "filter" not in annotation, "all panels"
+        assert annotation["target"]["expr"] == annotation["expr"], "Grafana before 12 and after ask the same"
+        assert ", " not in annotation["tagKeys"], "split without trimming"
+    for toggle, annotation in zip(TOGGLES, listed):
+        assert annotation["iconColor"] == toggle.colour
+        assert (annotation["enable"], annotation["hide"]) == (True, False)
+        series = re.findall(r"(trainprobe_stall_seconds_total\{[^}]*\})( offset \$__interval)?", annotation["expr"])
+        assert [offset for _, offset in series] == ["", " offset $__interval"]
+        assert f'cause=~"{"|".join(toggle.causes)}"' in series[0][0] == series[1][0]
+    starts = listed[-1]
+    assert (starts["useValueForTime"], starts["hide"], starts["enable"]) == (True, True, False)
+
+
+@pytest.mark.parametrize("uid", ALL)
+def test_variables_are_those_of_all_dashboards(uid: str) -> None:
+    names = [variable["name"] for variable in ALL[uid]["templating"]["list"]]
+    assert names == ["datasource", "job", "host", "run", "rank"]
+
+
+def test_links_of_tables_lead_to_dashboards_that_exist() -> None:
+    led = []
+    for dashboard in ALL.values():
+        for panel in panels(dashboard):
+            for url in _links(panel):
+                led.append(url)
+                assert re.match(r"/d/([a-z-]+)\?", url)[1] in ALL  # type: ignore[index]
+                named = set(re.findall(r"\$\{__data\.fields\.(\w+)\}", url))
+                columns = set(panel["transformations"][1]["options"]["renameByName"].values())
+                assert named <= columns, f"{panel['title']}: the link reads {named} of {columns}"
+    assert len(led) == 3
+
+
+def _links(panel: dict[str, Any]) -> list[str]:
+    found = [p for o in panel["fieldConfig"]["overrides"] for p in o["properties"] if p["id"] == "links"]
+    return [link["url"] for properties in found for link in properties["value"]]
+
+
+def test_each_cause_and_state_has_a_colour() -> None:
+    assert set(CAUSE_COLOURS) == set(LOST)
+    assert len(set(CAUSE_COLOURS.values())) == len(LOST)
+    assert set(STATE_COLOURS) == set(State)
+    assert all(re.fullmatch(r"#[0-9A-F]{6}", colour) for colour in (*CAUSE_COLOURS.values(), *STATE_COLOURS.values()))
+
+
+@pytest.mark.parametrize(
+    ("levels", "colours"),
+    [(Levels(1, 2), ["green", "#EAB839", "red"]), (Levels(2, 1), ["red", "#EAB839", "green"])],
+)
+def test_levels_rise_or_fall(levels: Levels, colours: list[str]) -> None:
+    values = [value for value, _ in levels.steps]
+    assert values[0] is None
+    assert sorted(values[1:]) == values[1:] == [1, 2]  # type: ignore[type-var]
+    assert [colour for _, colour in levels.steps] == colours
