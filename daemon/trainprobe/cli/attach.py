@@ -40,10 +40,10 @@ def act(args: argparse.Namespace) -> int:
         del received
         watched[0].stop()
 
-    session = watching.begin(signals, pid=args.pid, command=(), on_signal=detach)
+    session = watching.begin(signals, pid=args.pid, on_signal=detach)
     watched.append(session)
     try:
-        if not session.start(patient=watching.patient):
+        if not (session.load(patient=watching.patient) and session.start()):
             watching.tell_failure(session.failure)
             if session.interrupted:
                 return 128 + session.interrupted

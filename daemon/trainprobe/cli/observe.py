@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import signal
@@ -47,7 +48,7 @@ def act(args: argparse.Namespace) -> int:
     if missing := privileges.missing():
         return _fail(f"missing: {', '.join(missing)}", "run it as root", code=FORBIDDEN)
     try:
-        return _observe(wanted, config, lines.LineReader(IN))
+        return _observe(wanted, config)
     except BrokenPipeError:  # the caller's half is gone, and with it everybody who would read a report
         return FAILED
     except NoSuchTraining as error:
@@ -56,28 +57,34 @@ def act(args: argparse.Namespace) -> int:
         return _fail(getattr(error, "reason", "") or described(error), getattr(error, "remedy", ""), code=FAILED)
 
 
-def _observe(wanted: order.Order, config: DaemonConfig, reader: lines.LineReader) -> int:
+def _observe(wanted: order.Order, config: DaemonConfig) -> int:
     if not wanted.command and (watched := _watched_already(wanted.pid)):
         return _fail(*watched, code=FAILED)
-    claim = Claim(wanted.pid)
-    try:
+    with contextlib.ExitStack() as undo:
+        pid = wanted.pid
+        if not wanted.command:
+            undo.callback(Claim(pid).drop)
         recorder = Recorder(_send_frame, compose_core.header(config)) if wanted.record else None
         made = compose.assemble(config, auto=False, on_frame=recorder, on_report=_send_live if wanted.live else None)
-        try:
-            if wanted.command:
-                made.targets.launched(wanted.pid, wanted.command)
-            else:
-                made.targets.attach(wanted.pid)
-            made.observer.turn(woken=False)
-            _send(order.READY, True)
-            _watch(made, reader, attached=not wanted.command)
-            # First the report, then the kernel: taking some seventy tracepoints out waits for as many grace periods.
-            _send(order.REPORT, withheld(made.observer.finish(), config.privacy))
-        finally:
-            made.observer.close()
-    finally:
-        claim.drop()
+        undo.callback(made.observer.close)
+        _send(order.LOADED, True)
+        if wanted.command:
+            pid = order.child_of(_first_line())
+            undo.callback(Claim(pid).drop)
+        _report_on(pid, wanted, made, config)
     return OK
+
+
+def _report_on(pid: int, wanted: order.Order, made: compose.Assembled, config: DaemonConfig) -> None:
+    if wanted.command:
+        made.targets.launched(pid, wanted.command)
+    else:
+        made.targets.attach(pid)
+    made.observer.turn(woken=False)
+    _send(order.READY, True)
+    _watch(made, lines.LineReader(IN), attached=not wanted.command)
+    # First the report, then the kernel: taking some seventy tracepoints out waits for as many grace periods.
+    _send(order.REPORT, withheld(made.observer.finish(), config.privacy))
 
 
 def _watch(made: compose.Assembled, reader: lines.LineReader, *, attached: bool) -> None:
@@ -128,7 +135,7 @@ def _watched_already(pid: int) -> tuple[str, str] | None:
 
 
 def _first_line() -> bytes:
-    """The order: all that we read before our input may stay silent for hours."""
+    """The order, or the child's pid: all that we read before our input may stay silent for hours."""
     line = bytearray()
     while not line.endswith(b"\n") and len(line) < lines.LIMIT:
         byte = os.read(IN, 1)

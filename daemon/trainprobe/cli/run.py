@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+from collections.abc import Callable
 
 from trainprobe.cli import OWN_FAILURE, complain
 from trainprobe.cli.watching import Watching, add_options
-from trainprobe.runtime.child import Launched, StartError, give_back
+from trainprobe.runtime.child import Launched, StartError, give_back, refuse_early
+from trainprobe.runtime.session import Session
 from trainprobe.runtime.signals import Received, Signals
 
 TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -34,6 +36,11 @@ def act(args: argparse.Namespace) -> int:
     if not command:
         complain("run: no command", "trainprobe run -- python train.py")
         return OWN_FAILURE
+    try:
+        refuse_early(command[0])
+    except StartError as error:
+        complain(str(error))
+        return error.code
     watching = Watching.prepare(args)
     if isinstance(watching, int):
         return OWN_FAILURE
@@ -45,39 +52,42 @@ def act(args: argparse.Namespace) -> int:
         give_back([signal.SIGTTOU])
         signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask_before)
 
-    try:
-        child = Launched(command, prepare)
-    except StartError as error:
-        complain(str(error))
-        return error.code
-    return _observed(watching, child, signals)
+    return _observed(watching, command, prepare, signals)
 
 
-def _observed(watching: Watching, child: Launched, signals: Signals) -> int:
+def _observed(watching: Watching, command: list[str], prepare: Callable[[], None], signals: Signals) -> int:
+    child: Launched | None = None
+
     def pass_on(received: Received) -> None:
         """The terminal has told the command already; what was meant for us alone is meant for it."""
-        if received.by_process:
+        if received.by_process and child is not None:
             os.kill(child.pid, received.number)
 
-    session = watching.begin(signals, pid=child.pid, command=child.command, on_signal=pass_on)
+    session = watching.begin(signals, command=command, on_signal=pass_on)
     try:
-        if not session.start(patient=watching.patient):
+        if not session.load(patient=watching.patient):
+            return _not_started(watching, session)
+        child = Launched(command, prepare)
+        if not session.start(child.pid):
             child.abandon()
-            if session.interrupted:
-                return 128 + session.interrupted
-            watching.tell_failure(session.failure)
-            return OWN_FAILURE
-        try:
-            child.release()
-        except StartError as error:
-            complain(str(error))
-            return error.code
+            return _not_started(watching, session)
+        child.release()
         session.watch(child.pidfd)
         watching.status.clear()
         code = child.wait()
         watching.conclude(session)
         return code
+    except StartError as error:
+        complain(str(error))
+        return error.code
     finally:
         watching.status.clear()
         session.close()
         watching.close()
+
+
+def _not_started(watching: Watching, session: Session) -> int:
+    if session.interrupted:
+        return 128 + session.interrupted
+    watching.tell_failure(session.failure)
+    return OWN_FAILURE

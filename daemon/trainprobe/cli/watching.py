@@ -79,9 +79,10 @@ class Watching:
         )
 
     def begin(
-        self, signals: Signals, *, pid: int, command: Sequence[str], on_signal: Callable[[Received], None]
+        self, signals: Signals, *, pid: int = 0, command: Sequence[str] = (), on_signal: Callable[[Received], None]
     ) -> Session:
-        """Start the other half; it is watching when ``Session.start`` says so."""
+        """Start the other half, for a process that runs or for a command that will be started; it is watching when
+        ``Session.start`` says so."""
         order = Order(pid, list(command), self.recording, self.status.possible, dataclasses.asdict(self.config))
         part = ProbePart(self.command, order, own_session=not self.patient)
         return Session(part, signals, on_frame=self.record.line, on_live=self.status.show, on_signal=on_signal)

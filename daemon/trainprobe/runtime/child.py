@@ -25,7 +25,6 @@ class Launched:
     def __init__(self, command: Sequence[str], prepare: Callable[[], None]) -> None:
         """``prepare``: called in the child, to give signals back."""
         self.command = list(command)
-        _refuse_early(command[0])
         hold, self._go = os.pipe()
         self._failed, failed = os.pipe()
         self.pid = os.fork()
@@ -76,8 +75,8 @@ def give_back(ignored_by_us: Iterable[int] = ()) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _refuse_early(name: str) -> None:
-    """What can be seen without starting it: no need to load anything for a typing error."""
+def refuse_early(name: str) -> None:
+    """What can be seen without starting it: no need to load anything for a typing error. Raises StartError."""
     if shutil.which(name) is not None:
         return
     if os.sep not in name:

@@ -12,16 +12,17 @@ from trainprobe.wire.codec import WireError
 
 VERSION = 1
 FRAME = b'{"frame":'
-READY, LIVE, ENDED, REPORT, FAILED = "ready", "live", "ended", "report", "failed"
+LOADED, READY, LIVE, ENDED, REPORT, FAILED = "loaded", "ready", "live", "ended", "report", "failed"
 END = b'{"end":true}'
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Watch this."""
+    """Watch this. A command is started only when the programs are in the kernel, so that no waiting for them is in
+    the life of its process: the order then comes without a pid, and the pid follows."""
 
-    pid: int
-    command: list[str] = field(default_factory=list)  # of a child that is about to become it; empty: attach
+    pid: int  # of what runs already; 0: of a child that follows
+    command: list[str] = field(default_factory=list)  # of a child that will become it; empty: attach
     record: bool = False  # send every line of a recording
     live: bool = False  # send a status line every second
     config: dict[str, Any] = field(default_factory=dict)
@@ -38,6 +39,20 @@ def decode(line: bytes) -> Order:
         raise WireError("not an order of this version")
     order: Order = codec.decode(Order, value)
     return order
+
+
+def child(pid: int) -> bytes:
+    """The child is there, and waits."""
+    return json.dumps({"child": pid}).encode()
+
+
+def child_of(line: bytes) -> int:
+    """Raises WireError."""
+    value = codec.loads(line)
+    pid = value.get("child") if isinstance(value, dict) else None
+    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+        raise WireError("not the pid of a child")
+    return pid
 
 
 def frame_message(line: str) -> bytes:

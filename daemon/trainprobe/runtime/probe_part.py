@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 
 from trainprobe.runtime import lines
-from trainprobe.runtime.order import END, Order, encode
+from trainprobe.runtime.order import END, Order, child, encode
 
 
 class ProbePart:
@@ -33,6 +33,10 @@ class ProbePart:
     def ended(self) -> bool:
         """It says nothing more."""
         return self._reader.ended
+
+    def child(self, pid: int) -> None:
+        """The command of the order has a process, which waits."""
+        self._tell(child(pid))
 
     def end(self) -> None:
         """Ask for the report; it ends by itself after that."""

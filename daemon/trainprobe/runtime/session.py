@@ -62,16 +62,27 @@ class Session:
         self.interrupted = 0
         """The first signal that came before the other half watched."""
 
-    def start(self, *, patient: bool) -> bool:
-        """Wait until the other half watches (``patient``: it may be asking for a password). False: ``failure`` or
-        ``interrupted`` says why not."""
-        self._wait(FOREVER_NS if patient else START_NS, {order.READY, order.FAILED, GONE, INTERRUPT})
-        if order.READY not in self._seen and not self.failure and not self.interrupted:
-            self.failure = Failure("the probe part did not answer")
-        if patient and GONE in self._seen and not self._seen & {order.READY, order.FAILED}:
+    def load(self, *, patient: bool) -> bool:
+        """Wait until the programs are in the kernel (``patient``: the other half may be asking for a password). False:
+        ``failure`` or ``interrupted`` says why not."""
+        loaded = self._reached(order.LOADED, FOREVER_NS if patient else START_NS)
+        if patient and GONE in self._seen and not self._seen & {order.LOADED, order.FAILED}:
             remedy = "allow this user to run trainprobe with sudo, or run it as root"
             self.failure = Failure("sudo did not start the half that loads eBPF programs", remedy, forbidden=True)
-        return order.READY in self._seen and not self.interrupted
+        return loaded
+
+    def start(self, child: int | None = None) -> bool:
+        """Wait until the other half watches: ``child``, which waits to become the command, or what the order named.
+        False: ``failure`` or ``interrupted`` says why not."""
+        if child is not None:
+            self._part.child(child)
+        return self._reached(order.READY, START_NS)
+
+    def _reached(self, what: str, limit_ns: int) -> bool:
+        self._wait(limit_ns, {what, order.FAILED, GONE, INTERRUPT})
+        if what not in self._seen and not self.failure and not self.interrupted:
+            self.failure = Failure("the probe part did not answer")
+        return what in self._seen and not self.interrupted
 
     def watch(self, until_fd: int | None = None) -> None:
         """Until ``until_fd`` (of a child) is readable, whatever becomes of the other half; without one, until what is

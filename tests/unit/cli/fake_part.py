@@ -23,6 +23,14 @@ def say(**message: object) -> None:
 if behaviour == "refuse":
     say(failed={"reason": "this kernel has no BTF", "remedy": "another kernel"})
     sys.exit(1)
+say(loaded=True)
+if order["command"]:
+    child = json.loads(sys.stdin.readline() or "{}")
+    if not child:
+        sys.exit(1)
+    order["pid"] = child["child"]
+    with open(os.environ["FAKE_LOG"], "w") as log:
+        json.dump(order, log)
 say(ready=True)
 if order["record"]:
     print('{"frame":{"trainprobe_recording":1}}', flush=True)

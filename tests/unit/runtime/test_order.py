@@ -69,3 +69,13 @@ def test_a_line_without_end_ends_the_reading(monkeypatch: pytest.MonkeyPatch) ->
     assert reader.ended
     os.close(reading)
     os.close(writing)
+
+
+def test_the_pid_of_the_child_follows_the_order() -> None:
+    assert order.child_of(order.child(4711)) == 4711
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b'{"child":0}', b'{"child":true}', b'{"child":"7"}', b"[7]", b"\xff"])
+def test_what_names_no_child_is_refused(line: bytes) -> None:
+    with pytest.raises(WireError):
+        order.child_of(line)
