@@ -18,8 +18,9 @@ import time
 from pathlib import Path
 
 from trainprobe.cli import FAILED, OK, complain, outputs, published
-from trainprobe.cli.style import Style, seconds
+from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
+from trainprobe.language.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.runtime import rundir
 from trainprobe.views import page

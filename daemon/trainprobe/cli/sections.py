@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from trainprobe.cli.style import Style, count, percent, seconds, size
+from trainprobe.cli.style import Style
+from trainprobe.language.amounts import count, percent, seconds, size
 from trainprobe.model.report import Bottleneck, Checkpoint, Evidence, Rank, Run, Stall, Warning_
 
 STALLS_SHOWN = 10

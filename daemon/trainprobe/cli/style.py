@@ -15,7 +15,6 @@ from trainprobe.language.speaker import Speaker, chosen
 
 WIDEST, NARROWEST = 100, 40
 ROOM = 20  # columns that text beside something needs
-SENSIBLE = 1e9  # what is larger was measured wrongly: short enough to be seen as that
 UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|min|h|%|B|kB|MB|GB|TB|it/s)\b|%)")
 GLUE = "\u00a0"
 CODES = {"bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -102,38 +101,3 @@ def inert(text: str, limit: int = 400) -> str:
         for character in text[:limit]
     )
     return shown + ("…" if len(text) > limit else "")
-
-
-def seconds(value: float) -> str:
-    """A duration as a person says it: 412 ms, 12.3 s, 5 min 12 s, 3 h 12 min."""
-    if not 0 <= value < SENSIBLE:
-        return f"{value:.3g} s"
-    if value < 0.9995:
-        return f"{value * 1000:.0f} ms" if value >= 0.001 or value == 0 else f"{value * 1e6:.0f} us"
-    if value < 120:
-        return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    if minutes < 120:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def size(value: float) -> str:
-    """Bytes as a person says them: 340 MB, 1.2 GB."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 999.5 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if value >= 99.5 or unit == "B" else f"{value:.1f} {unit}"
-
-
-def percent(share: float) -> str:
-    value = 100 * share
-    if not abs(value) < SENSIBLE:
-        return f"{value:.3g} %"
-    return f"{value:.0f} %" if value >= 99.95 or value == 0 else f"{value:.1f} %"
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """The number and its word: 1 stall, 3 stalls."""
-    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainprobe.cli.sections import sections
-from trainprobe.cli.style import Style, count, inert, percent, seconds
+from trainprobe.cli.style import Style, inert
+from trainprobe.language.amounts import count, percent, seconds
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.wire import codec
 

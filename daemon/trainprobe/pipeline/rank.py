@@ -49,6 +49,10 @@ ROWS = 4096
 """Rows kept while no boundary comes (a driver whose optimiser never steps)."""
 
 
+WAITED = frozenset({Cause.DATA_CPU, Cause.DATA_STORAGE})
+"""Stalls in which workers made batches, only too slowly."""
+
+
 @dataclass(slots=True)
 class Span:
     """A stretch of a phase; ``end_ns`` None while it lasts."""
@@ -93,6 +97,8 @@ class RankFold:
     ordinary_ns: float = 0.0
     ordinary_steps: int = 0
     ordinary_fetches: int = 0
+    waited_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)  # in steps that stalled for data
+    waited_fetches: int = 0
     ordinary_lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
     worker_ns: float = 0.0  # live workers x time, over ordinary steps
     deaths: list[Death] = field(default_factory=list)
@@ -326,6 +332,9 @@ class RankFold:
             self._phase(Phase(cause.value), int(end - ns), end)
         if told >= 0.5 * self.policy.stall_minimum_ns:
             self.book.close(judgement, int(end - told), end, index - 1, self._stacks(judgement), self._reach(judgement))
+            if judgement.main is not None and judgement.main.cause in WAITED:
+                self.waited_pool = [total + ns for total, ns in zip(self.waited_pool, made_of.pool())]
+                self.waited_fetches += step.fetches
         else:
             self.book.open = None
             if not judgement.phases:

@@ -194,10 +194,11 @@ def _ordinary(fold: RankFold) -> OrdinaryStep:
     made = OrdinaryStep(steps, fold.ordinary_ns / steps / NS)
     made.states = {state.value: ns / steps / NS for state, ns in by_state(fold.ordinary).items() if ns > 0}
     made.fetches = fold.ordinary_fetches / steps
-    if fold.worker_ns > 0 and fold.ordinary_fetches:
-        each = NS * fold.ordinary_fetches
-        made.worker_cpu_seconds_per_batch = sum(fold.ordinary_pool[leaf] for leaf in CPU) / each
-        made.worker_storage_seconds_per_batch = sum(fold.ordinary_pool[leaf] for leaf in STORAGE) / each
+    fetches = fold.ordinary_fetches + fold.waited_fetches
+    if fold.worker_ns > 0 and fetches:
+        pool = [a + b for a, b in zip(fold.ordinary_pool, fold.waited_pool)]
+        made.worker_cpu_seconds_per_batch = sum(pool[leaf] for leaf in CPU) / fetches / NS
+        made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
     if fold.cpu_from and fold.cpu_last and fold.cpu_last[1] > fold.cpu_from[1]:
         made.driver_cpu_seconds = (fold.cpu_last[0] - fold.cpu_from[0]) / (fold.cpu_last[1] - fold.cpu_from[1]) / NS
     made.stretches = _stretches(list(fold.ordinary_lengths))

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 
 from tests.unit.cli import reports
 from tests.unit.wire import strategies
-from trainprobe.cli import style
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import live_line, text_of
+from trainprobe.language import amounts
 from trainprobe.model.report import Report
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -102,7 +102,7 @@ def test_the_live_line() -> None:
     ],
 )  # fmt: skip
 def test_durations(value: float, text: str) -> None:
-    assert style.seconds(value) == text
+    assert amounts.seconds(value) == text
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_durations(value: float, text: str) -> None:
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (340e6, "340 MB"), (1.2e9, "1.2 GB"), (5e15, "5000 TB")],
 )
 def test_sizes(value: float, text: str) -> None:
-    assert style.size(value) == text
+    assert amounts.size(value) == text
 
 
 def test_inert_keeps_what_is_harmless() -> None:

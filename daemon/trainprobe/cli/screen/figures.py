@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from trainprobe.cli import cells
 from trainprobe.cli.screen.history import History, Key, Minute
-from trainprobe.cli.style import Style, inert, percent, seconds, size
+from trainprobe.cli.style import Style, inert
+from trainprobe.language.amounts import percent, seconds, size
 from trainprobe.model.cause import Phase
 from trainprobe.model.report import Rank, Run, Stall
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from trainprobe.cli import cells
 from trainprobe.cli.screen import figures
 from trainprobe.cli.screen.history import History
-from trainprobe.cli.style import Style, count, inert, seconds, size
+from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import worst
+from trainprobe.language.amounts import count, seconds, size
 from trainprobe.model.report import Rank, Report, Run
 
 LEAST_ROWS = 3

@@ -1,0 +1,301 @@
+"""The settings that a run should have: measured now, proposed, what it gains, what memory it takes, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from trainprobe.advise import loader as loading
+from trainprobe.advise.loader import DEFAULT_PREFETCH, Loader, Memory
+from trainprobe.advise.numbers import interval_for_share, round_up
+from trainprobe.language.amounts import percent, seconds, size
+from trainprobe.language.saying import Saying, saying
+from trainprobe.model.report import Rank, Run, Stall
+
+LEAST_GAIN = 0.01  # of the run: what gains less is not proposed
+LITTLE = 0.05  # of a step: a wait for data that is less needs no explanation
+MOST_PREFETCH = 16
+SAVING, EVALUATING, LOG_EVERY = 0.01, 0.05, 50
+"""Share of a run that saves and evaluations should take at most; steps between two lines of a log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One line. ``proposed`` None: leave it. ``gain``: seconds of the watched run; ``memory``: of the run, in bytes."""
+
+    name: str
+    now: Saying
+    proposed: str | None
+    gain: float
+    reason: Saying
+    limit: Saying | None = None
+    memory: int | None = None
+    verdict: str = ""  # of the memory: safe, tight, out of memory
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """All settings of a rank; ``refused``: why there is none."""
+
+    settings: tuple[Setting, ...]
+    wall: float
+    trained: float  # seconds of training steps, phases left out
+    steps: int
+    refused: Saying | None = None
+
+    @property
+    def gain(self) -> float:
+        """Seconds of the watched run, all proposals together: each is about other seconds."""
+        return sum(setting.gain for setting in self.settings if setting.proposed is not None)
+
+    @property
+    def speed(self) -> tuple[float, float] | None:
+        """Steps per second of training: now, and with all proposals."""
+        if self.trained <= 0 or not self.steps:
+            return None
+        return self.steps / self.trained, self.steps / max(self.trained - self.gain, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the proposals are computed from."""
+
+    rank: Rank
+    loader: Loader | None
+    memory: Memory | None
+
+    @property
+    def worth(self) -> float:
+        """Seconds from which a gain is proposed."""
+        return LEAST_GAIN * self.rank.wall_seconds
+
+    def stalls(self, *causes: str) -> list[Stall]:
+        """Those that were mostly of these causes."""
+        return [stall for stall in self.rank.stalls if stall.cause in causes]
+
+    def stalled(self, *causes: str) -> float:
+        """Seconds in stalls."""
+        return sum(self.rank.counters.stall_seconds.get(cause, 0.0) for cause in causes)
+
+
+def advice(run: Run, rank: Rank, cpus: int) -> Advice:
+    """Every setting of the table for one rank. ``cpus``: of the host, shared by the ranks that run on it."""
+    phases = sum(seconds for phase, seconds in rank.counters.phase_seconds.items() if phase != "train")
+    trained = max(0.0, rank.wall_seconds - phases)
+    empty = Advice((), rank.wall_seconds, trained, rank.steps.count)
+    if not rank.ordinary.count or rank.ordinary.seconds is None:
+        why = saying("too few steps were seen to know what an ordinary step is made of; watch it for a minute")
+        return Advice((), empty.wall, empty.trained, empty.steps, why)
+    used = run.memory.get("used_bytes")
+    own_cpus = max(1, cpus // max(1, len(run.ranks))) if cpus else 0
+    facts = Facts(rank, loading.measured(rank, own_cpus), loading.memory(rank, used if isinstance(used, int) else None))
+    makers: tuple[Callable[[Facts], Setting], ...] = (
+        _workers, _prefetch, _persistent, _pinned, _checkpoints, _logs, _evaluations,
+    )  # fmt: skip
+    return Advice(tuple(make(facts) for make in makers), empty.wall, empty.trained, empty.steps)
+
+
+def _workers(facts: Facts) -> Setting:
+    load, memory, count = facts.loader, facts.memory, facts.rank.ordinary.count
+    now = saying("{workers}", workers=facts.rank.workers.peak)
+    if load is None:
+        return Setting("num_workers", now, None, 0.0, saying("what a batch costs a worker was not measured"))
+    fit = memory.most_workers() if memory is not None else None
+    if memory is not None and fit is not None and fit < load.workers:
+        return _fewer(facts, load, memory, max(1, fit), now)
+    best = load.best()
+    if fit is not None:
+        best = min(best, max(fit, 1))
+    gain = load.gain(best) * count
+    reason = _batch_and_step(load)
+    if best <= load.workers or gain < facts.worth:
+        return Setting("num_workers", now, None, 0.0, _enough(load, best))
+    taken = memory.with_(best) if memory is not None else None
+    return Setting(
+        "num_workers", now, str(best), gain, reason, _worker_limit(load, fit, best), taken,
+        memory.verdict(taken) if memory is not None else "",
+    )  # fmt: skip
+
+
+def _batch_and_step(load: Loader) -> Saying:
+    if not load.workers:
+        return saying(
+            "the driver loads by itself for {wait} of each step; workers do it beside the step of {own}",
+            wait=seconds(load.wait), own=seconds(load.own),
+        )  # fmt: skip
+    return saying(
+        "a batch costs a worker {each}, a step without waiting takes {own}: {workers} workers make one every {pace}",
+        each=seconds(load.cpu + load.storage), own=seconds(load.own), workers=load.workers,
+        pace=seconds((load.cpu + load.storage) / load.workers),
+    )  # fmt: skip
+
+
+def _enough(load: Loader, best: int) -> Saying:
+    step = load.own + load.wait
+    if load.wait < LITTLE * step:
+        return saying(
+            "a step waits {wait} of {step} for data: that is little", wait=seconds(load.wait), step=seconds(step)
+        )
+    if best > load.workers:
+        return saying("more workers would gain less than 1 % of the run")
+    made = load.cpu + load.storage
+    if load.fetches * made / load.workers <= load.own:
+        return saying(
+            "a batch costs a worker {each} and a step takes {own}: workers keep up but for single batches",
+            each=seconds(made), own=seconds(load.own),
+        )  # fmt: skip
+    return saying(
+        "a batch costs a worker {each}: more workers would share the same {cpus} CPUs; make the samples cheaper "
+        "(decode, resize, cache)",
+        each=seconds(made), cpus=load.cpus,
+    )  # fmt: skip
+
+
+def _worker_limit(load: Loader, fit: int | None, best: int) -> Saying:
+    if fit is not None and fit <= best:
+        return saying("memory: {fit} workers fit", fit=fit)
+    return saying("{cpus} CPUs: more than {most} workers would not be faster", cpus=load.cpus, most=load.most())
+
+
+def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) -> Setting:
+    """More workers than the memory holds: what swapping and reclaim took comes back."""
+    best = min(fit, load.best())
+    lost = sum(facts.rank.lost.get(cause, 0.0) for cause in ("swap", "memory_pressure"))
+    slower = max(0.0, load.step(best) - load.step(load.workers)) * facts.rank.ordinary.count
+    taken = memory.with_(best)
+    reason = saying(
+        "{workers} workers of {each} each leave too little of {budget} ({scope}); swapping and reclaim took {lost}",
+        workers=load.workers, each=size(memory.worker or 0), budget=size(memory.budget or 0), scope=memory.scope,
+        lost=seconds(lost),
+    )  # fmt: skip
+    limit = saying("a step then takes {step}", step=seconds(load.step(best))) if slower else None
+    gain = max(0.0, lost - slower)
+    return Setting("num_workers", now, str(best), gain, reason, limit, taken, memory.verdict(taken))
+
+
+def _prefetch(facts: Facts) -> Setting:
+    load, memory = facts.loader, facts.memory
+    now = saying("not seen, taken as {prefetch}", prefetch=DEFAULT_PREFETCH)
+    if load is None or not load.workers:
+        return Setting("prefetch_factor", now, None, 0.0, saying("it counts with workers only"))
+    late = [stall.seconds for stall in facts.stalls("data_cpu", "data_storage")]
+    if not late or facts.stalled("data_cpu", "data_storage") < facts.worth:
+        return Setting("prefetch_factor", now, None, 0.0, saying("no step waited for one dear batch"))
+    if load.fetches * (load.cpu + load.storage) / load.workers > load.own:
+        return Setting(
+            "prefetch_factor", now, None, 0.0,
+            saying("workers are slower than the training on the whole: batches ahead are used up; see num_workers"),
+        )  # fmt: skip
+    wanted = min(MOST_PREFETCH, max(loading.prefetch_for(extra, load) for extra in late))
+    covers = (wanted - DEFAULT_PREFETCH) * load.workers * load.own
+    part = sum(min(extra, covers) for extra in late) / sum(late)
+    taken = memory.with_(load.workers, wanted) if memory is not None else None
+    reason = saying(
+        "{number} batches came late, {each} in the middle; {ahead} batches made beforehand cover {covers}",
+        number=len(late), each=seconds(median(late)), ahead=wanted * load.workers,
+        covers=seconds(covers),
+    )  # fmt: skip
+    limit = saying("batches ahead are kept in shared memory; all late batches must not be neighbours")
+    return Setting(
+        "prefetch_factor", now, str(wanted), part * facts.stalled("data_cpu", "data_storage"), reason, limit, taken,
+        memory.verdict(taken) if memory is not None else "",
+    )  # fmt: skip
+
+
+def _persistent(facts: Facts) -> Setting:
+    lost, load = facts.stalled("worker_startup"), facts.loader
+    edges = facts.rank.counters.stalls.get("worker_startup", 0)
+    if not edges:
+        return Setting(
+            "persistent_workers", saying("not seen"), None, 0.0,
+            saying("no workers were started again between epochs while it was watched"),
+        )  # fmt: skip
+    first = load.cpu + load.storage if load is not None else 0.0
+    gain = max(0.0, lost - edges * first)
+    reason = saying("workers were started again {edges} times, {each} each", edges=edges, each=seconds(lost / edges))
+    limit = saying("workers keep their memory between epochs, and their copy of the dataset")
+    proposed = "True" if gain >= facts.worth else None
+    return Setting("persistent_workers", saying("False"), proposed, gain, reason, limit)
+
+
+def _pinned(facts: Facts) -> Setting:
+    now = saying("cannot be seen")
+    if not facts.rank.gpus:
+        return Setting("pin_memory", now, None, 0.0, saying("no GPU is used: there is nothing to copy to"))
+    return Setting(
+        "pin_memory", now, None, 0.0,
+        saying("True lets copies to the GPU overlap with its work; what it gains here cannot be told from outside"),
+    )  # fmt: skip
+
+
+def _checkpoints(facts: Facts) -> Setting:
+    rank, name = facts.rank, "checkpoint interval"
+    lost, stalls = rank.lost.get("checkpoint", 0.0), facts.stalls("checkpoint")
+    number = max(rank.counters.stalls.get("checkpoint", 0), len(stalls))
+    if not number:
+        return Setting(name, saying("no save was waited for"), None, 0.0, saying("saving costs nothing here"))
+    every, each = _every(stalls, rank.steps.count, number), lost / number
+    step = rank.ordinary.seconds or 0.0
+    share = lost / rank.wall_seconds if rank.wall_seconds else 0.0
+    now = _each(every)
+    reason = saying("a save takes {each}, all of them {share} of the run", each=seconds(each), share=percent(share))
+    if share <= SAVING:
+        return Setting(name, now, None, 0.0, reason)
+    better = interval_for_share(each, every, step, SAVING)
+    limit = saying(
+        "a crash then costs up to {work} of work; saving from another process costs nothing of it",
+        work=seconds(better * step),
+    )
+    return Setting(name, now, str(better), lost * (1 - every / better), reason, limit)
+
+
+def _every(stalls: list[Stall], steps: int, number: int) -> int:
+    """Steps between occurrences: the rhythm where there is one, else the mean."""
+    rhythms = [stall.period.steps for stall in stalls if stall.period is not None and stall.period.steps]
+    return rhythms[-1] if rhythms else max(1, steps // number)
+
+
+def _logs(facts: Facts) -> Setting:
+    rank, name = facts.rank, "log interval"
+    lost = rank.lost.get("logging", 0.0)
+    writes = sum(log.writes for log in rank.logs)
+    if lost < facts.worth or not writes:
+        return Setting(
+            name, saying("{writes} writes in all", writes=writes), None, 0.0, saying("logging costs nothing here")
+        )
+    dearest = max(rank.logs, key=lambda log: log.seconds)
+    reason = saying(
+        "{writes} writes took {lost}, most of it {path_text}", writes=writes, lost=seconds(lost), path_text=dearest.path
+    )
+    limit = saying("fewer points in the curves; values in between can be averaged")
+    bursts = facts.stalls("logging")
+    if facts.stalled("logging") > lost / 2 and bursts:  # seldom and much, not a little in each step
+        each, every = lost / len(bursts), _every(bursts, rank.steps.count, len(bursts))
+        better = interval_for_share(each, every, rank.ordinary.seconds or 0.0, SAVING)
+    else:
+        every = max(1, round(rank.steps.count / writes))
+        better = round_up(max(LOG_EVERY, 10 * every))
+    gain = lost * (1 - every / better)
+    return Setting(name, _each(every), str(better), gain, reason, limit)
+
+
+def _each(every: int) -> Saying:
+    return saying("every {every} steps", every=every) if every > 1 else saying("every step")
+
+
+def _evaluations(facts: Facts) -> Setting:
+    rank, name = facts.rank, "evaluation interval"
+    spent = rank.counters.phase_seconds.get("evaluation", 0.0)
+    number = sum(1 for phase in rank.phases if phase.phase == "evaluation")
+    if not spent or not number:
+        return Setting(name, saying("none seen"), None, 0.0, saying("no evaluation was seen"))
+    every, share = max(1, rank.steps.count // number), spent / rank.wall_seconds
+    now = _each(every)
+    reason = saying("{number} of {each}, {share} of the run", number=number, each=seconds(spent / number),
+                    share=percent(share))  # fmt: skip
+    if share <= EVALUATING:
+        return Setting(name, now, None, 0.0, reason)
+    better = round_up(round(every * share * (1 - EVALUATING) / (EVALUATING * (1 - share))))
+    limit = saying("the best checkpoint is known later; a smaller evaluation set is the other way")
+    return Setting(name, now, str(better), spent * (1 - every / better), reason, limit)

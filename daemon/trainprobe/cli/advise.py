@@ -1,0 +1,138 @@
+"""The settings that a run should have: measured now, proposed, what it gains, what memory it then takes, and why.
+
+examples:
+  trainprobe advise                        the run with the most steps of those that the daemon knows
+  trainprobe advise --run train.py-3f2a
+  trainprobe advise report.json            a report that `trainprobe run -o report.json -- …` wrote
+  trainprobe advise --json report.json     for scripts
+
+Everything is arithmetic from what was measured in this run; what was not measured is said. Watch at least a minute,
+a save and the edge of an epoch, and a run without other work on the same machine."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainprobe.advise.settings import Advice, Setting, advice
+from trainprobe.cli import OK, cells, complain
+from trainprobe.cli.choosing import Chosen, choose
+from trainprobe.cli.languages import add_language
+from trainprobe.cli.published import Refusal
+from trainprobe.cli.style import Style, inert
+from trainprobe.language.amounts import percent, seconds, size
+from trainprobe.language.saying import Saying
+from trainprobe.runtime import rundir
+
+NAME, NOW, PROPOSED = 20, 20, 10
+LOOK = {"safe": "green", "tight": "yellow", "out of memory": "red"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("report", nargs="?", metavar="REPORT.json", help="what -o wrote (default: ask the daemon)")
+    parser.add_argument("--run", metavar="ID", default="", help="this run; the beginning of its name is enough")
+    parser.add_argument("--rank", metavar="N", default="", help="this rank (default: the one that lost most)")
+    parser.add_argument("--json", action="store_true", help="for scripts; times in seconds, memory in bytes")
+    add_language(parser)
+    parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
+
+
+def act(args: argparse.Namespace) -> int:
+    chosen = choose(args.report, args.run, args.directory, args.rank)
+    if isinstance(chosen, Refusal):
+        complain(chosen.reason, chosen.remedy)
+        return chosen.code
+    made = advice(chosen.run, chosen.rank, chosen.report.host.cpus)
+    if args.json:
+        print(json.dumps(as_json(chosen, made), indent=2))
+    else:
+        print("\n".join(told(chosen, made, Style.of(sys.stdout, os.environ, args.lang))))
+    return OK
+
+
+def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
+    """The table, and what all of it together would bring."""
+    run, rank = chosen.run, chosen.rank
+    of = style.say(" rank {rank}", rank=rank.name) if len(run.ranks) > 1 else ""
+    yield style.paint(
+        style.say(
+            "{run}{of}: {steps} steps in {wall}",
+            run=inert(run.run), of=of, steps=made.steps, wall=seconds(made.wall),
+        ),
+        "bold",
+    )  # fmt: skip
+    if made.refused is not None:
+        yield from style.wrapped(_said(made.refused, style))
+        return
+    yield from style.wrapped(_headline(made, style))
+    proposals = [setting for setting in made.settings if setting.proposed is not None]
+    if proposals:
+        yield ""
+        rooms = (("setting", NAME), ("now", NOW), ("proposed", PROPOSED))
+        head = "  ".join(cells.fill(style.say(word), room) for word, room in rooms)
+        yield style.paint(f"  {head}  {style.say('gain')}", "dim")
+        for setting in proposals:
+            yield from _proposal(setting, made, style)
+    yield ""
+    yield style.paint(style.say("Leave as they are") if proposals else style.say("What was looked at"), "bold")
+    for setting in made.settings:
+        if setting.proposed is None:
+            name = style.say("{setting} ({now})", setting=style.say(setting.name), now=inert(_said(setting.now, style)))
+            yield from style.wrapped(inert(_said(setting.reason, style)), f"  - {name}: ", "    ")
+
+
+def _headline(made: Advice, style: Style) -> str:
+    proposed = [setting for setting in made.settings if setting.proposed is not None]
+    if not proposed:
+        return style.say("There is nothing to gain by these settings: none would bring 1 % of the run.")
+    gain = style.say(
+        "All proposals together: {gain} of {wall} ({share})",
+        gain=seconds(made.gain), wall=seconds(made.wall), share=percent(made.gain / made.wall),
+    )  # fmt: skip
+    speed = made.speed
+    if speed is None:
+        return gain
+    return gain + style.say(", {now} it/s become {then}", now=f"{speed[0]:.2f}", then=f"{speed[1]:.2f}")
+
+
+def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:
+    columns = (
+        (style.say(setting.name), NAME),
+        (inert(_said(setting.now, style)), NOW),
+        (setting.proposed or "", PROPOSED),
+    )
+    line = "  ".join(cells.fill(text, room) for text, room in columns)
+    yield style.paint(f"  {line}  {seconds(setting.gain)} ({percent(setting.gain / made.wall)})", "bold")
+    yield from style.wrapped(inert(_said(setting.reason, style)), "      ")
+    if setting.memory is not None:
+        verdict = style.paint(style.say(setting.verdict), LOOK[setting.verdict]) if setting.verdict else ""
+        text = style.say("memory then: {memory}", memory=size(setting.memory))
+        yield f"      {text}" + (f" ({verdict})" if verdict else "")
+    if setting.limit is not None:
+        yield from style.wrapped(inert(_said(setting.limit, style)), f"      {style.say('limit')}: ")
+
+
+def _said(what: Saying, style: Style) -> str:
+    return style.say(what.template, **what.values)
+
+
+def as_json(chosen: Chosen, made: Advice) -> dict[str, object]:
+    """The same for scripts, in English."""
+    settings = [
+        {**dataclasses.asdict(one), "now": str(one.now), "reason": str(one.reason),
+         "limit": None if one.limit is None else str(one.limit)}
+        for one in made.settings
+    ]  # fmt: skip
+    return {
+        "run": chosen.run.run,
+        "rank": chosen.rank.name,
+        "wall_seconds": made.wall,
+        "gain_seconds": made.gain,
+        "refused": None if made.refused is None else str(made.refused),
+        "settings": settings,
+    }

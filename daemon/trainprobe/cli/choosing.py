@@ -1,0 +1,54 @@
+"""One run out of a report: a file that `-o` wrote, or a run of the daemon by the beginning of its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainprobe.cli import FAILED, outputs, published
+from trainprobe.cli.published import Refusal
+from trainprobe.cli.text import worst
+from trainprobe.model.report import Rank, Report, Run
+from trainprobe.wire.codec import WireError
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A rank of a run, in its report."""
+
+    report: Report
+    run: Run
+    rank: Rank
+
+
+def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Chosen | Refusal:
+    """``source``: a report file, or the beginning of a run's name; None: what the daemon knows.
+
+    Of several runs the one whose name begins with ``name``; without a name the one that trained most steps.
+    """
+    file = Path(source) if source and (Path(source).exists() or source.endswith(".json")) else None
+    report = _of_file(file) if file is not None else published.read(directory)
+    if isinstance(report, Refusal):
+        return report
+    if source and file is None:
+        name = source
+    runs = [run for run in report.runs if run.run.startswith(name) and run.ranks]
+    if not runs:
+        known = ", ".join(run.run for run in report.runs) or "none"
+        asked = f"no run {name!r}" if name else "no run with a training"
+        return Refusal(FAILED, f"{asked} in {file or 'what the daemon knows'}; known there: {known}")
+    run = max(runs, key=lambda one: max(each.steps.count for each in one.ranks))
+    chosen = next((each for each in run.ranks if each.name == rank), None) if rank else worst(run)
+    if chosen is None:
+        names = ", ".join(each.name for each in run.ranks)
+        return Refusal(FAILED, f"no rank {rank!r} in {run.run}; there are: {names}")
+    return Chosen(report, run, chosen)
+
+
+def _of_file(path: Path) -> Report | Refusal:
+    try:
+        return published.decoded(path)
+    except OSError as error:
+        return Refusal(FAILED, outputs.reason(error), "trainprobe run -o REPORT.json -- COMMAND writes one")
+    except WireError as error:
+        return Refusal(FAILED, f"{path} is no report: {error}", "trainprobe run -o REPORT.json -- COMMAND writes one")

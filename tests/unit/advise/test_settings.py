@@ -1,0 +1,210 @@
+"""The advised settings: what is proposed, what it gains by the arithmetic, and when nothing is."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainprobe.advise.settings import Setting, advice
+from trainprobe.model.report import (
+    Counters,
+    Gpu,
+    LogFile,
+    Memory,
+    OrdinaryStep,
+    Period,
+    PhaseSpan,
+    Rank,
+    Run,
+    Stall,
+    Steps,
+    Workers,
+)
+
+STEP, COUNT = 0.1, 1000
+MB = 1_000_000
+
+
+def a_rank(workers: int = 2, wait: float = 0.0, cpu: float = 0.0, storage: float = 0.0, driver: float = 0.02) -> Rank:
+    """1000 steps of 100 ms of the training's own, each with a wait for data."""
+    states = {"compute": STEP, ("data_wait" if workers else "data_inline"): wait}
+    rank = Rank(0, 1, 7, wall_seconds=COUNT * (STEP + wait) + 10, steps=Steps(COUNT, "autograd"))
+    rank.ordinary = OrdinaryStep(
+        COUNT, STEP + wait, states, 1.0, cpu if workers else None, storage if workers else None, driver
+    )
+    rank.workers = Workers(workers, 0, workers, [], workers)
+    rank.counters = Counters(phase_seconds={"startup": 10.0})
+    return rank
+
+
+def settings(rank: Rank, cpus: int = 16, used: int | None = None) -> dict[str, Setting]:
+    run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank], {} if used is None else {"used_bytes": used})
+    return {setting.name: setting for setting in advice(run, rank, cpus).settings}
+
+
+def stall(cause: str, seconds: float, step: int, period: int | None = None) -> Stall:
+    told = Period(period, period * STEP) if period else None
+    return Stall(f"{cause}{step}", 0.0, 1.0, seconds, cause, {cause: seconds}, step, 1, told)
+
+
+def test_too_few_workers() -> None:
+    """A batch costs 300 ms: two workers make one each 150 ms, three each 100 ms, as fast as a step is."""
+    told = settings(a_rank(workers=2, wait=0.05, cpu=0.3))["num_workers"]
+    assert told.proposed == "3"
+    assert told.gain == pytest.approx(0.05 * COUNT)
+    assert str(told.reason) == (
+        "a batch costs a worker 300 ms, a step without waiting takes 100 ms: 2 workers make one every 150 ms"
+    )
+
+
+def test_no_more_workers_than_the_cpus_can_feed() -> None:
+    """Four CPUs, 800 ms of worker CPU a batch: 205 ms a step at best, with four workers."""
+    told = settings(a_rank(workers=2, wait=0.3, cpu=0.8, driver=0.02), cpus=4)["num_workers"]
+    assert told.proposed == "4"
+    assert told.gain == pytest.approx((0.4 - 0.205) * COUNT)
+
+
+def test_workers_share_the_cpus_with_the_training_itself() -> None:
+    told = settings(a_rank(workers=2, wait=0.05, cpu=0.1, driver=0.2), cpus=2)["num_workers"]
+    assert told.proposed is None
+    assert "keep up but for single batches" in str(told.reason)
+    slow = settings(a_rank(workers=2, wait=0.05, cpu=0.3, driver=0.0), cpus=2)["num_workers"]
+    assert slow.proposed is None
+    assert "share the same 2 CPUs; make the samples cheaper" in str(slow.reason)
+
+
+def test_workers_that_wait_for_storage_may_be_more_than_the_cpus() -> None:
+    told = settings(a_rank(workers=2, wait=0.3, cpu=0.01, storage=0.79), cpus=2)["num_workers"]
+    assert told.proposed == "8"
+
+
+def test_ranks_of_one_host_share_its_cpus() -> None:
+    rank = a_rank(workers=2, wait=0.3, cpu=0.8)
+    run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank, a_rank()])
+    told = {setting.name: setting for setting in advice(run, rank, 8).settings}
+    assert told["num_workers"].proposed == "4"
+
+
+def test_loading_by_the_driver_itself() -> None:
+    told = settings(a_rank(workers=0, wait=0.04, driver=0.14))["num_workers"]
+    assert (told.proposed, told.gain) == ("1", pytest.approx(0.04 * COUNT))
+    assert "the driver loads by itself for 40 ms of each step" in str(told.reason)
+
+
+def test_no_workers_for_a_compute_bound_run() -> None:
+    told = settings(a_rank(workers=2, wait=0.001, cpu=0.01))["num_workers"]
+    assert told.proposed is None
+    assert str(told.reason) == "a step waits 1 ms of 101 ms for data: that is little"
+
+
+def test_what_fits_the_memory_is_the_limit_and_what_others_hold_is_not_ours() -> None:
+    rank = a_rank(workers=2, wait=0.1, cpu=0.4)
+    rank.memory = Memory(3000 * MB, 3000 * MB, 0, 200 * MB, None, 8000 * MB, "cgroup", 200 * MB, 1000 * MB)
+    told = settings(rank, used=5000 * MB)["num_workers"]
+    assert told.proposed == "4"  # 8 GB - 2 GB of others = 6 GB; 3 GB + 2 x 1.1 GB fits into 90 % of it
+    assert told.memory == pytest.approx(3000 * MB + 2 * 1000 * MB + 200 * MB)
+    assert told.verdict == "tight"
+    less = settings(rank, used=6400 * MB)["num_workers"]
+    assert less.proposed == "3"
+    assert str(less.limit) == "memory: 3 workers fit"
+
+
+def test_too_many_workers_for_the_memory_are_made_fewer() -> None:
+    rank = a_rank(workers=8, cpu=0.15)
+    rank.memory = Memory(8400 * MB, 8400 * MB, 0, 400 * MB, None, 8000 * MB, "cgroup", 400 * MB, 900 * MB)
+    rank.lost = {"swap": 30.0, "memory_pressure": 5.0}
+    told = settings(rank)["num_workers"]
+    assert told.proposed == "2"  # two keep up with the step; six would fit
+    assert told.gain == pytest.approx(35.0)
+    assert told.memory == 8400 * MB - 6 * 900 * MB - 300 * MB
+    assert told.verdict == "safe"
+
+
+def test_prefetch_covers_a_dear_batch_where_workers_keep_up_otherwise() -> None:
+    rank = a_rank(workers=4, cpu=0.1)
+    rank.stalls = [stall("data_cpu", 1.2, n) for n in (100, 400, 700)]
+    rank.counters.stall_seconds = {"data_cpu": 3.6}
+    told = settings(rank)["prefetch_factor"]
+    assert told.proposed == "5"  # 2 + 1.2 s / (4 x 0.1 s)
+    assert told.gain == pytest.approx(3.6)
+    rank.ordinary.worker_cpu_seconds_per_batch = 0.5
+    slow = settings(rank)["prefetch_factor"]
+    assert slow.proposed is None
+    assert "see num_workers" in str(slow.reason)
+
+
+def test_persistent_workers() -> None:
+    rank = a_rank(cpu=0.05)
+    rank.counters.stall_seconds, rank.counters.stalls = {"worker_startup": 9.0}, {"worker_startup": 4}
+    told = settings(rank)["persistent_workers"]
+    assert (told.proposed, told.gain) == ("True", pytest.approx(9.0 - 4 * 0.05))
+
+
+def test_checkpoints_take_one_per_cent_then() -> None:
+    rank = a_rank()
+    rank.stalls = [stall("checkpoint", 6.0, n * 100, 100) for n in range(1, 6)]
+    rank.lost, rank.counters.stalls = {"checkpoint": 30.0}, {"checkpoint": 5}
+    told = settings(rank)["checkpoint interval"]
+    assert told.proposed == "6000"
+    assert told.gain == pytest.approx(30.0 * (1 - 100 / 6000))
+    assert 6.0 / (6000 * STEP + 6.0) <= 0.0101
+    rank.lost = {"checkpoint": 0.5}
+    assert settings(rank)["checkpoint interval"].proposed is None
+
+
+def test_a_log_line_in_each_step_and_a_burst_now_and_then_are_different_things() -> None:
+    rank = a_rank()
+    rank.lost, rank.logs = {"logging": 20.0}, [LogFile("/runs/train.log", 10, 1000, 20.0)]
+    told = settings(rank)["log interval"]
+    assert (told.proposed, str(told.now)) == ("50", "every step")
+    assert told.gain == pytest.approx(20.0 * 0.98)
+    rank.stalls = [stall("logging", 5.0, n, 250) for n in (250, 500, 750, 1000)]
+    rank.counters.stall_seconds = {"logging": 20.0}
+    burst = settings(rank)["log interval"]
+    assert (burst.proposed, str(burst.now)) == ("5000", "every 250 steps")
+
+
+def test_evaluation_takes_five_per_cent_then() -> None:
+    rank = a_rank()
+    rank.wall_seconds = 140.0
+    rank.counters.phase_seconds = {"startup": 10.0, "evaluation": 30.0}
+    rank.phases = [PhaseSpan("evaluation", n, n + 3) for n in range(10)]
+    told = settings(rank)["evaluation interval"]
+    assert told.proposed is not None
+    after = 30.0 * 100 / int(told.proposed)
+    assert after / (140.0 - 30.0 + after) <= 0.05
+    assert told.gain == pytest.approx(30.0 - after)
+
+
+def test_pinned_memory_is_not_guessed() -> None:
+    rank = a_rank()
+    assert "no GPU is used" in str(settings(rank)["pin_memory"].reason)
+    rank.gpus = [Gpu("GPU-1", 0)]
+    told = settings(rank)["pin_memory"]
+    assert told.proposed is None
+    assert "cannot be told from outside" in str(told.reason)
+
+
+def test_all_together_and_nothing_to_gain() -> None:
+    rank = a_rank(workers=2, wait=0.05, cpu=0.3)
+    run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank])
+    made = advice(run, rank, 16)
+    assert made.gain == pytest.approx(50.0)
+    assert made.speed == (pytest.approx(1000 / 150), pytest.approx(10.0))
+    healthy = a_rank()
+    assert advice(run, healthy, 16).gain == 0.0
+    assert all(setting.proposed is None for setting in advice(run, healthy, 16).settings)
+
+
+def test_too_few_steps_are_said() -> None:
+    rank = Rank(0, 1, 7)
+    made = advice(Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank]), rank, 16)
+    assert made.settings == ()
+    assert "too few steps" in str(made.refused)
+
+
+def test_what_was_not_measured_is_said() -> None:
+    rank = a_rank()
+    rank.ordinary.worker_cpu_seconds_per_batch = None
+    told = settings(rank)["num_workers"]
+    assert told.proposed is None
+    assert str(told.reason) == "what a batch costs a worker was not measured"
