@@ -31,7 +31,7 @@ test: root check probe torch .tools/prometheus ## the test suite: check, then re
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability)
 
-nightly: root probe torch ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
+nightly: root probe torch .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
 	@tools/need-packages qemu-system-x86 e2fsprogs
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
 	@for suite in stalls latency footprint; do \

@@ -60,7 +60,19 @@ def dashboard_of(
         builder = builder.annotation(annotation)
     built = builder.build()
     built.panels = placed(sections)
-    # The SDK always writes "in the controls menu"; toggles and links are to be seen at the top.
+    return without_surplus(built)
+
+
+def without_surplus(built: Any) -> Any:
+    """The dashboard without what the SDK adds by itself and Grafana's own types lack, or we do not want.
+
+    Toggles and links would hide in a menu; variables would have the fields of an interval, tables a footer of old.
+    """
     for shown in (*built.annotations.list_val, *built.links):
         shown.placement = None
+    for variable in built.templating.list_val:
+        variable.auto = variable.auto_min = variable.auto_count = None
+    for panel in (*built.panels, *(inner for row in built.panels for inner in getattr(row, "panels", None) or ())):
+        if panel.type_val == "table":
+            panel.options.footer = None
     return built

@@ -26,6 +26,7 @@ from grafana_foundation_sdk.models.common import (
     LegendPlacement,
     SortOrder,
     StackingMode,
+    TableAutoCellOptions,
     TooltipDisplayMode,
     VisibilityMode,
     VizOrientation,
@@ -184,6 +185,7 @@ def table_of(title: str, meaning: str, labels: Mapping[str, Column], values: Ite
     """Instant queries side by side, joined by the labels they share; sorted by the first of them, greatest first."""
     values = list(values)
     panel = table.Panel().title(title).description(meaning).datasource(DATASOURCE).unit("short").no_value("–")
+    panel = panel.cell_options(TableAutoCellOptions())
     refs = [chr(ord("A") + index) for index in range(len(values))]
     for ref, (expr, _) in zip(refs, values):
         panel = panel.with_target(

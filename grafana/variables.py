@@ -37,7 +37,6 @@ def _query(name: str, label: str, query: str, sort: Any = VariableSort.ALPHABETI
         dashboard.QueryVariable(name)
         .label(label)
         .datasource(DATASOURCE)
-        .definition(query)
         .query({"qryType": 1, "query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"})
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(sort)

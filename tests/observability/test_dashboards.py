@@ -110,3 +110,36 @@ def test_every_cause_of_lost_time_has_its_counter(server: Prometheus) -> None:
     """What the toggles read is there for every cause from the first scrape on."""
     at_start = server.vector("max by (cause) (trainprobe_stall_seconds_total)", "cause", at=START)
     assert at_start == dict.fromkeys(map(str, LOST), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("uid", "title", "labels", "value"),
+    [
+        ("trainprobe-stalls", "Main cause", {"cause": "data_cpu"}, 2.5),
+        ("trainprobe-stalls", "Lost", {}, 4.0 / 1000),
+        ("trainprobe-stalls", "Productive", {}, 0.5),
+        ("trainprobe-stalls", "Stalled now", {"cause": "checkpoint"}, 1),
+        ("trainprobe-stalls", "Phase", {"phase": "train"}, 1),
+        ("trainprobe-stalls", "Since the last step", {}, 1.0),
+        ("trainprobe-stalls", "Ordinary step", {}, 0.1),
+        ("trainprobe-fleet", "Runs", {}, 1),
+        ("trainprobe-fleet", "Ranks", {}, 2),
+        ("trainprobe-fleet", "GPU-hours lost", {}, 2 * 4.0 / 3600),
+        ("trainprobe-fleet", "Silent hosts", {}, 0),
+        ("trainprobe-memory", "Fullest memory", {}, 0.75),
+    ],
+)
+def test_figures_are_those_of_the_report(
+    server: Prometheus, uid: str, title: str, labels: dict[str, str], value: float
+) -> None:
+    (asked,) = [asked for asked in panel_queries() if (asked.dashboard, asked.of) == (uid, f"{title} (A)")]
+    (series,) = answer(server, asked)
+    assert series["metric"] == labels
+    assert float(series["value"][1]) == pytest.approx(value, rel=0.02)  # type: ignore[index]
+
+
+def test_the_straggler_is_the_rank_that_the_others_wait_for(server: Prometheus) -> None:
+    (asked,) = [asked for asked in panel_queries() if asked.of == "Straggler ranks (A)"]
+    (series,) = answer(server, asked)
+    assert series["metric"]["rank"] == "0"  # type: ignore[index]
+    assert float(series["values"][-1][1]) == pytest.approx((400 - 10) / SECONDS, rel=0.02)  # type: ignore[index]

@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from math import exp, log
@@ -16,10 +17,14 @@ import pytest
 from grafana.causes import STALL_CAUSES
 from tests.observability.annotations import Region, regions
 from tests.observability.backfill import having_scraped
+from tests.observability.servers import prometheus
+from tests.observability.test_scraped import Daemon
+from tests.unit.exporters.programs import exporter
 from tests.unit.exporters.reports import a_report, a_run, a_stepping_rank
 from trainprobe.model.report import Report
 from trainprobe_exporters.families import Family, Series
 
+INTERVALS = (5.0, 15.0)
 SHORTEST, LONGEST, STALLS = 0.3, 20.0, 20
 REPORT_SECONDS = 1.0  # the daemon publishes each second; the exporter tells the latest of these
 
@@ -67,7 +72,7 @@ def scrapes(begin: float, end: float, interval: float, stalls: list[Planted]) ->
         yield at, series.families(at, fresh=True)
 
 
-@pytest.mark.parametrize("interval", [5.0, 15.0])
+@pytest.mark.parametrize("interval", INTERVALS)
 def test_each_stall_is_one_region_of_its_cause(tmp_path: Path, interval: float) -> None:
     seed = os.environ.get("TRAINPROBE_SEED") or str(random.randrange(10**6))
     draw = random.Random(f"{seed} {interval}")
@@ -88,3 +93,35 @@ def _region_of(stall: Planted, drawn: list[Region], interval: float) -> Region |
     late = REPORT_SECONDS + 2 * interval
     found = [(a, b) for a, b in drawn if stall.start <= a <= stall.start + late and a <= b <= stall.end + late]
     return found[0] if len(found) == 1 else None
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_each_stall_is_drawn_as_two_real_servers_scrape_it(tmp_path: Path) -> None:
+    """The same in real time: one exporter, scraped each 5 s by one Prometheus and each 15 s by another."""
+    seed = os.environ.get("TRAINPROBE_SEED") or str(random.randrange(10**6))
+    draw = random.Random(seed)
+    daemon = Daemon(tmp_path / "report.json")
+    daemon.publish()
+    for interval in INTERVALS:
+        (tmp_path / f"{interval:g}").mkdir()
+    with ExitStack() as stack:
+        target = stack.enter_context(exporter(tmp_path)).url.removeprefix("http://")
+        servers = {
+            interval: stack.enter_context(prometheus(tmp_path / f"{interval:g}", target, f"{interval:g}s"))
+            for interval in INTERVALS
+        }
+        begin = time.time()
+        daemon.train(2 * max(INTERVALS))
+        stalls = []
+        for cause in draw.sample(STALL_CAUSES, STALLS):  # each once, so that they need no time between them
+            length = exp(draw.uniform(log(SHORTEST), log(LONGEST)))
+            stalls.append(Planted(cause, *daemon.stall(cause, length)))
+            daemon.train(draw.uniform(1, 6))
+        daemon.train(2 * max(INTERVALS))
+        for interval, server in servers.items():
+            first = begin // interval * interval
+            drawn = {cause: regions(server, ".+", cause, first, time.time(), interval) for cause in STALL_CAUSES}
+            missed = [stall for stall in stalls if _region_of(stall, drawn[stall.cause], interval) is None]
+            assert not missed, f"seed {seed}, {interval:g} s: {len(missed)} of {STALLS} not drawn: {missed} in {drawn}"
+            assert sum(map(len, drawn.values())) == STALLS, f"seed {seed}, {interval:g} s: {drawn}"
