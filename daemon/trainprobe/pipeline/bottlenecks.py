@@ -20,7 +20,7 @@ BUSY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A bottleneck: ns over all ordinary steps, and as a share of them."""
+    """A bottleneck: ns in ordinary steps and in the ordinary part of late ones; its share of an ordinary step."""
 
     claim: Claim
     cause: Cause
@@ -84,10 +84,11 @@ def bottlenecks(fold: RankFold) -> list[Found]:
     )
     claims, _ = claims_of(window, ORDINARY)
     claims = _with_queueing(fold, claims)
+    everywhere = 1 + fold.late_ns / total  # late steps have their ordinary part, too
     merged: dict[Cause, Found] = {}
     for claim in claims:
         if claim.cause is not None:
-            merged[claim.cause] = Found(claim, claim.cause, claim.ns, claim.ns / total)
+            merged[claim.cause] = Found(claim, claim.cause, claim.ns * everywhere, claim.ns / total)
     kept = [found for found in merged.values() if found.share >= 0.5 * _least(fold.policy)]
     return sorted(kept, key=lambda found: -found.ns)
 

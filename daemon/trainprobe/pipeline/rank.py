@@ -95,6 +95,7 @@ class RankFold:
     ordinary: dict[Item, float] = field(default_factory=dict)  # sums over all ordinary steps, after settle()
     ordinary_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)
     ordinary_ns: float = 0.0
+    late_ns: float = 0.0  # the ordinary part of steps that were late, or held a phase: as long as an ordinary step
     ordinary_steps: int = 0
     ordinary_fetches: int = 0
     waited_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)  # in steps that stalled for data
@@ -339,6 +340,8 @@ class RankFold:
             self.book.open = None
             if not judgement.phases:
                 self._take_ordinary(step, units)
+                return
+        self.late_ns += base
 
     def _stacks(self, judgement: Judgement) -> list[tuple[str, ...]]:
         """The stacks that explain a stall: the worker's where one was waited for, else the driver's."""

@@ -7,8 +7,10 @@
  * alone in both directions, and the interrupted program's next charge takes the whole time: the sum stays exact, a
  * preemption of some microseconds is booked as CPU. The same task runs on one CPU at a time, so a compiler barrier is
  * enough. */
-/* Woken and on a CPU so soon, a thread had no rival: the wake-up's latency belongs to the wait that it ends. */
-#define WAKE_UP_NS 200000
+/* Woken and on a CPU so soon, a thread had no rival: the wake-up's latency belongs to the wait that it ends. A rival
+ * keeps the CPU for a slice (sysctl_sched_base_slice, 0.75 ms and more with one CPU, 2.8 ms with eight); less than that
+ * is the idle CPU's wake-up, or the end of somebody's system call on a kernel that does not preempt those. */
+#define WAKE_UP_NS 700000
 
 struct call_description {
     u8 kind, fd_argument;
