@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.stalls.plan import SCRATCH, SLOW, Device, Plan
@@ -95,6 +96,14 @@ class Draw:
             kill_after,
             stdout_rate,
         )
+
+    def outside(self, act: str, style: str, seconds: Callable[[], float]) -> Plan:
+        """Something done to the training from outside, every four to seven seconds."""
+        at, acts = self.rng.uniform(8, 9), []
+        while at < 24 * self._scale:
+            acts.append((act, round(at, 2), round(seconds(), 2)))
+            at += self.rng.uniform(4, 7)
+        return replace(self.plan(style, act), outside=tuple(acts))
 
     def steps(self) -> int:
         """At about 20 steps/s with the faults beside them: 20 to 30 seconds."""
@@ -214,6 +223,77 @@ def cpu_bound(draw: Draw) -> Plan:
     return draw.plan(style, hook, steps=steps, driver=[fault])
 
 
+def storage_hang(draw: Draw) -> Plan:
+    how, style, steps = draw.turn(("write", "create", "rename")), draw.style((*LOOPS, "lbfgs")), draw.steps()
+    fault = {"how": how, "directory": SLOW, "at": draw.times(steps, lambda: draw.rng.uniform(1.5, 3.5), 80, 120)}
+    return draw.plan(style, how, steps=steps, driver=[fault], device=Device())
+
+
+def network(draw: Draw) -> Plan:
+    style, steps = draw.style((*LOOPS, "lbfgs")), draw.steps()
+    fault = {"how": "slow_peer", "directory": "", "at": draw.times(steps, lambda: draw.rng.uniform(0.4, 2.0))}
+    return draw.plan(style, "slow_peer", steps=steps, driver=[fault])
+
+
+def worker_hang(draw: Draw) -> Plan:
+    how, style, steps = draw.turn(("sleep", "socket")), draw.style((*LOADERS, "handmade")), draw.steps()
+    fault = {"how": how, "at": draw.times(steps, lambda: draw.rng.uniform(1.5, 4.0), 80, 120)}
+    return draw.plan(style, how, steps=steps, data=[fault])
+
+
+def deadlock(draw: Draw) -> Plan:
+    style, steps = draw.style((*LOADERS, "handmade")), int(draw.steps() * 0.7)
+    fault = {"how": "lock", "at": {str(draw.rng.randint(60, 100)): round(draw.rng.uniform(7, 10), 2)}}
+    return draw.plan(style, "lock", steps=steps, data=[fault])
+
+
+def suspended(draw: Draw) -> Plan:
+    return draw.outside("stop", draw.style((*LOOPS, "lbfgs")), lambda: draw.rng.uniform(0.4, 2.0))
+
+
+def cpu_throttled(draw: Draw) -> Plan:
+    return draw.outside("quota", draw.style(LOOPS), lambda: draw.rng.uniform(1.0, 2.0))
+
+
+def cpu_contention(draw: Draw) -> Plan:
+    return draw.outside("hogs", draw.style(LOOPS), lambda: draw.rng.uniform(1.0, 2.0))
+
+
+def collective_wait(draw: Draw) -> Plan:
+    """Rank 1 is slow in what it does itself; rank 0, whose clock is read, waits for it."""
+    steps = draw.steps()
+    fault = {"how": "python", "at": draw.times(steps, lambda: draw.rng.uniform(0.5, 1.5))}
+    plan = draw.plan("ddp_launch", "python in rank 1", steps=steps, driver=[fault], faulty_rank=1)
+    fault["cause"] = "cpu_bound"
+    return plan
+
+
+def fake_batching(draw: Draw) -> Plan:
+    pieces = draw.turn((16, 8, 32))
+    fault: dict[str, Any] = {"how": "busy", "every_batch": round(draw.rng.uniform(0.03, 0.05), 4)}
+    return draw.plan(
+        "plain", f"{pieces} fetches a step", "bottleneck", workers=0, data=[fault], pieces=pieces,
+        epoch_steps=1 << 20,
+    )  # fmt: skip
+
+
+def drift(draw: Draw) -> Plan:
+    """Python work that grows with the steps, to half of an ordinary step at the end."""
+    style, steps = draw.style(("plain", "trainer", "handmade")), draw.steps() * 2
+    grow = round(draw.rng.uniform(0.018, 0.03) / steps, 8)
+    return draw.plan(style, "grows", "bottleneck", steps=steps, driver=[{"how": "python", "every": 1, "size": grow}])
+
+
+def checkpoint_unsafe(draw: Draw) -> Plan:
+    """The only checkpoint there is, written over in place: a stall by its time, and a warning."""
+    style, steps = draw.style(LOOPS), draw.steps()
+    size = lambda: draw.rng.uniform(200, 400) * MB  # noqa: E731
+    fault = {"how": "in_place", "directory": SCRATCH, "at": draw.times(steps, size)}
+    plan = draw.plan(style, "in_place", steps=steps, driver=[fault])
+    fault["cause"] = "checkpoint"
+    return replace(plan, cause="checkpoint", tags=("unsafe",))
+
+
 def evaluation(draw: Draw) -> Plan:
     how = draw.turn(("with_loader", "by_hand"))
     style, steps = draw.style(("plain", "trainer", "handmade", "amp", "lightning_fit", "accumulate")), draw.steps()
@@ -267,7 +347,8 @@ GENERATORS: dict[str, Callable[[Draw], Plan]] = {
     maker.__name__: maker
     for maker in (
         checkpoint, logging, data_cpu, data_storage, data_inline, worker_startup, worker_death, cpu_bound,
-        evaluation, startup, none, lookalike,
+        storage_hang, network, worker_hang, deadlock, suspended, cpu_throttled, cpu_contention, collective_wait,
+        fake_batching, drift, checkpoint_unsafe, evaluation, startup, none, lookalike,
     )
 }  # fmt: skip
 CAUSES = tuple(name for name in GENERATORS if name != "lookalike")

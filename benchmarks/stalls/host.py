@@ -52,6 +52,7 @@ class Place:
             _try_write(file, f"{number} 0")
         self._limits.clear()
         if self._mounted:
+            _thaw(self.slow)
             subprocess.run(["umount", "--lazy", str(self.slow)], check=False, capture_output=True)
             self._mounted = False
         if self._loop is not None:
@@ -63,7 +64,7 @@ class Place:
         if os.geteuid() != 0:
             raise CannotHere("a slow device needs root")
         groups = blkio_groups()
-        if not groups:
+        if not groups and (device.read_rate or device.write_rate):
             raise CannotHere("no blkio throttle of cgroup v1 on this host")
         image = self.root / "image"
         with open(image, "wb") as file:
@@ -116,6 +117,7 @@ def sweep() -> None:
         owner = root.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdigit() and Path(f"/proc/{owner}").exists():
             continue
+        _thaw(root / "slow")
         subprocess.run(["umount", "--lazy", str(root / "slow")], check=False, capture_output=True)
         loops = subprocess.run(
             ["losetup", "--associated", str(root / "image")], check=False, capture_output=True, text=True
@@ -129,6 +131,12 @@ def sweep() -> None:
                     _try_write(group / f"blkio.throttle.{name}", f"{number} 0")
             subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
         shutil.rmtree(root, ignore_errors=True)
+
+
+def _thaw(mount: Path) -> None:
+    """A training that was killed while it had frozen it leaves it frozen; else this does nothing."""
+    if mount.is_mount():
+        subprocess.run(["fsfreeze", "--unfreeze", str(mount)], check=False, capture_output=True)
 
 
 def _run(*command: str) -> str:

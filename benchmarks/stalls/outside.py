@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -50,6 +54,102 @@ class Killer(threading.Thread):
         self.join()
 
 
+class Disturber(threading.Thread):
+    """Carries out what a plan does to a training from outside: stops it, cuts its quota, takes its processors.
+
+    Times count from the first worker (or, where there is none, the training) that is seen.
+    """
+
+    def __init__(self, script: str, plan: str, acts: Sequence[tuple[str, float, float]]) -> None:
+        super().__init__(daemon=True)
+        self._script, self._plan, self._acts = script, plan, sorted(acts, key=lambda act: act[1])
+        self._ended = threading.Event()
+        self.done: list[tuple[str, int, int]] = []
+        """(what, begin, end) in CLOCK_MONOTONIC nanoseconds."""
+
+    def run(self) -> None:
+        while not find_trainings(self._script, self._plan):
+            if self._ended.wait(0.05):
+                return
+        begin = time.monotonic()
+        for what, after, seconds in self._acts:
+            if self._ended.wait(max(begin + after - time.monotonic(), 0)):
+                return
+            started = time.monotonic_ns()
+            with ACTS[what](find_trainings(self._script, self._plan)):
+                self._ended.wait(seconds)
+            self.done.append((what, started, time.monotonic_ns()))
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+@contextmanager
+def stopped(trainings: Sequence[int]) -> Iterator[None]:
+    """SIGSTOP to the training itself, not to its workers."""
+    for pid in trainings:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in trainings:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def throttled(trainings: Sequence[int]) -> Iterator[None]:
+    """A fifth of a processor for the training and its children, by a cgroup of its own (v1)."""
+    group = CPU / f"trainprobe-stalls-{os.getpid()}"
+    homes = {pid: CPU / _cpu_group(pid).lstrip("/") for pid in family_of(trainings)}
+    group.mkdir(exist_ok=True)
+    try:
+        for pid in homes:
+            _move(pid, group)
+        (group / "cpu.cfs_quota_us").write_text("20000")
+        yield
+    finally:
+        (group / "cpu.cfs_quota_us").write_text("-1")
+        for pid in [int(word) for word in (group / "cgroup.procs").read_text().split()]:
+            _move(pid, homes.get(pid, CPU))
+        group.rmdir()
+
+
+@contextmanager
+def crowded(trainings: Sequence[int]) -> Iterator[None]:
+    """Four busy processes for each processor."""
+    del trainings
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * len(os.sched_getaffinity(0)))
+    ]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+        for hog in hogs:
+            hog.wait()
+
+
+CPU = Path("/sys/fs/cgroup/cpu")
+ACTS = {"stop": stopped, "quota": throttled, "hogs": crowded}
+
+
+def _cpu_group(pid: int) -> str:
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return path
+    return "/"
+
+
+def _move(pid: int, group: Path) -> None:
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+    except ProcessLookupError:
+        pass
+
+
 class SlowReader(threading.Thread):
     """Reads a pipe to its end at no more than ``rate`` bytes/s (None: as fast as it comes)."""
 
@@ -66,7 +166,29 @@ class SlowReader(threading.Thread):
 
 def find_workers(script: str, plan: str) -> list[int]:
     """Processes that a training forked (they keep its command line) or spawned, itself left out."""
-    family: dict[int, int] = {}
+    parents, trainings = _processes(script, plan)
+    heads = {pid for pid in trainings if parents[pid] not in trainings}
+    return sorted(pid for pid, parent in parents.items() if parent in heads)
+
+
+def find_trainings(script: str, plan: str) -> list[int]:
+    """The trainings themselves, without what they forked."""
+    parents, trainings = _processes(script, plan)
+    return sorted(pid for pid in trainings if parents[pid] not in trainings)
+
+
+def family_of(pids: Sequence[int]) -> list[int]:
+    """These and all their descendants."""
+    parents, _ = _processes("", "")
+    family = list(pids)
+    for pid in family:
+        family += [child for child, parent in parents.items() if parent == pid and child not in family]
+    return family
+
+
+def _processes(script: str, plan: str) -> tuple[dict[int, int], set[int]]:
+    """Every process's parent, and those that run the script with the plan."""
+    parents: dict[int, int] = {}
     trainings: set[int] = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -76,8 +198,8 @@ def find_workers(script: str, plan: str) -> list[int]:
             parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue
-        family[int(entry.name)] = parent
-        if len(arguments) > 2 and arguments[1].decode(errors="replace").endswith(script) and plan.encode() in arguments:
+        parents[int(entry.name)] = parent
+        runs = script and len(arguments) > 2 and arguments[1].decode(errors="replace").endswith(script)
+        if runs and plan.encode() in arguments:
             trainings.add(int(entry.name))
-    heads = {pid for pid in trainings if family[pid] not in trainings}
-    return sorted(pid for pid, parent in family.items() if parent in heads)
+    return parents, trainings

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.stalls import faults, host, quiet, table, torch_python, verdict_time
-from benchmarks.stalls.outside import Killed, Killer, SlowReader
+from benchmarks.stalls.outside import Disturber, Killed, Killer, SlowReader
 from benchmarks.stalls.plan import SCRATCH, SLOW, Plan, place
 from benchmarks.stalls.score import CLAIMED, Score, score
 from benchmarks.stalls.truth import Truth, planted_stalls, read
@@ -104,9 +104,14 @@ def _start_and_wait(outcome: Outcome, job: list[str], root: Path, script: str, w
     if plan.kill_after is not None:
         killer = Killer(script, str(root / "plan.json"), plan.kill_after, plan.seed)
         killer.start()
+    disturber = Disturber(script, str(root / "plan.json"), plan.outside) if plan.outside else None
+    if disturber is not None:
+        disturber.start()
     try:
         outcome.code = process.wait(TIME_LIMIT)
     finally:
+        if disturber is not None:
+            disturber.stop()
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -123,6 +128,8 @@ def _judge(outcome: Outcome, root: Path, watch: bool) -> None:
     if not watch:
         return
     outcome.report = json.loads((root / "report.json").read_text())
+    if plan.cause == "suspended":
+        outcome.truth.stopper = os.getpid()
     outcome.score = score(plan, outcome.truth, outcome.report, os.getpid() if outcome.killed else None)
     outcome.score.expect_code(outcome.code, 1 if plan.kind == "end" else 0)
     stalls = [stall for stall in planted_stalls(outcome.truth, plan.cause) if stall.seconds >= CLAIMED]

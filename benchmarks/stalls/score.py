@@ -92,9 +92,15 @@ def score(plan: Plan, truth: Truth, report: Json, killer: int | None = None) -> 
     result.checks.extend(_totals(plan, truth, rank))
     result.checks.extend(_ledger(rank))
     if plan.cause == "checkpoint":
+        add(_unsafe("unsafe" in plan.tags, rank))
+    if plan.cause == "checkpoint" and "unsafe" not in plan.tags:
         result.checks.extend(_saves(truth, rank))
     if plan.cause in ("evaluation", "startup"):
         add(_phase(plan.cause, truth, rank))
+    if plan.cause == "collective_wait":
+        add(_culprit(rank))
+    if truth.stopper is not None:
+        add(_stopper(truth.stopper, rank))
     if plan.cause == "worker_death":
         add(_death(plan.how, truth, rank, killer))
     return result
@@ -242,6 +248,23 @@ def _phase(name: str, truth: Truth, rank: Json) -> Check:
         least - room <= given <= most + room,
         f"reported {given:.2f} s, true {least:.2f} to {most:.2f} s",
     )
+
+
+def _unsafe(planted: bool, rank: Json) -> Check:
+    told = [w["summary"] for w in rank.get("warnings", []) if w["cause"] == "checkpoint_unsafe"]
+    return Check("unsafe checkpoints", bool(told) == planted, f"told {told}, planted {planted}")
+
+
+def _culprit(rank: Json) -> Check:
+    chains = [stall["chain"] for stall in rank["stalls"] if stall["cause"] == "collective_wait"]
+    ok = bool(chains) and all(any("rank 1" in link and "cpu_bound" in link for link in chain) for chain in chains)
+    return Check("culprit", ok, f"rank 1 computes, told {chains}")
+
+
+def _stopper(pid: int, rank: Json) -> Check:
+    stalls = [stall for stall in rank["stalls"] if stall["cause"] == "suspended"]
+    ok = all(any(e["pid"] == pid for e in stall["evidence"]) for stall in stalls)
+    return Check("stopper", ok, f"stopped by {pid}, told {[stall['summary'] for stall in stalls]}")
 
 
 def _death(how: str, truth: Truth, rank: Json, killer: int | None) -> Check:

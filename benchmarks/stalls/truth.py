@@ -55,6 +55,7 @@ class Truth:
     workers: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     end: int | None = None
+    stopper: int | None = None  # pid of who stopped it from outside
 
     def wall(self, mono: int) -> float:
         return (mono + self.offset) / NS
@@ -108,6 +109,15 @@ def limit(truth: Truth) -> float:
     return max(0.5 * median_step(truth), 0.05)
 
 
+OUTSIDE = frozenset({"suspended", "cpu_throttled", "cpu_contention", "collective_wait"})
+"""Felt by the whole iteration: somebody else did it."""
+
+
+def by_fetch(cause: str) -> bool:
+    """Whether it counts as the driver felt it, waiting for data."""
+    return cause.startswith("data_") or cause in ("worker_startup", "worker_hang", "deadlock", "fake_batching")
+
+
 def planted_stalls(truth: Truth, cause: str) -> list[TrueStall]:
     """The planted slow stretches that were long enough to be stalls.
 
@@ -122,7 +132,13 @@ def planted_stalls(truth: Truth, cause: str) -> list[TrueStall]:
         for p in truth.planted
         if p.seconds >= least and p.step >= BASELINE_STEPS
     ]
-    if cause.startswith("data_") or cause == "worker_startup":
+    if cause in OUTSIDE:
+        ordinary = median_step(truth)
+        for i in truth.iterations[BASELINE_STEPS:]:
+            excess = (i.end - i.begin) / NS - ordinary
+            if excess >= least:
+                found.append(TrueStall(cause, truth.wall(i.begin), truth.wall(i.end), excess))
+    if by_fetch(cause):
         ordinary = median(i.fetch for i in truth.iterations)
         for i in truth.iterations[BASELINE_STEPS:]:
             excess = (i.fetch - ordinary) / NS
@@ -140,12 +156,15 @@ def lost_seconds(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
     later = truth.iterations[BASELINE_STEPS:]
     if not later:
         return 0.0, 0.0
-    if cause.startswith("data_") and kind == "bottleneck":
+    if cause == "drift":
+        total = sum(p.seconds for p in truth.planted if p.step >= BASELINE_STEPS)
+        return 0.6 * total, total
+    if by_fetch(cause) and kind == "bottleneck":
         most = sum(i.fetch for i in later) / NS
         fastest = min(min(i.fetch for i in later), READY)
-        ready = len(later) * fastest / NS if cause != "data_inline" else 0.0
+        ready = len(later) * fastest / NS if cause not in ("data_inline", "fake_batching") else 0.0
         return most - ready, most
-    if cause.startswith("data_") or cause == "worker_startup":
+    if by_fetch(cause) or cause in OUTSIDE:
         total = sum(stall.seconds for stall in planted_stalls(truth, cause))
         return total, total
     total = sum(p.seconds for p in truth.planted if p.cause == cause and p.step >= BASELINE_STEPS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
 
 import torch
 from models import perceptron
@@ -13,13 +14,24 @@ from torch.utils.data import DataLoader
 from truth_clock import now
 
 
+def in_groups(loader: Iterable[list[torch.Tensor]], pieces: int) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Batches of several fetches each."""
+    taken: list[list[torch.Tensor]] = []
+    for fetched in loader:
+        taken.append(fetched)
+        if len(taken) == pieces:
+            yield tuple(torch.cat(part) for part in zip(*taken)) if pieces > 1 else tuple(fetched)
+            taken = []
+
+
 def main() -> None:
     plan, truth, faults = begin()
     steps, per_epoch = plan["steps"], plan.get("epoch_steps") or plan["steps"]
+    pieces = plan.get("pieces", 1)  # fetches that the loop puts together to a batch
     dataset = Samples(plan, truth.path, per_epoch)
     loader = DataLoader(
         dataset,
-        batch_size=plan["batch"],
+        batch_size=plan["batch"] // pieces,
         num_workers=plan["workers"],
         multiprocessing_context=plan.get("context") if plan["workers"] else None,
         persistent_workers=bool(plan.get("persistent")),
@@ -32,7 +44,7 @@ def main() -> None:
     mark = now()
     while step < steps:
         dataset.epoch = step // per_epoch
-        for values, labels in loader:
+        for values, labels in in_groups(loader, pieces):
             fetch = now() - mark
             faults.at("before", step, model)
             if plan.get("jitter"):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from background import Background
 from evaluation import EVALUATIONS
+from hangs import HANGS, PEERS
 from loggers import LOGGERS
 from samples import busy, numeric
 from torch import nn
@@ -60,14 +61,19 @@ class DriverFaults:
     def _carry_out(self, fault: dict[str, Any], step: int, size: float, model: nn.Module) -> None:
         cause, how = fault["cause"], fault["how"]
         begin = now()
-        if cause == "checkpoint":
+        if cause == "checkpoint" and how == "in_place":
+            self._in_place(fault, step, int(size), model)
+        elif cause == "checkpoint":
             self._checkpoint(fault, step, int(size), model)
-        elif cause == "logging":
-            LOGGERS[how](fault["directory"], size)
+        elif cause in CALLS:
+            CALLS[cause][how](fault["directory"], size)
             self._truth.planted(fault["id"], cause, begin, now(), how=how, step=step)
         elif cause == "evaluation":
             EVALUATIONS[how](model, size)
             self._truth.phase("evaluation", begin, now())
+        elif cause == "drift":
+            busy(size * step)
+            self._truth.planted(fault["id"], cause, begin, now(), how=how, step=step)
         elif cause == "cpu_bound":
             optimal_sequence_search(size)
             self._truth.planted(fault["id"], cause, begin, now(), how=how, step=step)
@@ -87,6 +93,14 @@ class DriverFaults:
         self._truth.planted(
             fault["id"], "checkpoint", begin, now(), how=fault["how"], step=step, saved=saved, bytes=written, path=path
         )
+
+    def _in_place(self, fault: dict[str, Any], step: int, size: int, model: nn.Module) -> None:
+        """The one checkpoint there is, written over while nothing else is complete."""
+        piece = self._payload[0].numel() * 4
+        begin = now()
+        path = os.path.join(fault["directory"], "last.pt")
+        torch.save({"model": model.state_dict(), "extra": self._payload[: max(round(size / piece), 1)]}, path)
+        self._truth.planted(fault["id"], "checkpoint", begin, now(), how="in_place", step=step, path=path)
 
     def close(self) -> None:
         self._background.close()
@@ -111,4 +125,9 @@ def begin() -> tuple[Plan, Truth, DriverFaults]:
     return plan, truth, faults
 
 
+CALLS: dict[str, dict[str, Callable[[str, float], None]]] = {
+    "logging": LOGGERS,
+    "storage_hang": HANGS,
+    "network": PEERS,
+}
 STARTS: dict[str, Callable[[float], None]] = {"python": busy, "numeric": numeric, "wait": time.sleep}

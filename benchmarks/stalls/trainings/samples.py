@@ -5,7 +5,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import socket
+import struct
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,6 +57,28 @@ def map_cold(path: str) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def on_socket(seconds: float) -> None:
+    """Waits for an answer that does not come, as a loader does that reads from an object store."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(None)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
+        try:
+            ours.recv(1)
+        except BlockingIOError:
+            pass  # the time is up
+
+
+def on_lock(seconds: float) -> None:
+    """A lock that nobody gives back, as after a fork; in the end somebody does, so that the run goes on."""
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire(timeout=seconds)
+
+
+BLOCKS: dict[str, Callable[[float], object]] = {"sleep": time.sleep, "socket": on_socket, "lock": on_lock}
+
+
 class SampleFaults:
     """Carries out the plan's ``data`` faults; picklable, so that it reaches spawned workers.
 
@@ -94,6 +120,8 @@ class SampleFaults:
             ctypes.string_at(0)
         elif how in ("read", "map"):
             self._file(fault, batch)
+        elif how in BLOCKS:
+            BLOCKS[how](size)
         elif how == "store":
             np.save(os.path.join(fault["directory"], f"features-{batch}.npy"), np.zeros(int(size) // 8))
         else:
