@@ -122,6 +122,22 @@ _PLAIN: dict[Cause, tuple[str, ...]] = {
         "run with num_workers=0 once to see the exception in the main process",
         "look at the worker's signal and sender above",
     ),
+    Cause.CHECKPOINT_UNSAFE: (
+        "write to a temporary name in the same directory, fsync, then rename over the old one; keep the last two",
+    ),
+    Cause.DRIFT: (
+        ("something is kept from step to step: look for lists and graphs that grow (append loss.item(), not loss), "
+        "logs that are read again, and what grew with it above"),
+    ),
+    Cause.DEADLOCK: (
+        "a lock that was held at the fork is never given back: multiprocessing_context='spawn' or 'forkserver'",
+        "cv2.setNumThreads(0), OMP_NUM_THREADS=1 and TOKENIZERS_PARALLELISM=false in the workers",
+    ),
+    Cause.COLLECTIVE_WAIT: ("make the rank named above faster: the others wait for it, whatever they do themselves",),
+    Cause.STORAGE_HANG: (
+        "the storage did not answer: look at the device or server named above (kernel log, mount, quota, frozen?)",
+        "save to a local disk and copy from there, so that the training does not wait for a file system that hangs",
+    ),
     Cause.FAKE_BATCHING: (
         "set batch_size in the DataLoader and let its workers put the batch together, instead of next() in a loop",
     ),

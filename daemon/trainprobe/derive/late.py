@@ -10,6 +10,8 @@ from trainprobe.model.event import RunState, ThreadSample
 from trainprobe.model.sample import Inspection
 
 STACKS = 16
+FROZEN_WAITS = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
+"""Where the kernel lets writers wait while a file system is frozen."""
 _QUEUES = frozenset({Leaf.PIPE_READ, Leaf.POLL})
 
 

@@ -56,12 +56,15 @@ class Save:
     errno: int = 0
     created: bool = False
     append: bool = False
+    unsafe: bool = False  # written over the only complete checkpoint, and not synced
     moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
 
     @property
     def outcome(self) -> str:
-        """complete | error | open."""
-        return "error" if self.errno else "open" if self.end_ns is None else "complete"
+        """complete | error | unsafe | open."""
+        if self.errno:
+            return "error"
+        return "open" if self.end_ns is None else "unsafe" if self.unsafe else "complete"
 
     def ns_by_operation(self) -> dict[str, int]:
         """Nanoseconds by operation; `other` is the rest of the time from opening to the end."""

@@ -33,6 +33,7 @@ class Policy:
     memory_bottleneck: float = 0.03
     network_bottleneck: float = 0.05
     collective_bottleneck: float = 0.10
+    drift_least: float = 0.005
     death_explains_ns: int = 120 * NS  # a run that ends in error so soon after a worker's death ended by it
     files: FileRules = field(default_factory=FileRules)
 

@@ -11,6 +11,7 @@ from trainprobe.detect.registry import ORDINARY, claims_of
 from trainprobe.detect.waiting import CPU, STORAGE, SWAP
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
+from trainprobe.pipeline.drifting import drift
 from trainprobe.pipeline.rank import RankFold
 
 _FETCHING = frozenset({Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.DATA_INLINE, Cause.FAKE_BATCHING})
@@ -46,6 +47,15 @@ def _limit(policy: Policy, item: Item) -> float | None:
 
 def bottlenecks(fold: RankFold) -> list[Found]:
     """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first."""
+    found = _tied(fold)
+    grown = drift(fold, {item[0] for one in found for item in one.claim.taken})
+    if grown is not None:
+        found.append(Found(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary_ns))
+    return sorted(found, key=lambda one: -one.ns)
+
+
+def _tied(fold: RankFold) -> list[Found]:
+    """What evidence of the steps' own make-up ties to a cause."""
     total = fold.ordinary_ns
     if total <= 0 or fold.ordinary_steps < 8:
         return []
@@ -89,8 +99,7 @@ def bottlenecks(fold: RankFold) -> list[Found]:
     for claim in claims:
         if claim.cause is not None:
             merged[claim.cause] = Found(claim, claim.cause, claim.ns * everywhere, claim.ns / total)
-    kept = [found for found in merged.values() if found.share >= 0.5 * _least(fold.policy)]
-    return sorted(kept, key=lambda found: -found.ns)
+    return [found for found in merged.values() if found.share >= 0.5 * _least(fold.policy)]
 
 
 def _with_queueing(fold: RankFold, claims: list[Claim]) -> list[Claim]:

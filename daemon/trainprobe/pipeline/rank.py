@@ -12,10 +12,13 @@ from trainprobe.derive.devices import Devices
 from trainprobe.derive.files import FileClass
 from trainprobe.derive.late import STACKS, Late
 from trainprobe.derive.ledger import Item, Setting, by_state, flatten
+from trainprobe.derive.safety import Safety
 from trainprobe.derive.saves import Saves
+from trainprobe.derive.series import Series
 from trainprobe.derive.slow_files import SlowFiles
 from trainprobe.derive.steps import StepClock
 from trainprobe.derive.stretch import Files, Stretch
+from trainprobe.derive.trend import Trend
 from trainprobe.derive.workers import Death, Workers
 from trainprobe.detect.base import Window, WrittenLog
 from trainprobe.detect.policy import Policy
@@ -42,6 +45,8 @@ from trainprobe.pipeline.stalls import Entry, StallBook
 
 BY_WORKERS = frozenset({Cause.WORKER_HANG, Cause.DEADLOCK, Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.STORAGE_HANG})
 """Causes whose stack is a worker's."""
+MAKEUP_EVERY = 80
+"""Ordinary steps between two looks at what they are made of."""
 STOPS, CONTINUE = frozenset({19, 20}), 18  # SIGSTOP, SIGTSTP; SIGCONT
 EARLY = 32
 """Steps looked at while they are too uneven for a baseline."""
@@ -121,6 +126,10 @@ class RankFold:
     killer: ProcessEvent | None = None  # the last fatal signal sent to the driver
     devices: Devices = field(default_factory=Devices)  # the host's, shared by all ranks
     late: Late = field(default_factory=Late)
+    trend: Trend = field(default_factory=Trend)
+    makeup: Series = field(default_factory=Series)  # ns of an ordinary step by state, by its number
+    counters: Series = field(default_factory=Series)  # what may grow with the step
+    safety: Safety = field(default_factory=Safety)
     slow_files: SlowFiles = field(default_factory=SlowFiles)
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver
     _gone: MarkRow | None = None
@@ -180,6 +189,7 @@ class RankFold:
     def feed_file(self, event: FileEvent) -> None:
         """A file written by a process of this rank."""
         self.saves.feed(event)
+        self.safety.feed(event, self.saves)
 
     def feed_process(self, event: ProcessEvent) -> None:
         """Birth, death or signal of a process of this rank."""
@@ -242,6 +252,7 @@ class RankFold:
             self.fds_peak = max(self.fds_peak or 0, sample.open_fds)
         if sample.pid == self.seen.pid:
             self._feed_cpu(sample)
+            self._feed_counters(sample)
         elif sample.role == "worker":
             self._feed_worker_memory()
 
@@ -250,6 +261,16 @@ class RankFold:
             return
         self.cpu_last = (sample.cpu_ns, self.clock.count)
         self.cpu_from = self.cpu_from or self.cpu_last
+
+    def _feed_counters(self, sample: ProcessSample) -> None:
+        figures = {
+            "pss_bytes": self.summed("pss_bytes"),
+            "open_fds": sample.open_fds,
+            "threads": sample.threads,
+            "workers": self.workers.count,
+            "log_bytes": sum(log.bytes for log in self.saves.logs.values()),
+        }
+        self.counters.add(self.trend.steps, {name: float(v) for name, v in figures.items() if v is not None})
 
     def _feed_worker_memory(self) -> None:
         own = [
@@ -361,6 +382,9 @@ class RankFold:
     def _take_ordinary(self, step: Ordinary, units: int) -> None:
         if units == 1:
             self.baseline.add(step)
+            self.trend.feed(step.ns)
+            if self.trend.steps % MAKEUP_EVERY == 0:
+                self.makeup.add(self.trend.steps, {s.value: ns for s, ns in by_state(self.baseline.items()).items()})
             self.ordinary_lengths.append(step.ns / 1e9)
         run = self._ordinary.then(step.made_of) if self._ordinary is not None else step.made_of
         if run is None:

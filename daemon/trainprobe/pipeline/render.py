@@ -40,6 +40,7 @@ from trainprobe.model.sample import ProcessSample
 from trainprobe.pipeline.bottlenecks import Found, bottlenecks
 from trainprobe.pipeline.rank import RankFold
 from trainprobe.pipeline.stalls import Entry
+from trainprobe.pipeline.unsafe import unsafe_checkpoints
 from trainprobe.pipeline.verdict import Losses, bound, exit_of, losses, told_death, verdict
 
 LIST = 200
@@ -63,6 +64,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
     facts = _facts(fold, lost, wall, cpus)
     entries = fold.book.listed()
     saves = fold.saves.checkpoints()
+    warnings = [*_warnings(fold, at), *unsafe_checkpoints(fold, at)]
     return Rank(
         rank=number,
         world_size=world,
@@ -80,7 +82,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         lost={cause.value: ns / NS for cause, ns in sorted(total.items(), key=lambda pair: -pair[1]) if ns > 0},
         stalls=[_stall(entry, at, run, name, facts.get(entry.cause, Facts())) for entry in entries[-LIST:]],
         bottlenecks=[_bottleneck(one, facts) for one in found],
-        warnings=_warnings(fold, at),
+        warnings=warnings[-LIST:],
         checkpoints=[_checkpoint(fold, save, at, reached) for save in saves[-LIST:]],
         workers=_workers(fold, at),
         memory=_memory(fold),
@@ -88,7 +90,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         slow_files=[SlowFile(use.path, use.reads, use.ns / NS) for use in fold.slow_files.slowest()],
         logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind) for u in fold.saves.all_logs()[:20]],
         totals=Totals(
-            fold.book.total + (1 if fold.book.opened else 0), fold.saves.total, fold.workers.ended, len(fold.deaths)
+            fold.book.total + (1 if fold.book.opened else 0), fold.saves.total, fold.workers.ended, len(warnings)
         ),
         counters=_counters(fold, at, lost, phases),
         ordinary=_ordinary(fold),

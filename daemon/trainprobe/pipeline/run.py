@@ -25,6 +25,7 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Run
 from trainprobe.model.sample import Inspection, MemorySample, ProcessSample
 from trainprobe.model.steprow import RankSteps
+from trainprobe.pipeline.culprit import name_culprits
 from trainprobe.pipeline.rank import BY_WORKERS, RankFold
 from trainprobe.pipeline.render import rank_report
 
@@ -166,6 +167,7 @@ class RunFold:
         for fold in self._all():
             if fold.end_ns is None:
                 fold.look(now_ns)
+        name_culprits(self._all(), now_ns)
 
     def open_stalls(self) -> list[int]:
         """Starts of the stalls that last."""

@@ -33,6 +33,7 @@ class Entry:
     stacks: list[tuple[str, ...]] = field(default_factory=list)  # all that were taken in it
     main_ns: float = 0.0  # of the claim that the summary tells
     told_ns: int = 0  # the start that its id was made of while it was open
+    followed: bool = False  # to the rank that was waited for
 
     @property
     def id_ns(self) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainprobe.derive.devices import Devices
-from trainprobe.derive.late import Late, Waiting, waiting
+from trainprobe.derive.late import FROZEN_WAITS, Late, Waiting, waiting
 from trainprobe.detect.policy import Policy
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import RunState, ThreadSample
 
 _WRITES = frozenset({Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META})
 _ON_FILES = _WRITES | {Leaf.FILE_READ, Leaf.FAULT}
-_FROZEN = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
 _REMOTE = ("nfs", "rpc_", "fuse", "request_wait_answer", "cifs", "smb", "ceph", "lustre", "ptlrpc", "gpfs", "p9_")
 
 
@@ -28,7 +27,7 @@ def hanging(sample: ThreadSample, devices: Devices, policy: Policy, now_ns: int,
     if here.ns < policy.storage_hang_ns:
         return None
     here.wchan = wchan
-    if wchan.startswith(_FROZEN):
+    if wchan in FROZEN_WAITS:
         return here
     still = devices.still_ns(sample.dev, sample.since_ns, writing=sample.leaf in _WRITES) if sample.dev else None
     if still is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainprobe.derive.late import Waiting
+from trainprobe.derive.late import FROZEN_WAITS, Waiting
 from trainprobe.derive.ledger import Item
 from trainprobe.detect.base import Claim, Window, seconds, take
 from trainprobe.model.cause import Cause, State
@@ -49,7 +49,8 @@ def _chain(hang: Waiting, own: bool) -> list[str]:
             f"device {hang.dev >> 20}:{hang.dev & 0xFFFFF} has moved no byte for {seconds(hang.still_ns):.1f} s"
         )
     if hang.wchan:
-        chain.append(f"in the kernel it waits in {hang.wchan}")
+        frozen = " (the file system is frozen)" if hang.wchan in FROZEN_WAITS else ""
+        chain.append(f"in the kernel it waits in {hang.wchan}{frozen}")
     return chain
 
 

@@ -1,0 +1,145 @@
+"""Does a step grow? Block medians on several scales, a rank test for the trend, a robust slope for its size.
+
+A level that jumps is no trend (somebody else came and stays): the test asks for growth from block to block. One step
+costs an append; each block of BLOCK steps one sort of it, and a test of BLOCKS numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from statistics import median
+
+BLOCK = 20  # steps
+BLOCKS = 15  # of a scale's window: 300 steps on the first, twice as many on each next one
+SCALES = 16
+GROWTH = 0.035
+"""Of the level at the window's begin, from the middle of its first to that of its last block: a trend of 5 % with the
+noise of its blocks."""
+AGREE = 0.6
+"""Kendall's tau of the blocks' medians."""
+CERTAIN = 6.0
+"""The growth in standard errors of it, by what the blocks scatter about the line."""
+BACK = 0.01
+"""So near the level before the drift, it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A trend that was confirmed. Lengths in ns."""
+
+    from_ns: float  # the level at its begin
+    to_ns: float
+    from_step: int  # ordinary steps, counted from the first
+    to_step: int
+
+    @property
+    def ratio(self) -> float:
+        """By how much the step grew."""
+        return self.to_ns / self.from_ns - 1
+
+    @property
+    def per_1000_steps(self) -> float:
+        """ns that 1000 steps add to a step."""
+        return (self.to_ns - self.from_ns) / max(1, self.to_step - self.from_step) * 1000
+
+
+@dataclass(slots=True)
+class Trend:
+    """Ordinary steps in, a confirmed growth out."""
+
+    growth: Growth | None = None
+    last: Growth | None = None  # the drift before, that is over
+    steps: int = 0
+    lost_ns: float = 0.0  # beyond the level before the drift, all drifts so far
+    _block: list[int] = field(default_factory=list)
+    _scales: list[list[float]] = field(default_factory=lambda: [[] for _ in range(SCALES)])
+    _pending: list[float | None] = field(default_factory=lambda: [None] * SCALES)
+    _positive: list[int] = field(default_factory=lambda: [0] * SCALES)
+
+    def feed(self, ns: int) -> None:
+        """One ordinary step."""
+        self.steps += 1
+        if self.growth is not None:
+            self.lost_ns += max(0.0, ns - self.growth.from_ns)
+        self._block.append(ns)
+        if len(self._block) == BLOCK:
+            value = median(self._block)
+            self._block.clear()
+            self._add(0, value)
+            if self.growth is not None:
+                self._follow(value)
+
+    def _add(self, scale: int, value: float) -> None:
+        blocks = self._scales[scale]
+        blocks.append(value)
+        del blocks[:-BLOCKS]
+        if self.growth is None and len(blocks) == BLOCKS:
+            self._positive[scale] = self._positive[scale] + 1 if grows(blocks) else 0
+            if self._positive[scale] >= 2:
+                self._confirm(blocks, BLOCK << scale)
+        before, self._pending[scale] = self._pending[scale], None
+        if before is None:
+            self._pending[scale] = value
+        elif scale + 1 < SCALES:
+            self._add(scale + 1, (before + value) / 2)
+
+    def _confirm(self, blocks: Sequence[float], size: int) -> None:
+        slope = _slope(blocks)
+        middle = median(blocks)
+        # Where the growth begins within the window, the line begins below the level before it.
+        start = max(middle - slope * (BLOCKS - 1) / 2, median(blocks[:3]))
+        self.growth = Growth(start, middle + slope * (BLOCKS - 1) / 2, max(0, self.steps - BLOCKS * size), self.steps)
+        self.lost_ns += sum(max(0.0, block - start) for block in blocks) * size
+
+    def _follow(self, value: float) -> None:
+        """The drift goes on, or is over."""
+        assert self.growth is not None
+        recent = median(self._scales[0][-3:])
+        if recent <= self.growth.from_ns * (1 + BACK):
+            self.last, self.growth = self.growth, None
+            self._positive = [0] * SCALES
+            for blocks in self._scales:
+                blocks.clear()
+            return
+        level = max(self.growth.to_ns, recent) if value >= self.growth.to_ns else self.growth.to_ns
+        self.growth = Growth(self.growth.from_ns, level, self.growth.from_step, self.steps)
+
+
+def grows(blocks: Sequence[float]) -> bool:
+    """Whether the blocks agree on growth, on enough of it, and lie on a line rather than on two levels."""
+    pairs = list(combinations(blocks, 2))
+    if sum((late > early) - (late < early) for early, late in pairs) < AGREE * len(pairs):
+        return False
+    slope, middle, length = _slope(blocks), median(blocks), len(blocks)
+    start = middle - slope * (length - 1) / 2
+    if start <= 0 or slope * (length - 1) < GROWTH * start:
+        return False
+    off_line = _off_line(blocks)
+    error = (off_line / (length - 2) / ((length**3 - length) / 12)) ** 0.5
+    return slope >= CERTAIN * error and off_line < _off_levels(blocks)
+
+
+def _off_line(values: Sequence[float]) -> float:
+    """Sum of squares about the best line."""
+    length = len(values)
+    mean, middle = sum(values) / length, (length - 1) / 2
+    spread = (length**3 - length) / 12
+    slope = sum((i - middle) * value for i, value in enumerate(values)) / spread
+    return sum((value - mean - slope * (i - middle)) ** 2 for i, value in enumerate(values))
+
+
+def _off_levels(values: Sequence[float]) -> float:
+    """Sum of squares about the best two levels."""
+    return min(_scatter(values[:split]) + _scatter(values[split:]) for split in range(1, len(values)))
+
+
+def _scatter(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values)
+
+
+def _slope(values: Sequence[float]) -> float:
+    """Theil and Sen's: the median of the slopes of all pairs."""
+    return median((values[j] - values[i]) / (j - i) for i, j in combinations(range(len(values)), 2))

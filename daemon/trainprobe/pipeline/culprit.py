@@ -1,0 +1,56 @@
+"""Which rank the others wait for: of one run's ranks on this host the one that has a cause of its own meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainprobe.detect.base import seconds
+from trainprobe.model.cause import Cause
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Evidence
+from trainprobe.pipeline.rank import RankFold
+from trainprobe.pipeline.stalls import Entry
+
+SETTLED = 5 * NS
+"""After this time no more is learnt about a stall that has ended."""
+LOOK_BACK = 8
+
+
+def name_culprits(folds: Sequence[RankFold], now_ns: int) -> None:
+    """Complete the chains of stalls in which a rank waited for others. Cheap where no rank does."""
+    if len(folds) < 2:
+        return
+    for number, fold in enumerate(folds):
+        recent = [e for e in fold.book.entries[-LOOK_BACK:] if e.end_ns is None or now_ns - e.end_ns < SETTLED]
+        for entry in [*recent, *([fold.book.open] if fold.book.open is not None else [])]:
+            if entry.cause == Cause.COLLECTIVE_WAIT and not entry.followed:
+                _follow(entry, number, folds)
+
+
+def _follow(entry: Entry, number: int, folds: Sequence[RankFold]) -> None:
+    best: tuple[float, int, Entry] | None = None
+    for other, fold in enumerate(folds):
+        if other == number:
+            continue
+        candidates = [*fold.book.entries[-LOOK_BACK:], *([fold.book.open] if fold.book.open is not None else [])]
+        for one in candidates:
+            both = _overlap(entry, one)
+            if one.cause != Cause.COLLECTIVE_WAIT and both > 0 and (best is None or both > best[0]):
+                best = both, other, one
+    if best is None:
+        return
+    both, other, one = best
+    fold = folds[other]
+    name = fold.seen.rank if fold.seen.rank is not None else other
+    entry.followed = True
+    entry.summary += f": rank {name} was late by {one.cause}"
+    entry.chain += [f"rank {name} (pid {fold.seen.pid}) is the one that does not wait: {one.cause}", *one.chain]
+    entry.evidence.append(Evidence(f"rank {name} meanwhile lost to {one.cause}", seconds(both), "s", fold.seen.pid))
+    entry.stack = entry.stack if not one.stack else one.stack
+
+
+def _overlap(one: Entry, other: Entry) -> float:
+    far = 1 << 62
+    end = min(one.end_ns or far, other.end_ns or far)
+    start = max(one.start_ns, other.start_ns)
+    return min(one.ns, other.ns) if end == far else float(end - start)

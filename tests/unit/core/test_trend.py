@@ -1,0 +1,103 @@
+"""Steps that grow are told from steps that vary, jump or are clean for very long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from trainprobe.derive.series import Grown, Series
+from trainprobe.derive.trend import Trend
+
+BASE = 50_000_000
+
+
+def fed(count: int, length: Callable[[int], float]) -> Trend:
+    trend = Trend()
+    for step in range(count):
+        trend.feed(int(length(step)))
+    return trend
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.03, 0.05])
+def test_ten_thousand_clean_steps_have_no_drift(spread: float) -> None:
+    for seed in range(5):
+        rng = random.Random(f"{seed}/{spread}")
+        trend = Trend()
+        for _ in range(10_000):
+            trend.feed(int(BASE * rng.gauss(1, spread)))
+        assert trend.growth is None
+        assert trend.lost_ns == 0
+
+
+def test_noise_with_a_memory_is_no_drift() -> None:
+    """As on a shared host: each step is half like the last one, and now and then one is far off."""
+    for seed in range(5):
+        rng, level = random.Random(seed), 0.0
+
+        def length(_: int, rng: random.Random = rng) -> float:
+            nonlocal level
+            level = 0.5 * level + rng.gauss(0, 0.02)
+            return BASE * (1 + level + (0.4 if rng.random() < 0.02 else 0))
+
+        assert fed(10_000, length).growth is None
+
+
+def test_a_level_that_jumps_is_no_drift() -> None:
+    rng = random.Random(5)
+    for place in range(990, 1_010):
+        trend = fed(3_000, lambda step, at=place: BASE * (1.1 if step > at else 1) * rng.gauss(1, 0.01))  # type: ignore[misc]
+        assert trend.growth is None
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.01, 0.02])
+def test_five_per_cent_in_300_steps_is_told_within_them(spread: float) -> None:
+    told = []
+    for seed in range(10):
+        rng, trend = random.Random(f"{seed}/{spread}"), Trend()
+        for step in range(1_400):
+            trend.feed(int(BASE * (1 + 0.05 * max(0, step - 1_000) / 300) * rng.gauss(1, spread)))
+            if trend.growth is not None:
+                break
+        told.append(step - 1_000)
+    assert max(told) <= 340
+    assert sorted(told)[len(told) // 2] <= 300
+
+
+def test_a_drift_over_hours_is_told_with_its_size() -> None:
+    """30 % in 20 000 steps: no window of 300 steps shows it."""
+    rng = random.Random(3)
+    trend = fed(20_000, lambda step: BASE * (1 + 0.3 * step / 20_000) * rng.gauss(1, 0.02))
+    assert trend.growth is not None
+    assert trend.growth.ratio == pytest.approx(0.3, abs=0.08)
+    assert trend.lost_ns == pytest.approx(0.15 * 20_000 * BASE, rel=0.3)
+
+
+def test_a_drift_that_is_over_is_let_go() -> None:
+    rng = random.Random(4)
+    trend = fed(1_500, lambda step: BASE * (1 + (step / 3_000 if step < 900 else 0)) * rng.gauss(1, 0.005))
+    assert trend.growth is None
+    assert trend.last is not None
+    assert trend.last.ratio > 0.2
+
+
+def test_a_series_says_what_grew_since_a_step() -> None:
+    series = Series()
+    for step in range(0, 1_000, 5):
+        series.add(step, {"flat": 100.0, "late": 1.0 * max(0, step - 500), "noise": float(step % 7)})
+    assert len(series.points) <= 64
+    assert [one.name for one in series.grown(500)] == ["late"]
+    assert series.grown(0)[0].after > 400
+    assert Series().grown(0) == []
+
+
+def test_growth_needs_most_points_to_agree() -> None:
+    series = Series()
+    for step, value in enumerate((10, 3, 12, 2, 11)):
+        series.add(step, {"fds": float(value)})
+    assert series.grown(0) == []
+    series = Series()
+    for step, value in enumerate((10, 11, 12, 13)):
+        series.add(step, {"fds": float(value)})
+    assert series.grown(0) == [Grown("fds", 10.0, 13.0)]
