@@ -126,8 +126,10 @@ _PLAIN: dict[Cause, tuple[str, ...]] = {
         "write to a temporary name in the same directory, fsync, then rename over the old one; keep the last two",
     ),
     Cause.DRIFT: (
-        ("something is kept from step to step: look for lists and graphs that grow (append loss.item(), not loss), "
-        "logs that are read again, and what grew with it above"),
+        (
+            "something is kept from step to step: look for lists and graphs that grow (append loss.item(), not loss), "
+            "logs that are read again, and what grew with it above"
+        ),
     ),
     Cause.DEADLOCK: (
         "a lock that was held at the fork is never given back: multiprocessing_context='spawn' or 'forkserver'",
