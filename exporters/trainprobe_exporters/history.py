@@ -77,7 +77,8 @@ def _rows(directory: Path, names: Sequence[SegmentName], tier: str, since: float
             rows += wire.read_steps(lines, since)
         except WireError:
             continue
-    return sorted(rows, key=lambda row: row.start)
+    latest = {row.start: row for row in rows}  # one that was unfinished when the daemon ended is told again
+    return [latest[start] for start in sorted(latest)]
 
 
 def _stitched(tiers: Sequence[list[StepRow]], since: float, points: int) -> list[StepRow]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from trainprobe.model.report import Rank, Report, Run
@@ -45,6 +46,19 @@ def encode_bounded(report: Report, limit: int) -> bytes:
             report = Report(version=report.version, generated=report.generated)
         data = encode(report).encode()
     return data
+
+
+_RUNS = b'"runs":['
+
+
+def combined(texts: Sequence[bytes]) -> bytes:
+    """Reports of one run each, as ``encode`` writes them, as one report with all the runs; the rest is the first's."""
+    if not texts:
+        return encode(Report()).encode()
+    # `runs` is the last field, and no text in JSON holds an unescaped quote: the first such bytes are the key.
+    head = texts[0].partition(_RUNS)[0]
+    runs = [text.partition(_RUNS)[2].removesuffix(b"]}") for text in texts]
+    return head + _RUNS + b",".join(run for run in runs if run) + b"]}"
 
 
 def shortened(report: Report, keep: int) -> Report:

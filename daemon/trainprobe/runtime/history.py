@@ -1,0 +1,270 @@
+"""The history beside the loop: a thread of its own keeps what reports tell, so that no disk ever stops the watching.
+
+What was published last lies below /run too; a process that follows one that was killed takes it into the history
+first. So nothing that was published is lost, though writing may be some tenths of a second behind, or hours where a
+disk is full: the latest report, and the steps that wait, are held until it can be written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainprobe.config.schema import Retention
+from trainprobe.model.report import Report, Run, Source
+from trainprobe.model.steprow import RankSteps
+from trainprobe.runtime import history_retention, rundir
+from trainprobe.runtime.guard import described
+from trainprobe.runtime.history_changes import Changed, Changes
+from trainprobe.runtime.history_files import HistoryFiles
+from trainprobe.runtime.history_load import resumed_rows, run_of
+from trainprobe.store.database import Database, damaged, move_aside
+from trainprobe.store.records import RankKey
+from trainprobe.store.schema import NewerSchemaError
+
+DIRECTORY = Path("/var/lib/trainprobe")
+FILE = "history.sqlite"
+OPENING_SECONDS = 10.0
+CLOSING_SECONDS = 5.0
+RETRY_SECONDS = 10.0
+TIDY_SECONDS = 60.0
+OWN_RUNS = 64  # of a user, in his file
+STEPS_WAITING = 4096  # tellings (one rank, one second) that wait for the thread
+ASIDE_SECONDS = 60.0  # that a file was moved aside counts as a failure for this long
+GONE_SECONDS = 60.0  # a run that was live when we began and is not found again by then has ended
+
+Complain = Callable[[str, str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an earlier process left."""
+
+    live: tuple[Run, ...] = ()  # runs whose end nobody saw, as they were told last
+    kept: Mapping[RankKey, str] = field(default_factory=dict)
+    past: frozenset[str] = frozenset()  # names of runs that are over
+
+
+@dataclass(slots=True)
+class _Telling:
+    """The latest that the loop told and the thread has not taken yet."""
+
+    report: Report | None = None
+    kept: Mapping[RankKey, str] = field(default_factory=dict)
+    steps: deque[RankSteps] = field(default_factory=lambda: deque(maxlen=STEPS_WAITING))
+
+
+class History:
+    """``open``, then ``take`` for each report, then ``close``. Only ``open`` raises."""
+
+    def __init__(
+        self,
+        directory: Path,
+        retention: Retention,
+        *,
+        complain: Complain,
+        uid_of: Callable[[str], int | None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.retention = retention
+        self._directory = directory
+        self._complain = complain
+        self._uid_of = uid_of
+        self._clock = clock
+        self._changes = Changes(uid_of)
+        self._files = HistoryFiles(directory, rundir.group_id())
+        self._database: Database | None = None
+        self._held = Changed()
+        self._telling = _Telling()
+        self._wake = threading.Condition()
+        self._opened = threading.Event()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="trainprobe-hist", daemon=True)
+        self._last: Report | None = None
+        self._found = Found()
+        self._refused: NewerSchemaError | None = None
+        self._problem = "it is not open yet"
+        self._aside, self._aside_until = "", 0.0
+        self._retry = self._tidy_at = self._gone_at = 0.0
+        self._awaited: dict[str, Run] = {}  # live when we began, not seen since
+        self._trust = history_retention.Trust()
+
+    # The loop's side
+
+    def open(self, last: Report | None = None) -> Found:
+        """What is there. ``last``: what an earlier process published last. Raises NewerSchemaError."""
+        self._last = last
+        self._thread.start()
+        if not self._opened.wait(OPENING_SECONDS):
+            return Found()
+        if self._refused is not None:
+            raise self._refused
+        return self._found
+
+    def take(self, report: Report, steps: Sequence[RankSteps], kept: Mapping[RankKey, str]) -> None:
+        """The latest report, and the steps since the one before."""
+        with self._wake:
+            self._telling.report, self._telling.kept = report, kept
+            self._telling.steps.extend(steps)
+            self._wake.notify()
+
+    def source(self) -> Source:
+        """How the history is, for the report."""
+        if self._problem:
+            return Source("error", self._problem)
+        if time.monotonic() < self._aside_until:
+            return Source("error", self._aside)
+        return Source("up")
+
+    def close(self) -> None:
+        """Write what waits, as far as the disk lets us in a few seconds."""
+        with self._wake:
+            self._ending = True
+            self._wake.notify()
+        if self._thread.ident is not None:
+            self._thread.join(CLOSING_SECONDS)
+
+    # The thread's side
+
+    def _run(self) -> None:
+        self._guarded(self._begin)
+        self._opened.set()
+        ending = self._refused is not None
+        while not ending:
+            with self._wake:
+                if self._telling.report is None and not self._ending:
+                    self._wake.wait(TIDY_SECONDS)
+                telling, self._telling = self._telling, _Telling()
+                ending = self._ending
+            self._guarded(lambda: self._turn(telling, ending))  # noqa: B023 - called at once
+        if self._database is not None:
+            self._guarded(self._database.close)
+
+    def _guarded(self, part: Callable[[], object]) -> None:
+        try:
+            part()
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, sqlite3.Error) and damaged(error):
+            self._guarded(lambda: self._move_aside(error))
+            return
+        problem = f"the history is not written: {described(error)}"
+        if problem != self._problem:
+            self._complain(problem, f"df -h {self._directory}; it is tried again every {RETRY_SECONDS:.0f} s")
+        self._problem = problem
+        self._retry = time.monotonic() + RETRY_SECONDS
+
+    def _begin(self) -> None:
+        try:
+            database = self._open_database()
+        except NewerSchemaError as error:
+            self._refused = error
+            return
+        if self._last is not None:
+            self._store(self._changes.of(self._last, (), {}, 0, everything=True))
+        self._found = self._read(database)
+
+    def _open_database(self) -> Database:
+        self._files.open()
+        path = self._directory / FILE
+        try:
+            database = Database(path)
+        except sqlite3.Error as error:
+            if not damaged(error):
+                raise
+            self._move_aside(error)
+            database = Database(path)
+        self._database = database
+        self._problem = ""
+        return database
+
+    def _move_aside(self, error: Exception) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        where = move_aside(self._directory / FILE, int(self._clock()))
+        self._aside = f"the history was damaged ({described(error)}): it lies in {where} now, and a new one was begun"
+        self._aside_until = time.monotonic() + ASIDE_SECONDS
+        self._complain(self._aside, f"sqlite3 {where} .recover")
+        self._changes = Changes(self._uid_of)  # nothing of the new one is written yet
+
+    def _read(self, database: Database) -> Found:
+        rows = database.runs()
+        kept: dict[RankKey, str] = {}
+        for row in rows:
+            run = run_of(database, row) if row.ended is None else None
+            if run is None:
+                continue
+            self._awaited[row.run] = run
+            for rank in database.ranks(row.run):
+                if rank.kept is not None:
+                    kept[row.run, rank.rank] = rank.kept
+                for place, steps in resumed_rows(database, row.run, rank.rank):
+                    self._changes.go_on(row.run, rank.rank, place, steps)
+        self._gone_at = time.monotonic() + GONE_SECONDS
+        past = frozenset(row.run for row in rows if row.ended is not None)
+        return Found(tuple(self._awaited.values()), kept, past)
+
+    def _turn(self, telling: _Telling, ending: bool) -> None:
+        if telling.report is not None:
+            now_ns = time.monotonic_ns()
+            changed = self._changes.of(telling.report, telling.steps, telling.kept, now_ns, everything=ending)
+            for run in telling.report.runs:
+                self._awaited.pop(run.run, None)
+            self._store(changed)
+            self._last = telling.report
+        if self._awaited and time.monotonic() >= self._gone_at:
+            self._end_the_gone()
+        if time.monotonic() >= self._tidy_at:
+            self._tidy_at = time.monotonic() + TIDY_SECONDS
+            self._tidy()
+
+    def _store(self, changed: Changed) -> None:
+        """Database first, then what others read of it."""
+        self._held.then(changed)
+        if time.monotonic() < self._retry and not self._ending:
+            return
+        database = self._database or self._open_database()
+        if self._held.batch:
+            database.write(self._held.batch)
+        held, self._held = self._held, Changed()
+        self._problem = ""
+        self._files.append(held.lines, int(self._clock()))
+        self._files.publish(held.runs)
+        uids = {row.uid for row in held.batch.runs.values() if row.run in held.runs}
+        self._publish_to(database, (uid for uid in uids if uid is not None))
+
+    def _publish_to(self, database: Database, uids: Iterable[int]) -> None:
+        for uid in uids:
+            self._files.publish_to(uid, [row.run for row in database.runs(uid=uid, limit=OWN_RUNS)])
+
+    def _end_the_gone(self) -> None:
+        """What was live when an earlier process was killed, and has ended since: nobody knows how."""
+        database = self._database or self._open_database()
+        gone, self._awaited = self._awaited, {}
+        ended: dict[str, Report] = {}
+        for row in database.runs(live=True):
+            if row.run in gone:
+                database.end(row.run, row.told)
+                run = replace(gone[row.run], ended=row.told)
+                ended[row.run] = Report(generated=row.told, runs=[run])
+        self._files.publish(ended)
+
+    def _tidy(self) -> None:
+        database = self._database
+        if database is None:
+            return
+        if self._trust.holds(self._clock(), time.monotonic()):
+            history_retention.by_age(database, self._files, self.retention, self._clock())
+        history_retention.by_size(database, self._files, self.retention)
+        owned = {row.uid for row in database.runs()}
+        for uid in self._files.owners():
+            if uid not in owned:
+                self._files.forget_owner(uid)

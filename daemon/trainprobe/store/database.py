@@ -1,0 +1,259 @@
+"""The SQLite file: opened by the daemon alone, written in batches, never fatal.
+
+WAL with ``synchronous=FULL``: a batch that was written is on the disk, and one that a kill or a power cut tears is not
+there at all. A file that cannot be read is moved aside, with its name told, and a new one is begun.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainprobe.store.records import LISTS, Batch, RankFound, RunRow
+from trainprobe.store.schema import MIGRATIONS, migrate
+
+CHECKED_BYTES = 64 << 20  # a file up to this size is read through when it is opened
+ASIDE = 2  # damaged files that are kept
+COMPANIONS = ("", "-wal", "-shm", "-journal")
+LATEST = 200
+_BY_RUN = ("ranks", "stalls", *LISTS, "steps", "recent_steps")
+
+
+class Database:
+    """One open file. Every method raises sqlite3.Error; ``damaged`` says which of these mean the file itself."""
+
+    def __init__(self, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+        """Raises NewerSchemaError, sqlite3.Error and OSError."""
+        self.path = path
+        self._refuse_strange(path)
+        self._connection = _connect(path)
+        try:
+            self._prepare(migrations)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self, migrations: Sequence[Sequence[str]]) -> None:
+        connection = self._connection
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # nobody else reads it, and there is no -shm file
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cache_size = -1024")
+        connection.execute("PRAGMA journal_size_limit = 4194304")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        if self.path.stat().st_size <= CHECKED_BYTES:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(f"database disk image is malformed: {found}")
+        migrate(connection, self.path, migrations)
+
+    @staticmethod
+    def _refuse_strange(path: Path) -> None:
+        """Make the file ours to begin with; never follow a link that somebody put in its place."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.close(descriptor)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @property
+    def bytes(self) -> int:
+        """What the data takes, without pages that wait to be used again."""
+        (pages,), (free,), (size,) = (
+            self._connection.execute(f"PRAGMA {name}").fetchone()
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    # Writing
+
+    def write(self, batch: Batch) -> None:
+        """All of it, or nothing."""
+        with self._transaction() as execute:
+            for run in batch.runs.values():
+                execute.execute(
+                    "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)",
+                    (run.run, run.uid, run.started, run.ended, run.told, run.body),
+                )
+            for rank in batch.ranks.values():
+                execute.execute(
+                    "INSERT OR REPLACE INTO ranks VALUES (?, ?, ?, ?)", (rank.run, rank.rank, rank.body, rank.kept)
+                )
+            for (run_name, rank_name), ids in batch.open_stalls.items():
+                marks = ", ".join("?" * len(ids))
+                execute.execute(
+                    f'DELETE FROM stalls WHERE run = ? AND rank = ? AND "end" IS NULL AND id NOT IN ({marks})',
+                    (run_name, rank_name, *ids),
+                )
+            execute.executemany(
+                "INSERT OR REPLACE INTO stalls VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(s.id, s.run, s.rank, s.start, s.end, s.seconds, s.cause, s.body) for s in batch.stalls.values()],
+            )
+            for (name, run_name, rank_name), entries in batch.lists.items():
+                execute.execute(f"DELETE FROM {_list(name)} WHERE run = ? AND rank = ?", (run_name, rank_name))
+                execute.executemany(
+                    f"INSERT INTO {_list(name)} VALUES (?, ?, ?, ?, ?, ?)",
+                    [(run_name, rank_name, n, entry.cause, entry.time, entry.body) for n, entry in enumerate(entries)],
+                )
+            execute.executemany(
+                "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (s.run, s.rank, s.tier, s.start, s.seconds, s.count, s.min, s.max, s.states)
+                    for s in batch.steps.values()
+                ],
+            )
+            execute.executemany(
+                "INSERT OR REPLACE INTO recent_steps VALUES (?, ?, ?, ?, ?)",
+                [(r.run, r.rank, r.start, r.end, r.rows) for r in batch.recent],
+            )
+
+    # Reading
+
+    def runs(self, *, live: bool = False, uid: int | None = None, limit: int = -1) -> list[RunRow]:
+        """Runs, the latest first; ``live``: those whose end is not known; ``uid``: those of one user."""
+        where, values = ["1"], []
+        if live:
+            where.append("ended IS NULL")
+        if uid is not None:
+            where.append("uid = ?")
+            values.append(uid)
+        found = self._connection.execute(
+            f"SELECT run, uid, started, ended, told, body FROM runs WHERE {' AND '.join(where)} "
+            "ORDER BY coalesce(ended, told) DESC LIMIT ?",
+            (*values, limit),
+        )
+        return [RunRow(*row) for row in found]
+
+    def ranks(self, run: str) -> list[RankFound]:
+        """The ranks of a run with the latest entries of each list."""
+        found = self._connection.execute("SELECT rank, body, kept FROM ranks WHERE run = ? ORDER BY rank", (run,))
+        return [
+            RankFound(
+                rank, body, kept, self._bodies("stalls", "start", run, rank),
+                {name: self._bodies(name, "place", run, rank) for name in LISTS},
+            )
+            for rank, body, kept in found.fetchall()
+        ]  # fmt: skip
+
+    def _bodies(self, table: str, order: str, run: str, rank: str) -> tuple[str, ...]:
+        found = self._connection.execute(
+            f"SELECT body FROM {table} WHERE run = ? AND rank = ? ORDER BY {order} DESC LIMIT {LATEST}", (run, rank)
+        )
+        return tuple(body for (body,) in found.fetchall()[::-1])
+
+    def steps(
+        self, run: str, rank: str, tier: str, since: float = 0.0
+    ) -> list[tuple[float, float, int, float, float, str]]:
+        """Rows of one tier: start, seconds, count, min, max, states."""
+        return self._connection.execute(
+            "SELECT start, seconds, count, min, max, states FROM steps "
+            "WHERE run = ? AND rank = ? AND tier = ? AND start >= ? ORDER BY start",
+            (run, rank, tier, since),
+        ).fetchall()
+
+    def last_steps(self, run: str, rank: str, tier: str) -> tuple[float, float, int, float, float, str] | None:
+        """The row of a tier that began last."""
+        found: tuple[float, float, int, float, float, str] | None = self._connection.execute(
+            "SELECT start, seconds, count, min, max, states FROM steps "
+            "WHERE run = ? AND rank = ? AND tier = ? ORDER BY start DESC LIMIT 1",
+            (run, rank, tier),
+        ).fetchone()
+        return found
+
+    def recent(self, run: str, rank: str) -> list[str]:
+        """The single steps that are kept, in time order."""
+        found = self._connection.execute(
+            "SELECT rows FROM recent_steps WHERE run = ? AND rank = ? ORDER BY start", (run, rank)
+        )
+        return [rows for (rows,) in found]
+
+    # Forgetting
+
+    def end(self, run: str, ended: float) -> None:
+        """The run is over; nobody saw how."""
+        with self._transaction() as execute:
+            execute.execute("UPDATE runs SET ended = ? WHERE run = ? AND ended IS NULL", (ended, run))
+
+    def forget_runs(self, before: float) -> list[str]:
+        """Delete what has not been heard of since ``before``; the names."""
+        found = self._connection.execute("SELECT run FROM runs WHERE coalesce(ended, told) < ?", (before,))
+        names = [name for (name,) in found]
+        for name in names:
+            self.forget_run(name)
+        return names
+
+    def forget_run(self, run: str) -> None:
+        with self._transaction() as execute:
+            for table in _BY_RUN:
+                execute.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+            execute.execute("DELETE FROM runs WHERE run = ?", (run,))
+
+    def forget_steps(self, keep: dict[str, float], recent_before: float) -> None:
+        """Delete rows of each tier that began before the time given, and single steps that ended before."""
+        with self._transaction() as execute:
+            for tier, before in keep.items():
+                execute.execute("DELETE FROM steps WHERE tier = ? AND start < ?", (tier, before))
+            execute.execute('DELETE FROM recent_steps WHERE "end" < ?', (recent_before,))
+
+    def forget_stalls(self, before: float) -> None:
+        with self._transaction() as execute:
+            execute.execute('DELETE FROM stalls WHERE "end" < ?', (before,))
+
+    def give_back(self) -> None:
+        """Return free pages to the file system."""
+        self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=0.2, isolation_level=None, cached_statements=64)
+
+
+def _list(name: str) -> str:
+    if name not in LISTS:
+        raise ValueError(name)
+    return name
+
+
+def damaged(error: sqlite3.Error) -> bool:
+    """Whether the file is no (whole) database, as opposed to a disk that is full, gone or not to be written."""
+    code = getattr(error, "sqlite_errorcode", None)  # Python 3.11
+    if code is not None:
+        return code & 0xFF in (11, 26)  # CORRUPT, NOTADB
+    text = str(error)
+    return isinstance(error, sqlite3.DatabaseError) and ("malformed" in text or "not a database" in text)
+
+
+def move_aside(path: Path, stamp: int) -> Path:
+    """Put a damaged file where a person can look at it; older ones of these are deleted. Raises OSError."""
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    for companion in COMPANIONS:
+        if os.path.lexists(f"{path}{companion}"):
+            os.replace(f"{path}{companion}", f"{aside}{companion}")
+    kept = sorted({_stem(found) for found in path.parent.glob(f"{path.name}.damaged-*")})
+    for old in kept[:-ASIDE]:
+        for companion in COMPANIONS:
+            Path(f"{old}{companion}").unlink(missing_ok=True)
+    return aside
+
+
+def _stem(found: Path) -> str:
+    text = str(found)
+    for companion in COMPANIONS[1:]:
+        text = text.removesuffix(companion)
+    return text

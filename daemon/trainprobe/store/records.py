@@ -1,0 +1,116 @@
+"""What is written at once, and what is read back. Times are UNIX seconds, ``body`` and the like are others' JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+RankKey = tuple[str, str]  # run, name of the rank
+LISTS = ("bottlenecks", "warnings", "checkpoints")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    run: str
+    uid: int | None
+    started: float
+    ended: float | None
+    told: float  # when it was last heard of
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    run: str
+    rank: str
+    body: str
+    kept: str | None  # what a later process needs to go on with it
+
+
+@dataclass(frozen=True, slots=True)
+class StallRow:
+    id: str
+    run: str
+    rank: str
+    start: float
+    end: float | None
+    seconds: float
+    cause: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An entry of one of LISTS."""
+
+    cause: str
+    time: float | None
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepsRow:
+    run: str
+    rank: str
+    tier: str
+    start: float
+    seconds: float
+    count: int
+    min: float
+    max: float
+    states: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecentSteps:
+    """Some seconds of single steps."""
+
+    run: str
+    rank: str
+    start: float
+    end: float
+    rows: str
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes that belong together: all of them are kept, or none. Later ones of the same key replace earlier ones."""
+
+    runs: dict[str, RunRow] = field(default_factory=dict)
+    ranks: dict[RankKey, RankRow] = field(default_factory=dict)
+    stalls: dict[str, StallRow] = field(default_factory=dict)
+    open_stalls: dict[RankKey, tuple[str, ...]] = field(default_factory=dict)  # those that are: others are no stalls
+    lists: dict[tuple[str, str, str], tuple[Listed, ...]] = field(default_factory=dict)  # name of the list, run, rank
+    steps: dict[tuple[str, str, str, float], StepsRow] = field(default_factory=dict)
+    recent: list[RecentSteps] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.runs or self.ranks or self.stalls or self.open_stalls or self.lists or self.steps or self.recent
+        )
+
+    def add_steps(self, rows: Iterable[StepsRow]) -> None:
+        for row in rows:
+            self.steps[row.run, row.rank, row.tier, row.start] = row
+
+    def then(self, later: Batch, most_recent: int) -> None:
+        """Take a later batch in, where this one could not be written. At most so many ``recent`` are held."""
+        self.runs |= later.runs
+        self.ranks |= later.ranks
+        self.stalls |= later.stalls
+        self.open_stalls |= later.open_stalls
+        self.lists |= later.lists
+        self.steps |= later.steps
+        self.recent += later.recent
+        del self.recent[:-most_recent]
+
+
+@dataclass(frozen=True, slots=True)
+class RankFound:
+    """A rank as it was kept, with the latest entries of its lists."""
+
+    rank: str
+    body: str
+    kept: str | None
+    stalls: tuple[str, ...]
+    lists: dict[str, tuple[str, ...]]

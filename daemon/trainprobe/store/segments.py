@@ -1,0 +1,123 @@
+"""Append-only files for those who may not open the database: whole lines, bounded segments, deleted as a whole."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+SUFFIX = ".jsonl"
+
+
+class Segments:
+    """Writes below ``directory``, for the group ``gid`` to read. Raises OSError where that fails."""
+
+    def __init__(self, directory: Path, gid: int, limit: int) -> None:
+        self.directory = directory
+        self._gid = gid
+        self._limit = limit
+        self._open: dict[str, tuple[int, int]] = {}  # by stem: number, size
+
+    def append(self, stem: str, text: str, *, header: str, number: int) -> None:
+        """More lines for the segments ``<stem><number>.jsonl``; ``number`` is what a new one should be called.
+
+        A process begins segments of its own: those of one that was killed may end in half a line.
+        """
+        data = text.encode()
+        current = self._open.get(stem)
+        if current is None or current[1] + len(data) > self._limit:
+            number = max(number, current[0] + 1 if current else 0)
+            current = (self._begin(stem, header.encode(), number), len(header))
+        path = self._path(stem, current[0])
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            self._write(descriptor, data)
+        except OSError:
+            self._open.pop(stem, None)  # half a line may be there: go on in another one
+            raise
+        finally:
+            os.close(descriptor)
+        self._open[stem] = (current[0], current[1] + len(data))
+
+    def _begin(self, stem: str, header: bytes, number: int) -> int:
+        """A new segment; the number that it got."""
+        self._make(Path(self._path(stem, 0)).parent)
+        while True:
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                descriptor = os.open(self._path(stem, number), flags, 0o600)
+                break
+            except FileExistsError:
+                number += 1
+        try:
+            self._write(descriptor, header)
+            if self._gid >= 0:
+                os.fchown(descriptor, -1, self._gid)
+            os.fchmod(descriptor, 0o640)
+        finally:
+            os.close(descriptor)
+        return number
+
+    def _make(self, folder: Path) -> None:
+        missing = []
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for each in reversed(missing):
+            each.mkdir(mode=0o700)
+            if self._gid >= 0:
+                os.chown(each, -1, self._gid)
+            each.chmod(0o750)
+
+    @staticmethod
+    def _write(descriptor: int, data: bytes) -> None:
+        written = os.write(descriptor, data)
+        if written < len(data):  # the disk is nearly full: the rest would be half a line
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+            raise OSError(28, "No space left on device")
+
+    def _path(self, stem: str, number: int) -> str:
+        return f"{self.directory}/{stem}{number}{SUFFIX}"
+
+    def forget(self, folder: str, before: float, infix: str = "") -> None:
+        """Delete the segments there that were last written before ``before`` (UNIX seconds); never a current one."""
+        current = {self._path(stem, number) for stem, (number, _) in self._open.items()}
+        for path, status in _files(self.directory / folder):
+            if infix in path.name and status.st_mtime < before and str(path) not in current:
+                path.unlink(missing_ok=True)
+
+    def forget_folder(self, folder: str) -> None:
+        """Delete a folder with all its segments."""
+        where = self.directory / folder
+        for path, _ in _files(where):
+            path.unlink(missing_ok=True)
+        if where.is_dir():
+            where.rmdir()
+        for stem in [stem for stem in self._open if stem.startswith(f"{folder}/")]:
+            del self._open[stem]
+
+    def folders(self, below: str) -> list[str]:
+        """Names of the folders there."""
+        where = self.directory / below
+        return sorted(path.name for path in where.iterdir() if path.is_dir()) if where.is_dir() else []
+
+    @property
+    def bytes(self) -> int:
+        """What all files take."""
+        return sum(status.st_blocks * 512 for _, status in _files(self.directory, deep=True))
+
+
+def _files(folder: Path, *, deep: bool = False) -> Iterator[tuple[Path, os.stat_result]]:
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            if deep:
+                yield from _files(path, deep=True)
+        else:
+            yield path, status
