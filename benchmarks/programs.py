@@ -37,6 +37,7 @@ class Daemon:
 
     def __init__(self, directory: Path, configuration: str = "") -> None:
         self.directory = directory / "published"
+        self.state = directory / "state"
         self._config = directory / "trainprobe.yaml"
         self._log = directory / "daemon.log"
         self._configuration = configuration
@@ -46,9 +47,10 @@ class Daemon:
     def __enter__(self) -> Daemon:
         self._config.write_text(self._configuration)
         begin = time.monotonic()
+        state = ("--state", str(self.state))
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(
-                trainprobe("daemon", "--config", str(self._config), "--directory", str(self.directory)),
+                trainprobe("daemon", "--config", str(self._config), "--directory", str(self.directory), *state),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(),
             )  # fmt: skip
         try:

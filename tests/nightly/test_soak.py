@@ -33,8 +33,9 @@ def open_files(pid: int) -> int:
 @pytest.mark.timeout(SECONDS + 600)
 def test_the_daemon_does_not_grow(torch_python: str, tmp_path: Path) -> None:
     directory = tmp_path / "published"
+    state = ["--state", str(tmp_path / "state")]
     daemon = subprocess.Popen(
-        [sys.executable, "-m", "trainprobe.cli", "daemon", "--directory", str(directory)], cwd=ROOT
+        [sys.executable, "-m", "trainprobe.cli", "daemon", "--directory", str(directory), *state], cwd=ROOT
     )
     try:
         deadline = time.monotonic() + 60

@@ -17,28 +17,38 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainprobe.bpf.errors import ProbesUnavailable
-from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, compose, compose_core
+from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, compose, compose_core, published
 from trainprobe.cli.configuration import config_of
 from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Report
-from trainprobe.runtime import clock, privileges, rundir
+from trainprobe.runtime import clock, history, privileges, rundir
 from trainprobe.runtime.claims import Claims, parents
 from trainprobe.runtime.guard import described
+from trainprobe.runtime.history import History
 from trainprobe.runtime.loop import Loop
 from trainprobe.runtime.notify import Notifier
 from trainprobe.runtime.observer import Observer
 from trainprobe.runtime.privacy import withheld
-from trainprobe.runtime.publish import Publisher
+from trainprobe.runtime.publish import Publisher, uid_of
 from trainprobe.runtime.recorder import Recorder, to_file
 from trainprobe.runtime.signals import Signals
+from trainprobe.store.schema import NewerSchemaError
+from trainprobe.wire.codec import WireError
 
 USUAL = Path("/etc/trainprobe/trainprobe.yaml")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"another file than {USUAL}")
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=_state_directory(),
+        metavar="DIR",
+        help=f"keep the history there (default: the unit's state directory, else {history.DIRECTORY})",
+    )
     parser.add_argument(
         "--directory", type=Path, default=rundir.DIRECTORY, metavar="DIR", help="publish there (default: %(default)s)"
     )
@@ -61,7 +71,16 @@ def act(args: argparse.Namespace) -> int:
         complain(str(error))
         return FAILED
     try:
-        Daemon(args.config, config, publisher, args.directory).run()
+        last = _published(args.directory)
+        kept = History(args.state, config.retention, complain=complain, uid_of=uid_of)
+        try:
+            kept.open(last)
+            Daemon(args.config, config, publisher, args.directory, kept).run()
+        finally:
+            kept.close()
+    except NewerSchemaError as error:
+        complain(str(error), error.remedy)
+        return FAILED
     except ProbesUnavailable as error:
         complain(error.reason, error.remedy)
         return FAILED
@@ -71,6 +90,19 @@ def act(args: argparse.Namespace) -> int:
     finally:
         publisher.close()
     return OK
+
+
+def _state_directory() -> Path:
+    """Where systemd says, else the usual place."""
+    return Path(os.environ.get("STATE_DIRECTORY", "").partition(":")[0] or history.DIRECTORY)
+
+
+def _published(directory: Path) -> Report | None:
+    """What an earlier process published last: all that it told is in there, though it may have been killed."""
+    try:
+        return published.decoded(directory / "report.json")
+    except (OSError, WireError):
+        return None
 
 
 def _load(path: Path | None) -> DaemonConfig:
@@ -83,10 +115,13 @@ def _load(path: Path | None) -> DaemonConfig:
 class Daemon:
     """The observer's turns, the watchdog's, and what signals ask for."""
 
-    def __init__(self, path: Path | None, config: DaemonConfig, publisher: Publisher, directory: Path) -> None:
+    def __init__(
+        self, path: Path | None, config: DaemonConfig, publisher: Publisher, directory: Path, history: History
+    ) -> None:
         self._path = path
         self._config = config
         self._publisher = publisher
+        self._history = history
         self._notifier = Notifier.of_environment()
         self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         self._loop = Loop()
@@ -123,7 +158,11 @@ class Daemon:
             self._notifier.tell("WATCHDOG=1")
 
     def _publish(self, report: Report) -> None:
-        self._publisher.publish(withheld(report, self._config.privacy), clock.now().monotonic_ns)
+        now = clock.now()
+        report.sources["history"] = self._history.source()
+        told = withheld(report, self._config.privacy)
+        self._history.take(told, self._made.core.take_steps(now), {})
+        self._publisher.publish(told, now.monotonic_ns)
 
     def _recorder(self) -> Recorder | None:
         record = self._config.record
@@ -158,6 +197,7 @@ class Daemon:
                 complain(f"these changes wait for a restart: {', '.join(waiting)}")
             self._config = dataclasses.replace(new, **{name: getattr(self._config, name) for name in waiting})
             self._made.core.policy = compose_core.policy(self._config)
+            self._history.retention = self._config.retention
         self._notifier.tell("READY=1")
 
 

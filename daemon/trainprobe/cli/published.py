@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainprobe.cli import FAILED, FORBIDDEN
-from trainprobe.model.report import Report
+from trainprobe.model.report import Report, Run
+from trainprobe.runtime.history_files import PUBLISHED, USERS
+from trainprobe.wire import history as wire_history
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
 
@@ -46,6 +49,50 @@ def _own(directory: Path) -> Report | Refusal:
         )
     except (OSError, WireError) as error:
         return Refusal(FAILED, f"what the daemon published cannot be read: {error}")
+
+
+def kept(state: Path, since: float = 0.0) -> Report | None:
+    """All runs of the history that this user may see and that were told of after ``since`` (UNIX seconds).
+
+    None: there is no history, or nothing of it is for this user.
+    """
+    runs: dict[str, tuple[float, Run]] = {}
+    latest: Report | None = None
+    for report in _history(state, since):
+        for run in report.runs:
+            if run.run not in runs or runs[run.run][0] < report.generated:
+                runs[run.run] = (report.generated, run)
+        if latest is None or report.generated > latest.generated:
+            latest = report
+    if latest is None:
+        return None
+    return replace(latest, runs=sorted((run for _, run in runs.values()), key=lambda run: run.started))
+
+
+def _history(state: Path, since: float) -> Iterator[Report]:
+    own = state / USERS / f"{os.getuid()}.json"
+    folder = state / PUBLISHED / wire_history.RUNS
+    try:
+        paths = [path for path in folder.glob("*.json") if path.stat().st_mtime >= since]
+        if not os.access(folder, os.R_OK):
+            paths = [own]
+    except PermissionError:
+        paths = [own]
+    for path in paths:
+        try:
+            yield decoded(path)
+        except (OSError, WireError):
+            continue
+
+
+def together(live: Report | None, history: Report | None) -> Report | None:
+    """Both as one; a run that is in both is taken from the one that was told later."""
+    if live is None or history is None:
+        return live or history
+    older, newer = sorted((live, history), key=lambda report: report.generated)
+    names = {run.run for run in newer.runs}
+    runs = [run for run in older.runs if run.run not in names] + newer.runs
+    return replace(newer, runs=sorted(runs, key=lambda run: run.started))
 
 
 def decoded(path: Path) -> Report:

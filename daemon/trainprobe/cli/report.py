@@ -22,13 +22,14 @@ from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.language.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
-from trainprobe.runtime import rundir
+from trainprobe.runtime import history, rundir
 from trainprobe.views import page
 from trainprobe.wire import report as wire
 
 FORMATS = ("text", "json", "html")
 LATER = ("perfetto",)
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LATEST = 16  # runs that are told of where no daemon runs and nobody asks for more
 STALE = 30.0  # seconds; an idle daemon publishes every ten
 
 
@@ -38,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", type=format_, default="text", metavar="|".join(FORMATS), help="default: text")
     parser.add_argument("-o", dest="output", type=Path, metavar="FILE", help="write it there")
     parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
+    parser.add_argument("--state", type=Path, default=history.DIRECTORY, help=argparse.SUPPRESS)
 
 
 def since(text: str) -> float:
@@ -57,12 +59,10 @@ def format_(text: str) -> str:
 
 
 def act(args: argparse.Namespace) -> int:
-    report = published.read(args.directory)
+    report = _found(args)
     if isinstance(report, published.Refusal):
         complain(report.reason, report.remedy)
         return report.code
-    if (age := time.time() - report.generated) > STALE:
-        complain(f"the daemon has published nothing for {seconds(age)}", "systemctl status trainprobe")
     if args.run:
         chosen = [run for run in report.runs if run.run.startswith(args.run)]
         if not chosen:
@@ -73,6 +73,25 @@ def act(args: argparse.Namespace) -> int:
     if args.since is not None:
         report = later(report, time.time() - args.since)
     return write(formatted(report, args.format, args.output), args.output)
+
+
+def _found(args: argparse.Namespace) -> Report | published.Refusal:
+    """What the daemon tells now; with ``--since`` or ``--run``, and where no daemon runs, also what it kept."""
+    told = published.read(args.directory)
+    live = told if isinstance(told, Report) else None
+    if live is not None and (age := time.time() - live.generated) > STALE:
+        complain(f"the daemon has published nothing for {seconds(age)}", "systemctl status trainprobe")
+    elif live is not None and args.since is None and not args.run:
+        return live
+    since = time.time() - args.since if args.since is not None else 0.0
+    report = published.together(live, published.kept(args.state, since))
+    if report is None:
+        return told
+    if live is None:
+        complain("no daemon runs; this is what was kept", "systemctl start trainprobe")
+        if args.since is None and not args.run:
+            report = dataclasses.replace(report, runs=report.runs[-LATEST:])
+    return report
 
 
 def formatted(report: Report, form: str, output: Path | None) -> str:

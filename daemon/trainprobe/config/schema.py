@@ -102,9 +102,7 @@ class DaemonConfig:
     checkpoints: Checkpoints = section(Checkpoints, "what counts as a checkpoint")
     python_stack: PythonStack = section(PythonStack, "Python stacks of stalls")
     record: Record = section(Record, "recording of everything that the core is told")
-    retention: Retention = section(
-        Retention, "how long history is kept; this version keeps the latest report only, and no history"
-    )
+    retention: Retention = section(Retention, "how long history is kept below /var/lib/trainprobe")
     privacy: Privacy = section(Privacy, "what may be kept and published")
 
 

@@ -7,6 +7,7 @@ disk is full: the latest report, and the steps that wait, are held until it can 
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import threading
 import time
@@ -24,7 +25,7 @@ from trainprobe.runtime.history_changes import Changed, Changes
 from trainprobe.runtime.history_files import HistoryFiles
 from trainprobe.runtime.history_load import resumed_rows, run_of
 from trainprobe.store.database import Database, damaged, move_aside
-from trainprobe.store.records import RankKey
+from trainprobe.store.records import Batch, RankKey
 from trainprobe.store.schema import NewerSchemaError
 
 DIRECTORY = Path("/var/lib/trainprobe")
@@ -32,7 +33,7 @@ FILE = "history.sqlite"
 OPENING_SECONDS = 10.0
 CLOSING_SECONDS = 5.0
 RETRY_SECONDS = 10.0
-TIDY_SECONDS = 60.0
+TIDY_SECONDS = 300.0
 OWN_RUNS = 64  # of a user, in his file
 STEPS_WAITING = 4096  # tellings (one rank, one second) that wait for the thread
 ASIDE_SECONDS = 60.0  # that a file was moved aside counts as a failure for this long
@@ -85,7 +86,8 @@ class History:
         self._opened = threading.Event()
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="trainprobe-hist", daemon=True)
-        self._last: Report | None = None
+        self._published: Report | None = None  # by an earlier process, last
+        self._latest = _Telling()
         self._found = Found()
         self._refused: NewerSchemaError | None = None
         self._problem = "it is not open yet"
@@ -98,8 +100,12 @@ class History:
 
     def open(self, last: Report | None = None) -> Found:
         """What is there. ``last``: what an earlier process published last. Raises NewerSchemaError."""
-        self._last = last
-        self._thread.start()
+        self._published = last
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are the loop's
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if not self._opened.wait(OPENING_SECONDS):
             return Found()
         if self._refused is not None:
@@ -167,8 +173,9 @@ class History:
         except NewerSchemaError as error:
             self._refused = error
             return
-        if self._last is not None:
-            self._store(self._changes.of(self._last, (), {}, 0, everything=True))
+        if self._published is not None:
+            self._store(self._changes.of(self._published, (), {}, 0, everything=True))
+            self._published = None
         self._found = self._read(database)
 
     def _open_database(self) -> Database:
@@ -213,13 +220,14 @@ class History:
         return Found(tuple(self._awaited.values()), kept, past)
 
     def _turn(self, telling: _Telling, ending: bool) -> None:
+        if telling.report is None and ending:
+            telling = self._latest
         if telling.report is not None:
-            now_ns = time.monotonic_ns()
-            changed = self._changes.of(telling.report, telling.steps, telling.kept, now_ns, everything=ending)
+            self._latest = _Telling(telling.report, telling.kept)
             for run in telling.report.runs:
                 self._awaited.pop(run.run, None)
-            self._store(changed)
-            self._last = telling.report
+            now_ns = time.monotonic_ns()
+            self._store(self._changes.of(telling.report, telling.steps, telling.kept, now_ns, everything=ending))
         if self._awaited and time.monotonic() >= self._gone_at:
             self._end_the_gone()
         if time.monotonic() >= self._tidy_at:
@@ -232,14 +240,17 @@ class History:
         if time.monotonic() < self._retry and not self._ending:
             return
         database = self._database or self._open_database()
-        if self._held.batch:
-            database.write(self._held.batch)
-        held, self._held = self._held, Changed()
-        self._problem = ""
+        held = self._held
+        if held.batch:
+            database.write(held.batch)
+        held.batch = Batch()
         self._files.append(held.lines, int(self._clock()))
+        held.lines = []
         self._files.publish(held.runs)
-        uids = {row.uid for row in held.batch.runs.values() if row.run in held.runs}
+        uids = {self._uid_of(run.user) for report in held.runs.values() for run in report.runs}
+        held.runs = {}
         self._publish_to(database, (uid for uid in uids if uid is not None))
+        self._problem = ""
 
     def _publish_to(self, database: Database, uids: Iterable[int]) -> None:
         for uid in uids:
@@ -256,6 +267,8 @@ class History:
                 run = replace(gone[row.run], ended=row.told)
                 ended[row.run] = Report(generated=row.told, runs=[run])
         self._files.publish(ended)
+        uids = {self._uid_of(run.user) for run in gone.values()}
+        self._publish_to(database, (uid for uid in uids if uid is not None))
 
     def _tidy(self) -> None:
         database = self._database

@@ -12,6 +12,7 @@ from trainprobe.store.database import Database
 DAY = 86_400.0
 HOUR = 3600.0
 JUMP_SECONDS = 60.0
+BEGIN_SECONDS = 600.0
 FULL, ROOM = 1.0, 0.9  # of the bytes allowed: deleting begins, deleting ends
 
 
@@ -25,7 +26,7 @@ class Trust:
     def holds(self, wall: float, monotonic: float) -> bool:
         """After a jump an hour must pass: a clock that is set wrong is mostly set right by then."""
         if self.offset is None:
-            self.offset, self.jumped = wall - monotonic, monotonic - HOUR + 10 * JUMP_SECONDS
+            self.offset, self.jumped = wall - monotonic, monotonic - HOUR + BEGIN_SECONDS
         if abs(wall - monotonic - self.offset) > JUMP_SECONDS:
             self.offset, self.jumped = wall - monotonic, monotonic
         return monotonic - self.jumped >= HOUR

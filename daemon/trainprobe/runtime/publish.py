@@ -67,7 +67,7 @@ class Publisher:
         owned: dict[int, list[Run]] = {}
         for run in report.runs:
             if run.user not in self._uids:
-                self._uids[run.user] = _uid(run.user)
+                self._uids[run.user] = uid_of(run.user)
             if (uid := self._uids[run.user]) is not None:
                 owned.setdefault(uid, []).append(run)
         for uid, runs in owned.items():
@@ -80,7 +80,7 @@ class Publisher:
         self._owners = set(owned)
 
 
-def _uid(user: str) -> int | None:
+def uid_of(user: str) -> int | None:
     """The number of a user by name; one without a name is called by its number."""
     try:
         return pwd.getpwnam(user).pw_uid

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainprobe.store.records import LISTS, Batch, RankFound, RunRow
-from trainprobe.store.schema import MIGRATIONS, migrate
+from trainprobe.store.schema import MIGRATIONS, migrate, refuse_newer
 
 CHECKED_BYTES = 64 << 20  # a file up to this size is read through when it is opened
 ASIDE = 2  # damaged files that are kept
 COMPANIONS = ("", "-wal", "-shm", "-journal")
 LATEST = 200
+StepsFound = tuple[float, float, int, float, float, str]  # start, seconds, count, min, max, states
 _BY_RUN = ("ranks", "stalls", *LISTS, "steps", "recent_steps")
 
 
@@ -38,6 +39,7 @@ class Database:
 
     def _prepare(self, migrations: Sequence[Sequence[str]]) -> None:
         connection = self._connection
+        refuse_newer(connection, self.path, migrations)  # before anything of it is changed
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # nobody else reads it, and there is no -shm file
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -49,7 +51,7 @@ class Database:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
                 raise sqlite3.DatabaseError(f"database disk image is malformed: {found}")
-        migrate(connection, self.path, migrations)
+        migrate(connection, migrations)
 
     @staticmethod
     def _refuse_strange(path: Path) -> None:
@@ -63,10 +65,8 @@ class Database:
     @property
     def bytes(self) -> int:
         """What the data takes, without pages that wait to be used again."""
-        (pages,), (free,), (size,) = (
-            self._connection.execute(f"PRAGMA {name}").fetchone()
-            for name in ("page_count", "freelist_count", "page_size")
-        )
+        names = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
         return int((pages - free) * size)
 
     # Writing
@@ -145,19 +145,17 @@ class Database:
         )
         return tuple(body for (body,) in found.fetchall()[::-1])
 
-    def steps(
-        self, run: str, rank: str, tier: str, since: float = 0.0
-    ) -> list[tuple[float, float, int, float, float, str]]:
-        """Rows of one tier: start, seconds, count, min, max, states."""
+    def steps(self, run: str, rank: str, tier: str, since: float = 0.0) -> list[StepsFound]:
+        """Rows of one tier in time order."""
         return self._connection.execute(
             "SELECT start, seconds, count, min, max, states FROM steps "
             "WHERE run = ? AND rank = ? AND tier = ? AND start >= ? ORDER BY start",
             (run, rank, tier, since),
         ).fetchall()
 
-    def last_steps(self, run: str, rank: str, tier: str) -> tuple[float, float, int, float, float, str] | None:
+    def last_steps(self, run: str, rank: str, tier: str) -> StepsFound | None:
         """The row of a tier that began last."""
-        found: tuple[float, float, int, float, float, str] | None = self._connection.execute(
+        found: StepsFound | None = self._connection.execute(
             "SELECT start, seconds, count, min, max, states FROM steps "
             "WHERE run = ? AND rank = ? AND tier = ? ORDER BY start DESC LIMIT 1",
             (run, rank, tier),
@@ -205,7 +203,7 @@ class Database:
 
     def give_back(self) -> None:
         """Return free pages to the file system."""
-        self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+        self._connection.executescript("PRAGMA incremental_vacuum")  # execute() takes one step, which is one page
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     @contextmanager

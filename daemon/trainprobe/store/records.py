@@ -85,9 +85,8 @@ class Batch:
     recent: list[RecentSteps] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.runs or self.ranks or self.stalls or self.open_stalls or self.lists or self.steps or self.recent
-        )
+        changes = (self.runs, self.ranks, self.stalls, self.open_stalls, self.lists, self.steps, self.recent)
+        return any(changes)
 
     def add_steps(self, rows: Iterable[StepsRow]) -> None:
         for row in rows:

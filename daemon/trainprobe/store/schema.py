@@ -73,14 +73,16 @@ class NewerSchemaError(Exception):
         self.remedy = f"install the version that wrote it, or put it aside: mv {path} {path}.newer"
 
 
-def migrate(
-    connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS
-) -> tuple[int, int]:
-    """Bring the file to the latest schema; (schema found, schema now). Raises NewerSchemaError and sqlite3.Error."""
+def refuse_newer(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    """Raises NewerSchemaError."""
     found = version(connection)
     if found > len(migrations):
         raise NewerSchemaError(path, found, len(migrations))
-    for number in range(found, len(migrations)):
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    """Bring the file to the latest schema. Raises sqlite3.Error."""
+    for number in range(version(connection), len(migrations)):
         connection.execute("BEGIN IMMEDIATE")
         try:
             for statement in migrations[number]:
@@ -91,7 +93,6 @@ def migrate(
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-    return found, len(migrations)
 
 
 def version(connection: sqlite3.Connection) -> int:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from trainprobe.cli import main, published
 from trainprobe.cli import report as verb
 from trainprobe.model.report import Report
 from trainprobe.runtime import rundir
+from trainprobe.runtime.history_files import HistoryFiles
 from trainprobe.wire import report as wire
 
 
@@ -28,7 +33,15 @@ def publish(directory: Path, report: Report) -> None:
 
 
 def call(directory: Path, *arguments: str) -> int:
-    return main(["report", "--directory", str(directory), *arguments])
+    return main(["report", "--directory", str(directory), "--state", str(directory / "state"), *arguments])
+
+
+def keep(directory: Path, report: Report) -> None:
+    """What the daemon leaves of a run in its state directory."""
+    files = HistoryFiles(directory / "state", -1)
+    files.open()
+    name = report.runs[0].run
+    files.publish({name: report})
 
 
 def test_text_is_for_people(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +112,76 @@ def test_without_a_daemon_it_says_how_to_get_one(tmp_path: Path, capsys: pytest.
     assert "systemctl start trainprobe" in capsys.readouterr().err
 
 
+def test_without_a_daemon_what_was_kept_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(tmp_path, reports.healthy())
+    assert call(tmp_path) == 0
+    out, err = capsys.readouterr()
+    assert "healthy: 587 steps" in out
+    assert "no daemon runs; this is what was kept" in err
+
+
+def test_since_asks_the_history_beside_the_daemon(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run of before the daemon's restart, and those that go on; each once."""
+    fresh = reports.stalled()
+    fresh.runs += reports.healthy().runs
+    fresh.generated = time.time()
+    publish(directory, fresh)
+    before = reports.healthy()
+    before.runs[0].run = "before.py-0badcafe"
+    before.runs[0].ended = time.time() - 600
+    keep(directory, before)
+    stale = reports.stalled()
+    stale.generated = 1.0
+    stale.runs[0].ranks[0].steps.count = 1
+    keep(directory, stale)
+    assert call(directory, "--format", "json", "-o", str(directory / "now.json")) == 0
+    assert call(directory, "--since", "9999d", "--format", "json", "-o", str(directory / "all.json")) == 0
+    now, every = (wire.decode((directory / name).read_bytes()) for name in ("now.json", "all.json"))
+    assert "before.py-0badcafe" not in {run.run for run in now.runs}
+    assert sorted(run.run for run in every.runs) == sorted(["before.py-0badcafe", *(run.run for run in now.runs)])
+    assert all(run.ranks[0].steps.count > 1 for run in every.runs)
+    assert call(directory, "--run", "before.py") == 0
+    assert "healthy" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_an_owner_reads_his_post_mortem_without_root_and_nobody_elses() -> None:
+    with tempfile.TemporaryDirectory(prefix="trainprobe-owner-") as made:
+        directory = Path(made)
+        directory.chmod(0o711)
+        files = HistoryFiles(directory / "state", -1)
+        files.open()
+        (directory / "run").mkdir(mode=0o751)
+        for uid, report in ((4242, reports.healthy()), (4243, reports.stalled())):
+            files.publish({report.runs[0].run: report})
+            files.publish_to(uid, [report.runs[0].run])
+        told = as_user(4242, directory)
+        assert "healthy: 587 steps" in told
+        assert "train.py-3f2a91c0" not in told
+        assert "no daemon publishes here" in as_user(4244, directory)
+
+
+def as_user(uid: int, directory: Path) -> str:
+    """What `trainprobe report` says to a user."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+        os.dup2(writing, 1)
+        os.dup2(writing, 2)
+        sys.stdout = sys.stderr = open(writing, "w")  # noqa: SIM115 - the process ends at once
+        code = main(["report", "--directory", str(directory / "run"), "--state", str(directory / "state")])
+        sys.stdout.flush()
+        os._exit(code)
+    os.close(writing)
+    with open(reading) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return text
+
+
 def test_an_owner_sees_his_own(
     directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,10 +197,10 @@ def test_an_owner_sees_his_own(
         return read(path)
 
     monkeypatch.setattr(published, "decoded", refusing)
-    monkeypatch.setattr(published.os, "getuid", lambda: 4242)
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
     assert call(directory) == 0
     assert capsys.readouterr().out.startswith("healthy")
-    monkeypatch.setattr(published.os, "getuid", lambda: 4243)
+    monkeypatch.setattr(os, "getuid", lambda: 4243)
     assert call(directory) == 3
     assert "group trainprobe" in capsys.readouterr().err
 
