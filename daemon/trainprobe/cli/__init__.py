@@ -20,6 +20,7 @@ VERBS = {
     "page": "the address of the live page, with its token",
     "report": "what the daemon kept",
     "advise": "the settings that a run should have, with what they gain",
+    "compare": "two runs side by side, and what explains the difference",
     "replay": "the report of a recording, with no root and no eBPF",
     "check": "what works on this host, what does not, and the command that mends it",
     "daemon": "find and observe trainings by themselves (what the systemd unit runs)",

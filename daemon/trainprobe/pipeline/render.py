@@ -10,6 +10,7 @@ from trainprobe.advise.text import Facts, advice
 from trainprobe.derive.ledger import by_state, flatten
 from trainprobe.derive.saves import Save
 from trainprobe.derive.stacks import common
+from trainprobe.derive.stretches import medians
 from trainprobe.detect.waiting import CPU, STORAGE
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
@@ -203,18 +204,8 @@ def _ordinary(fold: RankFold) -> OrdinaryStep:
         made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
     if fold.cpu_from and fold.cpu_last and fold.cpu_last[1] > fold.cpu_from[1]:
         made.driver_cpu_seconds = (fold.cpu_last[0] - fold.cpu_from[0]) / (fold.cpu_last[1] - fold.cpu_from[1]) / NS
-    made.stretches = _stretches(list(fold.ordinary_lengths))
+    made.stretches = medians(list(fold.ordinary_lengths))
     return made
-
-
-STRETCHES, SHORTEST = 32, 8
-"""Into how many stretches the latest ordinary steps are cut, and how many steps one has at least."""
-
-
-def _stretches(lengths: Sequence[float]) -> list[float]:
-    number = min(STRETCHES, len(lengths) // SHORTEST)
-    cuts = [len(lengths) * i // number for i in range(number + 1)] if number else []
-    return [median(lengths[a:b]) for a, b in pairwise(cuts)]
 
 
 def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, Facts]:

@@ -1,0 +1,215 @@
+"""Two runs side by side: what is better or worse, how sure that is, and which part of a step explains it.
+
+A step of the training, stalls included and phases left out, is made of the states of an ordinary step and of what
+stalls cost per step: the difference of two runs is the sum of the differences of these parts. How much a median may
+differ by chance is told by the medians of equal stretches of one and the same run, their autocorrelation counted; a
+machine is never the same twice, so what is below ``LEAST`` is never called a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+from statistics import mean, median
+
+from trainprobe.model.report import Rank
+
+LEAST = 0.03
+"""Relative difference below which two runs are called equal: one and the same training differs by so much."""
+SURE, STALLS_SURE = 3.0, 2.5
+"""Standard errors by which a difference must stand out: of ordinary steps, of what stalls take."""
+FEWEST = 50  # ordinary steps, for a judgement
+NORMAL = 1.4826  # median absolute deviation to standard deviation
+MEDIAN_LOSS = 1.2533  # standard error of a median over that of a mean
+PART_WORTH = 0.05  # of the difference: what explains less is not named
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of both runs. ``better``: +1 B is better, -1 worse, 0 no difference that can be told."""
+
+    name: str
+    a: float | None
+    b: float | None
+    unit: str  # s, 1/s, ratio, bytes, count
+    better: int = 0
+
+    @property
+    def change(self) -> float | None:
+        """B against A, relative; None where either was not measured or A is nothing."""
+        if self.a is None or self.b is None or not self.a:
+            return None
+        return self.b / self.a - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Seconds per step that one thing takes in both runs. ``kind``: state, stall, or rest."""
+
+    kind: str
+    name: str
+    a: float
+    b: float
+
+    @property
+    def change(self) -> float:
+        """Seconds per step; negative: less in B."""
+        return self.b - self.a
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``spread``: what ``change`` may be off by chance, relative; None: too few steps."""
+
+    a_step: float
+    b_step: float
+    spread: float | None
+    parts: tuple[Part, ...]
+    figures: tuple[Figure, ...]
+    samples: tuple[float, float] | None = None  # per step, where they were told
+
+    @property
+    def change(self) -> float:
+        """Speed of B against A, relative: steps per second of training, or samples where they were told."""
+        factor = self.samples[1] / self.samples[0] if self.samples else 1.0
+        return self.a_step / self.b_step * factor - 1
+
+    @property
+    def told(self) -> bool:
+        """Whether that is a difference at all."""
+        return self.spread is not None and abs(self.change) > max(LEAST, self.spread)
+
+    @property
+    def explained(self) -> list[tuple[Part, float]]:
+        """Parts that went the way of the whole, the largest first, each with its share of the difference."""
+        whole = self.b_step - self.a_step
+        if not whole:
+            return []
+        shares = [(part, part.change / whole) for part in self.parts]
+        return sorted((pair for pair in shares if pair[1] >= PART_WORTH), key=lambda pair: -pair[1])
+
+    @property
+    def against(self) -> list[tuple[Part, float]]:
+        """Parts that went the other way."""
+        whole = self.b_step - self.a_step
+        if not whole:
+            return []
+        shares = [(part, part.change / whole) for part in self.parts]
+        return sorted((pair for pair in shares if pair[1] <= -PART_WORTH), key=lambda pair: pair[1])
+
+
+def compare(a: Rank, b: Rank, samples: tuple[float, float] | None = None) -> Comparison | None:
+    """``samples``: per step in A and B, where the reader knows them. None: one of them has no ordinary steps."""
+    if not (a.ordinary.count and b.ordinary.count and a.ordinary.seconds and b.ordinary.seconds):
+        return None
+    a_step, b_step = step_seconds(a), step_seconds(b)
+    if a_step <= 0 or b_step <= 0:
+        return None
+    spread = None
+    if min(a.ordinary.count, b.ordinary.count) >= FEWEST:
+        spread = sqrt((_spread(a) / a_step) ** 2 + (_spread(b) / b_step) ** 2)
+    made = Comparison(a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples)
+    return Comparison(a_step, b_step, spread, made.parts, _figures(a, b, made), samples)
+
+
+def step_seconds(rank: Rank) -> float:
+    """Seconds of training per step: stalls and bottlenecks included, phases left out."""
+    phases = sum(seconds for phase, seconds in rank.counters.phase_seconds.items() if phase != "train")
+    trained = max(0.0, rank.wall_seconds - phases)
+    # The steps before the baseline stood belong to the start-up, which is a phase.
+    steps = rank.ordinary.count + sum(stall.steps for stall in rank.stalls)
+    return trained / steps if steps else 0.0
+
+
+def _spread(rank: Rank) -> float:
+    """Seconds by which a mean step may be off by chance."""
+    ordinary = SURE * median_error(rank.ordinary.stretches)
+    stalls = sqrt(sum(_stall_error(rank, cause) ** 2 for cause in {stall.cause for stall in rank.stalls}))
+    return sqrt(ordinary**2 + (STALLS_SURE * stalls / rank.ordinary.count) ** 2)
+
+
+def _stall_error(rank: Rank, cause: str) -> float:
+    """Of all seconds of a cause's stalls: those that come by a rhythm may be one more or less, others by their root."""
+    stalls = [stall for stall in rank.stalls if stall.cause == cause]
+    if any(stall.period is not None for stall in stalls):
+        return median(stall.seconds for stall in stalls) / STALLS_SURE
+    return sqrt(sum(stall.seconds**2 for stall in stalls))
+
+
+def median_error(stretches: Sequence[float]) -> float:
+    """Standard error of the median of all, from the medians of stretches; neighbours that are alike count less."""
+    if len(stretches) < 4:
+        return max(stretches, default=0.0)
+    middle = median(stretches)
+    deviation = NORMAL * median(abs(value - middle) for value in stretches)
+    alike = max(0.0, min(0.9, autocorrelation(stretches)))
+    independent = len(stretches) * (1 - alike) / (1 + alike)
+    return MEDIAN_LOSS * deviation / sqrt(max(independent, 1.0))
+
+
+def autocorrelation(values: Sequence[float]) -> float:
+    """Of neighbours; 0 where nothing varies."""
+    middle = mean(values)
+    square = sum((value - middle) ** 2 for value in values)
+    return sum((x - middle) * (y - middle) for x, y in pairwise(values)) / square if square else 0.0
+
+
+def _parts(a: Rank, b: Rank, a_step: float, b_step: float) -> tuple[Part, ...]:
+    parts = [
+        Part("state", name, a.ordinary.states.get(name, 0.0), b.ordinary.states.get(name, 0.0))
+        for name in _names(a.ordinary.states, b.ordinary.states)
+    ]
+    per_a, per_b = _stalled(a), _stalled(b)
+    parts += [Part("stall", name, per_a.get(name, 0.0), per_b.get(name, 0.0)) for name in _names(per_a, per_b)]
+    rest = Part("rest", "", a_step - sum(part.a for part in parts), b_step - sum(part.b for part in parts))
+    return (*parts, rest)
+
+
+def _stalled(rank: Rank) -> dict[str, float]:
+    """Seconds of stalls per step, by cause."""
+    steps = rank.ordinary.count + sum(stall.steps for stall in rank.stalls)
+    return {cause: seconds / steps for cause, seconds in rank.counters.stall_seconds.items() if seconds > 0}
+
+
+def _names(*maps: Mapping[str, float]) -> list[str]:
+    totals: dict[str, float] = {}
+    for one in maps:
+        for name, value in one.items():
+            totals[name] = totals.get(name, 0.0) + value
+    return sorted(totals, key=lambda name: -totals[name])
+
+
+def _figures(a: Rank, b: Rank, made: Comparison) -> tuple[Figure, ...]:
+    verdict = (1 if made.change > 0 else -1) if made.told else 0
+    figures = [Figure("it/s in training", 1 / made.a_step, 1 / made.b_step, "1/s", 0 if made.samples else verdict)]
+    if made.samples:
+        per_second = (made.samples[0] / made.a_step, made.samples[1] / made.b_step)
+        figures.append(Figure("samples/s in training", *per_second, "1/s", verdict))
+    figures += [
+        Figure("step, median", a.steps.median_seconds, b.steps.median_seconds, "s"),
+        Figure("step, p99", a.steps.p99_seconds, b.steps.p99_seconds, "s"),
+        Figure("variation", a.steps.variation_ratio, b.steps.variation_ratio, "ratio"),
+        Figure("productive", _share(a), _share(b), "ratio"),
+        Figure("stalls", float(a.totals.stalls), float(b.totals.stalls), "count"),
+        Figure("memory, peak", *_bytes(a.memory.pss_peak_bytes, b.memory.pss_peak_bytes), "bytes"),
+        Figure("shared memory", *_bytes(a.memory.shm_peak_bytes, b.memory.shm_peak_bytes), "bytes"),
+        Figure("open files, peak", *_bytes(a.fds.open_peak, b.fds.open_peak), "count"),
+        Figure("loader workers", float(a.workers.peak), float(b.workers.peak), "count"),
+        Figure("GPU busy", _busy(a), _busy(b), "ratio"),
+    ]
+    return tuple(figure for figure in figures if figure.a is not None or figure.b is not None)
+
+
+def _bytes(a: int | None, b: int | None) -> tuple[float | None, float | None]:
+    return (None if a is None else float(a)), (None if b is None else float(b))
+
+
+def _share(rank: Rank) -> float | None:
+    return rank.productive_seconds / rank.wall_seconds if rank.wall_seconds > 0 else None
+
+
+def _busy(rank: Rank) -> float | None:
+    told = [gpu.utilization_mean for gpu in rank.gpus if gpu.utilization_mean is not None]
+    return mean(told) if told else None

@@ -1,0 +1,211 @@
+"""Two runs side by side: what became better or worse, how sure that is, and what explains the difference.
+
+examples:
+  trainprobe compare before.json after.json          two reports of `trainprobe run -o`
+  trainprobe compare train.py-3f2a train.py-77c0     two runs that the daemon knows
+  trainprobe compare --batch 4,8 four.json eight.json
+  trainprobe compare --json a.json b.json            for scripts
+
+A table of configurations is one report for each of them and one command for each pair:
+  trainprobe run -o w4.json -- python train.py --workers 4
+  trainprobe run -o w8.json -- python train.py --workers 8
+  trainprobe compare w4.json w8.json
+
+500 steps of each tell a difference of 5 %. What is below 3 % is called none: a machine is never the same twice."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainprobe.advise.comparison import LEAST, Comparison, Figure, Part, compare
+from trainprobe.cli import FAILED, OK, cells, complain
+from trainprobe.cli.choosing import Chosen, choose
+from trainprobe.cli.languages import add_language
+from trainprobe.cli.published import Refusal
+from trainprobe.cli.style import Style, inert
+from trainprobe.language.amounts import percent, seconds, size
+from trainprobe.runtime import rundir
+
+NAME, VALUE = 26, 10
+MANY = 3.0  # times: what changed by more is told as a factor
+WORTH = 0.01  # of a step: states and stalls that take less in both runs are not shown
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help="a report file, or the beginning of a run's name")
+    parser.add_argument("b", metavar="B", help="the other one")
+    parser.add_argument("--batch", type=batch, metavar="N[,M]", help="samples per step of A and B: compares samples/s")
+    parser.add_argument("--rank", metavar="N", default="", help="this rank of both (default: the one that lost most)")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+    add_language(parser)
+    parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
+
+
+def batch(text: str) -> tuple[float, float]:
+    """Samples per step of both runs."""
+    try:
+        numbers = [float(word) for word in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2) or any(not 0 < number < 1e9 for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of samples per step; examples: 32, or 4,8")
+    return numbers[0], numbers[-1]
+
+
+def act(args: argparse.Namespace) -> int:
+    pair = []
+    for source in (args.a, args.b):
+        chosen = choose(source, "", args.directory, args.rank)
+        if isinstance(chosen, Refusal):
+            complain(chosen.reason, chosen.remedy)
+            return chosen.code
+        pair.append(chosen)
+    a, b = pair
+    made = compare(a.rank, b.rank, args.batch)
+    if made is None:
+        complain("one of them has no ordinary step to compare", "watch it for a minute of training")
+        return FAILED
+    if args.json:
+        print(json.dumps(as_json(made), indent=2))
+    else:
+        names = [named(one, source) for one, source in ((a, args.a), (b, args.b))]
+        print("\n".join(told(made, names, pair, Style.of(sys.stdout, os.environ, args.lang))))
+    return OK
+
+
+def named(one: Chosen, source: str) -> str:
+    """A run and where it was read from."""
+    of = f" rank {one.rank.name}" if len(one.run.ranks) > 1 else ""
+    name = f"{one.run.run}{of}"
+    return inert(f"{name} ({source})" if Path(source).exists() else name)
+
+
+def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -> Iterator[str]:
+    for letter, name, one in zip("AB", names, pair):
+        steps = style.say("{steps} ordinary steps", steps=one.rank.ordinary.count)
+        yield from style.wrapped(f"{name}: {steps}", f"{letter}  ")
+    yield ""
+    yield from _headline(made, style)
+    if made.told:
+        yield from _explanation(made, style)
+    yield ""
+    yield style.paint(_row("", "A", "B", "").rstrip(), "dim")
+    for figure in made.figures:
+        yield _figure(figure, style)
+    yield ""
+    yield style.paint(style.say("Where a step goes (stalls spread over all steps)"), "bold")
+    for part in made.parts:
+        if max(part.a, part.b) >= WORTH * max(made.a_step, made.b_step):
+            yield _part(part, style)
+    whole = _signed(made.b_step - made.a_step)
+    yield _row(style.say("together"), seconds(made.a_step), seconds(made.b_step), whole)
+
+
+def _headline(made: Comparison, style: Style) -> Iterator[str]:
+    if made.spread is None:
+        text = style.say("Too few ordinary steps to tell a difference: 50 of each are needed, 500 are well.")
+        yield from style.painted(text, "bold", "yellow")
+        return
+    change, spread = percent(abs(made.change)), percent(made.spread)
+    if not made.told:
+        text = style.say(
+            "No difference that these runs can tell: {change}, which may be chance up to {least}.",
+            change=change, least=percent(max(LEAST, made.spread)),
+        )  # fmt: skip
+        yield from style.painted(text, "bold")
+        return
+    values = {"change": change, "spread": spread, "a": seconds(made.a_step), "b": seconds(made.b_step)}
+    if made.change > 0:
+        text = style.say("B is {change} faster (± {spread}): {b} a step instead of {a}.", **values)
+    else:
+        text = style.say("B is {change} slower (± {spread}): {b} a step instead of {a}.", **values)
+    yield from style.painted(text, "bold", "green" if made.change > 0 else "red")
+
+
+def _explanation(made: Comparison, style: Style) -> Iterator[str]:
+    """Which parts went the way of the whole, and which the other."""
+    for part, share in made.explained:
+        if part.kind == "rest":
+            continue
+        text = style.say(
+            "{share} of it: {part}, {change} a step", share=_hundredths(share), part=_name(part, style),
+            change=_signed(part.change),
+        )  # fmt: skip
+        yield from style.wrapped(text, "  ")
+    for part, share in made.against:
+        if part.kind == "rest":
+            continue
+        text = style.say(
+            "against it: {part}, {change} a step ({share})", part=_name(part, style), change=_signed(part.change),
+            share=_hundredths(share),
+        )  # fmt: skip
+        yield from style.wrapped(text, "  ")
+
+
+def _hundredths(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _name(part: Part, style: Style) -> str:
+    if part.kind == "rest":
+        return style.say("what stalled steps take besides")
+    return style.say("stalls by {cause}", cause=part.name) if part.kind == "stall" else part.name
+
+
+def _figure(figure: Figure, style: Style) -> str:
+    a, b = (_value(value, figure.unit) for value in (figure.a, figure.b))
+    change = figure.change
+    tail = "" if change is None else _change(change, style)
+    if figure.better:
+        word, look = ("better", "green") if figure.better > 0 else ("worse", "red")
+        tail = f"{tail:<9} " + style.paint(style.say(word), "bold", look)
+    return _row(style.say(figure.name), a, b, tail)
+
+
+def _change(change: float, style: Style) -> str:
+    if abs(change) < 0.0005:
+        return "≈" if style.unicode else "="
+    return f"{100 * change:+.1f} %" if change < MANY else f"x {1 + change:.1f}"
+
+
+def _part(part: Part, style: Style) -> str:
+    return _row(_name(part, style), seconds(max(part.a, 0.0)), seconds(max(part.b, 0.0)), _signed(part.change))
+
+
+def _row(name: str, a: str, b: str, tail: str) -> str:
+    return f"  {cells.fill(name, NAME)} {a:>{VALUE}} {b:>{VALUE}}   {tail}"
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'}{seconds(abs(value))}"
+
+
+def _value(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "s":
+        return seconds(value)
+    if unit == "ratio":
+        return percent(value)
+    if unit == "bytes":
+        return size(value)
+    return f"{value:.0f}" if unit == "count" else f"{value:.2f}"
+
+
+def as_json(made: Comparison) -> dict[str, object]:
+    """The same for scripts; seconds, ratios, bytes."""
+    return {
+        "change": made.change,
+        "spread": made.spread,
+        "told": made.told,
+        "a_step_seconds": made.a_step,
+        "b_step_seconds": made.b_step,
+        "figures": [{**dataclasses.asdict(figure), "change": figure.change} for figure in made.figures],
+        "parts": [{**dataclasses.asdict(part), "change": part.change} for part in made.parts],
+    }

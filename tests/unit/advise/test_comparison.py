@@ -1,0 +1,157 @@
+"""Two runs side by side: differences that are there are told, those of chance are not, and the parts add up."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from trainprobe.advise.comparison import LEAST, autocorrelation, compare, median_error, step_seconds
+from trainprobe.derive.stretches import medians
+from trainprobe.model.report import Counters, OrdinaryStep, Period, Rank, Stall, Steps, Totals
+from trainprobe.pipeline import Pipeline
+from trainprobe.wire.recording import read_frames, read_header
+
+RECORDINGS = Path(__file__).parents[2] / "replay" / "recordings"
+PAIRS, STEPS = 20, 500
+
+
+@cache
+def real_steps(name: str = "clean") -> tuple[float, ...]:
+    """Lengths of the ordinary steps of a real training, in their order."""
+    pipeline = Pipeline()
+    with gzip.open(RECORDINGS / f"{name}.jsonl.gz") as lines:
+        read_header(lines)
+        for frame in read_frames(lines):
+            pipeline.step(frame)
+    folds = [fold for run in pipeline.runs.values() for fold in run.shown()]
+    return tuple(max((fold.ordinary_lengths for fold in folds), key=len))
+
+
+def drawn(seed: int, factor: float = 1.0, blocks: int = 10) -> list[float]:
+    """500 steps from a real training: in blocks, so that neighbours stay as alike as they are."""
+    rng, lengths = random.Random(seed), real_steps()
+    out: list[float] = []
+    while len(out) < STEPS:
+        start = rng.randrange(len(lengths) - blocks)
+        out += lengths[start : start + blocks]
+    return [factor * value for value in out[:STEPS]]
+
+
+def a_rank(lengths: list[float], stalls: list[Stall] | None = None, states: dict[str, float] | None = None) -> Rank:
+    count, told = len(lengths), stalls or []
+    seconds = sum(lengths) / count
+    rank = Rank(0, 1, 7, steps=Steps(count, "autograd", "", sorted(lengths)[count // 2], max(lengths)))
+    lost = sum(stall.seconds for stall in told)
+    rank.wall_seconds = sum(lengths) + lost + seconds * sum(stall.steps for stall in told) + 5.0
+    rank.productive_seconds = sum(lengths)
+    rank.ordinary = OrdinaryStep(count, seconds, states or {"compute": seconds}, 1.0, stretches=medians(lengths))
+    by_cause: dict[str, float] = {}
+    for stall in told:
+        by_cause[stall.cause] = by_cause.get(stall.cause, 0.0) + stall.seconds
+    rank.stalls, rank.totals = told, Totals(stalls=len(told))
+    rank.counters = Counters(phase_seconds={"startup": 5.0}, stall_seconds=by_cause)
+    return rank
+
+
+def stalls(cause: str, *seconds: float, period: int | None = None) -> list[Stall]:
+    rhythm = Period(period, 1.0) if period else None
+    return [Stall(f"s{n}", 0.0, 1.0, s, cause, {cause: s}, n, 1, rhythm) for n, s in enumerate(seconds)]
+
+
+def test_no_difference_between_equal_runs() -> None:
+    for pair in range(PAIRS):
+        made = compare(a_rank(drawn(2 * pair)), a_rank(drawn(2 * pair + 1)))
+        assert made is not None
+        assert not made.told, (pair, made.change, made.spread)
+
+
+@pytest.mark.parametrize("factor", [1.05, 1 / 1.05, 1.10, 0.8])
+def test_a_difference_of_five_per_cent_is_told_with_500_steps_each(factor: float) -> None:
+    for pair in range(PAIRS):
+        made = compare(a_rank(drawn(2 * pair)), a_rank(drawn(2 * pair + 1, factor)))
+        assert made is not None
+        assert made.told, (pair, made.change, made.spread)
+        assert (made.change < 0) == (factor > 1)
+        assert made.change == pytest.approx(1 / factor - 1, abs=made.spread)
+
+
+def test_the_parts_add_up_to_the_whole() -> None:
+    a = a_rank(drawn(1), stalls("checkpoint", 2.0, 2.1), {"compute": 0.040, "data_wait": 0.005})
+    b = a_rank(drawn(2, 1.2), stalls("data_cpu", 1.0), {"compute": 0.041, "data_wait": 0.013})
+    made = compare(a, b)
+    assert made is not None
+    assert sum(part.a for part in made.parts) == pytest.approx(made.a_step)
+    assert sum(part.b for part in made.parts) == pytest.approx(made.b_step)
+    shares = sum(part.change for part in made.parts) / (made.b_step - made.a_step)
+    assert shares == pytest.approx(1.0)
+
+
+def test_it_says_what_explains_the_difference() -> None:
+    a = a_rank(drawn(1), None, {"compute": 0.040, "data_wait": 0.005})
+    slower = drawn(2, 1.25)
+    mean = sum(slower) / len(slower)
+    made = compare(a, a_rank(slower, None, {"compute": 0.040, "data_wait": mean - 0.040}))
+    assert made is not None
+    part, share = made.explained[0]
+    assert (part.kind, part.name) == ("state", "data_wait")
+    assert share == pytest.approx(1.0, abs=0.05)
+
+
+def test_stalls_by_a_rhythm_are_a_difference() -> None:
+    made = compare(a_rank(drawn(1)), a_rank(drawn(2), stalls("checkpoint", *[2.0] * 5, period=100)))
+    assert made is not None
+    assert made.told
+    assert (made.explained[0][0].kind, made.explained[0][0].name) == ("stall", "checkpoint")
+
+
+def test_one_stall_that_came_once_is_none() -> None:
+    made = compare(a_rank(drawn(1)), a_rank(drawn(2), stalls("network", 2.0)))
+    assert made is not None
+    assert abs(made.change) > LEAST
+    assert not made.told
+
+
+def test_samples_a_second_where_the_batch_is_known() -> None:
+    """Twice the batch in 1.6 times the time is faster, though a step is slower."""
+    a, b = a_rank(drawn(1)), a_rank(drawn(2, 1.6))
+    steps = compare(a, b)
+    samples = compare(a, b, (4.0, 8.0))
+    assert steps is not None
+    assert samples is not None
+    assert steps.told
+    assert steps.change < 0
+    assert samples.told
+    assert samples.change == pytest.approx(0.25, abs=0.03)
+    assert [(figure.name, figure.better) for figure in samples.figures[:2]] == [
+        ("it/s in training", 0), ("samples/s in training", 1),
+    ]  # fmt: skip
+
+
+def test_too_few_steps_tell_nothing() -> None:
+    made = compare(a_rank(drawn(1)[:40]), a_rank(drawn(2, 2.0)))
+    assert made is not None
+    assert made.spread is None
+    assert not made.told
+    assert compare(Rank(0, 1, 7), a_rank(drawn(1))) is None
+
+
+def test_phases_do_not_count() -> None:
+    rank = a_rank(drawn(1))
+    before = step_seconds(rank)
+    rank.wall_seconds += 100.0
+    rank.counters.phase_seconds["evaluation"] = 100.0
+    assert step_seconds(rank) == pytest.approx(before)
+
+
+def test_a_drifting_run_has_more_spread_than_a_shuffled_one() -> None:
+    rng = random.Random(5)
+    drifting = [0.05 * (1 + n / 2000) for n in range(500)]
+    shuffled = drifting[:]
+    rng.shuffle(shuffled)
+    assert autocorrelation(medians(drifting)) > 0.8
+    assert median_error(medians(drifting)) > 2 * median_error(medians(shuffled))
+    assert median_error([]) == 0.0

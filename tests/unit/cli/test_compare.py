@@ -1,0 +1,78 @@
+"""`trainprobe compare`: what it says of two reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.advise.test_comparison import a_rank, drawn, stalls
+from trainprobe.cli import main
+from trainprobe.model.report import Rank, Report, Run
+from trainprobe.wire import report as wire
+
+
+def written(folder: Path, name: str, rank: Rank) -> str:
+    path = folder / f"{name}.json"
+    path.write_text(wire.encode(Report(runs=[Run(f"{name}.py-1", [], "ann", "/", 0.0, None, {}, [rank])])))
+    return str(path)
+
+
+def test_slower_and_by_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = written(tmp_path, "a", a_rank(drawn(1)))
+    b = written(tmp_path, "b", a_rank(drawn(2), stalls("checkpoint", *[2.0] * 5, period=100)))
+    assert main(["compare", a, b]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"A  a.py-1 ({a}): 500 ordinary steps"
+    assert lines[3].startswith("B is 30.8 % slower (± ")
+    assert lines[4] == "  99 % of it: stalls by checkpoint, +20 ms a step"
+    speed = next(line for line in lines if "it/s in training" in line)
+    assert speed.endswith("worse")
+
+
+def test_equal_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = written(tmp_path, "a", a_rank(drawn(1))), written(tmp_path, "b", a_rank(drawn(2)))
+    assert main(["compare", a, b]) == 0
+    out = capsys.readouterr().out
+    assert "No difference that these runs can tell" in out
+    assert "better" not in out
+    assert "worse" not in out
+
+
+def test_faster_by_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = written(tmp_path, "a", a_rank(drawn(1))), written(tmp_path, "b", a_rank(drawn(2, 1.6)))
+    assert main(["compare", "--batch", "4,8", a, b]) == 0
+    out = capsys.readouterr().out
+    assert "B is 2" in out
+    assert "faster" in out
+    assert "samples/s in training" in out
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = written(tmp_path, "a", a_rank(drawn(1))), written(tmp_path, "b", a_rank(drawn(2, 1.3)))
+    assert main(["compare", "--json", a, b]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["told"] is True
+    assert told["figures"][0]["better"] == -1
+    assert sum(part["change"] for part in told["parts"]) == pytest.approx(
+        told["b_step_seconds"] - told["a_step_seconds"]
+    )
+
+
+def test_too_few_steps_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = written(tmp_path, "a", a_rank(drawn(1)[:30])), written(tmp_path, "b", a_rank(drawn(2)))
+    assert main(["compare", a, b]) == 0
+    assert "Too few ordinary steps" in capsys.readouterr().out
+    assert main(["compare", written(tmp_path, "c", Rank(0, 1, 7)), b]) == 1
+    assert "watch it for a minute" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = written(tmp_path, "a", a_rank(drawn(1)))
+    assert main(["compare", a, str(tmp_path / "none.json")]) == 1
+    assert "trainprobe run -o REPORT.json" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--batch", "many", a, a])
+    assert ended.value.code == 2
+    assert "examples: 32, or 4,8" in capsys.readouterr().err
