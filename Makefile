@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test nightly check fmt fmt-check lint types imports unit replay kernel training deb clean root probe torch
+.PHONY: help demo test nightly check fmt fmt-check lint types imports unit replay kernel training browser chromium deb clean root probe torch
 
 # BCC belongs to the distribution's interpreter, whatever python3 on PATH is.
 HOST_PYTHON := /usr/bin/python3
@@ -27,9 +27,9 @@ help: ## what there is
 demo: root probe torch ## watch a real training with planted stalls on this machine (PYTHON=… names the Python with torch)
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" $(BIN)/python -m benchmarks.demo
 
-test: root check probe torch .tools/prometheus ## the test suite: check, then real eBPF, real PyTorch, real Prometheus
+test: root check probe torch chromium .tools/prometheus ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
-	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability)
+	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability tests/browser)
 
 nightly: root probe torch .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
 	@tools/need-packages qemu-system-x86 e2fsprogs
@@ -82,6 +82,9 @@ root:
 
 probe: $(STAMP)
 	@tools/need-packages python3-bpfcc
+
+chromium: $(STAMP)
+	@tools/need-packages chromium fonts-dejavu-core
 
 torch:
 	@tools/torch-python >/dev/null

@@ -70,7 +70,8 @@ function spoken(rows, item) {
   const before = rows.filter((row) => row.start + row.seconds <= item.start);
   if (!before.length) return "No steps are known from before.";
   const count = sum(before.map((row) => row.count));
-  return `${many(count, "step")} before it, ${seconds(sum(before.map((row) => row.seconds)) / count)} each, the longest ${seconds(Math.max(...before.map((row) => row.max)))}.`;
+  const lengths = before.map((row) => row.seconds / row.count).sort((a, b) => a - b);
+  return `${many(count, "step")} before it, usually ${seconds(lengths[lengths.length >> 1])} each, the longest ${seconds(Math.max(...before.map((row) => row.max)))}.`;
 }
 
 function drawBox(canvas, scene, item, rows) {

@@ -7,6 +7,8 @@ const ROUNDING = 0.001; // seconds: an end is a sum
 const MOST_ROWS = 60000;
 const MOST_SAMPLES = 20000;
 const TOKEN = "trainprobe-token";
+// Below a proxy's path too, and without the name and password that an address may hold: fetch refuses those.
+const HERE = `${location.origin}${location.pathname.replace(/[^/]*$/, "")}`;
 
 const embedded = JSON.parse(byId("data").textContent);
 
@@ -50,7 +52,7 @@ class Feed {
   async ask(path, fields = {}) {
     const query = new URLSearchParams(fields);
     const headers = this.token ? { "X-Trainprobe-Token": this.token } : {};
-    const response = await fetch(query.size ? `${path}?${query}` : path, { headers, cache: "no-store", credentials: "same-origin" });
+    const response = await fetch(`${HERE}${path}${query.size ? `?${query}` : ""}`, { headers, cache: "no-store", credentials: "same-origin" });
     if (response.status === 401) throw new Refused();
     if (!response.ok) throw Object.assign(new Error((await response.text()).trim()), { status: response.status });
     return response.json();

@@ -146,6 +146,7 @@ class Timeline {
     ]);
     const { from, to } = this.axis;
     const here = this.scene.shownStalls.length;
+    Object.assign(byId("timeline").dataset, { from, to });
     byId("timeline").setAttribute("aria-label", `Timeline from ${clock(from)} to ${clock(to)}: ${many(here, "stall")} in view, ${many(this.scene.items.length, "stall or event", "stalls and events")} in all`);
   }
 
