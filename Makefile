@@ -70,6 +70,10 @@ training: root probe torch ## real PyTorch trainings watched by real eBPF
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' tests/training
 
+browser: root probe torch chromium ## the page in a real Chromium
+	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
+	    $(PYTEST) -m 'not nightly' tests/browser
+
 deb: $(STAMP) ## the Debian package, in dist/
 	@$(BIN)/python -m deb.build
 
