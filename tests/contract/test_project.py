@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = "help demo test nightly check fmt lint types imports unit replay kernel training deb clean"
+TARGETS = "help demo test nightly check fmt lint types imports unit replay kernel training browser deb clean"
 
 
 def tracked(*patterns: str) -> list[Path]:
