@@ -55,6 +55,15 @@ class Death:
     sender_comm: str = ""
     lived_ns: int = 0
 
+    def told(self) -> str:
+        """How it ended, in words."""
+        if self.reason == "oom_kill":
+            return f"worker {self.pid} was killed for want of memory"
+        if self.signal is not None:
+            by = f" by {self.sender_comm or 'pid'} ({self.sender_pid})" if self.sender_pid else ""
+            return f"worker {self.pid} was killed by signal {self.signal}{by}"
+        return f"worker {self.pid} exited with code {self.code}"
+
     @property
     def abnormal(self) -> bool:
         """Whether a healthy run would not have it."""

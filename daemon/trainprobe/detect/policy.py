@@ -25,6 +25,8 @@ class Policy:
     blind_hang_ns: int = 10 * NS  # the same where nothing is known of the device
     hang_ns: int = 5 * NS  # one worker on the CPU so long, its siblings idle, hangs
     fake_fetches: float = 4.0  # fetches per backward from which a batch is put together by hand
+    starved_share: float = 0.2  # of the training's time in stalls for data, from which …
+    starved_bottleneck: float = 0.03  # … so much of an ordinary step is enough
     data_bottleneck: float = 0.05  # share of ordinary steps
     inline_bottleneck: float = 0.05
     logging_bottleneck: float = 0.03
@@ -34,6 +36,8 @@ class Policy:
     network_bottleneck: float = 0.05
     collective_bottleneck: float = 0.10
     drift_least: float = 0.005
+    death_stalls_ns: int = 60 * NS  # a wait that begins so soon after a worker's death is for its batch
+    gave_up_ns: int = 15 * NS  # a stall so long before an end in error was a stall, and no shutdown
     death_explains_ns: int = 120 * NS  # a run that ends in error so soon after a worker's death ended by it
     files: FileRules = field(default_factory=FileRules)
 

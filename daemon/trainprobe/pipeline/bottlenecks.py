@@ -61,10 +61,11 @@ def _tied(fold: RankFold) -> list[Found]:
         return []
     sums = by_state(fold.ordinary)
     throttled = sum(ns for (_, _, leaf), ns in fold.ordinary.items() if leaf == Leaf.THROTTLED)
-    idle_workers = _busy(fold) < BUSY
+    starved = _starved(fold)
+    idle_workers = _busy(fold) < BUSY and not starved
     suspects: dict[Item, float] = {}
     for item, ns in fold.ordinary.items():
-        limit = _limit(fold.policy, item)
+        limit = fold.policy.starved_bottleneck if starved and item[0] == State.DATA_WAIT else _limit(fold.policy, item)
         whole = throttled if item[2] == Leaf.THROTTLED else sums.get(item[0], 0.0)
         if limit is None or whole < limit * total:
             continue
@@ -115,6 +116,12 @@ def _with_queueing(fold: RankFold, claims: list[Claim]) -> list[Claim]:
 
 def _least(policy: Policy) -> float:
     return min(policy.logging_bottleneck, policy.data_bottleneck, policy.memory_bottleneck)
+
+
+def _starved(fold: RankFold) -> bool:
+    """Whether late batches stall the run already: then the shorter waits are theirs, too."""
+    stalled = sum(fold.book.seconds.get(cause, 0.0) for cause in (Cause.DATA_CPU, Cause.DATA_STORAGE))
+    return stalled >= fold.policy.starved_share * (fold.ordinary_ns + fold.late_ns + stalled)
 
 
 def _busy(fold: RankFold) -> float:

@@ -460,7 +460,7 @@ class RankFold:
             compile_ns=self.workers.compile_ns(start_ns, end_ns),
             saves=self.saves.flying(start_ns, end_ns),
             logs=[WrittenLog(path, use.io_ns, use.bytes) for use, of, path in files if of == FileClass.LOG],
-            deaths=[d for d in self.deaths if start_ns <= d.at_ns <= end_ns],
+            deaths=[d for d in self.deaths if start_ns - self.policy.death_stalls_ns <= d.at_ns <= end_ns],
             threads=list(self.worker_samples.values()),
             stack=self.stack.frames if self.stack else (),
             late=self.late,
@@ -600,8 +600,9 @@ class RankFold:
             return
         if self.boundary is None:
             return
-        signal = self.exit_event.signal if self.exit_event else None
-        if open_stall is not None and signal:
+        killed = self.exit_event is not None and bool(self.exit_event.signal)
+        failed = self.exit_event is not None and bool(self.exit_event.code)
+        if open_stall is not None and (killed or (failed and open_stall.ns >= self.policy.gave_up_ns)):
             self._stalled_to_the_end(open_stall, at_ns)
             return
         self._tail(items, at_ns)

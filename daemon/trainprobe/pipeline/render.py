@@ -42,7 +42,7 @@ from trainprobe.pipeline.bottlenecks import Found, bottlenecks
 from trainprobe.pipeline.rank import RankFold
 from trainprobe.pipeline.stalls import Entry
 from trainprobe.pipeline.unsafe import unsafe_checkpoints
-from trainprobe.pipeline.verdict import Losses, bound, exit_of, losses, told_death, verdict
+from trainprobe.pipeline.verdict import Losses, bound, exit_of, losses, verdict
 
 LIST = 200
 _ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
@@ -300,9 +300,7 @@ def _warnings(fold: RankFold, at: Moment) -> list[Warning_]:
             evidence.append(Evidence("exit code", death.code, "", death.pid))
         if death.sender_pid:
             evidence.append(Evidence(f"signal sent by {death.sender_comm or 'a process'}", None, "", death.sender_pid))
-        out.append(
-            Warning_(cause.value, at.wall_of(death.at_ns), None, told_death(death), evidence, advice(cause, Facts()))
-        )
+        out.append(Warning_(cause.value, at.wall_of(death.at_ns), None, death.told(), evidence, advice(cause, Facts())))
     return out
 
 

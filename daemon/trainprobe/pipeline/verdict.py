@@ -5,24 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainprobe.derive.workers import Death
+from trainprobe.detect.rules import worker_hang
 from trainprobe.model.cause import Cause
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Bound, Exit, Verdict
 from trainprobe.pipeline.bottlenecks import Found
 from trainprobe.pipeline.rank import RankFold
+from trainprobe.pipeline.stalls import Entry
 
 INPUT, COMPUTE = 0.2, 0.05
 """Share of data time from which a run is input-bound, and below which compute-bound (GPU < 80 %, > 95 %)."""
-
-
-def told_death(death: Death) -> str:
-    """How a worker ended, in words."""
-    if death.reason == "oom_kill":
-        return f"worker {death.pid} was killed for want of memory"
-    if death.signal is not None:
-        by = f" by {death.sender_comm or 'pid'} ({death.sender_pid})" if death.sender_pid else ""
-        return f"worker {death.pid} was killed by signal {death.signal}{by}"
-    return f"worker {death.pid} exited with code {death.code}"
 
 
 def exit_of(fold: RankFold) -> Exit | None:
@@ -35,7 +27,7 @@ def exit_of(fold: RankFold) -> Exit | None:
         return Exit(None, signal, f"killed by signal {signal}")
     death = ending_death(fold)
     if event.code and death:
-        return Exit(event.code, None, f"exit code {event.code} after {told_death(death)}")
+        return Exit(event.code, None, f"exit code {event.code} after {death.told()}")
     return Exit(event.code, None, f"exit code {event.code}" if event.code else "finished")
 
 
@@ -74,6 +66,13 @@ def losses(fold: RankFold, found: list[Found]) -> Losses:
 
 def verdict(fold: RankFold, lost: Losses, found: list[Found], wall_ns: float) -> Verdict:
     """What matters most for this rank."""
+    hung = fold.book.open or _hung_until_killed(fold)
+    death = _death_behind(fold, hung) if hung is not None else None
+    if hung is not None and death is not None and wall_ns > 0:
+        text = f"{death.told()}, and the driver waits for its batch: {hung.ns / NS:.1f} s so far"
+        if hung.end_ns is not None:
+            text = f"{death.told()}, and the driver waited for its batch for {hung.ns / NS:.1f} s, until it was killed"
+        return Verdict("stall", Cause.WORKER_DEATH.value, hung.ns / NS, hung.ns / wall_ns, text)
     ended = _ended(fold)
     if ended is not None:
         return ended
@@ -102,17 +101,40 @@ def _ended(fold: RankFold) -> Verdict | None:
             cause.value,
             0.0,
             0.0,
-            f"{told_death(death)}; the training ended {(event.at_ns - death.at_ns) / NS:.1f} s later",
+            f"{death.told()}; the training ended {(event.at_ns - death.at_ns) / NS:.1f} s later",
         )
     if fold.oom_killed:
         return Verdict(
             "end", Cause.OOM_KILL.value, 0.0, 0.0, f"the training (pid {fold.seen.pid}) was killed for want of memory"
         )
-    if event.signal:
+    if event.signal and _hung_until_killed(fold) is None:
         sender = fold.killer
         by = f" by {sender.sender_comm or 'pid'} ({sender.sender_pid})" if sender and sender.sender_pid else ""
         return Verdict("end", None, 0.0, 0.0, f"the training was killed by signal {event.signal}{by}")
     return None
+
+
+def _hung_until_killed(fold: RankFold) -> Entry | None:
+    """The stall in which somebody lost patience: why it hung matters more than who killed it."""
+    last = fold.book.entries[-1] if fold.book.entries else None
+    event, killer = fold.exit_event, fold.killer
+    if last is None or event is None or not event.signal or fold.oom_killed:
+        return None
+    by_hand = killer is not None and killer.signal == event.signal and killer.by_user
+    hung = last.end_ns is not None and last.end_ns == fold.end_ns and last.ns >= fold.policy.hang_ns
+    return last if by_hand and hung else None
+
+
+def _death_behind(fold: RankFold, entry: Entry) -> Death | None:
+    """The worker's death that a hang followed."""
+    if entry.cause != Cause.WORKER_HANG:
+        return None
+    since = entry.start_ns - fold.policy.death_stalls_ns
+    return next((d for d in reversed(fold.deaths) if since <= d.at_ns and _blames(entry, d)), None)
+
+
+def _blames(entry: Entry, death: Death) -> bool:
+    return any(one.what == worker_hang.SINCE_DEATH and one.pid == death.pid for one in entry.evidence)
 
 
 def _none(fold: RankFold, wall_ns: float) -> Verdict:

@@ -10,14 +10,19 @@ from trainprobe.detect.waiting import BLOCKED, LEAF_WORDS, shares
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.report import Evidence
 
+SINCE_DEATH = "since the worker's death"
+
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """What is left of the wait, when workers were blocked outside of their queues beyond the ordinary."""
-    if shares(window).blocked < 0.5:
+    blocked = shares(window).blocked >= 0.5
+    if not blocked and not window.deaths:
         return None
     taken = take(left, states=[State.DATA_WAIT])
     if not taken:
         return None
+    if not blocked:
+        return _of_the_dead(window, taken)
     chain = ["driver waits for its workers"]
     evidence = [
         Evidence("driver waited for data", seconds(sum(taken.values())), "s", window.driver_pid),
@@ -34,3 +39,19 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         evidence.append(Evidence("worker blocked", seconds(seen.ns), "s", seen.pid, seen.path or None))
         evidence.append(Evidence("system call", seen.syscall, "", seen.pid))
     return Claim(Cause.WORKER_HANG, taken, summary, chain, evidence)
+
+
+def _of_the_dead(window: Window, taken: dict[Item, float]) -> Claim:
+    """The others idle and one is dead: its batch will not come. A loader that does not look after its processes waits
+    for ever, and even one that does, where the dead one left half a message in a pipe or a lock held."""
+    death = window.deaths[-1]
+    return Claim(
+        Cause.WORKER_HANG,
+        taken,
+        f"{death.told()}; the driver waits for its batch",
+        [f"driver waits for worker {death.pid}", death.told()],
+        [
+            Evidence("driver waited for data", seconds(sum(taken.values())), "s", window.driver_pid),
+            Evidence(SINCE_DEATH, seconds(window.end_ns - death.at_ns), "s", death.pid),
+        ],
+    )
