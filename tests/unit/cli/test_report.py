@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -15,8 +18,10 @@ from tests.unit.cli import reports
 from trainprobe.cli import main, published
 from trainprobe.cli import report as verb
 from trainprobe.model.report import Report
+from trainprobe.model.steprow import StepRow
 from trainprobe.runtime import rundir
-from trainprobe.runtime.history_files import HistoryFiles
+from trainprobe.runtime.history_files import PUBLISHED, HistoryFiles
+from trainprobe.wire import history
 from trainprobe.wire import report as wire
 
 
@@ -63,6 +68,78 @@ def test_html_is_the_page_with_the_report_in_it(directory: Path, tmp_path: Path)
     assert "train.py-3f2a91c0" in text
 
 
+def kept_steps(directory: Path, run: str, rows: list[StepRow]) -> None:
+    """Two segments of the finest tier, as the daemon writes them."""
+    folder = directory / "state" / PUBLISHED / history.STEPS / run
+    folder.mkdir(parents=True)
+    for number, part in ((1, rows[:2]), (2, rows[2:])):
+        name = str(history.SegmentName("0", "step", number))
+        (folder / name).write_text(history.header(history.STEPS) + "".join(map(history.step_line, part)))
+
+
+def steps_of(html: str) -> list[dict[str, object]]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    told: list[dict[str, object]] = json.loads(found[1])["steps"]
+    return told
+
+
+ROWS = [StepRow(reports.START + at, 0.5, 1, 0.5, 0.5, {"compute": 0.5}) for at in range(5)]
+
+
+def test_pages_and_traces_have_the_steps_that_are_kept(directory: Path, tmp_path: Path) -> None:
+    kept_steps(directory, "train.py-3f2a91c0", ROWS)
+    assert call(directory, "--format", "html", "-o", str(tmp_path / "out.html")) == 0
+    [told] = steps_of((tmp_path / "out.html").read_text())
+    assert told == {"run": "train.py-3f2a91c0", "rank": "0", "rows": [dataclasses.asdict(row) for row in ROWS]}
+    assert call(directory, "--format", "perfetto", "-o", str(tmp_path / "out.json")) == 0
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    assert sum(event["name"] == "step" for event in events) == 5
+
+
+def test_a_trace_is_added_to_a_profile_on_its_axis(directory: Path, tmp_path: Path) -> None:
+    profile = {"baseTimeNanoseconds": 5_000_000_000, "traceEvents": [{"name": "theirs", "ts": 1}], "kept": 1}
+    for path, data in (
+        (tmp_path / "profile.json", json.dumps(profile).encode()),
+        (tmp_path / "profile.json.gz", gzip.compress(json.dumps(profile).encode())),
+    ):
+        path.write_bytes(data)
+        assert call(directory, "--format", "perfetto", "--merge", str(path), "-o", str(tmp_path / "both.json")) == 0
+        both = json.loads((tmp_path / "both.json").read_text())
+        assert (both["kept"], both["baseTimeNanoseconds"]) == (1, 5_000_000_000)
+        assert both["traceEvents"][0]["name"] == "theirs"
+        [first] = [event for event in both["traceEvents"] if event["name"] == "startup"][:1]
+        assert first["ts"] / 1e6 + 5 == pytest.approx(reports.START, abs=60)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"traceEvents": 1}', "\x1f\x8bno gzip"])
+def test_what_is_no_profile_is_not_merged(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "profile.json").write_text(text, encoding="latin-1")
+    assert call(directory, "--format", "perfetto", "--merge", str(tmp_path / "profile.json")) == 1
+    assert "profile.json" in capsys.readouterr().err
+
+
+def test_merging_is_for_traces_only(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(directory, "--merge", "x") == 2
+    assert "--format perfetto" in capsys.readouterr().err
+
+
+def test_a_report_file_of_run_takes_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(wire.encode(reports.stalled()))
+    nowhere = tmp_path / "nowhere"
+    assert call(nowhere, "--input", str(file)) == 0
+    assert "12.1 % lost" in capsys.readouterr().out
+    assert call(nowhere, "--input", str(file), "--format", "html", "-o", str(tmp_path / "run.html")) == 0
+    assert "train.py-3f2a91c0" in (tmp_path / "run.html").read_text()
+    file.write_text("[]")
+    for path in (file, tmp_path / "missing.json"):
+        assert call(nowhere, "--input", str(path)) == 1
+        assert str(path) in capsys.readouterr().err
+
+
 def test_one_run_by_the_beginning_of_its_name(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(directory, "--run", "train.py-3f") == 0
     assert "healthy" not in capsys.readouterr().out
@@ -94,8 +171,7 @@ def test_durations(text: str, seconds: float) -> None:
     ("arguments", "why"),
     [
         (("--since", "yesterday"), "90s, 30m, 2h, 7d"),
-        (("--format", "perfetto"), "does not exist in this version; there are: text, json, html"),
-        (("--format", "pdf"), "there are: text, json"),
+        (("--format", "pdf"), "there are: text, json, html, perfetto"),
     ],
 )
 def test_what_cannot_be_had_is_said(

@@ -1,0 +1,53 @@
+"""Step rows from the published history, for reports that draw them: as fine as they are still kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainprobe.model.report import Report
+from trainprobe.model.steprow import TIERS, StepRow, stitched
+from trainprobe.runtime.history_files import PUBLISHED
+from trainprobe.wire import history as wire
+from trainprobe.wire.codec import WireError
+
+FINEST = 1_000_000  # points: never coarser than what is kept
+SEGMENT_BYTES = 4 * wire.SEGMENT_LIMIT
+
+Rows = dict[tuple[str, str], list[StepRow]]
+
+
+def of_report(report: Report, state: Path, since: float = 0.0) -> Rows:
+    """Rows by run and rank, of those that have any that this user may read."""
+    found = {
+        (run.run, rank.name): of_rank(state, run.run, rank.name, since) for run in report.runs for rank in run.ranks
+    }
+    return {whose: rows for whose, rows in found.items() if rows}
+
+
+def of_rank(state: Path, run: str, rank: str, since: float = 0.0) -> list[StepRow]:
+    """Rows of one rank that end after ``since`` (UNIX seconds), in time order."""
+    if not (wire.fit_run(run) and wire.fit_rank(rank)):
+        return []
+    folder = state / PUBLISHED / wire.STEPS / run
+    try:
+        names = sorted((n for path in folder.iterdir() if (n := wire.segment_name(path.name))), key=lambda n: n.number)
+    except OSError:
+        return []
+    tiers = [
+        sorted(
+            (row for name in names if (name.rank, name.tier) == (rank, tier.name)
+             for row in _rows(folder / str(name), since)),
+            key=lambda row: row.start,
+        )
+        for tier in TIERS
+    ]  # fmt: skip
+    return stitched(tiers, since, FINEST)
+
+
+def _rows(path: Path, since: float) -> Iterator[StepRow]:
+    try:
+        with path.open("rb") as file:
+            yield from wire.read_steps(file.read(SEGMENT_BYTES).splitlines(keepends=True), since)
+    except (OSError, WireError):
+        return
