@@ -23,10 +23,10 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Report
-from trainprobe.runtime import clock, history, privileges, rundir
+from trainprobe.runtime import clock, history, privileges, resume, rundir
 from trainprobe.runtime.claims import Claims, parents
 from trainprobe.runtime.guard import described
-from trainprobe.runtime.history import History
+from trainprobe.runtime.history import Found, History
 from trainprobe.runtime.loop import Loop
 from trainprobe.runtime.notify import Notifier
 from trainprobe.runtime.observer import Observer
@@ -74,8 +74,7 @@ def act(args: argparse.Namespace) -> int:
         last = _published(args.directory)
         kept = History(args.state, config.retention, complain=complain, uid_of=uid_of)
         try:
-            kept.open(last)
-            Daemon(args.config, config, publisher, args.directory, kept).run()
+            Daemon(args.config, config, publisher, args.directory, kept, kept.open(last)).run()
         finally:
             kept.close()
     except NewerSchemaError as error:
@@ -116,7 +115,13 @@ class Daemon:
     """The observer's turns, the watchdog's, and what signals ask for."""
 
     def __init__(
-        self, path: Path | None, config: DaemonConfig, publisher: Publisher, directory: Path, history: History
+        self,
+        path: Path | None,
+        config: DaemonConfig,
+        publisher: Publisher,
+        directory: Path,
+        history: History,
+        found: Found,
     ) -> None:
         self._path = path
         self._config = config
@@ -127,11 +132,15 @@ class Daemon:
         self._loop = Loop()
         self._watchdog_ns = 0
         self._close_record: Callable[[], object] = lambda: None
-        claims = Claims(parents(Proc()), directory)
+        proc = Proc()
+        claims = Claims(parents(proc), directory)
         self._made = compose.assemble(
             config, auto=config.targets.auto, on_frame=self._recorder(), on_report=self._publish, claims=claims
         )
         self._observer: Observer = self._made.observer
+        self._noted = resume.Noted(self._made.core, proc)
+        self._made.targets.over(found.past)
+        self._made.targets.go_on(resume.found_again(found.live, found.kept, clock.now(), proc))
 
     def run(self) -> None:
         try:
@@ -161,7 +170,7 @@ class Daemon:
         now = clock.now()
         report.sources["history"] = self._history.source()
         told = withheld(report, self._config.privacy)
-        self._history.take(told, self._made.core.take_steps(now), {})
+        self._history.take(told, self._made.core.take_steps(now), self._noted.at(now.monotonic_ns))
         self._publisher.publish(told, now.monotonic_ns)
 
     def _recorder(self) -> Recorder | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Region
 from trainprobe.model.event import MarkRow, RowKind
+from trainprobe.model.kept import KeptClock
 from trainprobe.model.text import StrEnum
 
 LEARN = 8  # optimiser steps to see before the group is decided
@@ -77,6 +78,19 @@ class StepClock:
             return self._take_backwards()
         return []
 
+    def kept(self) -> KeptClock:
+        """How this clock counts, for one that goes on with the same driver."""
+        return KeptClock(self.mode.value, self._name, self._group, self._place)
+
+    def go_on(self, kept: KeptClock) -> None:
+        """Count as an earlier clock did. One of a mode that this version does not know learns anew."""
+        try:
+            self.mode = Mode(kept.mode)
+        except ValueError:
+            return
+        self._name, self._group, self._place = kept.name, kept.group, kept.place
+        self._fetches = -1
+
     @property
     def provisional(self) -> int:
         """Steps known so far, the undecided ones included."""
@@ -119,7 +133,7 @@ class StepClock:
             self._name, self._skipped = mark.row.name, 0
             return True
         if self.mode == Mode.PATTERN:
-            if mark.backwards == self._group[self._place]:
+            if self._place < len(self._group) and mark.backwards == self._group[self._place]:
                 self._place = (self._place + 1) % len(self._group)
                 return self._place == 1
             self.mode = Mode.EACH

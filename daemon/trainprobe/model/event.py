@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.kept import RunKept
 from trainprobe.model.text import StrEnum
 
 
@@ -169,7 +170,7 @@ class CallFailed:
     comm: str = ""
 
 
-Event = MarkRow | FileEvent | ProcessEvent | RunStarted | RankSeen | RunEnded | StackSeen | CallFailed
+Event = MarkRow | FileEvent | ProcessEvent | RunStarted | RankSeen | RunKept | RunEnded | StackSeen | CallFailed
 
 
 class RunState(IntEnum):

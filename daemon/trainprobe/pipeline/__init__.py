@@ -8,6 +8,7 @@ from trainprobe.derive.devices import Devices
 from trainprobe.detect.policy import Policy
 from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
+from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Cost, Host, Report, Source
 from trainprobe.model.sample import CostSample, HostSample, SourceState
@@ -92,6 +93,9 @@ class Pipeline:
             if event.run not in self.runs:
                 self.runs[event.run] = RunFold(event, self.policy or Policy(), devices=self._devices)
                 self._forget()
+        elif isinstance(event, RunKept):
+            if (going := self.runs.get(event.run)) is not None:
+                going.go_on(event)
         elif isinstance(event, (RankSeen, RunEnded)):
             fold = self.runs.get(event.run)
             if fold is not None and isinstance(event, RankSeen):
@@ -157,6 +161,16 @@ class Pipeline:
         """The steps of every rank since the last call."""
         at = self._offsets.known(at)
         return [steps for fold in self.runs.values() for steps in fold.take_steps(at)]
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a stall is open."""
+        return bool(self._open)
+
+    def kept(self) -> dict[tuple[str, str], KeptRank]:
+        """By run and rank, what another process would need to go on with what is live."""
+        live = ((name, fold) for name, fold in self.runs.items() if fold.end_ns is None)
+        return {(name, rank): kept for name, fold in live for rank, kept in fold.kept_ranks().items()}
 
     def _share(self, at: Moment) -> float | None:
         """What watching costs since it began, as a part of one CPU over that time."""

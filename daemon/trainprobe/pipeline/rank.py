@@ -75,6 +75,7 @@ class RankFold:
     policy: Policy
     attached: bool = False
     ranks: bool = False  # other ranks belong to the run
+    resumed: bool = False  # an earlier process of ours watched it
     tid: int = 0  # the driver; the main thread until another thread steps
     clock: StepClock = field(default_factory=StepClock)
     baseline: Baseline = field(default_factory=Baseline)
@@ -155,7 +156,7 @@ class RankFold:
         """A mark of one of this rank's threads."""
         if row.tid != self.tid and not self._takes_over(row):
             return
-        if self.latest is None and self.sample is None and row.tid == self.seen.pid:
+        if self.latest is None and self.sample is None and row.tid == self.seen.pid and not self.resumed:
             self.start_ns = row.opened_ns or self.start_ns
         self.latest = row
         self._rows.append(row)
@@ -230,7 +231,7 @@ class RankFold:
     def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
         """An open ledger as it stands now."""
         if sample.tid == self.tid:
-            if self.sample is None and self.latest is None:
+            if self.sample is None and self.latest is None and not self.resumed:
                 self.start_ns = at_ns - sum(sample.cells)
             if self.end_ns is None:
                 self.sample, self.sample_ns = sample, at_ns
@@ -314,6 +315,7 @@ class RankFold:
             self._learn(step, row)
         else:
             self._judge(step, before, row, index)
+            self.book.resumed_id = ""
         self.stack = None
         if self.late.looks or self.late.stacks:
             self.late = Late()

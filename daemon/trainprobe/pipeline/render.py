@@ -242,7 +242,7 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
 def _stall(entry: Entry, at: Moment, run: str, name: str, fact: Facts) -> Stall:
     start = at.wall_of(entry.start_ns)
     return Stall(
-        id=f"{run}-{name}-{int(at.wall_of(entry.id_ns) * 1000)}",
+        id=entry.kept_id or f"{run}-{name}-{int(at.wall_of(entry.id_ns) * 1000)}",
         start=start,
         end=None if entry.end_ns is None else at.wall_of(entry.end_ns),
         seconds=entry.ns / NS,

@@ -21,13 +21,16 @@ from trainprobe.model.event import (
     StackSeen,
     ThreadSample,
 )
+from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.report import Run
+from trainprobe.model.report import Rank, Run
 from trainprobe.model.sample import Inspection, MemorySample, ProcessSample
 from trainprobe.model.steprow import RankSteps
+from trainprobe.pipeline.continued import closed, continued, cut, open_stall
 from trainprobe.pipeline.culprit import name_culprits
 from trainprobe.pipeline.rank import BY_WORKERS, RankFold
 from trainprobe.pipeline.render import rank_report
+from trainprobe.pipeline.resume import kept_of, resume
 
 STACK_EVERY = 5 * NS
 
@@ -41,6 +44,7 @@ class RunFold:
     folds: dict[int, list[RankFold]] = field(default_factory=dict)
     memory: MemorySample | None = None
     end_ns: int | None = None
+    kept: RunKept | None = None  # what an earlier process of ours told of it
     devices: Devices = field(default_factory=Devices)
     _stack_at: int = 0
 
@@ -162,6 +166,20 @@ class RunFold:
         if fold is not None:
             fold.feed_sample(sample)
 
+    def go_on(self, kept: RunKept) -> None:
+        """An earlier process of ours watched this run."""
+        self.kept = kept
+        ids = {told.pid: stall.id for told in kept.told if (stall := open_stall(told)) is not None}
+        for found in kept.ranks:
+            if (folds := self.folds.get(found.pid)) and not folds[0].stepped:
+                resume(folds[0], found, kept.at_ns, ids.get(found.pid, ""))
+        self._several()
+
+    def kept_ranks(self) -> dict[str, KeptRank]:
+        """By the ranks' names, what another process would need to go on with them."""
+        named = ((name, kept_of(fold)) for fold, _, name in self._named(self.shown()))
+        return {name: kept for name, kept in named if kept is not None}
+
     def look(self, now_ns: int) -> None:
         """Judge open steps."""
         for fold in self._all():
@@ -211,6 +229,21 @@ class RunFold:
         certain = [fold for fold in every if not fold.seen.candidate]
         return certain or every[:1]
 
+    def _with_the_told(self, live: list[Rank]) -> list[Rank]:
+        """What an earlier process told of these ranks, and of those that had ended before we came, with ours."""
+        if self.kept is None:
+            return live
+        told = {rank.name: rank for rank in self.kept.told}
+        same = {found.pid for found in self.kept.ranks if found.same_step}
+        ranks = []
+        for rank in live:
+            before = told.pop(rank.name, None)
+            if before is not None:
+                goes_on = rank.pid in same and open_stall(before) is not None
+                rank = continued(cut(before) if goes_on else closed(before), rank)
+            ranks.append(rank)
+        return [*(closed(rank) for rank in told.values()), *ranks]
+
     def take_steps(self, at: Moment) -> list[RankSteps]:
         """The steps since the last call."""
         told = ((name, fold.passed.take(at)) for fold, _, name in self._named(self.shown()))
@@ -233,13 +266,14 @@ class RunFold:
             if self.memory is not None:
                 fold.limit_bytes, fold.limit_scope = self.memory.limit_bytes, self.memory.limit_scope
             ranks.append(rank_report(fold, at, self.started.run, number, name, world, cpus))
+        ranks = self._with_the_told(ranks)
         memory = self.memory
         return Run(
             self.started.run,
             list(self.started.command),
             self.started.user,
             self.started.cwd,
-            at.wall_of(self.started.at_ns),
+            self.kept.started if self.kept is not None else at.wall_of(self.started.at_ns),
             at.wall_of(self.end_ns) if self.end_ns is not None else None,
             {key: self.started.labels.get(key) for key in ("slurm_job", "pod_uid", "container", "unit", "torchrun")},
             ranks,

@@ -33,6 +33,7 @@ class Entry:
     stacks: list[tuple[str, ...]] = field(default_factory=list)  # all that were taken in it
     main_ns: float = 0.0  # of the claim that the summary tells
     told_ns: int = 0  # the start that its id was made of while it was open
+    kept_id: str = ""  # that an earlier process of ours gave it
     followed: bool = False  # to the rank that was waited for
 
     @property
@@ -55,10 +56,12 @@ class StallBook:
     starts: dict[Cause, list[int]] = field(default_factory=dict)
     durations: list[float] = field(default_factory=list)  # ns of entries that have left the list
     joins: bool = False  # the open one goes on with the last entry
+    resumed_id: str = ""  # of the stall that the first step goes on with
 
     def begin(self, entry: Entry, reach: int) -> None:
         """A stall is open, or goes on being so; ``reach``: steps back to a neighbour that it extends."""
         entry.told_ns = self.open.id_ns if self.open is not None else 0
+        entry.kept_id = self.resumed_id
         self.open = entry
         last = self.entries[-1] if self.entries else None
         self.joins = last is not None and last.cause == entry.cause and entry.first_step - last.last_step <= reach
@@ -111,6 +114,7 @@ class StallBook:
             main.ns,
             told_ns,
         )
+        entry.kept_id, self.resumed_id = self.resumed_id, ""
         self.entries.append(entry)
         self.total += 1
         self.counts[cause] = self.counts.get(cause, 0) + 1

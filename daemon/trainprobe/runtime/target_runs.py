@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
@@ -11,6 +11,7 @@ from trainprobe.runtime import identity
 from trainprobe.runtime.target_launch import Launch, Launches
 from trainprobe.runtime.target_table import Process, Run, Table
 
+ORDINALS = 1000  # launches with one scheduler's id that are told apart
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
 NO_LIBRARY = "no libtorch mapped: marks need PyTorch"
 NO_STEP = "libtorch is mapped, but no optimizer step and no backward was seen"
@@ -28,6 +29,7 @@ class Runs:
         self._tell = tell
         self._runs: dict[str, Run] = {}
         self._ended: dict[str, int] = {}  # how many launches of a first name ended
+        self._past: set[str] = set()  # runs that ended before we began
 
     def begin_fixed(self, process: Process, at_ns: int, command: Sequence[str]) -> None:
         """A run by a person's word: it exists before anything steps, with the process as its first candidate."""
@@ -38,7 +40,21 @@ class Runs:
         self._candidate(process, run, at_ns, process.marks)
         self._flush(run)
 
-    def drive(self, process: Process, at_ns: int) -> None:
+    def over(self, names: Collection[str]) -> None:
+        """Names of runs that have ended before we began: no launch gets one of them again."""
+        self._past.update(names)
+
+    def go_on(self, process: Process, at_ns: int, name: str, rank: int) -> bool:
+        """A driver that an earlier process of ours watched, as a rank of run ``name``; whether it is one."""
+        facts = self._launches.of(process.pid, self._proc.environ(process.pid), process.command).facts
+        for ordinal in range(ORDINALS):
+            if identity.name(facts, ordinal) == name:
+                self._ended[identity.name(facts)] = ordinal
+                self.drive(process, at_ns, rank)
+                return process.run is not None and process.run.name == name
+        return False
+
+    def drive(self, process: Process, at_ns: int, known_rank: int | None = None) -> None:
         """The first step of a process: it is a driver, of a run that goes on or of a new one."""
         environ = self._proc.environ(process.pid)
         restart = identity.restart(environ)
@@ -49,7 +65,13 @@ class Runs:
         run.stepped = process.driver = True
         run.drivers.add(process.pid)
         rank, world_size = identity.rank(environ)
-        self._rank_seen(process, run, at_ns, rank=self._free_rank(process, run, rank), world_size=world_size)
+        self._rank_seen(
+            process,
+            run,
+            at_ns,
+            rank=self._free_rank(process, run, known_rank if rank is None else rank),
+            world_size=world_size,
+        )
         self._flush(run)
 
     def tell_marks(self, process: Process, at_ns: int) -> None:
@@ -107,7 +129,9 @@ class Runs:
     def _names(self, launch: Launch) -> tuple[str, str]:
         """(the run's name, the name of the first launch with the same scheduler's id)."""
         first = identity.name(launch.facts)
-        return identity.name(launch.facts, self._ended.get(first, 0)), first
+        while (name := identity.name(launch.facts, self._ended.get(first, 0))) in self._past:
+            self._ended[first] = self._ended.get(first, 0) + 1
+        return name, first
 
     def _begin(self, process: Process, launch: Launch, began_ns: int) -> Run:
         name, first = self._names(launch)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from trainprobe.collect.command import Kind, python_like, redact, understand
@@ -28,6 +28,7 @@ from trainprobe.model.event import (
     RunStarted,
     StackSeen,
 )
+from trainprobe.model.kept import RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.target_launch import Launches
 from trainprobe.runtime.target_rules import TargetRules
@@ -111,6 +112,20 @@ class Targets:
             raise NoSuchTraining(f"{who} cannot be watched: it has ended, or too many processes are watched")
         self._runs.begin_fixed(process, self._clock(), process.command)
 
+    def over(self, names: Collection[str]) -> None:
+        """Names of runs that ended before we began."""
+        self._runs.over(names)
+
+    def go_on(self, runs: Sequence[RunKept]) -> None:
+        """Watch again what an earlier process of ours watched, from now on and not from its next step."""
+        for kept in runs:
+            numbers = {told.pid: told.rank for told in kept.told}
+            for rank in kept.ranks:
+                process = self._table.get(rank.pid) or self._search.watch(rank.pid, self._clock(), attached=True)
+                if process is not None:
+                    self._runs.go_on(process, self._clock(), kept.run, numbers.get(rank.pid, 0))
+            self._out.append(kept)
+
     def _trains(self, pid: int) -> bool:
         stat = self._proc.stat(pid)
         return stat is not None and (python_like(stat.comm) or self._proc.library(pid) is not None)
@@ -177,7 +192,7 @@ class Targets:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:
                     self._runs.drive(process, event.at_ns)
                 self._deliver(process, event)
-        elif not isinstance(event, (RunStarted, RankSeen, RunEnded)):
+        elif not isinstance(event, (RunStarted, RankSeen, RunKept, RunEnded)):
             self._search.hint(event.pid, event.at_ns, event.why == "exec", now)
 
     def _process_event(self, event: ProcessEvent) -> None:

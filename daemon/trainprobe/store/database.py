@@ -20,6 +20,10 @@ ASIDE = 2  # damaged files that are kept
 COMPANIONS = ("", "-wal", "-shm", "-journal")
 LATEST = 200
 StepsFound = tuple[float, float, int, float, float, str]  # start, seconds, count, min, max, states
+_PUT_RANK = """
+INSERT INTO ranks VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET body = excluded.body, kept = coalesce(excluded.kept, kept)
+"""
 _BY_RUN = ("ranks", "stalls", *LISTS, "steps", "recent_steps")
 
 
@@ -80,9 +84,7 @@ class Database:
                     (run.run, run.uid, run.started, run.ended, run.told, run.body),
                 )
             for rank in batch.ranks.values():
-                execute.execute(
-                    "INSERT OR REPLACE INTO ranks VALUES (?, ?, ?, ?)", (rank.run, rank.rank, rank.body, rank.kept)
-                )
+                execute.execute(_PUT_RANK, (rank.run, rank.rank, rank.body, rank.kept))
             for (run_name, rank_name), ids in batch.open_stalls.items():
                 marks = ", ".join("?" * len(ids))
                 execute.execute(

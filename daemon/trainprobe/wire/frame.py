@@ -25,6 +25,7 @@ from trainprobe.model.event import (
     ThreadSample,
 )
 from trainprobe.model.frame import Frame
+from trainprobe.model.kept import RunKept
 from trainprobe.model.moment import Moment
 from trainprobe.model.sample import CostSample, HostSample, Inspection, MemorySample, ProcessSample, SourceState
 from trainprobe.wire import codec
@@ -36,6 +37,7 @@ _EVENTS: dict[str, type[Any]] = {
     "process": ProcessEvent,
     "run": RunStarted,
     "rank": RankSeen,
+    "kept": RunKept,
     "run_end": RunEnded,
     "stack": StackSeen,
     "failed": CallFailed,
@@ -100,8 +102,10 @@ def _compact(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value):
         return _compact(value)
     return value

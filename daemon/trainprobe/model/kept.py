@@ -1,0 +1,54 @@
+"""What a later process must know of a rank to go on with it: the daemon may be killed, the training goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainprobe.model.report import Rank
+
+
+@dataclass(frozen=True, slots=True)
+class KeptClock:
+    """How the rank's step clock had come to count."""
+
+    mode: str
+    name: str
+    group: tuple[int, ...]
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRank:
+    """A driver, and what its ordinary step is. Times are CLOCK_MONOTONIC: they hold until the host boots again."""
+
+    pid: int
+    started_ns: int  # of the process
+    tid: int
+    clock: KeptClock
+    ordinary_ns: int  # the median step
+    ordinary_cells: tuple[int, ...]  # ns, the mean step
+    ordinary_pool: tuple[int, ...]
+    ordinary_fetches: int
+    ordinary_backwards: int
+    stalled_from_ns: int = 0  # begin of the step whose stall is open; 0: none is
+    cpu_ns: int = 0  # CPU time that the driver had taken when this was noted, while a stall is open
+
+
+@dataclass(frozen=True, slots=True)
+class RankKept:
+    """A rank of a run that an earlier process watched is found again."""
+
+    pid: int
+    kept: KeptRank
+    same_step: bool  # it has made no step since: the stall that was open goes on
+
+
+@dataclass(frozen=True, slots=True)
+class RunKept:
+    """A run that an earlier process watched goes on."""
+
+    run: str
+    at_ns: int
+    started: float  # UNIX seconds
+    told: tuple[Rank, ...]  # as they were told last: figures of everything until then
+    ranks: tuple[RankKept, ...]

@@ -1,0 +1,221 @@
+"""A rank's report of two lives: what an earlier process told until it ended, and what this one has seen since.
+
+Figures add up, and nothing is in both: of a stall that goes on, this process tells the whole, so the earlier one's
+part is taken out of what it told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TypeVar
+
+from trainprobe.model.cause import State
+from trainprobe.model.report import Bottleneck, Checkpoint, Counters, LogFile, Rank, SlowFile, Stall, Steps, Verdict
+
+LISTED = 200
+SUMS = frozenset(
+    {
+        "phase_seconds", "stall_seconds", "stalls", "stall_durations", "stall_duration_sum", "step_durations",
+        "step_duration_sum", "checkpoints", "checkpoint_bytes", "checkpoint_seconds", "log_writes", "log_bytes",
+        "log_seconds", "worker_exits", "major_faults", "reclaim_seconds", "throttled_seconds", "runqueue_seconds",
+    }
+)  # fmt: skip
+"""Counters that count from a process's begin; of all others the latest value is told, where there is one."""
+
+Item = TypeVar("Item")
+
+
+def open_stall(told: Rank) -> Stall | None:
+    """The stall that was open when the rank was told last, if it was one of its own."""
+    last = told.stalls[-1] if told.stalls else None
+    return last if last is not None and last.end is None and last.steps == 1 else None
+
+
+def cut(told: Rank) -> Rank:
+    """What was told without the step that was open then: another process tells of it from its begin."""
+    stall = open_stall(told)
+    since = told.counters.last_step
+    if stall is None or since is None:
+        return told
+    spent = min(max(stall.start - since, 0.0) + stall.seconds, told.wall_seconds)
+    counters = dataclasses.replace(
+        told.counters,
+        stalls={cause: max(0, count - (cause == stall.cause)) for cause, count in told.counters.stalls.items()},
+        stall_seconds=_less(told.counters.stall_seconds, stall.shares),
+    )
+    return dataclasses.replace(
+        told,
+        wall_seconds=told.wall_seconds - spent,
+        productive_seconds=max(0.0, told.productive_seconds - max(0.0, spent - stall.seconds)),
+        lost={cause: seconds for cause, seconds in _less(told.lost, stall.shares).items() if seconds > 0},
+        stalls=told.stalls[:-1],
+        totals=dataclasses.replace(told.totals, stalls=told.totals.stalls - 1),
+        counters=counters,
+    )
+
+
+def closed(told: Rank) -> Rank:
+    """What was told, with what was open closed when it was told of last: nobody knows when it ended."""
+    stalls = [
+        dataclasses.replace(stall, end=stall.start + stall.seconds) if stall.end is None else stall
+        for stall in told.stalls
+    ]
+    phases = [span for span in told.phases if span.end is not None]
+    counters = dataclasses.replace(told.counters, stall_active={})
+    return dataclasses.replace(told, stalls=stalls, phases=phases, counters=counters)
+
+
+def continued(told: Rank, live: Rank) -> Rank:
+    """Both as one rank; ``told`` is ``cut`` or ``closed``."""
+    offset = told.steps.count
+    wall = told.wall_seconds + live.wall_seconds
+    ledger = _sum(told.ledger, live.ledger)
+    unseen = wall - sum(ledger.values())
+    if unseen > 0:  # between the two lives
+        ledger[State.OTHER.value] = ledger.get(State.OTHER.value, 0.0) + unseen
+    lost = _sum(told.lost, live.lost)
+    stalls = [dataclasses.replace(stall, first_step=stall.first_step + offset) for stall in live.stalls]
+    return dataclasses.replace(
+        live,
+        wall_seconds=wall,
+        productive_seconds=told.productive_seconds + live.productive_seconds,
+        verdict=_verdict(told.verdict, live.verdict, wall),
+        bound=live.bound if live.bound.by != "unknown" else told.bound,
+        steps=_steps(told.steps, live.steps),
+        phases=[*told.phases, *live.phases][-LISTED:],
+        ledger=ledger,
+        lost=dict(sorted(lost.items(), key=lambda pair: -pair[1])),
+        stalls=[*told.stalls, *stalls][-LISTED:],
+        bottlenecks=_bottlenecks(told.bottlenecks, live.bottlenecks, wall),
+        warnings=[*told.warnings, *live.warnings][-LISTED:],
+        checkpoints=_checkpoints(told.checkpoints, live.checkpoints)[-LISTED:],
+        workers=dataclasses.replace(
+            live.workers,
+            started=told.workers.started + live.workers.started,
+            ended=told.workers.ended + live.workers.ended,
+            exits=[*told.workers.exits, *live.workers.exits][-LISTED:],
+        ),
+        memory=_latest(told.memory, live.memory, pss_peak_bytes=_most(told.memory, live.memory, "pss_peak_bytes")),
+        fds=_latest(told.fds, live.fds, open_peak=_most(told.fds, live.fds, "open_peak")),
+        gpus=live.gpus or told.gpus,
+        slow_files=_slow_files(told.slow_files, live.slow_files),
+        logs=_logs(told.logs, live.logs),
+        totals=type(live.totals)(
+            *(getattr(told.totals, name) + getattr(live.totals, name) for name in _names(live.totals))
+        ),
+        counters=_counters(told.counters, live.counters),
+    )  # fmt: skip
+
+
+def _counters(told: Counters, live: Counters) -> Counters:
+    return _latest(
+        told, live, **{name: _added(getattr(told, name), getattr(live, name)) for name in SUMS},
+        stall_last_start=told.stall_last_start | live.stall_last_start,
+    )  # fmt: skip
+
+
+def _added(told: object, live: object) -> object:
+    if isinstance(told, dict) and isinstance(live, dict):
+        return _sum(told, live)
+    if isinstance(told, list) and isinstance(live, list):
+        longest = max(len(told), len(live))
+        return [sum(values[at] if at < len(values) else 0 for values in (told, live)) for at in range(longest)]
+    assert isinstance(told, (int, float))
+    assert isinstance(live, (int, float))
+    return told + live
+
+
+def _latest(told: Item, live: Item, **settled: object) -> Item:
+    """Field by field what was seen last; what this process has not measured yet is what was told."""
+    values = {}
+    for name in _names(live):
+        now = getattr(live, name)
+        values[name] = getattr(told, name) if now is None else now
+    return type(live)(**(values | settled))
+
+
+def _names(value: object) -> list[str]:
+    return [field.name for field in dataclasses.fields(value)]  # type: ignore[arg-type]
+
+
+def _sum(told: Mapping[str, float], live: Mapping[str, float]) -> dict[str, float]:
+    return {key: told.get(key, 0) + live.get(key, 0) for key in {**told, **live}}
+
+
+def _less(told: Mapping[str, float], part: Mapping[str, float]) -> dict[str, float]:
+    return {key: max(0.0, value - part.get(key, 0.0)) for key, value in told.items()}
+
+
+def _most(told: object, live: object, name: str) -> object:
+    return max((value for one in (told, live) if (value := getattr(one, name)) is not None), default=None)
+
+
+def _verdict(told: Verdict, live: Verdict, wall: float) -> Verdict:
+    """An end is the run's last word; else what cost more."""
+    if live.kind == "end":
+        return live
+    chosen = max((told, live), key=lambda verdict: verdict.seconds)
+    return dataclasses.replace(chosen, share=chosen.seconds / wall if wall > 0 else 0.0)
+
+
+def _steps(told: Steps, live: Steps) -> Steps:
+    if live.source == "none":
+        return told
+    return _latest(told, live, count=told.count + live.count)
+
+
+def _bottlenecks(told: list[Bottleneck], live: list[Bottleneck], wall: float) -> list[Bottleneck]:
+    seconds: dict[str, float] = {}
+    chosen: dict[str, Bottleneck] = {}
+    for one in (*told, *live):
+        seconds[one.cause] = seconds.get(one.cause, 0.0) + one.seconds
+        chosen[one.cause] = one
+    made = [
+        dataclasses.replace(one, seconds=seconds[cause], share=seconds[cause] / wall if wall > 0 else 0.0)
+        for cause, one in chosen.items()
+    ]
+    return sorted(made, key=lambda one: -one.seconds)
+
+
+def _checkpoints(told: list[Checkpoint], live: list[Checkpoint]) -> list[Checkpoint]:
+    """A save that was open goes on under its path; the parts of it that either process saw add up."""
+    going = {saved.path: saved for saved in told if saved.end is None}
+    out = [saved for saved in told if saved.end is not None or all(new.path != saved.path for new in live)]
+    for saved in live:
+        before = going.pop(saved.path, None)
+        if before is not None:
+            saved = dataclasses.replace(
+                saved,
+                start=before.start,
+                bytes=before.bytes + saved.bytes,
+                seconds=(saved.end if saved.end is not None else saved.start + saved.seconds) - before.start,
+                write_seconds=before.write_seconds + saved.write_seconds,
+                fsync_seconds=before.fsync_seconds + saved.fsync_seconds,
+                serialize_seconds=before.serialize_seconds + saved.serialize_seconds,
+                blocked_seconds=before.blocked_seconds + saved.blocked_seconds,
+            )
+        out.append(saved)
+    return out
+
+
+def _logs(told: list[LogFile], live: list[LogFile]) -> list[LogFile]:
+    made = {log.path: log for log in told}
+    for log in live:
+        before = made.get(log.path)
+        if before is not None:
+            log = LogFile(
+                log.path, before.bytes + log.bytes, before.writes + log.writes, before.seconds + log.seconds, log.kind
+            )
+        made[log.path] = log
+    return sorted(made.values(), key=lambda log: -log.seconds)[:20]
+
+
+def _slow_files(told: list[SlowFile], live: list[SlowFile]) -> list[SlowFile]:
+    made = {file.path: file for file in told}
+    for file in live:
+        before = made.get(file.path)
+        if before is not None:
+            file = SlowFile(file.path, before.reads + file.reads, before.seconds + file.seconds)
+        made[file.path] = file
+    return sorted(made.values(), key=lambda file: -file.seconds)[:20]

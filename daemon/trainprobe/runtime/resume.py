@@ -1,0 +1,89 @@
+"""Which of the trainings that an earlier process of ours watched go on, and whether in the very step of then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from trainprobe.collect.procfs import SMALL, Proc, read_file
+from trainprobe.model.cells import LEAVES, Leaf
+from trainprobe.model.kept import KeptRank, RankKept, RunKept
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import Run
+from trainprobe.wire import codec
+from trainprobe.wire.codec import WireError
+
+EVERY_NS = 10 * NS
+SAME_START_NS = 50_000_000  # a start is told in clock ticks or by an event
+LEAST_CPU_NS = 1_000_000
+
+
+class Core(Protocol):
+    """The pure part, as far as it is needed here."""
+
+    @property
+    def stalled(self) -> bool: ...
+    def kept(self) -> dict[tuple[str, str], KeptRank]: ...
+
+
+class Noted:
+    """What the core would have the next process know: anew each ten seconds, and each time while a stall is open."""
+
+    def __init__(self, core: Core, proc: Proc) -> None:
+        self._core = core
+        self._proc = proc
+        self._made_ns = -EVERY_NS
+        self._stalled = False
+        self._texts: dict[tuple[str, str], str] = {}
+
+    def at(self, now_ns: int) -> dict[tuple[str, str], str]:
+        """By run and rank, with the drivers' CPU time where a stall is open."""
+        stalled = self._core.stalled
+        if stalled or self._stalled or now_ns - self._made_ns >= EVERY_NS:
+            self._made_ns, self._stalled = now_ns, stalled
+            self._texts = {key: codec.dumps(self._with_cpu(rank)) for key, rank in self._core.kept().items()}
+        return self._texts
+
+    def _with_cpu(self, rank: KeptRank) -> KeptRank:
+        if not rank.stalled_from_ns:
+            return rank
+        return replace(rank, cpu_ns=cpu_ns(self._proc, rank.pid, rank.tid))
+
+
+def found_again(live: Sequence[Run], kept: Mapping[tuple[str, str], str], at: Moment, proc: Proc) -> list[RunKept]:
+    """Those of the runs that have a driver left."""
+    again = []
+    for run in live:
+        ranks = [found for rank in run.ranks if (found := _found(kept.get((run.run, rank.name)), proc)) is not None]
+        if ranks:
+            again.append(RunKept(run.run, at.monotonic_ns, run.started, tuple(run.ranks), tuple(ranks)))
+    return again
+
+
+def _found(text: str | None, proc: Proc) -> RankKept | None:
+    if text is None:
+        return None
+    try:
+        kept: KeptRank = codec.decode(KeptRank, codec.loads(text))
+    except WireError:
+        return None
+    stat = proc.stat(kept.pid)
+    if stat is None or stat.dead or abs(proc.started_ns(stat.ticks) - kept.started_ns) > SAME_START_NS:
+        return None
+    return RankKept(kept.pid, kept, same_step=_same_step(kept, proc))
+
+
+def _same_step(kept: KeptRank, proc: Proc) -> bool:
+    """A driver that has hardly run since has made no step: each takes its CPU time."""
+    if not kept.stalled_from_ns or not kept.cpu_ns:
+        return False
+    step = sum(ns for index, ns in enumerate(kept.ordinary_cells) if index % LEAVES == Leaf.CPU)
+    return 0 <= cpu_ns(proc, kept.pid, kept.tid) - kept.cpu_ns < max(step // 2, LEAST_CPU_NS)
+
+
+def cpu_ns(proc: Proc, pid: int, tid: int) -> int:
+    """CPU time of a thread; 0 where it cannot be known."""
+    text = read_file(f"{proc.root}/{pid}/task/{tid}/schedstat", SMALL) or b""
+    first = text.split(b" ")[0]
+    return int(first) if first.isdigit() else 0
