@@ -72,5 +72,18 @@ def test_each_planted_stall_is_told_with_its_seconds(name: str) -> None:
         assert told == pytest.approx(seconds, rel=0.1, abs=0.05), planted
 
 
+@pytest.mark.parametrize("name", [name for name, truth in TRUTH.items() if "says" in truth])
+def test_a_stall_says_what_was_seen_of_it(name: str) -> None:
+    told = [stall for stall in replayed(name).stalls if stall.cause == TRUTH[name]["verdict"]]
+    for text in TRUTH[name]["says"]:
+        assert any(text in part for stall in told for part in (stall.summary, *stall.chain)), text
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_what_was_unsafe_is_warned_of_and_nothing_else(name: str) -> None:
+    told = {warning.cause for warning in replayed(name).warnings}
+    assert ("checkpoint_unsafe" in told) == ("checkpoint_unsafe" in TRUTH[name].get("warnings", []))
+
+
 def test_a_clean_run_has_no_stall() -> None:
     assert replayed("clean").stalls == []

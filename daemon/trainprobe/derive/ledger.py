@@ -57,8 +57,8 @@ def state_of(region: Region, leaf: Leaf, setting: Setting) -> State:
         return always
     if region == Region.FETCH:
         return State.DATA_INLINE if setting.inline else State.DATA_WAIT
-    if leaf in (Leaf.SOCKET, Leaf.POLL, Leaf.LOCK) and setting.ranks and region == Region.BACKWARD:
-        return State.COLLECTIVE
+    if setting.ranks and (leaf == Leaf.LOCK or (leaf in (Leaf.SOCKET, Leaf.POLL) and region == Region.BACKWARD)):
+        return State.COLLECTIVE  # DDP waits on a condition, in the callbacks that come when the backward has ended
     if leaf in (Leaf.PIPE_READ, Leaf.POLL):
         return State.DATA_WAIT if setting.workers else State.OTHER
     if leaf == Leaf.SOCKET:

@@ -13,6 +13,7 @@ from statistics import median
 
 BLOCK = 20  # steps
 BLOCKS = 15  # of a scale's window: 300 steps on the first, twice as many on each next one
+LEAST = 10  # blocks of a window that is not full yet
 SCALES = 16
 GROWTH = 0.035
 """Of the level at the window's begin, from the middle of its first to that of its last block: a trend of 5 % with the
@@ -21,6 +22,8 @@ AGREE = 0.6
 """Kendall's tau of the blocks' medians."""
 CERTAIN = 6.0
 """The growth in standard errors of it, by what the blocks scatter about the line."""
+LEVELS = 0.7
+"""Two levels have to fit so much better than a line (as a part of its squares) to be what it is."""
 BACK = 0.01
 """So near the level before the drift, it is over."""
 
@@ -75,7 +78,7 @@ class Trend:
         blocks = self._scales[scale]
         blocks.append(value)
         del blocks[:-BLOCKS]
-        if self.growth is None and len(blocks) == BLOCKS:
+        if self.growth is None and len(blocks) >= LEAST:
             self._positive[scale] = self._positive[scale] + 1 if grows(blocks) else 0
             if self._positive[scale] >= 2:
                 self._confirm(blocks, BLOCK << scale)
@@ -86,11 +89,11 @@ class Trend:
             self._add(scale + 1, (before + value) / 2)
 
     def _confirm(self, blocks: Sequence[float], size: int) -> None:
-        slope = _slope(blocks)
-        middle = median(blocks)
+        slope, middle, length = _slope(blocks), median(blocks), len(blocks)
         # Where the growth begins within the window, the line begins below the level before it.
-        start = max(middle - slope * (BLOCKS - 1) / 2, median(blocks[:3]))
-        self.growth = Growth(start, middle + slope * (BLOCKS - 1) / 2, max(0, self.steps - BLOCKS * size), self.steps)
+        start = max(middle - slope * (length - 1) / 2, median(blocks[:3]))
+        begin = max(0, self.steps - length * size)
+        self.growth = Growth(start, middle + slope * (length - 1) / 2, begin, self.steps)
         self.lost_ns += sum(max(0.0, block - start) for block in blocks) * size
 
     def _follow(self, value: float) -> None:
@@ -118,7 +121,7 @@ def grows(blocks: Sequence[float]) -> bool:
         return False
     off_line = _off_line(blocks)
     error = (off_line / (length - 2) / ((length**3 - length) / 12)) ** 0.5
-    return slope >= CERTAIN * error and off_line < _off_levels(blocks)
+    return slope >= CERTAIN * error and LEVELS * off_line < _off_levels(blocks)
 
 
 def _off_line(values: Sequence[float]) -> float:

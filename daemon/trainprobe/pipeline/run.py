@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from trainprobe.derive.devices import Devices
 from trainprobe.detect.policy import Policy
 from trainprobe.model.cause import Cause
+from trainprobe.model.cells import Leaf
 from trainprobe.model.event import (
     Event,
     FileEvent,
@@ -33,6 +34,8 @@ from trainprobe.pipeline.render import rank_report
 from trainprobe.pipeline.resume import kept_of, resume
 
 STACK_EVERY = 5 * NS
+WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
+"""A driver found in one of these waits for somebody whose stack tells more."""
 
 
 @dataclass(slots=True)
@@ -70,6 +73,7 @@ class RunFold:
                 fold.workers.started += 1
                 fold.workers.starts.append(life.start_ns)
                 other.workers.started -= 1
+        fold.workers.peak = max(fold.workers.peak, fold.workers.count)
 
     def _several(self) -> None:
         stepping = [fold for fold in self._all() if fold.stepped]
@@ -202,7 +206,8 @@ class RunFold:
         if not late or (not fresh and now_ns - self._stack_at < STACK_EVERY):
             return []
         self._stack_at = now_ns
-        return [_asked(f) for f in (fresh or late)]
+        busy_first = sorted(fresh or late, key=lambda f: f.sample is not None and f.sample.leaf in WAITS)
+        return [_asked(f) for f in busy_first]
 
     def late_threads(self, now_ns: int) -> list[tuple[int, int]]:
         """Drivers whose step is late: what /proc says of them helps."""

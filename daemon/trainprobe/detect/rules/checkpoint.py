@@ -23,7 +23,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if not taken and not window.saves:
         return None
     others = [s for s in window.saves if s.tid != window.driver_tid]
-    waits = take(left, states=[State.LOCK, State.OTHER, State.SLEEP, State.DATA_WAIT], leaves=_WAITS)
+    waits = take(left, states=[State.LOCK, State.COLLECTIVE, State.OTHER, State.SLEEP, State.DATA_WAIT], leaves=_WAITS)
     waited = sum(waits.values())
     if others and waited > 0:
         covered = sum(_overlap(s, window) for s in others)
