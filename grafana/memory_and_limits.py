@@ -7,7 +7,7 @@ from typing import Any
 from grafana import thresholds
 from grafana.dashboard import MEMORY_UID, STALLS_UID, dashboard_of, link_to_run
 from grafana.layout import Line, Section
-from grafana.panels import BYTES, COUNT, PER_SECOND, SECONDS, SHARE, Column, Q, stat_of, table_of, time_series
+from grafana.panels import BYTES, COUNT, SECONDS, SHARE, Column, Q, stat_of, table_of, time_series
 from grafana.queries import Queries
 from grafana.scope import Scope
 
@@ -177,7 +177,7 @@ def _swap(q: Queries) -> list[Line]:
                 time_series(
                     "Pages swapped in",
                     "Each second, by host: this is what makes steps slow.",
-                    PER_SECOND,
+                    COUNT,
                     Q(q.host_rate("trainprobe_swap_in_pages_total"), "{{instance}}"),
                     levels=thresholds.SWAP_IN_PAGES,
                 ),
@@ -205,7 +205,7 @@ def _swap(q: Queries) -> list[Line]:
                 time_series(
                     "Major faults",
                     "Each second, of the worst rank of each run.",
-                    PER_SECOND,
+                    COUNT,
                     Q(q.rate_by("run", "trainprobe_major_faults_total"), "{{run}}"),
                 ),
                 time_series(

@@ -24,6 +24,7 @@ from grafana_foundation_sdk.models.common import (
     GraphThresholdsStyleMode,
     LegendDisplayMode,
     LegendPlacement,
+    ScaleDistribution,
     SortOrder,
     StackingMode,
     TableAutoCellOptions,
@@ -46,7 +47,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana.thresholds import Levels
 from grafana.variables import DATASOURCE
 
-SECONDS, SHARE, BYTES, BYTES_PER_SECOND, COUNT, PER_SECOND = "s", "percentunit", "bytes", "Bps", "none", "ops"
+SECONDS, SHARE, BYTES, BYTES_PER_SECOND, COUNT, WRITES = "s", "percentunit", "bytes", "Bps", "none", "wps"
 HERTZ, WATTS, CELSIUS, TIME = "hertz", "watt", "celsius", "dateTimeAsIso"
 NO_COLOUR = "transparent"
 
@@ -63,18 +64,15 @@ def time_series(title: str, meaning: str, unit: str, *queries: Q, **options: Any
     """Lines over time, with a legend that tells the latest and the greatest value.
 
     Options: ``stacked``; ``levels`` to draw as dashed lines; ``colours`` by series' name; ``most`` of the axis;
-    ``signed`` where a value may be negative.
+    ``signed`` where a value may be negative; ``logarithmic``.
     """
     panel = timeseries.Panel().title(title).description(meaning).unit(unit).datasource(DATASOURCE)
-    if not options.get("signed"):
+    if options.get("logarithmic"):
+        panel = panel.scale_distribution(common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10))
+    elif not options.get("signed"):
         panel = panel.min(0)
-    panel = panel.legend(
-        common.VizLegendOptions()
-        .show_legend(True)
-        .display_mode(LegendDisplayMode.TABLE)
-        .placement(LegendPlacement.BOTTOM)
-        .calcs(["lastNotNull", "max"])
-    ).tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
+    panel = panel.legend(_legend(stacked=bool(options.get("stacked"))))
+    panel = panel.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
     panel = panel.line_width(1).fill_opacity(10).show_points(VisibilityMode.NEVER).span_nulls(False)
     if options.get("stacked"):
         panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A")).fill_opacity(60)
@@ -242,6 +240,17 @@ def _coloured(panel: Any, colours: Mapping[str, str]) -> Any:
         fixed = FieldColor(mode=FieldColorModeId.FIXED, fixed_color=colour)
         panel = panel.override_by_name(name, [DynamicConfigValue(id_val="color", value=fixed)])
     return panel
+
+
+def _legend(*, stacked: bool) -> Any:
+    """Below the lines; beside areas, which are many and need the height."""
+    return (
+        common.VizLegendOptions()
+        .show_legend(True)
+        .display_mode(LegendDisplayMode.TABLE if stacked else LegendDisplayMode.LIST)
+        .placement(LegendPlacement.RIGHT if stacked else LegendPlacement.BOTTOM)
+        .calcs(["max"] if stacked else ["lastNotNull", "max"])
+    )
 
 
 def _thresholds(levels: Levels) -> Any:

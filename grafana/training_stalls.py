@@ -14,11 +14,11 @@ from grafana.panels import (
     CELSIUS,
     COUNT,
     HERTZ,
-    PER_SECOND,
     SECONDS,
     SHARE,
     TIME,
     WATTS,
+    WRITES,
     Column,
     Q,
     bars,
@@ -115,7 +115,7 @@ def _verdict(q: Queries) -> Line:
             stat_of(
                 "Steps per second",
                 "Steps per second now, the mean of the ranks.",
-                PER_SECOND,
+                COUNT,
                 Q(q.steps_per_second, "steps per second"),
                 decimals=2,
             ),
@@ -222,6 +222,7 @@ def _steps(q: Queries) -> list[Line]:
                     Q(q.step_quantile(0.5), "p50"),
                     Q(q.step_quantile(0.99), "p99"),
                     Q(q.step_baseline, "baseline"),
+                    logarithmic=True,
                 ),
                 time_series(
                     "GPU utilisation",
@@ -245,7 +246,7 @@ def _gpu_beside_steps(q: Queries) -> list[Line]:
                 time_series(
                     "Steps per second, by rank",
                     "All ranks of a run step together; one that lags behind holds the others up.",
-                    PER_SECOND,
+                    COUNT,
                     Q(q.steps_per_second_by_rank, "rank {{rank}}"),
                 ),
                 time_series(
@@ -366,7 +367,7 @@ def _logging(q: Queries) -> list[Line]:
                 time_series(
                     "Log writes",
                     "Writes per second, by kind; of the worst rank.",
-                    PER_SECOND,
+                    WRITES,
                     Q(q.rate_by("kind", "trainprobe_log_writes_total"), "{{kind}}"),
                 ),
                 time_series(
@@ -404,7 +405,7 @@ def _memory(q: Queries) -> list[Line]:
                 time_series(
                     "Major faults",
                     "Per second, of each rank with its workers; and pages swapped in on the host.",
-                    PER_SECOND,
+                    COUNT,
                     Q(q.rate_by("rank", "trainprobe_major_faults_total"), "rank {{rank}}"),
                     Q(q.host_rate("trainprobe_swap_in_pages_total"), "swapped in, {{instance}}"),
                 ),
@@ -630,7 +631,7 @@ def _agent(q: Queries) -> list[Line]:
                 time_series(
                     "Runs of eBPF programs",
                     "Each second, by program, while the kernel counts them.",
-                    PER_SECOND,
+                    COUNT,
                     Q(q.host_rate("trainprobe_bpf_runs_total", "probe"), "{{instance}} {{probe}}"),
                 ),
             ],

@@ -20,7 +20,7 @@ WITH_TARGETS = {"stat", "timeseries", "gauge", "table", "state-timeline", "barga
 UNITS = {"none", "string", "short", "percentunit", "bytes", "Bps", "dateTimeAsIso", "watt", "celsius", "hertz"} | {
     "s",
     "h",
-    "ops",
+    "wps",
 }
 _COUNTER = re.compile(r"(\w*)\(?\b(\w+_total)\{[^}]*\}(\[)?")
 _SELECTOR = re.compile(r"\b([a-z_]\w*)\{([^}]*)\}")
