@@ -223,6 +223,7 @@ GPU_METRICS = (
 
 OWN_METRICS = (
     _gauge("source_up", ("source",), "1 while a source of the daemon delivers; source=daemon: its report itself."),
+    _gauge("ready", (), "1 while /-/ready answers 200, 0 while something it names has failed."),
     _total("source_errors", ("source",), "Failed readings of a source."),
     _gauge("source_duration_seconds", ("source",), "Time that the latest reading of a source took.", "seconds"),
     _total("events_lost", ("probe",), "Kernel events that were lost."),

@@ -60,10 +60,7 @@ class Publication:
         return self._look(self._clock()).report
 
     def health(self) -> Health:
-        look = self._look(self._clock())
-        if look.report is None or look.problem:
-            return Health((f"{DAEMON}: {look.problem or 'no report yet'}",))
-        return _health_of(look.report)
+        return _health(self._look(self._clock()))
 
     def _look(self, now: float) -> Look:
         look = self.source.look(now)
@@ -78,10 +75,17 @@ class Publication:
         labels = (DAEMON,)
         return [
             Reading(BY_NAME[PREFIX + "source_up"], labels, int(look.report is not None and not look.problem)),
+            Reading(BY_NAME[PREFIX + "ready"], (), int(not _health(look).degraded)),
             Reading(BY_NAME[PREFIX + "source_errors_total"], labels, self.source.errors),
             *scalar(BY_NAME[PREFIX + "source_duration_seconds"], labels, self.source.read_seconds),
             Reading(BY_NAME[PREFIX + "build_info"], (self._version,), 1),
         ]
+
+
+def _health(look: Look) -> Health:
+    if look.report is None or look.problem:
+        return Health((f"{DAEMON}: {look.problem or 'no report yet'}",))
+    return _health_of(look.report)
 
 
 def _health_of(report: Report) -> Health:

@@ -66,7 +66,11 @@ gauge -: report_timestamp_seconds
 counter -: series_dropped_total
 gauge -,version: build_info
 """
-ADDED = {"trainprobe_daemon_cpu_seconds_total", "trainprobe_daemon_resident_memory_bytes"}
+ADDED = {
+    "trainprobe_daemon_cpu_seconds_total",
+    "trainprobe_daemon_resident_memory_bytes",
+    "trainprobe_ready",
+}
 BUCKETS = {
     "trainprobe_stall_duration_seconds": ".05 .1 .2 .5 1 2 5 10 30 60 120",
     "trainprobe_step_duration_seconds": ".005 .01 .025 .05 .1 .25 .5 1 2.5 5 10 30 60",
@@ -143,7 +147,12 @@ def test_a_full_report_tells_exactly_what_the_catalogue_calls_measured() -> None
     series = Series()
     series.fold(a_full_report())
     told = {family.metric.name for family in series.families(a_full_report().generated, fresh=True)}
-    by_the_exporter = {"trainprobe_source_errors_total", "trainprobe_source_duration_seconds", "trainprobe_build_info"}
+    by_the_exporter = {
+        "trainprobe_ready",
+        "trainprobe_source_errors_total",
+        "trainprobe_source_duration_seconds",
+        "trainprobe_build_info",
+    }
     assert told | by_the_exporter == {m.name for m in METRICS if m.fed}
 
 

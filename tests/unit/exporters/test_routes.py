@@ -70,6 +70,7 @@ def test_with_a_daemon_all_is_well(exporter: Exporter) -> None:
     exporter.publish(a_full_report())
     seen = exporter.metrics()
     assert seen.of("trainprobe_source_up", source="daemon") == 1
+    assert seen.of("trainprobe_ready") == 1
     assert seen.of("trainprobe_source_errors_total", source="daemon") == 0
     assert seen.of("trainprobe_source_duration_seconds", source="daemon") is not None
     assert exporter.get("/-/ready").status == 200
@@ -92,6 +93,7 @@ def test_a_failed_source_and_missing_ebpf_degrade(exporter: Exporter, name: str,
     exporter.publish(a_report(sources={name: source}))
     ready = exporter.get("/-/ready")
     assert ready.status == 503
+    assert exporter.metrics().of("trainprobe_ready") == 0
     assert ready.body == f"degraded\n{name}: {source.reason} ({source.remedy})\n".encode()
 
 

@@ -1,0 +1,48 @@
+"""Parts of PromQL that more than one rule is made of.
+
+Ranks of one run stall together, so a run is judged by its worst rank, never by their sum. ``run="other"`` is a sum over
+runs and has no worst rank: rules that take shares leave it out, rules that count events keep it.
+"""
+
+from __future__ import annotations
+
+from grafana.rules.thresholds import EVENT_WINDOW
+
+HOST = "job, instance"
+RUN = "job, instance, run"
+RANK = "job, instance, run, rank"
+NAMED = 'run!="other"'
+
+TRAINS = f'max by ({RUN}) (trainprobe_phase_active{{phase="train"}}) == 1'
+"""Runs that train now: not starting, evaluating, ending or ended."""
+
+HAS_RUN = f"max by ({HOST}) (trainprobe_phase_active) == 1"
+"""Hosts on which a run lives."""
+
+
+def worst_rank(per_rank: str) -> str:
+    return f"max by ({RUN}) ({per_rank})"
+
+
+def share(seconds_total: str, window: str) -> str:
+    """Of the wall time of each rank; nothing for a rank whose time stands still."""
+    wall = f"rate(trainprobe_run_wall_seconds_total{{{NAMED}}}[{window}])"
+    return f"{seconds_total}\n/ on ({RANK}) group_left ()\n({wall} > 0)"
+
+
+def while_training(expression: str) -> str:
+    return f"(\n{expression}\n)\nand on ({RUN})\n({TRAINS})"
+
+
+def while_a_run_lives(expression: str) -> str:
+    return f"(\n{expression}\n)\nand on ({HOST})\n({HAS_RUN})"
+
+
+def lately(series: str, by: str) -> str:
+    """How often it happened in the last EVENT_WINDOW.
+
+    increase() sees nothing of a counter whose first sample has the event already, as that of a run which died
+    within one scrape interval; such a young counter counts with all it has.
+    """
+    young = f"({series} unless {series} offset {EVENT_WINDOW})"
+    return f"sum by ({by}) (\n  {young}\n  or increase({series}[{EVENT_WINDOW}])\n)"

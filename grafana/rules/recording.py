@@ -1,0 +1,80 @@
+"""Recording rules: what alerts and fleet-wide questions are asked of again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grafana.rules.expressions import NAMED, RANK, RUN, share, worst_rank
+from grafana.rules.thresholds import BUDGET_WINDOW, LOST_WINDOW
+
+COLLECTIVE = f"rank:trainprobe_collective_ratio:rate{LOST_WINDOW}"
+MARGIN = f"rank:trainprobe_straggler_margin_ratio:rate{LOST_WINDOW}"
+LOST_LATELY = f"run:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
+LOST_LONG = f"run:trainprobe_lost_ratio:max_rate{BUDGET_WINDOW}"
+LOST_BY_CAUSE = f"run_cause:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
+GPUS_LOST = f"run_cause:trainprobe_gpus_lost:rate{LOST_WINDOW}"
+GPU_HOURS_LOST = f"run_cause:trainprobe_gpu_hours_lost:increase{BUDGET_WINDOW}"
+
+_LOST = f"trainprobe_lost_seconds_total{{{NAMED}}}"
+_WALL = f"trainprobe_run_wall_seconds_total{{{NAMED}}}"
+_GPUS = f"count by ({RANK}) (trainprobe_run_gpu_info{{{NAMED}}})"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """``meaning`` goes to the documentation."""
+
+    record: str
+    expr: str
+    meaning: str
+
+
+def _lost_ratio(window: str) -> str:
+    return worst_rank("\n" + share(f"sum by ({RANK}) (rate({_LOST}[{window}]))", window) + "\n")
+
+
+_LOST_RATIO_BY_CAUSE = f"max by ({RUN}, cause) (\n{share(f'rate({_LOST}[{LOST_WINDOW}])', LOST_WINDOW)}\n)"
+
+
+def _of_gpus(seconds: str) -> str:
+    return f"sum by ({RUN}, cause) (\n{seconds}\n* on ({RANK}) group_left ()\n{_GPUS}\n)"
+
+
+# A rank that has never waited has no series of this state: its share is 0 while it lives, and it is the suspect.
+_COLLECTIVE_RATIO = f"""\
+sum by ({RANK}) (rate(trainprobe_state_seconds_total{{{NAMED},state="collective"}}[{LOST_WINDOW}]))
+/ on ({RANK})
+sum by ({RANK}) (rate({_WALL}[{LOST_WINDOW}]) > 0)
+or
+0 * sum by ({RANK}) (rate({_WALL}[{LOST_WINDOW}]) > 0)"""
+
+# By run without instance: the ranks of one run may live on several hosts.
+_STRAGGLER_MARGIN = f"""\
+(
+  (sum by (job, run) ({COLLECTIVE}) - on (job, run) group_right () {COLLECTIVE})
+  / on (job, run) group_left ()
+  ((count by (job, run) ({COLLECTIVE}) > 1) - 1)
+)
+- {COLLECTIVE}"""
+
+RECORDINGS = (
+    Recording(LOST_BY_CAUSE, _LOST_RATIO_BY_CAUSE, "Share of the time lost, by cause, in the run's worst rank."),
+    Recording(LOST_LATELY, _lost_ratio(LOST_WINDOW), "Share of the time lost to all causes, in the run's worst rank."),
+    Recording(LOST_LONG, _lost_ratio(BUDGET_WINDOW), "The same over a longer time."),
+    Recording(
+        GPUS_LOST,
+        _of_gpus(f"rate({_LOST}[{LOST_WINDOW}])"),
+        "GPUs that a cause takes away at present: seconds lost per second of each rank, times its GPUs.",
+    ),
+    Recording(
+        GPU_HOURS_LOST,
+        _of_gpus(f"increase({_LOST}[{BUDGET_WINDOW}]) / 3600"),
+        "GPU-hours lost in the last hour, by cause.",
+    ),
+    Recording(COLLECTIVE, _COLLECTIVE_RATIO, "Share of the time in which a rank waits for the others."),
+    Recording(
+        MARGIN,
+        _STRAGGLER_MARGIN,
+        "How much more the other ranks of the run wait for others than this one: the straggler has the largest.",
+    ),
+)

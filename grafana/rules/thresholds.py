@@ -1,0 +1,50 @@
+"""When an alert fires: every limit of the rules, once, with its unit and its reason. Rules and texts quote these."""
+
+from __future__ import annotations
+
+# Windows, as Prometheus writes them. All hold at a scrape interval of 60 s: five samples in the shortest.
+STALL_WINDOW = "5m"
+LOST_WINDOW = "10m"
+BUDGET_WINDOW = "1h"
+EVENT_WINDOW = "10m"  # an event is told for this long; longer than a run's series outlive it, so that none is missed
+PRESSURE_WINDOW = "5m"
+
+STALLED_SHARE = 0.5  # of STALL_WINDOW: more of it was lost to stalls than not
+LOST_BUDGET_SHARE = 0.10  # a tenth of a run's time is worth somebody's time
+BUDGET_WALL_SECONDS = 1800  # a run younger than this has no hour to judge by
+BUDGET_FOR = "10m"
+
+NO_PROGRESS_SECONDS = 600
+NO_PROGRESS_BASELINES = 20  # a run whose step takes a minute may be silent for twenty of them
+
+SLOWER_SHARE = 0.10  # the baseline against that of SLOWER_AGO before
+SLOWER_AGO = "1h"
+SLOWER_FOR = "10m"
+
+MEMORY_EXHAUSTION_SECONDS = 900  # time to save and stop
+CGROUP_FILL_SHARE = 0.90  # page cache that goes first is not counted
+SWAP_FILL_SHARE = 0.90
+SHM_FILL_SHARE = 0.85  # one batch more may be large
+FD_FILL_SHARE = 0.85
+FILL_FOR = "2m"
+FD_EXHAUSTION_SECONDS = 3600
+CHECKPOINT_ROOM_FACTOR = 1.1  # the next checkpoint is about as large as the latest
+FREE_INODES = 16
+
+SWAP_IN_PAGES_PER_SECOND = 100  # of the host: swap that is only full moves nothing
+MAJOR_FAULTS_PER_SECOND = 10  # of the run: it is this one that waits for them
+SWAP_IN_FOR = "1m"
+PRESSURE_SHARE = 0.10  # of the time, everything that wanted to run waited for memory
+PRESSURE_FOR = "2m"
+
+THROTTLED_SHARE = 0.10
+THROTTLED_FOR = "5m"
+# Not a fault: the power limit at high load, clocks set on purpose, an idle GPU.
+THROTTLE_IS_NORMAL = "sw_power_cap|gpu_idle|applications_clocks_setting|display_clock_setting|sync_boost"
+
+STRAGGLER_SHARE = 0.15  # of the time: so much more do the other ranks wait on average
+STRAGGLER_TIE_SHARE = 0.02  # ranks this close to the one that waits least share the blame
+STRAGGLER_FOR = "10m"
+
+DOWN_FOR = "3m"
+DEGRADED_FOR = "10m"
