@@ -327,7 +327,9 @@ class Queries:
 
     @property
     def source_up(self) -> str:
-        return f"min by (instance, source) (trainprobe_source_up{self.scope.host()})"
+        ready = f"min by (instance) (trainprobe_ready{self.scope.host()})"
+        sources = f"min by (instance, source) (trainprobe_source_up{self.scope.host()})"
+        return f'{sources} or label_replace({ready}, "source", "ready", "", "")'
 
     @property
     def degraded_sources(self) -> str:

@@ -566,7 +566,7 @@ def _agent(q: Queries) -> list[Line]:
                 states_of(
                     "Sources",
                     "What the daemon learns from. A source that is down degrades what depends on it, and says so; "
-                    "daemon: its report itself.",
+                    "daemon: its report itself; ready: nothing that it needs has failed.",
                     Q(q.source_up, "{{instance}} {{source}}"),
                     UP_OR_DOWN,
                 ),
