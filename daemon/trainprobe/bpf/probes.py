@@ -18,6 +18,7 @@ from trainprobe.bpf.maps import Levels, Ring
 from trainprobe.bpf.marks import Marks, MarksAttached
 from trainprobe.bpf.paths import Paths, read_bounded
 from trainprobe.bpf.watching import Watching
+from trainprobe.model.armed import Progress
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import (
     Event,
@@ -158,6 +159,11 @@ class Probes:
             path = self._path_of(sample)
             found.append(replace(sample, path=path) if path else sample)
         return found
+
+    def progress(self, tid: int) -> Progress | None:
+        """How far a driver is: one look-up, no decoding."""
+        ledger = self._ledgers.get(c_uint32(tid))
+        return Progress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
 
     def _path_of(self, sample: ThreadSample) -> str:
         if sample.run is not RunState.BLOCKED or not sample.ino:

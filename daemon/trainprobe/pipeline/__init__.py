@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.derive.devices import Devices
 from trainprobe.detect.policy import Policy
+from trainprobe.model.armed import Armed
 from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import KeptRank, RunKept
@@ -15,8 +16,6 @@ from trainprobe.model.sample import CostSample, HostSample, SourceState
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.run import RunFold
 
-SLACK = 200_000_000
-"""ns after a stall limit by which to look at it: the ordinary tick mostly comes sooner and costs nothing more."""
 INSPECT_EVERY = NS // 2
 ENDED = 16
 """Ended runs kept in the report: each holds a third of a megabyte."""
@@ -112,10 +111,9 @@ class Pipeline:
         for name in ended[: max(0, len(ended) - ENDED)]:
             del self.runs[name]
 
-    def deadline_ns(self) -> int | None:
-        """CLOCK_MONOTONIC when the next step may become a stall; None: nothing is armed."""
-        limits = [limit + SLACK for run in self.runs.values() for limit in run.limits() if limit > self._now]
-        return min(limits, default=None)
+    def armed(self) -> list[Armed]:
+        """The drivers whose present step is not a stall yet."""
+        return [one for run in self.runs.values() for one in run.armed() if one.limit_ns > self._now]
 
     def wants(self) -> Wants:
         """What to look at more closely until the next frame."""

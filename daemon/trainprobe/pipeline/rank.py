@@ -23,6 +23,7 @@ from trainprobe.derive.workers import Death, Workers
 from trainprobe.detect.base import Window, WrittenLog
 from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import Judgement, judge
+from trainprobe.model.armed import Armed
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region
 from trainprobe.model.event import (
@@ -506,6 +507,13 @@ class RankFold:
         if self.boundary is None or self.end_ns is not None or not self.baseline.stands:
             return None
         return int(self.boundary.at_ns + self.policy.limit_ns(self.baseline.ns))
+
+    def armed(self) -> Armed | None:
+        """The alarm of the present step; None while there is no limit."""
+        limit, row = self.limit_ns(), self.boundary
+        if limit is None or row is None:
+            return None
+        return Armed(self.tid, row.steps, row.backwards, row.at_ns, limit)
 
     def look(self, now_ns: int) -> None:
         """Open a stall, or bring the open one up to date, from the thread samples of this frame."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.derive.devices import Devices
 from trainprobe.detect.policy import Policy
+from trainprobe.model.armed import Armed
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import (
@@ -198,6 +199,10 @@ class RunFold:
     def limits(self) -> list[int]:
         """When the open steps become stalls."""
         return [limit for fold in self._all() if (limit := fold.limit_ns()) is not None]
+
+    def armed(self) -> list[Armed]:
+        """The alarms of the open steps."""
+        return [one for fold in self._all() if (one := fold.armed()) is not None]
 
     def stacks_wanted(self, now_ns: int) -> list[tuple[int, int]]:
         """Drivers whose stack would help: late ones, each asked for at most every 5 s."""

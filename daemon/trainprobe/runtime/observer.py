@@ -7,10 +7,12 @@ Nothing in here ends the watching: what fails is a source that is in error, with
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from trainprobe.collect import cost
 from trainprobe.collect.source import Sources
+from trainprobe.model.armed import Armed
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
@@ -23,8 +25,9 @@ from trainprobe.runtime.parts import Core, Finder, Kernel, Sampler, Stacks
 from trainprobe.runtime.sampling import Samples
 
 NOTHING: Sequence[Any] = ()
-TICK_NS = NS // 4
+TICK_NS = NS // 2
 DETAIL_NS = NS // 10
+SLACK_NS = 150_000_000  # after a stall limit until it is looked at: most steps are over by then
 THREADS_NS = NS  # thread samples, open files and losses, while nothing is wrong
 COST_NS = 5 * NS
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
@@ -70,7 +73,7 @@ class Observer:
         self._turn_ns = 0
         self._threads_ns = 0
         self._cost_ns = 0
-        self._deadline_ns: int | None = None
+        self._armed: list[Armed] = []
         self._detail = False
         self._faults = False
         self._hurry = False
@@ -80,9 +83,11 @@ class Observer:
 
     def due_ns(self) -> int:
         """The next turn: a tick, or sooner when the core or the targets ask for it."""
+        return min([self._duties_ns(), *(one.limit_ns + SLACK_NS for one in self._armed)])
+
+    def _duties_ns(self) -> int:
+        """When something is due whatever the drivers do."""
         due = [self._turn_ns + (DETAIL_NS if self._detail else TICK_NS)]
-        if self._deadline_ns is not None:
-            due.append(self._deadline_ns)
         if (targets := self._targets.due_ns()) is not None:
             due.append(max(targets, self._turn_ns + TARGETS_NS))
         if self._on_report is not None:
@@ -92,9 +97,10 @@ class Observer:
         return min(due)
 
     def turn(self, *, woken: bool) -> None:
-        del woken  # what the turn finds tells more: a fork wakes us, and is nothing to hurry for
         now = self._clock()
-        rare = self._look(now)
+        if not woken and now.monotonic_ns < self._duties_ns() and not self._late(now.monotonic_ns):
+            return
+        rare = self._look(now)  # a fork wakes us, too, and is nothing to hurry for
         if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=rare or self._hurry):
             self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
 
@@ -114,10 +120,22 @@ class Observer:
         self._stacks.close()
         self._kernel.close()
 
+    def _late(self, at: int) -> bool:
+        """Whether a driver is still in the step that should be over. The others' alarms are set anew."""
+        for place, one in enumerate(self._armed):
+            if at < one.limit_ns + SLACK_NS:
+                continue
+            progress = self._guard.call("bpf", at, partial(self._kernel.progress, one.tid), None)
+            later = one.after(progress) if progress is not None else None
+            if later is None or later.limit_ns + SLACK_NS <= at:
+                return True
+            self._armed[place] = later
+        return False
+
     def _look(self, now: Moment) -> bool:
         """One frame. Whether it held something rare, which the tick may have brought before its wake-up did."""
         at = now.monotonic_ns
-        declaring = self._deadline_ns is not None and at >= self._deadline_ns
+        declaring = any(at >= one.limit_ns for one in self._armed)
         events = self._events(now)
         threads = self._threads(at, declaring)
         samples = self._guard.call("collectors", at, self._samples(now), Samples())
@@ -177,9 +195,7 @@ class Observer:
         self._core.step(frame)
         at = frame.at.monotonic_ns
         wants = self._core.wants()
-        deadline = self._core.deadline_ns()
-        # One that is past was seen in this very turn; asking for it again would spin.
-        self._deadline_ns = deadline if deadline is not None and deadline > at else None
+        self._armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this very turn
         self._detail = wants.detail
         self._hurry = wants.tell
         self._inspect = wants.inspect

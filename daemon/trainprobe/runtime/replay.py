@@ -19,7 +19,7 @@ def replay(lines: Lines, make_core: Callable[[Header], Core]) -> Report:
         core.step(frame)
         # Live, both are asked after every frame; a core that counts on it must see the same here.
         core.wants()
-        core.deadline_ns()
+        core.armed()
         last = frame.at
     if last is None:
         raise WireError("a recording without a frame")

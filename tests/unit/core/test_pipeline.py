@@ -301,9 +301,9 @@ def test_an_open_stall_is_told_while_it_lasts_and_counted_once() -> None:
     driver.begin()
     driver.train(40)
     pipeline = played(driver)
-    limit = pipeline.deadline_ns()
-    assert limit is not None
-    assert limit > driver.now - ns(0.05)
+    (alarm,) = pipeline.armed()
+    assert alarm.limit_ns > driver.now
+    assert alarm.began_ns > driver.now - ns(0.05)
     driver.events.append(driver_opens(driver))
     driver.spend(0.7, Leaf.FILE_SYNC)
     pipeline = played(driver, pipeline, threads=(driver.sample(Leaf.FILE_SYNC),))

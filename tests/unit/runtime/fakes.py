@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
@@ -32,9 +33,13 @@ class FakeKernel:
         self.faults: list[bool] = []
         self.closed = False
         self.broken: Exception | None = None
+        self.reached: dict[int, Progress] = {}
 
     def fileno(self) -> int:
         return -1
+
+    def progress(self, tid: int) -> Progress | None:
+        return self.reached.get(tid)
 
     def drain(self) -> list[Event]:
         if self.broken:
@@ -43,6 +48,8 @@ class FakeKernel:
         return taken
 
     def threads(self, pids: Collection[int] | None = None) -> list[ThreadSample]:
+        if self.broken:
+            raise self.broken
         return self.samples
 
     def open_files(self) -> list[FileEvent]:
@@ -137,7 +144,7 @@ class FakeCore:
 
     frames: list[Frame] = field(default_factory=list)
     wanted: FakeWants = field(default_factory=FakeWants)
-    deadline: int | None = None
+    alarms: list[Armed] = field(default_factory=list)
     broken: Exception | None = None
 
     def step(self, frame: Frame) -> None:
@@ -148,8 +155,8 @@ class FakeCore:
     def report(self, at: Moment) -> Report:
         return Report(generated=at.wall_ns / NS, events_lost=len(self.frames))
 
-    def deadline_ns(self) -> int | None:
-        return self.deadline
+    def armed(self) -> list[Armed]:
+        return self.alarms
 
     def wants(self) -> FakeWants:
         return self.wanted

@@ -12,6 +12,7 @@ from tests.unit.runtime.fakes import (
     FakeWants,
 )
 from trainprobe.collect.source import Sources
+from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.event import (
     FileEvent,
     FileEventKind,
@@ -28,7 +29,7 @@ from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import SourceStatus
-from trainprobe.runtime.observer import DETAIL_NS, TICK_NS, Observer
+from trainprobe.runtime.observer import DETAIL_NS, SLACK_NS, TICK_NS, Observer
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
 SAMPLE = ThreadSample(7, 7, Level.FULL, RunState.ON, Region.STEP, Leaf.CPU, 1, 1, -1, -1, 0, 0, "", ())
@@ -76,12 +77,12 @@ def test_the_core_and_the_recording_see_the_same_frames(world: World) -> None:
 
 def test_thread_samples_come_every_second_while_nothing_is_wrong(world: World) -> None:
     seen = [bool(world.turn().threads) for _ in range(12)]
-    assert seen == [True, False, False, False] * 3
+    assert seen == [True, False] * 6
 
 
 def test_open_files_come_with_them(world: World) -> None:
     world.kernel.open = [FileEvent(FileEventKind.PROGRESS, 1, 7, 7, 1, 1, "/c.pt")]
-    assert [len(world.turn().events) for _ in range(8)] == [1, 0, 0, 0] * 2
+    assert [len(world.turn().events) for _ in range(8)] == [1, 0] * 4
 
 
 def test_detail_means_thread_samples_at_every_tick_and_shorter_ticks(world: World) -> None:
@@ -91,16 +92,42 @@ def test_detail_means_thread_samples_at_every_tick_and_shorter_ticks(world: Worl
     assert all(world.turn(DETAIL_NS).threads for _ in range(5))
 
 
-def test_a_deadline_wakes_it_and_brings_thread_samples(world: World) -> None:
-    world.turn()
-    world.core.deadline = world.clock.ns + 40_000_000
+def alarm(world: World, limit_ns: int = 80_000_000) -> Armed:
+    """A step that has just begun, the driver's eleventh."""
+    world.core.alarms = [one := Armed(7, 10, 10, world.clock.ns, world.clock.ns + limit_ns)]
+    return one
+
+
+def test_a_late_step_wakes_it_and_brings_thread_samples(world: World) -> None:
+    one = alarm(world)
     world.turn(10_000_000)
-    assert world.observer.due_ns() == world.core.deadline
-    assert world.turn(30_000_000).threads == (SAMPLE,)
+    world.kernel.reached[7] = Progress(11, 11, one.began_ns + 5)  # its backward, in the same step
+    assert world.observer.due_ns() == one.limit_ns + SLACK_NS
+    assert world.turn(one.limit_ns + SLACK_NS - world.clock.ns).threads == (SAMPLE,)
 
 
-def test_a_deadline_that_has_passed_does_not_spin(world: World) -> None:
-    world.core.deadline = world.clock.ns - 1
+def test_a_step_that_is_over_costs_a_look_at_its_ledger_and_no_frame(world: World) -> None:
+    one = alarm(world)
+    world.turn(10_000_000)
+    world.kernel.reached[7] = Progress(14, 13, one.began_ns + 120_000_000)
+    frames = len(world.frames)
+    world.turn(one.limit_ns + SLACK_NS - world.clock.ns)
+    assert len(world.frames) == frames
+    assert world.observer.due_ns() == one.limit_ns + SLACK_NS + 120_000_000
+    world.turn(120_000_000)
+    assert len(world.frames) == frames + 1, "the later step is late itself"
+
+
+def test_a_driver_whose_ledger_is_gone_is_looked_at(world: World) -> None:
+    one = alarm(world)
+    world.turn(10_000_000)
+    frames = len(world.frames)
+    world.turn(one.limit_ns + SLACK_NS - world.clock.ns)
+    assert len(world.frames) == frames + 1
+
+
+def test_an_alarm_that_has_passed_does_not_spin(world: World) -> None:
+    alarm(world, -1)
     world.turn()
     assert world.observer.due_ns() == world.clock.ns + TICK_NS
 
@@ -120,7 +147,7 @@ def test_a_rare_event_is_in_a_report_at_once(world: World) -> None:
 
 
 def test_reports_come_every_second_otherwise(world: World) -> None:
-    for _ in range(40):
+    for _ in range(20):
         world.turn()
     assert len(world.reports) == 10
 
@@ -200,8 +227,8 @@ def test_close_takes_everything_out_of_the_kernel(world: World) -> None:
 
 
 def test_the_cost_of_watching_is_in_the_frames(world: World) -> None:
-    costs = [world.turn().cost for _ in range(21)]
-    assert [cost is not None for cost in costs] == [True, *[False] * 19, True]
+    costs = [world.turn().cost for _ in range(11)]
+    assert [cost is not None for cost in costs] == [True, *[False] * 9, True]
     assert costs[0] is not None
     assert costs[0].cpu_seconds > 0
     assert costs[0].rss_bytes > 1 << 20
