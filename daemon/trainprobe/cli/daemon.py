@@ -22,6 +22,7 @@ from trainprobe.cli.configuration import config_of
 from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
+from trainprobe.model.moment import Moment
 from trainprobe.model.report import Report
 from trainprobe.runtime import clock, history, privileges, resume, rundir
 from trainprobe.runtime.claims import Claims, parents
@@ -138,6 +139,7 @@ class Daemon:
             config, auto=config.targets.auto, on_frame=self._recorder(), on_report=self._publish, claims=claims
         )
         self._observer: Observer = self._made.observer
+        self._told: Report | None = None
         self._noted = resume.Noted(self._made.core, proc)
         self._made.targets.over(found.past)
         self._made.targets.go_on(resume.found_again(found.live, found.kept, clock.now(), proc))
@@ -151,6 +153,8 @@ class Daemon:
             self._loop.run(self)
             self._notifier.tell("STOPPING=1")
         finally:
+            if self._told is not None:
+                self._keep(self._told, clock.now())
             self._observer.close()
             self._loop.close()
             self._signals.close()
@@ -170,8 +174,13 @@ class Daemon:
         now = clock.now()
         report.sources["history"] = self._history.source()
         told = withheld(report, self._config.privacy)
-        self._history.take(told, self._made.core.take_steps(now), self._noted.at(now.monotonic_ns))
+        if self._history.due(now.monotonic_ns, stalled=self._made.core.stalled):
+            self._keep(told, now)
         self._publisher.publish(told, now.monotonic_ns)
+        self._told = told
+
+    def _keep(self, told: Report, now: Moment) -> None:
+        self._history.take(told, self._made.core.take_steps(now), self._noted.at(now.monotonic_ns))
 
     def _recorder(self) -> Recorder | None:
         record = self._config.record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from trainprobe.model.steprow import TIERS, StepRow, joined
 
@@ -17,15 +18,17 @@ class TierRows:
     def add(self, rows: Iterable[StepRow]) -> list[list[StepRow]]:
         """The rows of each tier that no later step can join any more. Those of the finest tier are never held back."""
         done: list[list[StepRow]] = [[] for _ in TIERS]
-        for row in rows:
-            for place, tier in enumerate(TIERS):
+        parts = list(rows)
+        for place, tier in enumerate(TIERS):  # each tier is made of the parts of the finer one
+            parts = [joined(group) for _, group in groupby(parts, lambda row: row.start // tier.width)]  # noqa: B023
+            for part in parts:
                 before = self._open[place]
-                if before is not None and _stretch(before, tier.width) == _stretch(row, tier.width):
-                    self._open[place] = joined((before, row))
+                if before is not None and before.start // tier.width == part.start // tier.width:
+                    self._open[place] = joined((before, part))
                 else:
                     if before is not None:
                         done[place].append(before)
-                    self._open[place] = row
+                    self._open[place] = part
         finest, self._open[0] = self._open[0], None
         if finest is not None:
             done[0].append(finest)
@@ -38,7 +41,3 @@ class TierRows:
     def go_on(self, place: int, row: StepRow) -> None:
         """An earlier process began the row of tier number ``place``."""
         self._open[place] = row
-
-
-def _stretch(row: StepRow, width: float) -> int:
-    return int(row.start // width)

@@ -53,6 +53,8 @@ ROUNDING = 1e-3  # seconds: an end is a sum
 def joined(rows: Iterable[StepRow]) -> StepRow:
     """One row for all of them (at least one; in time order)."""
     first, *rest = rows
+    if not rest:
+        return first
     states = dict(first.states)
     for row in rest:
         for state, seconds in row.states.items():

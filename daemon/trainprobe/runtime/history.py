@@ -30,6 +30,7 @@ from trainprobe.store.schema import NewerSchemaError
 
 DIRECTORY = Path("/var/lib/trainprobe")
 FILE = "history.sqlite"
+PACE_NS = 1_900_000_000  # reports come each second
 OPENING_SECONDS = 10.0
 CLOSING_SECONDS = 5.0
 RETRY_SECONDS = 10.0
@@ -82,6 +83,7 @@ class History:
         self._database: Database | None = None
         self._held = Changed()
         self._telling = _Telling()
+        self._taken_ns = 0
         self._wake = threading.Condition()
         self._opened = threading.Event()
         self._ending = False
@@ -112,8 +114,13 @@ class History:
             raise self._refused
         return self._found
 
+    def due(self, now_ns: int, *, stalled: bool) -> bool:
+        """Whether to tell it again: each second while a stall is open, else less often, which is cheaper."""
+        return stalled or now_ns - self._taken_ns >= PACE_NS
+
     def take(self, report: Report, steps: Sequence[RankSteps], kept: Mapping[RankKey, str]) -> None:
         """The latest report, and the steps since the one before."""
+        self._taken_ns = time.monotonic_ns()
         with self._wake:
             self._telling.report, self._telling.kept = report, kept
             self._telling.steps.extend(steps)
@@ -126,6 +133,11 @@ class History:
         if time.monotonic() < self._aside_until:
             return Source("error", self._aside)
         return Source("up")
+
+    @property
+    def thread_id(self) -> int:
+        """Of the thread, for those who measure it."""
+        return self._thread.native_id or 0
 
     def close(self) -> None:
         """Write what waits, as far as the disk lets us in a few seconds."""

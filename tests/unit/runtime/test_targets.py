@@ -76,9 +76,16 @@ class World:
 
     def __init__(self, root: Path, *, auto: bool = False, rules: TargetRules | None = None) -> None:
         self.fake = FakeProc(root)
-        self.kernel = FakeKernel()
         self.now = 1000 * NS
-        self.targets = Targets(self.kernel, auto=auto, rules=rules, proc=self.fake.proc, clock=lambda: self.now)
+        self.auto, self.rules = auto, rules
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Another process of ours, on the same host."""
+        self.kernel = FakeKernel()
+        self.targets = Targets(
+            self.kernel, auto=self.auto, rules=self.rules, proc=self.fake.proc, clock=lambda: self.now
+        )  # fmt: skip
 
     def step(self, *events: object, after: float = 0.0) -> list[Event]:
         self.now += int(after * NS)

@@ -22,7 +22,9 @@ def test_rows_come_back() -> None:
 
 
 def test_the_form_is_public() -> None:
-    assert history.step_line(ROWS[0]) == '[1763000000.25,0.5,1,0.5,0.5,{"compute":0.4,"data_wait":0.1}]\n'
+    assert history.step_line(ROWS[0]) == (
+        '[1763000000.250000,0.500000,1,0.500000,0.500000,{"compute":0.400000,"data_wait":0.100000}]\n'
+    )
     assert history.header("steps") == '{"trainprobe_history":1,"kind":"steps"}\n'
 
 
