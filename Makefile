@@ -28,8 +28,9 @@ demo: root probe torch ## watch a real training with planted stalls on this mach
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" $(BIN)/python -m benchmarks.demo
 
 test: root check probe torch chromium .tools/prometheus .tools/perfetto ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
+	@tools/need-packages systemd-container debootstrap lintian
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
-	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability tests/browser)
+	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability tests/browser tests/systemd)
 
 nightly: root probe torch .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
 	@tools/need-packages qemu-system-x86 e2fsprogs

@@ -20,7 +20,7 @@ settings.register_profile("project", database=None, deadline=None)
 settings.load_profile("project")
 
 TESTS = Path(__file__).parent
-FOLDERS = frozenset({"kernel", "training", "observability", "browser", "nightly"})
+FOLDERS = frozenset({"kernel", "training", "observability", "browser", "systemd", "nightly"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,11 +62,17 @@ def lacking_browser() -> str:
     return "" if shutil.which("chromium") else "no chromium on PATH"
 
 
+def lacking_systemd() -> str:
+    missing = [name for name in ("systemd-nspawn", "debootstrap", "dpkg-deb") if shutil.which(name) is None]
+    return f"no {' and no '.join(missing)} on PATH" if missing else lacking_kernel()
+
+
 LACKING: dict[str, Callable[[], str]] = {
     "kernel": lacking_kernel,
     "training": lacking_training,
     "observability": lacking_observability,
     "browser": lacking_browser,
+    "systemd": lacking_systemd,
 }
 
 
