@@ -31,13 +31,13 @@ def memory_and_limits() -> Any:
     )
 
 
-def _left(q: Queries, what: str, metric: str) -> Any:
+def _left(q: Queries, what: str, metric: str, levels: thresholds.Levels) -> Any:
     return stat_of(
         f"{what}: time left",
         f"Until the first rank runs out of it at the present slope. {what} that does not run out is not in sight.",
         SECONDS,
         Q(q.least(metric), "time left"),
-        levels=thresholds.EXHAUSTION_SECONDS,
+        levels=levels,
         none="not in sight",
     )
 
@@ -46,15 +46,15 @@ def _forecast(q: Queries) -> Line:
     return Line(
         4,
         [
-            _left(q, "Memory", "trainprobe_memory_exhaustion_seconds"),
-            _left(q, "Descriptors", "trainprobe_fd_exhaustion_seconds"),
-            _left(q, "Shared memory", "trainprobe_shm_exhaustion_seconds"),
+            _left(q, "Memory", "trainprobe_memory_exhaustion_seconds", thresholds.MEMORY_LEFT_SECONDS),
+            _left(q, "Descriptors", "trainprobe_fd_exhaustion_seconds", thresholds.FD_LEFT_SECONDS),
+            _left(q, "Shared memory", "trainprobe_shm_exhaustion_seconds", thresholds.MEMORY_LEFT_SECONDS),
             stat_of(
                 "Fullest memory",
                 "Memory in use of its limit, of the fullest control group or host that a run is in.",
                 SHARE,
                 Q(f"max({q.memory_share})", "of the limit"),
-                levels=thresholds.FILL_SHARE,
+                levels=thresholds.MEMORY_FILL,
                 decimals=1,
             ),
             stat_of(
@@ -62,7 +62,7 @@ def _forecast(q: Queries) -> Line:
                 "Swap in use, of the fullest host. Swap that is merely used does no harm; swapping in does.",
                 SHARE,
                 Q(f"max({q.swap_share})", "in use"),
-                levels=thresholds.FILL_SHARE,
+                levels=thresholds.SWAP_FILL,
                 decimals=1,
                 none="no swap",
             ),
@@ -94,12 +94,12 @@ def _ranks(q: Queries) -> Line:
                     (q.by_run_and_rank("trainprobe_run_swap_bytes"), Column("Swapped", BYTES)),
                     (
                         q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"),
-                        Column("Descriptors", SHARE, thresholds.FILL_SHARE),
+                        Column("Descriptors", SHARE, thresholds.FD_FILL),
                     ),
                     (q.by_run_and_rank("trainprobe_run_shm_bytes"), Column("Shared memory", BYTES)),
                     (
                         q.least_by_rank("trainprobe_memory_exhaustion_seconds"),
-                        Column("Memory left for", SECONDS, thresholds.EXHAUSTION_SECONDS),
+                        Column("Memory left for", SECONDS, thresholds.MEMORY_LEFT_SECONDS),
                     ),
                 ],
             )
@@ -118,7 +118,7 @@ def _memory(q: Queries) -> list[Line]:
                     SHARE,
                     Q(q.memory_share, "{{run}} {{scope}}"),
                     most=1,
-                    levels=thresholds.FILL_SHARE,
+                    levels=thresholds.MEMORY_FILL,
                 ),
                 time_series(
                     "In use and limit",
@@ -172,7 +172,7 @@ def _swap(q: Queries) -> list[Line]:
                     SHARE,
                     Q(q.swap_share, "{{instance}}"),
                     most=1,
-                    levels=thresholds.FILL_SHARE,
+                    levels=thresholds.SWAP_FILL,
                 ),
                 time_series(
                     "Pages swapped in",
@@ -230,7 +230,7 @@ def _descriptors(q: Queries) -> list[Line]:
                     SHARE,
                     Q(q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"), "{{run}} rank {{rank}}"),
                     most=1,
-                    levels=thresholds.FILL_SHARE,
+                    levels=thresholds.FD_FILL,
                 ),
                 time_series(
                     "Time until they run out",
@@ -260,7 +260,7 @@ def _shared_memory(q: Queries) -> list[Line]:
                     SHARE,
                     Q(q.shm_share, "{{instance}} {{container}} {{device}}"),
                     most=1,
-                    levels=thresholds.FILL_SHARE,
+                    levels=thresholds.SHM_FILL,
                 ),
                 time_series(
                     "Held by the ranks",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grafana.rules.thresholds import STALLED_SHARE, STRAGGLER_SHARE
 from grafana.scope import Scope
 
 STEP = "$__interval"
@@ -16,8 +17,6 @@ RANGE = "$__range"
 _RANK = "job, instance, run, rank"
 _TRAINING, _NOT_TRAINING = 'phase="train"', 'phase!="train"'
 _REPORT = 'source="daemon"'
-OPEN_STALL_SHARE = 0.5  # of each second lost to stalls: a run above it is stalled now
-STRAGGLER_SHARE = 0.05  # of each second: a difference between two ranks' waits that is worth a look
 
 
 @dataclass(frozen=True)
@@ -248,7 +247,7 @@ class Queries:
     @property
     def runs_stalled_now(self) -> str:
         stalled = f"sum by ({_RANK}) (rate(trainprobe_stall_seconds_total{self._named_runs}[{RATE}]))"
-        return f"count(max by (job, run) ({stalled}) > {OPEN_STALL_SHARE}) or vector(0)"
+        return f"count(max by (job, run) ({stalled}) > {STALLED_SHARE}) or vector(0)"
 
     @property
     def gpu_hours_lost(self) -> str:

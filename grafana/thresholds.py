@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grafana.rules import thresholds as limits
+
 GREEN, YELLOW, RED, BLUE = "green", "#EAB839", "red", "blue"
 
 
@@ -21,18 +23,25 @@ class Levels:
         return ((None, RED), (self.bad, YELLOW), (self.warn, GREEN))
 
 
-LOST_SHARE = Levels(0.02, 0.10)  # a checkpoint each half hour stays below 2 %; one tenth is worth somebody's time
+# Red is where an alert fires, for what has one; yellow is ours.
+LOST_SHARE = Levels(0.02, limits.LOST_BUDGET_SHARE)  # a checkpoint each half hour stays below 2 %
+SECONDS_WITHOUT_STEP = Levels(60, limits.NO_PROGRESS_SECONDS)
+MEMORY_FILL = Levels(0.80, limits.CGROUP_FILL_SHARE)
+SWAP_FILL = Levels(0.70, limits.SWAP_FILL_SHARE)
+SHM_FILL = Levels(0.70, limits.SHM_FILL_SHARE)
+FD_FILL = Levels(0.70, limits.FD_FILL_SHARE)
+MEMORY_LEFT_SECONDS = Levels(3600, limits.MEMORY_EXHAUSTION_SECONDS)
+FD_LEFT_SECONDS = Levels(4 * 3600, limits.FD_EXHAUSTION_SECONDS)
+PRESSURE = Levels(0.05, limits.PRESSURE_SHARE)
+SWAP_IN_PAGES = Levels(1, limits.SWAP_IN_PAGES_PER_SECOND)
+
+# These have no alert.
 PRODUCTIVE_SHARE = Levels(0.90, 0.75)
-SECONDS_WITHOUT_STEP = Levels(60, 600)  # ten minutes: what TrainingNoProgress waits for
 STEP_VARIATION = Levels(0.10, 0.30)  # a steady training varies by less than a tenth
 STALLED_RUNS = Levels(1, 5)
-FILL_SHARE = Levels(0.80, 0.95)  # memory, descriptors, /dev/shm, swap, disks: of what is there
-EXHAUSTION_SECONDS = Levels(3600, 600)  # an hour is time to act, ten minutes are not
 GPU_UTILIZATION = Levels(0.80, 0.50)
 GPU_CELSIUS = Levels(80, 90)
-PRESSURE = Levels(0.05, 0.20)
 COUNT_OF_FAILURES = Levels(1, 2)
 REPORT_AGE_SECONDS = Levels(10, 30)  # after these the exporter itself is not ready any more
 EVENTS_LOST = Levels(1, 100)
 DAEMON_CPU = Levels(0.02, 0.05)
-SWAP_IN_PAGES = Levels(1, 1000)

@@ -400,7 +400,7 @@ def _memory(q: Queries) -> list[Line]:
                     SHARE,
                     Q(q.memory_share, "{{instance}} {{scope}}"),
                     most=1,
-                    levels=thresholds.FILL_SHARE,
+                    levels=thresholds.MEMORY_FILL,
                 ),
                 time_series(
                     "Major faults",
@@ -464,7 +464,7 @@ def _descriptors(q: Queries) -> list[Line]:
                     SHARE,
                     Q(q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"), "rank {{rank}}"),
                     most=1,
-                    levels=thresholds.FILL_SHARE,
+                    levels=thresholds.FD_FILL,
                 ),
                 time_series(
                     "Calls that failed for want of a descriptor",
@@ -478,7 +478,7 @@ def _descriptors(q: Queries) -> list[Line]:
                     SHARE,
                     Q(q.share_by_rank("trainprobe_run_shm_bytes", "trainprobe_run_shm_size_bytes"), "rank {{rank}}"),
                     most=1,
-                    levels=thresholds.FILL_SHARE,
+                    levels=thresholds.SHM_FILL,
                 ),
             ],
         )
