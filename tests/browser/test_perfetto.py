@@ -114,12 +114,21 @@ def test_the_trace_processor_finds_every_slice_and_the_same_totals(loaded: Viewe
 
 
 def test_shares_of_states_are_counters_that_add_up_to_one(loaded: Viewer) -> None:
-    names = [name for [name] in loaded.ask("select distinct name from counter_track")]
-    assert names
-    assert all(name.startswith("state shares (of each step") for name in names)
-    sums = loaded.ask("select ts, sum(value) from counter group by ts order by ts limit 200")
+    counters = "from counter join counter_track on counter.track_id = counter_track.id"
+    which = "name like 'state shares (of each step%'"
+    sums = loaded.ask(f"select ts, sum(value) {counters} where {which} group by ts order by ts limit 200")
     assert len(sums) == 200
     assert all(total == pytest.approx(1.0, abs=1e-3) for _, total in sums)
+
+
+def test_memory_and_workers_are_counters(loaded: Viewer, told: Training) -> None:
+    counters = "from counter join counter_track on counter.track_id = counter_track.id"
+    highest = dict(loaded.ask(f"select name, max(value) {counters} where name not like 'state%' group by 1"))
+    samples = told.rank.samples
+    assert {name.split()[0]: value for name, value in highest.items() if value} == {
+        "memory": max(value or 0 for value in samples.pss_bytes),
+        "live": max(samples.workers),
+    }
 
 
 def test_it_is_drawn(loaded: Viewer) -> None:

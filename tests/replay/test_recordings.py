@@ -52,6 +52,16 @@ def test_the_mean_ordinary_step_adds_up(name: str) -> None:
     assert (told is None) == (rank.workers.peak == 0 or not ordinary.fetches)
 
 
+@pytest.mark.parametrize("name", TRUTH)
+def test_memory_and_workers_are_told_over_the_runs_life(name: str) -> None:
+    rank = replayed(name)
+    samples = rank.samples
+    assert samples.time == sorted(samples.time)
+    assert len(samples.time) >= 2
+    assert max(value or 0 for value in samples.pss_bytes) == rank.memory.pss_peak_bytes
+    assert max(samples.workers) == rank.workers.peak
+
+
 @pytest.mark.parametrize("name", [name for name, truth in TRUTH.items() if truth["planted"]])
 def test_each_planted_stall_is_told_with_its_seconds(name: str) -> None:
     rank = replayed(name)

@@ -114,6 +114,19 @@ class Memory:
 
 
 @dataclass(slots=True)
+class Samples:
+    """Readings over the rank's whole life, column by column: at most 128 points, of each stretch the highest.
+
+    An addition to the contract's report (``samples``).
+    """
+
+    time: list[float] = field(default_factory=list)
+    pss_bytes: list[int | None] = field(default_factory=list)
+    swap_bytes: list[int | None] = field(default_factory=list)
+    workers: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Fds:
     open_peak: int | None = None
     limit: int | None = None
@@ -281,6 +294,7 @@ class Rank:
     totals: Totals = field(default_factory=Totals)
     counters: Counters = field(default_factory=Counters)
     ordinary: OrdinaryStep = field(default_factory=OrdinaryStep)
+    samples: Samples = field(default_factory=Samples)
 
 
 @dataclass(slots=True)

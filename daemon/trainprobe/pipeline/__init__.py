@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.devices import Devices
@@ -12,7 +13,7 @@ from trainprobe.model.frame import Frame
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Cost, Host, Report, Source
-from trainprobe.model.sample import CostSample, HostSample, SourceState
+from trainprobe.model.sample import CostSample, HostSample, ProcessSample, SourceState
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.run import RunFold
 
@@ -61,9 +62,7 @@ class Pipeline:
         for sample in frame.threads:
             for run in self.runs.values():
                 run.feed_thread(sample, self._now)
-        for process in frame.processes:
-            for run in self.runs.values():
-                run.feed_sample(process)
+        self._processes(frame.processes)
         for memory in frame.memory:
             fold = self.runs.get(memory.run)
             if fold is not None:
@@ -86,6 +85,13 @@ class Pipeline:
         stalls = frozenset((name, start) for name, run in self.runs.items() for start in run.open_stalls())
         self._opened = bool(stalls - self._open)
         self._open = stalls
+
+    def _processes(self, samples: Sequence[ProcessSample]) -> None:
+        for run in self.runs.values():
+            for sample in samples:
+                run.feed_sample(sample)
+            if samples:
+                run.read(self._now)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):

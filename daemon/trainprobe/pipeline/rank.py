@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
+from trainprobe.derive.course import Course, Point
 from trainprobe.derive.devices import Devices
 from trainprobe.derive.files import FileClass
 from trainprobe.derive.late import STACKS, Late
@@ -118,6 +119,7 @@ class RankFold:
     cpu_from: tuple[int, int] | None = None  # (CPU ns of the driver's process, steps) when the baseline stood
     cpu_last: tuple[int, int] | None = None
     fds_peak: int | None = None
+    course: Course = field(default_factory=Course)
     limit_bytes: int | None = None
     limit_scope: str | None = None
     stepped: bool = False
@@ -257,6 +259,12 @@ class RankFold:
             self._feed_counters(sample)
         elif sample.role == "worker":
             self._feed_worker_memory()
+
+    def read(self, at_ns: int) -> None:
+        """Its processes have been read: a point of the rank's course."""
+        if self.end_ns is None:
+            figures = self.summed("pss_bytes"), self.summed("swap_bytes")
+            self.course.add(Point(at_ns, *figures, self.workers.count))
 
     def _feed_cpu(self, sample: ProcessSample) -> None:
         if sample.cpu_ns is None or not self.baseline.stands:

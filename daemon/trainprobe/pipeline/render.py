@@ -29,6 +29,7 @@ from trainprobe.model.report import (
     Period,
     PhaseSpan,
     Rank,
+    Samples,
     SlowFile,
     Stall,
     Steps,
@@ -95,6 +96,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         ),
         counters=_counters(fold, at, lost, phases),
         ordinary=_ordinary(fold),
+        samples=_samples(fold, at),
     )
 
 
@@ -351,6 +353,16 @@ def _memory(fold: RankFold) -> Memory:
         fold.limit_scope,
         fold.shm_peak,
         fold.worker_pss,
+    )
+
+
+def _samples(fold: RankFold, at: Moment) -> Samples:
+    points = fold.course.points
+    return Samples(
+        [at.wall_of(point.at_ns) for point in points],
+        [point.pss_bytes for point in points],
+        [point.swap_bytes for point in points],
+        [point.workers for point in points],
     )
 
 

@@ -185,6 +185,11 @@ class RunFold:
         named = ((name, kept_of(fold)) for fold, _, name in self._named(self.shown()))
         return {name: kept for name, kept in named if kept is not None}
 
+    def read(self, at_ns: int) -> None:
+        """The processes of this moment are all told."""
+        for fold in self._all():
+            fold.read(at_ns)
+
     def look(self, now_ns: int) -> None:
         """Judge open steps."""
         for fold in self._all():

@@ -121,6 +121,14 @@ def _tell(process: _Process, report: Report, run: Run, rank: Rank, rows: Sequenc
     for span in rank.phases:
         process.slice("phases", span.phase, span.start, span.end if span.end is not None else now, {})
     _checkpoints(process, rank.checkpoints, now)
+    for place, time in enumerate(rank.samples.time):
+        for name, column in (
+            ("memory of all its processes (PSS, bytes)", rank.samples.pss_bytes),
+            ("memory in swap (bytes)", rank.samples.swap_bytes),
+            ("live workers", rank.samples.workers),
+        ):
+            if (value := column[place]) is not None:
+                process.counter(name, time, {"value": value})
     for gone in rank.workers.exits:
         how = f"signal {gone.signal}" if gone.signal is not None else f"code {gone.code}"
         process.instant("workers", f"worker {gone.pid} {gone.reason} ({how})", gone.time, asdict(gone))

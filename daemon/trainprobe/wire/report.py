@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from trainprobe.model.report import Rank, Report, Run
+from trainprobe.model.report import Rank, Report, Run, Samples
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -81,6 +81,7 @@ def _shortened_rank(rank: Rank, keep: int) -> Rank:
         workers=dataclasses.replace(rank.workers, exits=last(rank.workers.exits)),
         slow_files=rank.slow_files[:keep],
         logs=rank.logs[:keep],
+        samples=Samples(*(last(column) for column in dataclasses.astuple(rank.samples))),
     )
 
 

@@ -36,6 +36,7 @@ class Feed {
     this.samples = new Map(); // the same -> what reports said while this page was open
     this.stalls = new Map(); // the same -> stalls that are kept beyond the report's
     this.loaded = new Map(); // the same -> when all of it was asked for
+    this.refined = new Map(); // the same -> since when steps were asked for once more, finer
     this.keepsSteps = true; // false: this server has no history to ask for
     for (const one of embedded?.steps ?? []) this.rows.set(`${one.run}\n${one.rank}`, one.rows);
   }
@@ -74,13 +75,28 @@ class Feed {
     }
   }
 
-  // The whole run as finely as one answer holds, and its last quarter of an hour step by step.
+  // The whole run, as finely as one answer holds.
   async loadSteps(key, whose) {
     const whole = (await this.ask("api/v1/steps", whose)).rows;
-    if (!whole.length) return;
-    const from = whole.find((row) => row.start >= whole.at(-1).start - FINE_SECONDS).start;
-    const fine = (await this.ask("api/v1/steps", { ...whose, since: from })).rows;
-    this.rows.set(key, joined(whole, fine.filter((row) => row.start >= from - ROUNDING)));
+    this.refined.delete(key);
+    if (whole.length) this.rows.set(key, whole);
+  }
+
+  // Step by step where that is still kept, from the left end of what is looked at: one answer holds only so many rows.
+  async refine(run, rank, from) {
+    const key = `${run}\n${rank}`;
+    const known = this.rows.get(key) ?? [];
+    const end = known.at(-1)?.start ?? 0;
+    const since = Math.max(from, end - FINE_SECONDS);
+    const before = this.refined.get(key) ?? -Infinity;
+    if (!this.isLive || since < before + (end - before) / 10) return false; // no finer than what the last one brought
+    const first = known.findIndex((row) => row.start + row.seconds > since);
+    if (first < 0 || !known.slice(first).some((row) => row.count > 1 && !row.reckoned)) return false;
+    this.refined.set(key, since);
+    const begin = known[first].start;
+    const fine = (await this.ask("api/v1/steps", { run, rank, since: begin })).rows.filter((row) => row.start >= begin - ROUNDING);
+    this.rows.set(key, joined(known, fine));
+    return true;
   }
 
   async addSteps(key, whose) {
@@ -100,8 +116,12 @@ class Feed {
     return this.rows.get(`${run}\n${rank}`) ?? [];
   }
 
+  // The report's points over the whole run, and those that this page has seen itself, which are finer.
   samplesOf(run, rank) {
-    return this.samples.get(`${run}\n${rank}`) ?? [];
+    const own = this.samples.get(`${run}\n${rank.name}`) ?? [];
+    const { time = [], pss_bytes: pss, swap_bytes: swap, workers } = rank.samples ?? {};
+    const told = time.map((at, place) => ({ time: at, pss: pss[place], swap: swap[place], workers: workers[place], gpus: [] }));
+    return [...told.filter((sample) => !own.length || sample.time < own[0].time), ...own];
   }
 
   // What only the latest report tells becomes a line over time while the page is open.

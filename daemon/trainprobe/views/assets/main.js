@@ -26,7 +26,7 @@ function draw() {
   const now = run.ended ?? report.generated;
   const items = happenings(rank, now);
   if (fresh && !shown.touched) shown.item = remarkable(items);
-  const scene = { report, run, rank, items, now, rows: feed.rowsOf(run.run, rank.name), samples: feed.samplesOf(run.run, rank.name), chosen: shown.item };
+  const scene = { report, run, rank, items, now, rows: feed.rowsOf(run.run, rank.name), samples: feed.samplesOf(run.run, rank), chosen: shown.item };
   shown.scene = scene;
   showPickers(report, run, rank);
   showVerdict(scene);
@@ -114,6 +114,7 @@ async function refresh() {
     shown.failed = 0;
     trouble("");
     draw();
+    if (rank && await feed.refine(run.run, rank.name, timeline.axis.from)) draw();
   } catch (error) {
     shown.failed += 1;
     if (error instanceof Refused) trouble("The token is no longer good. Run “trainprobe page” on that host and open the address that it prints.");

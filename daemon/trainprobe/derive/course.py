@@ -1,0 +1,54 @@
+"""What was read of a rank over its whole life, in a bounded number of points: the longer it lasts, the wider apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+POINTS = 128
+FINEST_NS = 5_000_000_000  # processes are read every five seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Readings of a stretch of time: of each the highest, for that is what runs into limits. None: not measured."""
+
+    at_ns: int
+    pss_bytes: int | None
+    swap_bytes: int | None
+    workers: int
+
+
+@dataclass(slots=True)
+class Course:
+    """Points in time order; when there are too many, neighbours become one."""
+
+    points: list[Point] = field(default_factory=list)
+    width_ns: int = FINEST_NS
+
+    def add(self, point: Point) -> None:
+        self._join(point)
+        while len(self.points) > POINTS:
+            self.width_ns *= 2
+            before, self.points = self.points, []
+            for one in before:
+                self._join(one)
+
+    def _join(self, point: Point) -> None:
+        if self.points and self.points[-1].at_ns // self.width_ns == point.at_ns // self.width_ns:
+            self.points[-1] = _highest(self.points[-1], point)
+        else:
+            self.points.append(point)
+
+
+def _highest(first: Point, second: Point) -> Point:
+    return replace(
+        first,
+        pss_bytes=_most((first.pss_bytes, second.pss_bytes)),
+        swap_bytes=_most((first.swap_bytes, second.swap_bytes)),
+        workers=max(first.workers, second.workers),
+    )
+
+
+def _most(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
