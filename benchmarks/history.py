@@ -1,6 +1,6 @@
 """What the history costs the daemon: CPU per second of training at 20 steps a second, and bytes on the disk.
 
-    .venv/bin/python -m benchmarks.history [--seconds 300] [--ranks 1]
+    .venv/bin/python -m benchmarks.history [--seconds 300] [--stall-every 60]
 
 A real core is fed with a training on paper; each told second the loop's part (taking the steps, noting what the next
 process needs, handing over) and the history's thread are timed by their own CPU clocks.

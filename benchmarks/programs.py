@@ -87,7 +87,7 @@ class Daemon:
 
 
 class Exporter:
-    """``trainprobe-exporter`` on a port that the kernel chooses; ``url`` is its address."""
+    """``trainprobe-exporter`` on a port that the kernel chooses, beside a ``Daemon`` of the same directory."""
 
     def __init__(self, directory: Path, snapshot: Path) -> None:
         self._directory, self._snapshot = directory, snapshot
@@ -100,7 +100,8 @@ class Exporter:
         runtime.mkdir(mode=0o700, exist_ok=True)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "trainprobe_exporters.cli", "--config", str(config),
-             "--snapshot", str(self._snapshot), "--listen", "127.0.0.1:0"],
+             "--snapshot", str(self._snapshot), "--history", str(self._directory / "state" / "published"),
+             "--listen", "127.0.0.1:0"],
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment(RUNTIME_DIRECTORY=str(runtime)),
         )  # fmt: skip
         try:
@@ -116,6 +117,10 @@ class Exporter:
         end(self.process)
         if self.process.stderr is not None:
             self.process.stderr.close()
+
+    def token(self) -> str:
+        """What opens the API."""
+        return (self._directory / "exporter" / "token").read_text().strip()
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(self.url + path, timeout=10) as answer:

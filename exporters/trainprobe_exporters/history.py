@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -39,12 +40,20 @@ class History:
         return thinned(rows, points)
 
     def stalls(self, report: Report | None = None, *, since: float = 0.0) -> list[RankStall]:
-        """Stalls that lasted beyond ``since`` (UNIX seconds), by their start: the published ones and the report's."""
+        """Stalls that lasted beyond ``since`` (UNIX seconds), by their start: the published ones and the report's.
+
+        Of the report's runs, only those stalls are open that are open in the report.
+        """
         found: dict[str, RankStall] = {}
         for told in self._told(since):
             found[told.stall.id] = told
-        for told in _reported(report):
-            found[told.stall.id] = told
+        reported = {told.stall.id: told for told in _reported(report)}
+        if report is not None:
+            runs = {run.run for run in report.runs}
+            found = {
+                id_: _settled(told) for id_, told in found.items() if told.stall.end is not None or told.run not in runs
+            }
+        found |= reported
         lasting = [told for told in found.values() if told.stall.end is None or told.stall.end >= since]
         return sorted(lasting, key=lambda told: told.stall.start)[-MAX_STALLS:]
 
@@ -78,6 +87,14 @@ def _rows(directory: Path, names: Sequence[SegmentName], tier: str, since: float
             continue
     latest = {row.start: row for row in rows}  # one that was unfinished when the daemon ended is told again
     return [latest[start] for start in sorted(latest)]
+
+
+def _settled(told: RankStall) -> RankStall:
+    """A stall of a run that the daemon knows no more: if nobody saw its end, it ends as it was told last."""
+    stall = told.stall
+    if stall.end is not None:
+        return told
+    return dataclasses.replace(told, stall=dataclasses.replace(stall, end=stall.start + stall.seconds))
 
 
 def _reported(report: Report | None) -> Iterable[RankStall]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from trainprobe.config.schema import Retention
 from trainprobe.model.report import Report, Run, Source
 from trainprobe.model.steprow import RankSteps
+from trainprobe.pipeline.continued import closed
 from trainprobe.runtime import history_retention, rundir
 from trainprobe.runtime.guard import described
 from trainprobe.runtime.history_changes import Changed, Changes
@@ -180,15 +181,16 @@ class History:
         self._retry = time.monotonic() + RETRY_SECONDS
 
     def _begin(self) -> None:
+        if self._published is not None:  # what comes of it waits even if nothing can be opened now
+            self._held.then(self._changes.of(self._published, (), {}, 0, everything=True))
+            self._published = None
         try:
             database = self._open_database()
         except NewerSchemaError as error:
             self._refused = error
             return
-        if self._published is not None:
-            self._store(self._changes.of(self._published, (), {}, 0, everything=True))
-            self._published = None
-        self._found = self._read(database)
+        self._store(Changed())
+        self._found = self._read(self._database or database)
 
     def _open_database(self) -> Database:
         self._files.open()
@@ -270,17 +272,13 @@ class History:
 
     def _end_the_gone(self) -> None:
         """What was live when an earlier process was killed, and has ended since: nobody knows how."""
-        database = self._database or self._open_database()
         gone, self._awaited = self._awaited, {}
-        ended: dict[str, Report] = {}
-        for row in database.runs(live=True):
+        changed, changes = Changed(), Changes(self._uid_of)
+        for row in (self._database or self._open_database()).runs(live=True):
             if row.run in gone:
-                database.end(row.run, row.told)
-                run = replace(gone[row.run], ended=row.told)
-                ended[row.run] = Report(generated=row.told, runs=[run])
-        self._files.publish(ended)
-        uids = {self._uid_of(run.user) for run in gone.values()}
-        self._publish_to(database, (uid for uid in uids if uid is not None))
+                run = replace(gone[row.run], ended=row.told, ranks=[closed(rank) for rank in gone[row.run].ranks])
+                changed.then(changes.of(Report(generated=row.told, runs=[run]), (), {}, 0))
+        self._store(changed)
 
     def _tidy(self) -> None:
         database = self._database

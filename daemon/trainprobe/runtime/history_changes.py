@@ -20,8 +20,7 @@ from trainprobe.wire import history as wire
 
 FLUSH_NS = 10 * NS  # figures that grow all the time; what happens is written at once
 RUN_NS = 60 * NS  # a live run's published file
-RECENT_WAITING = 512  # chunks of single steps that may wait for a disk
-LINES_WAITING = 4096
+LINES_WAITING = 2048  # texts for segments that may wait for a disk
 MOST_KNOWN = 400  # stalls of a rank that are remembered
 FINEST, *COARSER = TIERS
 
@@ -36,7 +35,7 @@ class Changed:
 
     def then(self, later: Changed) -> None:
         """Take later changes in, where these could not be written; what waits is bounded."""
-        self.batch.then(later.batch, RECENT_WAITING)
+        self.batch.then(later.batch)
         self.lines = (self.lines + later.lines)[-LINES_WAITING:]
         self.runs |= later.runs
 

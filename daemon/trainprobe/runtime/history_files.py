@@ -14,7 +14,7 @@ from trainprobe.wire import report as wire_report
 
 PUBLISHED, USERS = "published", "users"
 RUN_LIMIT = 1 << 20  # bytes of one run's file
-USER_LIMIT = 4 << 20
+USER_LIMIT = 1 << 20
 
 
 class HistoryFiles:

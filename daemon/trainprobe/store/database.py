@@ -173,11 +173,6 @@ class Database:
 
     # Forgetting
 
-    def end(self, run: str, ended: float) -> None:
-        """The run is over; nobody saw how."""
-        with self._transaction() as execute:
-            execute.execute("UPDATE runs SET ended = ? WHERE run = ? AND ended IS NULL", (ended, run))
-
     def forget_runs(self, before: float) -> list[str]:
         """Delete what has not been heard of since ``before``; the names."""
         found = self._connection.execute("SELECT run FROM runs WHERE coalesce(ended, told) < ?", (before,))

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
 
 RankKey = tuple[str, str]  # run, name of the rank
+Key = TypeVar("Key")
+Row = TypeVar("Row")
+WAITING = 4096  # stalls, and rows of steps, that may wait for a disk
+RECENT_WAITING = 128  # the same for chunks of single steps: each has ten seconds of one rank
 LISTS = ("bottlenecks", "warnings", "checkpoints")
 
 
@@ -92,16 +98,19 @@ class Batch:
         for row in rows:
             self.steps[row.run, row.rank, row.tier, row.start] = row
 
-    def then(self, later: Batch, most_recent: int) -> None:
-        """Take a later batch in, where this one could not be written. At most so many ``recent`` are held."""
+    def then(self, later: Batch) -> None:
+        """Take a later batch in, where this one could not be written. What waits is bounded: the oldest is given up."""
         self.runs |= later.runs
         self.ranks |= later.ranks
-        self.stalls |= later.stalls
+        self.stalls = _latest(self.stalls | later.stalls, WAITING)
         self.open_stalls |= later.open_stalls
         self.lists |= later.lists
-        self.steps |= later.steps
-        self.recent += later.recent
-        del self.recent[:-most_recent]
+        self.steps = _latest(self.steps | later.steps, WAITING)
+        self.recent = [*self.recent, *later.recent][-RECENT_WAITING:]
+
+
+def _latest(rows: dict[Key, Row], most: int) -> dict[Key, Row]:
+    return dict(islice(rows.items(), len(rows) - most, None)) if len(rows) > most else rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,20 @@ def test_the_last_word_on_a_stall_counts_and_the_report_has_it(tmp_path: Path) -
     assert [told.stall.id for told in history.stalls(since=NOW - 250)] == ["b", "c"]
 
 
+def test_only_the_report_says_what_is_open_now(tmp_path: Path) -> None:
+    """One turned out to be no stall, one was open when its run was seen last, one is open."""
+    tell(tmp_path, 1, stall("none", NOW - 300, None), stall("open", NOW - 20, None))
+    lost = wire.RankStall("gone.py-00000001", "0", stall("lost", NOW - 400, None))
+    lost.stall.seconds = 30.0
+    lines = wire.header(wire.STALLS) + wire.stall_line(lost)
+    (tmp_path / wire.STALLS / "2.jsonl").write_text(lines)
+    rank = Rank(0, 1, 7, stalls=[stall("open", NOW - 20, None)])
+    live = Report(runs=[Run(RUN, [], "u", "/", NOW - 900, ranks=[rank])])
+    told = [(one.stall.id, one.stall.end) for one in History(tmp_path).stalls(live)]
+    assert told == [("lost", NOW - 370), ("open", None)]
+    assert [one.stall.id for one in History(tmp_path).stalls()] == ["lost", "none", "open"]
+
+
 def test_a_link_or_a_pipe_where_a_segment_should_be_is_no_segment(tmp_path: Path) -> None:
     publish(tmp_path, 0.1)
     where = tmp_path / wire.STEPS / RUN

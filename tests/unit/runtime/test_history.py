@@ -167,13 +167,14 @@ def test_runs_of_before_are_known_by_name_and_by_their_state(kept: Kept) -> None
 def test_a_run_that_is_not_found_again_has_ended(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     training, other = Training(), Training("other-00000001")
     kept.open()
-    kept.run(training, 12)
+    kept.run(training, 20)  # a stall is open at the end
     kept.history.close()
     monkeypatch.setattr(module, "GONE_SECONDS", 0.0)
     kept.open()
     kept.run(other, 2)
     kept.history.close()
     assert {run.run: run.ended for run in kept.report().runs} == {RUN: training.now, "other-00000001": None}
+    assert all(end is not None for _, end in stalls_in(kept.directory))
 
 
 def test_the_owner_has_a_file_that_nobody_else_can_read(kept: Kept) -> None:

@@ -40,6 +40,11 @@ def again(world: World, name: str, rank: KeptRank) -> list[RunKept]:
     return found_again([run], {(name, "0"): text}, Moment(world.now, world.now), world.fake.proc)
 
 
+def named_of(world: World, pid: int) -> str:
+    """The name of a run that a daemon knows."""
+    return next(watched.run for watched in world.targets.processes() if watched.pid == pid)
+
+
 def named(world: World, pid: int) -> str:
     """The name of a training's run, from a daemon that saw it step."""
     world.train(pid)
@@ -72,6 +77,24 @@ def test_a_training_is_watched_again_from_the_first_moment_with_its_name(first: 
     assert {event.run for event in events} == {name}  # type: ignore[union-attr]
     assert second.kernel.watched == [77]
     assert any(isinstance(event, RunEnded) for event in [*second.step(second.exit(77)), *second.wait(15)])
+
+
+def test_ranks_keep_their_numbers(first: World) -> None:
+    """Two drivers of one launch whose environment names no rank: found again in another order."""
+    first.train(70)
+    first.step(first.row(70))
+    for pid in (71, 72):
+        first.step(first.fork(pid, 70))
+        first.step(first.row(pid))
+    seen = {71: 1, 72: 2}
+    run = named_of(first, 70)
+    ranks = [Rank(seen[pid], 3, pid, name=str(seen[pid])) for pid in (72, 71)]
+    texts = {(run, rank.name): codec.dumps(kept(first, rank.pid)) for rank in ranks}
+    again = found_again([Run(run, [], "root", "/", 1.0, ranks=ranks)], texts, Moment(0, first.now), first.fake.proc)
+    second = following(first)
+    second.targets.go_on(again)
+    found = {event.pid: event.rank for event in second.step() if isinstance(event, RankSeen)}
+    assert found == seen
 
 
 def test_another_process_with_its_pid_is_another_training(first: World) -> None:

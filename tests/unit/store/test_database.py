@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from trainprobe.store import schema
 from trainprobe.store.database import Database, damaged, move_aside
-from trainprobe.store.records import Batch, Listed, RankRow, RecentSteps, RunRow, StallRow, StepsRow
+from trainprobe.store.records import (
+    RECENT_WAITING,
+    WAITING,
+    Batch,
+    Listed,
+    RankRow,
+    RecentSteps,
+    RunRow,
+    StallRow,
+    StepsRow,
+)
 
 RUN = "train.py-3f2a91c0"
 NOW = 1_763_000_000.0
@@ -68,6 +78,20 @@ def test_a_link_in_its_place_is_not_followed(path: Path, tmp_path: Path) -> None
     with pytest.raises(OSError, match="symbolic links"):
         Database(path)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_waits_for_a_disk_is_bounded(path: Path) -> None:
+    """Hours of a full disk: the latest is kept, and the memory for it is not more than some megabytes."""
+    held = Batch()
+    for number in range(6000):
+        later = Batch()
+        later.stalls[str(number)] = StallRow(str(number), RUN, "0", NOW + number, NOW + number + 1, 1.0, "swap", "")
+        later.recent.append(RecentSteps(RUN, "0", NOW + number, NOW + number + 1, ""))
+        held.then(later)
+    assert len(held.stalls) == WAITING
+    assert list(held.stalls)[-1] == "5999"
+    assert held.recent[-1].start == NOW + 5999
+    assert len(held.recent) == RECENT_WAITING
 
 
 def test_an_open_stall_that_was_none_after_all_leaves(path: Path) -> None:

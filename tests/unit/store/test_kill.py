@@ -18,7 +18,7 @@ from tests.unit.runtime.telling import NOW, RUN
 from trainprobe.cli import published
 from trainprobe_exporters.history import History as Reader
 
-KILLS = 12
+KILLS = 5
 
 
 def lived(directory: Path, chance: random.Random) -> list[str]:
