@@ -5,6 +5,7 @@ A point is positive where the counter grew since one interval ago; Grafana joins
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard, prometheus
@@ -19,8 +20,14 @@ LEGACY_STEP = "15s"
 DATASOURCE_INTERVAL = "$__interval"
 
 
-def toggles(queries: Queries) -> list[Any]:
-    """One toggle for each group of causes and one for phases, a hidden one for exact starts, and Grafana's own."""
+ALL_NAMES = (*(toggle.name for toggle in TOGGLES), "Phases")
+
+
+def toggles(queries: Queries, on: Collection[str]) -> list[Any]:
+    """One toggle for each group of causes and one for phases, a hidden one for exact starts, and Grafana's own.
+
+    ``on``: the names of those that are on when the dashboard opens.
+    """
     regions = [
         _toggle(toggle.name, toggle.colour, queries.stall_regions(toggle.regex), "{{cause}}", "{{run}}", "cause,run")
         for toggle in TOGGLES
@@ -29,6 +36,8 @@ def toggles(queries: Queries) -> list[Any]:
     starts = _toggle(
         "Exact starts", STARTS_COLOUR, queries.stall_starts, "{{cause}}", "rank {{rank}} of {{run}}", "cause,rank,run"
     )
+    for name, toggle in zip(ALL_NAMES, (*regions, phases), strict=True):
+        toggle.enable(name in on)
     return [_of_grafana(), *regions, phases, starts.use_value_for_time(True).enable(False).hide(True)]
 
 
@@ -38,7 +47,6 @@ def _toggle(name: str, colour: str, expr: str, title: str, text: str, tags: str)
         dashboard.AnnotationQuery()
         .name(name)
         .datasource(DATASOURCE)
-        .enable(True)
         .hide(False)
         .icon_color(colour)
         .target(target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard
@@ -33,9 +33,20 @@ def link_to_host(uid: str) -> str:
 
 
 def dashboard_of(
-    uid: str, title: str, meaning: str, queries: Queries, sections: Sequence[Section], *, since: str
+    uid: str,
+    title: str,
+    meaning: str,
+    queries: Queries,
+    sections: Sequence[Section],
+    *,
+    since: str,
+    toggles_on: Collection[str],
 ) -> Any:
-    """A dashboard, built: what the SDK encodes to the JSON that Grafana imports."""
+    """A dashboard, built: what the SDK encodes to the JSON that Grafana imports.
+
+    ``toggles_on``: regions that are drawn from the start. A dashboard of all runs would be covered with those of all
+    causes, and would ask for the series of a whole fleet at each refresh.
+    """
     builder = (
         dashboard.Dashboard(f"trainprobe / {title}")
         .uid(uid)
@@ -56,7 +67,7 @@ def dashboard_of(
     )
     for variable in variables(one_run=queries.scope.one_run):
         builder = builder.with_variable(variable)
-    for annotation in toggles(queries):
+    for annotation in toggles(queries, toggles_on):
         builder = builder.annotation(annotation)
     built = builder.build()
     built.panels = placed(sections)

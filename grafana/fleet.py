@@ -27,6 +27,7 @@ def fleet() -> Any:
             Section("trainprobe on the hosts", _agents(q)),
         ],
         since="now-24h",
+        toggles_on=(),
     )
 
 
@@ -34,14 +35,15 @@ def _now(q: Queries) -> Line:
     return Line(
         4,
         [
-            stat_of("Runs", "Runs that are watched now.", COUNT, Q(q.runs_now, "runs"), none="0"),
-            stat_of("Ranks", "Ranks that are watched now.", COUNT, Q(q.ranks_now, "ranks"), none="0"),
+            stat_of("Runs", "Runs that are watched now.", COUNT, Q(q.runs_now, "runs"), none="none"),
+            stat_of("Ranks", "Ranks that are watched now.", COUNT, Q(q.ranks_now, "ranks"), none="none"),
             stat_of(
                 "Runs stalled now",
                 "Runs of which a rank loses more than half of each second to stalls.",
                 COUNT,
                 Q(q.runs_stalled_now, "stalled"),
                 levels=thresholds.STALLED_RUNS,
+                none="no run",
             ),
             stat_of(
                 "GPU-hours lost",
@@ -49,7 +51,7 @@ def _now(q: Queries) -> Line:
                 COUNT,
                 Q(q.gpu_hours_lost, "GPU-hours"),
                 decimals=1,
-                none="no GPU",
+                none="no GPU seen",
             ),
             stat_of(
                 "Lost of the wall time",
@@ -80,7 +82,7 @@ def _lost(q: Queries) -> list[Line]:
                     "In the time range; ranks that use no GPU are left out.",
                     COUNT,
                     Q(q.gpu_hours_lost_by_cause, "{{cause}}"),
-                    none="nothing lost, or no GPU",
+                    none="nothing to show",
                     colours=CAUSE_COLOURS,
                 ),
                 bars(
@@ -88,7 +90,7 @@ def _lost(q: Queries) -> list[Line]:
                     "In the time range, ranks without a GPU too.",
                     COUNT,
                     Q(q.rank_hours_lost_by_cause, "{{cause}}"),
-                    none="nothing lost",
+                    none="nothing to show",
                     colours=CAUSE_COLOURS,
                 ),
                 time_series(

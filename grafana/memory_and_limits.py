@@ -28,6 +28,7 @@ def memory_and_limits() -> Any:
             Section("Workers and disks", _workers(q)),
         ],
         since="now-6h",
+        toggles_on=("Memory",),
     )
 
 
@@ -64,7 +65,7 @@ def _forecast(q: Queries) -> Line:
                 Q(f"max({q.swap_share})", "in use"),
                 levels=thresholds.SWAP_FILL,
                 decimals=1,
-                none="no swap",
+                none="no swap seen",
             ),
             stat_of(
                 "OOM kills in the time range",
@@ -73,7 +74,6 @@ def _forecast(q: Queries) -> Line:
                 Q(q.oom_kills_in_range, "kills"),
                 levels=thresholds.COUNT_OF_FAILURES,
                 decimals=0,
-                none="0",
             ),
         ],
     )

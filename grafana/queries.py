@@ -55,7 +55,9 @@ class Queries:
 
     @property
     def worst_cause(self) -> str:
-        return f"topk(1, {self._lost_in_range('cause')} > 0)"
+        worst = f"topk(1, {self._lost_in_range('cause')} > 0)"
+        watched = f"increase(trainprobe_run_wall_seconds_total{self.scope.rank()}[{RANGE}])"
+        return _or_say(worst, "cause", "nothing lost", watched)
 
     @property
     def lost_share(self) -> str:
@@ -67,11 +69,13 @@ class Queries:
 
     @property
     def stalled_now(self) -> str:
-        return f"max by (cause) (trainprobe_stall_active{self.scope.rank()}) == 1"
+        stalled = f"max by (cause) (trainprobe_stall_active{self.scope.rank()}) == 1"
+        return _or_say(stalled, "cause", "no", f"trainprobe_phase_active{self.scope.rank()}")
 
     @property
     def phase_now(self) -> str:
-        return f"max by (phase) (trainprobe_phase_active{self.scope.rank()}) == 1"
+        flags = f"trainprobe_phase_active{self.scope.rank()}"
+        return _or_say(f"max by (phase) ({flags}) == 1", "phase", "ended", flags)
 
     @property
     def seconds_without_step(self) -> str:
@@ -100,7 +104,7 @@ class Queries:
 
     def step_quantile(self, quantile: float) -> str:
         buckets = f"rate(trainprobe_step_duration_seconds_bucket{self.scope.rank()}[{RATE}])"
-        return f"histogram_quantile({quantile}, sum by (le) ({buckets}))"
+        return f"histogram_quantile({quantile}, sum by (le) ({buckets})) >= 0"  # no step, no number
 
     # Where time goes.
 
@@ -137,7 +141,7 @@ class Queries:
     @property
     def stall_p90(self) -> str:
         buckets = f"increase(trainprobe_stall_duration_seconds_bucket{self.scope.rank()}[{RANGE}])"
-        return f"histogram_quantile(0.9, sum by (le) ({buckets}))"
+        return f"histogram_quantile(0.9, sum by (le) ({buckets})) >= 0"
 
     # A rank's counters and sizes.
 
@@ -247,7 +251,7 @@ class Queries:
     @property
     def runs_stalled_now(self) -> str:
         stalled = f"sum by ({_RANK}) (rate(trainprobe_stall_seconds_total{self._named_runs}[{RATE}]))"
-        return f"count(max by (job, run) ({stalled}) > {STALLED_SHARE}) or vector(0)"
+        return f"count(max by (job, run) ({stalled}) > {STALLED_SHARE}) or 0 * {self.ranks_now}"
 
     @property
     def gpu_hours_lost(self) -> str:
@@ -322,7 +326,9 @@ class Queries:
     @property
     def silent_hosts(self) -> str:
         daemon = f"trainprobe_source_up{self.scope.host(_REPORT)}"
-        return f"count(up{self.scope.host()} == 0 or on (job, instance) {daemon} == 0) or vector(0)"
+        return (
+            f"count(up{self.scope.host()} == 0 or on (job, instance) {daemon} == 0) or 0 * count(up{self.scope.host()})"
+        )
 
     @property
     def source_up(self) -> str:
@@ -387,3 +393,8 @@ class Queries:
         """``expr`` for the causes that lost anything in the whole range, so that the others draw no empty lane."""
         seen = f"max by (cause) (increase({metric}{self.scope.rank()}[{RANGE}] @ end()))"
         return f"({expr}) and on (cause) ({seen} > 0)"
+
+
+def _or_say(expr: str, label: str, word: str, known: str) -> str:
+    """``expr``; where it has no answer, 0 with this word for a label, if ``known`` shows that somebody would know."""
+    return f'{expr} or (label_replace(0 * max({known}), "{label}", "{word}", "", "") unless on () ({expr}))'

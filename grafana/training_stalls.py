@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grafana import thresholds
+from grafana.annotations import ALL_NAMES
 from grafana.causes import CAUSE_COLOURS, PHASE_COLOURS, STATE_COLOURS
 from grafana.dashboard import STALLS_UID, dashboard_of
 from grafana.layout import Line, Section
@@ -54,6 +55,7 @@ def training_stalls() -> Any:
             Section("trainprobe itself", _agent(q), collapsed=True),
         ],
         since="now-1h",
+        toggles_on=ALL_NAMES,
     )
 
 
@@ -67,7 +69,6 @@ def _verdict(q: Queries) -> Line:
                 SECONDS,
                 Q(q.worst_cause, "{{cause}}"),
                 names="value_and_name",
-                none="nothing lost",
                 colours=CAUSE_COLOURS,
             ),
             stat_of(
@@ -92,7 +93,7 @@ def _verdict(q: Queries) -> Line:
                 COUNT,
                 Q(q.stalled_now, "{{cause}}"),
                 names="name",
-                none="no",
+                none="ended, or not known",
                 colours=CAUSE_COLOURS,
             ),
             stat_of(
@@ -101,16 +102,16 @@ def _verdict(q: Queries) -> Line:
                 COUNT,
                 Q(q.phase_now, "{{phase}}"),
                 names="name",
-                none="ended",
+                none="ended, or not known",
                 colours=PHASE_COLOURS,
             ),
             stat_of(
                 "Since the last step",
-                "Time since any rank that is training ended a step. Nothing while no rank is in the phase train.",
+                "Time since any rank in the phase train ended a step. Nothing where none is, or nobody knows.",
                 SECONDS,
                 Q(q.seconds_without_step, "since the last step"),
                 levels=thresholds.SECONDS_WITHOUT_STEP,
-                none="not training",
+                none="–",
             ),
             stat_of(
                 "Steps per second",

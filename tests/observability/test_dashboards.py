@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -143,3 +144,16 @@ def test_the_straggler_is_the_rank_that_the_others_wait_for(server: Prometheus) 
     (series,) = answer(server, asked)
     assert series["metric"]["rank"] == "0"  # type: ignore[index]
     assert float(series["values"][-1][1]) == pytest.approx((400 - 10) / SECONDS, rel=0.02)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("title", "label", "word"),
+    [("Main cause", "cause", "nothing lost"), ("Stalled now", "cause", "no"), ("Phase", "phase", "ended")],
+)
+def test_nothing_is_said_only_where_somebody_would_know(server: Prometheus, title: str, label: str, word: str) -> None:
+    """Without a report there is no answer at all: the panel then says that nobody knows."""
+    (asked,) = [asked for asked in panel_queries() if asked.of == f"{title} (A)"]
+    expr = asked.expr.replace("== 1", "== 3").replace("> 0)", "> 10^9)")  # as if nothing had happened
+    known = answer(server, replace(asked, expr=expr))
+    assert [series["metric"] for series in known] == [{label: word}]
+    assert answer(server, replace(asked, expr=expr.replace('job=~"$job"', 'job="gone"'))) == []

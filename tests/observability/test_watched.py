@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.programs import Daemon
 from tests.observability.annotations import regions
+from tests.observability.dashboards import panel_queries, with_values
 from tests.observability.servers import Prometheus, prometheus
 from tests.unit.exporters.programs import exporter
 from trainprobe.model.cause import LOST
@@ -23,6 +24,14 @@ SECONDS = 45
 SCRAPE, STEP = 2, 5
 LATE = 5 + SCRAPE + STEP
 """A daemon reports each 5 s at the latest, Prometheus asks, and a region ends a step after the growth that it shows."""
+
+TOLD = (
+    "Main cause", "Lost", "Productive", "Stalled now", "Phase", "Steps per second", "Ordinary step", "Stalls by cause",
+    "Time lost per second, by cause", "Where the driving thread's time goes", "Stalls in the time range", "Step time",
+    "Time in phases", "Length of a stall, p90", "Time in checkpoints, by operation", "Checkpoints that ended",
+    "Memory of the ranks", "Open file descriptors, of the limit", "Sources", "Age of the report",
+)  # fmt: skip
+"""Panels that any training has something to show on."""
 
 
 @pytest.mark.nightly
@@ -63,9 +72,30 @@ def test_planted_stalls_of_a_real_training_are_regions_in_prometheus(tmp_path: P
         wall = server.value(f"trainprobe_run_wall_seconds_total{selected}")
         assert server.value(f"sum(trainprobe_state_seconds_total{selected})") == pytest.approx(wall, rel=0.01)
         _nothing_fell(server)
+        _dashboards_tell_of_it(server, run, begun)
 
 
 def _nothing_fell(server: Prometheus) -> None:
     for name in server.ask("/api/v1/label/__name__/values"):
         if name.startswith("trainprobe_") and name.endswith(("_total", "_count", "_sum")):
             assert server.ask("/api/v1/query", query=f"resets({name}[5m]) > 0")["result"] == [], name
+
+
+def _dashboards_tell_of_it(server: Prometheus, run: str, begun: float) -> None:
+    """No query of a panel fails on what a real daemon tells; those that any training has data for have an answer."""
+    now = time.time()
+    (name,) = server.vector(f'max by (run) (trainprobe_run_wall_seconds_total{{run=~"{run}"}})', "run")
+    values = {"job": ".+", "host": ".+", "run": name, "rank": ".+", "__interval": f"{STEP}s"}
+    values |= {"__rate_interval": f"{4 * STEP}s", "__range": f"{int(now - begun)}s"}
+    window = {"start": str(begun), "end": str(now), "step": str(STEP)}
+    empty = set()
+    for asked in panel_queries():
+        query = with_values(asked.expr, values)
+        if asked.instant:
+            found = server.ask("/api/v1/query", query=query)["result"]
+        else:
+            found = server.ask("/api/v1/query_range", query=query, **window)["result"]
+        if not found:
+            empty.add(str(asked))
+    told = {f"trainprobe-stalls: {title} (A)" for title in TOLD} | {"trainprobe-fleet: Worst runs (A)"}
+    assert told & empty == set()

@@ -126,12 +126,20 @@ def test_causes_are_drawn_from_counters_on_every_time_panel(uid: str) -> None:
         assert ", " not in annotation["tagKeys"], "split without trimming"
     for toggle, annotation in zip(TOGGLES, listed):
         assert annotation["iconColor"] == toggle.colour
-        assert (annotation["enable"], annotation["hide"]) == (True, False)
+        assert annotation["hide"] is False
         series = re.findall(r"(trainprobe_stall_seconds_total\{[^}]*\})( offset \$__interval)?", annotation["expr"])
         assert [offset for _, offset in series] == ["", " offset $__interval"]
         assert f'cause=~"{"|".join(toggle.causes)}"' in series[0][0] == series[1][0]
     starts = listed[-1]
     assert (starts["useValueForTime"], starts["hide"], starts["enable"]) == (True, True, False)
+
+
+@pytest.mark.parametrize("uid", ALL)
+def test_regions_are_on_where_one_run_is_looked_at(uid: str) -> None:
+    """On the others a click draws them: all causes of all runs would cover everything, and cost as much."""
+    on = {a["name"] for a in ALL[uid]["annotations"]["list"] if a["enable"] and not a["builtIn"]}
+    every = {*(toggle.name for toggle in TOGGLES), "Phases"}
+    assert on == {"trainprobe-stalls": every, "trainprobe-fleet": set(), "trainprobe-memory": {"Memory"}}[uid]
 
 
 @pytest.mark.parametrize("uid", ALL)
