@@ -39,7 +39,7 @@ class RankKept:
     """A rank of a run that an earlier process watched is found again."""
 
     pid: int
-    kept: KeptRank
+    kept: KeptRank | None  # None: it had no baseline yet
     same_step: bool  # it has made no step since: the stall that was open goes on
 
 

@@ -11,17 +11,25 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from trainprobe.model.cause import State
-from trainprobe.model.report import Bottleneck, Checkpoint, Counters, LogFile, Rank, SlowFile, Stall, Steps, Verdict
+from trainprobe.model.report import (
+    Bottleneck,
+    Checkpoint,
+    Counters,
+    LogFile,
+    PhaseSpan,
+    Rank,
+    SlowFile,
+    Stall,
+    Steps,
+    Verdict,
+)
 
 LISTED = 200
-SUMS = frozenset(
-    {
-        "phase_seconds", "stall_seconds", "stalls", "stall_durations", "stall_duration_sum", "step_durations",
-        "step_duration_sum", "checkpoints", "checkpoint_bytes", "checkpoint_seconds", "log_writes", "log_bytes",
-        "log_seconds", "worker_exits", "major_faults", "reclaim_seconds", "throttled_seconds", "runqueue_seconds",
-    }
-)  # fmt: skip
-"""Counters that count from a process's begin; of all others the latest value is told, where there is one."""
+LATEST = frozenset({"stall_last_start", "stall_active", "phase"})
+SUMS = tuple(
+    field.name for field in dataclasses.fields(Counters) if field.default is not None and field.name not in LATEST
+)
+"""Counters that count from a process's begin. Of the others, which may be None, the latest value is told."""
 
 Item = TypeVar("Item")
 
@@ -61,9 +69,18 @@ def closed(told: Rank) -> Rank:
         dataclasses.replace(stall, end=stall.start + stall.seconds) if stall.end is None else stall
         for stall in told.stalls
     ]
-    phases = [span for span in told.phases if span.end is not None]
+    phases = [span if span.end is not None else _ended(span, told) for span in told.phases]
     counters = dataclasses.replace(told.counters, stall_active={})
     return dataclasses.replace(told, stalls=stalls, phases=phases, counters=counters)
+
+
+def _ended(span: PhaseSpan, told: Rank) -> PhaseSpan:
+    """An open span as long as its phase is beyond the others of it."""
+    others = sum(
+        other.end - other.start for other in told.phases if other.phase == span.phase and other.end is not None
+    )
+    spent = told.counters.phase_seconds.get(span.phase, 0.0) - others
+    return dataclasses.replace(span, end=span.start + max(0.0, spent))
 
 
 def continued(told: Rank, live: Rank) -> Rank:

@@ -44,8 +44,11 @@ def _mean(fold: RankFold) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def resume(fold: RankFold, found: RankKept, at_ns: int, stall_id: str) -> None:
     """Go on with a rank: its clock and baseline, and where it is in the same step yet, that step and its stall."""
     kept = found.kept
-    fold.attached = False  # there is a baseline: no phase of attaching
     fold.resumed = True
+    if kept is None:
+        fold.start_ns = at_ns
+        return
+    fold.attached = False  # there is a baseline: no phase of attaching
     fold.clock.go_on(kept.clock)
     cells = _fitting(kept.ordinary_cells, CELLS)
     pool = _fitting(kept.ordinary_pool, LEAVES)

@@ -10,7 +10,7 @@ from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.model.cells import LEAVES, Leaf
 from trainprobe.model.kept import KeptRank, RankKept, RunKept
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.report import Run
+from trainprobe.model.report import Rank, Run
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -55,15 +55,16 @@ def found_again(live: Sequence[Run], kept: Mapping[tuple[str, str], str], at: Mo
     """Those of the runs that have a driver left."""
     again = []
     for run in live:
-        ranks = [found for rank in run.ranks if (found := _found(kept.get((run.run, rank.name)), proc)) is not None]
+        texts = ((rank, kept.get((run.run, rank.name))) for rank in run.ranks if rank.exit is None)
+        ranks = [found for rank, text in texts if (found := _found(rank, text, proc)) is not None]
         if ranks:
             again.append(RunKept(run.run, at.monotonic_ns, run.started, tuple(run.ranks), tuple(ranks)))
     return again
 
 
-def _found(text: str | None, proc: Proc) -> RankKept | None:
-    if text is None:
-        return None
+def _found(rank: Rank, text: str | None, proc: Proc) -> RankKept | None:
+    if text is None:  # it had no baseline; whether the process is the same, the name of its run tells
+        return RankKept(rank.pid, None, same_step=False) if proc.stat(rank.pid) is not None else None
     try:
         kept: KeptRank = codec.decode(KeptRank, codec.loads(text))
     except WireError:

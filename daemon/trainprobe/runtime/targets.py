@@ -124,7 +124,7 @@ class Targets:
                 process = self._table.get(rank.pid) or self._search.watch(rank.pid, self._clock(), attached=True)
                 if process is not None:
                     self._runs.go_on(process, self._clock(), kept.run, numbers.get(rank.pid, 0))
-            self._out.append(kept)
+            self._out.append(kept)  # who is not of the run is no rank of it, so nothing is told of it there
 
     def _trains(self, pid: int) -> bool:
         stat = self._proc.stat(pid)

@@ -132,6 +132,24 @@ def test_the_baseline_goes_on_and_the_next_stall_is_seen_at_once() -> None:
     adds_up(rank)
 
 
+def test_a_rank_without_a_baseline_keeps_its_time() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(3)
+    told = wire.decode(wire.encode(played(driver).report(moment(driver.now)))).runs[0]
+    driver.cells, driver.pool, driver.steps, driver.fetches, driver.backwards = [0] * CELLS, [0] * LEAVES, 0, 0, 0
+    driver.events = [
+        RunStarted(RUN, driver.now, PID, ("python", "train.py"), "user", "/home/user", attached=True),
+        RankSeen(RUN, driver.now, PID, None, driver.now),
+        RunKept(RUN, driver.now, told.started, tuple(told.ranks), (RankKept(PID, None, same_step=False),)),
+    ]
+    driver.train(30)
+    rank = rank_of(played(driver), driver)
+    assert rank.wall_seconds == pytest.approx(driver.now / 1e9 - 10, abs=0.06)
+    assert rank.steps.count == pytest.approx(33, abs=1)
+    assert {span.phase for span in rank.phases} == {"startup", "attaching"}
+
+
 def test_three_lives_make_one_rank() -> None:
     driver = Driver()
     driver.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -98,3 +99,44 @@ def test_a_read_only_disk_is_told_and_survived(disk: Path) -> None:
     wait_until(lambda: kept.history.source().state == "up")
     kept.history.close()
     assert stalls_in(state) == [(stall.id, stall.end) for stall in training.stalls]
+
+
+@pytest.fixture
+def freezing(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 of its own, thawed and unmounted at the end."""
+    image, where = tmp_path / "image", tmp_path / "frozen"
+    where.mkdir()
+    with image.open("wb") as file:
+        file.truncate(32 << 20)
+    made = ["mkfs.ext4", "-q", str(image)], ["mount", "-o", "loop", str(image), str(where)]
+    if os.geteuid() != 0 or not all(map(shutil.which, ("mkfs.ext4", "fsfreeze"))):
+        pytest.skip("freezing a file system needs root, mkfs.ext4 and fsfreeze")
+    if any(subprocess.run(command, capture_output=True, check=False).returncode for command in made):
+        pytest.skip("no loop device can be mounted here")
+    try:
+        yield where
+    finally:
+        subprocess.run(["fsfreeze", "-u", str(where)], capture_output=True, check=False)
+        subprocess.run(["umount", "--lazy", str(where)], check=True)
+
+
+def test_a_disk_that_hangs_holds_up_nobody(freezing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop hands over and goes on, and the daemon can end; what waited is written when the disk is back."""
+    monkeypatch.setattr(module, "CLOSING_SECONDS", 0.2)
+    kept, training = Kept(freezing / "state"), Training()
+    kept.open()
+    kept.run(training, 12)
+    subprocess.run(["fsfreeze", "-f", str(freezing)], check=True)
+    longest = 0.0
+    for _ in range(300):
+        report, steps = training.tell()
+        began = time.monotonic()
+        kept.history.take(report, steps, {})
+        longest = max(longest, time.monotonic() - began)
+    assert longest < 0.5
+    began = time.monotonic()
+    kept.history.close()
+    assert time.monotonic() - began < 2
+    subprocess.run(["fsfreeze", "-u", str(freezing)], check=True)
+    kept.history._thread.join(10)
+    assert [name for name, _ in stalls_in(kept.directory)] == [stall.id for stall in training.stalls]

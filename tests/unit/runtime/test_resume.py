@@ -124,6 +124,20 @@ def test_a_driver_that_has_used_the_cpu_of_half_a_step_has_stepped(
     assert found.ranks[0].same_step is same
 
 
+def test_a_training_without_a_baseline_goes_on_too_and_another_with_its_pid_does_not(first: World) -> None:
+    """It had made few steps: there is nothing to go on with but what was told of it."""
+    name = named(first, 77)
+    run = Run(name, [], "root", "/", 1.0, ranks=[Rank(0, 1, 77)])
+    (found,) = found_again([run], {}, Moment(0, first.now), first.fake.proc)
+    second = following(first)
+    second.targets.go_on([found])
+    assert [event.run for event in second.step() if isinstance(event, RunStarted)] == [name]
+    first.fake.add(77, ticks=999_999, libtorch=True)
+    third = following(first)
+    third.targets.go_on(found_again([run], {}, Moment(0, first.now), first.fake.proc))
+    assert not [event for event in third.step() if isinstance(event, RunStarted)]
+
+
 def test_what_an_older_version_kept_is_left_alone(first: World) -> None:
     name = named(first, 77)
     run = Run(name, [], "root", "/", 1.0, ranks=[Rank(0, 1, 77)])

@@ -1,0 +1,32 @@
+"""What keeps the daemon from starting, said before anything is loaded into the kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainprobe.cli import main
+from trainprobe.runtime import privileges
+from trainprobe.store.database import Database
+from trainprobe.store.schema import MIGRATIONS
+
+needs_rights = pytest.mark.skipif(bool(privileges.missing()), reason="the daemon asks for its rights first")
+
+
+@needs_rights
+def test_a_state_of_a_later_version_is_refused_and_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a downgrade: both versions are named, and what to do; nothing is published, nothing is left behind."""
+    state, directory = tmp_path / "state", tmp_path / "run"
+    state.mkdir()
+    path = state / "history.sqlite"
+    Database(path, (*MIGRATIONS, ("CREATE TABLE later (x)",))).close()
+    before = path.read_bytes()
+    assert main(["daemon", "--directory", str(directory), "--state", str(state)]) == 1
+    said = capsys.readouterr().err
+    assert f"{path} has schema {len(MIGRATIONS) + 1}, this version knows up to {len(MIGRATIONS)}" in said
+    assert "to mend it: install the version that wrote it" in said
+    assert path.read_bytes() == before
+    assert not directory.exists()
