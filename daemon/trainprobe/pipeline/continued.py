@@ -7,6 +7,7 @@ part is taken out of what it told.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from trainprobe.model.report import (
     LogFile,
     PhaseSpan,
     Rank,
+    Samples,
     SlowFile,
     Stall,
     Steps,
@@ -25,6 +27,7 @@ from trainprobe.model.report import (
 )
 
 LISTED = 200
+POINTS = 128  # of samples
 LATEST = frozenset({"stall_last_start", "stall_active", "phase"})
 SUMS = tuple(
     field.name for field in dataclasses.fields(Counters) if field.default is not None and field.name not in LATEST
@@ -93,11 +96,10 @@ def continued(told: Rank, live: Rank) -> Rank:
         ledger[State.OTHER.value] = ledger.get(State.OTHER.value, 0.0) + unseen
     lost = _sum(told.lost, live.lost)
     stalls = [dataclasses.replace(stall, first_step=stall.first_step + offset) for stall in live.stalls]
-    return dataclasses.replace(
+    both = dataclasses.replace(
         live,
         wall_seconds=wall,
         productive_seconds=told.productive_seconds + live.productive_seconds,
-        verdict=_verdict(told.verdict, live.verdict, wall),
         bound=live.bound if live.bound.by != "unknown" else told.bound,
         steps=_steps(told.steps, live.steps),
         phases=[*told.phases, *live.phases][-LISTED:],
@@ -114,6 +116,7 @@ def continued(told: Rank, live: Rank) -> Rank:
             exits=[*told.workers.exits, *live.workers.exits][-LISTED:],
         ),
         memory=_latest(told.memory, live.memory, pss_peak_bytes=_most(told.memory, live.memory, "pss_peak_bytes")),
+        samples=_samples(told.samples, live.samples),
         fds=_latest(told.fds, live.fds, open_peak=_most(told.fds, live.fds, "open_peak")),
         gpus=live.gpus or told.gpus,
         slow_files=_slow_files(told.slow_files, live.slow_files),
@@ -123,6 +126,8 @@ def continued(told: Rank, live: Rank) -> Rank:
         ),
         counters=_counters(told.counters, live.counters),
     )  # fmt: skip
+    both.verdict = _verdict(told, live, both)
+    return both
 
 
 def _counters(told: Counters, live: Counters) -> Counters:
@@ -168,12 +173,26 @@ def _most(told: object, live: object, name: str) -> object:
     return max((value for one in (told, live) if (value := getattr(one, name)) is not None), default=None)
 
 
-def _verdict(told: Verdict, live: Verdict, wall: float) -> Verdict:
-    """An end is the run's last word; else what cost more."""
-    if live.kind == "end":
-        return live
-    chosen = max((told, live), key=lambda verdict: verdict.seconds)
-    return dataclasses.replace(chosen, share=chosen.seconds / wall if wall > 0 else 0.0)
+def _verdict(told: Rank, live: Rank, both: Rank) -> Verdict:
+    """An end is the run's last word; else what cost more, with the figures of both lives."""
+    if live.verdict.kind == "end":
+        return live.verdict
+    wall = both.wall_seconds
+    if {told.verdict.kind, live.verdict.kind} == {"none"}:
+        text = f"healthy: {both.steps.count} steps in {wall:.1f} s, nothing lost that is worth a change"
+        healthy = any(one.verdict.summary.startswith("healthy") for one in (told, live))
+        return dataclasses.replace(live.verdict, summary=text if healthy else live.verdict.summary)
+    chosen = max((told.verdict, live.verdict), key=lambda verdict: verdict.seconds)
+    seconds = both.lost.get(chosen.cause or "", chosen.seconds)
+    share = seconds / wall if wall > 0 else 0.0
+    before, named, rest = chosen.summary.partition(" of the run)")
+    summary = chosen.summary
+    if named and before.startswith(f"{chosen.cause} cost"):
+        count = both.counters.stalls.get(chosen.cause or "", 0)
+        rest = re.sub(r"^ in \d+ stalls?", f" in {count} stall{'s' * (count != 1)}", rest)
+        summary = f"{before.partition(' cost')[0]} cost{'' if chosen.kind == 'stall' else 's'} "
+        summary += f"{seconds:.1f} s ({share:.0%}{named}{rest}"
+    return dataclasses.replace(chosen, seconds=seconds, share=share, summary=summary)
 
 
 def _steps(told: Steps, live: Steps) -> Steps:
@@ -214,6 +233,19 @@ def _checkpoints(told: list[Checkpoint], live: list[Checkpoint]) -> list[Checkpo
             )
         out.append(saved)
     return out
+
+
+def _samples(told: Samples, live: Samples) -> Samples:
+    """Both in one column; of neighbours the higher one where that is too long."""
+    columns = [getattr(told, name) + getattr(live, name) for name in _names(live)]
+    while len(columns[0]) > POINTS:
+        columns = [columns[0][::2], *(_highest(column) for column in columns[1:])]
+    return Samples(*columns)
+
+
+def _highest(column: list[int | None]) -> list[int | None]:
+    pairs = (column[at : at + 2] for at in range(0, len(column), 2))
+    return [max((value for value in pair if value is not None), default=None) for pair in pairs]
 
 
 def _logs(told: list[LogFile], live: list[LogFile]) -> list[LogFile]:

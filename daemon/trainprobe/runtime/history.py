@@ -25,7 +25,7 @@ from trainprobe.runtime.guard import described
 from trainprobe.runtime.history_changes import Changed, Changes
 from trainprobe.runtime.history_files import HistoryFiles
 from trainprobe.runtime.history_load import resumed_rows, run_of
-from trainprobe.store.database import Database, damaged, move_aside
+from trainprobe.store.database import Database, damaged, lost, move_aside
 from trainprobe.store.records import Batch, RankKey
 from trainprobe.store.schema import NewerSchemaError
 
@@ -174,6 +174,9 @@ class History:
         if isinstance(error, sqlite3.Error) and damaged(error):
             self._guarded(lambda: self._move_aside(error))
             return
+        if isinstance(error, sqlite3.Error) and lost(error) and self._database is not None:
+            gone, self._database = self._database, None
+            self._guarded(gone.close)
         problem = f"the history is not written: {described(error)}"
         if problem != self._problem:
             self._complain(problem, f"df -h {self._directory}; it is tried again every {RETRY_SECONDS:.0f} s")

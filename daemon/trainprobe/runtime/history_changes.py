@@ -144,7 +144,7 @@ class Changes:
             batch.runs[run.run] = RunRow(run.run, self.uid_of(run.user), run.started, run.ended, report.generated, body)
         if ended or everything or new or now_ns - self._published_ns[run.run] >= RUN_NS:
             self._published_ns[run.run] = now_ns
-            changed.runs[run.run] = Report(generated=report.generated, host=report.host, runs=[run])
+            changed.runs[run.run] = Report(generated=report.generated, host=report.host, cost=report.cost, runs=[run])
         if ended:
             self._ended.add(run.run)
 

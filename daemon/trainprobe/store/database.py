@@ -225,6 +225,11 @@ def _list(name: str) -> str:
     return name
 
 
+def lost(error: sqlite3.Error) -> bool:
+    """Whether the connection is of no use any more: the disk went away, or may not be written for now."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (8, 10, 14)  # READONLY, IOERR, CANTOPEN
+
+
 def damaged(error: sqlite3.Error) -> bool:
     """Whether the file is no (whole) database, as opposed to a disk that is full, gone or not to be written."""
     code = getattr(error, "sqlite_errorcode", None)  # Python 3.11

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainprobe.model.report import Checkpoint, Counters, LogFile, Memory, Rank, Stall, Steps, Totals, Verdict, Workers
+from trainprobe.model.report import (
+    Checkpoint,
+    Counters,
+    LogFile,
+    Memory,
+    Rank,
+    Samples,
+    Stall,
+    Steps,
+    Totals,
+    Verdict,
+    Workers,
+)
 from trainprobe.pipeline.continued import LATEST, SUMS, closed, continued, cut
 
 seconds = st.floats(0.0, 1e5)
@@ -78,6 +90,16 @@ def test_what_was_not_measured_yet_is_what_was_told() -> None:
     assert (both.steps.count, both.steps.median_seconds) == (42, 0.5)
 
 
+def test_readings_of_both_lives_stand_in_one_column() -> None:
+    told = Rank(0, 1, 7, samples=Samples([1.0, 2.0], [5, None], [0, 0], [2, 2]))
+    both = continued(told, Rank(0, 1, 7, samples=Samples([9.0], [7], [1], [3]))).samples
+    assert both == Samples([1.0, 2.0, 9.0], [5, None, 7], [0, 0, 1], [2, 2, 3])
+    many = Rank(0, 1, 7, samples=Samples([float(n) for n in range(128)], list(range(128)), [0] * 128, [1] * 128))
+    both = continued(many, many).samples
+    assert len(both.time) == len(both.pss_bytes) == 128
+    assert max(value or 0 for value in both.pss_bytes) == 127
+
+
 def test_a_save_that_was_open_is_one_save() -> None:
     told = Rank(0, 1, 7, checkpoints=[Checkpoint("/a", 1.0, 2.0, 10, 1.0), Checkpoint("/b", 10.0, None, 100, 2.0)])
     live = Rank(0, 1, 7, checkpoints=[Checkpoint("/b", 15.0, 17.0, 50, 2.0, write_seconds=1.5, outcome="complete")])
@@ -93,6 +115,17 @@ def test_an_end_is_the_last_word_and_else_what_cost_more() -> None:
     told = Rank(0, 1, 7, wall_seconds=100.0, verdict=Verdict("stall", "swap", 20.0, 0.2, "swap took 20 s"))
     live = Rank(0, 1, 7, wall_seconds=100.0, verdict=Verdict("stall", "logging", 5.0, 0.05, "logging took 5 s"))
     assert continued(told, live).verdict == Verdict("stall", "swap", 20.0, 0.1, "swap took 20 s")
+    told.verdict.summary = "swap cost 20.0 s (20% of the run) in 1 stall: read back from swap"
+    told.lost, live.lost = {"swap": 20.0}, {"swap": 4.0, "logging": 5.0}
+    told.counters.stalls, live.counters.stalls = {"swap": 1}, {"swap": 2}
+    verdict = continued(told, live).verdict
+    assert (verdict.seconds, verdict.share) == (24.0, 0.12)
+    assert verdict.summary == "swap cost 24.0 s (12% of the run) in 3 stalls: read back from swap"
+    healthy = Rank(
+        0, 1, 7, wall_seconds=9.0, steps=Steps(90, "autograd"), verdict=Verdict(summary="healthy: 90 steps in 9.0 s")
+    )
+    started = Rank(0, 1, 7, wall_seconds=1.0, steps=Steps(3, "autograd"), verdict=Verdict(summary="3 steps: too few"))
+    assert continued(healthy, started).verdict.summary.startswith("healthy: 93 steps in 10.0 s")
     live.verdict = Verdict("end", "oom_kill", 0.0, 0.0, "killed")
     assert continued(told, live).verdict.cause == "oom_kill"
 

@@ -264,6 +264,29 @@ def test_a_disk_that_takes_nothing_is_told_and_survived(kept: Kept, monkeypatch:
     assert sum(row.count for row in Reader(kept.directory / "published").steps(RUN, "0")) == 54 * 20
 
 
+def test_a_disk_that_went_away_is_opened_anew_when_it_is_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    training = Training()
+    kept.open()
+    kept.run(training, 12)
+    first, write = kept.history._database, Database.write
+
+    def failing(self: Database, batch: Batch) -> None:
+        if self is first:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = 10  # type: ignore[attr-defined]
+            raise error
+        write(self, batch)
+
+    monkeypatch.setattr(Database, "write", failing)
+    kept.run(training, 20)
+    wait_until(lambda: kept.said)
+    time.sleep(0.02)
+    kept.run(training, 20)
+    kept.history.close()
+    assert [name for name, _ in stalls_in(kept.directory)] == [stall.id for stall in training.stalls]
+
+
 def test_age_is_not_believed_after_a_clock_has_jumped() -> None:
     trust = Trust()
     assert not trust.holds(NOW, 0.0)
