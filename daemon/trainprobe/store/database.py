@@ -16,6 +16,7 @@ from trainprobe.store.records import LISTS, Batch, RankFound, RunRow
 from trainprobe.store.schema import MIGRATIONS, migrate, refuse_newer
 
 CHECKED_BYTES = 64 << 20  # a file up to this size is read through when it is opened
+SYNCHRONOUS = "FULL"  # a batch that was written survives a power cut, too
 ASIDE = 2  # damaged files that are kept
 COMPANIONS = ("", "-wal", "-shm", "-journal")
 LATEST = 200
@@ -47,7 +48,7 @@ class Database:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # nobody else reads it, and there is no -shm file
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         connection.execute("PRAGMA cache_size = -1024")
         connection.execute("PRAGMA journal_size_limit = 4194304")
         connection.execute("PRAGMA trusted_schema = OFF")

@@ -16,11 +16,12 @@ USER = pwd.getpwuid(os.getuid()).pw_name
 
 @dataclass
 class Training:
-    """Steps of 50 ms; each tenth second a stall of one second begins."""
+    """Steps of 50 ms; each tenth second, or as often as asked, a stall of one second begins."""
 
     run: str = RUN
     user: str = USER
     second: int = 0
+    every: int = 10
     ended: float | None = None
     stalls: list[Stall] = field(default_factory=list)
     saved: list[Checkpoint] = field(default_factory=list)
@@ -34,7 +35,7 @@ class Training:
         self.second += 1
         if self.stalls and self.stalls[-1].end is None:
             self.close()
-        elif self.second % 10 == 0:
+        elif self.second % self.every == 0:
             self.open()
         begin = self.now - 1
         rows = [StepRow(begin + n * 0.05, 0.05, 1, 0.05, 0.05, {"compute": 0.05}) for n in range(20)]

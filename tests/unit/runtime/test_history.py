@@ -20,6 +20,7 @@ from trainprobe.runtime import history as module
 from trainprobe.runtime.history import Found, History
 from trainprobe.runtime.history_retention import Trust, by_size
 from trainprobe.runtime.publish import uid_of
+from trainprobe.store import database as database_module
 from trainprobe.store import schema
 from trainprobe.store.database import Database
 from trainprobe.store.records import Batch
@@ -70,6 +71,12 @@ def wait_until(holds: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No power cut is played here: a test does not wait for the disk."""
+    monkeypatch.setattr(database_module, "SYNCHRONOUS", "OFF")
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> Kept:
     return Kept(tmp_path / "state")
@@ -96,9 +103,9 @@ def test_a_run_is_reported_after_the_daemons_end(kept: Kept) -> None:
 
 
 def test_more_stalls_than_a_report_lists_are_kept(kept: Kept) -> None:
-    training = Training()
+    training = Training(every=2)
     kept.open()
-    kept.run(training, 2300)
+    kept.run(training, 450)
     kept.history.close()
     assert len(training.stalls) > 220
     assert stalls_in(kept.directory) == [(stall.id, stall.end) for stall in training.stalls]
@@ -109,17 +116,17 @@ def test_more_stalls_than_a_report_lists_are_kept(kept: Kept) -> None:
 def test_every_step_can_be_read_in_every_tier(kept: Kept) -> None:
     training = Training()
     kept.open()
-    kept.run(training, 700)
+    kept.run(training, 350)
     kept.history.close()
     reader = Reader(kept.directory / "published")
     for points in (5000, 60, 3):
         rows = reader.steps(RUN, "0", since=0.0, points=points)
-        assert sum(row.count for row in rows) == 700 * 20
+        assert sum(row.count for row in rows) == 350 * 20
         assert len(rows) <= points
     database = Database(kept.directory / "history.sqlite")
     for tier in ("10s", "5min"):
-        assert sum(row[2] for row in database.steps(RUN, "0", tier)) == 700 * 20
-    assert sum(text.count("\n") for text in database.recent(RUN, "0")) == 700 * 20
+        assert sum(row[2] for row in database.steps(RUN, "0", tier)) == 350 * 20
+    assert sum(text.count("\n") for text in database.recent(RUN, "0")) == 350 * 20
     database.close()
 
 
