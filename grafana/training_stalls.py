@@ -635,6 +635,13 @@ def _agent(q: Queries) -> list[Line]:
                     COUNT,
                     Q(q.host_rate("trainprobe_bpf_runs_total", "probe"), "{{instance}} {{probe}}"),
                 ),
+                time_series(
+                    "Annotations for Grafana",
+                    "Where the exporter writes them: each second by outcome, and how many wait for Grafana.",
+                    COUNT,
+                    Q(q.host_rate("trainprobe_annotations_total", "outcome"), "{{instance}} {{outcome}}"),
+                    Q(q.host("trainprobe_annotations_pending"), "{{instance}} waiting"),
+                ),
             ],
         ),
     ]

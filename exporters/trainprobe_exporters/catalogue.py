@@ -28,6 +28,7 @@ LOG_KINDS = ("tensorboard", "wandb", "stdout", "log")
 EXIT_REASONS = ("finished", "oom_kill", "killed", "crashed", "exited")
 MEMORY_SCOPES = ("cgroup", "host")
 RESOURCES = ("cpu", "memory", "io")
+ANNOTATION_OUTCOMES = ("sent", "changed", "refused", "dropped")
 PRESSURE_KINDS = ("some", "full")
 GPU_ERRORS = ("xid", "ecc", "lost")
 BLOCK_IO_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -233,6 +234,9 @@ OWN_METRICS = (
     _gauge("daemon_resident_memory_bytes", (), "Resident memory of the daemon.", "bytes"),
     _gauge("report_timestamp_seconds", (), "When the daemon made the report that these metrics tell.", "seconds"),
     _total("series_dropped", (), f"Series left out to stay within {MAX_SERIES_PER_RANK} for a rank."),
+    _total("annotations", ("outcome",), "Annotations for Grafana, by outcome; dropped: there was no room to keep them."
+           " Only with grafana.url.", values={"outcome": ANNOTATION_OUTCOMES}, zero=ANNOTATION_OUTCOMES),
+    _gauge("annotations_pending", (), "Annotations that wait for Grafana to take them. Only with grafana.url."),
     _gauge("build_info", ("version",), "1; the exporter's version."),
 )
 # fmt: on

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import re
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Sequence
@@ -17,16 +18,18 @@ from trainprobe.config.load import EXPORTER_PATH, load
 from trainprobe.config.parse import ConfigError, Problem
 from trainprobe.config.schema import ExporterConfig
 from trainprobe.wire.report import decode
+from trainprobe_exporters import grafana
 from trainprobe_exporters.access import runtime_directory, tell_address, token_in
 from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.families import Series
 from trainprobe_exporters.history import HISTORY_PATH, History
 from trainprobe_exporters.http import Server
 from trainprobe_exporters.notify import notify
-from trainprobe_exporters.protection import Protection, protection
+from trainprobe_exporters.protection import Protection, protection, reason
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.routes import Routes
 from trainprobe_exporters.source import Source
+from trainprobe_exporters.spool import Spool
 
 OK, FAILED, USAGE, NOT_PERMITTED = 0, 1, 2, 3
 SNAPSHOT_PATH = Path("/run/trainprobe/report.json")
@@ -87,7 +90,10 @@ def configuration(path: Path | None) -> ExporterConfig:
     """The configuration in the file, the defaults where there is none. Raises ConfigError."""
     config = load(ExporterConfig, path or EXPORTER_PATH, required=path is not None)
     if config.grafana.url:
-        raise ConfigError([Problem("grafana", "is not in this version yet; remove it")], str(path or EXPORTER_PATH))
+        try:
+            grafana.api(config.grafana)
+        except OSError as error:
+            raise ConfigError([Problem("grafana", reason(error))], str(path or EXPORTER_PATH)) from None
     return config
 
 
@@ -112,14 +118,42 @@ async def _run(arguments: Arguments, config: ExporterConfig, protected: Protecti
     _protect(protected, routes, server)
     await _listen_locally(server)
     await _listen(server, arguments.listen or address(config.listen))
+    pushing = _push(config, publication)
     notify("READY=1")
     while not await _signalled(stop, reload):
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        config = await _reload(arguments, config, series, routes, server)
+        former, config = config, await _reload(arguments, config, series, routes, server)
+        if config.grafana != former.grafana:
+            await _stop(pushing)
+            pushing = _push(config, publication)
         notify("READY=1")
     notify("STOPPING=1")
+    await _stop(pushing)
     await server.close()
     return OK
+
+
+def _push(config: ExporterConfig, publication: Publication) -> asyncio.Task[None] | None:
+    """Begin to write annotations, if the configuration asks for it."""
+    publication.further = tuple
+    if not config.grafana.url:
+        return None
+    path = grafana.state_directory() / grafana.SPOOL_NAME
+    try:
+        spool, api = Spool(path), grafana.api(config.grafana)
+    except (OSError, sqlite3.Error) as error:
+        print(f"no annotations for Grafana: {path}: {error}", file=sys.stderr, flush=True)
+        publication.further = grafana.failed
+        return None
+    pusher = grafana.Pusher(config.grafana, api, spool, publication.report)
+    publication.further = pusher.readings
+    return asyncio.create_task(pusher.run())
+
+
+async def _stop(pushing: asyncio.Task[None] | None) -> None:
+    if pushing is not None:
+        pushing.cancel()
+        await asyncio.wait([pushing])
 
 
 async def _signalled(stop: asyncio.Event, reload: asyncio.Event) -> bool:

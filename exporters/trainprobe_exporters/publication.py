@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainprobe.model.report import Report
@@ -34,6 +34,7 @@ class Publication:
     def __init__(self, source: Source, series: Series, version: str, clock: Callable[[], float] = time.time) -> None:
         self.source = source
         self.series = series
+        self.further: Callable[[], Iterable[Reading]] = tuple  # what other parts of the exporter tell of themselves
         self._version = version
         self._clock = clock
         self._texts: dict[tuple[Format, bool], bytes] = {}
@@ -79,6 +80,7 @@ class Publication:
             Reading(BY_NAME[PREFIX + "source_errors_total"], labels, self.source.errors),
             *scalar(BY_NAME[PREFIX + "source_duration_seconds"], labels, self.source.read_seconds),
             Reading(BY_NAME[PREFIX + "build_info"], (self._version,), 1),
+            *self.further(),
         ]
 
 

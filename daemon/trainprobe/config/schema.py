@@ -7,9 +7,12 @@ Sizes are bytes, times are in the unit that the key names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+_HTTP_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 Problems = Iterator[tuple[str, str]]
 """(key below the section, what is wrong with it): what a section says of keys that must go together."""
@@ -130,13 +133,22 @@ class BasicAuth:
 @dataclass(frozen=True, slots=True)
 class Grafana:
     url: str = key("", "base URL of a Grafana server that stalls are written to as annotations; empty: off")
-    token_file: str = key("", "file that holds the service account's token", absolute=True)
+    token_file: str = key(
+        "",
+        "file that holds the service account's token; empty: the unit's credential `grafana_token` (LoadCredential=)",
+        absolute=True,
+    )
+    ca_file: str = key("", "PEM file with the authority of its certificate; empty: the system's", absolute=True)
+    minimum_seconds: float = key(1.0, "stalls shorter than this are not written", minimum=0.0)
+    details: bool = key(
+        False, "write the stall's whole sentence, which may name files and functions, not cause and seconds alone"
+    )
 
     def problems(self) -> Problems:
-        if bool(self.url) != bool(self.token_file):
-            yield ("token_file" if self.url else "url"), "url and token_file are given together or not at all"
-        if self.url and not self.url.startswith(("http://", "https://")):
-            yield "url", f"must begin with http:// or https://, not {self.url!r}"
+        if self.token_file and not self.url:
+            yield "url", "must be given with token_file"
+        if self.url and not _HTTP_URL.fullmatch(self.url):
+            yield "url", f"must be http:// or https:// with a host, without name, query and fragment, not {self.url!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +166,7 @@ class ExporterConfig:
     basic_auth: BasicAuth = section(
         BasicAuth, "a name and password that open the page and the API; `/metrics` stays open"
     )
-    grafana: Grafana = section(
-        Grafana, "annotations pushed to Grafana, exact to the millisecond; not in this version, which refuses to start"
-    )
+    grafana: Grafana = section(Grafana, "annotations pushed to Grafana, exact to the millisecond; off without `url`")
     run_linger_seconds: float = key(300.0, "how long a run's series stay after its end", minimum=0.0)
 
     def problems(self) -> Problems:

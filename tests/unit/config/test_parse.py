@@ -113,7 +113,9 @@ def test_listen_refuses_what_names_no_address_and_port(listen: str) -> None:
         ({"tls": {"certificate": "/c.pem"}}, "tls.key"),
         ({"tls": {"key": "/k.pem"}}, "tls.certificate"),
         ({"basic_auth": {"username": "ada"}}, "basic_auth.password_file"),
-        ({"grafana": {"url": "https://g"}}, "grafana.token_file"),
+        ({"grafana": {"token_file": "/t"}}, "grafana.url"),
+        ({"grafana": {"url": "https://ann:secret@g", "token_file": "/t"}}, "grafana.url"),
+        ({"grafana": {"url": "https://g?orgId=1", "token_file": "/t"}}, "grafana.url"),
         ({"grafana": {"url": "ftp://g", "token_file": "/t"}}, "grafana.url"),
     ],
 )

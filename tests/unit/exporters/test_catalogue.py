@@ -70,6 +70,8 @@ ADDED = {
     "trainprobe_daemon_cpu_seconds_total",
     "trainprobe_daemon_resident_memory_bytes",
     "trainprobe_ready",
+    "trainprobe_annotations_total",
+    "trainprobe_annotations_pending",
 }
 BUCKETS = {
     "trainprobe_stall_duration_seconds": ".05 .1 .2 .5 1 2 5 10 30 60 120",
@@ -152,6 +154,8 @@ def test_a_full_report_tells_exactly_what_the_catalogue_calls_measured() -> None
         "trainprobe_source_errors_total",
         "trainprobe_source_duration_seconds",
         "trainprobe_build_info",
+        "trainprobe_annotations_total",
+        "trainprobe_annotations_pending",
     }
     assert told | by_the_exporter == {m.name for m in METRICS if m.fed}
 
