@@ -1,0 +1,117 @@
+"""Real trainings that run out of memory, watched by real eBPF: the alert is with a real Alertmanager in time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks.programs import Daemon
+from tests.observability.alerting import Alertmanager, Arrived, alerting
+from tests.unit.exporters.programs import exporter
+
+TRAINING = Path(__file__).with_name("hungry_training.py")
+LIMIT = 900 << 20
+GROWTH = 6 << 20  # bytes a second: a minute and a half to the limit
+SWAPPED = 1200 << 20
+SWAP = 1 << 30
+ZRAM = Path("/sys/block/zram0")
+SCRAPE = "2s"
+
+pytestmark = [pytest.mark.nightly, pytest.mark.training, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A memory cgroup of LIMIT bytes, its directory."""
+    v1 = Path("/sys/fs/cgroup/memory")
+    root, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (Path("/sys/fs/cgroup"), "memory.max")
+    made = root / f"trainprobe-test-{os.getpid()}-{secrets.token_hex(2)}"
+    try:
+        made.mkdir()
+        (made / limit).write_text(str(LIMIT))
+    except OSError as error:
+        pytest.skip(f"no memory cgroup can be made: {error}")
+    yield made
+    for _ in range(50):
+        with contextlib.suppress(OSError):
+            made.rmdir()
+            return
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def swap() -> Iterator[None]:
+    """Swap in compressed memory, where this host has none."""
+    if not ZRAM.exists() or len(Path("/proc/swaps").read_text().splitlines()) > 1:
+        pytest.skip("no zram device, or there is swap already")
+    (ZRAM / "disksize").write_text(str(SWAP))
+    try:
+        subprocess.run(["mkswap", "/dev/zram0"], check=True, capture_output=True)
+        subprocess.run(["swapon", "/dev/zram0"], check=True, capture_output=True)
+        yield
+        subprocess.run(["swapoff", "/dev/zram0"], check=True, capture_output=True)
+    finally:
+        (ZRAM / "reset").write_text("1")
+
+
+@contextmanager
+def hungry(directory: Path, python: str, group: Path, appetite: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The training in the cgroup; its script's name, by which its run is called, and its process."""
+    script = shutil.copy(TRAINING, directory / f"hungry_{secrets.token_hex(4)}.py")
+    into = ["sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', str(group)]
+    process = subprocess.Popen([*into, python, str(script), "240", appetite])
+    try:
+        yield script.name, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def arrives(alertmanager: Alertmanager, name: str, run: str, seconds: float) -> Arrived:
+    """The alert about this run; the daemon watches every training of the host."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for alert in alertmanager.alerts():
+            if alert.name == name and alert.labels.get("run", "").startswith(run):
+                return alert
+        time.sleep(0.5)
+    raise AssertionError(f"no {name} in {seconds} s; there are {alertmanager.alerts()}")
+
+
+def test_a_ramp_to_the_limit_is_told_before_the_kill(tmp_path: Path, torch_python: str, group: Path) -> None:
+    with (
+        Daemon(tmp_path) as daemon,
+        exporter(daemon.directory) as running,
+        alerting(tmp_path, running.url.removeprefix("http://"), SCRAPE) as (_, alertmanager),
+        hungry(tmp_path, torch_python, group, f"grow={GROWTH}") as (run, process),
+    ):
+        told = arrives(alertmanager, "TrainingOOMRisk", run, 120)
+        assert process.poll() is None, "it was told too late"
+        assert told.labels["severity"] == "critical"
+        assert " runs out of memory in " in told.summary
+        process.wait(120)
+        assert process.returncode == -9, "the ramp ended in a kill, as was told"
+        killed = arrives(alertmanager, "TrainingOOMKill", run, 30)
+        assert "limit of the cgroup" in killed.summary
+
+
+def test_memory_that_comes_back_from_swap_is_told(tmp_path: Path, torch_python: str, group: Path, swap: None) -> None:
+    with (
+        Daemon(tmp_path) as daemon,
+        exporter(daemon.directory) as running,
+        alerting(tmp_path, running.url.removeprefix("http://"), SCRAPE) as (prometheus, alertmanager),
+        hungry(tmp_path, torch_python, group, f"touch={SWAPPED}") as (run, process),
+    ):
+        told = arrives(alertmanager, "TrainingSwapIn", run, 150)
+        assert process.poll() is None
+        assert "major faults a second" in told.summary
+        assert (prometheus.value("rate(trainprobe_swap_in_pages_total[1m])") or 0) > 100
