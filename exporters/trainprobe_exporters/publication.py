@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainprobe.model.report import Report
 from trainprobe_exporters.catalogue import BY_NAME, PREFIX
@@ -40,6 +40,7 @@ class Publication:
         self._texts: dict[tuple[Format, bool], bytes] = {}
         self._texts_made = 0.0
         self._problem = ""
+        self._untold = ""
 
     def metrics(self, form: Format, *, compressed: bool) -> bytes:
         """The metrics as text, as of now."""
@@ -66,11 +67,21 @@ class Publication:
     def _look(self, now: float) -> Look:
         look = self.source.look(now)
         if look.is_new and look.report is not None:
-            self.series.fold(look.report)
+            self._untold = self._fold(look.report)
+        look = replace(look, problem=look.problem or self._untold)
         if look.is_new or look.problem != self._problem:
             self._texts.clear()
         self._problem = look.problem
         return look
+
+    def _fold(self, report: Report) -> str:
+        """Take it, or say why it cannot be told: one odd report must not end all metrics."""
+        try:
+            self.series.fold(report)
+        except Exception as error:
+            self.source.errors += 1
+            return f"the report cannot be told: {type(error).__name__}: {str(error)[:200]}"
+        return ""
 
     def _own(self, look: Look) -> list[Reading]:
         labels = (DAEMON,)

@@ -108,6 +108,24 @@ def test_a_daemon_that_fell_silent_degrades(exporter: Exporter) -> None:
     assert exporter.metrics().of("trainprobe_source_up", source="daemon") == 1
 
 
+def test_a_report_that_cannot_be_told_ends_no_metrics(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    fold = Series.fold
+
+    def fold_or_break(self: Series, report: Report) -> None:
+        if report.generated == NOW + 1:
+            raise ValueError("odd")
+        fold(self, report)
+
+    monkeypatch.setattr(Series, "fold", fold_or_break)
+    for at, up in ((NOW, 1), (NOW + 1, 0), (NOW + 2, 1)):
+        exporter.now = at
+        exporter.publish(a_report(a_run("r"), at=at))
+        seen = exporter.metrics()
+        assert seen.of("trainprobe_source_up", source="daemon") == up
+        assert seen.of("trainprobe_run_info", run="r", rank="0") == 1
+    assert seen.of("trainprobe_source_errors_total", source="daemon") == 1
+
+
 def test_each_report_is_told_by_the_next_scrape(exporter: Exporter) -> None:
     for wall in (10.0, 11.0, 12.0):
         exporter.publish(a_report(a_run("r", a_stepping_rank(wall=wall))))
