@@ -21,12 +21,17 @@ DATASOURCE_INTERVAL = "$__interval"
 
 
 ALL_NAMES = (*(toggle.name for toggle in TOGGLES), "Phases")
+GRAFANA = DataSourceRef(type_val="grafana", uid="-- Grafana --")
+PUSHED_LIMIT = 1000
+# The tags that exporters give; a name with a comma in it comes with ";" there.
+PUSHED_TAG, PUSHED_RUN_TAG = "trainprobe", "run:$run"
 
 
 def toggles(queries: Queries, on: Collection[str]) -> list[Any]:
     """One toggle for each group of causes and one for phases, a hidden one for exact starts, and Grafana's own.
 
-    ``on``: the names of those that are on when the dashboard opens.
+    ``on``: the names of those that are on when the dashboard opens. The last one is off: the regions that exporters
+    push to Grafana, where they are told to.
     """
     regions = [
         _toggle(toggle.name, toggle.colour, queries.stall_regions(toggle.regex), "{{cause}}", "{{run}}", "cause,run")
@@ -38,7 +43,8 @@ def toggles(queries: Queries, on: Collection[str]) -> list[Any]:
     )
     for name, toggle in zip(ALL_NAMES, (*regions, phases), strict=True):
         toggle.enable(name in on)
-    return [_of_grafana(), *regions, phases, starts.use_value_for_time(True).enable(False).hide(True)]
+    starts = starts.use_value_for_time(True).enable(False).hide(True)
+    return [_of_grafana(), *regions, phases, starts, _pushed(queries)]
 
 
 def _toggle(name: str, colour: str, expr: str, title: str, text: str, tags: str) -> Any:
@@ -63,10 +69,24 @@ def _of_grafana() -> Any:
     return (
         dashboard.AnnotationQuery()
         .name("Annotations & Alerts")
-        .datasource(DataSourceRef(type_val="grafana", uid="-- Grafana --"))
+        .datasource(GRAFANA)
         .enable(True)
         .hide(True)
         .icon_color("rgba(0, 211, 255, 1)")
         .type("dashboard")
         .built_in(1)
+    )
+
+
+def _pushed(queries: Queries) -> Any:
+    """Exact to the millisecond; several runs cannot be asked for by tags, so where there are several it is all."""
+    tags = [PUSHED_TAG, PUSHED_RUN_TAG] if queries.scope.one_run else [PUSHED_TAG]
+    return (
+        dashboard.AnnotationQuery()
+        .name("Exact regions (pushed)")
+        .datasource(GRAFANA)
+        .enable(False)
+        .hide(False)
+        .icon_color(STARTS_COLOUR)
+        .target(dashboard.AnnotationTarget().limit(PUSHED_LIMIT).match_any(False).tags(tags).type("tags"))
     )

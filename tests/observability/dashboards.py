@@ -45,10 +45,15 @@ def panel_queries() -> Iterator[Asked]:
                 yield Asked(uid, f"{panel['title']} ({target['refId']})", target["expr"], target.get("instant", False))
 
 
+def is_asked_of_prometheus(annotation: Mapping[str, Any]) -> bool:
+    """The others are kept in Grafana itself."""
+    return bool(annotation["datasource"]["type"] == "prometheus")
+
+
 def annotation_queries() -> Iterator[Asked]:
     for uid, dashboard in dashboards().items():
         for annotation in dashboard["annotations"]["list"]:
-            if not annotation["builtIn"]:
+            if is_asked_of_prometheus(annotation):
                 assert annotation["expr"] == annotation["target"]["expr"]
                 yield Asked(uid, f"annotation {annotation['name']}", annotation["expr"])
 

@@ -11,8 +11,18 @@ import pytest
 
 from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, STALL_CAUSES, STATE_COLOURS, TOGGLES
 from grafana.thresholds import Levels
-from tests.observability.dashboards import DIRECTORY, annotation_queries, dashboards, panel_queries, panels
+from tests.observability.dashboards import (
+    DIRECTORY,
+    annotation_queries,
+    dashboards,
+    is_asked_of_prometheus,
+    panel_queries,
+    panels,
+)
+from tests.unit.exporters.reports import a_rank, a_report, a_run
 from trainprobe.model.cause import LOST, State
+from trainprobe.model.report import Stall
+from trainprobe_exporters.annotation import annotations_of
 from trainprobe_exporters.catalogue import BY_NAME, METRICS
 
 ALL = dashboards()
@@ -118,7 +128,7 @@ def test_at_most_twelve_toggles_hold_each_cause_of_a_stall_once() -> None:
 
 @pytest.mark.parametrize("uid", ALL)
 def test_causes_are_drawn_from_counters_on_every_time_panel(uid: str) -> None:
-    listed = [a for a in ALL[uid]["annotations"]["list"] if not a["builtIn"]]
+    listed = [a for a in ALL[uid]["annotations"]["list"] if is_asked_of_prometheus(a)]
     assert [a["name"] for a in listed] == [*(t.name for t in TOGGLES), "Phases", "Exact starts"]
     for annotation in listed:
         assert "filter" not in annotation, "all panels"
@@ -140,6 +150,21 @@ def test_regions_are_on_where_one_run_is_looked_at(uid: str) -> None:
     on = {a["name"] for a in ALL[uid]["annotations"]["list"] if a["enable"] and not a["builtIn"]}
     every = {*(toggle.name for toggle in TOGGLES), "Phases"}
     assert on == {"trainprobe-stalls": every, "trainprobe-fleet": set(), "trainprobe-memory": {"Memory"}}[uid]
+
+
+@pytest.mark.parametrize("uid", ALL)
+def test_regions_that_exporters_push_are_a_toggle_that_is_off(uid: str) -> None:
+    (pushed,) = [
+        a for a in ALL[uid]["annotations"]["list"] if a["datasource"]["type"] == "grafana" and not a["builtIn"]
+    ]
+    assert (pushed["enable"], pushed["hide"]) == (False, False)
+    (annotation,) = annotations_of(
+        a_report(a_run("$run", a_rank(stalls=[Stall("s", 1.0, 3.0, 2.0, "swap", {}, 1, 1)]))),
+        minimum_seconds=1,
+        details=False,
+    )
+    assert set(pushed["target"]["tags"]) <= set(annotation.tags), "an exporter gives these tags"
+    assert pushed["target"]["type"] == "tags"
 
 
 @pytest.mark.parametrize("uid", ALL)
