@@ -42,7 +42,9 @@ def lately(series: str, by: str) -> str:
     """How often it happened in the last EVENT_WINDOW.
 
     increase() sees nothing of a counter whose first sample has the event already, as that of a run which died
-    within one scrape interval; such a young counter counts with all it has.
+    within one scrape interval; such a young counter counts with all it has. Young it is only where the daemon was
+    heard at the beginning of the window: after a gap in the scrapes every counter looks new.
     """
-    young = f"({series} unless {series} offset {EVENT_WINDOW})"
+    heard = f'(trainprobe_source_up{{source="daemon"}} offset {EVENT_WINDOW} == 1)'
+    young = f"({series} unless {series} offset {EVENT_WINDOW})\n  and on ({HOST})\n  {heard}"
     return f"sum by ({by}) (\n  {young}\n  or increase({series}[{EVENT_WINDOW}])\n)"
