@@ -233,10 +233,12 @@ def lost(error: sqlite3.Error) -> bool:
 
 def damaged(error: sqlite3.Error) -> bool:
     """Whether the file is no (whole) database, as opposed to a disk that is full, gone or not to be written."""
+    text = str(error)
+    if "unsupported file format" in text:  # a header overwritten; SQLite's code for it is that of any error
+        return True
     code = getattr(error, "sqlite_errorcode", None)  # Python 3.11
     if code is not None:
         return code & 0xFF in (11, 26)  # CORRUPT, NOTADB
-    text = str(error)
     return isinstance(error, sqlite3.DatabaseError) and ("malformed" in text or "not a database" in text)
 
 
