@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from grafana.causes import TOGGLES
-from tests.observability.dashboards import dashboards
+from tests.observability.dashboards import dashboards, is_asked_of_prometheus
 
 ROOT = Path(__file__).parents[3]
 GRAFANA = ROOT / "grafana"
@@ -44,7 +44,7 @@ def test_grafana_knows_the_interval_at_which_prometheus_scrapes() -> None:
     (source,) = read(GRAFANA / "provisioning" / "datasources" / "trainprobe.yaml")["datasources"]
     scrape = read(COMPOSE / "prometheus.yml")["global"]["scrape_interval"]
     assert source["jsonData"]["timeInterval"] == scrape
-    annotations = [a for d in dashboards().values() for a in d["annotations"]["list"] if not a["builtIn"]]
+    annotations = [a for d in dashboards().values() for a in d["annotations"]["list"] if is_asked_of_prometheus(a)]
     assert {annotation["step"] for annotation in annotations} == {scrape}
 
 
