@@ -9,7 +9,7 @@ from grafana.rules import thresholds as limit
 from grafana.rules.expressions import HOST, NAMED, RANK, RUN, TRAINS, lately, while_a_run_lives, while_training
 from grafana.rules.recording import COLLECTIVE, LOST_BY_CAUSE, LOST_LATELY, LOST_LONG, MARGIN
 
-STALLS, FLEET, LIMITS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-limits"
+STALLS, FLEET, LIMITS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-memory"
 """The uids of the dashboards."""
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"

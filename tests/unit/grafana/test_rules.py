@@ -75,6 +75,7 @@ def test_each_has_what_people_need() -> None:
         assert "$value" in alert.summary, alert.name
         assert "$labels.instance" in alert.summary, alert.name
         assert len(alert.description) > 60
+        assert (build.ROOT / "grafana" / "dashboards" / f"{alert.dashboard}.json").exists(), "the link leads somewhere"
 
 
 @pytest.mark.parametrize("name", NAMES)
