@@ -11,6 +11,7 @@ from trainprobe_exporters.readings import Reading, scalar
 
 MAX_SOURCES = 32
 MAX_PROBES = 64
+MAX_MOUNTS = 64  # of /dev/shm: one a container
 DAEMON = "daemon"
 """The source that is the daemon's report itself; the exporter reads it and speaks for it."""
 
@@ -26,9 +27,27 @@ def host_readings(report: Report) -> Iterator[Reading]:
         ("report_timestamp_seconds", report.generated or None),
     ):
         yield from scalar(BY_NAME[PREFIX + name], (), value)
+    yield from _shared_memory(report)
+    yield from _orphans(report)
     yield from _pressure(report)
     yield from _sources(report)
     yield from _probes(report)
+
+
+def _shared_memory(report: Report) -> Iterator[Reading]:
+    told = {(label_value(s.device), label_value(s.container)): s for s in report.shared_memory[:MAX_MOUNTS]}
+    for labels, shared in told.items():
+        yield from scalar(BY_NAME[PREFIX + "shm_used_bytes"], labels, shared.used_bytes)
+        yield from scalar(BY_NAME[PREFIX + "shm_size_bytes"], labels, shared.size_bytes)
+        yield from scalar(BY_NAME[PREFIX + "shm_leaked_bytes"], labels, shared.leaked_bytes)
+
+
+def _orphans(report: Report) -> Iterator[Reading]:
+    if report.orphans is None:
+        return
+    held = [orphan.pss_bytes for orphan in report.orphans if orphan.pss_bytes is not None]
+    yield from scalar(BY_NAME[PREFIX + "orphan_workers"], (), len(report.orphans))
+    yield from scalar(BY_NAME[PREFIX + "orphan_worker_bytes"], (), sum(held) if held or not report.orphans else None)
 
 
 def _pressure(report: Report) -> Iterator[Reading]:

@@ -14,6 +14,7 @@ from trainprobe_exporters.catalogue import BY_NAME, PREFIX, Metric
 from trainprobe_exporters.labels import label_value
 
 _HUGE = 1e300
+MAX_ERRNOS = 4
 MAX_GPUS = 8  # a rank that claims more is cut
 
 
@@ -52,6 +53,13 @@ _SCALARS: tuple[tuple[str, _Scalar], ...] = (
     ("run_shm_bytes", lambda r: r.memory.shm_bytes),
     ("workers", lambda r: r.workers.live),
     ("worker_starts_total", lambda r: r.workers.started),
+    ("run_shm_size_bytes", lambda r: r.counters.shm_size_bytes),
+    ("shm_errors_total", lambda r: r.counters.shm_errors),
+    ("memory_exhaustion_seconds", lambda r: r.counters.memory_exhaustion_seconds),
+    ("fd_exhaustion_seconds", lambda r: r.counters.fd_exhaustion_seconds),
+    ("shm_exhaustion_seconds", lambda r: r.counters.shm_exhaustion_seconds),
+    ("checkpoint_filesystem_available_bytes", lambda r: r.counters.checkpoint_available_bytes),
+    ("checkpoint_filesystem_files_free", lambda r: r.counters.checkpoint_files_free),
     ("run_pss_bytes", lambda r: r.counters.pss_bytes),
     ("run_swap_bytes", lambda r: r.counters.swap_bytes),
     ("major_faults_total", lambda r: r.counters.major_faults),
@@ -88,6 +96,7 @@ def rank_readings(run: Run, rank: Rank, *, private_labels: bool) -> Iterator[Rea
     if _counts_steps(rank):
         yield from _histogram("step_duration_seconds", rank.counters.step_durations, rank.counters.step_duration_sum)
     yield from _histogram("stall_duration_seconds", rank.counters.stall_durations, rank.counters.stall_duration_sum)
+    yield from _fd_errors(rank.counters.fd_errors)
     yield from _gpu_info(rank.gpus)
 
 
@@ -98,6 +107,8 @@ def run_readings(run: Run) -> Iterator[Reading]:
     if scope in metric.values["scope"]:
         yield from _scalar("memory_used_bytes", (scope,), run.memory.get("used_bytes"))
         yield from _scalar("memory_limit_bytes", (scope,), run.memory.get("limit_bytes"))
+    for killed in BY_NAME[PREFIX + "oom_kills_total"].values["scope"]:
+        yield from _scalar("oom_kills_total", (killed,), run.oom_kills.get(killed, 0))
 
 
 def finite(value: object) -> float | None:
@@ -183,6 +194,12 @@ def _histogram(name: str, counts: Iterable[float], total: float) -> Iterator[Rea
     wanted = len(metric.buckets) + 1
     told = told[:wanted] + [0] * (wanted - len(told))
     yield Reading(metric, (), Histogram(tuple(told), max(0, finite(total) or 0)))
+
+
+def _fd_errors(figures: Mapping[str, float]) -> Iterator[Reading]:
+    metric = BY_NAME[PREFIX + "fd_errors_total"]
+    for errno, figure in sorted(figures.items())[:MAX_ERRNOS]:
+        yield from scalar(metric, (label_value(errno),), figure)
 
 
 def _gpu_info(gpus: Iterable[Gpu]) -> Iterator[Reading]:

@@ -17,8 +17,8 @@ CAUSES = {
     "stall": "worker_startup worker_hang deadlock checkpoint storage_hang gc_pause suspended",
     "bottleneck": "fake_batching drift",
     "stall bottleneck event": "gpu_memory",
-    "event": "worker_death oom_kill disk_full gpu_error",
-    "event warning": "pid_exhaustion fd_exhaustion shm_exhaustion",
+    "event": "worker_death gpu_error",
+    "event warning": "oom_kill disk_full pid_exhaustion fd_exhaustion shm_exhaustion",
     "warning": "checkpoint_unsafe shm_leak orphan_workers",
     "phase": "evaluation startup compile",
 }

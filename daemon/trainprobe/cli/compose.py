@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trainprobe.bpf.probes import Probes
 from trainprobe.cli.compose_core import host, policy
+from trainprobe.collect.kernel_log import KernelLog
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.pystack import PyStack
 from trainprobe.collect.source import Sources, Unavailable
@@ -60,7 +61,7 @@ def assemble(
     observer = Observer(
         kernel=probes,
         targets=targets,
-        sampler=Collectors(sources, proc),
+        sampler=Collectors(sources, proc, KernelLog()),
         stacks=stacks,
         core=core,
         sources=sources,

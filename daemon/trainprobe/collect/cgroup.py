@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainprobe.collect.cgroup_path import Place, parse_cgroups, place
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, Proc, read_file
 from trainprobe.collect.source import Unavailable
-from trainprobe.model.sample import MemorySample
+from trainprobe.model.sample import LimitSample, MemorySample
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 DEPTH_LIMIT = 64
@@ -72,27 +72,34 @@ class Cgroups:
         """What the path tells about container, pod, job and unit; all None when the process is gone."""
         return place(parse_cgroups(self._proc.cgroup(pid) or ""))
 
-    def memory(self, run: str, pid: int) -> MemorySample | None:
-        """The tightest limit above the process and what is used of it; the host's when no cgroup limits it.
+    def memory(self, run: str, pid: int) -> list[LimitSample]:
+        """Every limit of memory above the process, the host's last.
 
         Used: without the page cache that the kernel drops first (inactive_file), for that ends no run.
-        None: the process is gone or the host's meminfo cannot be read.
+        Empty: the process is gone or the host's meminfo cannot be read.
         """
         host = self._host_memory()
         text = self._proc.cgroup(pid)
         if text is None or host is None:
-            return None
+            return []
         total, available = host
-        best: tuple[int, int] | None = None
-        paths = parse_cgroups(text)
-        for version, point, path in self._places(paths, "memory"):
+        found = []
+        for version, point, path in self._places(parse_cgroups(text), "memory"):
             for level in _upwards(point, path):
-                found = _memory_v2(level) if version == 2 else _memory_v1(level)
-                if found and found[1] < total and (best is None or found[1] < best[1]):
-                    best = found
-        if best is None:
-            return MemorySample(run, total - available, total, "host")
-        return MemorySample(run, best[0], best[1], "cgroup")
+                used = _memory_v2(level) if version == 2 else _memory_v1(level)
+                if used and used[1] < total:
+                    found.append(LimitSample(run, "memory", *used, "cgroup", level[len(point) :] or "/"))
+        return [*found, LimitSample(run, "memory", total - available, total, "host")]
+
+    def processes(self, run: str, pid: int) -> list[LimitSample]:
+        """Every limit of the number of threads and processes (pids.max) above the process."""
+        found = []
+        for _, point, path in self._places(parse_cgroups(self._proc.cgroup(pid) or ""), "pids"):
+            for level in _upwards(point, path):
+                limit, used = _value(f"{level}/pids.max"), _value(f"{level}/pids.current")
+                if limit is not None and used is not None:
+                    found.append(LimitSample(run, "pids", used, limit, "cgroup", level[len(point) :] or "/"))
+        return found
 
     def throttling(self, pid: int) -> Throttling | Unavailable:
         """cpu.stat of the innermost cgroup above the process that has a quota."""
@@ -124,6 +131,14 @@ class Cgroups:
         values = keyed(data.decode("ascii", "replace")) if data else {}
         total, available = values.get("MemTotal:"), values.get("MemAvailable:")
         return None if total is None or available is None else (total << 10, available << 10)
+
+
+def nearest(run: str, limits: Sequence[LimitSample]) -> MemorySample | None:
+    """The limit that the least is left of."""
+    if not limits:
+        return None
+    one = min(limits, key=lambda limit: limit.limit - limit.used)
+    return MemorySample(run, one.used, one.limit, one.scope)
 
 
 def keyed(text: str) -> dict[str, int]:

@@ -65,6 +65,7 @@ class Rollup:
     pss_bytes: int | None
     shm_bytes: int | None  # Pss_Shmem
     swap_bytes: int | None  # SwapPss
+    private_bytes: int | None = None  # Private_Dirty
 
 
 class Proc:
@@ -144,8 +145,12 @@ class Proc:
 
     def library(self, pid: int) -> Mapping | None:
         """The executable mapping of libtorch_cpu of a process."""
-        data = self._patient(pid, "maps", MAPS_LIMIT)
+        data = self.maps(pid)
         return None if data is None else find_library(data)
+
+    def maps(self, pid: int) -> bytes | None:
+        """What it maps, at most MAPS_LIMIT bytes of it."""
+        return self._patient(pid, "maps", MAPS_LIMIT)
 
     def string(self, pid: int, address: int) -> str:
         """A text in the memory of a process, such as a path that it handed to the kernel; "" where there is none."""
@@ -195,8 +200,8 @@ class Proc:
         data = self._patient(pid, "smaps_rollup", SMALL)
         if not data:
             return None
-        sizes = _kilobytes(data.decode("ascii", "replace"), ("Pss", "Pss_Shmem", "SwapPss"))
-        return Rollup(sizes.get("Pss"), sizes.get("Pss_Shmem"), sizes.get("SwapPss"))
+        sizes = _kilobytes(data.decode("ascii", "replace"), ("Pss", "Pss_Shmem", "SwapPss", "Private_Dirty"))
+        return Rollup(sizes.get("Pss"), sizes.get("Pss_Shmem"), sizes.get("SwapPss"), sizes.get("Private_Dirty"))
 
     def threads(self, pid: int) -> list[int]:
         try:

@@ -89,13 +89,20 @@ class Series:
         """The latest point."""
         return self.levels[0].points[-1] if self.levels[0].points else None
 
+    @property
+    def seconds(self) -> float:
+        """From the first point that the finest level still has to the last."""
+        points = self.levels[0].points
+        return points[-1].at - points[0].at if points else 0.0
+
     def slope(self, seconds: float) -> float | None:
-        """Growth per second over the last so many seconds; None: too little is known."""
+        """Growth per second over the last so many seconds, or as far back as is known; None: too little is known."""
+        best: list[Point] = []
         for level in self.levels:
             points = [p for p in level.points if p.at >= level.points[-1].at - seconds]
-            if len(points) >= 3 and (points[0].at <= level.points[-1].at - seconds / 2 or level is self.levels[-1]):
-                return _line(_grouped(points))[0].slope
-        return None
+            if len(points) >= 3 and (not best or points[0].at < best[0].at - level.seconds):
+                best = points
+        return _line(_grouped(best))[0].slope if best else None
 
     def _before(self, at: float) -> float | None:
         """The highest value before a time, as far back as is remembered."""

@@ -170,7 +170,19 @@ class CallFailed:
     comm: str = ""
 
 
-Event = MarkRow | FileEvent | ProcessEvent | RunStarted | RankSeen | RunKept | RunEnded | StackSeen | CallFailed
+@dataclass(frozen=True, slots=True)
+class OomTold:
+    """The kernel log on an out-of-memory kill: whose limit it was."""
+
+    at_ns: int
+    pid: int
+    scope: str  # cgroup | host
+    group: str = ""  # the cgroup whose limit was hit
+
+
+Event = (
+    MarkRow | FileEvent | ProcessEvent | RunStarted | RankSeen | RunKept | RunEnded | StackSeen | CallFailed | OomTold
+)
 
 
 class RunState(IntEnum):

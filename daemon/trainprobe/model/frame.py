@@ -6,7 +6,19 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.event import Event, ThreadSample
 from trainprobe.model.moment import Moment
-from trainprobe.model.sample import CostSample, HostSample, Inspection, MemorySample, ProcessSample, SourceState
+from trainprobe.model.sample import (
+    CostSample,
+    DescriptorSample,
+    HostSample,
+    Inspection,
+    LimitSample,
+    MemorySample,
+    OrphanSample,
+    ProcessSample,
+    SharedSample,
+    SourceState,
+    SpaceSample,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +31,11 @@ class Frame:
     processes: tuple[ProcessSample, ...] = ()
     memory: tuple[MemorySample, ...] = ()
     inspections: tuple[Inspection, ...] = ()  # of threads that the core asked to have looked at
+    limits: tuple[LimitSample, ...] = ()
+    descriptors: tuple[DescriptorSample, ...] = ()
+    shared: tuple[SharedSample, ...] = ()
+    spaces: tuple[SpaceSample, ...] = ()
+    orphans: tuple[OrphanSample, ...] | None = None  # all of the host; None: not looked
     host: HostSample | None = None
     sources: tuple[SourceState, ...] = ()
     cost: CostSample | None = None

@@ -259,6 +259,14 @@ class Counters:
     reclaim_seconds: float = 0.0
     throttled_seconds: float = 0.0
     runqueue_seconds: float = 0.0
+    fd_errors: dict[str, int] = field(default_factory=dict)  # by errno; MSG_CTRUNC: cut off from a message
+    shm_errors: int = 0
+    shm_size_bytes: int | None = None  # of the /dev/shm that it sees
+    memory_exhaustion_seconds: float | None = None  # None: not in sight
+    fd_exhaustion_seconds: float | None = None
+    shm_exhaustion_seconds: float | None = None
+    checkpoint_available_bytes: int | None = None  # where the latest checkpoint went
+    checkpoint_files_free: int | None = None
 
 
 STALL_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -308,6 +316,7 @@ class Run:
     labels: dict[str, str | None] = field(default_factory=dict)
     ranks: list[Rank] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)  # {"used_bytes", "limit_bytes", "scope"}
+    oom_kills: dict[str, int] = field(default_factory=dict)  # by whose limit it was: cgroup | host
 
 
 @dataclass(slots=True)
@@ -339,6 +348,29 @@ class Cost:
 
 
 @dataclass(slots=True)
+class SharedMemory:
+    """A /dev/shm as processes of a container (or the host) see it. An addition to the contract's report."""
+
+    device: str
+    container: str
+    used_bytes: int
+    size_bytes: int
+    leaked_bytes: int
+    leaked: list[Evidence] = field(default_factory=list)  # by the dead process that left it
+
+
+@dataclass(slots=True)
+class Orphan:
+    """A DataLoader worker without a trainer. An addition to the contract's report."""
+
+    pid: int
+    comm: str
+    pss_bytes: int | None
+    shm_bytes: int | None
+    gpu_files: int | None
+
+
+@dataclass(slots=True)
 class Report:
     version: int = 1
     generated: float = 0.0
@@ -348,4 +380,6 @@ class Report:
     events_lost_by: dict[str, int] = field(default_factory=dict)
     private_labels: bool = False  # privacy.labels: command and user may become labels of trainprobe_run_info
     cost: Cost = field(default_factory=Cost)
+    shared_memory: list[SharedMemory] = field(default_factory=list)
+    orphans: list[Orphan] | None = None  # None: not looked for
     runs: list[Run] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainprobe.model.text import StrEnum
 
@@ -25,16 +25,85 @@ class ProcessSample:
     threads: int | None = None
     read_bytes: int | None = None  # from storage, /proc/PID/io
     comm: str = ""
+    private_bytes: int | None = None  # Private_Dirty: its own copies
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """Memory of a run's limit: the cgroup's where there is one, the host's otherwise."""
+    """Memory of a run's nearest limit: of a cgroup above it, or the host's."""
 
     run: str
     used_bytes: int | None = None
     limit_bytes: int | None = None
     limit_scope: str = "host"  # cgroup | host
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSample:
+    """Something of a run that can run out, and how much of it is used. Bytes or numbers, read about once a second."""
+
+    run: str
+    kind: str  # memory | fds | shm | pids
+    used: int
+    limit: int
+    scope: str = ""  # memory, pids: cgroup | host; shm: the container's id, or "host"
+    place: str = ""  # the cgroup's path; shm: the device number, "major:minor"
+    pid: int = 0  # fds: whose
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorSample:
+    """What the descriptors of a process are, looked at only when they run short."""
+
+    pid: int
+    open: int
+    kinds: dict[str, int] = field(default_factory=dict)  # shared memory | socket | file | pipe | event | other
+    counted: int = 0  # so many of them were looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Files in shared memory whose makers are dead and that nobody maps. Makers as the container numbers them."""
+
+    pid: int
+    files: int
+    bytes: int
+    name: str  # of one of them
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSample:
+    """A /dev/shm as processes of a container (or of the host) see it."""
+
+    device: str  # major:minor
+    container: str  # its id, or "host"
+    size_bytes: int
+    used_bytes: int
+    leaks: tuple[Leak, ...] = ()
+    runs: tuple[str, ...] = ()  # that see it
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSample:
+    """Room left on the file system of a directory, as the process sees it."""
+
+    pid: int
+    path: str
+    available_bytes: int
+    files_free: int | None = None  # None: the file system has no fixed number
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanSample:
+    """A DataLoader worker that outlived its trainer."""
+
+    pid: int
+    started_ns: int
+    trainer: int | None  # the pid of the driver that it worked for, where that is known
+    comm: str = ""
+    pss_bytes: int | None = None
+    shm_bytes: int | None = None
+    gpu_files: int | None = None  # descriptors of /dev/nvidia*
 
 
 @dataclass(frozen=True, slots=True)

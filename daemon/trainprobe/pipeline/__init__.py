@@ -12,8 +12,8 @@ from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment, Offsets
-from trainprobe.model.report import Cost, Host, Report, Source
-from trainprobe.model.sample import CostSample, HostSample, ProcessSample, SourceState
+from trainprobe.model.report import Cost, Evidence, Host, Orphan, Report, SharedMemory, Source
+from trainprobe.model.sample import CostSample, HostSample, OrphanSample, ProcessSample, SharedSample, SourceState
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.run import RunFold
 
@@ -30,7 +30,8 @@ class Wants:
     stacks: tuple[tuple[int, int], ...] = ()  # (pid, tid) of threads whose Python stack would help
     inspect: tuple[tuple[int, int], ...] = ()  # (pid, tid) of drivers whose step is late
     faults: bool = False  # trace page faults: major faults rise
-    tell: bool = False  # a stall has opened: a report should not wait
+    tell: bool = False  # a stall has opened or a limit was hit: a report should not wait
+    spaces: tuple[tuple[int, str], ...] = ()  # (pid, directory) whose file system's room is of interest
 
 
 @dataclass(slots=True)
@@ -52,6 +53,8 @@ class Pipeline:
     _devices: Devices = field(default_factory=Devices)
     _inspected: frozenset[tuple[int, int]] = frozenset()
     _inspected_ns: int = 0
+    _shared: dict[tuple[str, str], SharedSample] = field(default_factory=dict)
+    _orphans: tuple[OrphanSample, ...] | None = None
 
     def step(self, frame: Frame) -> None:
         """Take in one frame."""
@@ -67,6 +70,7 @@ class Pipeline:
             fold = self.runs.get(memory.run)
             if fold is not None:
                 fold.memory = memory
+        self._feed_limits(frame)
         for source in frame.sources:
             self._sources[source.name] = source
         if frame.host is not None:
@@ -80,10 +84,9 @@ class Pipeline:
         if frame.cost is not None and self._cost_from is None:
             self._cost_from = (frame.cost.cpu_seconds, self._now)
         self._lost = frame.events_lost or self._lost
-        for run in self.runs.values():
-            run.look(self._now)
+        news = [run.look(self._now) for run in self.runs.values()]
         stalls = frozenset((name, start) for name, run in self.runs.items() for start in run.open_stalls())
-        self._opened = bool(stalls - self._open)
+        self._opened = bool(stalls - self._open) or any(news)
         self._open = stalls
 
     def _processes(self, samples: Sequence[ProcessSample]) -> None:
@@ -92,6 +95,25 @@ class Pipeline:
                 run.feed_sample(sample)
             if samples:
                 run.read(self._now)
+
+    def _feed_limits(self, frame: Frame) -> None:
+        for limit in frame.limits:
+            if (fold := self.runs.get(limit.run)) is not None:
+                fold.supplies.feed_limit(limit, self._now)
+        for run in self.runs.values():
+            run.supplies.descriptors.update({d.pid: d for d in frame.descriptors if run.owns(d.pid)})
+            run.supplies.spaces.update({s.path: s for s in frame.spaces if run.owns(s.pid)})
+            if frame.processes:
+                run.processes_fed(self._now)
+            if frame.orphans is not None:
+                run.feed_orphans(frame.orphans)
+        for shared in frame.shared:
+            self._shared[shared.device, shared.container] = shared
+            for name in shared.runs:
+                if (fold := self.runs.get(name)) is not None:
+                    fold.supplies.shared = shared
+        if frame.orphans is not None:
+            self._orphans = frame.orphans
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -128,7 +150,8 @@ class Pipeline:
         stacks = tuple(pair for run in live for pair in run.stacks_wanted(self._now))
         faults = any(run.faulting() for run in live)
         threads = tuple(pair for run in live for pair in run.late_threads(self._now)) if late else ()
-        return Wants(late, stacks, self._due(threads), faults, self._opened)
+        spaces = tuple(place for run in live for place in run.spaces())
+        return Wants(late, stacks, self._due(threads), faults, self._opened, spaces)
 
     def _due(self, threads: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """Late threads are looked at as they become late, and twice a second from then on."""
@@ -159,6 +182,8 @@ class Pipeline:
                 cost.bpf_runs if cost else None,
             ),
             runs=runs,
+            shared_memory=[_shared(sample) for sample in self._shared.values()],
+            orphans=None if self._orphans is None else [_orphan(sample) for sample in self._orphans],
         )
 
     def take_steps(self, at: Moment) -> list[RankSteps]:
@@ -197,3 +222,13 @@ class Pipeline:
             sample.swap_in_pages,
             sample.pressure,
         )
+
+
+def _shared(sample: SharedSample) -> SharedMemory:
+    leaked = [Evidence("left", leak.bytes, "bytes", leak.pid, f"/dev/shm/{leak.name}") for leak in sample.leaks]
+    total = sum(leak.bytes for leak in sample.leaks)
+    return SharedMemory(sample.device, sample.container, sample.used_bytes, sample.size_bytes, total, leaked)
+
+
+def _orphan(sample: OrphanSample) -> Orphan:
+    return Orphan(sample.pid, sample.comm, sample.pss_bytes, sample.shm_bytes, sample.gpu_files)

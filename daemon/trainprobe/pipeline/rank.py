@@ -22,6 +22,7 @@ from trainprobe.derive.stretch import Files, Stretch
 from trainprobe.derive.trend import Trend
 from trainprobe.derive.workers import Death, Workers
 from trainprobe.detect.base import Window, WrittenLog
+from trainprobe.detect.limits.told import RankNotices
 from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import Judgement, judge
 from trainprobe.model.armed import Armed
@@ -126,6 +127,7 @@ class RankFold:
     flat: Sequence[int] = field(default_factory=lambda: [0] * CELLS)  # cells at the end of the last stretch
     flat_pool: Sequence[int] = field(default_factory=lambda: [0] * LEAVES)
     live_phase: tuple[Phase, float] | None = None  # of the open step: (phase, ns)
+    notices: RankNotices = field(default_factory=RankNotices)  # about limits; the run's RunLimits feeds them
     oom_killed: bool = False
     killer: ProcessEvent | None = None  # the last fatal signal sent to the driver
     devices: Devices = field(default_factory=Devices)  # the host's, shared by all ranks
@@ -290,6 +292,10 @@ class RankFold:
         ]
         if own:
             self.worker_pss = max(self.worker_pss or 0, sum(own) // len(own))
+
+    def known(self, pid: int) -> bool:
+        """Whether ``pid`` is the driver or ever was a child of it, as far back as is remembered."""
+        return self.workers.owns(pid) or pid in self.processes or any(d.pid == pid for d in self.workers.deaths)
 
     def summed(self, name: str) -> int | None:
         """A field of ProcessSample over all live processes of the rank; None where none is known."""

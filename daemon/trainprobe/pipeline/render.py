@@ -292,8 +292,15 @@ def _bottleneck(one: Found, facts: dict[Cause, Facts]) -> Bottleneck:
 
 
 def _warnings(fold: RankFold, at: Moment) -> list[Warning_]:
-    out = []
+    told = fold.notices.told.values()
+    explained = {notice.pid for notice in told if notice.cause == Cause.OOM_KILL and notice.happened}
+    out = [
+        Warning_(n.cause.value, at.wall_of(n.at_ns), n.eta_seconds, n.summary, list(n.evidence), list(n.advice))
+        for n in told
+    ]
     for death in fold.deaths[-LIST:]:
+        if death.pid in explained:
+            continue
         cause = Cause.OOM_KILL if death.reason == "oom_kill" else Cause.WORKER_DEATH
         evidence = [Evidence("worker lived", round(death.lived_ns / NS, 3), "s", death.pid)]
         if death.signal is not None:
@@ -303,7 +310,7 @@ def _warnings(fold: RankFold, at: Moment) -> list[Warning_]:
         if death.sender_pid:
             evidence.append(Evidence(f"signal sent by {death.sender_comm or 'a process'}", None, "", death.sender_pid))
         out.append(Warning_(cause.value, at.wall_of(death.at_ns), None, death.told(), evidence, advice(cause, Facts())))
-    return out
+    return sorted(out, key=lambda warning: warning.time)[-LIST:]
 
 
 def _by(fold: RankFold, save: Save) -> str:

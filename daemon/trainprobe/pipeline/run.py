@@ -11,10 +11,12 @@ from trainprobe.model.armed import Armed
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import (
+    CallFailed,
     Event,
     FileEvent,
     Level,
     MarkRow,
+    OomTold,
     ProcessEvent,
     ProcessEventKind,
     RankSeen,
@@ -26,10 +28,11 @@ from trainprobe.model.event import (
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
-from trainprobe.model.sample import Inspection, MemorySample, ProcessSample
+from trainprobe.model.sample import Inspection, MemorySample, OrphanSample, ProcessSample
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.continued import closed, continued, cut, open_stall
 from trainprobe.pipeline.culprit import name_culprits
+from trainprobe.pipeline.limits import RunLimits
 from trainprobe.pipeline.rank import BY_WORKERS, RankFold
 from trainprobe.pipeline.render import rank_report
 from trainprobe.pipeline.resume import kept_of, resume
@@ -37,6 +40,7 @@ from trainprobe.pipeline.resume import kept_of, resume
 STACK_EVERY = 5 * NS
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
 """A driver found in one of these waits for somebody whose stack tells more."""
+SIGBUS = 7
 
 
 @dataclass(slots=True)
@@ -47,6 +51,7 @@ class RunFold:
     policy: Policy
     folds: dict[int, list[RankFold]] = field(default_factory=dict)
     memory: MemorySample | None = None
+    supplies: RunLimits = field(default_factory=RunLimits)
     end_ns: int | None = None
     kept: RunKept | None = None  # what an earlier process of ours told of it
     devices: Devices = field(default_factory=Devices)
@@ -90,6 +95,10 @@ class RunFold:
             return folds[0]
         return next((fold for fold in self._all() if fold.workers.owns(pid)), None)
 
+    def owns(self, pid: int) -> bool:
+        """Whether it is, or lately was, a process of this run."""
+        return any(fold.known(pid) for fold in self._all())
+
     def feed(self, event: Event) -> bool:
         """Whether the event belongs to this run alone (an OOM victim may concern several)."""
         if isinstance(event, MarkRow):
@@ -100,6 +109,10 @@ class RunFold:
             return self.feed_process(event) and event.kind != ProcessEventKind.OOM
         if isinstance(event, StackSeen):
             self.feed_stack(event)
+        elif isinstance(event, OomTold):
+            self.supplies.feed_oom(event)
+        elif isinstance(event, CallFailed):
+            return self.feed_failure(event)
         return False
 
     def feed_row(self, row: MarkRow) -> bool:
@@ -136,8 +149,19 @@ class RunFold:
         fold = self._of(event.pid) or (self._of(event.ppid) if event.ppid else None)
         if fold is None:
             return False
+        if event.kind == ProcessEventKind.OOM:
+            self.supplies.feed_victim(event, fold)
+        elif event.kind == ProcessEventKind.SIGNAL and event.signal == SIGBUS and not event.by_user:
+            self.supplies.feed_bus_error(event)
         for same in self.folds.get(fold.seen.pid, [fold]):
             same.feed_process(event)
+        return True
+
+    def feed_failure(self, event: CallFailed) -> bool:
+        """Whether it was a call of one of this run's processes."""
+        if self._of(event.pid) is None:
+            return False
+        self.supplies.feed_failure(event)
         return True
 
     def feed_stack(self, event: StackSeen) -> None:
@@ -190,12 +214,32 @@ class RunFold:
         for fold in self._all():
             fold.read(at_ns)
 
-    def look(self, now_ns: int) -> None:
-        """Judge open steps."""
+    def look(self, now_ns: int) -> bool:
+        """Judge open steps and limits; whether a limit has news."""
         for fold in self._all():
             if fold.end_ns is None:
                 fold.look(now_ns)
         name_culprits(self._all(), now_ns)
+        return self.supplies.judge(self._all(), now_ns)
+
+    def feed_orphans(self, found: Sequence[OrphanSample]) -> None:
+        """All workers of the host that have no trainer."""
+        self.supplies.feed_orphans(found, self.folds)
+
+    def processes_fed(self, now_ns: int) -> None:
+        """The samples of a frame are in."""
+        for fold in self._all():
+            if fold.end_ns is None:
+                self.supplies.feed_processes(fold, now_ns)
+
+    def spaces(self) -> list[tuple[int, str]]:
+        """(pid, directory) of the latest checkpoint of each rank that goes on."""
+        found = []
+        for fold in self._all():
+            saves = fold.saves.checkpoints() if fold.end_ns is None else []
+            if saves and "/" in saves[-1].path:
+                found.append((fold.seen.pid, saves[-1].path.rpartition("/")[0]))
+        return found
 
     def open_stalls(self) -> list[int]:
         """Starts of the stalls that last."""
@@ -281,6 +325,7 @@ class RunFold:
             if self.memory is not None:
                 fold.limit_bytes, fold.limit_scope = self.memory.limit_bytes, self.memory.limit_scope
             ranks.append(rank_report(fold, at, self.started.run, number, name, world, cpus))
+            _add_limits(ranks[-1], fold, self.supplies)
         ranks = self._with_the_told(ranks)
         memory = self.memory
         return Run(
@@ -295,6 +340,7 @@ class RunFold:
             {"used_bytes": memory.used_bytes, "limit_bytes": memory.limit_bytes, "scope": memory.limit_scope}
             if memory
             else {},
+            self.supplies.oom_kills(),
         )
 
 
@@ -305,6 +351,22 @@ def _asked(fold: RankFold) -> tuple[int, int]:
     if opened is None or worker is None or opened.cause not in BY_WORKERS or fold.late.stack_of(worker.pid):
         return fold.seen.pid, fold.tid
     return worker.pid, worker.pid
+
+
+def _add_limits(rank: Rank, fold: RankFold, limits: RunLimits) -> None:
+    counters, shm = rank.counters, limits.shm()
+    counters.fd_errors, counters.shm_errors = limits.fd_errors(fold), limits.shm_errors(fold)
+    counters.shm_size_bytes = shm.limit if shm else None
+    if fold.end_ns is not None:
+        return
+    counters.memory_exhaustion_seconds = limits.eta("memory", fold)
+    counters.fd_exhaustion_seconds = limits.eta("fds", fold)
+    counters.shm_exhaustion_seconds = limits.eta("shm", fold)
+    saves = fold.saves.checkpoints() if limits.spaces else []
+    space = limits.spaces.get(saves[-1].path.rpartition("/")[0]) if saves else None
+    if space is not None:
+        counters.checkpoint_available_bytes = space.available_bytes
+        counters.checkpoint_files_free = space.files_free
 
 
 def _place(taken: dict[int, int], pid: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainprobe.derive.workers import Death
+from trainprobe.detect.limits.base import Notice
 from trainprobe.detect.rules import worker_hang
 from trainprobe.model.cause import Cause
 from trainprobe.model.moment import NS
@@ -25,7 +26,9 @@ def exit_of(fold: RankFold) -> Exit | None:
     signal = event.signal or None
     if signal:
         return Exit(None, signal, f"killed by signal {signal}")
-    death = ending_death(fold)
+    death, notice = ending_death(fold), ending_notice(fold)
+    if event.code and notice and (death is None or notice.at_ns <= death.at_ns or notice.pid == death.pid):
+        return Exit(event.code, None, f"exit code {event.code} after {notice.cause.value}")
     if event.code and death:
         return Exit(event.code, None, f"exit code {event.code} after {death.told()}")
     return Exit(event.code, None, f"exit code {event.code}" if event.code else "finished")
@@ -38,6 +41,21 @@ def ending_death(fold: RankFold) -> Death | None:
         return None
     near = [d for d in fold.deaths if 0 <= event.at_ns - d.at_ns <= fold.policy.death_explains_ns]
     return near[0] if near else None
+
+
+def ending_notice(fold: RankFold) -> Notice | None:
+    """The first limit that was hit and that the end of the rank follows; none where somebody killed it."""
+    event = fold.exit_event
+    if event is None or not (event.code or event.signal):
+        return None
+    happened = [n for n in fold.notices.told.values() if n.happened]
+    victim = next((n for n in happened if n.cause == Cause.OOM_KILL and n.pid == fold.seen.pid), None)
+    if victim is not None:
+        return victim
+    if event.signal and fold.killer is not None and fold.killer.by_user and fold.killer.sender_pid != fold.seen.pid:
+        return None
+    near = [n for n in happened if -NS <= event.at_ns - n.at_ns <= fold.policy.death_explains_ns]
+    return min(near, key=lambda n: n.at_ns, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +112,11 @@ def _ended(fold: RankFold) -> Verdict | None:
     if event is None or not (event.code or event.signal):
         return None
     death = ending_death(fold)
+    notice = ending_notice(fold)
+    if notice is not None and (death is None or notice.at_ns <= death.at_ns or notice.pid == death.pid):
+        after = max(0, event.at_ns - notice.at_ns) / NS
+        tail = f"; the training ended {after:.1f} s later" if notice.pid != fold.seen.pid or after >= 1 else ""
+        return Verdict("end", notice.cause.value, 0.0, 0.0, notice.summary + tail)
     if death is not None:
         cause = Cause.OOM_KILL if death.reason == "oom_kill" else Cause.WORKER_DEATH
         return Verdict(

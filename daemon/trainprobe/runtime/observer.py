@@ -138,13 +138,18 @@ class Observer:
         declaring = any(at >= one.limit_ns for one in self._armed)
         events = self._events(now)
         threads = self._threads(at, declaring)
-        samples = self._guard.call("collectors", at, self._samples(now), Samples())
+        samples = self._guard.call("collectors", at, self._samples(now, events), Samples())
         frame = Frame(
             at=now,
-            events=tuple(events),
+            events=(*events, *samples.events),
             threads=tuple(threads),
             processes=samples.processes,
             memory=samples.memory,
+            limits=samples.limits,
+            descriptors=samples.descriptors,
+            shared=samples.shared,
+            spaces=samples.spaces,
+            orphans=samples.orphans,
             host=samples.host,
             inspections=self._inspections(now),
             sources=self._guard.news(),
@@ -174,8 +179,8 @@ class Observer:
             self._lost = self._guard.call("bpf", at, self._kernel.lost, self._lost)
         return self._guard.call("bpf", at, self._kernel.threads, ())
 
-    def _samples(self, now: Moment) -> Callable[[], Samples]:
-        return lambda: self._sampler.read(now, self._targets.processes())
+    def _samples(self, now: Moment, events: Sequence[Event]) -> Callable[[], Samples]:
+        return lambda: self._sampler.read(now, self._targets.processes(), events)
 
     def _inspections(self, now: Moment) -> tuple[Inspection, ...]:
         asked, self._inspect = self._inspect, ()
@@ -199,6 +204,7 @@ class Observer:
         self._detail = wants.detail
         self._hurry = wants.tell
         self._inspect = wants.inspect
+        self._sampler.look_at(wants.spaces)
         if wants.faults != self._faults:
             self._faults = wants.faults
             self._guard.call("page_faults", at, lambda: self._kernel.fault_tracing(wants.faults), None)

@@ -39,8 +39,11 @@ class Finder(Protocol):
 class Sampler(Protocol):
     """The collectors, each at its own pace (``trainprobe.runtime.sampling.Collectors``)."""
 
-    def read(self, now: Moment, watched: Sequence[Any], /) -> Samples:
-        """Those samples that are due."""
+    def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event], /) -> Samples:
+        """Those samples that are due, and those that the turn's events ask for."""
+
+    def look_at(self, directories: tuple[tuple[int, str], ...], /) -> None:
+        """(pid, directory) whose file systems' room is of interest."""
 
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]:
         """A look at threads whose step is late."""
@@ -66,6 +69,8 @@ class Wants(Protocol):
     def inspect(self) -> tuple[tuple[int, int], ...]: ...
     @property
     def faults(self) -> bool: ...
+    @property
+    def spaces(self) -> tuple[tuple[int, str], ...]: ...
     @property
     def tell(self) -> bool: ...
 

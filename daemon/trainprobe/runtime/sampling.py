@@ -1,39 +1,56 @@
-"""The collectors, each at its own pace: host and limits every two seconds, processes every five."""
+"""The collectors, each at its own pace: limits every second, the host every two, processes every five.
+
+What the kernel tells of (a call that failed, a victim) is looked into in the same turn: its process may soon be gone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from functools import partial
 
-from trainprobe.collect import psi
-from trainprobe.collect.cgroup import Cgroups
+from trainprobe.collect import descriptors, psi
+from trainprobe.collect.cgroup import Cgroups, nearest
 from trainprobe.collect.host import Host
 from trainprobe.collect.inspection import Inspector
+from trainprobe.collect.kernel_log import KernelLog
+from trainprobe.collect.limits import Limits, Watched
+from trainprobe.collect.orphans import Orphans, workers_of
 from trainprobe.collect.process import Processes
 from trainprobe.collect.procfs import Proc
+from trainprobe.collect.shared_memory import SharedMemory
 from trainprobe.collect.source import Failed, Sources
+from trainprobe.collect.space import Spaces
+from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.sample import HostSample, Inspection, MemorySample, ProcessSample
+from trainprobe.model.sample import (
+    DescriptorSample,
+    HostSample,
+    Inspection,
+    LimitSample,
+    MemorySample,
+    OrphanSample,
+    ProcessSample,
+    SharedSample,
+    SpaceSample,
+)
 
+LIMITS_NS = NS
 HOST_NS = 2 * NS
 LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
+NEAR_PROCESSES_NS = 2 * NS
+SPACES_NS = 2 * NS
+SHARED_NS = 30 * NS
+ORPHANS_NS = 60 * NS
+ORPHANS_SOON_NS = 5 * NS
+DESCRIPTORS_NS = 10 * NS
+NEAR = 0.85  # of a limit of memory: proportional memory is asked more often
+HALF, QUICK = 0.5, 0.005  # and where more than half is used, and so much of the limit more than a second before
+MANY = 0.4  # of the limit of descriptors: their kinds are worth a look
+NO_DESCRIPTORS = (0, 23, 24)  # cut off, ENFILE, EMFILE
 
-
-class Watched(Protocol):
-    """A process of a run, as the targets know it."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def ticks(self) -> int: ...
-    @property
-    def started_ns(self) -> int: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def run(self) -> str: ...
+__all__ = ["Collectors", "Samples", "Watched"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +60,84 @@ class Samples:
     processes: tuple[ProcessSample, ...] = ()
     memory: tuple[MemorySample, ...] = ()
     host: HostSample | None = None
+    limits: tuple[LimitSample, ...] = ()
+    descriptors: tuple[DescriptorSample, ...] = ()
+    shared: tuple[SharedSample, ...] = ()
+    spaces: tuple[SpaceSample, ...] = ()
+    orphans: tuple[OrphanSample, ...] | None = None
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(slots=True)
+class _Due:
+    limits: int = 0
+    host: int = 0
+    processes: int = 0
+    spaces: int = 0
+    shared: int = 0
+    orphans: int = 0
+    descriptors: dict[int, int] = field(default_factory=dict)
 
 
 class Collectors:
     """Reads what is due; how each source is stands in ``sources``."""
 
-    def __init__(self, sources: Sources, proc: Proc) -> None:
+    def __init__(self, sources: Sources, proc: Proc, kernel_log: KernelLog | None = None) -> None:
         self._sources = sources
+        self._proc = proc
         self._host = Host(proc.root)
         self._processes = Processes(proc)
-        self._cgroups = Cgroups(proc)
-        self._psi_root = proc.root
         self._inspector = Inspector(proc)
-        self._host_due = self._processes_due = 0
+        self._shared = SharedMemory(proc)
+        self._limits = Limits(proc, Cgroups(proc), self._shared)
+        self._spaces = Spaces(proc)
+        self._orphans = Orphans(proc)
+        self._log = kernel_log
+        if kernel_log is not None:
+            sources.note("kernel_log", kernel_log.open() or True, 0)
+        self._due = _Due()
+        self._near = False
+        self._wanted: tuple[tuple[int, str], ...] = ()
+        self._last: tuple[LimitSample, ...] = ()
+        self._watched_any = False
 
-    def read(self, now: Moment, watched: Sequence[Watched]) -> Samples:
+    def look_at(self, directories: tuple[tuple[int, str], ...]) -> None:
+        """(pid, directory) whose file systems' room is of interest from now on."""
+        if directories != self._wanted:
+            self._wanted = directories
+            self._due.spaces = 0
+
+    def read(self, now: Moment, watched: Sequence[Watched], events: Sequence[Event] = ()) -> Samples:
         """The samples of this turn. The host's are left out while nothing is watched."""
         at = now.monotonic_ns
+        told: list[Event] = list(self._log.read(at)) if self._log is not None else []
+        if any(isinstance(e, ProcessEvent) and e.kind is ProcessEventKind.EXIT for e in events) and self._watched_any:
+            self._due.orphans = min(self._due.orphans, at + ORPHANS_SOON_NS)
+        self._watched_any = bool(watched)
+        orphans = self._read_orphans(at)
         if not watched:
-            return Samples()
+            return Samples(orphans=orphans, events=tuple(told))
+        limits = self._read_limits(watched, at, events)
+        processes = self._read_processes(watched, at)
         host: HostSample | None = None
-        processes: tuple[ProcessSample, ...] | None = None
-        memory: list[MemorySample | None] = []
-        if at >= self._host_due:
-            self._host_due = at + HOST_NS
+        if at >= self._due.host:
+            self._due.host = at + HOST_NS
             host = self._sources.read("host", lambda: self._read_host(at), at)
-            memory += [self._limit(run, pid, at) for run, pid in _first_of_each_run(watched).items()]
-        if at >= self._processes_due:
-            self._processes_due = at + PROCESSES_NS
-            processes = self._sources.read("proc", lambda: self._processes.read(watched, at), at)
-        return Samples(processes or (), tuple(sample for sample in memory if sample is not None), host)
+        return Samples(
+            processes=processes,
+            memory=self._memory(limits),
+            host=host,
+            limits=limits,
+            descriptors=self._read_descriptors(limits, at, events),
+            shared=self._read_shared(now, watched, events),
+            spaces=self._read_spaces(at),
+            orphans=orphans,
+            events=tuple(told),
+        )
 
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
         """A look at threads whose step is late (pid, tid); the disks are looked at sooner for them."""
-        self._host_due = min(self._host_due, now.monotonic_ns + LATE_HOST_NS)
+        self._due.host = min(self._due.host, now.monotonic_ns + LATE_HOST_NS)
         seen = self._sources.read("inspection", lambda: self._looks(threads), now.monotonic_ns)
         return seen or ()
 
@@ -84,16 +145,96 @@ class Collectors:
         looks = [self._inspector.look(pid, tid) for pid, tid in threads]
         return tuple(look for look in looks if look is not None)
 
-    def _limit(self, run: str, pid: int, at: int) -> MemorySample | None:
-        return self._sources.read("cgroup", lambda: self._cgroups.memory(run, pid), at)
+    def _read_limits(self, watched: Sequence[Watched], at: int, events: Sequence[Event]) -> tuple[LimitSample, ...]:
+        if at < self._due.limits and not any(map(_about_a_limit, events)):
+            return ()
+        self._due.limits = at + LIMITS_NS
+        found = self._sources.read("limits", lambda: self._limits.read(watched, at), at) or []
+        self._near = _is_near(found, self._last)
+        self._last = tuple(found)
+        return self._last
+
+    def _memory(self, limits: Sequence[LimitSample]) -> tuple[MemorySample, ...]:
+        by_run: dict[str, list[LimitSample]] = {}
+        for one in limits:
+            if one.kind == "memory":
+                by_run.setdefault(one.run, []).append(one)
+        return tuple(sample for run, group in by_run.items() if (sample := nearest(run, group)) is not None)
+
+    def _read_processes(self, watched: Sequence[Watched], at: int) -> tuple[ProcessSample, ...]:
+        if at < self._due.processes:
+            return ()
+        self._due.processes = at + (NEAR_PROCESSES_NS if self._near else PROCESSES_NS)
+        found = self._sources.read("proc", lambda: self._processes.read(watched, at, near=self._near), at) or ()
+        ticks = {process.pid: process.ticks for process in watched}
+        known = [(s.pid, ticks[s.pid], s.role, s.ppid) for s in found if s.pid in ticks]
+        for worker in workers_of(known):
+            self._orphans.met(*worker)
+        return found
+
+    def _read_descriptors(
+        self, limits: Sequence[LimitSample], at: int, events: Sequence[Event]
+    ) -> tuple[DescriptorSample, ...]:
+        """Of processes that ran out of them at this moment, and of those that hold many."""
+        failed = {e.pid for e in events if isinstance(e, CallFailed) and e.errno in NO_DESCRIPTORS}
+        many = {
+            one.pid
+            for one in limits
+            if one.kind == "fds" and one.used > MANY * one.limit and at >= self._due.descriptors.get(one.pid, 0)
+        }
+        for pid in failed | many:
+            self._due.descriptors[pid] = at + DESCRIPTORS_NS
+        self._due.descriptors = {pid: due for pid, due in self._due.descriptors.items() if due > at - DESCRIPTORS_NS}
+        found = [self._sources.read("proc", partial(descriptors.kinds, self._proc, pid), at) for pid in failed | many]
+        return tuple(one for one in found if one is not None)
+
+    def _read_shared(
+        self, now: Moment, watched: Sequence[Watched], events: Sequence[Event]
+    ) -> tuple[SharedSample, ...]:
+        at = now.monotonic_ns
+        if at < self._due.shared and not any(isinstance(e, CallFailed) and e.tmpfs for e in events):
+            return ()
+        self._due.shared = at + SHARED_NS
+        places: dict[tuple[str, str], tuple[LimitSample, list[str]]] = {}
+        for one in self._last:
+            if one.kind == "shm":
+                places.setdefault((one.place, one.scope), (one, []))[1].append(one.run)
+        pids = [process.pid for process in watched]
+        found = [
+            self._sources.read(
+                "shared_memory", partial(self._shared.look, one, tuple(runs), pids, now.wall_ns / NS), at
+            )
+            for one, runs in places.values()
+        ]
+        return tuple(sample for sample in found if sample is not None)
+
+    def _read_spaces(self, at: int) -> tuple[SpaceSample, ...]:
+        if at < self._due.spaces or not self._wanted:
+            return ()
+        self._due.spaces = at + SPACES_NS
+        found = [self._sources.read("space", partial(self._spaces.read, *place), at) for place in self._wanted]
+        return tuple(sample for sample in found if sample is not None)
+
+    def _read_orphans(self, at: int) -> tuple[OrphanSample, ...] | None:
+        if at < self._due.orphans:
+            return None
+        found = self._sources.read("orphans", lambda: self._orphans.read(at), at)
+        self._due.orphans = at + (ORPHANS_SOON_NS if self._orphans.waiting() else ORPHANS_NS)
+        return found
 
     def _read_host(self, at: int) -> HostSample | Failed:
-        return self._host.read(self._sources.read("psi", lambda: psi.read(self._psi_root), at))
+        return self._host.read(self._sources.read("psi", lambda: psi.read(self._proc.root), at))
 
 
-def _first_of_each_run(watched: Sequence[Watched]) -> dict[str, int]:
-    """A process of each run that its limits are asked of: its first driver, else any."""
-    chosen: dict[str, int] = {}
-    for process in sorted(watched, key=lambda process: (process.role != "driver", process.started_ns)):
-        chosen.setdefault(process.run, process.pid)
-    return chosen
+def _is_near(now: Sequence[LimitSample], before: Sequence[LimitSample]) -> bool:
+    used = {(one.run, one.place): one.used for one in before if one.kind == "memory"}
+    return any(
+        one.used > NEAR * one.limit
+        or (one.used > HALF * one.limit and one.used - used.get((one.run, one.place), one.used) > QUICK * one.limit)
+        for one in now
+        if one.kind == "memory"
+    )
+
+
+def _about_a_limit(event: Event) -> bool:
+    return isinstance(event, CallFailed) or (isinstance(event, ProcessEvent) and event.kind is ProcessEventKind.OOM)

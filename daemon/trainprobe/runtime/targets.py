@@ -20,6 +20,7 @@ from trainprobe.model.event import (
     Event,
     FileEvent,
     MarkRow,
+    OomTold,
     ProcessEvent,
     ProcessEventKind,
     RankSeen,
@@ -192,7 +193,7 @@ class Targets:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:
                     self._runs.drive(process, event.at_ns)
                 self._deliver(process, event)
-        elif not isinstance(event, (RunStarted, RankSeen, RunKept, RunEnded)):
+        elif not isinstance(event, (RunStarted, RankSeen, RunKept, RunEnded, OomTold)):
             self._search.hint(event.pid, event.at_ns, event.why == "exec", now)
 
     def _process_event(self, event: ProcessEvent) -> None:

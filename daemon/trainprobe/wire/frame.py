@@ -17,6 +17,7 @@ from trainprobe.model.event import (
     Event,
     FileEvent,
     MarkRow,
+    OomTold,
     ProcessEvent,
     RankSeen,
     RunEnded,
@@ -27,7 +28,19 @@ from trainprobe.model.event import (
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import RunKept
 from trainprobe.model.moment import Moment
-from trainprobe.model.sample import CostSample, HostSample, Inspection, MemorySample, ProcessSample, SourceState
+from trainprobe.model.sample import (
+    CostSample,
+    DescriptorSample,
+    HostSample,
+    Inspection,
+    LimitSample,
+    MemorySample,
+    OrphanSample,
+    ProcessSample,
+    SharedSample,
+    SourceState,
+    SpaceSample,
+)
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -41,6 +54,7 @@ _EVENTS: dict[str, type[Any]] = {
     "run_end": RunEnded,
     "stack": StackSeen,
     "failed": CallFailed,
+    "oom": OomTold,
 }
 _TAGS = {kind: tag for tag, kind in _EVENTS.items()}
 _SPARSE = frozenset({"cells", "pool"})
@@ -57,10 +71,16 @@ def encode(frame: Frame) -> str:
         ("processes", frame.processes),
         ("memory", frame.memory),
         ("inspections", frame.inspections),
+        ("limits", frame.limits),
+        ("descriptors", frame.descriptors),
+        ("shared", frame.shared),
+        ("spaces", frame.spaces),
         ("sources", frame.sources),
     ):
         if values:
             line[name] = [_compact(value) for value in values]
+    if frame.orphans is not None:
+        line["orphans"] = [_compact(value) for value in frame.orphans]
     for name, value in (("host", frame.host), ("cost", frame.cost)):
         if value is not None:
             line[name] = _compact(value)
@@ -84,6 +104,11 @@ def decode(line: str | bytes) -> Frame:
         processes=_values(value, "processes", ProcessSample),
         memory=_values(value, "memory", MemorySample),
         inspections=_values(value, "inspections", Inspection),
+        limits=_values(value, "limits", LimitSample),
+        descriptors=_values(value, "descriptors", DescriptorSample),
+        shared=_values(value, "shared", SharedSample),
+        spaces=_values(value, "spaces", SpaceSample),
+        orphans=_values(value, "orphans", OrphanSample) if value.get("orphans") is not None else None,
         host=_value(value, "host", HostSample),
         sources=_values(value, "sources", SourceState),
         cost=_value(value, "cost", CostSample),

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
-from trainprobe.collect.cgroup import Cgroups, Mount, Throttling, directory, parse_mounts
+from trainprobe.collect.cgroup import Cgroups, Mount, Throttling, directory, nearest, parse_mounts
 from trainprobe.collect.source import Unavailable
-from trainprobe.model.sample import MemorySample
+from trainprobe.model.sample import LimitSample, MemorySample
 
 GB = 1 << 30
 
@@ -46,13 +46,13 @@ def host(fake: FakeProc) -> Hierarchies:
     return Hierarchies(fake)
 
 
-def test_v2_takes_the_tightest_limit_above_the_process(host: Hierarchies) -> None:
+def test_v2_takes_the_nearest_limit_above_the_process(host: Hierarchies) -> None:
     root = host.mount("cgroup2")
     write(root / "a", memory__max=str(4 * GB), memory__current=str(3 * GB), memory__stat=f"anon 1\ninactive_file {GB}")
     write(root / "a/b", memory__max="max", memory__current=str(GB))
     write(root / "a/b/c", memory__max=str(8 * GB), memory__current=str(GB))
     host.fake.add(5, cgroup="0::/a/b/c\n")
-    assert Cgroups(host.fake.proc).memory("r", 5) == MemorySample("r", 2 * GB, 4 * GB, "cgroup")
+    assert nearest("r", Cgroups(host.fake.proc).memory("r", 5)) == MemorySample("r", 2 * GB, 4 * GB, "cgroup")
 
 
 def test_v1_in_a_hybrid_host(host: Hierarchies) -> None:
@@ -62,14 +62,14 @@ def test_v1_in_a_hybrid_host(host: Hierarchies) -> None:
     write(root / "job", memory__limit_in_bytes=str(2 * GB), memory__usage_in_bytes=str(GB),
           memory__stat=f"inactive_file 7\ntotal_inactive_file {GB // 2}")  # fmt: skip
     host.fake.add(5, cgroup="4:memory:/job\n0::/\n")
-    assert Cgroups(host.fake.proc).memory("r", 5) == MemorySample("r", GB // 2, 2 * GB, "cgroup")
+    assert nearest("r", Cgroups(host.fake.proc).memory("r", 5)) == MemorySample("r", GB // 2, 2 * GB, "cgroup")
 
 
 def test_a_limit_above_the_hosts_memory_is_none(host: Hierarchies) -> None:
     root = host.mount("cgroup2")
     write(root / "a", memory__max=str(64 * GB), memory__current=str(GB))
     host.fake.add(5, cgroup="0::/a\n")
-    assert Cgroups(host.fake.proc).memory("r", 5) == MemorySample("r", 10 * GB, 16 * GB, "host")
+    assert nearest("r", Cgroups(host.fake.proc).memory("r", 5)) == MemorySample("r", 10 * GB, 16 * GB, "host")
 
 
 def test_a_mount_that_shows_a_part_of_the_hierarchy(host: Hierarchies) -> None:
@@ -77,15 +77,15 @@ def test_a_mount_that_shows_a_part_of_the_hierarchy(host: Hierarchies) -> None:
     write(root, memory__limit_in_bytes=str(GB), memory__usage_in_bytes="5")
     host.fake.add(5, cgroup="4:memory:/docker/abc\n")
     host.fake.add(6, cgroup="4:memory:/docker/abcd\n")
-    assert Cgroups(host.fake.proc).memory("r", 5) == MemorySample("r", 5, GB, "cgroup")
-    assert Cgroups(host.fake.proc).memory("r", 6) == MemorySample("r", 10 * GB, 16 * GB, "host")
+    assert nearest("r", Cgroups(host.fake.proc).memory("r", 5)) == MemorySample("r", 5, GB, "cgroup")
+    assert nearest("r", Cgroups(host.fake.proc).memory("r", 6)) == MemorySample("r", 10 * GB, 16 * GB, "host")
 
 
 def test_without_cgroups_the_host_is_the_limit_and_a_dead_process_has_none(host: Hierarchies) -> None:
     host.fake.add(5, cgroup="")
     cgroups = Cgroups(host.fake.proc)
-    assert cgroups.memory("r", 5) == MemorySample("r", 10 * GB, 16 * GB, "host")
-    assert cgroups.memory("r", 6) is None
+    assert nearest("r", cgroups.memory("r", 5)) == MemorySample("r", 10 * GB, 16 * GB, "host")
+    assert nearest("r", cgroups.memory("r", 6)) is None
 
 
 def test_a_path_does_not_leave_its_mount() -> None:
@@ -141,7 +141,27 @@ def test_this_machine() -> None:
 
     from trainprobe.collect.procfs import Proc
 
-    sample = Cgroups(Proc()).memory("r", os.getpid())
+    sample = nearest("r", Cgroups(Proc()).memory("r", os.getpid()))
     assert sample
     assert sample.limit_bytes
     assert 0 < (sample.used_bytes or 0) <= sample.limit_bytes
+
+
+def test_every_limit_of_memory_is_told_with_its_place(host: Hierarchies) -> None:
+    root = host.mount("cgroup", "memory")
+    write(root / "a", memory__limit_in_bytes=str(4 * GB), memory__usage_in_bytes=str(GB))
+    write(root / "a/b", memory__limit_in_bytes=str(2 * GB), memory__usage_in_bytes=str(GB // 2))
+    host.fake.add(5, cgroup="4:memory:/a/b\n")
+    assert Cgroups(host.fake.proc).memory("r", 5) == [
+        LimitSample("r", "memory", GB // 2, 2 * GB, "cgroup", "/a/b"),
+        LimitSample("r", "memory", GB, 4 * GB, "cgroup", "/a"),
+        LimitSample("r", "memory", 10 * GB, 16 * GB, "host"),
+    ]
+
+
+def test_the_limit_of_processes(host: Hierarchies) -> None:
+    root = host.mount("cgroup", "pids")
+    write(root / "a", pids__max="100", pids__current="42")
+    write(root / "a/b", pids__max="max", pids__current="40")
+    host.fake.add(5, cgroup="8:pids:/a/b\n")
+    assert Cgroups(host.fake.proc).processes("r", 5) == [LimitSample("r", "pids", 42, 100, "cgroup", "/a")]

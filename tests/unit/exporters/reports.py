@@ -15,9 +15,11 @@ from trainprobe.model.report import (
     Gpu,
     Host,
     Memory,
+    Orphan,
     Rank,
     Report,
     Run,
+    SharedMemory,
     Source,
     Steps,
     Workers,
@@ -90,6 +92,14 @@ def a_busy_rank(name: str = "0", *, wall: float = 1000.0, causes: tuple[Cause, .
             reclaim_seconds=0.1,
             throttled_seconds=0.2,
             runqueue_seconds=0.3,
+            fd_errors={"EMFILE": 2},
+            shm_errors=1,
+            shm_size_bytes=64 << 20,
+            memory_exhaustion_seconds=90.0,
+            fd_exhaustion_seconds=80.0,
+            shm_exhaustion_seconds=70.0,
+            checkpoint_available_bytes=1 << 33,
+            checkpoint_files_free=1000,
         ),
     )
 
@@ -112,6 +122,7 @@ def a_full_report() -> Report:
         for kind in ("wandb", "stdout", "log"):
             del figures[kind]
     rank.counters.checkpoint_seconds = {f"{operation}/true": 0.5 for operation in ("write", "fsync", "other")}
+    rank.counters.phase_seconds = {"startup": 5.0, "train": 5.0}
     run = a_run(
         "train.py-3f2a91c0",
         rank,
@@ -124,6 +135,8 @@ def a_full_report() -> Report:
         sources={"bpf": Source("up"), "nvml": Source("unavailable", "no NVIDIA driver", "")},
         events_lost=3,
         events_lost_by={"ring": 3},
+        shared_memory=[SharedMemory("0:25", "host", 1 << 20, 64 << 20, 4096)],
+        orphans=[Orphan(99, "pt_data_worker", 1 << 28, None, 2)],
         cost=Cost(1.5, 40 << 20, 0.25, 0.001, {"sched_switch": 1000}),
     )
 

@@ -98,7 +98,7 @@ class FakeSampler:
     broken = False
     inspected: list[tuple[int, int]] = []
 
-    def read(self, now: Moment, watched: Sequence[Any]) -> Samples:
+    def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event]) -> Samples:
         if self.broken:
             raise OSError(5, "Input/output error")
         return Samples()
@@ -106,6 +106,9 @@ class FakeSampler:
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
         self.inspected = [*self.inspected, *threads]
         return tuple(Inspection(pid, tid, "D") for pid, tid in threads)
+
+    def look_at(self, directories: tuple[tuple[int, str], ...]) -> None:
+        self.directories = directories
 
 
 class FakeStacks:
@@ -135,6 +138,7 @@ class FakeWants:
     stacks: tuple[tuple[int, int], ...] = ()
     inspect: tuple[tuple[int, int], ...] = ()
     faults: bool = False
+    spaces: tuple[tuple[int, str], ...] = ()
     tell: bool = False
 
 

@@ -1,0 +1,74 @@
+"""What the kernel log says about out-of-memory kills and about GPUs. Only lines of the kernel's own facility count."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from trainprobe.collect.source import Unavailable
+from trainprobe.model.event import OomTold
+
+RECORD_LIMIT = 8192
+AT_ONCE = 200  # records a turn
+_OOM = re.compile(
+    r"oom-kill:constraint=CONSTRAINT_(\w+),.*?(?:,oom_memcg=([^,]*))?(?:,global_oom)?,task_memcg=.*,pid=(\d+),"
+)
+
+
+class KernelLog:
+    """/dev/kmsg from now on."""
+
+    def __init__(self, path: str = "/dev/kmsg") -> None:
+        self._path = path
+        self._fd = -1
+
+    def open(self) -> Unavailable | None:
+        """Begin at the end of the log."""
+        try:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError as error:
+            self.close()
+            return Unavailable(
+                f"the kernel log cannot be read: {os.strerror(error.errno or 0)}", "run as root (CAP_SYSLOG)"
+            )
+        return None
+
+    def read(self, now_ns: int) -> list[OomTold]:
+        """What came since the last call."""
+        found: list[OomTold] = []
+        for _ in range(AT_ONCE if self._fd >= 0 else 0):
+            try:
+                record = os.read(self._fd, RECORD_LIMIT)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # records were overwritten before we read them
+                continue
+            if not record:
+                break
+            if (text := kernel_text(record)) and (told := oom_told(text, now_ns)) is not None:
+                found.append(told)
+        return found
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def kernel_text(record: bytes) -> str:
+    """The message of a record of /dev/kmsg; "" where somebody else than the kernel wrote it."""
+    prefix, semicolon, rest = record.partition(b";")
+    priority = prefix.split(b",", 1)[0]
+    if not semicolon or not priority.isdigit() or len(priority) > 6 or int(priority) >> 3:
+        return ""
+    return rest.split(b"\n", 1)[0].decode("utf-8", "replace")
+
+
+def oom_told(text: str, now_ns: int) -> OomTold | None:
+    """Whom the out-of-memory killer chose, and whose limit was hit."""
+    match = _OOM.search(text)
+    if match is None:
+        return None
+    scope = "cgroup" if match[1] == "MEMCG" else "host"
+    return OomTold(now_ns, int(match[3]), scope, match[2] or "")

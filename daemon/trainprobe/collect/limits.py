@@ -1,0 +1,79 @@
+"""What of a run can run out, once a second: memory, /dev/shm, descriptors, processes. A few files each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from trainprobe.collect.cgroup import Cgroups
+from trainprobe.collect.procfs import Proc
+from trainprobe.collect.shared_memory import SharedMemory
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import LimitSample
+
+CONSTANT_NS = 4 * NS
+"""A process's own limit and a run's container are asked again after this."""
+
+
+class Watched(Protocol):
+    """A process of a run."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def ticks(self) -> int: ...
+    @property
+    def started_ns(self) -> int: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def run(self) -> str: ...
+
+
+class Limits:
+    """Reads used and limit of everything that a run may exhaust."""
+
+    def __init__(self, proc: Proc, cgroups: Cgroups, shared: SharedMemory) -> None:
+        self._proc = proc
+        self._cgroups = cgroups
+        self._shared = shared
+        self._fd_limits: dict[tuple[int, int], int | None] = {}
+        self._containers: dict[int, str] = {}
+        self._until_ns = 0
+
+    def read(self, watched: Sequence[Watched], now_ns: int) -> list[LimitSample]:
+        """All of all runs; what has no limit is left out."""
+        if now_ns >= self._until_ns:
+            self._until_ns = now_ns + CONSTANT_NS
+            self._fd_limits, self._containers = {}, {}
+            self._shared.forget(process.pid for process in watched)
+        found: list[LimitSample] = []
+        for run, pid in first_of_each_run(watched).items():
+            found += self._cgroups.memory(run, pid)
+            found += self._cgroups.processes(run, pid)
+            shm = self._shared.limit(run, pid, self._container(pid), now_ns)
+            found += [shm] if shm is not None else []
+        for process in watched:
+            limit, used = self._fd_limit(process), self._proc.open_fds(process.pid)
+            if limit is not None and used is not None:
+                found.append(LimitSample(process.run, "fds", used, limit, pid=process.pid))
+        return found
+
+    def _fd_limit(self, process: Watched) -> int | None:
+        key = (process.pid, process.ticks)
+        if key not in self._fd_limits:
+            self._fd_limits[key] = self._proc.fd_limit(process.pid)
+        return self._fd_limits[key]
+
+    def _container(self, pid: int) -> str:
+        if pid not in self._containers:
+            self._containers[pid] = self._cgroups.place(pid).container or ""
+        return self._containers[pid]
+
+
+def first_of_each_run(watched: Sequence[Watched]) -> dict[str, int]:
+    """A process of each run that its limits are asked of: its first driver, else any."""
+    chosen: dict[str, int] = {}
+    for process in sorted(watched, key=lambda process: (process.role != "driver", process.started_ns)):
+        chosen.setdefault(process.run, process.pid)
+    return chosen

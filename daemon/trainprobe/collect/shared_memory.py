@@ -1,0 +1,152 @@
+"""/dev/shm as the processes of a run see it: the container's, not ours.
+
+Everything below /proc/PID/root belongs to the container: links are not followed, and only a tmpfs that the process's
+own mount table knows is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainprobe.collect.procfs import Proc
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import Leak, LimitSample, SharedSample
+
+MOUNT_NS = 30 * NS
+FILES_LIMIT = 20_000
+YOUNG_SECONDS = 30.0  # a file's maker may be about to hand it over
+_NAME = re.compile(r"torch_([0-9]{1,10})_[0-9A-Za-z_]+")
+_PLACE = "/dev/shm"
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    device: int  # st_dev
+    until_ns: int
+
+
+class SharedMemory:
+    """Reads sizes, and finds files that nobody will ever remove."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._mounts: dict[int, _Mount | None] = {}
+
+    def limit(self, run: str, pid: int, container: str, now_ns: int) -> LimitSample | None:
+        """How full it is; None: the process has none, or its size is not limited."""
+        directory = self._open(pid, now_ns)
+        if directory is None:
+            return None
+        try:
+            space, device = os.fstatvfs(directory), os.fstat(directory).st_dev
+        except OSError:
+            return None
+        finally:
+            os.close(directory)
+        if not space.f_blocks:
+            return None
+        used = (space.f_blocks - space.f_bfree) * space.f_frsize
+        name = f"{os.major(device)}:{os.minor(device)}"
+        return LimitSample(run, "shm", used, space.f_blocks * space.f_frsize, container or "host", name, pid)
+
+    def look(self, limit: LimitSample, runs: tuple[str, ...], mapped: Iterable[int], now: float) -> SharedSample:
+        """The same with what dead processes left. ``mapped``: processes whose files are in use; ``now``: UNIX time."""
+        leaks = self._leaks(limit.pid, list(mapped), now)
+        return SharedSample(limit.place, limit.scope, limit.limit, limit.used, tuple(leaks), runs)
+
+    def forget(self, alive: Iterable[int]) -> None:
+        """Only these processes are still of interest."""
+        kept = set(alive)
+        self._mounts = {pid: mount for pid, mount in self._mounts.items() if pid in kept}
+
+    def _open(self, pid: int, now_ns: int) -> int | None:
+        mount = self._mounts.get(pid)
+        try:
+            directory = os.open(f"{self._proc.root}/{pid}/root{_PLACE}", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        found = os.fstat(directory).st_dev
+        if mount is None or now_ns >= mount.until_ns or mount.device != found:
+            device = shared_memory_device(self._proc.mountinfo(pid) or "")
+            mount = self._mounts[pid] = None if device is None else _Mount(device, now_ns + MOUNT_NS)
+        if mount is not None and mount.device == found:
+            return directory
+        os.close(directory)
+        return None
+
+    def _leaks(self, pid: int, mapped: list[int], now: float) -> list[Leak]:
+        files = self._torch_files(pid, now)
+        if not files:
+            return []
+        alive = self._alive_beside(pid)
+        dead = {name: size for name, size in files.items() if alive is not None and _maker(name) not in alive}
+        for user in mapped if dead else ():
+            text = (self._proc.maps(user) or b"").decode(errors="surrogateescape")
+            dead = {name: size for name, size in dead.items() if f"/{name}\n" not in text}
+        makers: dict[int, Leak] = {}
+        for name, size in sorted(dead.items()):
+            maker = _maker(name)
+            before = makers.get(maker, Leak(maker, 0, 0, name))
+            makers[maker] = Leak(maker, before.files + 1, before.bytes + size, before.name)
+        return list(makers.values())
+
+    def _torch_files(self, pid: int, now: float) -> dict[str, int]:
+        found: dict[str, int] = {}
+        directory = self._open(pid, 0)
+        if directory is None:
+            return found
+        try:
+            listing = os.open(f"/proc/self/fd/{directory}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return found
+        finally:
+            os.close(directory)
+        try:
+            for name in os.listdir(listing)[:FILES_LIMIT]:
+                if _NAME.fullmatch(name):
+                    status = os.stat(name, dir_fd=listing, follow_symlinks=False)
+                    if now - max(status.st_mtime, status.st_ctime) >= YOUNG_SECONDS:
+                        found[name] = status.st_blocks * 512
+        except OSError:
+            pass  # one went while we looked; the next look sees the rest
+        finally:
+            os.close(listing)
+        return found
+
+    def _alive_beside(self, pid: int) -> set[int] | None:
+        """Processes in the same pid namespace, by the numbers that they have there."""
+        wanted = self._namespace(pid)
+        if wanted is None:
+            return None
+        found = set()
+        for other in self._proc.pids():
+            if self._namespace(other) == wanted and (status := self._proc.status(other)) is not None:
+                found.add(status.container_pid if status.container_pid is not None else other)
+        return found
+
+    def _namespace(self, pid: int) -> str | None:
+        try:
+            return os.readlink(f"{self._proc.root}/{pid}/ns/pid")
+        except OSError:
+            return None
+
+
+def shared_memory_device(mountinfo: str) -> int | None:
+    """st_dev of the tmpfs that is mounted last on /dev/shm; None: it is none."""
+    found = None
+    for line in mountinfo.splitlines():
+        front, dash, back = line.partition(" - ")
+        fields = front.split(" ")
+        if dash and len(fields) >= 6 and fields[4] == _PLACE:
+            major, colon, minor = fields[2].partition(":")
+            fits = back.startswith("tmpfs ") and colon and major.isdecimal() and minor.isdecimal()
+            found = os.makedev(int(major), int(minor)) if fits else None
+    return found
+
+
+def _maker(name: str) -> int:
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else 0

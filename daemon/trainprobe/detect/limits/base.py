@@ -1,0 +1,125 @@
+"""What a rule about limits sees, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from trainprobe.derive.forecast import Forecast
+from trainprobe.derive.saves import Save
+from trainprobe.model.cause import Cause
+from trainprobe.model.event import CallFailed, ProcessEvent
+from trainprobe.model.report import Evidence
+from trainprobe.model.sample import (
+    DescriptorSample,
+    HostSample,
+    LimitSample,
+    OrphanSample,
+    ProcessSample,
+    SharedSample,
+    SpaceSample,
+)
+
+Key: TypeAlias = tuple[str, str, int]
+"""What has a limit: (kind, place, pid), as in LimitSample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A process that the kernel killed for want of memory, and what was known right before."""
+
+    event: ProcessEvent
+    scope: str | None  # cgroup | host; None: it cannot be told
+    group: str
+    limit: LimitSample | None  # the one that was hit
+    processes: Sequence[ProcessSample]  # of the rank, as last seen
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Proportional memory of all processes of a role: now, and bytes per second over the last minutes."""
+
+    role: str
+    processes: int
+    bytes: int
+    per_second: float | None
+    private_per_second: float | None  # of Private_Dirty: pages that stopped being shared
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known of one rank at a moment, as far as limits go."""
+
+    now_ns: int
+    driver: int
+    processes: Sequence[ProcessSample] = ()
+    roles: Mapping[int, str] = field(default_factory=dict)  # of processes that are, or were, children of the driver
+    limits: Mapping[Key, LimitSample] = field(default_factory=dict)
+    forecasts: Mapping[Key, Forecast] = field(default_factory=dict)
+    growth: Sequence[Growth] = ()
+    failures: Sequence[CallFailed] = ()
+    bus_errors: Sequence[ProcessEvent] = ()
+    victims: Sequence[Victim] = ()
+    descriptors: Mapping[int, DescriptorSample] = field(default_factory=dict)
+    shared: SharedSample | None = None
+    spaces: Mapping[str, SpaceSample] = field(default_factory=dict)
+    saves: Sequence[Save] = ()
+    orphans: Sequence[OrphanSample] = ()
+    workers: int = 0
+    shm_per_batch: float | None = None
+    host: HostSample | None = None
+
+    def of_kind(self, kind: str) -> list[tuple[LimitSample, Forecast | None]]:
+        """The limits of a kind, those that are reached first in front."""
+        found = [(one, self.forecasts.get(key)) for key, one in self.limits.items() if key[0] == kind]
+        return sorted(found, key=lambda pair: (pair[1].eta_seconds if pair[1] else 1e18, pair[0].limit - pair[0].used))
+
+    def fullest(self, kind: str) -> LimitSample | None:
+        """The limit of a kind that is used most."""
+        return max((one for key, one in self.limits.items() if key[0] == kind), key=used_share, default=None)
+
+    def who(self, pid: int) -> str:
+        """A process in words."""
+        if pid == self.driver:
+            return f"the driver (pid {pid})"
+        return f"{self.roles.get(pid, 'process')} {pid}"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that runs out, or that has run out. The same ``key`` later: the same thing, with newer numbers."""
+
+    key: str
+    cause: Cause
+    at_ns: int
+    summary: str
+    happened: bool = False  # an event; otherwise it is still to come, or a state that may pass
+    eta_seconds: float | None = None
+    evidence: Sequence[Evidence] = ()
+    advice: Sequence[str] = ()
+    pid: int = 0  # of the process that felt it
+    settles_ns: int = 0  # for so long the numbers of something that happened may still come in
+
+
+LimitRule: TypeAlias = Callable[[Situation], Iterable[Notice]]
+
+
+def used_share(one: LimitSample) -> float:
+    return one.used / one.limit if one.limit > 0 else 0.0
+
+
+def size(number: float) -> str:
+    """Bytes as people read them: decimal units, three digits."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(number) < 999.5 or unit == "TB":
+            break
+        number /= 1000
+    return f"{number:.0f} {unit}" if unit == "B" or abs(number) >= 100 else f"{number:.3g} {unit}"
+
+
+def span(seconds: float) -> str:
+    """A duration as people say it."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,43 @@
+"""What has been told to a rank about limits: each thing once, with its newest numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from trainprobe.detect.limits.base import Notice
+
+KEPT = 200
+PASSED = " (it did not go on)"
+
+
+@dataclass(slots=True)
+class RankNotices:
+    """What has been told to one rank."""
+
+    told: dict[str, Notice] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)  # ns of the first time
+    total: int = 0
+
+    def take(self, found: Iterable[Notice], now_ns: int) -> bool:
+        """Bring what is told up to date; whether something new has happened."""
+        news = False
+        seen = set()
+        for notice in found:
+            seen.add(notice.key)
+            before = self.told.get(notice.key)
+            if before is None:
+                self.total += 1
+                self.since[notice.key] = notice.at_ns
+                news = True
+            elif before.happened and now_ns - before.at_ns > before.settles_ns:
+                continue
+            self.told[notice.key] = replace(notice, at_ns=self.since[notice.key])
+        reached = {notice.cause for notice in self.told.values() if notice.happened}
+        for key, notice in self.told.items():
+            if key not in seen and not notice.happened and notice.eta_seconds is not None:
+                tail = "" if notice.cause in reached else PASSED
+                self.told[key] = replace(notice, eta_seconds=None, summary=notice.summary + tail)
+        while len(self.told) > KEPT:
+            self.told.pop(next(iter(self.told)))
+        return news

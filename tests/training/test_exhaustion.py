@@ -1,0 +1,151 @@
+"""Real trainings that run out of something: warned of before, explained at once, with the other reasons ruled out."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.programs import environment, trainprobe
+
+PROGRAM = Path(__file__).parent / "programs" / "exhaust.py"
+MB = 1 << 20
+
+
+def watch(folder: Path, *command: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, the one rank of the report, and stderr of a command under observation."""
+    report = folder / "report.json"
+    ended = subprocess.run(
+        trainprobe("run", "-o", str(report), "--", *command),
+        capture_output=True, text=True, timeout=90, env=environment(), check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    (run,) = json.loads(report.read_text())["runs"]
+    (rank,) = run["ranks"]
+    return ended.returncode, rank | {"run": run}, ended.stderr
+
+
+def training(torch_python: str, *arguments: object) -> list[str]:
+    return [torch_python, str(PROGRAM), *map(str, arguments)]
+
+
+def told(rank: dict[str, Any], cause: str) -> list[dict[str, Any]]:
+    return [warning for warning in rank["warnings"] if warning["cause"] == cause]
+
+
+def evidence(warning: dict[str, Any]) -> str:
+    return "\n".join(
+        f"{item['what']}: {item['value']:.0f} {item['unit']}"
+        if isinstance(item["value"], float)
+        else f"{item['what']}: {item['value']}"
+        for item in warning["evidence"]
+    )
+
+
+@pytest.fixture
+def memory_group() -> Iterator[tuple[Path, int]]:
+    """A memory cgroup below our own: (its directory, its limit)."""
+    own, limit = Path("/sys/fs/cgroup/memory"), random.randrange(700, 900) * MB
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            own = own / path.lstrip("/")
+    group = own / f"trainprobe-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(limit))
+    except OSError as error:
+        pytest.skip(f"no memory cgroup (v1) can be made: {error}")
+    yield group, limit
+    group.rmdir()
+
+
+@pytest.mark.timeout(120)
+def test_a_leak_is_seen_coming_and_the_kill_explained(
+    tmp_path: Path, torch_python: str, memory_group: tuple[Path, int]
+) -> None:
+    group, limit = memory_group
+    command = training(torch_python, "--leak-bytes", random.randrange(900_000, 1_600_000), "--steps", 2000)
+    code, rank, said = watch(tmp_path, "sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *command)
+    assert code == 128 + signal.SIGKILL, said
+    assert (rank["verdict"]["kind"], rank["verdict"]["cause"]) == ("end", "oom_kill"), rank["verdict"]
+    assert rank["memory"]["limit_scope"] == "cgroup"
+    assert rank["run"]["oom_kills"] == {"cgroup": 1}
+    before, after = told(rank, "oom_kill")
+    assert "grows by" in before["summary"]
+    assert "the driver" in before["summary"]
+    assert group.name in before["summary"]
+    assert "was killed for want of memory: the container's limit" in after["summary"]
+    assert f"limit of the cgroup {str(group).removeprefix('/sys/fs/cgroup/memory')}: {limit} bytes" in evidence(after)
+    assert "the victim held" in evidence(after)
+    assert "the driver" in evidence(after), "who held what"
+
+
+@pytest.mark.timeout(120)
+def test_batches_that_are_kept_use_up_the_descriptors(tmp_path: Path, torch_python: str) -> None:
+    limit = random.randrange(250, 350)
+    command = training(torch_python, "--keep", "--descriptors", limit, "--steps", 5000, "--pause", 0.12)
+    code, rank, said = watch(tmp_path, *command)
+    assert code == 1, said
+    assert (rank["verdict"]["kind"], rank["verdict"]["cause"]) == ("end", "fd_exhaustion"), (rank["verdict"], said)
+    warnings = told(rank, "fd_exhaustion")
+    coming = [warning for warning in warnings if "none is left in" in warning["summary"]]
+    happened = [warning for warning in warnings if "ran out of file descriptors" in warning["summary"]]
+    assert coming, "it was seen coming"
+    assert happened
+    assert "tensors in shared memory" in happened[0]["summary"]
+    assert f"limit (RLIMIT_NOFILE): {limit}" in evidence(happened[0])
+    assert "/dev/shm is not the reason" in evidence(happened[0])
+    assert "file_system" in " ".join(happened[0]["advice"])
+    assert rank["fds"]["limit"] == limit
+    assert sum(rank["counters"]["fd_errors"].values()) >= 1
+
+
+@pytest.mark.timeout(120)
+def test_a_small_shared_memory_is_told_from_few_descriptors(tmp_path: Path, torch_python: str) -> None:
+    size = random.randrange(24, 40)
+    command = training(torch_python, "--width", 60_000, "--batch", 32, "--prefetch", 8, "--pause", 0.3)
+    inside = f'mount -t tmpfs -o size={size}m none /dev/shm && exec "$@"'
+    code, rank, said = watch(tmp_path, "unshare", "--mount", "sh", "-c", inside, "sh", *command)
+    assert code == 1, said
+    assert (rank["verdict"]["kind"], rank["verdict"]["cause"]) == ("end", "shm_exhaustion"), (rank["verdict"], said)
+    (happened,) = [w for w in told(rank, "shm_exhaustion") if "ran out of /dev/shm" in w["summary"]]
+    assert happened["summary"].startswith("worker ")
+    assert f"/dev/shm size: {size * MB} bytes" in evidence(happened)
+    assert "file descriptors are not the reason" in evidence(happened)
+    assert rank["counters"]["shm_size_bytes"] == size * MB
+    assert rank["counters"]["shm_errors"] >= 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    image, place = tmp_path / "image", tmp_path / "disk"
+    with image.open("wb") as file:
+        file.truncate(random.randrange(90, 130) * MB)
+    place.mkdir()
+    for command in (["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(place)]):
+        if subprocess.run(command, check=False, capture_output=True).returncode:
+            pytest.skip(f"no file system can be made: {command[0]}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.timeout(120)
+def test_a_disk_without_room_is_told_before_and_after(tmp_path: Path, torch_python: str, small_disk: Path) -> None:
+    size = random.randrange(28, 36) * MB
+    save = ("--save", small_disk, "--save-bytes", size, "--every", 90)
+    code, rank, said = watch(tmp_path, *training(torch_python, *save, "--workers", 0, "--steps", 1000))
+    assert code == 1, said
+    assert (rank["verdict"]["kind"], rank["verdict"]["cause"]) == ("end", "disk_full"), (rank["verdict"], said)
+    (coming,) = [w for w in told(rank, "disk_full") if "will not fit" in w["summary"]]
+    (happened,) = [w for w in told(rank, "disk_full") if "failed with ENOSPC" in w["summary"]]
+    assert coming["time"] < happened["time"]
+    failed = [save for save in rank["checkpoints"] if save["error"] == "ENOSPC"]
+    assert [save["path"] for save in failed] == [item["path"] for item in happened["evidence"][:1]]
+    assert "do not resume from this file" in happened["summary"]

@@ -1,0 +1,172 @@
+"""Collectors of what can run out, against files and against this machine."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.collect.fake_proc import FakeProc
+from trainprobe.collect import descriptors
+from trainprobe.collect.kernel_log import KernelLog, kernel_text, oom_told
+from trainprobe.collect.orphans import GRACE_NS, Orphans
+from trainprobe.collect.procfs import Proc
+from trainprobe.collect.shared_memory import SharedMemory, shared_memory_device
+from trainprobe.collect.source import Unavailable
+from trainprobe.collect.space import Spaces
+from trainprobe.model.event import OomTold
+from trainprobe.model.moment import NS
+
+MEMCG = (
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/job 7/step,"
+    "task_memcg=/job 7/step/task_0,task=python,pid=4711,uid=1000"
+)
+GLOBAL = (
+    "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"
+    "task_memcg=/user.slice,task=evil,pid=1,uid=0 python,pid=815,uid=0"
+)
+OLD = "[ pid ]   uid  tgid total_vm      rss nr_ptes nr_pmds swapents oom_score_adj name"
+
+
+def test_whose_limit_a_victim_died_of() -> None:
+    assert oom_told(MEMCG, 5) == OomTold(5, 4711, "cgroup", "/job 7/step")
+    told = oom_told(GLOBAL, 5)
+    assert told is not None
+    assert (told.pid, told.scope, told.group) == (815, "host", "")
+    assert oom_told(OLD, 5) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (b"3,12,900,-;" + MEMCG.encode() + b"\n SUBSYSTEM=x\n", MEMCG),
+        (b"12,12,900,-;" + MEMCG.encode() + b"\n", ""),  # facility 1: somebody wrote to /dev/kmsg
+        (b"nonsense", ""),
+        (b"99999999999,1;x", ""),
+        (b"6,1,1,-;\xff\xfe", "\ufffd\ufffd"),
+    ],
+)
+def test_only_the_kernels_own_lines_count(record: bytes, text: str) -> None:
+    assert kernel_text(record) == text
+
+
+def test_a_log_that_cannot_be_read(tmp_path: Path) -> None:
+    log = KernelLog(str(tmp_path / "none"))
+    assert isinstance(log.open(), Unavailable)
+    assert log.read(1) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        ("/dev/shm/torch_12_99_0 (deleted)", "shared memory"),
+        ("/torch_12_99_0 (deleted)", "shared memory"),
+        ("/memfd:x (deleted)", "shared memory"),
+        ("/dev/nvidia0", "GPU"),
+        ("socket:[12]", "socket"),
+        ("pipe:[12]", "pipe"),
+        ("anon_inode:[eventpoll]", "event"),
+        ("/data/a.bin", "file"),
+        ("net:[4026]", "other"),
+    ],
+)
+def test_what_a_descriptor_is(target: str, kind: str) -> None:
+    assert descriptors.kind_of(target) == kind
+
+
+def test_the_descriptors_of_this_process() -> None:
+    before = descriptors.kinds(Proc(), os.getpid())
+    pipes = [os.pipe() for _ in range(random.randrange(3, 9))]
+    after = descriptors.kinds(Proc(), os.getpid())
+    for pair in pipes:
+        for fd in pair:
+            os.close(fd)
+    assert before is not None
+    assert after is not None
+    assert after.kinds["pipe"] - before.kinds.get("pipe", 0) == 2 * len(pipes)
+    assert descriptors.kinds(Proc(), 2**22 + 1) is None
+
+
+def test_the_shared_memory_that_counts_is_the_one_mounted_last() -> None:
+    table = (
+        "36 25 0:32 / /dev/shm rw,nosuid - tmpfs tmpfs rw,size=65536k\n"
+        "37 25 0:40 / /dev/shm/sub rw - tmpfs tmpfs rw\n"
+        "38 25 0:41 / /dev/shm rw,nosuid - tmpfs tmpfs rw\n"
+    )
+    assert shared_memory_device(table) == os.makedev(0, 41)
+    assert shared_memory_device(table + "39 25 8:1 /x /dev/shm rw - ext4 /dev/sda1 rw\n") is None
+    assert shared_memory_device("") is None
+
+
+def test_leaks_are_files_of_the_dead_that_nobody_maps() -> None:
+    """On this machine's /dev/shm, with a process that lives, one that is dead, and a file that is still young."""
+    place = Path("/dev/shm")
+    shared = SharedMemory(Proc())
+    limit = shared.limit("r", os.getpid(), "", time.monotonic_ns())
+    if limit is None:
+        pytest.skip("no /dev/shm of limited size here")
+    gone = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    gone.wait()
+    old, files = time.time() - 3600, []
+    for maker, age in ((os.getpid(), old), (gone.pid, old), (gone.pid, None)):
+        path = place / f"torch_{maker}_{random.randrange(1 << 31)}_{len(files)}"
+        path.write_bytes(b"x" * 8192)
+        if age is not None:
+            os.utime(path, (age, age))
+        files.append(path)
+    try:
+        later = time.time() + 20  # ctime cannot be set: the young ones are those whose age is under the limit then
+        assert [leak.pid for leak in shared.look(limit, ("r",), [], later).leaks] == []
+        leaks = shared.look(limit, ("r",), [], time.time() + 60).leaks
+        assert [(leak.pid, leak.files, leak.bytes) for leak in leaks if leak.pid == gone.pid] == [(gone.pid, 2, 16384)]
+        assert os.getpid() not in {leak.pid for leak in leaks}
+    finally:
+        for path in files:
+            path.unlink()
+
+
+def test_a_mount_that_belongs_to_nobody_we_know(fake: FakeProc) -> None:
+    """A container whose /dev/shm is a link to somewhere: its own mount table does not know that device."""
+    fake.add(5)
+    (fake.root / "5/root/dev").mkdir(parents=True)
+    (fake.root / "5/root/dev/shm").symlink_to("/")
+    (fake.root / "5/mountinfo").write_text("36 25 0:32 / /dev/shm rw - tmpfs tmpfs rw\n")
+    assert SharedMemory(fake.proc).limit("r", 5, "", 1) is None
+
+
+def test_room_of_a_directory(tmp_path: Path) -> None:
+    space = Spaces(Proc()).read(os.getpid(), str(tmp_path))
+    truth = os.statvfs(tmp_path)
+    assert space is not None
+    assert abs(space.available_bytes - truth.f_bavail * truth.f_frsize) < 1 << 30
+    assert Spaces(Proc()).read(os.getpid(), str(tmp_path / "gone")) is None
+
+
+def test_orphans_are_told_after_a_grace(fake: FakeProc) -> None:
+    fake.add(1, comm="systemd", ppid=0)
+    fake.add(10, comm="python")
+    fake.add(11, comm="python", ppid=10)  # an old torch's worker: only known because it was met
+    fake.add(12, comm="pt_data_worker", ppid=10)
+    fake.add(20, comm="pt_data_worker", ppid=1)  # its trainer ended before we came
+    fake.add(30, comm="python", ppid=1)  # somebody's daemon
+    orphans = Orphans(fake.proc)
+    for pid in (11, 12):
+        orphans.met(pid, pid * 10, 10)
+    assert orphans.read(NS) == ()
+    assert orphans.waiting(), "the one that had none when we came"
+    for pid in (11, 12):
+        fake.add(pid, comm="python" if pid == 11 else "pt_data_worker", ppid=1)
+    (fake.root / "10/stat").unlink()
+    assert [o.pid for o in orphans.read(NS + GRACE_NS)] == [20]
+    found = orphans.read(NS + 2 * GRACE_NS)
+    assert [(o.pid, o.trainer) for o in found] == [(11, 10), (12, 10), (20, None)]
+    assert found[0].pss_bytes is not None
+    for pid in (11, 12, 20):
+        (fake.root / f"{pid}/stat").unlink()
+    assert orphans.read(NS + 3 * GRACE_NS) == ()
+    assert not orphans.waiting()
