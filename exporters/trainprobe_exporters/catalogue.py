@@ -203,20 +203,20 @@ LIMIT_METRICS = (
 
 GPU_METRICS = (
     _gauge("run_gpu_info", _of("gpu", "uuid", "mig"), "1 for each GPU that the rank uses."),
-    _gauge("gpu_utilization_ratio", _GPU, "Share of the time in which some kernel ran.", "ratio", fed=False),
-    _gauge("gpu_memory_used_bytes", _GPU, "GPU memory in use.", "bytes", fed=False),
-    _gauge("gpu_memory_total_bytes", _GPU, "GPU memory.", "bytes", fed=False),
-    _gauge("gpu_power_watts", _GPU, "Power drawn.", "watts", fed=False),
-    _gauge("gpu_temperature_celsius", _GPU, "Temperature.", "celsius", fed=False),
-    _gauge("gpu_sm_clock_hertz", _GPU, "Clock of the streaming multiprocessors.", "hertz", fed=False),
+    _gauge("gpu_utilization_ratio", _GPU, "Share of the time in which some kernel ran.", "ratio"),
+    _gauge("gpu_memory_used_bytes", _GPU, "GPU memory in use.", "bytes"),
+    _gauge("gpu_memory_total_bytes", _GPU, "GPU memory.", "bytes"),
+    _gauge("gpu_power_watts", _GPU, "Power drawn.", "watts"),
+    _gauge("gpu_temperature_celsius", _GPU, "Temperature.", "celsius"),
+    _gauge("gpu_sm_clock_hertz", _GPU, "Clock of the streaming multiprocessors.", "hertz"),
     _gauge("gpu_tensor_active_ratio", _GPU, "Share of the time in which tensor cores were active.", "ratio",
            fed=False),
-    _gauge("gpu_pcie_receive_bytes_per_second", _GPU, "PCIe traffic to the GPU.", fed=False),
-    _gauge("gpu_pcie_transmit_bytes_per_second", _GPU, "PCIe traffic from the GPU.", fed=False),
-    _total("gpu_throttled_seconds", (*_GPU, "reason"), "Time with a lowered clock, by reason.", "seconds", fed=False),
-    _total("gpu_errors", (*_GPU, "kind", "code"), "GPU errors.", values={"kind": GPU_ERRORS}, fed=False),
+    _gauge("gpu_pcie_receive_bytes_per_second", _GPU, "PCIe traffic to the GPU."),
+    _gauge("gpu_pcie_transmit_bytes_per_second", _GPU, "PCIe traffic from the GPU."),
+    _total("gpu_throttled_seconds", (*_GPU, "reason"), "Time with a lowered clock, by reason.", "seconds"),
+    _total("gpu_errors", (*_GPU, "kind", "code"), "GPU errors.", values={"kind": GPU_ERRORS}),
     _total("gpu_idle_seconds", _of("gpu", "cause"), "Time in which the GPU idled, by the cause; only causes seen.",
-           "seconds", values=_BY_CAUSE, gives_way=Yield.YES, fed=False),
+           "seconds", values=_BY_CAUSE, gives_way=Yield.YES),
 )
 
 OWN_METRICS = (

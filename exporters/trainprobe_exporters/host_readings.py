@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from trainprobe.model.report import Report
+from trainprobe.model.report import GpuState, Report
 from trainprobe_exporters.catalogue import BY_NAME, PREFIX
 from trainprobe_exporters.labels import label_value
 from trainprobe_exporters.readings import Reading, scalar
 
 MAX_SOURCES = 32
 MAX_PROBES = 64
+MAX_GPUS = 64
+MAX_REASONS = 16
+MAX_CODES = 32
 MAX_MOUNTS = 64  # of /dev/shm: one a container
 DAEMON = "daemon"
 """The source that is the daemon's report itself; the exporter reads it and speaks for it."""
@@ -29,6 +32,7 @@ def host_readings(report: Report) -> Iterator[Reading]:
         yield from scalar(BY_NAME[PREFIX + name], (), value)
     yield from _shared_memory(report)
     yield from _orphans(report)
+    yield from _gpus(report)
     yield from _pressure(report)
     yield from _sources(report)
     yield from _probes(report)
@@ -48,6 +52,32 @@ def _orphans(report: Report) -> Iterator[Reading]:
     held = [orphan.pss_bytes for orphan in report.orphans if orphan.pss_bytes is not None]
     yield from scalar(BY_NAME[PREFIX + "orphan_workers"], (), len(report.orphans))
     yield from scalar(BY_NAME[PREFIX + "orphan_worker_bytes"], (), sum(held) if held or not report.orphans else None)
+
+
+_GPU_FIGURES: tuple[tuple[str, Callable[[GpuState], float | None]], ...] = (
+    ("gpu_utilization_ratio", lambda g: g.utilization),
+    ("gpu_memory_used_bytes", lambda g: g.memory_used_bytes),
+    ("gpu_memory_total_bytes", lambda g: g.memory_total_bytes),
+    ("gpu_power_watts", lambda g: g.power_watts),
+    ("gpu_temperature_celsius", lambda g: g.temperature_celsius),
+    ("gpu_sm_clock_hertz", lambda g: g.sm_clock_hertz),
+    ("gpu_pcie_receive_bytes_per_second", lambda g: g.pcie_receive_bytes_per_second),
+    ("gpu_pcie_transmit_bytes_per_second", lambda g: g.pcie_transmit_bytes_per_second),
+)
+
+
+def _gpus(report: Report) -> Iterator[Reading]:
+    told = {(label_value(g.index), label_value(g.uuid)): g for g in report.gpus[:MAX_GPUS]}
+    errors = BY_NAME[PREFIX + "gpu_errors_total"]
+    for labels, gpu in told.items():
+        for name, of_gpu in _GPU_FIGURES:
+            yield from scalar(BY_NAME[PREFIX + name], labels, of_gpu(gpu))
+        for reason, seconds in sorted(gpu.throttled_seconds.items())[:MAX_REASONS]:
+            yield from scalar(BY_NAME[PREFIX + "gpu_throttled_seconds_total"], (*labels, label_value(reason)), seconds)
+        for key, count in sorted(gpu.errors.items())[:MAX_CODES]:
+            kind, _, code = key.partition("/")
+            if kind in errors.values["kind"]:
+                yield from scalar(errors, (*labels, kind, label_value(code)), count)
 
 
 def _pressure(report: Report) -> Iterator[Reading]:

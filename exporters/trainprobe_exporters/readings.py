@@ -98,6 +98,7 @@ def rank_readings(run: Run, rank: Rank, *, private_labels: bool) -> Iterator[Rea
     yield from _histogram("stall_duration_seconds", rank.counters.stall_durations, rank.counters.stall_duration_sum)
     yield from _fd_errors(rank.counters.fd_errors)
     yield from _gpu_info(rank.gpus)
+    yield from _gpu_idle(rank.gpus)
 
 
 def run_readings(run: Run) -> Iterator[Reading]:
@@ -207,6 +208,17 @@ def _gpu_info(gpus: Iterable[Gpu]) -> Iterator[Reading]:
     seen = {(label_value(gpu.index), label_value(gpu.uuid), "") for gpu in list(gpus)[:MAX_GPUS]}
     for labels in sorted(seen):
         yield Reading(metric, labels, 1)
+
+
+def _gpu_idle(gpus: Iterable[Gpu]) -> Iterator[Reading]:
+    metric = BY_NAME[PREFIX + "gpu_idle_seconds_total"]
+    sums: dict[tuple[str, str], float] = {}
+    for gpu in list(gpus)[:MAX_GPUS]:
+        for cause, seconds in gpu.idle_by_cause.items():
+            key = (label_value(gpu.index), cause if cause in metric.values["cause"] else "unknown")
+            sums[key] = sums.get(key, 0.0) + (finite(seconds) or 0)
+    for labels, seconds in sorted(sums.items()):
+        yield from scalar(metric, labels, seconds)
 
 
 def _counts_steps(rank: Rank) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainprobe.bpf.probes import Probes
 from trainprobe.cli.compose_core import host, policy
 from trainprobe.collect.kernel_log import KernelLog
+from trainprobe.collect.nvml import Gpus
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.pystack import PyStack
 from trainprobe.collect.source import Sources, Unavailable
@@ -61,7 +62,7 @@ def assemble(
     observer = Observer(
         kernel=probes,
         targets=targets,
-        sampler=Collectors(sources, proc, KernelLog()),
+        sampler=Collectors(sources, proc, KernelLog(), Gpus()),
         stacks=stacks,
         core=core,
         sources=sources,

@@ -6,13 +6,15 @@ import os
 import re
 
 from trainprobe.collect.source import Unavailable
-from trainprobe.model.event import OomTold
+from trainprobe.model.event import GpuXid, OomTold
 
 RECORD_LIMIT = 8192
 AT_ONCE = 200  # records a turn
 _OOM = re.compile(
     r"oom-kill:constraint=CONSTRAINT_(\w+),.*?(?:,oom_memcg=([^,]*))?(?:,global_oom)?,task_memcg=.*,pid=(\d+),"
 )
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{7,16})\): (\d{1,4}),? ?(.*)")
+TEXT_LIMIT = 200
 
 
 class KernelLog:
@@ -34,9 +36,9 @@ class KernelLog:
             )
         return None
 
-    def read(self, now_ns: int) -> list[OomTold]:
+    def read(self, now_ns: int) -> list[OomTold | GpuXid]:
         """What came since the last call."""
-        found: list[OomTold] = []
+        found: list[OomTold | GpuXid] = []
         for _ in range(AT_ONCE if self._fd >= 0 else 0):
             try:
                 record = os.read(self._fd, RECORD_LIMIT)
@@ -46,7 +48,9 @@ class KernelLog:
                 continue
             if not record:
                 break
-            if (text := kernel_text(record)) and (told := oom_told(text, now_ns)) is not None:
+            text = kernel_text(record)
+            told = oom_told(text, now_ns) or xid_told(text, now_ns) if text else None
+            if told is not None:
                 found.append(told)
         return found
 
@@ -72,3 +76,9 @@ def oom_told(text: str, now_ns: int) -> OomTold | None:
         return None
     scope = "cgroup" if match[1] == "MEMCG" else "host"
     return OomTold(now_ns, int(match[3]), scope, match[2] or "")
+
+
+def xid_told(text: str, now_ns: int) -> GpuXid | None:
+    """An error of a GPU."""
+    match = _XID.search(text)
+    return None if match is None else GpuXid(now_ns, match[1].lower(), int(match[2]), match[3][:TEXT_LIMIT])

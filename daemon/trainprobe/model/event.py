@@ -180,8 +180,28 @@ class OomTold:
     group: str = ""  # the cgroup whose limit was hit
 
 
+@dataclass(frozen=True, slots=True)
+class GpuXid:
+    """The kernel log on an error of a GPU."""
+
+    at_ns: int
+    bus_id: str  # as the driver writes it: "0000:3b:00"
+    code: int
+    text: str = ""
+
+
 Event = (
-    MarkRow | FileEvent | ProcessEvent | RunStarted | RankSeen | RunKept | RunEnded | StackSeen | CallFailed | OomTold
+    MarkRow
+    | FileEvent
+    | ProcessEvent
+    | RunStarted
+    | RankSeen
+    | RunKept
+    | RunEnded
+    | StackSeen
+    | CallFailed
+    | OomTold
+    | GpuXid
 )
 
 

@@ -9,6 +9,7 @@ from trainprobe.model.moment import Moment
 from trainprobe.model.sample import (
     CostSample,
     DescriptorSample,
+    GpuSample,
     HostSample,
     Inspection,
     LimitSample,
@@ -35,6 +36,7 @@ class Frame:
     descriptors: tuple[DescriptorSample, ...] = ()
     shared: tuple[SharedSample, ...] = ()
     spaces: tuple[SpaceSample, ...] = ()
+    gpus: tuple[GpuSample, ...] = ()
     orphans: tuple[OrphanSample, ...] | None = None  # all of the host; None: not looked
     host: HostSample | None = None
     sources: tuple[SourceState, ...] = ()

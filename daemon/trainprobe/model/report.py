@@ -213,6 +213,7 @@ class Gpu:
     index: int
     utilization_mean: float | None = None
     idle_seconds: float | None = None
+    idle_by_cause: dict[str, float] = field(default_factory=dict)  # seconds inside of stalls
 
 
 @dataclass(slots=True)
@@ -360,6 +361,27 @@ class SharedMemory:
 
 
 @dataclass(slots=True)
+class GpuState:
+    """A GPU of the host. An addition to the contract's report."""
+
+    index: int
+    uuid: str
+    utilization: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_watts: float | None = None
+    temperature_celsius: float | None = None
+    sm_clock_hertz: int | None = None
+    pcie_receive_bytes_per_second: int | None = None
+    pcie_transmit_bytes_per_second: int | None = None
+    throttled_seconds: dict[str, float] = field(default_factory=dict)  # by reason
+    errors: dict[str, int] = field(default_factory=dict)  # "kind/code"
+    state: str = "up"  # up | lost | hung
+    missing: list[str] = field(default_factory=list)  # figures that it does not tell
+    mig: bool = False
+
+
+@dataclass(slots=True)
 class Orphan:
     """A DataLoader worker without a trainer. An addition to the contract's report."""
 
@@ -382,4 +404,5 @@ class Report:
     cost: Cost = field(default_factory=Cost)
     shared_memory: list[SharedMemory] = field(default_factory=list)
     orphans: list[Orphan] | None = None  # None: not looked for
+    gpus: list[GpuState] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)

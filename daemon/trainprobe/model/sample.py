@@ -107,6 +107,42 @@ class OrphanSample:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuHolder:
+    """A process that holds memory of a GPU; bytes None where the driver does not tell."""
+
+    pid: int
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """One GPU at a moment. Every figure is None where it is not supported; ``missing`` names those."""
+
+    index: int
+    uuid: str = ""
+    bus_id: str = ""
+    at_ns: int = 0  # CLOCK_MONOTONIC
+    since_ns: int = 0  # of the reading before; 0: this is the first
+    mig: bool = False  # it is partitioned: utilisation of the parts is not told
+    utilization: float | None = None  # part of the time since then in which some kernel ran
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_watts: float | None = None
+    temperature_celsius: float | None = None
+    sm_clock_hertz: int | None = None
+    sm_clock_max_hertz: int | None = None
+    pcie_receive_bytes_per_second: int | None = None
+    pcie_transmit_bytes_per_second: int | None = None
+    reasons: tuple[str, ...] | None = None  # why its clock is lowered now
+    ecc_errors: int | None = None  # uncorrected, since the driver was loaded
+    remapped_rows: int | None = None  # for uncorrectable errors
+    holders: tuple[GpuHolder, ...] | None = None
+    lost: bool = False  # it has fallen off the bus
+    hung: bool = False  # a call on it does not come back
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DiskSample:
     """A block device. Cumulative."""
 

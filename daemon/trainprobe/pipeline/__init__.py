@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from trainprobe.derive.devices import Devices
 from trainprobe.detect.policy import Policy
 from trainprobe.model.armed import Armed
-from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
+from trainprobe.model.event import Event, GpuXid, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Cost, Evidence, Host, Orphan, Report, SharedMemory, Source
 from trainprobe.model.sample import CostSample, HostSample, OrphanSample, ProcessSample, SharedSample, SourceState
 from trainprobe.model.steprow import RankSteps
+from trainprobe.pipeline.gpus import GpuTable
 from trainprobe.pipeline.run import RunFold
 
 INSPECT_EVERY = NS // 2
@@ -55,6 +56,7 @@ class Pipeline:
     _inspected_ns: int = 0
     _shared: dict[tuple[str, str], SharedSample] = field(default_factory=dict)
     _orphans: tuple[OrphanSample, ...] | None = None
+    _gpus: GpuTable = field(default_factory=GpuTable)
 
     def step(self, frame: Frame) -> None:
         """Take in one frame."""
@@ -114,6 +116,18 @@ class Pipeline:
                     fold.supplies.shared = shared
         if frame.orphans is not None:
             self._orphans = frame.orphans
+        self._feed_gpus(frame)
+
+    def _feed_gpus(self, frame: Frame) -> None:
+        self._gpus.faults.clear()
+        for sample in frame.gpus:
+            self._gpus.feed(sample, self._now)
+        for event in frame.events:
+            if isinstance(event, GpuXid):
+                self._gpus.feed_xid(event)
+        if frame.gpus or self._gpus.faults:
+            for run in self.runs.values():
+                run.feed_gpus(frame.gpus, self._gpus.faults, self._now)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -182,6 +196,7 @@ class Pipeline:
                 cost.bpf_runs if cost else None,
             ),
             runs=runs,
+            gpus=self._gpus.states(),
             shared_memory=[_shared(sample) for sample in self._shared.values()],
             orphans=None if self._orphans is None else [_orphan(sample) for sample in self._orphans],
         )

@@ -6,18 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.forecast import Forecast, Series, forecast
-from trainprobe.detect.limits.base import Growth, Key, Situation, Victim, used_share
+from trainprobe.detect.limits.base import GpuFault, Growth, Key, Situation, Victim, used_share
 from trainprobe.detect.limits.registry import notices
 from trainprobe.model.event import CallFailed, OomTold, ProcessEvent
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import (
     DescriptorSample,
+    GpuSample,
     LimitSample,
     OrphanSample,
     ProcessSample,
     SharedSample,
     SpaceSample,
 )
+from trainprobe.pipeline.gpus import RankGpus, faults_of
 from trainprobe.pipeline.rank import RankFold
 
 JUDGE_NS = 2 * NS
@@ -71,6 +73,8 @@ class RunLimits:
     shared: SharedSample | None = None
     spaces: dict[str, SpaceSample] = field(default_factory=dict)
     orphans: tuple[OrphanSample, ...] = ()
+    gpus: dict[int, RankGpus] = field(default_factory=dict)  # by the driver's pid
+    gpu_faults: list[GpuFault] = field(default_factory=list)  # of all GPUs
     _series: dict[Key, Series] = field(default_factory=dict)
     _seen_ns: dict[Key, int] = field(default_factory=dict)
     _roles: dict[tuple[int, str], _RoleMemory] = field(default_factory=dict)
@@ -119,6 +123,18 @@ class RunLimits:
         """One of its processes could not have a page."""
         self.bus_errors.append(event)
         self._stirred = True
+
+    def feed_gpus(self, fold: RankFold, samples: Sequence[GpuSample], now_ns: int) -> None:
+        """Readings of all GPUs."""
+        gpus = self.gpus.setdefault(fold.seen.pid, RankGpus())
+        for sample in samples:
+            gpus.feed(sample, fold)
+        gpus.settle(fold, now_ns)
+
+    def feed_gpu_faults(self, faults: Sequence[GpuFault]) -> None:
+        """What broke in any GPU of the host while the run was there."""
+        self.gpu_faults += faults
+        self._stirred = self._stirred or bool(faults)
 
     def feed_orphans(self, found: Sequence[OrphanSample], drivers: Iterable[int]) -> None:
         """Its workers that have no trainer any more."""
@@ -204,6 +220,7 @@ class RunLimits:
             shared=self.shared,
             spaces=self.spaces,
             saves=fold.saves.checkpoints() if self.spaces or self.failures else (),
+            gpu_faults=faults_of(self.gpus.get(fold.seen.pid), self.gpu_faults),
             orphans=[o for o in self.orphans if o.trainer == fold.seen.pid],
             workers=fold.workers.count,
         )

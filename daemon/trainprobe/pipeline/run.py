@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.devices import Devices
+from trainprobe.detect.limits.base import GpuFault
 from trainprobe.detect.policy import Policy
 from trainprobe.model.armed import Armed
 from trainprobe.model.cause import Cause
@@ -28,7 +29,7 @@ from trainprobe.model.event import (
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
-from trainprobe.model.sample import Inspection, MemorySample, OrphanSample, ProcessSample
+from trainprobe.model.sample import GpuSample, Inspection, MemorySample, OrphanSample, ProcessSample
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.continued import closed, continued, cut, open_stall
 from trainprobe.pipeline.culprit import name_culprits
@@ -226,6 +227,13 @@ class RunFold:
         """All workers of the host that have no trainer."""
         self.supplies.feed_orphans(found, self.folds)
 
+    def feed_gpus(self, samples: Sequence[GpuSample], faults: Sequence[GpuFault], now_ns: int) -> None:
+        """Readings of the host's GPUs, and what broke in them."""
+        self.supplies.feed_gpu_faults(faults)
+        for fold in self._all():
+            if samples and fold.end_ns is None:
+                self.supplies.feed_gpus(fold, samples, now_ns)
+
     def processes_fed(self, now_ns: int) -> None:
         """The samples of a frame are in."""
         for fold in self._all():
@@ -355,6 +363,8 @@ def _asked(fold: RankFold) -> tuple[int, int]:
 
 def _add_limits(rank: Rank, fold: RankFold, limits: RunLimits) -> None:
     counters, shm = rank.counters, limits.shm()
+    if (gpus := limits.gpus.get(fold.seen.pid)) is not None:
+        rank.gpus = gpus.report()
     counters.fd_errors, counters.shm_errors = limits.fd_errors(fold), limits.shm_errors(fold)
     counters.shm_size_bytes = shm.limit if shm else None
     if fold.end_ns is not None:

@@ -150,6 +150,7 @@ class Observer:
             shared=samples.shared,
             spaces=samples.spaces,
             orphans=samples.orphans,
+            gpus=samples.gpus,
             host=samples.host,
             inspections=self._inspections(now),
             sources=self._guard.news(),

@@ -15,6 +15,7 @@ from trainprobe.collect.host import Host
 from trainprobe.collect.inspection import Inspector
 from trainprobe.collect.kernel_log import KernelLog
 from trainprobe.collect.limits import Limits, Watched
+from trainprobe.collect.nvml import Gpus
 from trainprobe.collect.orphans import Orphans, workers_of
 from trainprobe.collect.process import Processes
 from trainprobe.collect.procfs import Proc
@@ -25,6 +26,7 @@ from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEvent
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.sample import (
     DescriptorSample,
+    GpuSample,
     HostSample,
     Inspection,
     LimitSample,
@@ -42,6 +44,7 @@ PROCESSES_NS = 5 * NS
 NEAR_PROCESSES_NS = 2 * NS
 SPACES_NS = 2 * NS
 SHARED_NS = 30 * NS
+GPUS_NS = NS // 2
 ORPHANS_NS = 60 * NS
 ORPHANS_SOON_NS = 5 * NS
 DESCRIPTORS_NS = 10 * NS
@@ -65,6 +68,7 @@ class Samples:
     shared: tuple[SharedSample, ...] = ()
     spaces: tuple[SpaceSample, ...] = ()
     orphans: tuple[OrphanSample, ...] | None = None
+    gpus: tuple[GpuSample, ...] = ()
     events: tuple[Event, ...] = ()
 
 
@@ -76,13 +80,16 @@ class _Due:
     spaces: int = 0
     shared: int = 0
     orphans: int = 0
+    gpus: int = 0
     descriptors: dict[int, int] = field(default_factory=dict)
 
 
 class Collectors:
     """Reads what is due; how each source is stands in ``sources``."""
 
-    def __init__(self, sources: Sources, proc: Proc, kernel_log: KernelLog | None = None) -> None:
+    def __init__(
+        self, sources: Sources, proc: Proc, kernel_log: KernelLog | None = None, gpus: Gpus | None = None
+    ) -> None:
         self._sources = sources
         self._proc = proc
         self._host = Host(proc.root)
@@ -93,6 +100,7 @@ class Collectors:
         self._spaces = Spaces(proc)
         self._orphans = Orphans(proc)
         self._log = kernel_log
+        self._gpus = gpus
         if kernel_log is not None:
             sources.note("kernel_log", kernel_log.open() or True, 0)
         self._due = _Due()
@@ -132,6 +140,7 @@ class Collectors:
             shared=self._read_shared(now, watched, events),
             spaces=self._read_spaces(at),
             orphans=orphans,
+            gpus=self._read_gpus(at),
             events=tuple(told),
         )
 
@@ -214,6 +223,13 @@ class Collectors:
         self._due.spaces = at + SPACES_NS
         found = [self._sources.read("space", partial(self._spaces.read, *place), at) for place in self._wanted]
         return tuple(sample for sample in found if sample is not None)
+
+    def _read_gpus(self, at: int) -> tuple[GpuSample, ...]:
+        gpus = self._gpus
+        if gpus is None or at < self._due.gpus:
+            return ()
+        self._due.gpus = at + GPUS_NS
+        return self._sources.read("nvml", lambda: gpus.poll(at), at) or ()
 
     def _read_orphans(self, at: int) -> tuple[OrphanSample, ...] | None:
         if at < self._due.orphans:

@@ -19,6 +19,7 @@ from trainprobe.model.event import (
     CallFailed,
     Event,
     FileEvent,
+    GpuXid,
     MarkRow,
     OomTold,
     ProcessEvent,
@@ -193,7 +194,7 @@ class Targets:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:
                     self._runs.drive(process, event.at_ns)
                 self._deliver(process, event)
-        elif not isinstance(event, (RunStarted, RankSeen, RunKept, RunEnded, OomTold)):
+        elif not isinstance(event, (RunStarted, RankSeen, RunKept, RunEnded, OomTold, GpuXid)):
             self._search.hint(event.pid, event.at_ns, event.why == "exec", now)
 
     def _process_event(self, event: ProcessEvent) -> None:

@@ -16,6 +16,7 @@ from trainprobe.model.event import (
     CallFailed,
     Event,
     FileEvent,
+    GpuXid,
     MarkRow,
     OomTold,
     ProcessEvent,
@@ -31,6 +32,7 @@ from trainprobe.model.moment import Moment
 from trainprobe.model.sample import (
     CostSample,
     DescriptorSample,
+    GpuSample,
     HostSample,
     Inspection,
     LimitSample,
@@ -55,6 +57,7 @@ _EVENTS: dict[str, type[Any]] = {
     "stack": StackSeen,
     "failed": CallFailed,
     "oom": OomTold,
+    "xid": GpuXid,
 }
 _TAGS = {kind: tag for tag, kind in _EVENTS.items()}
 _SPARSE = frozenset({"cells", "pool"})
@@ -75,6 +78,7 @@ def encode(frame: Frame) -> str:
         ("descriptors", frame.descriptors),
         ("shared", frame.shared),
         ("spaces", frame.spaces),
+        ("gpus", frame.gpus),
         ("sources", frame.sources),
     ):
         if values:
@@ -108,6 +112,7 @@ def decode(line: str | bytes) -> Frame:
         descriptors=_values(value, "descriptors", DescriptorSample),
         shared=_values(value, "shared", SharedSample),
         spaces=_values(value, "spaces", SpaceSample),
+        gpus=_values(value, "gpus", GpuSample),
         orphans=_values(value, "orphans", OrphanSample) if value.get("orphans") is not None else None,
         host=_value(value, "host", HostSample),
         sources=_values(value, "sources", SourceState),

@@ -13,6 +13,7 @@ from trainprobe.model.report import (
     Counters,
     Exit,
     Gpu,
+    GpuState,
     Host,
     Memory,
     Orphan,
@@ -57,7 +58,7 @@ def a_busy_rank(name: str = "0", *, wall: float = 1000.0, causes: tuple[Cause, .
         lost=by_cause,
         workers=Workers(started=8, ended=2, live=6),
         memory=Memory(shm_bytes=1 << 30),
-        gpus=[Gpu("GPU-1234", 0, 0.9, 3.0)],
+        gpus=[Gpu("GPU-1234", 0, 0.9, 3.0, {"checkpoint": 2.0})],
         counters=Counters(
             phase_seconds={str(phase): 5.0 for phase in Phase},
             stall_seconds=by_cause,
@@ -136,6 +137,11 @@ def a_full_report() -> Report:
         events_lost=3,
         events_lost_by={"ring": 3},
         shared_memory=[SharedMemory("0:25", "host", 1 << 20, 64 << 20, 4096)],
+        gpus=[
+            GpuState(
+                0, "GPU-1234", 0.9, 1 << 30, 1 << 36, 300.0, 70.0, 10**9, 1000, 2000, {"hw_thermal": 3.0}, {"xid/79": 1}
+            )
+        ],
         orphans=[Orphan(99, "pt_data_worker", 1 << 28, None, 2)],
         cost=Cost(1.5, 40 << 20, 0.25, 0.001, {"sched_switch": 1000}),
     )

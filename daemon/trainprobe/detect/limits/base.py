@@ -48,6 +48,19 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuFault:
+    """Something broke in a GPU that the rank uses."""
+
+    at_ns: int
+    index: int
+    uuid: str
+    bus_id: str
+    kind: str  # xid | ecc | lost
+    code: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """What is known of one rank at a moment, as far as limits go."""
 
@@ -66,6 +79,7 @@ class Situation:
     spaces: Mapping[str, SpaceSample] = field(default_factory=dict)
     saves: Sequence[Save] = ()
     orphans: Sequence[OrphanSample] = ()
+    gpu_faults: Sequence[GpuFault] = ()
     workers: int = 0
     shm_per_batch: float | None = None
     host: HostSample | None = None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from trainprobe.detect.limits import (
     disk_full,
     fd_exhaustion,
+    gpu_error,
     orphan_workers,
     out_of_memory,
     pid_exhaustion,
@@ -16,6 +17,7 @@ from trainprobe.detect.limits import (
 from trainprobe.detect.limits.base import LimitRule, Notice, Situation
 
 RULES: Sequence[LimitRule] = (
+    gpu_error.told,
     out_of_memory.told,
     fd_exhaustion.told,
     shm_exhaustion.told,

@@ -1,0 +1,166 @@
+"""The host's GPUs as they are told: counters, and which rank uses which by who holds its memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.detect.limits.base import GpuFault
+from trainprobe.model.event import GpuXid
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Gpu, GpuState
+from trainprobe.model.sample import GpuSample
+from trainprobe.pipeline.rank import RankFold
+
+LONGEST_NS = 10 * NS  # a pause between two readings beyond which nothing is known of the time between
+SETTLED_NS = 3 * NS  # by then a stall has opened or closed: idle time gets its cause
+FAULTS = 100
+
+
+@dataclass(slots=True)
+class _Seen:
+    latest: GpuSample
+    throttled_ns: dict[str, int] = field(default_factory=dict)
+    errors: dict[tuple[str, str], int] = field(default_factory=dict)  # (kind, code)
+    ecc: int | None = None
+
+
+@dataclass(slots=True)
+class GpuTable:
+    """All GPUs of the host, by index."""
+
+    seen: dict[int, _Seen] = field(default_factory=dict)
+    faults: list[GpuFault] = field(default_factory=list)  # of the present frame
+
+    def feed(self, sample: GpuSample, at_ns: int) -> None:
+        """One reading."""
+        known = self.seen.get(sample.index)
+        if known is None:
+            known = self.seen[sample.index] = _Seen(sample)
+            if sample.lost:
+                self._lost(known, sample, at_ns)
+        elif sample.lost and not known.latest.lost:
+            self._lost(known, sample, at_ns)
+        if sample.ecc_errors is not None:
+            if known.ecc is not None and sample.ecc_errors > known.ecc:
+                more = str(sample.ecc_errors - known.ecc)
+                self._fault(known, GpuFault(at_ns, sample.index, sample.uuid, sample.bus_id, "ecc", more))
+            known.ecc = sample.ecc_errors
+        for reason in sample.reasons or ():
+            known.throttled_ns[reason] = known.throttled_ns.get(reason, 0) + span_ns(sample)
+        known.latest = sample
+
+    def feed_xid(self, event: GpuXid) -> None:
+        """A line of the kernel log."""
+        for index, known in self.seen.items():
+            if same_bus(known.latest.bus_id, event.bus_id):
+                uuid, bus = known.latest.uuid, known.latest.bus_id
+                self._fault(known, GpuFault(event.at_ns, index, uuid, bus, "xid", str(event.code), event.text))
+
+    def states(self) -> list[GpuState]:
+        """For the report."""
+        return [_state(known) for _, known in sorted(self.seen.items())]
+
+    def _lost(self, known: _Seen, sample: GpuSample, at_ns: int) -> None:
+        uuid, bus = sample.uuid or known.latest.uuid, sample.bus_id or known.latest.bus_id
+        self._fault(known, GpuFault(at_ns, sample.index, uuid, bus, "lost"))
+
+    def _fault(self, known: _Seen, fault: GpuFault) -> None:
+        key = (fault.kind, fault.code if fault.kind == "xid" else "")
+        known.errors[key] = known.errors.get(key, 0) + (int(fault.code) if fault.kind == "ecc" else 1)
+        self.faults.append(fault)
+        del self.faults[:-FAULTS]
+
+
+@dataclass(slots=True)
+class RankGpus:
+    """The GPUs whose memory a rank's processes hold, and how busy they were."""
+
+    index: dict[str, int] = field(default_factory=dict)  # by uuid
+    busy_ns: dict[str, float] = field(default_factory=dict)
+    seen_ns: dict[str, int] = field(default_factory=dict)
+    idle_ns: dict[tuple[str, str], float] = field(default_factory=dict)  # (uuid, cause)
+    _waiting: deque[GpuSample] = field(default_factory=lambda: deque(maxlen=600))
+
+    def feed(self, sample: GpuSample, fold: RankFold) -> None:
+        """A reading of any GPU; it counts where a process of the rank holds memory of it."""
+        holders = {holder.pid for holder in sample.holders or ()}
+        if not sample.uuid or not any(fold.workers.owns(pid) for pid in holders):
+            return
+        self.index[sample.uuid] = sample.index
+        spent = span_ns(sample)
+        if sample.utilization is None or not spent:
+            return
+        self.busy_ns[sample.uuid] = self.busy_ns.get(sample.uuid, 0.0) + sample.utilization * spent
+        self.seen_ns[sample.uuid] = self.seen_ns.get(sample.uuid, 0) + spent
+        self._waiting.append(sample)
+
+    def settle(self, fold: RankFold, now_ns: int) -> None:
+        """Idle time inside of stalls goes to their causes, once it is known what they were."""
+        while self._waiting and self._waiting[0].at_ns <= now_ns - SETTLED_NS:
+            sample = self._waiting.popleft()
+            idle = (1 - (sample.utilization or 0.0)) * span_ns(sample)
+            cause = _cause_at(fold, sample.since_ns, sample.at_ns)
+            if cause and idle > 0:
+                key = (sample.uuid, cause)
+                self.idle_ns[key] = self.idle_ns.get(key, 0.0) + idle
+
+    def report(self) -> list[Gpu]:
+        """The contract's ``gpus`` block."""
+        found = []
+        for uuid, index in sorted(self.index.items(), key=lambda pair: pair[1]):
+            seen = self.seen_ns.get(uuid, 0)
+            mean = self.busy_ns[uuid] / seen if seen else None
+            idle = (seen - self.busy_ns[uuid]) / NS if seen else None
+            causes = {cause: ns / NS for (one, cause), ns in self.idle_ns.items() if one == uuid}
+            found.append(Gpu(uuid, index, mean, idle, causes))
+        return found
+
+
+def faults_of(gpus: RankGpus | None, faults: Sequence[GpuFault]) -> list[GpuFault]:
+    """Those of GPUs that the rank uses."""
+    return [fault for fault in faults if gpus is not None and fault.uuid in gpus.index]
+
+
+def span_ns(sample: GpuSample) -> int:
+    """The time that a reading speaks for."""
+    spent = sample.at_ns - sample.since_ns
+    return spent if sample.since_ns and 0 < spent <= LONGEST_NS else 0
+
+
+def same_bus(nvml: str, kernel: str) -> bool:
+    """NVML writes 00000000:3B:00.0, the kernel log 0000:3b:00."""
+    return bool(nvml) and nvml.lower().partition(".")[0].lstrip("0") == kernel.lower().partition(".")[0].lstrip("0")
+
+
+def _cause_at(fold: RankFold, start_ns: int, end_ns: int) -> str | None:
+    middle = (start_ns + end_ns) / 2
+    opened = fold.book.open
+    if opened is not None and opened.start_ns <= middle:
+        return opened.cause.value
+    for entry in reversed(list(fold.book.entries)[-16:]):
+        if entry.start_ns <= middle <= (entry.end_ns or end_ns):
+            return entry.cause.value
+    return None
+
+
+def _state(known: _Seen) -> GpuState:
+    g = known.latest
+    return GpuState(
+        g.index,
+        g.uuid,
+        g.utilization,
+        g.memory_used_bytes,
+        g.memory_total_bytes,
+        g.power_watts,
+        g.temperature_celsius,
+        g.sm_clock_hertz,
+        g.pcie_receive_bytes_per_second,
+        g.pcie_transmit_bytes_per_second,
+        {reason: ns / NS for reason, ns in known.throttled_ns.items()},
+        {f"{kind}/{code}": count for (kind, code), count in known.errors.items()},
+        "lost" if g.lost else "hung" if g.hung else "up",
+        list(g.missing),
+        g.mig,
+    )

@@ -1,0 +1,187 @@
+"""GPUs through the real binding and a library made here, which can lose a GPU, hang, and know nothing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SOURCE = Path(__file__).parent / "fake_nvml" / "nvml.c"
+WHOLE = {
+    "memory_total": 80_000, "memory_used": 60_000, "utilization": 40, "samples": 90, "power": 301_500,
+    "temperature": 71, "clock": 1400, "clock_max": 1980, "pcie": 2000, "reasons": 0x44, "ecc": 0, "mig": 0, "rows": 0,
+    "pid": 4711, "pid_memory": 50_000,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    folder = tmp_path_factory.mktemp("nvml")
+    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(folder / "libnvidia-ml.so.1")]
+    subprocess.run([*command, str(SOURCE)], check=True)
+    return folder
+
+
+class Machine:
+    """GPUs on paper."""
+
+    def __init__(self, path: Path, library: Path) -> None:
+        self.path, self.library = path, library
+        self.gpus: dict[int, dict[str, object]] = {}
+
+    def write(self) -> str:
+        lines = [f"99 count {len([gpu for gpu in self.gpus if gpu != 99])}"]
+        lines += [f"{gpu} {name} {value}" for gpu, values in self.gpus.items() for name, value in values.items()]
+        return "\n".join(lines) + "\n"
+
+    def watch(self, body: str) -> str:
+        """Run a script with ``gpus`` (the collector), ``until`` (poll until it holds) and ``now(**figures)``."""
+        self.path.write_text(self.write())
+        program = textwrap.dedent(
+            """
+            import sys, time, pathlib
+            from trainprobe.collect.nvml import Gpus
+            from trainprobe.collect.source import Failed, Unavailable
+            path = pathlib.Path(sys.argv[1])
+            gpus = Gpus(every_ns=20_000_000)
+            def until(holds, seconds=8):
+                end = time.monotonic() + seconds
+                while time.monotonic() < end:
+                    seen = gpus.poll(time.monotonic_ns())
+                    if not isinstance(seen, tuple) or seen:
+                        by = {g.index: g for g in seen} if isinstance(seen, tuple) else seen
+                        if holds(by): return by
+                    time.sleep(0.01)
+                raise SystemExit("it did not come to be")
+            def now(gpu, name, value):
+                lines = [l for l in path.read_text().splitlines() if not l.startswith(f"{gpu} {name} ")]
+                new = path.with_suffix(".new"); new.write_text("\\n".join([*lines, f"{gpu} {name} {value}"]) + "\\n")
+                new.rename(path)
+            """
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", program + textwrap.dedent(body), str(self.path)],
+            capture_output=True, text=True, timeout=60, check=False,
+            env={
+                "PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(self.library), "FAKE_NVML": str(self.path),
+                "PYTHONPATH": str(ROOT / "daemon"),
+            },
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+
+@pytest.fixture
+def machine(tmp_path: Path, library: Path) -> Machine:
+    return Machine(tmp_path / "gpus", library)
+
+
+def test_two_gpus_with_all_their_figures(machine: Machine) -> None:
+    machine.gpus = {0: dict(WHOLE), 1: WHOLE | {"samples": 0, "pid": 0}}
+    said = machine.watch(
+        """
+        seen = until(lambda by: len(by) == 2)
+        a, b = seen[0], seen[1]
+        print(a.uuid, a.bus_id, a.utilization, a.memory_used_bytes, a.memory_total_bytes, a.power_watts)
+        print(a.temperature_celsius, a.sm_clock_hertz, a.sm_clock_max_hertz, a.reasons, a.ecc_errors, a.mig)
+        print(a.pcie_receive_bytes_per_second, [(h.pid, h.bytes) for h in a.holders], a.missing)
+        print(b.utilization, b.holders)
+        """
+    )
+    assert said.splitlines() == [
+        "GPU-0000 00000000:01:00.0 0.9 60000 80000 301.5",
+        "71 1400000000 1980000000 ('sw_power_cap', 'hw_thermal') 0 False",
+        "2048000 [(4711, 50000)] ()",
+        "0.0 ()",
+    ]
+
+
+def test_what_is_not_supported_is_none_and_never_zero(machine: Machine) -> None:
+    machine.gpus = {0: {}}
+    said = machine.watch(
+        """
+        import dataclasses
+        gpu = until(lambda by: 0 in by)[0]
+        told = dataclasses.asdict(gpu)
+        print(sorted(name for name, value in told.items() if value is None))
+        print(gpu.missing, gpu.lost, gpu.hung)
+        """
+    )
+    first, second = said.splitlines()
+    assert "utilization" in first
+    assert "memory_used_bytes" in first
+    assert "holders" in first
+    assert "reasons" in first
+    assert "'ecc'" in second
+    assert second.endswith("False False")
+
+
+def test_the_drivers_last_figure_where_it_keeps_no_samples(machine: Machine) -> None:
+    machine.gpus = {0: {name: value for name, value in WHOLE.items() if name != "samples"}}
+    assert machine.watch("print(until(lambda by: 0 in by)[0].utilization)").strip() == "0.4"
+
+
+def test_a_lost_gpu_leaves_the_other_and_comes_back(machine: Machine) -> None:
+    machine.gpus = {0: dict(WHOLE), 1: dict(WHOLE)}
+    said = machine.watch(
+        """
+        until(lambda by: len(by) == 2)
+        now(1, "power", "!15"); now(1, "handle", "!15")
+        seen = until(lambda by: by[1].lost)
+        print(seen[0].utilization, seen[1].uuid, seen[1].utilization)
+        now(1, "power", 1000); now(1, "handle", 1)
+        print(until(lambda by: not by[1].lost)[1].power_watts)
+        """
+    )
+    assert said.splitlines() == ["0.9 GPU-0001 None", "1.0"]
+
+
+def test_a_call_that_hangs_is_left_behind_until_it_returns(machine: Machine) -> None:
+    machine.gpus = {0: dict(WHOLE), 1: dict(WHOLE)}
+    said = machine.watch(
+        """
+        until(lambda by: len(by) == 2)
+        now(1, "temperature", "hang")
+        print(until(lambda by: 1 in by and by[1].hung)[1].uuid)
+        began = time.monotonic()
+        seen = until(lambda by: 0 in by and by[1].hung)
+        print(seen[0].utilization)
+        now(1, "temperature", 50)
+        print(until(lambda by: 1 in by and not by[1].hung)[1].temperature_celsius)
+        """
+    )
+    assert said.splitlines() == ["GPU-0001", "0.9", "50"]
+
+
+def test_handles_that_die_are_opened_again(machine: Machine) -> None:
+    """As after systemctl daemon-reload in a container: "Unknown Error"."""
+    machine.gpus = {0: dict(WHOLE)}
+    said = machine.watch(
+        """
+        until(lambda by: 0 in by)
+        now(0, "power", "!999"); now(99, "init", "!999")
+        time.sleep(0.3)
+        now(0, "power", 7000); now(99, "init", 0)
+        print(until(lambda by: by[0].power_watts == 7.0)[0].power_watts)
+        """
+    )
+    assert said.strip() == "7.0"
+
+
+def test_a_partitioned_gpu(machine: Machine) -> None:
+    machine.gpus = {0: WHOLE | {"mig": 1, "samples": "!3", "utilization": "!3"}}
+    said = machine.watch("gpu = until(lambda by: 0 in by)[0]; print(gpu.mig, gpu.utilization, gpu.memory_used_bytes)")
+    assert said.split() == ["True", "None", "60000"]
+
+
+def test_a_machine_without_gpus(tmp_path: Path) -> None:
+    said = Machine(tmp_path / "gpus", tmp_path).watch("print(type(gpus.poll(1)).__name__)")
+    assert said.strip() == "Unavailable"
