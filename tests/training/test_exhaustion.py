@@ -81,7 +81,7 @@ def test_a_leak_is_seen_coming_and_the_kill_explained(
     assert "grows by" in before["summary"]
     assert "the driver" in before["summary"]
     assert group.name in before["summary"]
-    assert "was killed for want of memory: the container's limit" in after["summary"]
+    assert "was killed for want of memory: the limit of its cgroup" in after["summary"]
     assert f"limit of the cgroup {str(group).removeprefix('/sys/fs/cgroup/memory')}: {limit} bytes" in evidence(after)
     assert "the victim held" in evidence(after)
     assert "the driver" in evidence(after), "who held what"

@@ -22,6 +22,7 @@ from trainprobe.model.sample import GpuHolder, GpuSample
 LIBRARY = "libnvidia-ml.so.1"
 EVERY_NS = NS
 HUNG_NS = 3 * NS
+LOOK_NS = 60 * NS
 LEFT_BEHIND = 4
 PAUSES_NS = (NS, 2 * NS, 5 * NS, 15 * NS, 60 * NS)
 GPUS_LIMIT = 64
@@ -65,7 +66,16 @@ class Gpus:
         self._clock = clock
         self._every_ns = every_ns
         self._reader: _Reader | None = None
+        self._there = False
+        self._look_ns = 0
         self._behind: dict[int, _Reader] = {}  # by the GPU whose call hangs
+
+    def present(self, now_ns: int) -> bool:
+        """Whether this machine has a driver; looked for once a minute until it has."""
+        if not self._there and now_ns >= self._look_ns:
+            self._look_ns = now_ns + LOOK_NS
+            self._there = available()
+        return self._there
 
     def poll(self, now_ns: int) -> tuple[GpuSample, ...] | Unavailable | Failed:
         """What was read since the last call (empty: nothing yet)."""

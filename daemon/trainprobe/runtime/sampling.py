@@ -229,6 +229,8 @@ class Collectors:
         if gpus is None or at < self._due.gpus:
             return ()
         self._due.gpus = at + GPUS_NS
+        if not gpus.present(at):  # most hosts have none: that is no source that lacks
+            return ()
         return self._sources.read("nvml", lambda: gpus.poll(at), at) or ()
 
     def _read_orphans(self, at: int) -> tuple[OrphanSample, ...] | None:

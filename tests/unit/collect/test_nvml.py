@@ -183,5 +183,5 @@ def test_a_partitioned_gpu(machine: Machine) -> None:
 
 
 def test_a_machine_without_gpus(tmp_path: Path) -> None:
-    said = Machine(tmp_path / "gpus", tmp_path).watch("print(type(gpus.poll(1)).__name__)")
-    assert said.strip() == "Unavailable"
+    said = Machine(tmp_path / "gpus", tmp_path).watch("print(gpus.present(1), type(gpus.poll(1)).__name__)")
+    assert said.split() == ["False", "Unavailable"]

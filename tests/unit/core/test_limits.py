@@ -98,7 +98,7 @@ def test_memory_that_grows_is_told_with_the_time_left_and_who_grows() -> None:
 
 def test_a_victim_of_its_container_and_one_of_the_host() -> None:
     for scope, group, words in (
-        ("cgroup", "/job", "the container's limit of 10 GB"),
+        ("cgroup", "/job", "the limit of its cgroup /job, 10 GB,"),
         ("host", "", "the host's memory"),
     ):
         host = Host()

@@ -10,6 +10,8 @@ from trainprobe.model.cause import Cause
 from trainprobe.model.report import Evidence
 from trainprobe.model.sample import LimitSample, ProcessSample
 
+COPIED = 0.3  # of all growth: so much of it in the workers' own pages
+
 
 def told(s: Situation) -> Iterator[Notice]:
     """One notice per victim, one for the limit of memory that is reached first."""
@@ -32,17 +34,17 @@ def _happened(s: Situation, victim: Victim) -> Notice:
         held = event.anonymous_bytes + (event.shared_bytes or 0)
         evidence.append(Evidence("the victim held", held, "bytes", event.pid))
     evidence += _holders(s, victim.processes)
-    whose = {"cgroup": "the container's limit", "host": "the host's memory"}.get(
+    whose = {"cgroup": "the limit of its cgroup", "host": "the host's memory"}.get(
         victim.scope or "", "the limit (whose cannot be told: the kernel log cannot be read)"
     )
-    hit = f" of {size(limit.limit)}" if limit is not None and victim.scope else ""
-    group = f" (cgroup {victim.group})" if victim.group else ""
+    hit = f", {size(limit.limit)}," if limit is not None and victim.scope else ""
+    group = f" {victim.group}" if victim.group else ""
     had = f"; it held {size(held)}" if held else ""
     return Notice(
         f"oom-{event.pid}",
         Cause.OOM_KILL,
         event.at_ns,
-        f"{s.who(event.pid)} was killed for want of memory: {whose}{hit}{group} was reached{had}",
+        f"{s.who(event.pid)} was killed for want of memory: {whose}{group}{hit} was reached{had}",
         happened=True,
         evidence=evidence,
         advice=_advice(s, s.growth),
@@ -99,8 +101,8 @@ def _advice(s: Situation, growth: Sequence[Growth]) -> list[str]:
     out = []
     workers = next((g for g in growth if g.role == "worker"), None)
     driver = next((g for g in growth if g.role == "driver"), None)
-    copied = workers is not None and (workers.private_per_second or 0.0) > 0.5 * max(workers.per_second or 0.0, 1.0)
-    if workers is not None and copied and (workers.private_per_second or 0) > 0:
+    total = sum(max(0.0, g.per_second or 0.0) for g in growth)
+    if workers is not None and (workers.private_per_second or 0.0) > max(COPIED * total, 1.0):
         out.append(
             "the workers' own copies grow (copy-on-write: each touch of a Python object copies its page): keep the "
             "samples in numpy arrays or tensors, not in lists and dicts"

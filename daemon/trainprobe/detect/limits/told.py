@@ -17,6 +17,7 @@ class RankNotices:
 
     told: dict[str, Notice] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)  # ns of the first time
+    first: dict[str, str] = field(default_factory=dict)  # what was said then
     total: int = 0
 
     def take(self, found: Iterable[Notice], now_ns: int) -> bool:
@@ -29,6 +30,7 @@ class RankNotices:
             if before is None:
                 self.total += 1
                 self.since[notice.key] = notice.at_ns
+                self.first[notice.key] = notice.summary
                 news = True
             elif before.happened and now_ns - before.at_ns > before.settles_ns:
                 continue
@@ -37,7 +39,7 @@ class RankNotices:
         for key, notice in self.told.items():
             if key not in seen and not notice.happened and notice.eta_seconds is not None:
                 tail = "" if notice.cause in reached else PASSED
-                self.told[key] = replace(notice, eta_seconds=None, summary=notice.summary + tail)
+                self.told[key] = replace(notice, eta_seconds=None, summary=self.first[key] + tail)
         while len(self.told) > KEPT:
             self.told.pop(next(iter(self.told)))
         return news
