@@ -72,12 +72,13 @@ def _gpus(report: Report) -> Iterator[Reading]:
     for labels, gpu in told.items():
         for name, of_gpu in _GPU_FIGURES:
             yield from scalar(BY_NAME[PREFIX + name], labels, of_gpu(gpu))
-        for reason, seconds in sorted(gpu.throttled_seconds.items())[:MAX_REASONS]:
-            yield from scalar(BY_NAME[PREFIX + "gpu_throttled_seconds_total"], (*labels, label_value(reason)), seconds)
-        for key, count in sorted(gpu.errors.items())[:MAX_CODES]:
-            kind, _, code = key.partition("/")
-            if kind in errors.values["kind"]:
-                yield from scalar(errors, (*labels, kind, label_value(code)), count)
+        throttled = {label_value(reason): s for reason, s in list(gpu.throttled_seconds.items())[:MAX_REASONS]}
+        for reason, seconds in throttled.items():
+            yield from scalar(BY_NAME[PREFIX + "gpu_throttled_seconds_total"], (*labels, reason), seconds)
+        keys = ((key.partition("/"), count) for key, count in list(gpu.errors.items())[:MAX_CODES])
+        counts = {(kind, label_value(code)): count for (kind, _, code), count in keys if kind in errors.values["kind"]}
+        for which, count in counts.items():
+            yield from scalar(errors, (*labels, *which), count)
 
 
 def _pressure(report: Report) -> Iterator[Reading]:

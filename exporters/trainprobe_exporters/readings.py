@@ -199,8 +199,8 @@ def _histogram(name: str, counts: Iterable[float], total: float) -> Iterator[Rea
 
 def _fd_errors(figures: Mapping[str, float]) -> Iterator[Reading]:
     metric = BY_NAME[PREFIX + "fd_errors_total"]
-    for errno, figure in sorted(figures.items())[:MAX_ERRNOS]:
-        yield from scalar(metric, (label_value(errno),), figure)
+    for errno, figure in {label_value(errno): n for errno, n in list(figures.items())[:MAX_ERRNOS]}.items():
+        yield from scalar(metric, (errno,), figure)
 
 
 def _gpu_info(gpus: Iterable[Gpu]) -> Iterator[Reading]:
