@@ -26,6 +26,7 @@ def watch(folder: Path, *command: str) -> tuple[int, dict[str, Any], str]:
         trainprobe("run", "-o", str(report), "--", *command),
         capture_output=True, text=True, timeout=90, env=environment(), check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
+    assert report.exists(), ended.stderr
     (run,) = json.loads(report.read_text())["runs"]
     (rank,) = run["ranks"]
     return ended.returncode, rank | {"run": run}, ended.stderr
@@ -139,7 +140,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.timeout(120)
 def test_a_disk_without_room_is_told_before_and_after(tmp_path: Path, torch_python: str, small_disk: Path) -> None:
     size = random.randrange(28, 36) * MB
-    save = ("--save", small_disk, "--save-bytes", size, "--every", 90)
+    save = ("--save", small_disk, "--save-bytes", size, "--every", 150)
     code, rank, said = watch(tmp_path, *training(torch_python, *save, "--workers", 0, "--steps", 1000))
     assert code == 1, said
     assert (rank["verdict"]["kind"], rank["verdict"]["cause"]) == ("end", "disk_full"), (rank["verdict"], said)

@@ -11,6 +11,7 @@ from trainprobe.collect.shared_memory import SharedMemory
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
 
+EXITING = 0x4  # PF_EXITING
 CONSTANT_NS = 4 * NS
 """A process's own limit and a run's container are asked again after this."""
 
@@ -49,6 +50,8 @@ class Limits:
             self._shared.forget(process.pid for process in watched)
         found: list[LimitSample] = []
         for run, pid in first_of_each_run(watched).items():
+            if not self._in_its_cgroup(pid):
+                continue
             found += self._cgroups.memory(run, pid)
             found += self._cgroups.processes(run, pid)
             shm = self._shared.limit(run, pid, self._container(pid), now_ns)
@@ -58,6 +61,11 @@ class Limits:
             if limit is not None and used is not None:
                 found.append(LimitSample(process.run, "fds", used, limit, pid=process.pid))
         return found
+
+    def _in_its_cgroup(self, pid: int) -> bool:
+        """A process that exits is shown in the root cgroup: the limits there are not its own."""
+        stat = self._proc.stat(pid)
+        return stat is not None and not stat.dead and not stat.flags & EXITING
 
     def _fd_limit(self, process: Watched) -> int | None:
         key = (process.pid, process.ticks)

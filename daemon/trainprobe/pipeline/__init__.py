@@ -104,7 +104,7 @@ class Pipeline:
                 fold.supplies.feed_limit(limit, self._now)
         for run in self.runs.values():
             run.supplies.descriptors.update({d.pid: d for d in frame.descriptors if run.owns(d.pid)})
-            run.supplies.spaces.update({s.path: s for s in frame.spaces if run.owns(s.pid)})
+            run.supplies.feed_spaces({s.path: s for s in frame.spaces if run.owns(s.pid)})
             if frame.processes:
                 run.processes_fed(self._now)
             if frame.orphans is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.forecast import Forecast, Series, forecast
@@ -118,6 +118,11 @@ class RunLimits:
                 limit = self._limit_of(told.scope, told.group)
                 self.victims[index] = replace(victim, scope=told.scope, group=told.group, limit=limit)
                 self._stirred = True
+
+    def feed_spaces(self, found: Mapping[str, SpaceSample]) -> None:
+        """Room where its checkpoints go."""
+        self.spaces.update(found)
+        self._stirred = self._stirred or bool(found)
 
     def feed_bus_error(self, event: ProcessEvent) -> None:
         """One of its processes could not have a page."""

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from trainprobe.detect.limits.base import Notice
+from trainprobe.model.moment import NS
 
 KEPT = 200
+FIRST_NS = 6 * NS  # who grows is known a little later than that something does
 PASSED = " (it did not go on)"
 
 
@@ -30,16 +32,17 @@ class RankNotices:
             if before is None:
                 self.total += 1
                 self.since[notice.key] = notice.at_ns
-                self.first[notice.key] = notice.summary
                 news = True
             elif before.happened and now_ns - before.at_ns > before.settles_ns:
                 continue
+            if now_ns - self.since[notice.key] <= FIRST_NS:
+                self.first[notice.key] = notice.summary
             self.told[notice.key] = replace(notice, at_ns=self.since[notice.key])
         reached = {notice.cause for notice in self.told.values() if notice.happened}
         for key, notice in self.told.items():
             if key not in seen and not notice.happened and notice.eta_seconds is not None:
                 tail = "" if notice.cause in reached else PASSED
-                self.told[key] = replace(notice, eta_seconds=None, summary=self.first[key] + tail)
+                self.told[key] = replace(notice, eta_seconds=None, summary=self.first.get(key, notice.summary) + tail)
         while len(self.told) > KEPT:
             self.told.pop(next(iter(self.told)))
         return news
