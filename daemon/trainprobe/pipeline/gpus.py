@@ -7,15 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.detect.limits.base import GpuFault
+from trainprobe.model.cause import Cause
 from trainprobe.model.event import GpuXid
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Gpu, GpuState
+from trainprobe.model.report import Bound, Gpu, GpuState
 from trainprobe.model.sample import GpuSample
 from trainprobe.pipeline.rank import RankFold
+from trainprobe.pipeline.stalls import Entry, StallBook
 
 LONGEST_NS = 10 * NS  # a pause between two readings beyond which nothing is known of the time between
 SETTLED_NS = 3 * NS  # by then a stall has opened or closed: idle time gets its cause
 FAULTS = 100
+BUSY = 0.8  # of a second: the host's stall did not stop the GPU
+LOST_WHILE_BUSY = frozenset({Cause.COLLECTIVE_WAIT, Cause.GPU_THROTTLE, Cause.GPU_MEMORY, Cause.GPU_ERROR})
+INPUT_BELOW, COMPUTE_ABOVE = 0.8, 0.95  # mean utilisation
 
 
 @dataclass(slots=True)
@@ -82,6 +87,9 @@ class RankGpus:
     seen_ns: dict[str, int] = field(default_factory=dict)
     idle_ns: dict[tuple[str, str], float] = field(default_factory=dict)  # (uuid, cause)
     _waiting: deque[GpuSample] = field(default_factory=lambda: deque(maxlen=600))
+    _latest: dict[str, float] = field(default_factory=dict)  # utilisation by uuid
+    _busy: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=900))  # all of them were busy
+    _given_ns: int = 0  # stalls up to here have given their busy time back
 
     def feed(self, sample: GpuSample, fold: RankFold) -> None:
         """A reading of any GPU; it counts where a process of the rank holds memory of it."""
@@ -95,6 +103,10 @@ class RankGpus:
         self.busy_ns[sample.uuid] = self.busy_ns.get(sample.uuid, 0.0) + sample.utilization * spent
         self.seen_ns[sample.uuid] = self.seen_ns.get(sample.uuid, 0) + spent
         self._waiting.append(sample)
+        self._latest[sample.uuid] = sample.utilization
+        if all(busy >= BUSY for busy in self._latest.values()):
+            start = max(sample.since_ns, self._busy[-1][1]) if self._busy else sample.since_ns
+            self._busy.append((start, max(start, sample.at_ns)))
 
     def settle(self, fold: RankFold, now_ns: int) -> None:
         """Idle time inside of stalls goes to their causes, once it is known what they were."""
@@ -106,6 +118,16 @@ class RankGpus:
                 key = (sample.uuid, cause)
                 self.idle_ns[key] = self.idle_ns.get(key, 0.0) + idle
 
+    def give_back(self, fold: RankFold, now_ns: int) -> None:
+        """Time of finished stalls in which the GPUs worked on is not lost: it is productive again."""
+        for entry in fold.book.entries[-16:]:
+            if entry.end_ns is None or not self._given_ns < entry.end_ns <= now_ns - SETTLED_NS:
+                continue
+            start = max(entry.start_ns, self._given_ns)
+            busy = sum(max(0, min(b, entry.end_ns) - max(a, start)) for a, b in self._busy)
+            self._given_ns = entry.end_ns
+            _shorten(fold.book, entry, busy)
+
     def report(self) -> list[Gpu]:
         """The contract's ``gpus`` block."""
         found = []
@@ -116,6 +138,30 @@ class RankGpus:
             causes = {cause: ns / NS for (one, cause), ns in self.idle_ns.items() if one == uuid}
             found.append(Gpu(uuid, index, mean, idle, causes))
         return found
+
+
+def bound_by(gpus: Sequence[Gpu], host: Bound) -> Bound:
+    """What sets the pace, where GPUs tell; otherwise what the host's side said."""
+    told = [gpu.utilization_mean for gpu in gpus if gpu.utilization_mean is not None]
+    if not told:
+        return host
+    mean = sum(told) / len(told)
+    busy = f"GPUs are busy for {mean:.0%} of the time"
+    if mean > COMPUTE_ABOVE:
+        return Bound("compute", busy)
+    if mean < INPUT_BELOW and host.by in ("input", "mixed"):
+        return Bound("input", f"{busy}; {host.why}")
+    return Bound(host.by, f"{host.why}; {busy}" if host.why else busy)
+
+
+def _shorten(book: StallBook, entry: Entry, busy_ns: float) -> None:
+    mine = {cause: ns for cause, ns in entry.shares.items() if cause not in LOST_WHILE_BUSY}
+    total = sum(mine.values())
+    factor = min(1.0, busy_ns / total) if total > 0 else 0.0
+    for cause, ns in mine.items():
+        entry.shares[cause] = ns * (1 - factor)
+        book.seconds[cause] = max(0.0, book.seconds.get(cause, 0.0) - ns * factor)
+    entry.ns -= total * factor
 
 
 def faults_of(gpus: RankGpus | None, faults: Sequence[GpuFault]) -> list[GpuFault]:

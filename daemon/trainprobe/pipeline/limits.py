@@ -135,6 +135,7 @@ class RunLimits:
         for sample in samples:
             gpus.feed(sample, fold)
         gpus.settle(fold, now_ns)
+        gpus.give_back(fold, now_ns)
 
     def feed_gpu_faults(self, faults: Sequence[GpuFault]) -> None:
         """What broke in any GPU of the host while the run was there."""

@@ -33,6 +33,7 @@ from trainprobe.model.sample import GpuSample, Inspection, MemorySample, OrphanS
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.continued import closed, continued, cut, open_stall
 from trainprobe.pipeline.culprit import name_culprits
+from trainprobe.pipeline.gpus import bound_by
 from trainprobe.pipeline.limits import RunLimits
 from trainprobe.pipeline.rank import BY_WORKERS, RankFold
 from trainprobe.pipeline.render import rank_report
@@ -365,6 +366,7 @@ def _add_limits(rank: Rank, fold: RankFold, limits: RunLimits) -> None:
     counters, shm = rank.counters, limits.shm()
     if (gpus := limits.gpus.get(fold.seen.pid)) is not None:
         rank.gpus = gpus.report()
+        rank.bound = bound_by(rank.gpus, rank.bound)
     counters.fd_errors, counters.shm_errors = limits.fd_errors(fold), limits.shm_errors(fold)
     counters.shm_size_bytes = shm.limit if shm else None
     if fold.end_ns is not None:

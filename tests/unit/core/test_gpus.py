@@ -12,8 +12,9 @@ from tests.unit.core.test_limits import WORKER, Host
 from trainprobe.collect.kernel_log import xid_told
 from trainprobe.model.event import GpuXid
 from trainprobe.model.moment import NS
+from trainprobe.model.report import Bound, Gpu
 from trainprobe.model.sample import GpuHolder, GpuSample
-from trainprobe.pipeline.gpus import same_bus
+from trainprobe.pipeline.gpus import bound_by, same_bus
 
 
 def reading(host: Host, index: int = 0, utilization: float | None = 0.9, pid: int = PID, **more: Any) -> GpuSample:
@@ -104,6 +105,37 @@ def test_idle_time_in_a_stall_belongs_to_its_cause() -> None:
     idle = host.rank.gpus[0].idle_by_cause
     assert set(idle) == {"checkpoint"}
     assert idle["checkpoint"] == pytest.approx(4.0, abs=1.1)
+
+
+@pytest.mark.parametrize(("utilization", "lost"), [(0.95, 0.0), (0.3, 4.0)])
+def test_a_stall_that_the_gpu_did_not_feel_is_no_loss(utilization: float, lost: float) -> None:
+    host = Host()
+    host.second(gpus=(reading(host),))
+    start = host.driver.now
+    host.driver.write("/ckpt/step.pt", 10**9, 4.0)
+    host.driver.train(1)
+    samples = [
+        replace(reading(host, utilization=utilization), at_ns=start + (n + 1) * NS, since_ns=start + n * NS)
+        for n in range(5)
+    ]
+    host.second(gpus=tuple(samples))
+    for _ in range(6):
+        host.second(gpus=(reading(host, utilization=utilization),))
+    rank = host.rank
+    assert rank.lost.get("checkpoint", 0.0) == pytest.approx(lost, abs=0.3)
+    (stall,) = rank.stalls
+    assert stall.seconds == pytest.approx(sum(stall.shares.values()))
+    phases = sum(rank.counters.phase_seconds.values())
+    assert rank.wall_seconds == pytest.approx(rank.productive_seconds + phases + sum(rank.lost.values()), abs=0.01)
+
+
+def test_what_sets_the_pace_where_gpus_tell() -> None:
+    host = Bound("mixed", "the driver waits for data for 10 % of its time")
+    assert bound_by([Gpu("a", 0, 0.97)], host).by == "compute"
+    assert bound_by([Gpu("a", 0, 0.6)], host).by == "input"
+    assert bound_by([Gpu("a", 0, 0.9)], host).by == "mixed"
+    assert bound_by([Gpu("a", 0, None)], host) == host
+    assert bound_by([Gpu("a", 0, 0.6)], Bound("compute", "")).by == "compute", "the GPU idles, but not for data"
 
 
 @pytest.mark.parametrize(
