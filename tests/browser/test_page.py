@@ -422,6 +422,7 @@ def measure(tab: Tab, url: str) -> None:
     print(f"longest tasks: {[round(ms, 1) for ms in spent[:5]]} ms of {len(spent)}")
     assert len(spent) > 20
     assert spent[0] <= 100
+    tab.open("about:blank")
 
 
 def test_looking_closer_shows_each_step(tab: Tab, tmp_path: Path, draw: random.Random) -> None:
@@ -442,3 +443,4 @@ def test_looking_closer_shows_each_step(tab: Tab, tmp_path: Path, draw: random.R
             tab.mouse("Moved", x, y + 200)
             tab.pipe.receive(0.2)
         assert re.search(r"^step\t[\d.]+ m?s$", tab.text("#tip"), re.MULTILINE), tab.text("#tip")
+        tab.open("about:blank")

@@ -41,7 +41,10 @@ REGIONS = """((wanted) => {
 @pytest.mark.training
 @pytest.mark.timeout(180)
 def test_planted_stalls_of_a_real_training_are_regions_of_the_page(tab: Tab, tmp_path: Path, torch_python: str) -> None:
-    with Daemon(tmp_path) as daemon, exporter(daemon.directory) as running:
+    with (
+        Daemon(tmp_path) as daemon,
+        exporter(daemon.directory, "--history", str(daemon.state / "published")) as running,
+    ):
         # The daemon finds every training of this host; by its name this one is told from others of its kind.
         program = shutil.copy(TRAINING, tmp_path / f"stalling_{secrets.token_hex(4)}.py")
         command = [torch_python, str(program), str(tmp_path), str(SECONDS), *PLAN]
@@ -65,6 +68,8 @@ def test_planted_stalls_of_a_real_training_are_regions_of_the_page(tab: Tab, tmp
             for stall, (first, last) in zip(wanted, found, strict=True):
                 assert first == pytest.approx(stall["start"], abs=SLACK)
                 assert last == pytest.approx(stall["end"], abs=SLACK)
+        rows = tab.evaluate("Number(document.getElementById('timeline').dataset.rows)")
+        assert rows > 100, "each step is there, from the daemon's history"
         advice = tab.text("#advice")
         assert "Saving a checkpoint" in advice
         assert f"cpu_bound ({Path(program).name}:" in advice, "the line of the training is named"
