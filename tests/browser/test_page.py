@@ -18,6 +18,7 @@ from tests.browser.proxies import proxy
 from tests.browser.trainings import RUN, Training, training
 from tests.unit.exporters.programs import Exporter, exporter
 from trainprobe.model.report import Report, Run, Stall
+from trainprobe.model.steprow import StepRow
 from trainprobe.runtime import rundir
 from trainprobe.views import look, page
 from trainprobe.wire import history
@@ -392,6 +393,21 @@ def test_ten_thousand_steps_and_five_hundred_stalls(
     keep(tmp_path, told)
     with exporter(tmp_path, "--listen", "127.0.0.1:0", "--history", str(tmp_path / "history")) as running:
         measure(tab, f"{running.url}/?token={(tmp_path / 'token').read_text().strip()}")
+
+
+def test_a_day_of_history_moves_smoothly(tab: Tab, tmp_path: Path, draw: random.Random) -> None:
+    """A quarter of an hour step by step, and ten seconds by ten seconds the day before."""
+    told = training(draw, end=time.time(), steps=18_000, stalls=500)
+    begin = told.rows[0].start
+    before = [
+        StepRow(begin - 10 * n, 10.0, 222, 0.04, draw.choice((0.06, 0.06, 4.0)), {"compute": 8.0, "data_wait": 2.0})
+        for n in range(8_600, 0, -1)
+    ]
+    told.report.runs[0].started = before[0].start
+    file = tmp_path / "report.html"
+    rows = [asdict(row) for row in (*before, *told.rows)]
+    file.write_text(page.mailed(wire.encode(told.report), [(RUN, "0", rows)]))
+    measure(tab, file.as_uri())
 
 
 def measure(tab: Tab, url: str) -> None:
