@@ -33,6 +33,7 @@ WIDTH, STEP_SECONDS = 1024, 0.045
 MB = 1_000_000
 LEAST = 0.2
 """A slow batch that the workers' head start hid to less than this was not felt as a stall."""
+KEPT = programs.ROOT / "build" / "demo"
 ALLOWED_SHARE, ALLOWED_SECONDS = 0.05, 0.05
 METRICS = (
     "trainprobe_run_info", "trainprobe_steps_total", "trainprobe_productive_seconds_total",
@@ -81,6 +82,7 @@ def _demo(directory: Path, python: str, seed: int) -> int:
         say(f"[ready after {daemon.ready_seconds:.1f} s] trainprobe daemon: eBPF programs in the kernel")
         with Exporter(directory, daemon.directory / "report.json") as exporter:
             say(f"[ready] trainprobe-exporter: {exporter.url}/metrics")
+            say(f"[ready] the live page, for a browser on this machine while the training runs: {exporter.page()}")
             before = quiet.now()
             pid, killed = _train(directory, python, daemon, seed)
             others = quiet.others(before, quiet.now())
@@ -93,6 +95,8 @@ def _demo(directory: Path, python: str, seed: int) -> int:
             say("\n===== What Prometheus sees: " + exporter.url + "/metrics " + "=" * 45 + "\n")
             for line in relevant(exporter.get("/metrics"), run["run"]):
                 say(line)
+            say("\n===== What you can keep: trainprobe report --format html|perfetto " + "=" * 37 + "\n")
+            _keep_reports(daemon, run["run"])
     say()
     if right:
         say("Every planted stall was named, its seconds within 5 % or 50 ms of the training's own clock.")
@@ -204,9 +208,22 @@ def _truth(directory: Path) -> Truth:
 
 def _show_report(daemon: Daemon, run: str) -> None:
     subprocess.run(
-        programs.trainprobe("report", "--directory", str(daemon.directory), "--run", run),
+        programs.trainprobe("report", "--directory", str(daemon.directory), "--state", str(daemon.state), "--run", run),
         check=False, env=programs.environment(),
     )  # fmt: skip
+
+
+def _keep_reports(daemon: Daemon, run: str) -> None:
+    """The page as one file, and the trace: what a person would look at, or mail, afterwards."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for form, name, use in (
+        ("html", "report.html", "open it in a browser: the timeline with every stall, its evidence and advice"),
+        ("perfetto", "trace.json", "open it in https://ui.perfetto.dev or chrome://tracing"),
+    ):
+        where = ("--directory", str(daemon.directory), "--state", str(daemon.state))
+        kept = ("--run", run, "--format", form, "-o", str(KEPT / name))
+        subprocess.run(programs.trainprobe("report", *where, *kept), check=False, env=programs.environment())
+        say(f"  {KEPT / name}  {use}")
 
 
 def table(plan: Json, truth: Truth, rank: Json, killed: Killed | None) -> list[Line]:

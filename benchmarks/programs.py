@@ -122,6 +122,11 @@ class Exporter:
         """What opens the API."""
         return (self._directory / "exporter" / "token").read_text().strip()
 
+    def page(self) -> str:
+        """What `trainprobe page` prints: the address of the live page with its token."""
+        command = trainprobe("page", "--directory", str(self._directory / "exporter"))
+        return subprocess.run(command, check=True, capture_output=True, text=True, env=environment()).stdout.strip()
+
     def get(self, path: str) -> str:
         with urllib.request.urlopen(self.url + path, timeout=10) as answer:
             body: bytes = answer.read()

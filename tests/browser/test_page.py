@@ -18,6 +18,7 @@ from tests.browser.proxies import proxy
 from tests.browser.trainings import RUN, Training, training
 from tests.unit.exporters.programs import Exporter, exporter
 from trainprobe.model.report import Report, Run, Stall
+from trainprobe.model.steprow import StepRow
 from trainprobe.runtime import rundir
 from trainprobe.views import look, page
 from trainprobe.wire import history
@@ -394,6 +395,21 @@ def test_ten_thousand_steps_and_five_hundred_stalls(
         measure(tab, f"{running.url}/?token={(tmp_path / 'token').read_text().strip()}")
 
 
+def test_a_day_of_history_moves_smoothly(tab: Tab, tmp_path: Path, draw: random.Random) -> None:
+    """A quarter of an hour step by step, and ten seconds by ten seconds the day before."""
+    told = training(draw, end=time.time(), steps=18_000, stalls=500)
+    begin = told.rows[0].start
+    before = [
+        StepRow(begin - 10 * n, 10.0, 222, 0.04, draw.choice((0.06, 0.06, 4.0)), {"compute": 8.0, "data_wait": 2.0})
+        for n in range(8_600, 0, -1)
+    ]
+    told.report.runs[0].started = before[0].start
+    file = tmp_path / "report.html"
+    rows = [asdict(row) for row in (*before, *told.rows)]
+    file.write_text(page.mailed(wire.encode(told.report), [(RUN, "0", rows)]))
+    measure(tab, file.as_uri())
+
+
 def measure(tab: Tab, url: str) -> None:
     times = []
     while not times or (min(times) > 1000 and len(times) < 4):  # a busy machine may delay one
@@ -422,6 +438,7 @@ def measure(tab: Tab, url: str) -> None:
     print(f"longest tasks: {[round(ms, 1) for ms in spent[:5]]} ms of {len(spent)}")
     assert len(spent) > 20
     assert spent[0] <= 100
+    tab.open("about:blank")
 
 
 def test_looking_closer_shows_each_step(tab: Tab, tmp_path: Path, draw: random.Random) -> None:
@@ -442,3 +459,4 @@ def test_looking_closer_shows_each_step(tab: Tab, tmp_path: Path, draw: random.R
             tab.mouse("Moved", x, y + 200)
             tab.pipe.receive(0.2)
         assert re.search(r"^step\t[\d.]+ m?s$", tab.text("#tip"), re.MULTILINE), tab.text("#tip")
+        tab.open("about:blank")

@@ -23,7 +23,8 @@ Rows = Mapping[tuple[str, str], Sequence[StepRow]]
 TRIMONTH = 7_889_238  # seconds: what PyTorch's profiler (libkineto) rounds its base time down to
 NS = 1_000_000_000
 FIRST_PID = 2_000_000_001  # beyond any real process: our tracks stand beside a profiler's, not among them
-SHARES = "state shares (of each step, not when in it)"
+SHARES = "share of step"
+OVERLAP_US = 100.0  # two clocks read one after the other, and rounding: one slice ends where the next one begins
 ORDER = ("steps", "stalls", "in flight during stalls", "phases", "checkpoints", "workers", "events", "GPU")
 NAME_LIMIT = 200
 
@@ -77,6 +78,7 @@ class _Process:
         self._base_ns = base_ns
         self.events: list[Event] = []
         self._threads: dict[str, int] = {}
+        self._latest: dict[int, Event] = {}  # slice of a track
 
     def begin(self, run: Run, rank: Rank, place: int) -> None:
         name = f"trainprobe: {run.run} rank {rank.name} (pid {rank.pid})"
@@ -85,9 +87,14 @@ class _Process:
 
     def slice(self, track: str, name: str, start: float, end: float, args: Mapping[str, Any]) -> None:
         """A stretch of a track; those of one track lie side by side or within each other."""
-        begin = self._ts(start)
+        begin, tid = self._ts(start), self._thread(track)
+        before = self._latest.get(tid)
+        if before is not None and 0 < before["ts"] + before["dur"] - begin < OVERLAP_US:
+            before["dur"] = round(max(begin - before["ts"], 0.0), 3)
         event = self._event("X", name, begin, args)
-        self.events.append({**event, "tid": self._thread(track), "dur": round(max(self._ts(end) - begin, 0.0), 3)})
+        event |= {"tid": tid, "dur": round(max(self._ts(end) - begin, 0.0), 3)}
+        self.events.append(event)
+        self._latest[tid] = event
 
     def instant(self, track: str, name: str, at: float, args: Mapping[str, Any]) -> None:
         self.events.append({**self._event("i", name, self._ts(at), args), "tid": self._thread(track), "s": "t"})
@@ -142,21 +149,23 @@ def _steps(process: _Process, rows: Sequence[StepRow]) -> None:
     before: StepRow | None = None
     for row in rows:
         if before is not None and row.start - before.end > row.max:
-            _no_shares(process, before)
+            _shares(process, before.end, before, {})
         name = "step" if row.count == 1 else f"{row.count} steps"
         args = {"count": row.count, "min_seconds": row.min, "max_seconds": row.max, "seconds_by_state": row.states}
         process.slice("steps", name, row.start, row.end, args)
-        whole = sum(row.states.values())
-        if whole > 0:
-            process.counter(SHARES, row.start, {state: round(s / whole, 4) for state, s in row.states.items()})
+        _shares(process, row.start, before, row.states)
         before = row
     if before is not None:
-        _no_shares(process, before)
+        _shares(process, before.end, before, {})
 
 
-def _no_shares(process: _Process, last: StepRow) -> None:
-    """A counter keeps its value until it gets another one: after the last step of a stretch there are no shares."""
-    process.counter(SHARES, last.end, dict.fromkeys(last.states, 0.0))
+def _shares(process: _Process, at: float, before: StepRow | None, states: Mapping[str, float]) -> None:
+    """A counter keeps its value until it gets another one: what a step did not do any more is 0."""
+    whole = sum(states.values())
+    gone = before.states if before is not None else {}
+    values = {**dict.fromkeys(gone, 0.0), **{state: round(seconds / whole, 4) for state, seconds in states.items()}}
+    if values:
+        process.counter(SHARES, at, values)
 
 
 def _stall(process: _Process, stall: Stall, end: float) -> None:

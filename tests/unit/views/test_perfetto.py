@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -95,3 +96,20 @@ def test_the_shares_stop_where_steps_stop() -> None:
     shares = [event for event in made["traceEvents"] if event["name"] == perfetto.SHARES]
     gaps = [unix(made, event) for event in shares if event["args"] and not any(event["args"].values())]
     assert gaps == pytest.approx([rows[9].end, rows[-1].end], abs=1e-5)
+
+
+def test_a_state_that_a_step_does_not_have_is_zero_in_it() -> None:
+    report = reports.stalled()
+    saved = StepRow(reports.START, 1.0, 1, 1.0, 1.0, {"compute": 0.5, "checkpoint": 0.5})
+    usual = StepRow(reports.START + 1.0, 0.5, 1, 0.5, 0.5, {"compute": 0.5})
+    made = perfetto.trace(report, {(report.runs[0].run, "0"): [saved, usual]})
+    shares = [event["args"] for event in made["traceEvents"] if event["name"] == perfetto.SHARES]
+    assert shares == [{"compute": 0.5, "checkpoint": 0.5}, {"compute": 1.0, "checkpoint": 0.0}, {"compute": 0.0}]
+
+
+def test_steps_follow_upon_each_other_whatever_rounding_did() -> None:
+    report = reports.stalled()
+    rows = [StepRow(reports.START + n * 0.5 - 2e-7, 0.5 + 6e-7, 1, 0.5, 0.5) for n in range(50)]
+    steps = named(perfetto.trace(report, {(report.runs[0].run, "0"): rows}), "steps")
+    assert all(one["ts"] + one["dur"] <= after["ts"] + 0.0005 for one, after in pairwise(steps))
+    assert sum(one["dur"] for one in steps) == pytest.approx(25e6, rel=1e-5)

@@ -54,7 +54,7 @@ function frames(stack) {
 
 function shares(item) {
   const parts = Object.entries(item.shares).sort((a, b) => b[1] - a[1]).map(([key, value]) => ({ key, value, kind: "lost", title: titleOf("causes", key), tone: causeTone(key) }));
-  return h("div", {}, stack(parts, "thin", "Shares of the lost time"), shareList(parts));
+  return h("div", {}, stack(parts, item.seconds, "thin", "Shares of the lost time"), shareList(parts, item.seconds));
 }
 
 // The minute before: was it getting slower, or did it come out of the blue?

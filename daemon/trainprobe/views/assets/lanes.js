@@ -48,14 +48,15 @@ class Painter {
     this.context.setLineDash([]);
   }
 
-  // A curve through [time, value or null]; an unknown value interrupts it.
-  curve(points, toY, tone, filled = false) {
+  // A curve through [time, value or null]; an unknown value interrupts it. A count jumps, a size glides.
+  curve(points, toY, tone, { filled = false, jumps = false } = {}) {
     const { context, axis } = this;
     const runs = [];
     let now = null;
     for (const [time, value] of points) {
       if (!isKnown(value)) { now = null; continue; }
       if (!now) runs.push((now = []));
+      if (jumps && now.length) now.push([axis.x(time), now.at(-1)[1]]);
       now.push([axis.x(time), toY(value)]);
     }
     context.strokeStyle = colour(tone);
@@ -285,7 +286,7 @@ function drawWorkers(painter, scene) {
   const { context, axis } = painter;
   const most = Math.max(...scene.samples.map((sample) => sample.workers), scene.rank.workers.live, 1);
   const toY = (value) => painter.bottom - PAD - (value / most) * (painter.height - 3 * PAD);
-  painter.curve(scene.samples.map((sample) => [sample.time, sample.workers]), toY, "var(--line)", true);
+  painter.curve(scene.samples.map((sample) => [sample.time, sample.workers]), toY, "var(--line)", { filled: true, jumps: true });
   for (const exit of scene.rank.workers.exits) {
     const x = axis.x(exit.time);
     if (x < -8 || x > axis.width + 8) continue;
@@ -310,14 +311,14 @@ function drawMemory(painter, scene) {
   const nearLimit = isKnown(limit) && limit < 2.5 * highest;
   const top = nearLimit ? Math.max(limit, highest) : highest;
   const toY = (value) => painter.bottom - PAD - (value / (top * 1.08)) * (painter.height - 2 * PAD);
-  painter.curve(scene.samples.map((sample) => [sample.time, sample.pss]), toY, "var(--line)", true);
+  painter.curve(scene.samples.map((sample) => [sample.time, sample.pss]), toY, "var(--line)", { filled: true });
   if (scene.samples.some((sample) => sample.swap > 0)) {
     painter.curve(scene.samples.map((sample) => [sample.time, sample.swap]), toY, causeTone("swap"));
   }
   if (nearLimit) painter.line(toY(limit), "var(--limit)", [3, 3]);
   if (isKnown(peak)) {
     painter.line(toY(peak), "var(--grid)", [2, 4]);
-    painter.text(`peak ${bytes(peak)}`, painter.axis.width - 4, toY(peak) + 11, "var(--soft)", 10, "right");
+    painter.text(`peak ${bytes(peak)}`, 4, toY(peak) + 11, "var(--soft)", 10);
   }
 }
 
@@ -336,6 +337,6 @@ function drawGpu(painter, scene) {
   const toY = (value) => painter.bottom - PAD - value * (painter.height - 2 * PAD);
   for (const gpu of scene.rank.gpus) {
     const points = scene.samples.map((sample) => [sample.time, sample.gpus.find((one) => one.index === gpu.index)?.used]);
-    painter.curve(points, toY, causeTone("gpu_throttle"), scene.rank.gpus.length === 1);
+    painter.curve(points, toY, causeTone("gpu_throttle"), { filled: scene.rank.gpus.length === 1 });
   }
 }

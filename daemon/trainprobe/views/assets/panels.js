@@ -54,16 +54,15 @@ function showLedger(scene) {
   fill(byId("ledger"), [parts, did], () => [
     h("div", { class: "head" }, h("h2", { id: "ledger-title" }, "Where the time went"),
       h("span", { class: "soft" }, `${seconds(scene.rank.wall_seconds)} in all, exactly`)),
-    stack(parts, "", "Productive time, phases and lost time by cause"),
-    shareList(parts),
+    stack(parts, scene.rank.wall_seconds, "", "Productive time, phases and lost time by cause"),
+    shareList(parts, scene.rank.wall_seconds),
     h("h3", { class: "under" }, "what the training thread did meanwhile"),
-    stack(did, "thin", "States of the training thread"),
-    shareList(did),
+    stack(did, scene.rank.wall_seconds, "thin", "States of the training thread"),
+    shareList(did, scene.rank.wall_seconds),
   ]);
 }
 
-function stack(parts, kind, label) {
-  const whole = sum(parts.map((part) => part.value)) || 1;
+function stack(parts, whole, kind, label) {
   const said = parts.map((part) => `${part.title} ${percent(part.value / whole)}`).join(", ");
   return h("div", { class: `stack ${kind}`, role: "img", "aria-label": `${label}: ${said}` }, parts.map((part) => {
     const pale = part.kind === "lost" ? "" : "pale";
@@ -72,8 +71,7 @@ function stack(parts, kind, label) {
   }));
 }
 
-function shareList(parts) {
-  const whole = sum(parts.map((part) => part.value)) || 1;
+function shareList(parts, whole) {
   return h("div", { class: "shares" }, parts.map((part) => h("div", {}, swatch(part.tone),
     h("span", {}, part.title, part.kind === "lost" ? h("span", { class: "soft" }, " · lost") : "", part.kind === "phase" ? h("span", { class: "soft" }, " · phase") : ""),
     h("span", { class: "dots" }), h("span", { class: "num" }, seconds(part.value)), h("span", { class: "num soft" }, percent(part.value / whole)))));

@@ -61,8 +61,9 @@ function proposals(rank) {
 function condition(run, rank, items, now) {
   const open = items.findLast((item) => item.open);
   if (run.ended !== null || rank.exit !== null) {
-    const died = rank.exit && (rank.exit.signal !== null || rank.exit.code);
-    return { word: died ? `ended: ${rank.exit.reason || "it failed"}` : "ended", tone: died ? "bad" : "calm", short: "■" };
+    const { code = null, signal = null } = rank.exit ?? {};
+    const how = signal !== null ? `ended by signal ${signal}` : code ? `ended with exit code ${code}` : "ended";
+    return { word: how, tone: signal !== null || code ? "bad" : "calm", short: "■" };
   }
   if (open) return { word: `stalled now, for ${seconds(now - open.start)}`, tone: "bad", pulse: true, short: "▲" };
   const phase = rank.counters?.phase ?? "train";

@@ -25,6 +25,7 @@ class Timeline {
   // A new scene; `fresh`: another run or rank, so the view begins anew.
   show(scene, fresh) {
     this.scene = scene;
+    this.sift();
     const all = extent(scene.run, scene.rank, scene.rows, scene.now);
     if (fresh) {
       this.axis.all = all;
@@ -66,9 +67,7 @@ class Timeline {
     const width = Math.max(byId("plot").clientWidth, 50);
     this.axis.width = width;
     const scene = this.scene;
-    scene.shown = scene.items.filter((item) => !this.hidden.has(item.cause));
-    scene.shownStalls = scene.shown.filter((item) => item.kind === "stall" && item.until >= this.axis.from && item.start <= this.axis.to);
-    scene.seen = visible(scene.rows, this.axis);
+    this.sift();
     const height = lanes.reduce((total, lane) => total + lane.height + GAP, AXIS_HEIGHT);
     const context = sized(this.canvas, width, height);
     this.drawAxis(context, height);
@@ -88,6 +87,14 @@ class Timeline {
     this.drawCursor(context, height);
     this.drawOverview(width);
     this.tellLanes();
+  }
+
+  // What of the scene is to be seen: causes that are not hidden, steps and stalls of this part of the time.
+  sift() {
+    const { scene, axis } = this;
+    scene.shown = scene.items.filter((item) => !this.hidden.has(item.cause));
+    scene.shownStalls = scene.shown.filter((item) => item.kind === "stall" && item.until >= axis.from && item.start <= axis.to);
+    scene.seen = visible(scene.rows, axis);
   }
 
   drawAxis(context, height) {
@@ -146,7 +153,7 @@ class Timeline {
     ]);
     const { from, to } = this.axis;
     const here = this.scene.shownStalls.length;
-    Object.assign(byId("timeline").dataset, { from, to });
+    Object.assign(byId("timeline").dataset, { from, to, rows: this.scene.rows.length });
     byId("timeline").setAttribute("aria-label", `Timeline from ${clock(from)} to ${clock(to)}: ${many(here, "stall")} in view, ${many(this.scene.items.length, "stall or event", "stalls and events")} in all`);
   }
 
