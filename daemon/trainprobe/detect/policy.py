@@ -35,6 +35,7 @@ class Policy:
     memory_bottleneck: float = 0.03
     network_bottleneck: float = 0.05
     collective_bottleneck: float = 0.10
+    freeze_ns: int = NS  # a stall so long keeps what came before it
     drift_least: float = 0.005
     death_stalls_ns: int = 60 * NS  # a wait that begins so soon after a worker's death is for its batch
     gave_up_ns: int = 15 * NS  # a stall so long before an end in error was a stall, and no shutdown

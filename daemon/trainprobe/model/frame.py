@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.event import Event, ThreadSample
 from trainprobe.model.moment import Moment
-from trainprobe.model.sample import CostSample, HostSample, Inspection, MemorySample, ProcessSample, SourceState
+from trainprobe.model.sample import (
+    CostSample,
+    HostSample,
+    Inspection,
+    MemorySample,
+    ProcessSample,
+    QuotaSample,
+    RivalSample,
+    SourceState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +27,8 @@ class Frame:
     threads: tuple[ThreadSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
     memory: tuple[MemorySample, ...] = ()
+    quotas: tuple[QuotaSample, ...] = ()
+    rivals: tuple[RivalSample, ...] = ()  # who uses the processors, while a training waits for one
     inspections: tuple[Inspection, ...] = ()  # of threads that the core asked to have looked at
     host: HostSample | None = None
     sources: tuple[SourceState, ...] = ()

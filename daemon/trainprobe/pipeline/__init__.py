@@ -29,6 +29,7 @@ class Wants:
     detail: bool = False  # read worker ledgers each 50-100 ms: a step is late
     stacks: tuple[tuple[int, int], ...] = ()  # (pid, tid) of threads whose Python stack would help
     inspect: tuple[tuple[int, int], ...] = ()  # (pid, tid) of drivers whose step is late
+    rivals: bool = False  # who uses the processors: a driver waits for one
     faults: bool = False  # trace page faults: major faults rise
     tell: bool = False  # a stall has opened: a report should not wait
 
@@ -59,22 +60,8 @@ class Pipeline:
         self._offsets.note(frame.at)
         for event in frame.events:
             self._event(event)
-        for sample in frame.threads:
-            for run in self.runs.values():
-                run.feed_thread(sample, self._now)
-        self._processes(frame.processes)
-        for memory in frame.memory:
-            fold = self.runs.get(memory.run)
-            if fold is not None:
-                fold.memory = memory
-        for source in frame.sources:
-            self._sources[source.name] = source
-        if frame.host is not None:
-            self._devices.feed(frame.host.disks, self._now)
-            self._devices.cpus = frame.host.cpus
-        for seen in frame.inspections:
-            for run in self.runs.values():
-                run.feed_inspection(seen)
+        self._samples(frame)
+        self._surroundings(frame)
         self._host_sample = frame.host or self._host_sample
         self._cost = frame.cost or self._cost
         if frame.cost is not None and self._cost_from is None:
@@ -89,9 +76,39 @@ class Pipeline:
     def _processes(self, samples: Sequence[ProcessSample]) -> None:
         for run in self.runs.values():
             for sample in samples:
-                run.feed_sample(sample)
+                run.feed_sample(sample, self._now)
             if samples:
                 run.read(self._now)
+
+    def _samples(self, frame: Frame) -> None:
+        """What was read of threads, processes and sources."""
+        for sample in frame.threads:
+            for run in self.runs.values():
+                run.feed_thread(sample, self._now)
+        self._processes(frame.processes)
+        for memory in frame.memory:
+            fold = self.runs.get(memory.run)
+            if fold is not None:
+                fold.memory = memory
+        for source in frame.sources:
+            self._sources[source.name] = source
+
+    def _surroundings(self, frame: Frame) -> None:
+        """What was read of the host: its devices, its quotas, who else is there."""
+        if frame.host is not None:
+            self._devices.feed(frame.host.disks, self._now)
+            self._devices.cpus = frame.host.cpus
+            self._devices.feed_steal(frame.host.steal_ns, self._now)
+            for run in self.runs.values():
+                run.feed_host(frame.host, self._now)
+        if frame.rivals:
+            self._devices.feed_rivals(frame.rivals, self._now)
+        for quota in frame.quotas:
+            if quota.run in self.runs:
+                self.runs[quota.run].quota.feed(quota, self._now)
+        for seen in frame.inspections:
+            for run in self.runs.values():
+                run.feed_inspection(seen)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -128,7 +145,8 @@ class Pipeline:
         stacks = tuple(pair for run in live for pair in run.stacks_wanted(self._now))
         faults = any(run.faulting() for run in live)
         threads = tuple(pair for run in live for pair in run.late_threads(self._now)) if late else ()
-        return Wants(late, stacks, self._due(threads), faults, self._opened)
+        crowded = any(run.crowded() for run in live)
+        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened)
 
     def _due(self, threads: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """Late threads are looked at as they become late, and twice a second from then on."""

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
+from trainprobe.derive.black_box import BlackBox, Second
 from trainprobe.derive.course import Course, Point
 from trainprobe.derive.devices import Devices
 from trainprobe.derive.files import FileClass
 from trainprobe.derive.late import STACKS, Late
 from trainprobe.derive.ledger import Item, Setting, by_state, flatten
+from trainprobe.derive.quota import Quota
 from trainprobe.derive.safety import Safety
 from trainprobe.derive.saves import Saves
 from trainprobe.derive.series import Series
@@ -26,7 +28,7 @@ from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import Judgement, judge
 from trainprobe.model.armed import Armed
 from trainprobe.model.cause import Cause, Phase, State
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
 from trainprobe.model.event import (
     FileEvent,
     Level,
@@ -39,14 +41,17 @@ from trainprobe.model.event import (
     StepFile,
     ThreadSample,
 )
+from trainprobe.model.moment import NS
 from trainprobe.model.report import STEP_BUCKETS
-from trainprobe.model.sample import Inspection, ProcessSample
+from trainprobe.model.sample import HostSample, Inspection, ProcessSample
 from trainprobe.pipeline import watch
 from trainprobe.pipeline.passed import Passed
 from trainprobe.pipeline.stalls import Entry, StallBook
 
 BY_WORKERS = frozenset({Cause.WORKER_HANG, Cause.DEADLOCK, Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.STORAGE_HANG})
 """Causes whose stack is a worker's."""
+FROZEN = 4
+"""Stalls that keep their black box: the latest."""
 MAKEUP_EVERY = 80
 """Ordinary steps between two looks at what they are made of."""
 STOPS, CONTINUE = frozenset({19, 20}), 18  # SIGSTOP, SIGTSTP; SIGCONT
@@ -129,6 +134,8 @@ class RankFold:
     oom_killed: bool = False
     killer: ProcessEvent | None = None  # the last fatal signal sent to the driver
     devices: Devices = field(default_factory=Devices)  # the host's, shared by all ranks
+    quota: Quota = field(default_factory=Quota)  # the run's, shared by its ranks
+    queueing: float = 0.0  # part of the time between the last two looks that the driver waited for a processor
     late: Late = field(default_factory=Late)
     trend: Trend = field(default_factory=Trend)
     makeup: Series = field(default_factory=Series)  # ns of an ordinary step by state, by its number
@@ -136,6 +143,8 @@ class RankFold:
     safety: Safety = field(default_factory=Safety)
     slow_files: SlowFiles = field(default_factory=SlowFiles)
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver
+    box: BlackBox = field(default_factory=BlackBox)
+    frozen: dict[int, tuple[Second, ...]] = field(default_factory=dict)  # the box before a stall, by the stall's id_ns
     _gone: MarkRow | None = None
     _inline: bool = False  # most of the last step's fetches were by a loader without workers
     _rows: list[MarkRow] = field(default_factory=list)
@@ -231,22 +240,35 @@ class RankFold:
         if seen.tid == self.tid:
             self.late.inspection = seen
 
+    def _see_queueing(self, sample: ThreadSample, at_ns: int) -> None:
+        before, spent = self.sample, at_ns - self.sample_ns
+        if before is not None and spent >= NS // 2:
+            places = [cell(region, Leaf.RUNQUEUE) for region in Region]
+            self.queueing = sum(sample.cells[place] - before.cells[place] for place in places) / spent
+
+    def feed_host(self, host: HostSample, at_ns: int) -> None:
+        """What the whole host has and lacks."""
+        self.box.host(at_ns, host)
+
     def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
         """An open ledger as it stands now."""
         if sample.tid == self.tid:
             if self.sample is None and self.latest is None and not self.resumed:
                 self.start_ns = at_ns - sum(sample.cells)
             if self.end_ns is None:
+                self._see_queueing(sample, at_ns)
                 self.sample, self.sample_ns = sample, at_ns
                 self.slow_files.see(sample, at_ns)
         elif sample.level == Level.COARSE and sample.pid != self.seen.pid and sample.pid in self.workers.live:
             self.worker_samples[sample.pid] = sample
             self.slow_files.see(sample, at_ns)
 
-    def feed_sample(self, sample: ProcessSample) -> None:
+    def feed_sample(self, sample: ProcessSample, at_ns: int) -> None:
         """Memory and descriptors of one of its processes."""
         self.processes[sample.pid] = sample
         pss = self.summed("pss_bytes")
+        if sample.pid == self.seen.pid:
+            self.box.sample(at_ns, self.workers.count, pss)
         if pss is not None:
             self.pss_peak = max(self.pss_peak or 0, pss)
         shm = self.summed("shm_bytes")
@@ -313,6 +335,7 @@ class RankFold:
             return
         ns = row.at_ns - before.at_ns
         self._count(ns)
+        self.box.step(row.at_ns, ns)
         self.passed.add(before.at_ns, ns, stretch)
         step = Ordinary(
             ns,
@@ -364,7 +387,10 @@ class RankFold:
         for cause, ns in judgement.phases.items():
             self._phase(Phase(cause.value), int(end - ns), end)
         if told >= 0.5 * self.policy.stall_minimum_ns:
-            self.book.close(judgement, int(end - told), end, index - 1, self._stacks(judgement), self._reach(judgement))
+            stacks, reach = self._stacks(judgement), self._reach(judgement)
+            entry = self.book.close(judgement, int(end - told), end, index - 1, stacks, reach)
+            if entry is not None and told >= self.policy.freeze_ns and entry.steps == 1:
+                self._freeze(entry)
             if judgement.main is not None and judgement.main.cause in WAITED:
                 self.waited_pool = [total + ns for total, ns in zip(self.waited_pool, made_of.pool())]
                 self.waited_fetches += step.fetches
@@ -374,6 +400,12 @@ class RankFold:
                 self._take_ordinary(step, units)
                 return
         self.late_ns += base
+
+    def _freeze(self, entry: Entry) -> None:
+        """Keep what came before a stall."""
+        self.frozen[entry.id_ns] = self.box.before(entry.start_ns)
+        while len(self.frozen) > FROZEN:
+            del self.frozen[next(iter(self.frozen))]
 
     def _stacks(self, judgement: Judgement) -> list[tuple[str, ...]]:
         """The stacks that explain a stall: the worker's where one was waited for, else the driver's."""
@@ -477,6 +509,10 @@ class RankFold:
             late=self.late,
             stopper=self.stopper if self.stopper and start_ns <= self.stopper.at_ns <= end_ns else None,
             devices=self.devices,
+            quota=self.quota.over(start_ns, end_ns),
+            rivals=self.devices.rivals_at(start_ns),
+            own=frozenset((self.seen.pid, *self.workers.live)),
+            stolen=self.devices.stolen,
             driver_pid=self.seen.pid,
             driver_tid=self.tid,
         )

@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from trainprobe.advise.text import Facts, advice
+from trainprobe.derive.black_box import Second
 from trainprobe.derive.ledger import by_state, flatten
 from trainprobe.derive.saves import Save
 from trainprobe.derive.stacks import common
@@ -40,6 +41,7 @@ from trainprobe.model.report import (
 )
 from trainprobe.model.sample import ProcessSample
 from trainprobe.pipeline.bottlenecks import Found, bottlenecks
+from trainprobe.pipeline.frozen import black_box
 from trainprobe.pipeline.rank import RankFold
 from trainprobe.pipeline.stalls import Entry
 from trainprobe.pipeline.unsafe import unsafe_checkpoints
@@ -82,7 +84,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         phases=_spans(fold, at, reached),
         ledger={state.value: states.get(state, 0.0) / NS for state in State},
         lost={cause.value: ns / NS for cause, ns in sorted(total.items(), key=lambda pair: -pair[1]) if ns > 0},
-        stalls=[_stall(entry, at, run, name, facts.get(entry.cause, Facts())) for entry in entries[-LIST:]],
+        stalls=[_stall(fold, entry, at, f"{run}-{name}", facts.get(entry.cause, Facts())) for entry in entries[-LIST:]],
         bottlenecks=[_bottleneck(one, facts) for one in found],
         warnings=warnings[-LIST:],
         checkpoints=[_checkpoint(fold, save, at, reached) for save in saves[-LIST:]],
@@ -241,10 +243,10 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
     return out
 
 
-def _stall(entry: Entry, at: Moment, run: str, name: str, fact: Facts) -> Stall:
+def _stall(fold: RankFold, entry: Entry, at: Moment, place: str, fact: Facts) -> Stall:
     start = at.wall_of(entry.start_ns)
     return Stall(
-        id=entry.kept_id or f"{run}-{name}-{int(at.wall_of(entry.id_ns) * 1000)}",
+        id=entry.kept_id or f"{place}-{int(at.wall_of(entry.id_ns) * 1000)}",
         start=start,
         end=None if entry.end_ns is None else at.wall_of(entry.end_ns),
         seconds=entry.ns / NS,
@@ -258,7 +260,15 @@ def _stall(entry: Entry, at: Moment, run: str, name: str, fact: Facts) -> Stall:
         evidence=entry.evidence,
         python_stack=list(entry.stack) or None,
         advice=advice(entry.cause, fact),
+        black_box=black_box(fold.frozen.get(entry.id_ns) or _live_box(fold, entry), at),
     )
+
+
+def _live_box(fold: RankFold, entry: Entry) -> tuple[Second, ...]:
+    """What came before a stall that is long and not over."""
+    if entry.end_ns is not None or entry.ns < fold.policy.freeze_ns:
+        return ()
+    return fold.box.before(entry.start_ns)
 
 
 def _summary(entry: Entry, fact: Facts) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.devices import Devices
+from trainprobe.derive.quota import Quota
 from trainprobe.detect.policy import Policy
 from trainprobe.model.armed import Armed
 from trainprobe.model.cause import Cause
@@ -26,7 +27,7 @@ from trainprobe.model.event import (
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
-from trainprobe.model.sample import Inspection, MemorySample, ProcessSample
+from trainprobe.model.sample import HostSample, Inspection, MemorySample, ProcessSample
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.continued import closed, continued, cut, open_stall
 from trainprobe.pipeline.culprit import name_culprits
@@ -35,6 +36,8 @@ from trainprobe.pipeline.render import rank_report
 from trainprobe.pipeline.resume import kept_of, resume
 
 STACK_EVERY = 5 * NS
+CROWDED = 0.15
+"""Part of a driver's time in the run queue."""
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
 """A driver found in one of these waits for somebody whose stack tells more."""
 
@@ -50,6 +53,7 @@ class RunFold:
     end_ns: int | None = None
     kept: RunKept | None = None  # what an earlier process of ours told of it
     devices: Devices = field(default_factory=Devices)
+    quota: Quota = field(default_factory=Quota)
     _stack_at: int = 0
 
     def rank_seen(self, seen: RankSeen) -> None:
@@ -59,7 +63,7 @@ class RunFold:
             known[0].seen = seen
             known[0].attached = known[0].attached and self.started.attached
             return
-        fold = RankFold(seen, self.policy, attached=self.started.attached, devices=self.devices)
+        fold = RankFold(seen, self.policy, attached=self.started.attached, devices=self.devices, quota=self.quota)
         for other in self._all():
             self._hand_over(other, fold)
         self.folds[seen.pid] = [fold]
@@ -110,7 +114,9 @@ class RunFold:
         fold = next((f for f in folds if f.tid == row.tid), None)
         if fold is None:
             if folds[0].stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD):
-                fold = RankFold(folds[0].seen, self.policy, attached=self.started.attached, devices=self.devices)
+                fold = RankFold(
+                    folds[0].seen, self.policy, attached=self.started.attached, devices=self.devices, quota=self.quota
+                )
                 fold.tid = row.tid
                 fold.start_ns = row.opened_ns or row.at_ns
                 folds.append(fold)
@@ -165,11 +171,17 @@ class RunFold:
             if fold_of is not None:
                 fold_of.feed_thread(sample, at_ns)
 
-    def feed_sample(self, sample: ProcessSample) -> None:
+    def feed_host(self, host: HostSample, at_ns: int) -> None:
+        """What the whole host has and lacks."""
+        for fold in self._all():
+            if fold.end_ns is None:
+                fold.feed_host(host, at_ns)
+
+    def feed_sample(self, sample: ProcessSample, at_ns: int) -> None:
         """What /proc told of one process."""
         fold = self._of(sample.pid)
         if fold is not None:
-            fold.feed_sample(sample)
+            fold.feed_sample(sample, at_ns)
 
     def go_on(self, kept: RunKept) -> None:
         """An earlier process of ours watched this run."""
@@ -222,6 +234,10 @@ class RunFold:
     def late_threads(self, now_ns: int) -> list[tuple[int, int]]:
         """Drivers whose step is late: what /proc says of them helps."""
         return [(f.seen.pid, f.tid) for f in self._all() if (limit := f.limit_ns()) is not None and now_ns >= limit]
+
+    def crowded(self) -> bool:
+        """Whether a driver waits for a processor so much that its rivals are worth a look."""
+        return any(f.queueing >= CROWDED or f.late.queued for f in self._all() if f.end_ns is None)
 
     def faulting(self) -> bool:
         """Whether a driver's major faults are worth tracing: swapping is under way."""

@@ -27,7 +27,16 @@ from trainprobe.model.event import (
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import RunKept
 from trainprobe.model.moment import Moment
-from trainprobe.model.sample import CostSample, HostSample, Inspection, MemorySample, ProcessSample, SourceState
+from trainprobe.model.sample import (
+    CostSample,
+    HostSample,
+    Inspection,
+    MemorySample,
+    ProcessSample,
+    QuotaSample,
+    RivalSample,
+    SourceState,
+)
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -56,6 +65,8 @@ def encode(frame: Frame) -> str:
         ("threads", frame.threads),
         ("processes", frame.processes),
         ("memory", frame.memory),
+        ("quotas", frame.quotas),
+        ("rivals", frame.rivals),
         ("inspections", frame.inspections),
         ("sources", frame.sources),
     ):
@@ -83,6 +94,8 @@ def decode(line: str | bytes) -> Frame:
         threads=_values(value, "threads", ThreadSample),
         processes=_values(value, "processes", ProcessSample),
         memory=_values(value, "memory", MemorySample),
+        quotas=_values(value, "quotas", QuotaSample),
+        rivals=_values(value, "rivals", RivalSample),
         inspections=_values(value, "inspections", Inspection),
         host=_value(value, "host", HostSample),
         sources=_values(value, "sources", SourceState),

@@ -11,7 +11,7 @@ from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
-from trainprobe.model.sample import Inspection
+from trainprobe.model.sample import Inspection, RivalSample
 from trainprobe.runtime.sampling import Samples
 
 
@@ -107,6 +107,9 @@ class FakeSampler:
         self.inspected = [*self.inspected, *threads]
         return tuple(Inspection(pid, tid, "D") for pid, tid in threads)
 
+    def rivals(self, now: Moment) -> tuple[RivalSample, ...]:
+        return (RivalSample(9, "stress", 1.0, 1),)
+
 
 class FakeStacks:
     def __init__(self) -> None:
@@ -134,6 +137,7 @@ class FakeWants:
     detail: bool = False
     stacks: tuple[tuple[int, int], ...] = ()
     inspect: tuple[tuple[int, int], ...] = ()
+    rivals: bool = False
     faults: bool = False
     tell: bool = False
 
