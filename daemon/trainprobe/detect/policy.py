@@ -36,6 +36,9 @@ class Policy:
     network_bottleneck: float = 0.05
     collective_bottleneck: float = 0.10
     freeze_ns: int = NS  # a stall so long keeps what came before it
+    rhythm_window_ns: int = 9 * NS // 10  # looks come each second
+    rhythm_least_ns: int = 3 * NS // 10  # of new waits in a second make a stall
+    rhythm_edge_ns: int = NS // 20  # of them make its first or last second
     drift_least: float = 0.005
     death_stalls_ns: int = 60 * NS  # a wait that begins so soon after a worker's death is for its batch
     gave_up_ns: int = 15 * NS  # a stall so long before an end in error was a stall, and no shutdown

@@ -15,6 +15,7 @@ from trainprobe.derive.files import FileClass
 from trainprobe.derive.late import STACKS, Late
 from trainprobe.derive.ledger import Item, Setting, by_state, flatten
 from trainprobe.derive.quota import Quota
+from trainprobe.derive.rhythm import Rhythm
 from trainprobe.derive.safety import Safety
 from trainprobe.derive.saves import Saves
 from trainprobe.derive.series import Series
@@ -136,6 +137,7 @@ class RankFold:
     devices: Devices = field(default_factory=Devices)  # the host's, shared by all ranks
     quota: Quota = field(default_factory=Quota)  # the run's, shared by its ranks
     queueing: float = 0.0  # part of the time between the last two looks that the driver waited for a processor
+    rhythm: Rhythm = field(default_factory=Rhythm)
     late: Late = field(default_factory=Late)
     trend: Trend = field(default_factory=Trend)
     makeup: Series = field(default_factory=Series)  # ns of an ordinary step by state, by its number
@@ -177,9 +179,28 @@ class RankFold:
         if row.kind == RowKind.EXIT:
             self._gone = row  # the process's own end, which comes next, tells how
             return
-        self.stepped = self.stepped or row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD)
+        if not self.stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD):
+            self._first_step()
         for boundary in self.clock.feed(row):
             self._step(boundary)
+
+    def _first_step(self) -> None:
+        """There are marks: what was told by the rhythm until now was the start-up."""
+        self.stepped = True
+        if self.rhythm.cells:
+            self.rhythm, self.book = Rhythm(), StallBook()
+            self.phases.clear()
+            self.spans.clear()
+
+    @property
+    def by_rhythm(self) -> bool:
+        """Whether nothing marks its steps, so that the rhythm of its waits has to do."""
+        return bool(self.seen.marks) and not self.stepped and self.end_ns is None
+
+    @property
+    def judged(self) -> bool:
+        """Whether it is known what is ordinary: its start-up is over."""
+        return self.baseline.stands or self.rhythm.stands
 
     def _takes_over(self, row: MarkRow) -> bool:
         if self.stepped or row.kind == RowKind.EXIT:
@@ -367,7 +388,7 @@ class RankFold:
         for ordinary in fit:
             self.baseline.add(ordinary)
         self._early.clear()
-        self._phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, row.at_ns)
+        self.take_phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, row.at_ns)
 
     def _judge(self, step: Ordinary, before: MarkRow, row: MarkRow, index: int) -> None:
         usual = self.baseline.backwards()
@@ -385,7 +406,7 @@ class RankFold:
         told = judgement.stall_ns
         end = row.at_ns
         for cause, ns in judgement.phases.items():
-            self._phase(Phase(cause.value), int(end - ns), end)
+            self.take_phase(Phase(cause.value), int(end - ns), end)
         if told >= 0.5 * self.policy.stall_minimum_ns:
             stacks, reach = self._stacks(judgement), self._reach(judgement)
             entry = self.book.close(judgement, int(end - told), end, index - 1, stacks, reach)
@@ -463,7 +484,8 @@ class RankFold:
         self.duration_sum += told
         self.histogram[bisect_left(STEP_BUCKETS, told)] += 1
 
-    def _phase(self, phase: Phase, start_ns: int, end_ns: int) -> None:
+    def take_phase(self, phase: Phase, start_ns: int, end_ns: int) -> None:
+        """A stretch of a phase is over."""
         if end_ns <= start_ns:
             return
         self.phases[phase] = self.phases.get(phase, 0.0) + (end_ns - start_ns)
@@ -600,10 +622,11 @@ class RankFold:
         )
         self.book.begin(entry, self._reach(judgement))
 
-    def live_files(self) -> list[tuple[StepFile, FileClass, str]]:
-        """Files of the open step: those whose saves the driver has open, by their time so far."""
+    def live_files(self, since: int | None = None) -> list[tuple[StepFile, FileClass, str]]:
+        """Files of the open step (or since a moment): those whose saves the driver has open, by their time so far."""
         out = []
-        since = self.boundary.at_ns if self.boundary else 0
+        if since is None:
+            since = self.boundary.at_ns if self.boundary else 0
         for save in [*self.saves.open.values(), *self.saves.closed[-4:]]:
             if save.tid != self.tid or (save.end_ns is not None and save.end_ns < since):
                 continue
@@ -649,8 +672,8 @@ class RankFold:
         self.end_ns = at_ns
         self.live_phase = None
         open_stall, self.book.open = self.book.open, None
-        if not self.baseline.stands:
-            self._phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, at_ns)
+        if not self.judged:
+            self.take_phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, at_ns)
             return
         if self.boundary is None:
             return
@@ -683,9 +706,9 @@ class RankFold:
         fetch = sum(ns for (_, region, _), ns in items.items() if region == Region.FETCH)
         start = self.boundary.at_ns
         if extra >= self.policy.evaluation_fetches and quiet + fetch > 0:
-            self._phase(Phase.EVALUATION, start, int(start + quiet + fetch))
+            self.take_phase(Phase.EVALUATION, start, int(start + quiet + fetch))
             start = int(start + quiet + fetch)
-        self._phase(Phase.SHUTDOWN, start, at_ns)
+        self.take_phase(Phase.SHUTDOWN, start, at_ns)
 
 
 def _sum(a: StepFile | None, b: StepFile) -> StepFile:

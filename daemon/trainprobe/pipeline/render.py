@@ -48,6 +48,7 @@ from trainprobe.pipeline.unsafe import unsafe_checkpoints
 from trainprobe.pipeline.verdict import Losses, bound, exit_of, losses, verdict
 
 LIST = 200
+BY_RHYTHM = "each second's waits are held against the usual ones"
 _ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
 EXITS = ("finished", "oom_kill", "killed", "crashed", "exited")
 OUTCOMES = ("complete", "error", "unsafe")
@@ -136,7 +137,7 @@ def _states(fold: RankFold) -> dict[State, float]:
 
 def _phases(fold: RankFold, reached: int) -> dict[Phase, float]:
     out = dict(fold.phases)
-    if fold.end_ns is None and not fold.baseline.stands:
+    if fold.end_ns is None and not fold.judged:
         phase = Phase.ATTACHING if fold.attached else Phase.STARTUP
         out[phase] = out.get(phase, 0.0) + max(0, reached - fold.start_ns)
     elif fold.live_phase is not None:
@@ -148,7 +149,7 @@ def _phases(fold: RankFold, reached: int) -> dict[Phase, float]:
 def _active(fold: RankFold) -> Phase:
     if fold.end_ns is not None:
         return Phase.SHUTDOWN
-    if not fold.baseline.stands:
+    if not fold.judged:
         return Phase.ATTACHING if fold.attached else Phase.STARTUP
     return fold.live_phase[0] if fold.live_phase else Phase.TRAIN
 
@@ -157,7 +158,7 @@ def _spans(fold: RankFold, at: Moment, reached: int) -> list[PhaseSpan]:
     out = [
         PhaseSpan(s.phase.value, at.wall_of(s.start_ns), at.wall_of(s.end_ns) if s.end_ns else None) for s in fold.spans
     ]
-    if fold.end_ns is None and not fold.baseline.stands:
+    if fold.end_ns is None and not fold.judged:
         out.append(PhaseSpan(_active(fold).value, at.wall_of(fold.start_ns), None))
     elif fold.live_phase is not None:
         out.append(PhaseSpan(fold.live_phase[0].value, at.wall_of(int(reached - fold.live_phase[1])), None))
@@ -168,6 +169,8 @@ def _steps(fold: RankFold) -> Steps:
     count = fold.clock.provisional
     source = "autograd" if count else "none"
     reason = "" if count else (fold.seen.marks or "no optimiser step or backward was seen")
+    if not count and fold.rhythm.stands:
+        source, reason = "rhythm", f"{reason}; {BY_RHYTHM}"
     steps = Steps(count, source, reason)
     if not fold.durations:
         return steps
@@ -228,7 +231,7 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
         out[cause] = Facts(
             share=ns / wall if wall else 0.0,
             each=median(e.ns for e in entries) / NS if entries else 0.0,
-            every=fold.book.every(cause),
+            every=fold.book.every(cause) if fold.clock.count else None,
             step_seconds=step,
             workers=fold.workers.peak,
             cpus=cpus,

@@ -29,6 +29,7 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
 from trainprobe.model.sample import HostSample, Inspection, MemorySample, ProcessSample
 from trainprobe.model.steprow import RankSteps
+from trainprobe.pipeline.beat import beat
 from trainprobe.pipeline.continued import closed, continued, cut, open_stall
 from trainprobe.pipeline.culprit import name_culprits
 from trainprobe.pipeline.rank import BY_WORKERS, RankFold
@@ -166,6 +167,8 @@ class RunFold:
         if folds:
             for fold in folds:
                 fold.feed_thread(sample, at_ns)
+                if sample.tid == fold.tid:
+                    beat(fold, sample, at_ns)
         elif sample.level == Level.COARSE:
             fold_of = self._of(sample.pid)
             if fold_of is not None:

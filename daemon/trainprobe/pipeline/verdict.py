@@ -138,6 +138,9 @@ def _blames(entry: Entry, death: Death) -> bool:
 
 
 def _none(fold: RankFold, wall_ns: float) -> Verdict:
+    if fold.rhythm.stands and fold.clock.provisional == 0:
+        seconds = fold.rhythm.judged_ns / NS
+        return Verdict("none", None, 0.0, 0.0, f"no step is marked; in {seconds:.0f} s watched no wait was unusual")
     if fold.clock.provisional == 0:
         return Verdict("none", None, 0.0, 0.0, "no training step was seen")
     if not fold.baseline.stands:
@@ -156,7 +159,7 @@ def _none(fold: RankFold, wall_ns: float) -> Verdict:
 def _stall_text(fold: RankFold, cause: Cause, ns: float, share: float) -> str:
     entries = [e for e in fold.book.entries if e.cause == cause]
     count = fold.book.counts.get(cause, 0) + (1 if fold.book.open and fold.book.open.cause == cause else 0)
-    every = fold.book.every(cause)
+    every = fold.book.every(cause) if fold.clock.count else None
     rhythm = f", every {every} steps" if every else ""
     largest = max(entries, key=lambda e: e.ns, default=fold.book.open)
     what = f": {largest.summary}" if largest and largest.summary else ""
