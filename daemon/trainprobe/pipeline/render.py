@@ -279,6 +279,8 @@ def _summary(entry: Entry, fact: Facts) -> str:
     text = entry.summary
     if entry.cause == Cause.CPU_BOUND and fact.where_told and fact.where.partition("(")[0] in "".join(entry.stack):
         text = f"{entry.ns / NS:.2f} s of CPU in {fact.where_told}"
+    elif entry.steps > 1:
+        text += f" in the longest of {entry.steps} steps"
     if not fact.period:
         return text
     every = f"every {fact.every} steps" if fact.every else f"every {fact.period:.0f} s"
