@@ -101,7 +101,8 @@ def _ended(fold: RankFold) -> Verdict | None:
             cause.value,
             0.0,
             0.0,
-            f"{death.told()}; the training ended {(event.at_ns - death.at_ns) / NS:.1f} s later",
+            f"{death.told()}; the training ended {(event.at_ns - death.at_ns) / NS:.1f} s later"
+            f"{_consequences(fold, death)}",
         )
     if fold.oom_killed:
         return Verdict(
@@ -135,6 +136,14 @@ def _death_behind(fold: RankFold, entry: Entry) -> Death | None:
 
 def _blames(entry: Entry, death: Death) -> bool:
     return any(one.what == worker_hang.SINCE_DEATH and one.pid == death.pid for one in entry.evidence)
+
+
+def _consequences(fold: RankFold, first: Death) -> str:
+    """What the first death brought with it, so that nobody looks for its cause there."""
+    later = [d for d in fold.deaths if d is not first and d.at_ns >= first.at_ns]
+    others = "" if not later else f" of {len(later)} more worker" + ("s" if len(later) > 1 else "")
+    ends = f"the end{others} and " if later else ""
+    return f" ({ends}errors of its connections, ConnectionResetError or EPIPE, are the consequence)"
 
 
 def _none(fold: RankFold, wall_ns: float) -> Verdict:
