@@ -9,7 +9,7 @@ from trainprobe.model.sample import RivalSample
 SHOWN = 8
 LEAST = 0.05  # of a processor
 PROCESSES = 4096
-FIRST_NS, PAUSE_NS = NS // 2, 2 * NS
+FIRST_NS, PAUSE_NS = NS // 2, 10 * NS
 """Between the first look and the second, and between further ones."""
 STALE_NS = 30 * NS
 
