@@ -216,6 +216,15 @@ class SlowFile:
 
 
 @dataclass(slots=True)
+class PythonLine:
+    """A line of the driver's code, and on how many of the samples of ordinary steps it was on the stack."""
+
+    frame: str  # "name (file:line)"
+    hits: int
+    samples: int
+
+
+@dataclass(slots=True)
 class LogFile:
     path: str
     bytes: int
@@ -308,6 +317,7 @@ class Rank:
     gpus: list[Gpu] = field(default_factory=list)
     slow_files: list[SlowFile] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
+    python_lines: list[PythonLine] = field(default_factory=list)  # where the driver's Python is in ordinary steps
     totals: Totals = field(default_factory=Totals)
     counters: Counters = field(default_factory=Counters)
     ordinary: OrdinaryStep = field(default_factory=OrdinaryStep)

@@ -14,6 +14,7 @@ from trainprobe.derive.devices import Devices
 from trainprobe.derive.files import FileClass
 from trainprobe.derive.late import STACKS, Late
 from trainprobe.derive.ledger import Item, Setting, by_state, flatten
+from trainprobe.derive.python_lines import PythonLines
 from trainprobe.derive.quota import Quota
 from trainprobe.derive.rhythm import Rhythm
 from trainprobe.derive.safety import Safety
@@ -145,6 +146,8 @@ class RankFold:
     safety: Safety = field(default_factory=Safety)
     slow_files: SlowFiles = field(default_factory=SlowFiles)
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver
+    lines: PythonLines = field(default_factory=PythonLines)
+    lines_ns: int = 0  # when a stack of an ordinary step was asked for
     box: BlackBox = field(default_factory=BlackBox)
     frozen: dict[int, tuple[Second, ...]] = field(default_factory=dict)  # the box before a stall, by the stall's id_ns
     _gone: MarkRow | None = None
@@ -247,6 +250,10 @@ class RankFold:
 
     def feed_stack(self, event: StackSeen) -> None:
         """A Python stack of the driver or of a worker, asked for by an open stall."""
+        if event.at_ns == self.lines_ns and event.pid == self.seen.pid:
+            if event.frames:
+                self.lines.add(event.frames)
+            return
         if not event.frames or self.boundary is None or event.at_ns < self.boundary.at_ns:
             return
         if event.pid != self.seen.pid:

@@ -29,6 +29,7 @@ from trainprobe.model.report import (
     OrdinaryStep,
     Period,
     PhaseSpan,
+    PythonLine,
     Rank,
     Samples,
     SlowFile,
@@ -93,6 +94,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         memory=_memory(fold),
         fds=Fds(fold.fds_peak, max((p.max_fds for p in fold.processes.values() if p.max_fds), default=None)),
         slow_files=[SlowFile(use.path, use.reads, use.ns / NS) for use in fold.slow_files.slowest()],
+        python_lines=[PythonLine(frame, hits, fold.lines.samples) for frame, hits in fold.lines.top()],
         logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind) for u in fold.saves.all_logs()[:20]],
         totals=Totals(
             fold.book.total + (1 if fold.book.opened else 0), fold.saves.total, fold.workers.ended, len(warnings)

@@ -37,6 +37,7 @@ from trainprobe.pipeline.render import rank_report
 from trainprobe.pipeline.resume import kept_of, resume
 
 STACK_EVERY = 5 * NS
+ORDINARY_STACK_EVERY = 30 * NS
 CROWDED = 0.15
 """Part of a driver's time in the run queue."""
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
@@ -228,11 +229,23 @@ class RunFold:
         """Drivers whose stack would help: late ones, each asked for at most every 5 s."""
         late = [f for f in self._all() if (limit := f.limit_ns()) is not None and now_ns >= limit]
         fresh = [f for f in late if f.stack is None]
-        if not late or (not fresh and now_ns - self._stack_at < STACK_EVERY):
+        if not late:
+            return self._ordinary_stack(now_ns)
+        if not fresh and now_ns - self._stack_at < STACK_EVERY:
             return []
         self._stack_at = now_ns
         busy_first = sorted(fresh or late, key=lambda f: f.sample is not None and f.sample.leaf in WAITS)
         return [_asked(f) for f in busy_first]
+
+    def _ordinary_stack(self, now_ns: int) -> list[tuple[int, int]]:
+        """Now and then one of a step that is not late, of each rank in turn."""
+        stepping = [f for f in self._all() if f.baseline.stands and f.end_ns is None]
+        if not stepping or now_ns - self._stack_at < ORDINARY_STACK_EVERY:
+            return []
+        self._stack_at = now_ns
+        fold = min(stepping, key=lambda f: f.lines.samples)
+        fold.lines_ns = now_ns
+        return [(fold.seen.pid, fold.tid)]
 
     def late_threads(self, now_ns: int) -> list[tuple[int, int]]:
         """Drivers whose step is late: what /proc says of them helps."""
