@@ -18,7 +18,7 @@ TRUTH: dict[str, Any] = json.loads((FOLDER / "truth.json").read_text())
 CLAIMED = 0.3  # seconds: a planted stall of at least this length must be told
 
 
-def replayed(name: str) -> Rank:
+def replayed(name: str, pid: int | None = None) -> Rank:
     pipeline, last = Pipeline(), None
     with gzip.open(FOLDER / f"{name}.jsonl.gz") as lines:
         read_header(lines)
@@ -27,7 +27,8 @@ def replayed(name: str) -> Rank:
             last = frame.at
     assert last is not None
     ranks = [rank for run in pipeline.report(last).runs for rank in run.ranks]
-    return next(rank for rank in ranks if rank.pid == TRUTH[name]["pid"])
+    wanted = TRUTH[name]["pid"] if pid is None else pid
+    return next(rank for rank in ranks if rank.pid == wanted)
 
 
 @pytest.mark.parametrize("name", TRUTH)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 
 from trainprobe.advise.numbers import interval_for_share, workers_needed
 from trainprobe.model.cause import Cause
+
+SHARE = 0.01
+"""Of a run: what something that the training could do without may cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +91,44 @@ def _worker_startup(f: Facts) -> list[str]:
 
 def _logging(f: Facts) -> list[str]:
     rate = f" ({f.writes_per_step:.1f} writes per step)" if f.writes_per_step else ""
-    return [
-        f"log every 50 steps instead of every step{rate}",
-        "do not flush or fsync each line; flush_secs=120 for TensorBoard",
-    ]
+    out = _rarer(f, "log")
+    if not out and f.share > SHARE:
+        out = [
+            f"log every {ceil(f.share / SHARE)} steps instead of every step{rate}: 1 % of the run, not {f.share:.0%}"
+        ]
+    out.append("do not flush or fsync each line; flush_secs=120 for TensorBoard")
+    return out
 
 
 def _cpu_bound(f: Facts) -> list[str]:
     where = f" in {f.where_told or f.where}" if f.where else ""
     every = f", every {f.every} steps" if f.every else ""
-    return [
+    out = [
         (
             f"the driver computes on one core{where}{every}: "
             "move it into a worker or another process, vectorise it, or do it less often"
         )
     ]
+    if not f.where:
+        out.append(
+            "no Python line was seen in it: the garbage collector is a candidate "
+            "(gc.freeze() after start-up, gc.collect() at a time of your choosing)"
+        )
+    return [*out, *_rarer(f, "do it")]
+
+
+def _network(f: Facts) -> list[str]:
+    return [*_rarer(f, "send"), "send from another thread or process, so that the step does not wait for the answer"]
+
+
+def _rarer(f: Facts, verb: str) -> list[str]:
+    """The interval at which something that recurs by steps takes 1 % of the run."""
+    if not (f.every and f.each and f.step_seconds):
+        return []
+    better = interval_for_share(f.each, f.every, f.step_seconds, SHARE)
+    if better <= f.every:
+        return []
+    return [f"{verb} every {better} steps instead of every {f.every}: 1 % of the run, not {f.share:.1%}"]
 
 
 _COMPUTED: dict[Cause, Callable[[Facts], list[str]]] = {
@@ -111,6 +138,7 @@ _COMPUTED: dict[Cause, Callable[[Facts], list[str]]] = {
     Cause.WORKER_STARTUP: _worker_startup,
     Cause.LOGGING: _logging,
     Cause.CPU_BOUND: _cpu_bound,
+    Cause.NETWORK: _network,
 }
 _MEMORY = ("lower batch size, workers or prefetch_factor until the run fits its memory",)
 _PLAIN: dict[Cause, tuple[str, ...]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainprobe.collect.cgroup_path import Place, parse_cgroups, place
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, Proc, read_file
@@ -32,6 +32,7 @@ class Throttling:
     throttled_periods: int
     throttled_ns: int
     quota_cpus: float | None  # None: no quota
+    path: str = ""  # of the cgroup, below its mount
 
 
 def parse_mounts(mountinfo: str) -> list[Mount]:
@@ -109,7 +110,7 @@ class Cgroups:
             for level in _upwards(point, path):
                 here = _cpu_v2(level) if version == 2 else _cpu_v1(level)
                 if here and here.quota_cpus is not None:
-                    return here
+                    return replace(here, path=level[len(point) :] or "/")
                 found = found or here
         return found or Unavailable("the cpu controller of the process's cgroup is not mounted or not enabled")
 

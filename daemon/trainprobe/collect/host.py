@@ -26,6 +26,7 @@ class Host:
         memory = {key.rstrip(":"): value << 10 for key, value in keyed(self._text("meminfo")).items()}
         if "MemTotal" not in memory:
             return Failed(f"{self._proc}/meminfo cannot be read")
+        idle, stolen = _unused(self._text("stat"))
         total, free = memory.get("SwapTotal"), memory.get("SwapFree")
         return HostSample(
             cpus=os.cpu_count() or 1,
@@ -36,7 +37,8 @@ class Host:
             swap_in_pages=keyed(self._text("vmstat")).get("pswpin"),
             pressure=pressure,
             load=_load(self._text("loadavg")),
-            idle_ns=_idle(self._text("stat")),
+            idle_ns=idle,
+            steal_ns=stolen,
             disks=self._disks(),
         )
 
@@ -83,9 +85,10 @@ def _load(text: str) -> float | None:
         return None
 
 
-def _idle(stat: str) -> int | None:
-    """Idle and waiting for I/O, all processors together."""
+def _unused(stat: str) -> tuple[int | None, int | None]:
+    """Nanoseconds idle or waiting for I/O, and taken by the hypervisor, all processors together."""
     words = stat.partition("\n")[0].split()
     if len(words) < 6 or words[0] != "cpu" or not (words[4].isdecimal() and words[5].isdecimal()):
-        return None
-    return (int(words[4]) + int(words[5])) * TICK_NS
+        return None, None
+    stolen = int(words[8]) * TICK_NS if len(words) > 8 and words[8].isdecimal() else None
+    return (int(words[4]) + int(words[5])) * TICK_NS, stolen

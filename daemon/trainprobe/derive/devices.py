@@ -1,4 +1,4 @@
-"""What block devices did lately, from the host's samples: who moved bytes, who stood still."""
+"""What the host's devices did lately: disks that moved bytes or stood still, processors and who uses them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.model.moment import NS
-from trainprobe.model.sample import DiskSample
+from trainprobe.model.sample import DiskSample, RivalSample
 
 
 @dataclass(slots=True)
@@ -39,6 +39,10 @@ class Devices:
 
     at_ns: int = 0  # the last sample
     cpus: int = 0  # of the host; 0: not known yet
+    rivals: tuple[RivalSample, ...] = ()  # the busiest processes, as last seen
+    rivals_ns: int = 0
+    stolen: float | None = None  # part of the processors that the hypervisor took between the last two samples
+    _steal: tuple[int, int] | None = None
     _known: dict[int, Device] = field(default_factory=dict)
 
     def feed(self, disks: Sequence[DiskSample], at_ns: int) -> None:
@@ -60,6 +64,20 @@ class Devices:
                 min(1.0, (disk.busy_ms - before.sample.busy_ms) / 1000 / spent) if spent > 0 else None,
             )
         self._known, self.at_ns = known, at_ns
+
+    def feed_steal(self, steal_ns: int | None, at_ns: int) -> None:
+        """Take in the host's cumulative stolen time."""
+        before, self._steal = self._steal, None if steal_ns is None else (steal_ns, at_ns)
+        if before is not None and steal_ns is not None and at_ns > before[1] and self.cpus:
+            self.stolen = max(0, steal_ns - before[0]) / (at_ns - before[1]) / self.cpus
+
+    def feed_rivals(self, rivals: tuple[RivalSample, ...], at_ns: int) -> None:
+        """Take in who uses the processors."""
+        self.rivals, self.rivals_ns = rivals, at_ns
+
+    def rivals_at(self, start_ns: int) -> tuple[RivalSample, ...]:
+        """Those seen since a moment; nothing where nobody looked since."""
+        return self.rivals if self.rivals_ns >= start_ns else ()
 
     def of(self, dev: int) -> Device | None:
         """None: no block device, or one that never did anything."""

@@ -13,6 +13,8 @@ STACKS = 16
 FROZEN_WAITS = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
 """Where the kernel lets writers wait while a file system is frozen."""
 _QUEUES = frozenset({Leaf.PIPE_READ, Leaf.POLL})
+IDLE = (Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK)
+"""What a worker does that has nothing to do."""
 
 
 @dataclass(slots=True)
@@ -44,12 +46,15 @@ class Late:
     inspection: Inspection | None = None
     stacks: list[tuple[str, ...]] = field(default_factory=list)  # of the driver
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    busy_ns: int = 0  # a worker was last seen doing anything
     looks: int = 0
     queued: int = 0  # looks that found the driver runnable without a CPU
 
     def see_workers(self, samples: Iterable[ThreadSample], since_ns: int, now_ns: int) -> None:
         """The longest wait among the workers' present ones, of what they do since the step began."""
         for sample in samples:
+            if sample.run != RunState.BLOCKED or sample.leaf not in IDLE:
+                self.busy_ns = now_ns
             if sample.run != RunState.BLOCKED or sample.leaf in _QUEUES:
                 continue
             here = waiting(sample, since_ns, now_ns)

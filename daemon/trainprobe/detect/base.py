@@ -9,6 +9,7 @@ from typing import TypeAlias
 from trainprobe.derive.devices import Devices
 from trainprobe.derive.late import Late
 from trainprobe.derive.ledger import Item, Setting
+from trainprobe.derive.quota import Bitten
 from trainprobe.derive.saves import Save
 from trainprobe.derive.slow_files import SlowRead
 from trainprobe.derive.workers import Death
@@ -18,6 +19,7 @@ from trainprobe.model.cells import LEAVES, Leaf, Region
 from trainprobe.model.event import ProcessEvent, ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
+from trainprobe.model.sample import RivalSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,10 @@ class Window:
     late: Late = field(default_factory=Late)  # what was seen of it while it was late
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver, when it came in this step
     devices: Devices | None = None
+    quota: Bitten | None = None
+    rivals: Sequence[RivalSample] = ()  # the busiest processes, as last seen, the run's own included
+    own: frozenset[int] = frozenset()  # pids of the run's processes
+    stolen: float | None = None  # part of the host's processors that the hypervisor took
     slow_files: Sequence[SlowRead] = ()  # read slowly over the whole run, the dearest first
     driver_pid: int = 0
     driver_tid: int = 0

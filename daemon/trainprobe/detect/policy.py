@@ -23,6 +23,7 @@ class Policy:
     evaluation_fetches: float = 2.0  # fetches beyond an ordinary step's that make an evaluation
     storage_hang_ns: int = NS  # a file's call that waits so long on a device that moves no byte hangs
     blind_hang_ns: int = 10 * NS  # the same where nothing is known of the device
+    deadlock_ns: int = NS  # a worker waits so long for a lock, the driver for data, and nobody does anything
     hang_ns: int = 5 * NS  # one worker on the CPU so long, its siblings idle, hangs
     fake_fetches: float = 4.0  # fetches per backward from which a batch is put together by hand
     starved_share: float = 0.2  # of the training's time in stalls for data, from which …
@@ -35,6 +36,10 @@ class Policy:
     memory_bottleneck: float = 0.03
     network_bottleneck: float = 0.05
     collective_bottleneck: float = 0.10
+    freeze_ns: int = NS  # a stall so long keeps what came before it
+    rhythm_window_ns: int = 9 * NS // 10  # looks come each second
+    rhythm_least_ns: int = 3 * NS // 10  # of new waits in a second make a stall
+    rhythm_edge_ns: int = NS // 20  # of them make its first or last second
     drift_least: float = 0.005
     death_stalls_ns: int = 60 * NS  # a wait that begins so soon after a worker's death is for its batch
     gave_up_ns: int = 15 * NS  # a stall so long before an end in error was a stall, and no shutdown

@@ -12,7 +12,6 @@ STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
 CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)
 SWAP = (Leaf.SWAP, Leaf.RECLAIM)
 BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.DEVICE, Leaf.FILE_SYNC, Leaf.FILE_WRITE)
-IDLE = (Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK)
 LEAF_WORDS = {
     Leaf.SLEEP: "a sleep",
     Leaf.SOCKET: "a socket call",

@@ -16,6 +16,8 @@ from trainprobe.model.sample import (
     MemorySample,
     OrphanSample,
     ProcessSample,
+    QuotaSample,
+    RivalSample,
     SharedSample,
     SourceState,
     SpaceSample,
@@ -31,6 +33,8 @@ class Frame:
     threads: tuple[ThreadSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
     memory: tuple[MemorySample, ...] = ()
+    quotas: tuple[QuotaSample, ...] = ()
+    rivals: tuple[RivalSample, ...] = ()  # who uses the processors, while a training waits for one
     inspections: tuple[Inspection, ...] = ()  # of threads that the core asked to have looked at
     limits: tuple[LimitSample, ...] = ()
     descriptors: tuple[DescriptorSample, ...] = ()

@@ -25,6 +25,22 @@ class Period:
 
 
 @dataclass(slots=True)
+class BlackBox:
+    """The last minute before a stall, in columns: one row a second in which something was seen. Pressure is the part
+    of the time in which somebody waited for the resource."""
+
+    start: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    longest_seconds: list[float | None] = field(default_factory=list)
+    workers: list[int | None] = field(default_factory=list)
+    pss_bytes: list[int | None] = field(default_factory=list)
+    available_bytes: list[int | None] = field(default_factory=list)
+    cpu_pressure: list[float | None] = field(default_factory=list)
+    memory_pressure: list[float | None] = field(default_factory=list)
+    io_pressure: list[float | None] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Stall:
     id: str
     start: float
@@ -40,6 +56,7 @@ class Stall:
     evidence: list[Evidence] = field(default_factory=list)
     python_stack: list[str] | None = None
     advice: list[str] = field(default_factory=list)
+    black_box: BlackBox | None = None  # of the latest long stalls
 
 
 @dataclass(slots=True)
@@ -199,6 +216,15 @@ class SlowFile:
 
 
 @dataclass(slots=True)
+class PythonLine:
+    """A line of the driver's code, and on how many of the samples of ordinary steps it was on the stack."""
+
+    frame: str  # "name (file:line)"
+    hits: int
+    samples: int
+
+
+@dataclass(slots=True)
 class LogFile:
     path: str
     bytes: int
@@ -300,6 +326,7 @@ class Rank:
     gpus: list[Gpu] = field(default_factory=list)
     slow_files: list[SlowFile] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
+    python_lines: list[PythonLine] = field(default_factory=list)  # where the driver's Python is in ordinary steps
     totals: Totals = field(default_factory=Totals)
     counters: Counters = field(default_factory=Counters)
     ordinary: OrdinaryStep = field(default_factory=OrdinaryStep)

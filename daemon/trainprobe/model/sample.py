@@ -155,6 +155,29 @@ class DiskSample:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaSample:
+    """cpu.stat of the cgroup whose quota holds a run. Cumulative; time is summed over processors."""
+
+    run: str
+    periods: int
+    throttled_periods: int
+    throttled_ns: int
+    quota_cpus: float | None = None
+    cgroup: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RivalSample:
+    """A process that used processors since the last look. ``cpus``: how many, on average."""
+
+    pid: int
+    comm: str
+    cpus: float
+    threads: int
+    kernel: bool = False  # a thread of the kernel
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """What /proc said of one thread while its step was late."""
 
@@ -183,6 +206,7 @@ class HostSample:
     pressure: dict[str, float] | None = None
     load: float | None = None
     idle_ns: int | None = None  # all CPUs together, cumulative
+    steal_ns: int | None = None  # taken by the hypervisor, the same way
     disks: tuple[DiskSample, ...] = ()
 
 

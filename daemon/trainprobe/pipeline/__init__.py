@@ -30,6 +30,7 @@ class Wants:
     detail: bool = False  # read worker ledgers each 50-100 ms: a step is late
     stacks: tuple[tuple[int, int], ...] = ()  # (pid, tid) of threads whose Python stack would help
     inspect: tuple[tuple[int, int], ...] = ()  # (pid, tid) of drivers whose step is late
+    rivals: bool = False  # who uses the processors: a driver waits for one
     faults: bool = False  # trace page faults: major faults rise
     tell: bool = False  # a stall has opened or a limit was hit: a report should not wait
     spaces: tuple[tuple[int, str], ...] = ()  # (pid, directory) whose file system's room is of interest
@@ -64,23 +65,9 @@ class Pipeline:
         self._offsets.note(frame.at)
         for event in frame.events:
             self._event(event)
-        for sample in frame.threads:
-            for run in self.runs.values():
-                run.feed_thread(sample, self._now)
-        self._processes(frame.processes)
-        for memory in frame.memory:
-            fold = self.runs.get(memory.run)
-            if fold is not None:
-                fold.memory = memory
+        self._samples(frame)
+        self._surroundings(frame)
         self._feed_limits(frame)
-        for source in frame.sources:
-            self._sources[source.name] = source
-        if frame.host is not None:
-            self._devices.feed(frame.host.disks, self._now)
-            self._devices.cpus = frame.host.cpus
-        for seen in frame.inspections:
-            for run in self.runs.values():
-                run.feed_inspection(seen)
         self._host_sample = frame.host or self._host_sample
         self._cost = frame.cost or self._cost
         if frame.cost is not None and self._cost_from is None:
@@ -94,7 +81,7 @@ class Pipeline:
     def _processes(self, samples: Sequence[ProcessSample]) -> None:
         for run in self.runs.values():
             for sample in samples:
-                run.feed_sample(sample)
+                run.feed_sample(sample, self._now)
             if samples:
                 run.read(self._now)
 
@@ -128,6 +115,36 @@ class Pipeline:
         if frame.gpus or self._gpus.faults:
             for run in self.runs.values():
                 run.feed_gpus(frame.gpus, self._gpus.faults, self._now)
+
+    def _samples(self, frame: Frame) -> None:
+        """What was read of threads, processes and sources."""
+        for sample in frame.threads:
+            for run in self.runs.values():
+                run.feed_thread(sample, self._now)
+        self._processes(frame.processes)
+        for memory in frame.memory:
+            fold = self.runs.get(memory.run)
+            if fold is not None:
+                fold.memory = memory
+        for source in frame.sources:
+            self._sources[source.name] = source
+
+    def _surroundings(self, frame: Frame) -> None:
+        """What was read of the host: its devices, its quotas, who else is there."""
+        if frame.host is not None:
+            self._devices.feed(frame.host.disks, self._now)
+            self._devices.cpus = frame.host.cpus
+            self._devices.feed_steal(frame.host.steal_ns, self._now)
+            for run in self.runs.values():
+                run.feed_host(frame.host, self._now)
+        if frame.rivals:
+            self._devices.feed_rivals(frame.rivals, self._now)
+        for quota in frame.quotas:
+            if quota.run in self.runs:
+                self.runs[quota.run].quota.feed(quota, self._now)
+        for seen in frame.inspections:
+            for run in self.runs.values():
+                run.feed_inspection(seen)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -165,7 +182,8 @@ class Pipeline:
         faults = any(run.faulting() for run in live)
         threads = tuple(pair for run in live for pair in run.late_threads(self._now)) if late else ()
         spaces = tuple(place for run in live for place in run.spaces())
-        return Wants(late, stacks, self._due(threads), faults, self._opened, spaces)
+        crowded = any(run.crowded() for run in live)
+        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces)
 
     def _due(self, threads: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """Late threads are looked at as they become late, and twice a second from then on."""

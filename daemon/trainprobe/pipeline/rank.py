@@ -8,11 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
+from trainprobe.derive.black_box import BlackBox, Second
 from trainprobe.derive.course import Course, Point
 from trainprobe.derive.devices import Devices
 from trainprobe.derive.files import FileClass
 from trainprobe.derive.late import STACKS, Late
 from trainprobe.derive.ledger import Item, Setting, by_state, flatten
+from trainprobe.derive.python_lines import PythonLines
+from trainprobe.derive.quota import Quota
+from trainprobe.derive.rhythm import Rhythm
 from trainprobe.derive.safety import Safety
 from trainprobe.derive.saves import Saves
 from trainprobe.derive.series import Series
@@ -27,7 +31,7 @@ from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import Judgement, judge
 from trainprobe.model.armed import Armed
 from trainprobe.model.cause import Cause, Phase, State
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
 from trainprobe.model.event import (
     FileEvent,
     Level,
@@ -40,14 +44,17 @@ from trainprobe.model.event import (
     StepFile,
     ThreadSample,
 )
+from trainprobe.model.moment import NS
 from trainprobe.model.report import STEP_BUCKETS
-from trainprobe.model.sample import Inspection, ProcessSample
+from trainprobe.model.sample import HostSample, Inspection, ProcessSample
 from trainprobe.pipeline import watch
 from trainprobe.pipeline.passed import Passed
 from trainprobe.pipeline.stalls import Entry, StallBook
 
 BY_WORKERS = frozenset({Cause.WORKER_HANG, Cause.DEADLOCK, Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.STORAGE_HANG})
 """Causes whose stack is a worker's."""
+FROZEN = 4
+"""Stalls that keep their black box: the latest."""
 MAKEUP_EVERY = 80
 """Ordinary steps between two looks at what they are made of."""
 STOPS, CONTINUE = frozenset({19, 20}), 18  # SIGSTOP, SIGTSTP; SIGCONT
@@ -131,6 +138,9 @@ class RankFold:
     oom_killed: bool = False
     killer: ProcessEvent | None = None  # the last fatal signal sent to the driver
     devices: Devices = field(default_factory=Devices)  # the host's, shared by all ranks
+    quota: Quota = field(default_factory=Quota)  # the run's, shared by its ranks
+    queueing: float = 0.0  # part of the time between the last two looks that the driver waited for a processor
+    rhythm: Rhythm = field(default_factory=Rhythm)
     late: Late = field(default_factory=Late)
     trend: Trend = field(default_factory=Trend)
     makeup: Series = field(default_factory=Series)  # ns of an ordinary step by state, by its number
@@ -138,6 +148,10 @@ class RankFold:
     safety: Safety = field(default_factory=Safety)
     slow_files: SlowFiles = field(default_factory=SlowFiles)
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver
+    lines: PythonLines = field(default_factory=PythonLines)
+    lines_ns: int = 0  # when a stack of an ordinary step was asked for
+    box: BlackBox = field(default_factory=BlackBox)
+    frozen: dict[int, tuple[Second, ...]] = field(default_factory=dict)  # the box before a stall, by the stall's id_ns
     _gone: MarkRow | None = None
     _inline: bool = False  # most of the last step's fetches were by a loader without workers
     _rows: list[MarkRow] = field(default_factory=list)
@@ -170,9 +184,28 @@ class RankFold:
         if row.kind == RowKind.EXIT:
             self._gone = row  # the process's own end, which comes next, tells how
             return
-        self.stepped = self.stepped or row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD)
+        if not self.stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD):
+            self._first_step()
         for boundary in self.clock.feed(row):
             self._step(boundary)
+
+    def _first_step(self) -> None:
+        """There are marks: what was told by the rhythm until now was the start-up."""
+        self.stepped = True
+        if self.rhythm.cells:
+            self.rhythm, self.book = Rhythm(), StallBook()
+            self.phases.clear()
+            self.spans.clear()
+
+    @property
+    def by_rhythm(self) -> bool:
+        """Whether nothing marks its steps, so that the rhythm of its waits has to do."""
+        return bool(self.seen.marks) and not self.stepped and self.end_ns is None
+
+    @property
+    def judged(self) -> bool:
+        """Whether it is known what is ordinary: its start-up is over."""
+        return self.baseline.stands or self.rhythm.stands
 
     def _takes_over(self, row: MarkRow) -> bool:
         if self.stepped or row.kind == RowKind.EXIT:
@@ -219,6 +252,10 @@ class RankFold:
 
     def feed_stack(self, event: StackSeen) -> None:
         """A Python stack of the driver or of a worker, asked for by an open stall."""
+        if event.at_ns == self.lines_ns and event.pid == self.seen.pid:
+            if event.frames:
+                self.lines.add(event.frames)
+            return
         if not event.frames or self.boundary is None or event.at_ns < self.boundary.at_ns:
             return
         if event.pid != self.seen.pid:
@@ -233,22 +270,35 @@ class RankFold:
         if seen.tid == self.tid:
             self.late.inspection = seen
 
+    def _see_queueing(self, sample: ThreadSample, at_ns: int) -> None:
+        before, spent = self.sample, at_ns - self.sample_ns
+        if before is not None and spent >= NS // 2:
+            places = [cell(region, Leaf.RUNQUEUE) for region in Region]
+            self.queueing = sum(sample.cells[place] - before.cells[place] for place in places) / spent
+
+    def feed_host(self, host: HostSample, at_ns: int) -> None:
+        """What the whole host has and lacks."""
+        self.box.host(at_ns, host)
+
     def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
         """An open ledger as it stands now."""
         if sample.tid == self.tid:
             if self.sample is None and self.latest is None and not self.resumed:
                 self.start_ns = at_ns - sum(sample.cells)
             if self.end_ns is None:
+                self._see_queueing(sample, at_ns)
                 self.sample, self.sample_ns = sample, at_ns
                 self.slow_files.see(sample, at_ns)
         elif sample.level == Level.COARSE and sample.pid != self.seen.pid and sample.pid in self.workers.live:
             self.worker_samples[sample.pid] = sample
             self.slow_files.see(sample, at_ns)
 
-    def feed_sample(self, sample: ProcessSample) -> None:
+    def feed_sample(self, sample: ProcessSample, at_ns: int) -> None:
         """Memory and descriptors of one of its processes."""
         self.processes[sample.pid] = sample
         pss = self.summed("pss_bytes")
+        if sample.pid == self.seen.pid:
+            self.box.sample(at_ns, self.workers.count, pss)
         if pss is not None:
             self.pss_peak = max(self.pss_peak or 0, pss)
         shm = self.summed("shm_bytes")
@@ -319,6 +369,7 @@ class RankFold:
             return
         ns = row.at_ns - before.at_ns
         self._count(ns)
+        self.box.step(row.at_ns, ns)
         self.passed.add(before.at_ns, ns, stretch)
         step = Ordinary(
             ns,
@@ -350,7 +401,7 @@ class RankFold:
         for ordinary in fit:
             self.baseline.add(ordinary)
         self._early.clear()
-        self._phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, row.at_ns)
+        self.take_phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, row.at_ns)
 
     def _judge(self, step: Ordinary, before: MarkRow, row: MarkRow, index: int) -> None:
         usual = self.baseline.backwards()
@@ -368,9 +419,12 @@ class RankFold:
         told = judgement.stall_ns
         end = row.at_ns
         for cause, ns in judgement.phases.items():
-            self._phase(Phase(cause.value), int(end - ns), end)
+            self.take_phase(Phase(cause.value), int(end - ns), end)
         if told >= 0.5 * self.policy.stall_minimum_ns:
-            self.book.close(judgement, int(end - told), end, index - 1, self._stacks(judgement), self._reach(judgement))
+            stacks, reach = self._stacks(judgement), self._reach(judgement)
+            entry = self.book.close(judgement, int(end - told), end, index - 1, stacks, reach)
+            if entry is not None and told >= self.policy.freeze_ns and entry.steps == 1:
+                self._freeze(entry)
             if judgement.main is not None and judgement.main.cause in WAITED:
                 self.waited_pool = [total + ns for total, ns in zip(self.waited_pool, made_of.pool())]
                 self.waited_fetches += step.fetches
@@ -380,6 +434,12 @@ class RankFold:
                 self._take_ordinary(step, units)
                 return
         self.late_ns += base
+
+    def _freeze(self, entry: Entry) -> None:
+        """Keep what came before a stall."""
+        self.frozen[entry.id_ns] = self.box.before(entry.start_ns)
+        while len(self.frozen) > FROZEN:
+            del self.frozen[next(iter(self.frozen))]
 
     def _stacks(self, judgement: Judgement) -> list[tuple[str, ...]]:
         """The stacks that explain a stall: the worker's where one was waited for, else the driver's."""
@@ -437,7 +497,8 @@ class RankFold:
         self.duration_sum += told
         self.histogram[bisect_left(STEP_BUCKETS, told)] += 1
 
-    def _phase(self, phase: Phase, start_ns: int, end_ns: int) -> None:
+    def take_phase(self, phase: Phase, start_ns: int, end_ns: int) -> None:
+        """A stretch of a phase is over."""
         if end_ns <= start_ns:
             return
         self.phases[phase] = self.phases.get(phase, 0.0) + (end_ns - start_ns)
@@ -483,6 +544,10 @@ class RankFold:
             late=self.late,
             stopper=self.stopper if self.stopper and start_ns <= self.stopper.at_ns <= end_ns else None,
             devices=self.devices,
+            quota=self.quota.over(start_ns, end_ns),
+            rivals=self.devices.rivals_at(start_ns),
+            own=frozenset((self.seen.pid, *self.workers.live)),
+            stolen=self.devices.stolen,
             driver_pid=self.seen.pid,
             driver_tid=self.tid,
         )
@@ -570,10 +635,11 @@ class RankFold:
         )
         self.book.begin(entry, self._reach(judgement))
 
-    def live_files(self) -> list[tuple[StepFile, FileClass, str]]:
-        """Files of the open step: those whose saves the driver has open, by their time so far."""
+    def live_files(self, since: int | None = None) -> list[tuple[StepFile, FileClass, str]]:
+        """Files of the open step (or since a moment): those whose saves the driver has open, by their time so far."""
         out = []
-        since = self.boundary.at_ns if self.boundary else 0
+        if since is None:
+            since = self.boundary.at_ns if self.boundary else 0
         for save in [*self.saves.open.values(), *self.saves.closed[-4:]]:
             if save.tid != self.tid or (save.end_ns is not None and save.end_ns < since):
                 continue
@@ -619,8 +685,8 @@ class RankFold:
         self.end_ns = at_ns
         self.live_phase = None
         open_stall, self.book.open = self.book.open, None
-        if not self.baseline.stands:
-            self._phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, at_ns)
+        if not self.judged:
+            self.take_phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, at_ns)
             return
         if self.boundary is None:
             return
@@ -653,9 +719,9 @@ class RankFold:
         fetch = sum(ns for (_, region, _), ns in items.items() if region == Region.FETCH)
         start = self.boundary.at_ns
         if extra >= self.policy.evaluation_fetches and quiet + fetch > 0:
-            self._phase(Phase.EVALUATION, start, int(start + quiet + fetch))
+            self.take_phase(Phase.EVALUATION, start, int(start + quiet + fetch))
             start = int(start + quiet + fetch)
-        self._phase(Phase.SHUTDOWN, start, at_ns)
+        self.take_phase(Phase.SHUTDOWN, start, at_ns)
 
 
 def _sum(a: StepFile | None, b: StepFile) -> StepFile:

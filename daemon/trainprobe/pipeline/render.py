@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from trainprobe.advise.text import Facts, advice
+from trainprobe.derive.black_box import Second
 from trainprobe.derive.ledger import by_state, flatten
 from trainprobe.derive.saves import Save
 from trainprobe.derive.stacks import common
@@ -28,6 +29,7 @@ from trainprobe.model.report import (
     OrdinaryStep,
     Period,
     PhaseSpan,
+    PythonLine,
     Rank,
     Samples,
     SlowFile,
@@ -40,12 +42,14 @@ from trainprobe.model.report import (
 )
 from trainprobe.model.sample import ProcessSample
 from trainprobe.pipeline.bottlenecks import Found, bottlenecks
+from trainprobe.pipeline.frozen import black_box
 from trainprobe.pipeline.rank import RankFold
 from trainprobe.pipeline.stalls import Entry
 from trainprobe.pipeline.unsafe import unsafe_checkpoints
 from trainprobe.pipeline.verdict import Losses, bound, exit_of, losses, verdict
 
 LIST = 200
+BY_RHYTHM = "each second's waits are held against the usual ones"
 _ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
 EXITS = ("finished", "oom_kill", "killed", "crashed", "exited")
 OUTCOMES = ("complete", "error", "unsafe")
@@ -82,7 +86,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         phases=_spans(fold, at, reached),
         ledger={state.value: states.get(state, 0.0) / NS for state in State},
         lost={cause.value: ns / NS for cause, ns in sorted(total.items(), key=lambda pair: -pair[1]) if ns > 0},
-        stalls=[_stall(entry, at, run, name, facts.get(entry.cause, Facts())) for entry in entries[-LIST:]],
+        stalls=[_stall(fold, entry, at, f"{run}-{name}", facts.get(entry.cause, Facts())) for entry in entries[-LIST:]],
         bottlenecks=[_bottleneck(one, facts) for one in found],
         warnings=warnings[-LIST:],
         checkpoints=[_checkpoint(fold, save, at, reached) for save in saves[-LIST:]],
@@ -90,6 +94,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         memory=_memory(fold),
         fds=Fds(fold.fds_peak, max((p.max_fds for p in fold.processes.values() if p.max_fds), default=None)),
         slow_files=[SlowFile(use.path, use.reads, use.ns / NS) for use in fold.slow_files.slowest()],
+        python_lines=[PythonLine(frame, hits, fold.lines.samples) for frame, hits in fold.lines.top()],
         logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind) for u in fold.saves.all_logs()[:20]],
         totals=Totals(
             fold.book.total + (1 if fold.book.opened else 0), fold.saves.total, fold.workers.ended, len(warnings)
@@ -134,7 +139,7 @@ def _states(fold: RankFold) -> dict[State, float]:
 
 def _phases(fold: RankFold, reached: int) -> dict[Phase, float]:
     out = dict(fold.phases)
-    if fold.end_ns is None and not fold.baseline.stands:
+    if fold.end_ns is None and not fold.judged:
         phase = Phase.ATTACHING if fold.attached else Phase.STARTUP
         out[phase] = out.get(phase, 0.0) + max(0, reached - fold.start_ns)
     elif fold.live_phase is not None:
@@ -146,7 +151,7 @@ def _phases(fold: RankFold, reached: int) -> dict[Phase, float]:
 def _active(fold: RankFold) -> Phase:
     if fold.end_ns is not None:
         return Phase.SHUTDOWN
-    if not fold.baseline.stands:
+    if not fold.judged:
         return Phase.ATTACHING if fold.attached else Phase.STARTUP
     return fold.live_phase[0] if fold.live_phase else Phase.TRAIN
 
@@ -155,7 +160,7 @@ def _spans(fold: RankFold, at: Moment, reached: int) -> list[PhaseSpan]:
     out = [
         PhaseSpan(s.phase.value, at.wall_of(s.start_ns), at.wall_of(s.end_ns) if s.end_ns else None) for s in fold.spans
     ]
-    if fold.end_ns is None and not fold.baseline.stands:
+    if fold.end_ns is None and not fold.judged:
         out.append(PhaseSpan(_active(fold).value, at.wall_of(fold.start_ns), None))
     elif fold.live_phase is not None:
         out.append(PhaseSpan(fold.live_phase[0].value, at.wall_of(int(reached - fold.live_phase[1])), None))
@@ -166,6 +171,8 @@ def _steps(fold: RankFold) -> Steps:
     count = fold.clock.provisional
     source = "autograd" if count else "none"
     reason = "" if count else (fold.seen.marks or "no optimiser step or backward was seen")
+    if not count and fold.rhythm.stands:
+        source, reason = "rhythm", f"{reason}; {BY_RHYTHM}"
     steps = Steps(count, source, reason)
     if not fold.durations:
         return steps
@@ -226,7 +233,7 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
         out[cause] = Facts(
             share=ns / wall if wall else 0.0,
             each=median(e.ns for e in entries) / NS if entries else 0.0,
-            every=fold.book.every(cause),
+            every=fold.book.every(cause) if fold.clock.count else None,
             step_seconds=step,
             workers=fold.workers.peak,
             cpus=cpus,
@@ -241,10 +248,10 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
     return out
 
 
-def _stall(entry: Entry, at: Moment, run: str, name: str, fact: Facts) -> Stall:
+def _stall(fold: RankFold, entry: Entry, at: Moment, place: str, fact: Facts) -> Stall:
     start = at.wall_of(entry.start_ns)
     return Stall(
-        id=entry.kept_id or f"{run}-{name}-{int(at.wall_of(entry.id_ns) * 1000)}",
+        id=entry.kept_id or f"{place}-{int(at.wall_of(entry.id_ns) * 1000)}",
         start=start,
         end=None if entry.end_ns is None else at.wall_of(entry.end_ns),
         seconds=entry.ns / NS,
@@ -258,7 +265,15 @@ def _stall(entry: Entry, at: Moment, run: str, name: str, fact: Facts) -> Stall:
         evidence=entry.evidence,
         python_stack=list(entry.stack) or None,
         advice=advice(entry.cause, fact),
+        black_box=black_box(fold.frozen.get(entry.id_ns) or _live_box(fold, entry), at),
     )
+
+
+def _live_box(fold: RankFold, entry: Entry) -> tuple[Second, ...]:
+    """What came before a stall that is long and not over."""
+    if entry.end_ns is not None or entry.ns < fold.policy.freeze_ns:
+        return ()
+    return fold.box.before(entry.start_ns)
 
 
 def _summary(entry: Entry, fact: Facts) -> str:
@@ -266,6 +281,8 @@ def _summary(entry: Entry, fact: Facts) -> str:
     text = entry.summary
     if entry.cause == Cause.CPU_BOUND and fact.where_told and fact.where.partition("(")[0] in "".join(entry.stack):
         text = f"{entry.ns / NS:.2f} s of CPU in {fact.where_told}"
+    elif entry.steps > 1:
+        text += f" in the longest of {entry.steps} steps"
     if not fact.period:
         return text
     every = f"every {fact.every} steps" if fact.every else f"every {fact.period:.0f} s"

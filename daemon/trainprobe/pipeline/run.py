@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.devices import Devices
+from trainprobe.derive.quota import Quota
 from trainprobe.detect.limits.base import GpuFault
 from trainprobe.detect.policy import Policy
 from trainprobe.model.armed import Armed
@@ -29,8 +30,9 @@ from trainprobe.model.event import (
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
-from trainprobe.model.sample import GpuSample, Inspection, MemorySample, OrphanSample, ProcessSample
+from trainprobe.model.sample import GpuSample, HostSample, Inspection, MemorySample, OrphanSample, ProcessSample
 from trainprobe.model.steprow import RankSteps
+from trainprobe.pipeline.beat import beat
 from trainprobe.pipeline.continued import closed, continued, cut, open_stall
 from trainprobe.pipeline.culprit import name_culprits
 from trainprobe.pipeline.gpus import bound_by
@@ -40,6 +42,9 @@ from trainprobe.pipeline.render import rank_report
 from trainprobe.pipeline.resume import kept_of, resume
 
 STACK_EVERY = 5 * NS
+ORDINARY_STACK_EVERY = 30 * NS
+CROWDED = 0.15
+"""Part of a driver's time in the run queue."""
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
 """A driver found in one of these waits for somebody whose stack tells more."""
 SIGBUS = 7
@@ -57,6 +62,7 @@ class RunFold:
     end_ns: int | None = None
     kept: RunKept | None = None  # what an earlier process of ours told of it
     devices: Devices = field(default_factory=Devices)
+    quota: Quota = field(default_factory=Quota)
     _stack_at: int = 0
 
     def rank_seen(self, seen: RankSeen) -> None:
@@ -66,7 +72,7 @@ class RunFold:
             known[0].seen = seen
             known[0].attached = known[0].attached and self.started.attached
             return
-        fold = RankFold(seen, self.policy, attached=self.started.attached, devices=self.devices)
+        fold = RankFold(seen, self.policy, attached=self.started.attached, devices=self.devices, quota=self.quota)
         for other in self._all():
             self._hand_over(other, fold)
         self.folds[seen.pid] = [fold]
@@ -125,7 +131,9 @@ class RunFold:
         fold = next((f for f in folds if f.tid == row.tid), None)
         if fold is None:
             if folds[0].stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD):
-                fold = RankFold(folds[0].seen, self.policy, attached=self.started.attached, devices=self.devices)
+                fold = RankFold(
+                    folds[0].seen, self.policy, attached=self.started.attached, devices=self.devices, quota=self.quota
+                )
                 fold.tid = row.tid
                 fold.start_ns = row.opened_ns or row.at_ns
                 folds.append(fold)
@@ -186,16 +194,24 @@ class RunFold:
         if folds:
             for fold in folds:
                 fold.feed_thread(sample, at_ns)
+                if sample.tid == fold.tid:
+                    beat(fold, sample, at_ns)
         elif sample.level == Level.COARSE:
             fold_of = self._of(sample.pid)
             if fold_of is not None:
                 fold_of.feed_thread(sample, at_ns)
 
-    def feed_sample(self, sample: ProcessSample) -> None:
+    def feed_host(self, host: HostSample, at_ns: int) -> None:
+        """What the whole host has and lacks."""
+        for fold in self._all():
+            if fold.end_ns is None:
+                fold.feed_host(host, at_ns)
+
+    def feed_sample(self, sample: ProcessSample, at_ns: int) -> None:
         """What /proc told of one process."""
         fold = self._of(sample.pid)
         if fold is not None:
-            fold.feed_sample(sample)
+            fold.feed_sample(sample, at_ns)
 
     def go_on(self, kept: RunKept) -> None:
         """An earlier process of ours watched this run."""
@@ -266,15 +282,31 @@ class RunFold:
         """Drivers whose stack would help: late ones, each asked for at most every 5 s."""
         late = [f for f in self._all() if (limit := f.limit_ns()) is not None and now_ns >= limit]
         fresh = [f for f in late if f.stack is None]
-        if not late or (not fresh and now_ns - self._stack_at < STACK_EVERY):
+        if not late:
+            return self._ordinary_stack(now_ns)
+        if not fresh and now_ns - self._stack_at < STACK_EVERY:
             return []
         self._stack_at = now_ns
         busy_first = sorted(fresh or late, key=lambda f: f.sample is not None and f.sample.leaf in WAITS)
         return [_asked(f) for f in busy_first]
 
+    def _ordinary_stack(self, now_ns: int) -> list[tuple[int, int]]:
+        """Now and then one of a step that is not late, of each rank in turn."""
+        stepping = [f for f in self._all() if f.baseline.stands and f.end_ns is None]
+        if not stepping or now_ns - self._stack_at < ORDINARY_STACK_EVERY:
+            return []
+        self._stack_at = now_ns
+        fold = min(stepping, key=lambda f: f.lines.samples)
+        fold.lines_ns = now_ns
+        return [(fold.seen.pid, fold.tid)]
+
     def late_threads(self, now_ns: int) -> list[tuple[int, int]]:
         """Drivers whose step is late: what /proc says of them helps."""
         return [(f.seen.pid, f.tid) for f in self._all() if (limit := f.limit_ns()) is not None and now_ns >= limit]
+
+    def crowded(self) -> bool:
+        """Whether a driver waits for a processor so much that its rivals are worth a look."""
+        return any(f.queueing >= CROWDED or f.late.queued for f in self._all() if f.end_ns is None)
 
     def faulting(self) -> bool:
         """Whether a driver's major faults are worth tracing: swapping is under way."""

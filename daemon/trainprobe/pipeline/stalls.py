@@ -141,7 +141,7 @@ class StallBook:
         for share, ns in judgement.shares.items():
             last.shares[share] = last.shares.get(share, 0.0) + ns
         main = judgement.main
-        if main is not None and main.ns > last.main_ns:
+        if main is not None and (main.ns > last.main_ns or len(main.chain) > len(last.chain)):  # or it knows more
             last.summary, last.chain, last.evidence, last.main_ns = (
                 main.summary,
                 list(main.chain),

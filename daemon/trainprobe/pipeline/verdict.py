@@ -124,7 +124,8 @@ def _ended(fold: RankFold) -> Verdict | None:
             cause.value,
             0.0,
             0.0,
-            f"{death.told()}; the training ended {(event.at_ns - death.at_ns) / NS:.1f} s later",
+            f"{death.told()}; the training ended {(event.at_ns - death.at_ns) / NS:.1f} s later"
+            f"{_consequences(fold, death)}",
         )
     if fold.oom_killed:
         return Verdict(
@@ -160,7 +161,18 @@ def _blames(entry: Entry, death: Death) -> bool:
     return any(one.what == worker_hang.SINCE_DEATH and one.pid == death.pid for one in entry.evidence)
 
 
+def _consequences(fold: RankFold, first: Death) -> str:
+    """What the first death brought with it, so that nobody looks for its cause there."""
+    later = [d for d in fold.deaths if d is not first and d.at_ns >= first.at_ns]
+    others = "" if not later else f" of {len(later)} more worker" + ("s" if len(later) > 1 else "")
+    ends = f"the end{others} and " if later else ""
+    return f" ({ends}errors of its connections, ConnectionResetError or EPIPE, are the consequence)"
+
+
 def _none(fold: RankFold, wall_ns: float) -> Verdict:
+    if fold.rhythm.stands and fold.clock.provisional == 0:
+        seconds = fold.rhythm.judged_ns / NS
+        return Verdict("none", None, 0.0, 0.0, f"no step is marked; in {seconds:.0f} s watched no wait was unusual")
     if fold.clock.provisional == 0:
         return Verdict("none", None, 0.0, 0.0, "no training step was seen")
     if not fold.baseline.stands:
@@ -179,7 +191,7 @@ def _none(fold: RankFold, wall_ns: float) -> Verdict:
 def _stall_text(fold: RankFold, cause: Cause, ns: float, share: float) -> str:
     entries = [e for e in fold.book.entries if e.cause == cause]
     count = fold.book.counts.get(cause, 0) + (1 if fold.book.open and fold.book.open.cause == cause else 0)
-    every = fold.book.every(cause)
+    every = fold.book.every(cause) if fold.clock.count else None
     rhythm = f", every {every} steps" if every else ""
     largest = max(entries, key=lambda e: e.ns, default=fold.book.open)
     what = f": {largest.summary}" if largest and largest.summary else ""

@@ -17,7 +17,7 @@ from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEvent
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
-from trainprobe.model.sample import CostSample, Inspection
+from trainprobe.model.sample import CostSample, Inspection, RivalSample
 from trainprobe.runtime.clock import Clock
 from trainprobe.runtime.guard import Guard
 from trainprobe.runtime.pace import Pace
@@ -78,6 +78,7 @@ class Observer:
         self._faults = False
         self._hurry = False
         self._inspect: tuple[tuple[int, int], ...] = ()
+        self._crowded = False
         self._lost: dict[str, int] = {}
         self._last = Moment(0, 0)
 
@@ -152,6 +153,8 @@ class Observer:
             orphans=samples.orphans,
             gpus=samples.gpus,
             host=samples.host,
+            quotas=samples.quotas,
+            rivals=self._rivals(now),
             inspections=self._inspections(now),
             sources=self._guard.news(),
             cost=self._cost(at),
@@ -183,6 +186,12 @@ class Observer:
     def _samples(self, now: Moment, events: Sequence[Event]) -> Callable[[], Samples]:
         return lambda: self._sampler.read(now, self._targets.processes(), events)
 
+    def _rivals(self, now: Moment) -> tuple[RivalSample, ...]:
+        none: tuple[RivalSample, ...] = ()
+        if not self._crowded:
+            return none
+        return self._guard.call("collectors", now.monotonic_ns, lambda: self._sampler.rivals(now), none)
+
     def _inspections(self, now: Moment) -> tuple[Inspection, ...]:
         asked, self._inspect = self._inspect, ()
         if not asked:
@@ -206,6 +215,7 @@ class Observer:
         self._hurry = wants.tell
         self._inspect = wants.inspect
         self._sampler.look_at(wants.spaces)
+        self._crowded = wants.rivals
         if wants.faults != self._faults:
             self._faults = wants.faults
             self._guard.call("page_faults", at, lambda: self._kernel.fault_tracing(wants.faults), None)

@@ -10,7 +10,7 @@ from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import Moment
 from trainprobe.model.report import Report
-from trainprobe.model.sample import Inspection
+from trainprobe.model.sample import Inspection, RivalSample
 from trainprobe.runtime.sampling import Samples
 
 
@@ -48,6 +48,9 @@ class Sampler(Protocol):
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]:
         """A look at threads whose step is late."""
 
+    def rivals(self, now: Moment, /) -> tuple[RivalSample, ...]:
+        """Who uses the processors."""
+
 
 class Stacks(Protocol):
     """Python stacks, taken beside the loop (``trainprobe.collect.pystack.PyStack``)."""
@@ -67,6 +70,8 @@ class Wants(Protocol):
     def stacks(self) -> tuple[tuple[int, int], ...]: ...
     @property
     def inspect(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def rivals(self) -> bool: ...
     @property
     def faults(self) -> bool: ...
     @property

@@ -19,8 +19,9 @@ from trainprobe.collect.nvml import Gpus
 from trainprobe.collect.orphans import Orphans, workers_of
 from trainprobe.collect.process import Processes
 from trainprobe.collect.procfs import Proc
+from trainprobe.collect.rivals import Rivals
 from trainprobe.collect.shared_memory import SharedMemory
-from trainprobe.collect.source import Failed, Sources
+from trainprobe.collect.source import Failed, Sources, Unavailable
 from trainprobe.collect.space import Spaces
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
@@ -33,6 +34,8 @@ from trainprobe.model.sample import (
     MemorySample,
     OrphanSample,
     ProcessSample,
+    QuotaSample,
+    RivalSample,
     SharedSample,
     SpaceSample,
 )
@@ -63,6 +66,7 @@ class Samples:
     processes: tuple[ProcessSample, ...] = ()
     memory: tuple[MemorySample, ...] = ()
     host: HostSample | None = None
+    quotas: tuple[QuotaSample, ...] = ()
     limits: tuple[LimitSample, ...] = ()
     descriptors: tuple[DescriptorSample, ...] = ()
     shared: tuple[SharedSample, ...] = ()
@@ -96,13 +100,15 @@ class Collectors:
         self._processes = Processes(proc)
         self._inspector = Inspector(proc)
         self._shared = SharedMemory(proc)
-        self._limits = Limits(proc, Cgroups(proc), self._shared)
+        self._cgroups = Cgroups(proc)
+        self._limits = Limits(proc, self._cgroups, self._shared)
         self._spaces = Spaces(proc)
         self._orphans = Orphans(proc)
         self._log = kernel_log
         self._gpus = gpus
         if kernel_log is not None:
             sources.note("kernel_log", kernel_log.open() or True, 0)
+        self._rivals = Rivals(proc)
         self._due = _Due()
         self._near = False
         self._wanted: tuple[tuple[int, str], ...] = ()
@@ -128,13 +134,16 @@ class Collectors:
         limits = self._read_limits(watched, at, events)
         processes = self._read_processes(watched, at)
         host: HostSample | None = None
+        quotas: tuple[QuotaSample, ...] = ()
         if at >= self._due.host:
             self._due.host = at + HOST_NS
             host = self._sources.read("host", lambda: self._read_host(at), at)
+            quotas = self._read_quotas(watched)
         return Samples(
             processes=processes,
             memory=self._memory(limits),
             host=host,
+            quotas=quotas,
             limits=limits,
             descriptors=self._read_descriptors(limits, at, events),
             shared=self._read_shared(now, watched, events),
@@ -240,8 +249,32 @@ class Collectors:
         self._due.orphans = at + (ORPHANS_SOON_NS if self._orphans.waiting() else ORPHANS_NS)
         return found
 
+    def _read_quotas(self, watched: Sequence[Watched]) -> tuple[QuotaSample, ...]:
+        quotas = [self._quota(run, pid) for run, pid in _first_of_each_run(watched).items()]
+        return tuple(quota for quota in quotas if quota is not None)
+
+    def _quota(self, run: str, pid: int) -> QuotaSample | None:
+        """None too where there is no quota: nothing can bite then."""
+        told = self._cgroups.throttling(pid)
+        if isinstance(told, Unavailable) or told.quota_cpus is None:
+            return None
+        return QuotaSample(run, told.periods, told.throttled_periods, told.throttled_ns, told.quota_cpus, told.path)
+
+    def rivals(self, now: Moment) -> tuple[RivalSample, ...]:
+        """Who uses the processors; empty when it is not time for a look, or the first one."""
+        at = now.monotonic_ns
+        return self._sources.read("proc", lambda: self._rivals.read(at), at) or ()
+
     def _read_host(self, at: int) -> HostSample | Failed:
         return self._host.read(self._sources.read("psi", lambda: psi.read(self._proc.root), at))
+
+
+def _first_of_each_run(watched: Sequence[Watched]) -> dict[str, int]:
+    """A process of each run that its quota is asked of: its first driver, else any."""
+    chosen: dict[str, int] = {}
+    for process in sorted(watched, key=lambda process: (process.role != "driver", process.started_ns)):
+        chosen.setdefault(process.run, process.pid)
+    return chosen
 
 
 def _is_near(now: Sequence[LimitSample], before: Sequence[LimitSample]) -> bool:

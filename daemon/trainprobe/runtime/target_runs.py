@@ -13,6 +13,7 @@ from trainprobe.runtime.target_table import Process, Run, Table
 
 ORDINALS = 1000  # launches with one scheduler's id that are told apart
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
+NO_LIBRARY_NS = 20_000_000_000
 NO_LIBRARY = "no libtorch mapped: marks need PyTorch"
 NO_STEP = "libtorch is mapped, but no optimizer step and no backward was seen"
 
@@ -79,6 +80,16 @@ class Runs:
         run = process.run
         if process.marks and run and run.fixed and not run.stepped and process.pid == run.head:
             self._candidate(process, run, at_ns, process.marks)
+
+    def tell_no_library(self, at_ns: int) -> None:
+        """Runs by a person's word that have no libtorch for so long will have none: they say so while they go on."""
+        for run in self._runs.values():
+            head = self._table.get(run.head) if run.fixed and not run.stepped and not run.ended else None
+            if head is None or head.marks or at_ns - head.started_ns < NO_LIBRARY_NS:
+                continue
+            if not any(other.library for other in self._table if other.run is run):
+                head.marks = NO_LIBRARY
+                self._candidate(head, run, at_ns, NO_LIBRARY)
 
     def before_exit(self, process: Process, at_ns: int) -> None:
         """A run that never stepped says why, while it still has a process."""

@@ -267,6 +267,7 @@ class Targets:
     def _sweep(self, now: int) -> None:
         """Ends that the kernel could not tell (a full ring), and processes that never step."""
         self._sweep_ns = now
+        self._runs.tell_no_library(now)
         for process in self._table:
             stat = self._proc.stat(process.pid)
             if process.ticks == 0 and stat is not None:

@@ -103,7 +103,7 @@ def test_throttling_v2(host: Hierarchies) -> None:
     )
     write(root / "a/b", cpu__max="max 100000", cpu__stat="nr_periods 0\nnr_throttled 0\nthrottled_usec 0")
     host.fake.add(5, cgroup="0::/a/b\n")
-    assert Cgroups(host.fake.proc).throttling(5) == Throttling(9, 4, 70_000, 0.5)
+    assert Cgroups(host.fake.proc).throttling(5) == Throttling(9, 4, 70_000, 0.5, "/a")
 
 
 def test_throttling_v1_in_a_shared_hierarchy(host: Hierarchies) -> None:
@@ -111,7 +111,7 @@ def test_throttling_v1_in_a_shared_hierarchy(host: Hierarchies) -> None:
     write(root / "a", cpu__cfs_quota_us="40000", cpu__cfs_period_us="100000",
           cpu__stat="nr_periods 10\nnr_throttled 3\nthrottled_time 123")  # fmt: skip
     host.fake.add(5, cgroup="3:cpu,cpuacct:/a\n")
-    assert Cgroups(host.fake.proc).throttling(5) == Throttling(10, 3, 123, 0.4)
+    assert Cgroups(host.fake.proc).throttling(5) == Throttling(10, 3, 123, 0.4, "/a")
     write(root / "a", cpu__cfs_quota_us="-1")
     assert Cgroups(host.fake.proc).throttling(5) == Throttling(10, 3, 123, None)
 

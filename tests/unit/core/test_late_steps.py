@@ -241,3 +241,31 @@ def test_late_drivers_are_looked_at_at_once_and_then_twice_a_second() -> None:
         pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.FILE_WRITE),)))
         asked.append(bool(pipeline.wants().inspect))
     assert [place for place, one in enumerate(asked) if one] == [0, 5]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_lock_that_nobody_gives_back_is_a_deadlock_unless_somebody_works(busy: bool) -> None:
+    driver, pipeline = started()
+    driver.fork(2001)
+    driver.train(5)
+    played(driver, pipeline)
+    since = driver.now
+    driver.fetches += 1
+    for _ in range(6):
+        driver.spend(0.5, Leaf.PIPE_READ, Region.FETCH)
+        other = replace(worker(driver, Leaf.CPU if busy else Leaf.PIPE_READ, since), pid=2001, tid=2001)
+        if busy:
+            driver.work(0.5)
+            other = replace(other, run=RunState.ON)
+        threads = (blocked(driver, Leaf.PIPE_READ, "", since), worker(driver, Leaf.LOCK, since), other)
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=threads))
+        driver.events.clear()
+    opened = rank_of(pipeline, driver).stalls[-1]
+    # When the driver is told that its step is over, the worker has long gone on.
+    pipeline.step(Frame(moment(driver.now), threads=(worker(driver, Leaf.PIPE_READ, driver.now),)))
+    driver.train(20)
+    closed = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert (opened.cause == "deadlock", closed.cause == "deadlock") == (not busy, not busy)
+    if not busy:
+        assert closed.seconds == pytest.approx(3.0, abs=0.05)
+        assert closed.chain[1] == "worker 2000 blocked in futex"

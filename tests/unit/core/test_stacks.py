@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from tests.builders.driver import Driver, played
+from tests.unit.core.test_pipeline import rank_of
+from trainprobe.derive.python_lines import PythonLines
 from trainprobe.derive.stacks import Where, common
+from trainprobe.model.event import StackSeen
 
 
 def test_without_a_stack_there_is_no_place() -> None:
@@ -25,3 +29,37 @@ def test_one_stray_sample_of_many_does_not_hide_it() -> None:
     assert where == Where("search (a.py:9)", 30, 31)
     assert where is not None
     assert where.told() == "search (a.py:9), 30 of 31 samples"
+
+
+def test_lines_of_ordinary_steps_are_counted_without_the_loop_itself() -> None:
+    lines = PythonLines()
+    for number in range(10):
+        inner = ("clip_grad_norm_ (clip_grad.py:40)",) if number % 5 == 0 else ("backward (_tensor.py:623)",)
+        lines.add(("<module> (main.py:90)", f"train (main.py:{50 + number % 2})", *inner))
+    assert lines.top()[0] == ("backward (_tensor.py:623)", 8)
+    assert ("clip_grad_norm_ (clip_grad.py:40)", 2) in lines.top()
+    assert "<module> (main.py:90)" not in dict(lines.top())
+    assert PythonLines().top() == []
+
+
+def test_a_stack_of_an_ordinary_step_is_asked_for_each_half_minute_and_told() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    asked = 0
+    for _ in range(130):
+        driver.train(20)
+        played(driver, pipeline)
+        at = driver.now
+        if pipeline.wants().stacks:
+            asked += 1
+            assert pipeline.wants().stacks == ()
+            frames = ("train (main.py:51)", "item (main.py:60)") if asked % 2 else ("train (main.py:52)",)
+            driver.train(3)  # the answer comes when the step is over
+            driver.events.append(StackSeen(at, driver.pid, driver.tid, frames))
+    rank = rank_of(played(driver, pipeline), driver)
+    assert 4 <= asked <= 6
+    assert rank.stalls == []
+    told = {line.frame: (line.hits, line.samples) for line in rank.python_lines}
+    assert told["item (main.py:60)"] == ((asked + 1) // 2, asked)

@@ -11,7 +11,7 @@ from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
-from trainprobe.model.sample import Inspection
+from trainprobe.model.sample import Inspection, RivalSample
 from trainprobe.runtime.sampling import Samples
 
 
@@ -110,6 +110,9 @@ class FakeSampler:
     def look_at(self, directories: tuple[tuple[int, str], ...]) -> None:
         self.directories = directories
 
+    def rivals(self, now: Moment) -> tuple[RivalSample, ...]:
+        return (RivalSample(9, "stress", 1.0, 1),)
+
 
 class FakeStacks:
     def __init__(self) -> None:
@@ -137,6 +140,7 @@ class FakeWants:
     detail: bool = False
     stacks: tuple[tuple[int, int], ...] = ()
     inspect: tuple[tuple[int, int], ...] = ()
+    rivals: bool = False
     faults: bool = False
     spaces: tuple[tuple[int, str], ...] = ()
     tell: bool = False

@@ -6,26 +6,33 @@ from collections.abc import Mapping
 
 from trainprobe.derive.ledger import Item
 from trainprobe.detect.base import Claim, Window, seconds, take
-from trainprobe.detect.waiting import IDLE
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf
-from trainprobe.model.event import RunState
 from trainprobe.model.report import Evidence
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
-    """Waits for workers that are themselves blocked on locks, for at least the time that a hang takes to be one."""
-    stuck = [t for t in window.threads if t.leaf == Leaf.LOCK and t.run == RunState.BLOCKED]
-    long = [t for t in stuck if window.end_ns - t.since_ns >= window.policy.hang_ns]
-    if not long or any(t.leaf not in IDLE for t in window.threads):
+    """Waits for workers of which one has long been blocked on a lock, while no worker did anything."""
+    seen = window.late.worker
+    if seen is None or seen.leaf != Leaf.LOCK:
         return None
+    still = seen.until_ns - max(seen.since_ns, window.late.busy_ns)
     taken = take(left, states=[State.DATA_WAIT, State.LOCK])
-    if not taken:
+    if still < window.policy.deadlock_ns or not taken:
         return None
+    stack = window.late.stack_of(seen.pid)
+    where = f", in {stack[-1]}" if stack else ""
     return Claim(
         Cause.DEADLOCK,
         taken,
-        f"{len(long)} workers blocked on a lock since {seconds(window.end_ns - long[0].since_ns):.0f} s; nothing runs",
-        ["driver waits for its workers", f"worker {long[0].pid} blocked in futex"],
-        [Evidence("worker blocked in futex", seconds(window.end_ns - t.since_ns), "s", t.pid) for t in long[:4]],
+        f"worker {seen.pid} blocked on a lock for {seconds(seen.ns):.1f} s{where}; nothing runs",
+        [
+            f"driver waits for worker {seen.pid}",
+            f"worker {seen.pid} blocked in futex{where}",
+            "no worker does anything",
+        ],
+        [
+            Evidence("worker blocked in futex", seconds(seen.ns), "s", seen.pid),
+            Evidence("no worker did anything for", seconds(still), "s"),
+        ],
     )

@@ -1,0 +1,33 @@
+"""Where the driver's Python is in ordinary steps, by rare samples: what costs a little in every step, such as a norm of
+all gradients or a value fetched for a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+KEEP = 1024
+EVERYWHERE = 0.95
+"""A line on so many of the stacks is the loop itself."""
+
+
+@dataclass(slots=True)
+class PythonLines:
+    """How often each line was on the stack."""
+
+    samples: int = 0
+    _hits: dict[str, int] = field(default_factory=dict)
+
+    def add(self, frames: Sequence[str]) -> None:
+        """One stack; a line counts once in it."""
+        self.samples += 1
+        for frame in dict.fromkeys(frames):
+            if frame in self._hits or len(self._hits) < KEEP:
+                self._hits[frame] = self._hits.get(frame, 0) + 1
+
+    def top(self, count: int = 10) -> list[tuple[str, int]]:
+        """The lines that were seen most, the loop's own left out; nothing before three samples."""
+        if self.samples < 3:
+            return []
+        told = [(frame, hits) for frame, hits in self._hits.items() if hits < EVERYWHERE * self.samples]
+        return sorted(told, key=lambda pair: -pair[1])[:count]

@@ -1,0 +1,72 @@
+"""The clock of last resort: where nothing marks a step, each second of the driver's ledger is held against its usual
+ones. It tells waits that are new, with their seconds; it knows no steps, and nothing of time spent on a processor."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cells import Leaf
+
+KEEP = 64
+LEAST = 8  # windows before it judges
+USUAL = 0.9
+"""A wait is usual up to the share that this part of the windows has at most."""
+_WORK = frozenset({Leaf.CPU, Leaf.FILE_GAP, Leaf.READ_CPU})
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """One window: what it was made of, and which waits went beyond the usual. ns."""
+
+    start_ns: int
+    end_ns: int
+    items: Mapping[Item, int]
+    excess: Mapping[Item, float]
+
+    @property
+    def beyond_ns(self) -> float:
+        """All of the excess."""
+        return sum(self.excess.values())
+
+
+@dataclass(slots=True)
+class Rhythm:
+    """What the driver's usual seconds are made of. Shares are parts of a window's time."""
+
+    since_ns: int = 0  # the present window began
+    cells: Sequence[int] = ()  # as they stood then; empty: not begun
+    windows: int = 0
+    edge: Second | None = None  # the last window, where a stall may have begun in it
+    after_stall: bool = False  # the last window was a stall
+    judged_ns: int = 0  # time in windows that were held against others
+    _usual: deque[dict[Item, float]] = field(default_factory=lambda: deque(maxlen=KEEP))
+
+    @property
+    def stands(self) -> bool:
+        """Whether there are enough windows to judge by."""
+        return len(self._usual) >= LEAST
+
+    def begin(self, at_ns: int, cells: Sequence[int]) -> None:
+        """A window begins."""
+        self.since_ns, self.cells = at_ns, cells
+
+    def excess(self, items: Mapping[Item, int], ns: int) -> dict[Item, float]:
+        """ns of each wait in a window of length ``ns`` beyond what is usual."""
+        found = {}
+        for item, spent in items.items():
+            beyond = spent - self._limit(item) * ns
+            if item[2] not in _WORK and beyond > 0:
+                found[item] = beyond
+        return found
+
+    def add(self, items: Mapping[Item, int], ns: int) -> bool:
+        """A usual window; whether there are enough of them now."""
+        self._usual.append({item: spent / ns for item, spent in items.items()})
+        return len(self._usual) >= LEAST
+
+    def _limit(self, item: Item) -> float:
+        shares = sorted(window.get(item, 0.0) for window in self._usual)
+        return shares[int(USUAL * (len(shares) - 1))] if shares else 0.0

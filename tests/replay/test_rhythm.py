@@ -1,0 +1,74 @@
+"""The clock of last resort on real trainings whose marks are taken away: new waits are told, and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+
+import pytest
+
+from tests.replay.test_recordings import FOLDER, TRUTH, replayed
+from trainprobe.model.event import MarkRow, RankSeen, RowKind
+from trainprobe.model.report import Rank
+from trainprobe.pipeline import Pipeline
+from trainprobe.wire.recording import read_frames, read_header
+
+WAITS = ("network",)
+"""Recordings whose faults are the driver's own waits."""
+OWN_WAYS = ("clean", "data_inline", "drift")
+"""Recordings without any such fault."""
+
+
+def without_marks(name: str) -> Rank:
+    pipeline, last = Pipeline(), None
+    with gzip.open(FOLDER / f"{name}.jsonl.gz") as lines:
+        read_header(lines)
+        for frame in read_frames(lines):
+            events = tuple(
+                replace(event, marks="no libtorch mapped") if isinstance(event, RankSeen) else event
+                for event in frame.events
+                if not (isinstance(event, MarkRow) and event.kind != RowKind.EXIT)
+            )
+            pipeline.step(replace(frame, events=events))
+            last = frame.at
+    assert last is not None
+    ranks = [rank for run in pipeline.report(last).runs for rank in run.ranks]
+    return next(rank for rank in ranks if rank.pid == TRUTH[name]["pid"])
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waits_that_are_new_are_told_with_their_cause_and_seconds(name: str) -> None:
+    rank, truth = without_marks(name), TRUTH[name]
+    assert rank.steps.source == "rhythm"
+    assert "held against the usual ones" in rank.steps.reason
+    learnt = min(span.end or 0 for span in rank.phases if span.phase in ("startup", "attaching"))
+    planted = [p for p in truth["planted"] if p["start"] > learnt and p["seconds"] > 0.5]
+    assert planted
+    told = [stall for stall in rank.stalls if stall.cause == truth["verdict"]]
+    assert rank.lost[truth["verdict"]] == pytest.approx(sum(p["seconds"] for p in planted), rel=0.3)
+    for p in planted:
+        assert any(stall.start < p["end"] + 1 and (stall.end or 0) > p["start"] for stall in told), p
+
+
+@pytest.mark.parametrize("name", OWN_WAYS)
+def test_what_a_training_always_does_is_no_stall(name: str) -> None:
+    rank = without_marks(name)
+    assert rank.stalls == []
+    assert rank.steps.source == "rhythm"
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_the_account_adds_up_without_marks(name: str) -> None:
+    rank = without_marks(name)
+    phases = sum(rank.counters.phase_seconds.values())
+    assert rank.productive_seconds + phases + sum(rank.lost.values()) == pytest.approx(rank.wall_seconds, rel=1e-6)
+
+
+def test_a_training_that_has_no_marks_is_told_by_its_rhythm() -> None:
+    """NumPy, 58 s, a fifth of them in the run queue: two slow servers, two saves too short to be stalls."""
+    rank = replayed("unmarked", 16381)
+    assert rank.steps.source == "rhythm"
+    assert [stall.cause for stall in rank.stalls] == ["network", "network"]
+    for stall, planted in zip(rank.stalls, [0.993, 0.839]):
+        assert stall.seconds == pytest.approx(planted, abs=0.05)
+    assert len(rank.checkpoints) == 2
