@@ -6,7 +6,7 @@ struct target {
     void *dentry;
     u16 mode;
 };
-BPF_HASH(skipped_devices, u32, u8, 256); /* /dev/shm of host and containers, memfd: no files of theirs are told */
+BPF_HASH(skipped_devices, u32, u8, 256); /* /dev/shm of host and containers, memfd: opening a file there is not told */
 
 INLINE bool resolve(s32 fd, struct target *t) {
     void *table = (void *)bpf_get_current_task(), *file = 0, *inode = 0, *sb = 0;
@@ -31,11 +31,12 @@ INLINE bool resolve(s32 fd, struct target *t) {
 INLINE bool is_regular(struct target *t) {
     return (t->mode & 0170000) == 0100000;
 }
-/* A file whose life is told: on a file system that keeps data, not one of the shared memory mounts. */
-INLINE bool is_told(struct target *t) {
+/* A file whose life is told: on a file system that keeps data. On a shared memory mount only what is written by calls:
+ * tensors and semaphores are mapped, a checkpoint on its way elsewhere is written. */
+INLINE bool is_told(struct target *t, bool opening) {
     void *sb = 0;
     u64 magic = 0;
-    if (!is_regular(t) || skipped_devices.lookup(&t->dev))
+    if (!is_regular(t) || (opening && skipped_devices.lookup(&t->dev)))
         return false;
     READ(sb, (void *)t->inode, OFFSET_INODE_SB);
     READ(magic, sb, OFFSET_SB_MAGIC);
