@@ -30,7 +30,7 @@ def stall_verdicts(recording: Path, stalls: Sequence[TrueStall], truth: Truth) -
         for frame in read_frames(lines):
             core.step(frame)
             core.wants()
-            core.deadline_ns()
+            core.armed()
             at = frame.at.wall_ns / NS
             due = [i for i, stall in enumerate(stalls) if told[i] is None and stall.start <= at <= stall.end + PATIENCE]
             if due:
@@ -48,7 +48,7 @@ def death_verdict(recording: Path, pid: int, died: float) -> float | None:
         for frame in read_frames(lines):
             core.step(frame)
             core.wants()
-            core.deadline_ns()
+            core.armed()
             at = frame.at.wall_ns / NS
             if at < died:
                 continue
