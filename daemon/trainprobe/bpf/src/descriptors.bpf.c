@@ -31,12 +31,19 @@ INLINE bool resolve(s32 fd, struct target *t) {
 INLINE bool is_regular(struct target *t) {
     return (t->mode & 0170000) == 0100000;
 }
-/* A file whose life is told: on a file system that keeps data. On a shared memory mount only what is written by calls:
- * tensors and semaphores are mapped, a checkpoint on its way elsewhere is written. */
-INLINE bool is_told(struct target *t, bool opening) {
+INLINE bool is_tensor(struct target *t) { /* torch_PID_…, of which a loader makes hundreds a second */
+    void *name = 0;
+    u64 text = 0;
+    READ(name, t->dentry, OFFSET_DENTRY_NAME);
+    bpf_probe_read_kernel(&text, 6, name);
+    return text == 0x5f6863726f74ull; /* "torch_": it is allocated, and a byte is written to its end */
+}
+/* A file whose life is told: on a file system that keeps data. On a shared memory mount only what is written to, as a
+ * checkpoint on its way elsewhere is. */
+INLINE bool is_told(struct target *t, bool written) {
     void *sb = 0;
     u64 magic = 0;
-    if (!is_regular(t) || (opening && skipped_devices.lookup(&t->dev)))
+    if (!is_regular(t) || (skipped_devices.lookup(&t->dev) && (!written || is_tensor(t))))
         return false;
     READ(sb, (void *)t->inode, OFFSET_INODE_SB);
     READ(magic, sb, OFFSET_SB_MAGIC);
