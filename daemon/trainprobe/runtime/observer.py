@@ -25,7 +25,7 @@ from trainprobe.runtime.parts import Core, Finder, Kernel, Sampler, Stacks
 from trainprobe.runtime.sampling import Samples
 
 NOTHING: Sequence[Any] = ()
-TICK_NS = NS // 2
+TICK_NS = NS
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # after a stall limit until it is looked at: most steps are over by then
 THREADS_NS = NS  # thread samples, open files and losses, while nothing is wrong
