@@ -83,7 +83,7 @@ def score(plan: Plan, truth: Truth, report: Json, killer: int | None = None) -> 
     verdict = rank["verdict"]
     expected = None if plan.kind == "none" else plan.cause
     top = (verdict["cause"] or None) == expected
-    matches = match(planted_stalls(plan, truth, plan.cause), rank["stalls"], truth)
+    matches = match(planted_stalls(truth, plan.cause), rank["stalls"], truth)
     result = Score(verdict["kind"], verdict["cause"], top, matches)
     add = result.checks.append
     add(Check("verdict", top, f"{verdict['kind']} {verdict['cause']}, planted {plan.kind} {expected}"))
@@ -154,7 +154,7 @@ def _stalls(plan: Plan, matches: Sequence[Match]) -> list[Check]:
     wanted = [m for m in matches if m.count]
     lost = [m for m in wanted if not m.named]
     far = [m for m in wanted if m.named and not m.close]
-    # Where every batch is slow some are slower: their stalls have the planted cause, whichever side of a limit they are.
+    # Where every batch is slow some are slower: such a stall has the planted cause, whoever sees it pass the limit.
     own = (plan.cause,) if plan.kind == "bottleneck" else None
     unplanted = [m for m in matches if not m.cause and m.said != own]
     false = [m for m in unplanted if not m.confirmed]
