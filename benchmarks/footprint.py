@@ -25,7 +25,7 @@ from benchmarks.stalls import torch_python
 from benchmarks.stalls.run import TRAININGS
 
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
-WIDTH, STEP_SECONDS = 1024, 0.045
+WIDTH, STEP_SECONDS = 1024, 0.054
 READY_LIMIT, RSS_LIMIT, CPU_LIMIT, WATCHED_LIMIT, UNWATCHED_LIMIT = 1.5, 45e6, 0.005, 0.002, 0.01
 UPROBES = ("record", "backward")
 """Programs on uprobes have these words in their names."""

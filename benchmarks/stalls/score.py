@@ -88,7 +88,7 @@ def score(plan: Plan, truth: Truth, report: Json, killer: int | None = None) -> 
     add = result.checks.append
     add(Check("verdict", top, f"{verdict['kind']} {verdict['cause']}, planted {plan.kind} {expected}"))
     add(_steps(truth, rank))
-    result.checks.extend(_stalls(matches))
+    result.checks.extend(_stalls(plan, matches))
     result.checks.extend(_totals(plan, truth, rank))
     result.checks.extend(_ledger(rank))
     if plan.cause == "checkpoint":
@@ -149,13 +149,16 @@ def _matched(planted: Sequence[TrueStall], told: Sequence[Json], slow: Sequence[
     )
 
 
-def _stalls(matches: Sequence[Match]) -> list[Check]:
+def _stalls(plan: Plan, matches: Sequence[Match]) -> list[Check]:
     checks = []
     wanted = [m for m in matches if m.count]
     lost = [m for m in wanted if not m.named]
     far = [m for m in wanted if m.named and not m.close]
-    false = [m for m in matches if not m.cause and not m.confirmed]
-    real = [m for m in matches if not m.cause and m.confirmed]
+    # Where every batch is slow some are slower: such a stall has the planted cause, whoever sees it pass the limit.
+    own = (plan.cause,) if plan.kind == "bottleneck" else None
+    unplanted = [m for m in matches if not m.cause and m.said != own]
+    false = [m for m in unplanted if not m.confirmed]
+    real = [m for m in unplanted if m.confirmed]
     checks.append(Check("stalls named", not lost, f"{len(wanted) - len(lost)} of {len(wanted)}; {_told(lost)}"))
     checks.append(Check("stall seconds", not far, _told(far)))
     checks.append(Check("no false stall", not false, _told(false)))

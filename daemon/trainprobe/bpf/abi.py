@@ -95,7 +95,7 @@ class Lost(IntEnum):
 
 
 class StepFileRecord(Structure):
-    _fields_ = [(n, c_uint64) for n in ("ino", "io_ns", "gap_ns", "bytes")] + [("dev", c_uint32), ("unused", c_uint32)]
+    _fields_ = [(n, c_uint64) for n in ("ino", "io_ns", "gap_ns", "bytes")] + [("dev", c_uint32), ("calls", c_uint32)]
 
 
 class Ledger(Structure):

@@ -167,8 +167,8 @@ def _step_files(values: tuple[int, ...]) -> tuple[StepFile, ...]:
         return ()
     records = (values[at : at + _FILE_VALUES] for at in range(0, len(values), _FILE_VALUES))
     return tuple(
-        StepFile(dev, ino, io_ns, gap_ns, size)
-        for ino, io_ns, gap_ns, size, dev, _ in records
+        StepFile(dev, ino, io_ns, gap_ns, size, calls)
+        for ino, io_ns, gap_ns, size, dev, calls in records
         if io_ns or gap_ns or size
     )
 
@@ -306,4 +306,9 @@ def thread_sample(ledger: abi.Ledger, level: int, now_ns: int) -> ThreadSample:
         cells=tuple(cells),
         fetches=ledger.fetches,
         backwards=ledger.backwards,
+        files=tuple(
+            StepFile(f.dev, f.ino, f.io_ns, f.gap_ns, f.bytes, f.calls)
+            for f in ledger.files
+            if f.io_ns or f.gap_ns or f.bytes
+        ),
     )

@@ -111,7 +111,7 @@ class Saves:
             return
         before = self.names.pop(key[1:], None)
         known = before is not None and event.kind != FileEventKind.OPENED
-        if event.kind == FileEventKind.RENAMED and not event.errno:
+        if event.kind == FileEventKind.RENAMED and event.errno in (0, errors.EXDEV):  # what it is called, or will be
             event = replace(event, path=event.new_path)
         if before is not None and known:
             event = replace(

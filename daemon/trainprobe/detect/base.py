@@ -26,9 +26,10 @@ from trainprobe.model.sample import RivalSample
 class WrittenLog:
     """A log file written in the window."""
 
-    path: str
+    path: str  # "": several, no longer told apart
     ns: int
     bytes: int
+    calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class StepFile:
     io_ns: int  # write + sync + meta
     gap_ns: int  # CPU between such calls
     bytes: int
+    calls: int = 0  # such calls that ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,3 +242,4 @@ class ThreadSample:
     cells: tuple[int, ...]
     fetches: int = 0  # cumulative, as in its rows
     backwards: int = 0
+    files: tuple[StepFile, ...] = ()  # since the last row of the thread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
@@ -537,7 +537,7 @@ class RankFold:
             first_workers=self.workers.started == started,
             compile_ns=self.workers.compile_ns(start_ns, end_ns),
             saves=self.saves.flying(start_ns, end_ns),
-            logs=[WrittenLog(path, use.io_ns, use.bytes) for use, of, path in files if of == FileClass.LOG],
+            logs=[WrittenLog(path, use.io_ns, use.bytes, use.calls) for use, of, path in files if of == FileClass.LOG],
             deaths=[d for d in self.deaths if start_ns - self.policy.death_stalls_ns <= d.at_ns <= end_ns],
             threads=list(self.worker_samples.values()),
             stack=self.stack.frames if self.stack else (),
@@ -567,7 +567,14 @@ class RankFold:
             for use in passed.files:
                 merged[use.dev, use.ino] = _sum(merged.get((use.dev, use.ino)), use)
         del rows[:count]
-        return [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in merged.values()]
+        return self._classes(merged.values())
+
+    def _classes(self, uses: Collection[StepFile]) -> list[tuple[StepFile, FileClass, str]]:
+        """What the files are for. Those that no longer had a slot of their own are taken to be like the largest."""
+        named = [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in uses if use.ino]
+        most = max(named, key=lambda one: one[0].io_ns, default=None)
+        like = most[1] if most is not None else FileClass.OTHER
+        return [*named, *((use, like, "") for use in uses if not use.ino)]
 
     def _pass(self, cells: Sequence[int], pool: Sequence[int], files: Files) -> Stretch:
         """The time since the last stretch is over; it will be in the ledger."""
@@ -636,8 +643,9 @@ class RankFold:
         self.book.begin(entry, self._reach(judgement))
 
     def live_files(self, since: int | None = None) -> list[tuple[StepFile, FileClass, str]]:
-        """Files of the open step (or since a moment): those whose saves the driver has open, by their time so far."""
-        out = []
+        """Files of the open step (or since a moment): what finished calls took, and the saves that the driver has open
+        with the call in flight. Their proportions count, not their sums."""
+        out = self._classes(self.sample.files) if self.sample is not None else []
         if since is None:
             since = self.boundary.at_ns if self.boundary else 0
         for save in [*self.saves.open.values(), *self.saves.closed[-4:]]:
@@ -727,7 +735,7 @@ class RankFold:
 def _sum(a: StepFile | None, b: StepFile) -> StepFile:
     if a is None:
         return b
-    return StepFile(b.dev, b.ino, a.io_ns + b.io_ns, a.gap_ns + b.gap_ns, a.bytes + b.bytes)
+    return StepFile(b.dev, b.ino, a.io_ns + b.io_ns, a.gap_ns + b.gap_ns, a.bytes + b.bytes, a.calls + b.calls)
 
 
 def _merged(older: MarkRow, newer: MarkRow) -> MarkRow:

@@ -31,7 +31,7 @@ from trainprobe.store.schema import NewerSchemaError
 
 DIRECTORY = Path("/var/lib/trainprobe")
 FILE = "history.sqlite"
-PACE_NS = 1_900_000_000  # reports come each second
+PACE_NS = 4_900_000_000  # reports come each second; the last one published is found again after a kill
 OPENING_SECONDS = 10.0
 CLOSING_SECONDS = 5.0
 RETRY_SECONDS = 10.0

@@ -25,9 +25,9 @@ from trainprobe.runtime.parts import Core, Finder, Kernel, Sampler, Stacks
 from trainprobe.runtime.sampling import Samples
 
 NOTHING: Sequence[Any] = ()
-TICK_NS = NS // 2
+TICK_NS = NS
 DETAIL_NS = NS // 10
-SLACK_NS = 150_000_000  # after a stall limit until it is looked at: most steps are over by then
+SLACK_NS = 300_000_000  # after a stall limit until it is looked at: most steps are over by then
 THREADS_NS = NS  # thread samples, open files and losses, while nothing is wrong
 COST_NS = 5 * NS
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
@@ -99,16 +99,17 @@ class Observer:
 
     def turn(self, *, woken: bool) -> None:
         now = self._clock()
-        if not woken and now.monotonic_ns < self._duties_ns() and not self._late(now.monotonic_ns):
+        late = self._late(now.monotonic_ns)
+        if not woken and not late and now.monotonic_ns < self._duties_ns():
             return
-        rare = self._look(now)  # a fork wakes us, too, and is nothing to hurry for
+        rare = self._look(now, late)  # a fork wakes us, too, and is nothing to hurry for
         if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=rare or self._hurry):
             self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
 
     def finish(self) -> Report:
         """The last look (whatever is due or not), and the report of everything until then."""
         self._threads_ns = self._cost_ns = 0
-        self._look(self._clock())
+        self._look(self._clock(), late=True)
         return self.report()
 
     def report(self) -> Report:
@@ -133,12 +134,11 @@ class Observer:
             self._armed[place] = later
         return False
 
-    def _look(self, now: Moment) -> bool:
+    def _look(self, now: Moment, late: bool) -> bool:
         """One frame. Whether it held something rare, which the tick may have brought before its wake-up did."""
         at = now.monotonic_ns
-        declaring = any(at >= one.limit_ns for one in self._armed)
         events = self._events(now)
-        threads = self._threads(at, declaring)
+        threads = self._threads(at, late)
         samples = self._guard.call("collectors", at, self._samples(now, events), Samples())
         frame = Frame(
             at=now,
@@ -175,8 +175,8 @@ class Observer:
         stack = self._guard.call("python_stack", at, lambda: self._stacks.poll(at), None)
         return [*events, stack] if stack else [*events]
 
-    def _threads(self, at: int, declaring: bool) -> Sequence[ThreadSample]:
-        if not (declaring or self._detail or at - self._threads_ns >= THREADS_NS):
+    def _threads(self, at: int, late: bool) -> Sequence[ThreadSample]:
+        if not (late or self._detail or at - self._threads_ns >= THREADS_NS):
             return ()
         if at - self._threads_ns >= THREADS_NS:
             self._threads_ns = at

@@ -77,12 +77,12 @@ def test_the_core_and_the_recording_see_the_same_frames(world: World) -> None:
 
 def test_thread_samples_come_every_second_while_nothing_is_wrong(world: World) -> None:
     seen = [bool(world.turn().threads) for _ in range(12)]
-    assert seen == [True, False] * 6
+    assert seen == [True] * 12
 
 
 def test_open_files_come_with_them(world: World) -> None:
     world.kernel.open = [FileEvent(FileEventKind.PROGRESS, 1, 7, 7, 1, 1, "/c.pt")]
-    assert [len(world.turn().events) for _ in range(8)] == [1, 0] * 4
+    assert [len(world.turn().events) for _ in range(8)] == [1] * 8
 
 
 def test_detail_means_thread_samples_at_every_tick_and_shorter_ticks(world: World) -> None:
@@ -147,7 +147,7 @@ def test_a_rare_event_is_in_a_report_at_once(world: World) -> None:
 
 
 def test_reports_come_every_second_otherwise(world: World) -> None:
-    for _ in range(20):
+    for _ in range(10):
         world.turn()
     assert len(world.reports) == 10
 
@@ -227,8 +227,8 @@ def test_close_takes_everything_out_of_the_kernel(world: World) -> None:
 
 
 def test_the_cost_of_watching_is_in_the_frames(world: World) -> None:
-    costs = [world.turn().cost for _ in range(11)]
-    assert [cost is not None for cost in costs] == [True, *[False] * 9, True]
+    costs = [world.turn().cost for _ in range(6)]
+    assert [cost is not None for cost in costs] == [True, *[False] * 4, True]
     assert costs[0] is not None
     assert costs[0].cpu_seconds > 0
     assert costs[0].rss_bytes > 1 << 20

@@ -109,7 +109,7 @@ int on_write_begin(struct call_entry *e) {
         l->ino = known && is_regular(&t) ? t.ino : 0;
         begin_call(l, now, number, leaf, leaf);
     }
-    if (!known || !is_told(&t))
+    if (!known || !is_told(&t, kind == CALL_WRITE))
         return 0;
     struct call *c = call_of(tid);
     if (!c)
@@ -323,7 +323,7 @@ int on_name_end(struct call_end *e) {
     s32 told = -1;
     u8 kind = c->kind;
     if (kind == CALL_OPEN) {
-        if (e->result >= 0 && resolve(e->result, &t) && is_told(&t)) {
+        if (e->result >= 0 && resolve(e->result, &t) && is_told(&t, false)) {
             c->key.dev = t.dev;
             c->key.ino = t.ino;
             u = open_use(c, &t, now, e->result);
@@ -355,7 +355,7 @@ int on_name_end(struct call_end *e) {
             return 0;
         }
     }
-    bool renames = (kind == CALL_RENAME || kind == CALL_UNLINK) && !in_shared_memory(c);
+    bool renames = kind == CALL_RENAME || (kind == CALL_UNLINK && !in_shared_memory(c));
     if (renames || told == FILE_CLOSED)
         tell_name(c, told, now, e->result);
     if (!ours)

@@ -6,7 +6,7 @@ struct target {
     void *dentry;
     u16 mode;
 };
-BPF_HASH(skipped_devices, u32, u8, 256); /* /dev/shm of host and containers, memfd: no files of theirs are told */
+BPF_HASH(skipped_devices, u32, u8, 256); /* /dev/shm of host and containers, memfd: opening a file there is not told */
 
 INLINE bool resolve(s32 fd, struct target *t) {
     void *table = (void *)bpf_get_current_task(), *file = 0, *inode = 0, *sb = 0;
@@ -31,11 +31,19 @@ INLINE bool resolve(s32 fd, struct target *t) {
 INLINE bool is_regular(struct target *t) {
     return (t->mode & 0170000) == 0100000;
 }
-/* A file whose life is told: on a file system that keeps data, not one of the shared memory mounts. */
-INLINE bool is_told(struct target *t) {
+INLINE bool is_tensor(struct target *t) { /* torch_PID_…, of which a loader makes hundreds a second */
+    void *name = 0;
+    u64 text = 0;
+    READ(name, t->dentry, OFFSET_DENTRY_NAME);
+    bpf_probe_read_kernel(&text, 6, name);
+    return text == 0x5f6863726f74ull; /* "torch_": it is allocated, and a byte is written to its end */
+}
+/* A file whose life is told: on a file system that keeps data. On a shared memory mount only what is written to, as a
+ * checkpoint on its way elsewhere is. */
+INLINE bool is_told(struct target *t, bool written) {
     void *sb = 0;
     u64 magic = 0;
-    if (!is_regular(t) || skipped_devices.lookup(&t->dev))
+    if (!is_regular(t) || (skipped_devices.lookup(&t->dev) && (!written || is_tensor(t))))
         return false;
     READ(sb, (void *)t->inode, OFFSET_INODE_SB);
     READ(magic, sb, OFFSET_SB_MAGIC);

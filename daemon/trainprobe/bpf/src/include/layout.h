@@ -11,10 +11,10 @@
 
 enum { MESSAGE_ROW = 1, MESSAGE_FILE, MESSAGE_NAMED_FILE, MESSAGE_PROCESS, MESSAGE_CANDIDATE, MESSAGE_FAILURE };
 
-/* Nanoseconds and bytes of one step on one file. */
+/* Nanoseconds, bytes and finished calls of one step on one file. */
 struct step_file {
     u64 ino, io_ns, gap_ns, bytes;
-    u32 dev, unused;
+    u32 dev, calls;
 };
 
 /* An exclusive ledger of a thread's wall time: every event charges the nanoseconds since the last one to the cell
