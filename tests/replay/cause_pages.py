@@ -1,7 +1,8 @@
 """The real reports in docs/causes: what a recording gives when it is replayed.
 
 ``python -m tests.replay.cause_pages`` writes them anew, where a page asks for some by
-``<!-- replay NAME: part, part -->`` with a fence below it. A part is ``head``, a title of the report, or ``advise``: what that program says.
+``<!-- replay NAME: part, part -->`` with a fence below it. A part is ``head``, a title of the report, or ``advise``:
+what that program says.
 """
 
 from __future__ import annotations

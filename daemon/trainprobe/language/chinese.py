@@ -444,6 +444,7 @@ PROGRAMS: dict[str, str] = {
     "No difference that these runs can tell: {change}, which may be chance up to {least}.": "这两次运行看不出差别：{change}，{least} 以内可能是偶然。",
     "B is {change} faster (± {spread}): {b} a step instead of {a}.": "B 快 {change}（± {spread}）：一步 {b}，而不是 {a}。",
     "B is {change} slower (± {spread}): {b} a step instead of {a}.": "B 慢 {change}（± {spread}）：一步 {b}，而不是 {a}。",
+    "Other programs used {a} of the CPUs during A and {b} during B: they slow a training too, and that is in the ±.": "A 期间其他程序用了 {a} 的 CPU，B 期间 {b}：它们也会拖慢训练，这已计入 ±。",
     "{share} of it: {part}, {change} a step": "其中 {share}：{part}，每步 {change}",
     "against it: {part}, {change} a step ({share})": "相反方向：{part}，每步 {change}（{share}）",
     "what stalled steps take besides": "停顿步的其余时间",

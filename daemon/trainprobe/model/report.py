@@ -308,6 +308,7 @@ class Run:
     labels: dict[str, str | None] = field(default_factory=dict)
     ranks: list[Rank] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)  # {"used_bytes", "limit_bytes", "scope"}
+    busy_cpus: float | None = None  # CPUs of the host in use while it trained, its own and those of all others
 
 
 @dataclass(slots=True)

@@ -70,8 +70,7 @@ class Pipeline:
         for source in frame.sources:
             self._sources[source.name] = source
         if frame.host is not None:
-            self._devices.feed(frame.host.disks, self._now)
-            self._devices.cpus = frame.host.cpus
+            self._feed_host(frame.host)
         for seen in frame.inspections:
             for run in self.runs.values():
                 run.feed_inspection(seen)
@@ -92,6 +91,12 @@ class Pipeline:
                 run.feed_sample(sample)
             if samples:
                 run.read(self._now)
+
+    def _feed_host(self, sample: HostSample) -> None:
+        self._devices.feed(sample.disks, self._now)
+        self._devices.cpus = sample.cpus
+        for run in self.runs.values():
+            run.feed_host(sample, self._now)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
