@@ -22,7 +22,7 @@ from trainprobe.pipeline import Pipeline
 from trainprobe.wire.recording import read_frames, read_header
 
 RECORDINGS = Path(__file__).parents[2] / "replay" / "recordings"
-WIDE = re.compile("[\u4e00-\u9fff]")
+WIDE = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 ENGLISH = Speaker("en")
 CHINA = Speaker("zh")
 SAME = {"{workers}", "False", "GPU", "it/s", "", "host", "cgroup"}
