@@ -21,6 +21,7 @@ LONGEST = 1000  # characters of a sentence that is looked up
 DEEPEST = 4  # sentences within sentences
 KNOWN = 4000  # sentences kept
 TAIL = re.compile(r"[,;:(]| (?:\(|on |in |by |to |from )")
+AMOUNT = r"\d[\d.,]*(?: [A-Za-z%]+(?: \d\d [a-z]+)?)?"  # 12, 1.2 GB, 5 min 12 s
 FREE = ("_path", "_text", "_told")
 _PLACE = re.compile(r"\\\{(\w+)\\\}")
 
@@ -56,8 +57,11 @@ class Pattern:
 
 
 def _group(place: re.Match[str]) -> str:
-    """A value is one word; one whose name ends in one of FREE may have several, and a path begins as paths do."""
+    """A value is one word; one whose name ends in one of FREE may have several, an amount has a unit, a path begins
+    as paths do."""
     name = place[1]
+    if name.endswith("_amount"):
+        return rf"(?P<{name}>{AMOUNT})"
     if name.endswith("_path"):
         return f"(?P<{name}>[/~.<].*?)"
     return f"(?P<{name}>.+?)" if name.endswith(FREE) else rf"(?P<{name}>\S+?)"

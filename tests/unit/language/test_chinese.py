@@ -105,6 +105,10 @@ def test_what_real_trainings_were_told_is_told_in_chinese(path: Path) -> None:
             "num_workers=3 instead of 1: a batch costs a worker 0.300 s, a step without waiting takes 0.100 s",
             "num_workers=3，而不是 1：一个 batch 需要 worker 0.300 秒，不等待的一步需要 0.100 秒",
         ),
+        (
+            "/dev/shm of container 3f2a holds 7.2 GB of 8.0 GB and grows by 12.0 MB a second: full in 1 min 06 s",
+            "/dev/shm（容器 3f2a） 的 8.0 GB 已用 7.2 GB，每秒增长 12.0 MB：1 min 06 s 后满",
+        ),
         ("a sentence that nobody wrote", "a sentence that nobody wrote"),
         ("writing /runs/a, b: c.log", "写入 /runs/a, b: c.log"),
     ],
