@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from trainprobe.cli import cells
@@ -13,8 +14,10 @@ STALLS_SHOWN = 10
 CHECKPOINTS_SHOWN = 5
 EXITS_SHOWN = 10
 FILES_SHOWN = 5
+FILES_WORTH = 0.001  # of the run: files that took less time are not told
 STATES_SHOWN = 6
 NAME, BAR = 16, 40
+RHYTHM = re.compile(r"; every [\d.]+ (?:steps|s), [^;]*$")
 
 
 def sections(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -105,11 +108,22 @@ def _stalls(run: Run, rank: Rank, style: Style) -> Iterator[str]:
         cells.fill(style.say("cause"), cause), cells.fill_left(style.say("step"), 7), style.say("what"),
     )  # fmt: skip
     yield style.paint("  " + "  ".join(columns), "dim")
+    rhythms: set[str] = set()
     for stall in sorted(shown, key=lambda stall: stall.start):
         head = f"  {style.clock(stall.start)}  {stall.seconds:8.3f}  {stall.cause:<{cause}}  {stall.first_step:>7}  "
         state = style.say("GOES ON: ") if stall.end is None else ""
         several = f" ({style.counted(stall.steps, 'step')})" if stall.steps > 1 else ""
-        yield from style.wrapped(f"{state}{style.told(stall.summary)}{several}", head)
+        yield from style.wrapped(f"{state}{style.told(_once(stall, rhythms))}{several}", head)
+
+
+def _once(stall: Stall, told: set[str]) -> str:
+    """Its summary; the rhythm of a cause is told by the first of its stalls only."""
+    found = RHYTHM.search(stall.summary)
+    if found is None or stall.cause not in told:
+        if found:
+            told.add(stall.cause)
+        return stall.summary
+    return stall.summary[: found.start()]
 
 
 def _longest(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -246,10 +260,13 @@ def _resources(run: Run, rank: Rank, style: Style) -> Iterator[str]:
 
 def _files(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     del run
-    for file in sorted(rank.slow_files, key=lambda file: -file.seconds)[:FILES_SHOWN]:
+    least = FILES_WORTH * rank.wall_seconds
+    slow = [file for file in rank.slow_files if file.seconds >= least]
+    for file in sorted(slow, key=lambda file: -file.seconds)[:FILES_SHOWN]:
         head = style.say("  {spent} reading  ", spent=f"{seconds(file.seconds):>9}")
         yield from style.wrapped(style.say("{path} ({reads} reads)", path=file.path, reads=file.reads), head)
-    for log in sorted(rank.logs, key=lambda log: -log.seconds)[:FILES_SHOWN]:
+    logs = [log for log in rank.logs if log.seconds >= least]
+    for log in sorted(logs, key=lambda log: -log.seconds)[:FILES_SHOWN]:
         told = style.say(
             "{path} ({kind}, {writes} writes, {size})",
             path=log.path, kind=log.kind, writes=log.writes, size=size(log.bytes),
