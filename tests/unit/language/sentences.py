@@ -14,7 +14,7 @@ CODE = {"seconds in fsync", "Claim | None"}  # compared with, and a type in quot
 PLACE = "\0"
 SAYERS = ("say", "saying", "labelled")
 QUIET = {"startswith", "endswith", "compile", "get", "split", "partition", "replace", "append_key"}
-SENTENCE = re.compile(r"[a-z]{2,}.*[ ]|[ ].*[a-z]{2,}")
+SENTENCE = re.compile(r"[a-z]{3,}.*[ ]|[ ].*[a-z]{3,}")
 
 
 def skeleton(text: str) -> str:
