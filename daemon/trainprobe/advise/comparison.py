@@ -123,9 +123,14 @@ def compare(
         return None
     spread = None
     if min(a.ordinary.count, b.ordinary.count) >= FEWEST:
-        spread = sqrt((_spread(a) / a_step) ** 2 + (_spread(b) / b_step) ** 2) + INTERFERENCE * max(others)
+        spread = sqrt((_spread(a) / a_step) ** 2 + (_spread(b) / b_step) ** 2) + _interference(others)
     made = Comparison(a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others)
     return replace(made, figures=_figures(a, b, made))
+
+
+def _interference(others: tuple[float, float]) -> float:
+    """What other programs may have made of a difference: most where they were there in one of the runs only."""
+    return INTERFERENCE * (abs(others[0] - others[1]) + max(others) / 3)
 
 
 def others(run: Run, cpus: int) -> float:
