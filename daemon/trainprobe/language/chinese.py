@@ -492,6 +492,7 @@ PROGRAMS: dict[str, str] = {
     "next, previous run (in the details)": "下一个、上一个运行（在详情中）",
     "next rank (in the details)": "下一个 rank（在详情中）",
     "quit": "退出",
+    "headroom": "余量",
     "too small": "窗口太小",
     "any key: back": "按任意键返回",
     # advise
