@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[3] / "daemon" / "trainprobe"
-TOLD = ("detect", "advise/text.py", "pipeline")
-CODE = {"seconds in fsync", "Claim | None"}  # compared with, and a type in quotes
-"""Where reports get their sentences."""
 PLACE = "\0"
+TOLD = ("detect", "advise/text.py", "pipeline")
+CODE = {"seconds in fsync", "Claim | None", f"{PLACE} cost{PLACE} "}  # compared with, a type, put together from parts
+"""Where reports get their sentences."""
 SAYERS = ("say", "saying", "labelled")
-QUIET = {"startswith", "endswith", "compile", "get", "split", "partition", "replace", "append_key"}
+QUIET = {"startswith", "endswith", "compile", "get", "split", "partition", "replace", "sub"}
 SENTENCE = re.compile(r"[a-z]{3,}.*[ ]|[ ].*[a-z]{3,}")
 
 
