@@ -135,10 +135,11 @@ def _interference(others: tuple[float, float]) -> float:
 
 def others(run: Run, cpus: int) -> float:
     """The share of the host's CPUs that programs outside of the run used while it trained; 0 where it is not known."""
-    own = [_own_cpus(rank) for rank in run.ranks]
-    if run.busy_cpus is None or not cpus or None in own:
+    busy = [rank.ordinary.busy_cpus for rank in run.ranks if rank.ordinary.busy_cpus is not None]
+    own = [used for rank in run.ranks if (used := _own_cpus(rank)) is not None]
+    if not busy or not cpus or len(own) < len(run.ranks):
         return 0.0
-    return max(0.0, run.busy_cpus - sum(used for used in own if used is not None)) / cpus
+    return max(0.0, max(busy) - sum(own)) / cpus
 
 
 def _own_cpus(rank: Rank) -> float | None:

@@ -70,7 +70,9 @@ class Pipeline:
         for source in frame.sources:
             self._sources[source.name] = source
         if frame.host is not None:
-            self._feed_host(frame.host)
+            self._devices.feed(frame.host.disks, self._now)
+            self._devices.cpus = frame.host.cpus
+            self._feed_busy(frame.host)
         for seen in frame.inspections:
             for run in self.runs.values():
                 run.feed_inspection(seen)
@@ -91,12 +93,6 @@ class Pipeline:
                 run.feed_sample(sample)
             if samples:
                 run.read(self._now)
-
-    def _feed_host(self, sample: HostSample) -> None:
-        self._devices.feed(sample.disks, self._now)
-        self._devices.cpus = sample.cpus
-        for run in self.runs.values():
-            run.feed_host(sample, self._now)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -187,6 +183,12 @@ class Pipeline:
             return None
         spent = self._cost.cpu_seconds - self._cost_from[0] + (self._cost.bpf_seconds or 0.0)
         return spent / ((at.monotonic_ns - self._cost_from[1]) / NS)
+
+    def _feed_busy(self, sample: HostSample) -> None:
+        for run in self.runs.values():
+            for fold in (fold for folds in run.folds.values() for fold in folds):
+                if fold.end_ns is None and fold.baseline.stands:
+                    fold.busy.feed(sample, self._now)
 
     def _host(self) -> Host:
         host, sample = self.host or Host(), self._host_sample

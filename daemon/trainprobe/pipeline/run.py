@@ -26,7 +26,7 @@ from trainprobe.model.event import (
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
-from trainprobe.model.sample import HostSample, Inspection, MemorySample, ProcessSample
+from trainprobe.model.sample import Inspection, MemorySample, ProcessSample
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.continued import closed, continued, cut, open_stall
 from trainprobe.pipeline.culprit import name_culprits
@@ -47,9 +47,6 @@ class RunFold:
     policy: Policy
     folds: dict[int, list[RankFold]] = field(default_factory=dict)
     memory: MemorySample | None = None
-    idle_from: tuple[int, int] | None = None  # (ns, idle ns of all CPUs) when it had begun to train
-    idle_last: tuple[int, int] | None = None
-    cpus: int = 0
     end_ns: int | None = None
     kept: RunKept | None = None  # what an earlier process of ours told of it
     devices: Devices = field(default_factory=Devices)
@@ -193,19 +190,6 @@ class RunFold:
         for fold in self._all():
             fold.read(at_ns)
 
-    def feed_host(self, sample: HostSample, now_ns: int) -> None:
-        """How busy the host is while this run trains."""
-        if self.end_ns is not None or sample.idle_ns is None or not any(f.baseline.stands for f in self._all()):
-            return
-        self.cpus, self.idle_last = sample.cpus, (now_ns, sample.idle_ns)
-        self.idle_from = self.idle_from or self.idle_last
-
-    def _busy_cpus(self) -> float | None:
-        if self.idle_from is None or self.idle_last is None or self.idle_last[0] <= self.idle_from[0]:
-            return None
-        idle = (self.idle_last[1] - self.idle_from[1]) / (self.idle_last[0] - self.idle_from[0])
-        return min(max(0.0, self.cpus - idle), float(self.cpus))
-
     def look(self, now_ns: int) -> None:
         """Judge open steps."""
         for fold in self._all():
@@ -311,7 +295,6 @@ class RunFold:
             {"used_bytes": memory.used_bytes, "limit_bytes": memory.limit_bytes, "scope": memory.limit_scope}
             if memory
             else {},
-            self._busy_cpus(),
         )
 
 

@@ -155,11 +155,12 @@ def test_what_others_used_is_what_the_run_did_not() -> None:
     rank = a_rank(drawn(1))
     rank.ordinary.seconds, rank.ordinary.driver_cpu_seconds = 0.1, 0.1
     rank.ordinary.fetches, rank.ordinary.worker_cpu_seconds_per_batch = 1.0, 0.05
-    run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank], {}, 3.5)
+    run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank])
+    rank.ordinary.busy_cpus = 3.5
     assert others(run, 4) == pytest.approx((3.5 - 1.5) / 4)
-    run.busy_cpus = 1.4
+    rank.ordinary.busy_cpus = 1.4
     assert others(run, 4) == 0.0
-    run.busy_cpus = None
+    rank.ordinary.busy_cpus = None
     assert others(run, 4) == 0.0
 
 
