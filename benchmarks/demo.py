@@ -102,6 +102,8 @@ def _demo(directory: Path, python: str, seed: int) -> int:
         say("Every planted stall was named, its seconds within 5 % or 50 ms of the training's own clock.")
     else:
         say("NOT every planted stall was named with its seconds: see the table.")
+    say("Your own training, watched the same way: .venv/bin/trainprobe run -o report.json -- python train.py")
+    say("then what to set differently, and what it gains: .venv/bin/trainprobe advise report.json (docs/tutorial.md)")
     if others > quiet.DISTURBED:
         say(f"(Other programs used {others:.1f} of this machine's processors meanwhile: that, too, slows a training.)")
     return 0 if right else 1

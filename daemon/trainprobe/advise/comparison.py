@@ -9,12 +9,12 @@ machine is never the same twice, so what is below ``LEAST`` is never called a di
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
 from statistics import mean, median
 
-from trainprobe.model.report import Rank
+from trainprobe.model.report import Rank, Run
 
 LEAST = 0.03
 """Relative difference below which two runs are called equal: one and the same training differs by so much."""
@@ -23,6 +23,9 @@ SURE, STALLS_SURE = 3.0, 2.5
 FEWEST = 50  # ordinary steps, for a judgement
 NORMAL = 1.4826  # median absolute deviation to standard deviation
 MEDIAN_LOSS = 1.2533  # standard error of a median over that of a mean
+INTERFERENCE = 0.35
+"""A step's part that is lost when all CPUs are busy with something else: shared cores, caches and memory."""
+DISTURBED = 0.05  # of the CPUs: what others use beyond it is told
 PART_WORTH = 0.05  # of the difference: what explains less is not named
 
 
@@ -69,6 +72,12 @@ class Comparison:
     parts: tuple[Part, ...]
     figures: tuple[Figure, ...]
     samples: tuple[float, float] | None = None  # per step, where they were told
+    others: tuple[float, float] = (0.0, 0.0)  # shares of the host's CPUs that other programs used meanwhile
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs used so much that they may have made a difference."""
+        return max(self.others) > DISTURBED
 
     @property
     def change(self) -> float:
@@ -100,8 +109,13 @@ class Comparison:
         return sorted((pair for pair in shares if pair[1] <= -PART_WORTH), key=lambda pair: pair[1])
 
 
-def compare(a: Rank, b: Rank, samples: tuple[float, float] | None = None) -> Comparison | None:
-    """``samples``: per step in A and B, where the reader knows them. None: one of them has no ordinary steps."""
+def compare(
+    a: Rank, b: Rank, samples: tuple[float, float] | None = None, others: tuple[float, float] = (0.0, 0.0)
+) -> Comparison | None:
+    """``samples``: per step in A and B, where the reader knows them; ``others``: as in Comparison.
+
+    None: one of them has no ordinary steps.
+    """
     if not (a.ordinary.count and b.ordinary.count and a.ordinary.seconds and b.ordinary.seconds):
         return None
     a_step, b_step = step_seconds(a), step_seconds(b)
@@ -109,9 +123,31 @@ def compare(a: Rank, b: Rank, samples: tuple[float, float] | None = None) -> Com
         return None
     spread = None
     if min(a.ordinary.count, b.ordinary.count) >= FEWEST:
-        spread = sqrt((_spread(a) / a_step) ** 2 + (_spread(b) / b_step) ** 2)
-    made = Comparison(a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples)
-    return Comparison(a_step, b_step, spread, made.parts, _figures(a, b, made), samples)
+        spread = sqrt((_spread(a) / a_step) ** 2 + (_spread(b) / b_step) ** 2) + _interference(others)
+    made = Comparison(a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others)
+    return replace(made, figures=_figures(a, b, made))
+
+
+def _interference(others: tuple[float, float]) -> float:
+    """What other programs may have made of a difference: most where they were there in one of the runs only."""
+    return INTERFERENCE * (abs(others[0] - others[1]) + max(others) / 3)
+
+
+def others(run: Run, cpus: int) -> float:
+    """The share of the host's CPUs that programs outside of the run used while it trained; 0 where it is not known."""
+    busy = [rank.ordinary.busy_cpus for rank in run.ranks if rank.ordinary.busy_cpus is not None]
+    own = [used for rank in run.ranks if (used := _own_cpus(rank)) is not None]
+    if not busy or not cpus or len(own) < len(run.ranks):
+        return 0.0
+    return max(0.0, max(busy) - sum(own)) / cpus
+
+
+def _own_cpus(rank: Rank) -> float | None:
+    ordinary = rank.ordinary
+    if not ordinary.seconds or ordinary.driver_cpu_seconds is None:
+        return None
+    workers = (ordinary.worker_cpu_seconds_per_batch or 0.0) * (ordinary.fetches or 0.0)
+    return (ordinary.driver_cpu_seconds + workers) / ordinary.seconds
 
 
 def step_seconds(rank: Rank) -> float:

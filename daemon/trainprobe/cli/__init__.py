@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -36,6 +38,8 @@ the first things to try:
   trainprobe top                               the trainings as they run: it/s, stalls, headroom
   trainprobe page                              the address of the live page, for a browser
   trainprobe report                            what the daemon has seen so far
+  trainprobe advise report.json                what to set differently, and what it gains (run -o report.json)
+  trainprobe compare before.json after.json    did it help?
 
 exit codes: 0 well; 1 what was asked for failed; 2 wrong arguments or configuration; 3 not root or a capability missing.
 `trainprobe run` returns the exit code of its command (128+N for signal N), 125 when it could not be started by us."""
@@ -48,12 +52,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(self.wrong, f"{self.prog}: {message}\n")
+        self.exit(self.wrong, f"{self.prog}: {message}\n  to mend it: {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and not given[0].startswith("-") and given[0] not in (*VERBS, *HIDDEN):
+        complain(f"there is no verb {given[0]!r}; there are: {', '.join(VERBS)}", _meant(given))
+        return WRONG
+    if not given:
+        parser(()).print_help()
+        return WRONG
     args = parser(given[:1], own_failure=given[:1] == ["run"]).parse_args(given)
     try:
         code: int = args.act(args)
@@ -64,6 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return FAILED
     return code
+
+
+def _meant(given: Sequence[str]) -> str:
+    """What somebody wanted who wrote this: a verb that is written much like it, or to run a command."""
+    near = difflib.get_close_matches(given[0], VERBS, n=1)
+    if near:
+        return shlex.join(["trainprobe", near[0], *given[1:]])
+    return f"to watch a command: {shlex.join(['trainprobe', 'run', '--', *given])}"
 
 
 def complain(text: str, remedy: str = "") -> None:

@@ -34,6 +34,11 @@ def fill(text: str, room: int) -> str:
     return text + " " * max(0, room - width(text))
 
 
+def fill_left(text: str, room: int) -> str:
+    """``text`` with spaces before it up to ``room`` cells."""
+    return " " * max(0, room - width(text)) + text
+
+
 def pad(text: str, room: int) -> str:
     """``text`` cut or filled to exactly ``room`` cells."""
     return fill(cut(text, room), room)

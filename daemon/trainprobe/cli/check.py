@@ -69,4 +69,16 @@ def told(findings: list[Finding], style: Style) -> str:
             lines += style.wrapped(f"needed: {finding.why}", " " * 26)
             if finding.remedy:
                 lines += style.wrapped(f"to mend it: {finding.remedy}", " " * 26)
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *style.wrapped(concluded(findings))])
+
+
+def concluded(findings: list[Finding]) -> str:
+    """All of it in one sentence, and what to do next."""
+    missing = [finding.name for finding in findings if finding.state == checks.MISSING]
+    degraded = [finding.name for finding in findings if finding.state == checks.DEGRADED]
+    if missing:
+        return f"Nothing can be watched before this is mended: {', '.join(missing)}."
+    start = "trainprobe run -- python train.py, or for all trainings of this host: systemctl start trainprobe"
+    if degraded:
+        return f"It works, without what these would give: {', '.join(degraded)}. To begin: {start}"
+    return f"Everything works. To begin: {start}"

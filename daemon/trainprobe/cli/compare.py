@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainprobe.advise.comparison import LEAST, Comparison, Figure, Part, compare
+from trainprobe.advise.comparison import LEAST, Comparison, Figure, Part, compare, others
 from trainprobe.cli import FAILED, OK, cells, complain
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.languages import add_language
@@ -67,7 +67,8 @@ def act(args: argparse.Namespace) -> int:
             return chosen.code
         pair.append(chosen)
     a, b = pair
-    made = compare(a.rank, b.rank, args.batch)
+    busy = others(a.run, a.report.host.cpus), others(b.run, b.report.host.cpus)
+    made = compare(a.rank, b.rank, args.batch, busy)
     if made is None:
         complain("one of them has no ordinary step to compare", "watch it for a minute of training")
         return FAILED
@@ -94,6 +95,14 @@ def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -
     yield from _headline(made, style)
     if made.told:
         yield from _explanation(made, style)
+    if made.disturbed:
+        a_share, b_share = (percent(share) for share in made.others)
+        text = style.say(
+            "Other programs used {a} of the CPUs during A and {b} during B: they slow a training too, and that is in "
+            "the ±.",
+            a=a_share, b=b_share,
+        )  # fmt: skip
+        yield from style.painted(text, "yellow")
     yield ""
     yield style.paint(_row("", "A", "B", "").rstrip(), "dim")
     for figure in made.figures:
@@ -204,6 +213,7 @@ def as_json(made: Comparison) -> dict[str, object]:
         "change": made.change,
         "spread": made.spread,
         "told": made.told,
+        "others_share_of_cpus": list(made.others),
         "a_step_seconds": made.a_step,
         "b_step_seconds": made.b_step,
         "figures": [{**dataclasses.asdict(figure), "change": figure.change} for figure in made.figures],

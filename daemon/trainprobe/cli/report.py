@@ -21,8 +21,10 @@ import time
 from pathlib import Path
 
 from trainprobe.cli import FAILED, OK, WRONG, complain, formats, outputs, published, step_rows
+from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.language.amounts import seconds
+from trainprobe.language.speaker import Speaker
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.runtime import history, rundir
 from trainprobe.wire.codec import WireError
@@ -43,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--merge", type=Path, metavar="TRACE", help="with perfetto: add to this trace of PyTorch's profiler"
     )
     parser.add_argument("--input", type=Path, metavar="FILE", help="a report file (`run -o`), not what the daemon kept")
+    add_language(parser)
     parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
     parser.add_argument("--state", type=Path, default=history.DIRECTORY, help=argparse.SUPPRESS)
 
@@ -81,7 +84,7 @@ def act(args: argparse.Namespace) -> int:
         report = later(report, start)
     try:
         steps = step_rows.of_report(report, args.state, start) if args.format in formats.WITH_STEPS else {}
-        text = formats.formatted(report, args.format, steps, style=_style(args.output), merge=args.merge)
+        text = formats.formatted(report, args.format, steps, style=_style(args.output, args.lang), merge=args.merge)
     except formats.MergeError as error:
         complain(str(error))
         return FAILED
@@ -147,5 +150,6 @@ def _later(run: Run, start: float) -> Run:
     return dataclasses.replace(run, ranks=[cut(rank) for rank in run.ranks])
 
 
-def _style(output: Path | None) -> Style:
-    return Style() if output else Style.of(sys.stdout, os.environ)
+def _style(output: Path | None, language: str | None) -> Style:
+    """A file is for anybody: no colour, and English unless another language was asked for."""
+    return Style(speaker=Speaker(language or "en")) if output else Style.of(sys.stdout, os.environ, language)

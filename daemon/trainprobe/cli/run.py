@@ -27,7 +27,7 @@ TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SI
 def configure(parser: argparse.ArgumentParser) -> None:
     add_options(parser)
     parser.wrong = OWN_FAILURE  # type: ignore[attr-defined]
-    parser.usage = "trainprobe run [-o REPORT.json] [--record REC.jsonl] [--config FILE] [--] COMMAND …"
+    parser.usage = "trainprobe run [-o REPORT.json] [--record REC.jsonl] [--config FILE] [--lang en|zh] [--] COMMAND …"
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run, and its arguments")
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
+from trainprobe.cli import cells
 from trainprobe.cli.style import Style
-from trainprobe.language.amounts import count, percent, seconds, size
+from trainprobe.language.amounts import percent, seconds, size
 from trainprobe.model.report import Bottleneck, Checkpoint, Evidence, Rank, Run, Stall, Warning_
 
 STALLS_SHOWN = 10
 CHECKPOINTS_SHOWN = 5
 EXITS_SHOWN = 10
 FILES_SHOWN = 5
+FILES_WORTH = 0.001  # of the run: files that took less time are not told
 STATES_SHOWN = 6
 NAME, BAR = 16, 40
+RHYTHM = re.compile(r"; every [\d.]+ (?:steps|s), [^;]*$")
 
 
 def sections(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -34,7 +38,7 @@ def sections(run: Run, rank: Rank, style: Style) -> Iterator[str]:
         lines = list(part(run, rank, style))
         if lines:
             yield ""
-            yield style.paint(title, "bold")
+            yield style.paint(style.say(title), "bold")
             yield from lines
 
 
@@ -51,14 +55,16 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     rows = [("productive", rank.productive_seconds, "green", "")]
     rows += [(name, value, "cyan", "phase") for name, value in _descending(phases)]
     rows += [(cause, value, "red", "lost") for cause, value in _descending(rank.lost)]
-    cells = max(10, min(BAR, style.width - NAME - 33))
+    room = max(10, min(BAR, style.width - NAME - 33))
     for name, value, look, meaning in rows:
         if value > 0:
-            bar = style.paint(style.bar(value / wall, cells), look)
-            yield f"  {name:<{NAME}} {seconds(value):>10}  {percent(value / wall):>7}  {meaning:<5}  {bar}"
+            bar = style.paint(style.bar(value / wall, room), look)
+            label = cells.fill(style.say(name) if meaning != "lost" else name, NAME)
+            said = cells.fill(style.say(meaning) if meaning else "", 5)
+            yield f"  {label} {seconds(value):>10}  {percent(value / wall):>7}  {said}  {bar}"
     states = [f"{name} {percent(value / wall)}" for name, value in _descending(rank.ledger) if value / wall >= 0.0005]
     if states:
-        yield from style.wrapped(", ".join(states[:STATES_SHOWN]), "  the driving thread: ", "    ")
+        yield from style.wrapped(", ".join(states[:STATES_SHOWN]), f"  {style.say('the driving thread')}: ", "    ")
 
 
 def _descending(values: dict[str, float]) -> list[tuple[str, float]]:
@@ -76,15 +82,15 @@ def _advice(run: Run, rank: Rank, style: Style) -> Iterator[str]:
                 known.append(advice)
     for cause in sorted(by_cause, key=lambda cause: -rank.lost.get(cause, 0.0)):
         for advice in by_cause[cause][:3]:
-            yield from style.wrapped(f"{cause}: {advice}", "  - ", "    ")
+            yield from style.wrapped(f"{cause}: {style.told(advice)}", "  - ", "    ")
 
 
 def _warnings(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     del run
     for warning in rank.warnings[-EXITS_SHOWN:]:
-        eta = f" (in {seconds(warning.eta_seconds)})" if warning.eta_seconds is not None else ""
+        eta = style.say(" (in {left})", left=seconds(warning.eta_seconds)) if warning.eta_seconds is not None else ""
         yield from style.wrapped(
-            f"{warning.cause}{eta}: {warning.summary}", f"  {style.clock(warning.time)}  ", "            "
+            f"{warning.cause}{eta}: {style.told(warning.summary)}", f"  {style.clock(warning.time)}  ", "            "
         )
 
 
@@ -95,14 +101,29 @@ def _stalls(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     shown = sorted(rank.stalls, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
     total = max(rank.totals.stalls, len(rank.stalls))
     if total > len(shown):
-        yield f"  the {len(shown)} longest of {total}"
+        yield style.say("  the {shown} longest of {total}", shown=len(shown), total=total)
     cause = max(len("cause"), *(len(stall.cause) for stall in shown))
-    yield style.paint(f"  {'when':<8}  {'seconds':>8}  {'cause':<{cause}}  {'step':>7}  what", "dim")
+    columns = (
+        cells.fill(style.say("when"), 8), cells.fill_left(style.say("seconds"), 8),
+        cells.fill(style.say("cause"), cause), cells.fill_left(style.say("step"), 7), style.say("what"),
+    )  # fmt: skip
+    yield style.paint("  " + "  ".join(columns), "dim")
+    rhythms: set[str] = set()
     for stall in sorted(shown, key=lambda stall: stall.start):
         head = f"  {style.clock(stall.start)}  {stall.seconds:8.3f}  {stall.cause:<{cause}}  {stall.first_step:>7}  "
-        state = "GOES ON: " if stall.end is None else ""
-        several = f" ({count(stall.steps, 'step')})" if stall.steps > 1 else ""
-        yield from style.wrapped(f"{state}{stall.summary}{several}", head)
+        state = style.say("GOES ON: ") if stall.end is None else ""
+        several = f" ({style.counted(stall.steps, 'step')})" if stall.steps > 1 else ""
+        yield from style.wrapped(f"{state}{style.told(_once(stall, rhythms))}{several}", head)
+
+
+def _once(stall: Stall, told: set[str]) -> str:
+    """Its summary; the rhythm of a cause is told by the first of its stalls only."""
+    found = RHYTHM.search(stall.summary)
+    if found is None or stall.cause not in told:
+        if found:
+            told.add(stall.cause)
+        return stall.summary
+    return stall.summary[: found.start()]
 
 
 def _longest(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -111,13 +132,15 @@ def _longest(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     stall = max(rank.stalls, key=lambda stall: stall.seconds, default=None)
     if stall is None:
         return
-    yield f"  {style.clock(stall.start)}, {seconds(stall.seconds)} of {stall.cause}"
+    yield style.say(
+        "  {when}, {lasted} of {cause}", when=style.clock(stall.start), lasted=seconds(stall.seconds), cause=stall.cause
+    )
     if len(stall.shares) > 1:
         shares = ", ".join(f"{cause} {seconds(value)}" for cause, value in _descending(stall.shares))
-        yield from style.wrapped(shares, "  shares: ")
+        yield from style.wrapped(shares, f"  {style.say('shares')}: ")
     for depth, link in enumerate(stall.chain):
         arrow = ("└ " if style.unicode else "`- ") if depth else ""
-        yield from style.wrapped(link, f"  {'  ' * max(0, depth - 1)}{arrow}")
+        yield from style.wrapped(style.told(link), f"  {'  ' * max(0, depth - 1)}{arrow}")
     yield from _evidence(stall, style)
     for number, frame in enumerate(stall.python_stack or ()):
         yield from style.wrapped(frame, "  in " if number == 0 else "     ")
@@ -125,11 +148,13 @@ def _longest(run: Run, rank: Rank, style: Style) -> Iterator[str]:
 
 def _evidence(stall: Stall, style: Style) -> Iterator[str]:
     if stall.evidence:
-        yield from style.wrapped("; ".join(_told(item) for item in stall.evidence), "  evidence: ", "    ")
+        yield from style.wrapped(
+            "; ".join(_told(item, style) for item in stall.evidence), f"  {style.say('evidence')}: ", "    "
+        )
 
 
-def _told(item: Evidence) -> str:
-    parts = [item.what]
+def _told(item: Evidence, style: Style) -> str:
+    parts = [style.told(item.what)]
     if item.value is not None:
         parts.append(_value(item.value, item.unit))
     if item.pid is not None:
@@ -153,7 +178,7 @@ def _bottlenecks(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     del run
     for item in sorted(rank.bottlenecks, key=lambda item: -item.seconds):
         head = f"  {percent(item.share):>7}  {seconds(item.seconds):>10}  "
-        yield from style.wrapped(f"{item.cause}: {item.summary}", head)
+        yield from style.wrapped(f"{item.cause}: {style.told(item.summary)}", head)
 
 
 def _checkpoints(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -163,14 +188,15 @@ def _checkpoints(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     total = max(rank.totals.checkpoints, len(rank.checkpoints))
     shown = rank.checkpoints[-CHECKPOINTS_SHOWN:]
     blocked = sum(saved.blocked_seconds for saved in rank.checkpoints)
-    which = "" if total == len(shown) else f", the latest {len(shown)} of them"
-    yield from style.wrapped(f"{count(total, 'save')}{which}; the training waited {seconds(blocked)} for them", "  ")
+    which = "" if total == len(shown) else style.say(", the latest {shown} of them", shown=len(shown))
+    waited = style.say("; the training waited {blocked} for them", blocked=seconds(blocked))
+    yield from style.wrapped(style.counted(total, "save") + which + waited, "  ")
     for saved in shown:
         head = f"  {style.clock(saved.start)}  {seconds(saved.seconds):>9}  {size(saved.bytes):>8}  "
-        yield from style.wrapped(f"{saved.path} ({_how(saved)})", head)
+        yield from style.wrapped(f"{saved.path} ({_how(saved, style)})", head)
 
 
-def _how(saved: Checkpoint) -> str:
+def _how(saved: Checkpoint, style: Style) -> str:
     named = (
         ("write", saved.write_seconds),
         ("fsync", saved.fsync_seconds),
@@ -179,10 +205,10 @@ def _how(saved: Checkpoint) -> str:
     )
     parts = [f"{name} {seconds(value)}" for name, value in named if value >= 0.0005]
     if saved.by != "driver":
-        parts.append(f"by a {'helper thread' if saved.by == 'thread' else 'process'}")
+        parts.append(style.say("by a helper thread" if saved.by == "thread" else "by a process"))
     if saved.outcome != "complete":
         parts.append(f"{saved.outcome.upper()}{f' {saved.error}' if saved.error else ''}")
-    return ", ".join(parts) or "complete"
+    return ", ".join(parts) or style.say("complete")
 
 
 def _workers(run: Run, rank: Rank, style: Style) -> Iterator[str]:
@@ -190,11 +216,18 @@ def _workers(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     workers = rank.workers
     if not workers.started:
         return
-    yield f"  {workers.started} started, {workers.ended} ended, {workers.live} alive"
+    yield style.say(
+        "  {started} started, {ended} ended, {live} alive",
+        started=workers.started,
+        ended=workers.ended,
+        live=workers.live,
+    )
     bad = [one for one in workers.exits if one.reason != "finished"]
     for one in bad[-EXITS_SHOWN:]:
-        how = f"signal {one.signal}" if one.signal is not None else f"code {one.code}"
-        sender = f", sent by pid {one.sender_pid}" if one.sender_pid else ""
+        how = style.say("code {code}", code=one.code)
+        if one.signal is not None:
+            how = style.say("signal {signal}", signal=one.signal)
+        sender = style.say(", sent by pid {pid}", pid=one.sender_pid) if one.sender_pid else ""
         told = f"worker {one.pid} {one.reason}: {how}{sender}"
         yield from style.painted(told, "red", first=f"  {style.clock(one.time)}  ")
 
@@ -203,17 +236,23 @@ def _resources(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     del run
     memory, parts = rank.memory, []
     if memory.pss_peak_bytes is not None:
-        limit = f" of {size(memory.limit_bytes)} ({memory.limit_scope})" if memory.limit_bytes else ""
-        parts.append(f"memory {size(memory.pss_peak_bytes)} at most{limit}")
+        limit = (
+            style.say(
+                " of {limit} ({scope})", limit=size(memory.limit_bytes), scope=style.say(memory.limit_scope or "host")
+            )
+            if memory.limit_bytes
+            else ""
+        )
+        parts.append(style.say("memory {peak} at most", peak=size(memory.pss_peak_bytes)) + limit)
     if memory.swap_bytes:
-        parts.append(f"{size(memory.swap_bytes)} swapped out")
+        parts.append(style.say("{swapped} swapped out", swapped=size(memory.swap_bytes)))
     if memory.shm_bytes:
-        parts.append(f"shared memory {size(memory.shm_bytes)}")
+        parts.append(style.say("shared memory {used}", used=size(memory.shm_bytes)))
     if rank.fds.open_peak is not None:
-        limit = f" of {rank.fds.limit}" if rank.fds.limit else ""
-        parts.append(f"{rank.fds.open_peak} open files at most{limit}")
+        limit = style.say(" of {limit}", limit=rank.fds.limit) if rank.fds.limit else ""
+        parts.append(style.say("{peak} open files at most", peak=rank.fds.open_peak) + limit)
     for gpu in rank.gpus:
-        busy = "" if gpu.utilization_mean is None else f" {percent(gpu.utilization_mean)} busy"
+        busy = "" if gpu.utilization_mean is None else style.say(" {busy} busy", busy=percent(gpu.utilization_mean))
         parts.append(f"GPU {gpu.index}{busy}")
     if parts:
         yield from style.wrapped(", ".join(parts), "  ")
@@ -221,8 +260,15 @@ def _resources(run: Run, rank: Rank, style: Style) -> Iterator[str]:
 
 def _files(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     del run
-    for file in sorted(rank.slow_files, key=lambda file: -file.seconds)[:FILES_SHOWN]:
-        yield from style.wrapped(f"{file.path} ({file.reads} reads)", f"  {seconds(file.seconds):>9} reading  ")
-    for log in sorted(rank.logs, key=lambda log: -log.seconds)[:FILES_SHOWN]:
-        told = f"{log.path} ({log.kind}, {log.writes} writes, {size(log.bytes)})"
-        yield from style.wrapped(told, f"  {seconds(log.seconds):>9} logging  ")
+    least = FILES_WORTH * rank.wall_seconds
+    slow = [file for file in rank.slow_files if file.seconds >= least]
+    for file in sorted(slow, key=lambda file: -file.seconds)[:FILES_SHOWN]:
+        head = style.say("  {spent} reading  ", spent=f"{seconds(file.seconds):>9}")
+        yield from style.wrapped(style.say("{path} ({reads} reads)", path=file.path, reads=file.reads), head)
+    logs = [log for log in rank.logs if log.seconds >= least]
+    for log in sorted(logs, key=lambda log: -log.seconds)[:FILES_SHOWN]:
+        told = style.say(
+            "{path} ({kind}, {writes} writes, {size})",
+            path=log.path, kind=log.kind, writes=log.writes, size=size(log.bytes),
+        )  # fmt: skip
+        yield from style.wrapped(told, style.say("  {spent} logging  ", spent=f"{seconds(log.seconds):>9}"))

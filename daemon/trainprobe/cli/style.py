@@ -55,6 +55,10 @@ class Style:
         """What the program says, in the reader's language: an English template and its values."""
         return self.speaker.say(template, **values)
 
+    def counted(self, number: int, one: str) -> str:
+        """The number and its word, in the reader's language: 1 stall, 3 stalls."""
+        return self.say(f"{{number}} {one}" if number == 1 else f"{{number}} {one}s", number=number)
+
     def told(self, sentence: str) -> str:
         """What a report says, in the reader's language."""
         return self.speaker.told(sentence)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainprobe.cli import cells
 from trainprobe.cli.sections import sections
 from trainprobe.cli.style import Style, inert
-from trainprobe.language.amounts import count, percent, seconds
+from trainprobe.language.amounts import percent, seconds
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.wire import codec
 
@@ -20,7 +21,7 @@ def text_of(report: Report, style: Style) -> str:
     report = codec.with_texts(report, inert)
     blocks = ["\n".join(_run(run, style)) for run in report.runs]
     if not report.runs:
-        blocks.append("No training was seen.")
+        blocks.append(style.say("No training was seen."))
     blocks.append("\n".join(_footer(report, style)))
     return "\n\n".join(block for block in blocks if block)
 
@@ -55,12 +56,12 @@ def worst(run: Run) -> Rank:
 
 def _run(run: Run, style: Style) -> Iterator[str]:
     if not run.ranks:
-        yield style.paint("No training step was seen.", "bold", "yellow")
+        yield style.paint(style.say("No training step was seen."), "bold", "yellow")
         yield from style.wrapped(_identity(run, None, style))
         return
     rank = worst(run)
     yield from _verdict(rank, style)
-    yield from style.wrapped(_speed(rank))
+    yield from style.wrapped(_speed(rank, style))
     yield from style.painted(_identity(run, rank, style), "dim")
     if len(run.ranks) > 1:
         yield ""
@@ -72,18 +73,21 @@ def _verdict(rank: Rank, style: Style) -> Iterator[str]:
     """The first lines: how much is lost and to what, then the sentence that says why."""
     verdict = rank.verdict
     look = LOOK.get(verdict.kind, "yellow")
-    summary = verdict.summary
+    summary = style.told(verdict.summary)
     lost = sum(rank.lost.values())
     if verdict.kind == "none":
-        yield from style.painted(summary or "nothing stands out", "bold", look if rank.steps.count else "yellow")
+        yield from style.painted(
+            summary or style.say("nothing stands out"), "bold", look if rank.steps.count else "yellow"
+        )
         return
     if verdict.kind == "end":
-        headline = f"ENDED by {verdict.cause}" if verdict.cause else "ENDED"
+        headline = style.say("ENDED by {cause}", cause=verdict.cause) if verdict.cause else style.say("ENDED")
     else:
-        headline = (
-            f"{percent(_share(lost, rank))} lost: {seconds(lost)} of {seconds(rank.wall_seconds)}, "
-            f"most to {verdict.cause} ({seconds(verdict.seconds)})"
-        )
+        headline = style.say(
+            "{share} lost: {lost} of {wall}, most to {cause} ({most})",
+            share=percent(_share(lost, rank)), lost=seconds(lost), wall=seconds(rank.wall_seconds),
+            cause=verdict.cause, most=seconds(verdict.seconds),
+        )  # fmt: skip
     yield from style.painted(headline, "bold", look)
     yield from style.wrapped(summary)
 
@@ -92,21 +96,24 @@ def _share(value: float, rank: Rank) -> float:
     return value / rank.wall_seconds if rank.wall_seconds > 0 else 0.0
 
 
-def _speed(rank: Rank) -> str:
+def _speed(rank: Rank, style: Style) -> str:
     steps = rank.steps
     if steps.source == "none":
-        return f"no steps: {steps.reason}" if steps.reason else "no steps were seen"
-    parts = [count(steps.count, "step")]
+        if not steps.reason:
+            return style.say("no steps were seen")
+        return style.say("no steps: {reason}", reason=style.told(steps.reason))
+    parts = [style.counted(steps.count, "step")]
     if steps.per_second is not None:
         parts.append(f"{steps.per_second:.2f} it/s")
     if steps.median_seconds is not None:
-        tail = f", p99 {seconds(steps.p99_seconds)}" if steps.p99_seconds is not None else ""
-        parts.append(f"step {seconds(steps.median_seconds)}{tail}")
+        tail = style.say(", p99 {p99}", p99=seconds(steps.p99_seconds)) if steps.p99_seconds is not None else ""
+        parts.append(style.say("step {median}", median=seconds(steps.median_seconds)) + tail)
     if steps.variation_ratio is not None:
-        parts.append(f"variation {percent(steps.variation_ratio)}")
-    parts.append(f"productive {percent(_share(rank.productive_seconds, rank))}")
+        parts.append(style.say("variation {ratio}", ratio=percent(steps.variation_ratio)))
+    parts.append(style.say("productive {share}", share=percent(_share(rank.productive_seconds, rank))))
     if rank.bound.by not in ("unknown", ""):
-        parts.append(f"{rank.bound.by}-bound" if rank.bound.by != "mixed" else "input and compute mixed")
+        bound = f"{rank.bound.by}-bound" if rank.bound.by != "mixed" else "input and compute mixed"
+        parts.append(style.say(bound))
     return " · ".join(parts)
 
 
@@ -114,21 +121,29 @@ def _identity(run: Run, rank: Rank | None, style: Style) -> str:
     parts = [run.run]
     if rank is not None:
         if rank.world_size > 1:
-            parts.append(f"rank {rank.name} of {rank.world_size}")
+            parts.append(style.say("rank {rank} of {world}", rank=rank.name, world=rank.world_size))
         parts.append(f"pid {rank.pid}")
     if run.user:
         parts.append(run.user)
-    parts.append(f"since {style.clock(run.started, date=True)}")
-    parts.append(f"ended {style.clock(run.ended)}" if run.ended is not None else "still running")
+    parts.append(style.say("since {start}", start=style.clock(run.started, date=True)))
+    if run.ended is None:
+        parts.append(style.say("still running"))
+    else:
+        parts.append(style.say("ended {end}", end=style.clock(run.ended)))
     if rank is not None and rank.exit is not None and rank.exit.reason:
-        parts.append(rank.exit.reason)
+        parts.append(style.told(rank.exit.reason))
     return " · ".join(parts)
 
 
 def ranks_table(run: Run, chosen: Rank, style: Style) -> Iterator[str]:
     """All ranks of a run, a line each."""
-    yield style.paint(f"{count(len(run.ranks), 'rank')} (details below: rank {chosen.name})", "bold")
-    yield f"  {'rank':>6}  {'steps':>8}  {'it/s':>7}  {'lost':>10}  {'share':>7}  verdict"
+    title = style.say(
+        "{ranks} (details below: rank {rank})", ranks=style.counted(len(run.ranks), "rank"), rank=chosen.name
+    )
+    yield style.paint(title, "bold")
+    names = (("rank", 6), ("steps", 8), ("it/s", 7), ("lost", 10), ("share", 7))
+    columns = "  ".join(cells.fill_left(style.say(name), room) for name, room in names)
+    yield f"  {columns}  {style.say('verdict')}"
     for rank in run.ranks[:RANKS_SHOWN]:
         lost = sum(rank.lost.values())
         speed = "" if rank.steps.per_second is None else f"{rank.steps.per_second:.2f}"
@@ -136,7 +151,7 @@ def ranks_table(run: Run, chosen: Rank, style: Style) -> Iterator[str]:
         verdict = rank.verdict.kind if rank.verdict.cause is None else f"{rank.verdict.kind}: {rank.verdict.cause}"
         yield from style.wrapped(f"{percent(_share(lost, rank)):>7}  {verdict}", head)
     if len(run.ranks) > RANKS_SHOWN:
-        yield f"  … and {len(run.ranks) - RANKS_SHOWN} more"
+        yield style.say("  … and {number} more", number=len(run.ranks) - RANKS_SHOWN)
 
 
 def _most_lost(rank: Rank) -> tuple[str, float]:
@@ -147,19 +162,23 @@ def _footer(report: Report, style: Style) -> Iterator[str]:
     for name, source in sorted(report.sources.items()):
         if source.state != "up":
             yield from style.wrapped(
-                f"{source.reason}" + (f" (to mend it: {source.remedy})" if source.remedy else ""),
+                source.reason + (style.say(" (to mend it: {remedy})", remedy=source.remedy) if source.remedy else ""),
                 f"! {name} {source.state}: ",
                 "    ",
             )
     if report.events_lost:
         yield from style.wrapped(
-            f"! {count(report.events_lost, 'event')} of the kernel were lost: figures may be incomplete", rest="    "
+            style.say(
+                "! {events} of the kernel were lost: figures may be incomplete",
+                events=style.counted(report.events_lost, "event"),
+            ),
+            rest="    ",
         )
     cost = report.cost
-    parts = [f"{seconds(cost.cpu_seconds)} of CPU", f"{cost.rss_bytes / 1e6:.0f} MB"]
+    parts = [style.say("{spent} of CPU", spent=seconds(cost.cpu_seconds)), f"{cost.rss_bytes / 1e6:.0f} MB"]
     if cost.bpf_seconds is not None:
-        parts.append(f"{seconds(cost.bpf_seconds)} in the kernel")
+        parts.append(style.say("{spent} in the kernel", spent=seconds(cost.bpf_seconds)))
     longest = max((rank.wall_seconds for run in report.runs for rank in run.ranks), default=0.0)
     if cost.share_of_run is not None and longest >= SHARE_TOLD:
-        parts.append(f"{percent(cost.share_of_run)} of the run")
-    yield from style.painted(f"cost of watching: {', '.join(parts)}", "dim")
+        parts.append(style.say("{share} of the run", share=percent(cost.share_of_run)))
+    yield from style.painted(style.say("cost of watching: {cost}", cost=", ".join(parts)), "dim")

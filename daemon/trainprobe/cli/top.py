@@ -35,7 +35,6 @@ from trainprobe.runtime import rundir
 
 PERIOD = 0.5  # seconds between two looks
 SMALLEST = (6, 30)  # lines, columns
-HELP = (__doc__ or "").partition("keys:\n")[2]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +103,7 @@ class View:
             return [self.style.say("too small")]
         style = replace(self.style, width=width)
         if self.help:
-            return [*self.style.say(HELP).splitlines()[: height - 1], self.style.say("any key: back")]
+            return [*_help(self.style)[: height - 1], self.style.say("any key: back")]
         run = self.run()
         if self.position is not None and run is not None:
             return details.lines(run, self.history, self.position, style, height)
@@ -152,6 +151,20 @@ class View:
         rows = self.choice.rows
         if by and self.choice.run in rows:
             self.choice.run = rows[max(0, min(len(rows) - 1, rows.index(self.choice.run) + by))]
+
+
+def _help(style: Style) -> list[str]:
+    meanings = (
+        ("↑ ↓ j k", style.say("choose a run; scroll in the details")),
+        ("PgUp PgDn", style.say("by pages")),
+        ("Enter →", style.say("details of the run")),
+        ("Esc ←", style.say("back to all runs")),
+        ("s", style.say("those that lose most first, or the newest")),
+        ("n p", style.say("next, previous run (in the details)")),
+        ("Tab", style.say("next rank (in the details)")),
+        ("q", style.say("quit")),
+    )
+    return [f"  {keys:<12} {meaning}" for keys, meaning in meanings]
 
 
 FAR = 1_000_000

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainprobe.cli import FAILED, FORBIDDEN, WRONG, complain, outputs
 from trainprobe.cli.configuration import config_of
+from trainprobe.cli.languages import add_language
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
@@ -31,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="output", type=Path, metavar="REPORT.json", help="write the report there, as JSON")
     parser.add_argument("--record", type=Path, metavar="REC.jsonl", help="record everything for `trainprobe replay`")
     parser.add_argument("--config", type=Path, metavar="FILE", help="thresholds and patterns (trainprobe.yaml)")
+    add_language(parser)
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Watching:
     command: list[str]  # how the other half is started
     patient: bool  # it may be asking for a password
     status: StatusLine
+    language: str | None  # that was asked for
 
     @classmethod
     def prepare(cls, args: argparse.Namespace) -> Watching | int:
@@ -76,6 +79,7 @@ class Watching:
             command=list(command or ()),
             patient=bool(missing),
             status=StatusLine(STDERR),
+            language=args.lang,
         )
 
     def begin(
@@ -93,7 +97,7 @@ class Watching:
         if report is None:
             self.tell_failure(session.failure)
             return False
-        style = Style.of(sys.stderr, os.environ)
+        style = Style.of(sys.stderr, os.environ, self.language)
         print(text_of(report, style), file=sys.stderr)
         if self.output is not None:
             try:

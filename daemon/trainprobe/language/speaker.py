@@ -1,8 +1,8 @@
 """Saying things in a language. English is the key: a template such as "{lost} of {wall} lost" with named values.
 
 What the programs say themselves goes through ``Speaker.say`` with its values. What a report says (summaries, advice,
-chains, evidence) is finished English, because scripts and alerts read reports: ``Speaker.told`` finds the template that
-a sentence was made from, and says it anew. What is in no catalogue stays English.
+chains, evidence) is finished English, because scripts and alerts read reports: ``Speaker.told`` finds the templates
+that a sentence was made from, and says it anew. What is in no catalogue stays English.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from trainprobe.language.chinese import CHINESE
 LANGUAGES = ("en", "zh")
 CATALOGUES: dict[str, Mapping[str, str]] = {"zh": CHINESE}
 VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
-LONGEST = 2000  # characters of a sentence that is looked up
-FREE = ("_text", "_told")
+LONGEST = 1000  # characters of a sentence that is looked up
+DEEPEST = 4  # sentences within sentences
+KNOWN = 4000  # sentences kept
+TAIL = re.compile(r"[,;:(]| (?:\(|on |in |by |to |from )")
+AMOUNT = r"\d[\d.,]*(?: [A-Za-z%]+(?: \d\d [a-z]+)?)?"  # 12, 1.2 GB, 5 min 12 s
+FREE = ("_path", "_text", "_told")
 _PLACE = re.compile(r"\\\{(\w+)\\\}")
 
 
@@ -40,28 +44,45 @@ class Pattern:
     """A template turned round: it reads its values out of a finished sentence."""
 
     expression: re.Pattern[str]
+    with_tail: re.Pattern[str]
     template: str
-    fixed: int  # characters that are no values: the more, the more specific
+    fixed: int  # characters that are no values: the more, the surer
 
     @classmethod
     def of(cls, english: str, template: str) -> Pattern:
         expression = _PLACE.sub(_group, re.escape(english))
-        return cls(re.compile(expression, re.DOTALL), template, len(_PLACE.sub("", re.escape(english))))
+        tail = rf"{expression}(?P<tail>(?:{TAIL.pattern}).+)"
+        fixed = len(_PLACE.sub("", re.escape(english)).replace("\\", ""))
+        return cls(re.compile(expression, re.DOTALL), re.compile(tail, re.DOTALL), template, fixed)
 
 
 def _group(place: re.Match[str]) -> str:
-    """A value is one word; one whose name ends in ``_text`` or ``_told`` may have several."""
+    """A value is one word; one whose name ends in one of FREE may have several, an amount has a unit, a path begins
+    as paths do."""
     name = place[1]
+    if name.endswith("_amount"):
+        return rf"(?P<{name}>{AMOUNT})"
+    if name.endswith("_path"):
+        return f"(?P<{name}>[/~.<].*?)"
     return f"(?P<{name}>.+?)" if name.endswith(FREE) else rf"(?P<{name}>\S+?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A sentence in the other language, and how many of its characters were known."""
+
+    text: str
+    fixed: int
 
 
 @dataclass(slots=True)
 class Speaker:
-    """One language. Values whose name ends in ``_told`` are sentences themselves."""
+    """One language. Values whose name ends in ``_told`` are sentences themselves, or parts of one."""
 
     language: str = "en"
     _catalogue: Mapping[str, str] = field(init=False)
-    _patterns: list[Pattern] = field(default_factory=list)
+    _heads: list[Pattern] = field(default_factory=list)
+    _tails: list[Pattern] = field(default_factory=list)
     _known: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -69,37 +90,63 @@ class Speaker:
 
     def say(self, template: str, **values: object) -> str:
         """The template in this language, with its values."""
-        chosen_template = self._catalogue.get(template, template)
-        return chosen_template.format(**values) if values else chosen_template
+        return self._catalogue.get(template, template).format(**values) if values else self.word(template)
+
+    def word(self, text: str) -> str:
+        """A text without values in this language."""
+        return self._catalogue.get(text, text)
 
     def told(self, sentence: str) -> str:
         """A finished English sentence in this language, as far as the catalogue knows it."""
         if not self._catalogue or not sentence or len(sentence) > LONGEST:
             return sentence
         if sentence not in self._known:
-            if len(self._known) > 2000:
+            if len(self._known) >= KNOWN:
                 self._known.clear()
-            self._known[sentence] = self._anew(sentence, 0)
+            reading = self._read(sentence, 0)
+            self._known[sentence] = reading.text if reading is not None else sentence
         return self._known[sentence]
 
-    def _anew(self, sentence: str, depth: int) -> str:
+    def _read(self, sentence: str, depth: int, *, tail: bool = False) -> Reading | None:
+        """The reading that knows most of the sentence; None where it is not known at all."""
         exact = self._catalogue.get(sentence)
         if exact is not None and not places(sentence):
-            return exact
-        if depth > 4:
-            return sentence
-        for pattern in self._ordered():
-            found = pattern.expression.fullmatch(sentence)
-            if found:
-                values = {
-                    name: self._anew(value, depth + 1) if name.endswith("_told") else value
-                    for name, value in found.groupdict().items()
-                }
-                return pattern.template.format(**values)
-        return sentence
+            return Reading(exact, len(sentence))
+        if depth > DEEPEST:
+            return None
+        best: Reading | None = None
+        for pattern in self._patterns(tail):
+            for reading in self._readings(pattern, sentence, depth):
+                if best is None or reading.fixed > best.fixed:
+                    best = reading
+        return best
 
-    def _ordered(self) -> list[Pattern]:
-        if not self._patterns:
-            made = [Pattern.of(english, other) for english, other in self._catalogue.items() if places(english)]
-            self._patterns = sorted(made, key=lambda pattern: -pattern.fixed)
-        return self._patterns
+    def _readings(self, pattern: Pattern, sentence: str, depth: int) -> list[Reading]:
+        out = []
+        whole = pattern.expression.fullmatch(sentence)
+        if whole:
+            out.append(self._filled(pattern, whole.groupdict(), depth))
+        parts = pattern.with_tail.fullmatch(sentence)
+        if parts:
+            values = parts.groupdict()
+            tail = self._read(values.pop("tail"), depth + 1, tail=True)
+            if tail is not None:
+                head = self._filled(pattern, values, depth)
+                out.append(Reading(head.text + tail.text, head.fixed + tail.fixed))
+        return out
+
+    def _filled(self, pattern: Pattern, values: dict[str, str], depth: int) -> Reading:
+        fixed, filled = pattern.fixed, {}
+        for name, value in values.items():
+            inner = self._read(value, depth + 1) if name.endswith("_told") else None
+            filled[name] = value if inner is None else inner.text
+            fixed += 0 if inner is None else inner.fixed
+        return Reading(pattern.template.format(**filled), fixed)
+
+    def _patterns(self, tail: bool) -> list[Pattern]:
+        if not self._heads:
+            for english, other in self._catalogue.items():
+                if any(mark.isalpha() for mark in english):
+                    made = Pattern.of(english, other)
+                    (self._tails if TAIL.match(english) else self._heads).append(made)
+        return self._tails if tail else self._heads

@@ -190,6 +190,7 @@ class OrdinaryStep:
     worker_cpu_seconds_per_batch: float | None = None  # a worker on a CPU, or waiting for one
     worker_storage_seconds_per_batch: float | None = None  # a worker blocked in reads and file faults
     driver_cpu_seconds: float | None = None  # of all threads of the driver's process
+    busy_cpus: float | None = None  # of the host, in use while it trained: its own and everybody else's
     stretches: list[float] = field(default_factory=list)
     """Median step of up to 32 equal stretches of the latest 1024: how far medians lie apart in one and the same run."""
 

@@ -134,6 +134,7 @@ class Pipeline:
         if frame.host is not None:
             self._devices.feed(frame.host.disks, self._now)
             self._devices.cpus = frame.host.cpus
+            self._feed_busy(frame.host)
             self._devices.feed_steal(frame.host.steal_ns, self._now)
             for run in self.runs.values():
                 run.feed_host(frame.host, self._now)
@@ -240,6 +241,12 @@ class Pipeline:
             return None
         spent = self._cost.cpu_seconds - self._cost_from[0] + (self._cost.bpf_seconds or 0.0)
         return spent / ((at.monotonic_ns - self._cost_from[1]) / NS)
+
+    def _feed_busy(self, sample: HostSample) -> None:
+        for run in self.runs.values():
+            for fold in (fold for folds in run.folds.values() for fold in folds):
+                if fold.end_ns is None and fold.baseline.stands:
+                    fold.busy.feed(sample, self._now)
 
     def _host(self) -> Host:
         host, sample = self.host or Host(), self._host_sample

@@ -48,6 +48,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import STEP_BUCKETS
 from trainprobe.model.sample import HostSample, Inspection, ProcessSample
 from trainprobe.pipeline import watch
+from trainprobe.pipeline.busy import Busy
 from trainprobe.pipeline.passed import Passed
 from trainprobe.pipeline.stalls import Entry, StallBook
 
@@ -116,6 +117,7 @@ class RankFold:
     ordinary_fetches: int = 0
     waited_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)  # in steps that stalled for data
     waited_fetches: int = 0
+    busy: Busy = field(default_factory=Busy)
     ordinary_lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
     worker_ns: float = 0.0  # live workers x time, over ordinary steps
     deaths: list[Death] = field(default_factory=list)

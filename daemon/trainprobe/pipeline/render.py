@@ -213,6 +213,7 @@ def _ordinary(fold: RankFold) -> OrdinaryStep:
         made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
     if fold.cpu_from and fold.cpu_last and fold.cpu_last[1] > fold.cpu_from[1]:
         made.driver_cpu_seconds = (fold.cpu_last[0] - fold.cpu_from[0]) / (fold.cpu_last[1] - fold.cpu_from[1]) / NS
+    made.busy_cpus = fold.busy.cpus
     made.stretches = medians(list(fold.ordinary_lengths))
     return made
 

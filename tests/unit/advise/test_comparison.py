@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trainprobe.advise.comparison import LEAST, autocorrelation, compare, median_error, step_seconds
+from trainprobe.advise.comparison import LEAST, autocorrelation, compare, median_error, others, step_seconds
 from trainprobe.derive.stretches import medians
-from trainprobe.model.report import Counters, OrdinaryStep, Period, Rank, Stall, Steps, Totals
+from trainprobe.model.report import Counters, OrdinaryStep, Period, Rank, Run, Stall, Steps, Totals
 from trainprobe.pipeline import Pipeline
 from trainprobe.wire.recording import read_frames, read_header
 
@@ -137,6 +137,31 @@ def test_too_few_steps_tell_nothing() -> None:
     assert made.spread is None
     assert not made.told
     assert compare(Rank(0, 1, 7), a_rank(drawn(1))) is None
+
+
+def test_other_programs_make_a_difference_less_sure() -> None:
+    """Half of the CPUs busy with something else: 10 % may be theirs, 40 % are not."""
+    a, b, slow = a_rank(drawn(1)), a_rank(drawn(2, 1.1)), a_rank(drawn(2, 1.6))
+    quiet, disturbed, clear = compare(a, b), compare(a, b, None, (0.0, 0.5)), compare(a, slow, None, (0.0, 0.5))
+    assert quiet is not None
+    assert disturbed is not None
+    assert clear is not None
+    assert (quiet.told, quiet.disturbed) == (True, False)
+    assert (disturbed.told, disturbed.disturbed) == (False, True)
+    assert clear.told
+
+
+def test_what_others_used_is_what_the_run_did_not() -> None:
+    rank = a_rank(drawn(1))
+    rank.ordinary.seconds, rank.ordinary.driver_cpu_seconds = 0.1, 0.1
+    rank.ordinary.fetches, rank.ordinary.worker_cpu_seconds_per_batch = 1.0, 0.05
+    run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank])
+    rank.ordinary.busy_cpus = 3.5
+    assert others(run, 4) == pytest.approx((3.5 - 1.5) / 4)
+    rank.ordinary.busy_cpus = 1.4
+    assert others(run, 4) == 0.0
+    rank.ordinary.busy_cpus = None
+    assert others(run, 4) == 0.0
 
 
 def test_phases_do_not_count() -> None:

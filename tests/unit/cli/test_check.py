@@ -97,9 +97,20 @@ def test_json(degraded: list[Finding], capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_line_each_and_the_remedy_below(degraded: list[Finding]) -> None:
-    assert check.told(degraded, Style()).splitlines() == [
+    assert check.told(degraded, Style()).splitlines()[:4] == [
         "ok        BTF             there",
         "degraded  PSI             not counted",
         "                          needed: pressure",
         "                          to mend it: boot with psi=1",
     ]
+
+
+def test_the_last_line_says_what_to_do_next(degraded: list[Finding]) -> None:
+    well = [finding for finding in degraded if finding.state == checks.OK]
+    assert check.concluded(well) == (
+        "Everything works. To begin: trainprobe run -- python train.py, or for all trainings of this host: "
+        "systemctl start trainprobe"
+    )
+    assert check.concluded(degraded).startswith("It works, without what these would give: ")
+    missing = [*degraded, Finding("BTF", checks.MISSING, "", "")]
+    assert check.concluded(missing) == "Nothing can be watched before this is mended: BTF."

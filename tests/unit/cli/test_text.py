@@ -82,6 +82,22 @@ def test_ascii_is_ascii_but_for_the_separators() -> None:
     assert "└" not in text
 
 
+def test_the_rhythm_of_a_cause_is_told_once() -> None:
+    report = reports.stalled()
+    stalls = report.runs[0].ranks[0].stalls
+    for stall in stalls:
+        stall.summary += "; every 300 steps, 6.0 s, 8% of the run"
+    lines = text_of(report, WIDE).partition("Stalls\n")[2].partition("The longest")[0]
+    assert " ".join(lines.split()).count("every 300 steps, 6.0 s, 8% of the run") == 2  # checkpoint, data_storage
+
+
+def test_files_that_took_no_time_are_left_out() -> None:
+    report = reports.stalled()
+    report.runs[0].ranks[0].logs[0].seconds = 0.2
+    report.runs[0].ranks[0].slow_files[0].seconds = 0.3
+    assert "Files" not in text_of(report, WIDE)
+
+
 def test_a_report_without_runs_says_so() -> None:
     assert text_of(Report(), WIDE).startswith("No training was seen.")
 

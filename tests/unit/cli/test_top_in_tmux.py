@@ -73,12 +73,16 @@ def test_fifty_runs_at_80x24_chosen_opened_and_left(start: Callable[..., Screen]
     assert len(lines) == 24
     assert "quit" in lines[-1]
     screen.keys("s")
-    lines = screen.until(lambda lines: any(line.startswith("  train_0") for line in lines))
-    row = next(line for line in lines if line.startswith("  train_0"))
-    assert "STALL 3.00 s data_storage" in row
+    screen.until(
+        lambda lines: any(line.startswith("  train_0") and "STALL 3.00 s data_storage" in line for line in lines)
+    )
     screen.keys("Home")
-    lines = screen.until(lambda lines: any(line.startswith("> train_0") for line in lines))
-    assert "__getitem__ (dataset.py:88)" in "\n".join(lines)
+    screen.until(
+        lambda lines: (
+            any(line.startswith("> train_0") for line in lines)
+            and any("__getitem__ (dataset.py:88)" in line for line in lines)
+        )
+    )
     screen.keys("Enter")
     screen.until(lambda lines: "python train.py" in lines[0] and any("Where the time went" in line for line in lines))
     screen.keys("Escape")

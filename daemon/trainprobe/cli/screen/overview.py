@@ -171,8 +171,8 @@ def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
         sparks = figures.sparkline(history.speeds((run.run, rank.name), room), style)
         out += figures.labelled("it/s", f"{sparks} {_speeds(rank, run, history, style)}", style)
     out += figures.labelled("workers", figures.workers(rank, style), style)
-    for part in figures.headroom(run, rank, history.now, style):
-        out += figures.labelled("", part, style)
+    for number, part in enumerate(figures.headroom(run, rank, history.now, style)):
+        out += figures.labelled("" if number else "headroom", part, style)
     if gpus := figures.gpus(rank, style):
         out += figures.labelled("GPU", gpus, style)
     return out

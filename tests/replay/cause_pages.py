@@ -1,0 +1,80 @@
+"""The real reports in docs/causes: what a recording gives when it is replayed.
+
+``python -m tests.replay.cause_pages`` writes them anew, where a page asks for some by
+``<!-- replay NAME: part, part -->`` with a fence below it. A part is ``head``, a title of the report, or ``advise``:
+what that program says.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timezone
+from functools import cache
+from pathlib import Path
+
+from trainprobe.advise.settings import advice
+from trainprobe.cli import advise
+from trainprobe.cli.choosing import Chosen
+from trainprobe.cli.style import Style
+from trainprobe.cli.text import text_of
+from trainprobe.model.report import Report
+from trainprobe.pipeline import Pipeline
+from trainprobe.wire.recording import read_frames, read_header
+
+ROOT = Path(__file__).parents[2]
+RECORDINGS = ROOT / "tests" / "replay" / "recordings"
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+STYLE = Style(zone=timezone.utc)
+ASKED = re.compile(r"<!-- replay (\w+): ([^\n]*?) -->\n```\n(.*?)```\n", re.DOTALL)
+
+
+@cache
+def replayed(name: str) -> Report:
+    """The report of the training that was recorded."""
+    pid = json.loads((RECORDINGS / "truth.json").read_text())[name]["pid"]
+    pipeline, last = Pipeline(), None
+    with gzip.open(RECORDINGS / f"{name}.jsonl.gz") as lines:
+        read_header(lines)
+        for frame in read_frames(lines):
+            pipeline.step(frame)
+            last = frame.at
+    assert last is not None
+    report = pipeline.report(last)
+    runs = [run for run in report.runs if any(rank.pid == pid for rank in run.ranks)]
+    return replace(report, runs=runs)
+
+
+def shown(name: str, part: str) -> str:
+    """A part of what a person reads of a recording."""
+    report = replayed(name)
+    if part == "advise":
+        run = report.runs[0]
+        made = advice(run, run.ranks[0], report.host.cpus)
+        return "\n".join(advise.told(Chosen(report, run, run.ranks[0]), made, STYLE))
+    head, *blocks = text_of(report, STYLE).split("\n\n")
+    titled = {block.partition("\n")[0]: block for block in blocks}
+    return head if part == "head" else titled[part]
+
+
+def renewed(text: str) -> str:
+    """The page with its reports as they are now."""
+
+    def anew(found: re.Match[str]) -> str:
+        parts = "\n\n".join(shown(found[1], part) for part in found[2].split(", "))
+        return f"<!-- replay {found[1]}: {found[2]} -->\n```\n{parts}\n```\n"
+
+    return ASKED.sub(anew, text)
+
+
+def pages() -> Iterator[Path]:
+    """Pages that show a report."""
+    return (page for page in PAGES if ASKED.search(page.read_text()))
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(renewed(page.read_text()))

@@ -1,0 +1,50 @@
+"""What a newcomer types, and what he is told."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from trainprobe.cli import VERBS, main, parser
+
+
+def test_a_misspelt_verb_is_told_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reprt", "--since", "2h"]) == 2
+    assert "to mend it: trainprobe report --since 2h" in capsys.readouterr().err
+
+
+def test_a_command_without_run_is_shown_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["python", "train.py", "--name", "a b"]) == 2
+    assert "trainprobe run -- python train.py --name 'a b'" in capsys.readouterr().err
+
+
+def test_nothing_at_all_gets_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    out = capsys.readouterr().out
+    assert "the first things to try" in out
+    assert [verb for verb in VERBS if verb not in out] == []
+
+
+def test_wrong_arguments_name_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "--sinse", "2h"])
+    assert ended.value.code == 2
+    assert "to mend it: trainprobe --help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_each_verb_teaches_by_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert f"  trainprobe {verb}" in capsys.readouterr().out
+
+
+def test_the_whole_command_line_can_be_read() -> None:
+    """Completion and manual pages are made from it."""
+    whole = parser()
+    verbs = next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    assert set(VERBS) <= set(verbs.choices)
+    for verb in VERBS:
+        options = [option for action in verbs.choices[verb]._actions for option in action.option_strings]
+        assert "--help" in options
