@@ -59,7 +59,7 @@ imports: $(STAMP) ## the import contracts: layers, purity
 	@PYTHONPATH=daemon:exporters $(BIN)/lint-imports --no-logo
 
 unit: $(STAMP) ## unit and contract tests
-	@$(PYTEST) -q $(wildcard tests/unit tests/contract)
+	@$(PYTEST) -q -m 'not nightly' $(wildcard tests/unit tests/contract)
 
 replay: $(STAMP) ## recordings give the verdicts they gave
 	@$(if $(wildcard tests/replay/test_*.py),$(PYTEST) -q tests/replay)

@@ -58,7 +58,7 @@ def _address(text: str) -> str:
         number = int(port, 16)
     except ValueError:
         return ""
-    if not colon or len(raw) not in (4, 16) or not number:
+    if not colon or len(raw) not in (4, 16) or not 0 < number < 1 << 16:
         return ""
     if sys.byteorder == "little":
         raw = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))

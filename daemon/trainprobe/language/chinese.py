@@ -346,6 +346,7 @@ REPORTS: dict[str, str] = {
     "rank {rank} (pid {pid}) is the one that does not wait: {what_told}": "rank {rank}（pid {pid}）是唯一不等待的：{what_told}",
     "rank {rank} meanwhile lost to {what_told}": "其间 rank {rank} 损失于 {what_told}",
     "waiting on a socket{peer_told} for {seconds} s": "等待套接字{peer_told} {seconds} 秒",
+    "waiting on a socket for {seconds} s": "等待套接字 {seconds} 秒",
     "driver blocked on a socket": "训练线程阻塞在套接字",
     " to {peer_text}": "，对端 {peer_text}",
     "{peer_text} does not answer": "{peer_text} 没有响应",
