@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
-CACHE = ROOT / "build" / "systemd"
+CACHE = (ROOT / "build" / "systemd").resolve()
 SUITE, MIRROR = "bookworm", "http://deb.debian.org/debian"
 TREE_HAS = ("systemd", "systemd-sysv", "dbus", "curl", "ca-certificates")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

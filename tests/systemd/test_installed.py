@@ -79,7 +79,7 @@ def test_start_brings_up_both(host: Booted) -> None:
     assert host.shown("trainprobe", "StatusText") == "watching"
     assert host.told("stat -c '%a %U:%G' /run/trainprobe /var/lib/trainprobe").splitlines() == [
         "751 root:trainprobe",
-        "750 root:root",
+        "751 root:trainprobe",
     ]
     assert host.told("stat -c '%a %U:%G' /run/trainprobe-exporter/token") == "640 trainprobe-exporter:trainprobe"
 
@@ -147,6 +147,20 @@ def test_a_training_is_found_and_its_stall_counted_and_told_to_its_owner_alone(h
         assert "secret-place" not in done.stdout + done.stderr
         assert str(Path(torch_python).parent) not in done.stdout + done.stderr
         assert "owner" not in done.stdout + done.stderr
+
+
+@pytest.mark.training
+def test_what_is_kept_stays_its_owners_when_the_daemon_begins_again(host: Booted, torch_python: str) -> None:
+    """systemd takes care of the directories at each start: it must not take their files for its own."""
+    kept = f"/var/lib/trainprobe/users/{OWNER}.json"
+    host.wait_for(f"test -s {kept}", 10)
+    host.told("systemctl restart trainprobe")
+    host.wait_for("curl --silent --fail http://127.0.0.1:19752/-/ready", 20)
+    assert host.told(f"stat -c '%a %U' {kept}") == "400 owner"
+    published = "find /var/lib/trainprobe/published -type f -not -group trainprobe"
+    assert host.told(published) == ""
+    assert "secret-place" in host.told("trainprobe report", user="owner")
+    assert "secret-place" not in host.run("trainprobe report", user="stranger").stdout
 
 
 def test_reload_takes_a_good_file_and_refuses_a_bad_one(host: Booted) -> None:

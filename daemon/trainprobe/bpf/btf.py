@@ -71,12 +71,19 @@ class Btf:
             self._data.close()
 
     def offset(self, path: str) -> int | None:
-        """Byte offset of ``struct.member.member``, through anonymous members; None where there is no such member."""
+        """Byte offset of ``struct.member.member``, through anonymous members; None where there is no such member.
+
+        Raises BtfError where the types end in the middle of it.
+        """
         name, *members = path.split(".")
         at = self._find(name, self._structs)
         total = 0
         for member in members:
-            if at is None or (found := self._member(at, member, 0)) is None:
+            try:
+                found = None if at is None else self._member(at, member, 0)
+            except struct.error as error:
+                raise BtfError(f"truncated BTF: {error}") from error
+            if found is None:
                 return None
             bits, at = found
             total += bits

@@ -16,7 +16,7 @@ import stat
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_FILE = 8 << 30
@@ -30,6 +30,7 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMTAB, _DYNSYM, _LOAD, _FUNC = 2, 11, 1, 2
 _MACHINES = frozenset((62, 183))  # x86-64, aarch64
+_NOBODY = 65534
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,14 @@ class _Elf:
         return None
 
 
-def find_in_file(path: str, prefixes: Sequence[bytes]) -> Found | Unreadable:
-    """``find`` on a regular file, mapped."""
+def find_in_file(path: str, prefixes: Sequence[bytes], opened: Callable[[], None] = lambda: None) -> Found | Unreadable:
+    """``find`` on a regular file, mapped. ``opened`` is called before its first byte is read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return Unreadable(f"cannot be opened: {error.strerror}")
     try:
+        opened()
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return Unreadable("not a regular file")
@@ -182,13 +184,25 @@ def main(arguments: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_FILE + (1 << 30), MAX_FILE + (1 << 30)))
     resource.setrlimit(resource.RLIMIT_DATA, (256 << 20, 256 << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    found = find_in_file(arguments[0], [prefix.encode() for prefix in arguments[1:]])
+    found = find_in_file(arguments[0], [prefix.encode() for prefix in arguments[1:]], _become_nobody)
     if isinstance(found, Unreadable):
         answer: dict[str, object] = {"unreadable": found.reason}
     else:
         answer = {"symbols": {prefix: [(s.name, s.offset) for s in rows] for prefix, rows in found.items()}}
     sys.stdout.write(json.dumps(answer))
     return 0
+
+
+def _become_nobody() -> None:
+    """The file is a stranger's: whoever reads it needs no rights any more. Capabilities go with the last root id."""
+    if os.geteuid() != 0:
+        return
+    try:
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    except PermissionError:
+        pass  # a container without CAP_SETUID: the limits remain
 
 
 if __name__ == "__main__":

@@ -77,6 +77,9 @@ def tracefs(mounts: Path = Path("/proc/self/mounts")) -> Finding:
 def uprobes(path: Path = Path("/sys/bus/event_source/devices/uprobe/type")) -> Finding:
     why = "mark the steps of a training inside libtorch"
     if path.exists():
+        refused = "" if privileges.missing() else privileges.marks_refused()
+        if refused:
+            return Finding("uprobes", DEGRADED, refused, why, privileges.MARKS_REMEDY)
         return Finding("uprobes", OK, "the kernel has them", why)
     return Finding("uprobes", DEGRADED, "the kernel has none: steps cannot be told", why, "CONFIG_UPROBE_EVENTS=y")
 

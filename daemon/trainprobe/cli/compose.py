@@ -15,7 +15,7 @@ from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Report
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime import clock
+from trainprobe.runtime import clock, privileges
 from trainprobe.runtime.claims import Claims
 from trainprobe.runtime.observer import Observer
 from trainprobe.runtime.sampling import Collectors
@@ -57,6 +57,8 @@ def assemble(
         sources.note("python_stack", found, 0)
     if lacking := probes.missing():
         sources.note("tracepoints", Unavailable(f"this kernel does not have: {', '.join(lacking)}"), 0)
+    if refused := privileges.marks_refused():
+        sources.note("uprobes", Unavailable(refused, privileges.MARKS_REMEDY), 0)
     observer = Observer(
         kernel=probes,
         targets=targets,

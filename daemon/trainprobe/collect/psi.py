@@ -25,6 +25,6 @@ def parse(text: str) -> dict[str, float]:
     for line in text.splitlines():
         kind, _, rest = line.partition(" ")
         total = rest.rpartition("total=")[2]
-        if kind in ("some", "full") and total.isascii() and total.isdecimal():
+        if kind in ("some", "full") and total.isascii() and total.isdecimal() and len(total) < 20:
             found[kind] = int(total) / 1e6
     return found

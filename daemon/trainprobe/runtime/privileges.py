@@ -15,19 +15,32 @@ NEEDED = {
     "CAP_SYS_PTRACE": (19, "look at processes of other users"),
     "CAP_DAC_READ_SEARCH": (2, "read tracefs"),
 }
+MARKS_REMEDY = "give it CAP_SYS_ADMIN, or name trainings in targets.include to have the rest of them"
 COVERED_BY_SYS_ADMIN = frozenset({"CAP_BPF", "CAP_PERFMON"})
 
 
 def missing(status: str | None = None) -> list[str]:
     """The capabilities that watching needs and this process lacks; ``status``: its /proc/self/status."""
-    text = Path("/proc/self/status").read_text() if status is None else status
-    effective = next((int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff:")), 0)
+    effective = _effective(status)
     admin = bool(effective >> SYS_ADMIN & 1)
     return [
         name
         for name, (bit, _purpose) in NEEDED.items()
         if not effective >> bit & 1 and not (admin and name in COVERED_BY_SYS_ADMIN)
     ]
+
+
+def _effective(status: str | None) -> int:
+    text = Path("/proc/self/status").read_text() if status is None else status
+    return next((int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff:")), 0)
+
+
+def marks_refused(status: str | None = None) -> str:
+    """Why this process may not set uprobes, without which no step is seen; "" where it may.
+
+    The kernel asks for CAP_SYS_ADMIN (perf_uprobe_event_init), with CAP_PERFMON too.
+    """
+    return "" if _effective(status) >> SYS_ADMIN & 1 else "the kernel sets uprobes for CAP_SYS_ADMIN only: no steps"
 
 
 def program() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -121,3 +122,23 @@ def test_a_childs_nonsense_is_unreadable(output: bytes) -> None:
 def test_this_interpreter_can_be_read() -> None:
     found = symbols.find_in_file(os.path.realpath(sys.executable), [b"Py_BytesMain"])
     assert isinstance(found, dict)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_who_reads_a_strangers_file_has_no_rights(tmp_path: Path) -> None:
+    """Whatever is wrong with our reading, root is not there to be had."""
+    path = tmp_path / "lib.so"
+    path.write_bytes(bytes(64))
+    path.chmod(0o400)
+    code = (
+        "from trainprobe.bpf import symbols\n"
+        f"symbols.find_in_file({str(path)!r}, [], symbols._become_nobody)\n"
+        "print(*(line for line in open('/proc/self/status') if line[:4] in ('Uid:', 'Gid:', 'CapE', 'CapP', 'Grou')))"
+    )
+    environment = {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    told = dict(line.split(":") for line in done.stdout.split("\n") if ":" in line)
+    values = {name.strip(): value.split() for name, value in told.items()}
+    assert values["Uid"] == values["Gid"] == ["65534"] * 4
+    assert values["CapEff"] == values["CapPrm"] == ["0" * 16]
+    assert values["Groups"] == []
