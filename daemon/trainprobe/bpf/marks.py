@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from trainprobe.bpf import symbols
 from trainprobe.bpf.kernel_calls import UprobeRefused
+from trainprobe.bpf.rations import Rations
 
 MAX_LIBRARIES = 64
 MAX_MAPS_BYTES = 16 << 20
@@ -68,8 +70,11 @@ class MarksAttached:
 class Marks:
     """Remembers what is attached, by inode; a uprobe on an inode serves every process that maps it."""
 
-    def __init__(self, programs: dict[str, int], attach: Callable[[int, str, int], int]) -> None:
+    def __init__(
+        self, programs: dict[str, int], attach: Callable[[int, str, int], int], rations: Rations | None = None
+    ) -> None:
         self._programs, self._attach = programs, attach
+        self._rations = rations or Rations()
         self._done: dict[tuple[int, int], MarksAttached] = {}
         self._descriptors: list[int] = []
 
@@ -82,15 +87,22 @@ class Marks:
         try:
             status = os.fstat(descriptor)
             key = (status.st_dev, status.st_ino)
-            if key not in self._done:
-                self._done[key] = self._attach_both(key, pid, path, descriptor)
-            return self._done[key]
+            return self._done.get(key) or self._attach_new(key, pid, path, descriptor)
         finally:
             os.close(descriptor)
 
-    def _attach_both(self, key: tuple[int, int], pid: int, path: str, descriptor: int) -> MarksAttached:
+    def _attach_new(self, key: tuple[int, int], pid: int, path: str, descriptor: int) -> MarksAttached:
+        uid = os.stat(f"/proc/{pid}").st_uid
+        if refusal := self._rations.refusal(uid):
+            return MarksAttached(*key, {}, refusal)
         if len(self._done) >= MAX_LIBRARIES:
             return MarksAttached(*key, {}, f"more than {MAX_LIBRARIES} different libtorch files")
+        began = time.monotonic()
+        attached = self._done[key] = self._attach_both(key, pid, path, descriptor)
+        self._rations.took(uid, time.monotonic() - began, useful=any(attached.found.values()))
+        return attached
+
+    def _attach_both(self, key: tuple[int, int], pid: int, path: str, descriptor: int) -> MarksAttached:
         found, reason = self._attach_library(descriptor, IN_CPU)
         found["set_grad"] = False
         if place := _sibling(pid, path):

@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+from pathlib import Path
+
 import pytest
 
 from trainprobe.bpf import marks
+from trainprobe.bpf.rations import Rations
 from trainprobe.bpf.symbols import Symbol
 
 
@@ -27,6 +32,32 @@ def test_a_prefix_that_ends_with_nul_is_the_whole_name() -> None:
     assert [s.offset for s in marks._matching(table, b"_ZN1aE\0")] == [1]
     assert [s.offset for s in marks._matching(table, b"_ZN1aE")] == [1, 2]
     assert marks._matching(table, b"_ZN1b") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_a_file_that_is_no_library_is_read_once_and_counted_against_its_user(tmp_path: Path) -> None:
+    class Told(Rations):
+        def __init__(self) -> None:
+            self.taken: list[tuple[int, bool]] = []
+
+        def refusal(self, uid: int) -> str:
+            return "enough" if self.taken else ""
+
+        def took(self, uid: int, seconds: float, *, useful: bool) -> None:
+            self.taken.append((uid, useful))
+
+    rations, seen = Told(), []
+    attaching = marks.Marks({}, lambda program, path, offset: 0, rations)
+    for name in ("libtorch_cpu.so", "libtorch_cpu-2.so"):
+        path = tmp_path / name
+        path.write_bytes(b"no ELF" * 1000)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC):
+            start, end = next((a, b) for a, b, mapped in marks._executable_maps(os.getpid()) if mapped == bytes(path))
+            seen += [attaching.attach(os.getpid(), str(path), start, end) for _ in range(2)]
+    assert rations.taken == [(os.geteuid(), False)]
+    assert seen[0] is seen[1]
+    assert "not" in seen[0].reason
+    assert {attached.reason for attached in seen[2:]} == {"enough"}
 
 
 def test_a_process_that_is_gone_is_a_reason() -> None:
