@@ -154,8 +154,8 @@ def _moment(value: Any) -> Moment:
 def _events(values: Any) -> tuple[Event, ...]:
     events = []
     for index, value in enumerate(codec.decoder(list[Any])(values)):
-        kind = _EVENTS.get(value.get("e", "")) if isinstance(value, dict) else None
-        if kind is not None:
+        tag = value.get("e") if isinstance(value, dict) else None
+        if isinstance(tag, str) and (kind := _EVENTS.get(tag)) is not None:
             events.append(_read(kind, value, f"events.{index}"))
     return tuple(events)
 

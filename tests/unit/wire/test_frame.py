@@ -73,6 +73,11 @@ def test_events_of_an_unknown_kind_are_skipped() -> None:
     assert frame.decode(json.dumps(line)).events == (RunEnded("r", 1),)
 
 
+@pytest.mark.parametrize("tag", ["[]", "{}", "7", "null"])
+def test_a_tag_that_is_no_name_is_an_unknown_kind(tag: str) -> None:
+    assert frame.decode(f'{{"at": [1, 2], "events": [{{"e": {tag}}}]}}').events == ()
+
+
 @pytest.mark.parametrize(
     ("line", "where"),
     [
