@@ -24,6 +24,7 @@ UNITS = ("trainprobe.service", "trainprobe-exporter.service")
 OWNER, STRANGER = 61184, 61185
 """Numbers of two users, on this machine as in the container."""
 TRAINING = ROOT / "tests" / "observability" / "stalling_training.py"
+NEIGHBOUR = Path(__file__).with_name("hostile_neighbour.py")
 DROP_IN = "/etc/systemd/system/trainprobe.service.d"
 
 
@@ -161,6 +162,43 @@ def test_what_is_kept_stays_its_owners_when_the_daemon_begins_again(host: Booted
     assert host.told(published) == ""
     assert "secret-place" in host.told("trainprobe report", user="owner")
     assert "secret-place" not in host.run("trainprobe report", user="stranger").stdout
+
+
+def test_a_hostile_neighbour_is_watched_and_nothing_comes_of_it(host: Booted) -> None:
+    """Names that break out of labels, JSON, HTML and terminals, a library that is none, crowds of threads."""
+    host.write("/etc/trainprobe/trainprobe.yaml", "targets: {include: {commands: ['*hostile_neighbour*']}}\n")
+    host.told("systemctl restart trainprobe")
+    host.wait_for("curl --silent --fail http://127.0.0.1:19752/-/ready", 20)
+    before = main_pid(host)
+    with tempfile.TemporaryDirectory(prefix="trainprobe-") as directory:
+        os.chown(directory, STRANGER, STRANGER)
+        script = shutil.copy(NEIGHBOUR, directory)
+        command = ["setpriv", "--reuid", str(STRANGER), "--regid", str(STRANGER), "--clear-groups", "--"]
+        command += ["/usr/bin/python3", script, directory, "8"]
+        neighbours = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
+        try:
+            time.sleep(6)
+            text = metrics(host)
+            report = host.told("trainprobe report")
+            page = host.told("trainprobe report --format html")
+            token = host.told("cat /run/trainprobe-exporter/token")
+            bearer = f"--header 'Authorization: Bearer {token}'"
+            told = json.loads(host.told(f"curl --silent --fail {bearer} http://127.0.0.1:19752/api/v1/report"))
+        finally:
+            assert [neighbour.wait(30) for neighbour in neighbours] == [0, 0]
+    runs = [run for run in told["runs"] if run["run"].startswith("hostile_neighbour.py-")]
+    assert len(runs) == 2
+    for sample in text.splitlines():
+        assert re.fullmatch(r"#.*|[a-z_]+(\{[^{}\x00-\x1f]*\})? \S+", sample), sample
+    for shown in (text, report):
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", shown)
+    assert "hostile_neighbour.py-" in report
+    assert "<script>alert" not in page
+    assert main_pid(host) == before
+    journal = host.journal()
+    assert "Traceback" not in journal
+    resident = host.told(f"grep VmRSS /proc/{before}/status")
+    assert int(resident.split()[1]) < 100_000, resident
 
 
 def test_reload_takes_a_good_file_and_refuses_a_bad_one(host: Booted) -> None:
