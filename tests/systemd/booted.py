@@ -34,15 +34,15 @@ class BootError(Exception):
     """The container did not come up; the text is what it said."""
 
 
-def tree(depends: tuple[str, ...]) -> Path:
-    """The bare Debian tree, with ``depends`` and all that they recommend downloaded but not installed."""
-    root = CACHE / SUITE
-    stamp = CACHE / f"{SUITE}.{'+'.join(sorted(depends))}"
+def tree(depends: tuple[str, ...], suite: str = SUITE) -> Path:
+    """The bare Debian tree of a release, with ``depends`` and all that they recommend downloaded but not installed."""
+    root = CACHE / suite
+    stamp = CACHE / f"{suite}.{'+'.join(sorted(depends))}"
     if not stamp.exists():
         if not (root / "etc/debian_version").exists() or (root / "debootstrap").exists():
             shutil.rmtree(root, ignore_errors=True)
             root.mkdir(parents=True)
-            command = ["debootstrap", "--variant=minbase", f"--include={','.join(TREE_HAS)}", SUITE, str(root), MIRROR]
+            command = ["debootstrap", "--variant=minbase", f"--include={','.join(TREE_HAS)}", suite, str(root), MIRROR]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
         for command in ("apt-get update", f"apt-get install -y --download-only {' '.join(depends)}"):
