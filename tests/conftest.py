@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Examples are not kept (the checkout may be read-only), and a busy machine is no failure.
-settings.register_profile("project", database=None, deadline=None)
+settings.register_profile("project", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
 
 TESTS = Path(__file__).parent
