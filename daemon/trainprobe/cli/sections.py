@@ -112,7 +112,8 @@ def _stalls(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     for stall in sorted(shown, key=lambda stall: stall.start):
         head = f"  {style.clock(stall.start)}  {stall.seconds:8.3f}  {stall.cause:<{cause}}  {stall.first_step:>7}  "
         state = style.say("GOES ON: ") if stall.end is None else ""
-        several = f" ({style.counted(stall.steps, 'step')})" if stall.steps > 1 else ""
+        told = f"{stall.steps} steps" in stall.summary
+        several = f" ({style.counted(stall.steps, 'step')})" if stall.steps > 1 and not told else ""
         yield from style.wrapped(f"{state}{style.told(_once(stall, rhythms))}{several}", head)
 
 
