@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import time
@@ -178,13 +179,28 @@ def test_what_goes_nowhere_is_not_told(probes: Probes) -> None:
     body = (
         "import os, socket\nr, w = os.pipe()\nos.write(w, b'x')\na, b = socket.socketpair()\n"
         "os.write(a.fileno(), b'x')\n"
-        "os.write(os.memfd_create('m'), bytes(10000))\nopen('/dev/shm/trainprobe-t', 'wb').write(bytes(10000))\n"
-        "os.unlink('/dev/shm/trainprobe-t')\nopen('/dev/null', 'wb').write(bytes(10000))\n"
+        "os.write(os.memfd_create('m'), bytes(10000))\nopen('/dev/null', 'wb').write(bytes(10000))\n"
         "open('/proc/self/comm', 'w').write('x')"
     )
     told = observe(probes, body)
     assert told.status == 0
     assert told.files() == []
+
+
+def test_in_shared_memory_a_checkpoint_on_its_way_is_told_and_a_tensor_is_not(probes: Probes, tmp_path: Path) -> None:
+    body = (
+        "import os, shutil\nopen('/dev/shm/torch_1_2', 'wb').write(b'x')\nos.unlink('/dev/shm/torch_1_2')\n"
+        "open('/dev/shm/trainprobe-t', 'wb').write(bytes(10000))\n"
+        f"shutil.move('/dev/shm/trainprobe-t', {str(tmp_path / 'step-1.pt')!r})\n"
+        "import time; time.sleep(0.5)"  # its mounts are read meanwhile
+    )
+    told = observe(probes, body)
+    assert told.status == 0
+    assert not [event for event in told.files() if "torch_1_2" in event.path]
+    written = [event for event in told.files() if event.path == "/dev/shm/trainprobe-t"]
+    assert max(event.bytes for event in told.files() if event.ino == written[0].ino) == 10000
+    (moved,) = [event for event in written if event.kind is FileEventKind.RENAMED]
+    assert (moved.new_path, moved.errno) == (str(tmp_path / "step-1.pt"), errno.EXDEV)
 
 
 def test_threads_and_children_write_too(probes: Probes, tmp_path: Path) -> None:

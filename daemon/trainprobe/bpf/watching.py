@@ -107,7 +107,7 @@ class Watching:
         descriptor = os.memfd_create("trainprobe")
         device = os.fstat(descriptor).st_dev
         os.close(descriptor)
-        self._skipped.put(c_uint32(os.major(device) << 20 | os.minor(device)), c_uint8(1))
+        self._skipped.put(c_uint32(os.major(device) << 20 | os.minor(device)), c_uint8(2))
 
     def _skip_devices(self, mountinfo: bytes) -> None:
         for device in shared_memory_devices(mountinfo):

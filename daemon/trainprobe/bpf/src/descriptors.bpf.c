@@ -6,7 +6,8 @@ struct target {
     void *dentry;
     u16 mode;
 };
-BPF_HASH(skipped_devices, u32, u8, 256); /* /dev/shm of host and containers, memfd: opening a file there is not told */
+/* 1: /dev/shm of host and containers, where opening a file is not told; 2: memfd, whose files go nowhere. */
+BPF_HASH(skipped_devices, u32, u8, 256);
 
 INLINE bool resolve(s32 fd, struct target *t) {
     void *table = (void *)bpf_get_current_task(), *file = 0, *inode = 0, *sb = 0;
@@ -31,19 +32,21 @@ INLINE bool resolve(s32 fd, struct target *t) {
 INLINE bool is_regular(struct target *t) {
     return (t->mode & 0170000) == 0100000;
 }
-INLINE bool is_tensor(struct target *t) { /* torch_PID_…, of which a loader makes hundreds a second */
+/* torch_PID_…, of which a loader makes hundreds a second, and semaphores: allocated, a few bytes written, mapped. */
+INLINE bool is_mapped_only(struct target *t) {
     void *name = 0;
     u64 text = 0;
     READ(name, t->dentry, OFFSET_DENTRY_NAME);
     bpf_probe_read_kernel(&text, 6, name);
-    return text == 0x5f6863726f74ull; /* "torch_": it is allocated, and a byte is written to its end */
+    return text == 0x5f6863726f74ull || (u32)text == 0x2e6d6573; /* "torch_", "sem." */
 }
 /* A file whose life is told: on a file system that keeps data. On a shared memory mount only what is written to, as a
  * checkpoint on its way elsewhere is. */
 INLINE bool is_told(struct target *t, bool written) {
     void *sb = 0;
     u64 magic = 0;
-    if (!is_regular(t) || (skipped_devices.lookup(&t->dev) && (!written || is_tensor(t))))
+    u8 *skipped = skipped_devices.lookup(&t->dev);
+    if (!is_regular(t) || (skipped && (*skipped == 2 || !written || is_mapped_only(t))))
         return false;
     READ(sb, (void *)t->inode, OFFSET_INODE_SB);
     READ(magic, sb, OFFSET_SB_MAGIC);
