@@ -98,6 +98,7 @@ def test_root_listens_on_no_port_and_the_port_has_no_rights(host: Booted) -> Non
     assert [line.split()[1] for line in host_sockets if line.split()[3] == "0A"] == ["0100007F:4D28"]
 
 
+@pytest.mark.nightly
 @pytest.mark.training
 def test_a_training_is_found_and_its_stall_counted_and_told_to_its_owner_alone(host: Booted, torch_python: str) -> None:
     for user, number in (("owner", OWNER), ("stranger", STRANGER)):

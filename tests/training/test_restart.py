@@ -44,6 +44,7 @@ def stalls(daemon: Daemon, pid: int, *, is_open: bool) -> list[dict[str, Any]]:
     return [one for one in (rank(daemon, pid) or {"stalls": []})["stalls"] if (one["end"] is None) is is_open]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(240)
 def test_a_stall_goes_on_through_kill_nine_with_its_id_and_is_counted_once(tmp_path: Path, torch_python: str) -> None:
     script = tmp_path / "train.py"
