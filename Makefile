@@ -33,7 +33,7 @@ test: root check probe torch chromium .tools/prometheus .tools/perfetto ## check
 	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability tests/browser tests/systemd)
 
 nightly: root probe torch .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
-	@tools/need-packages qemu-system-x86 e2fsprogs
+	@tools/need-packages qemu-system-x86 e2fsprogs systemd-container debootstrap
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
 	@for suite in stalls latency footprint scrape; do \
 	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)"; done
