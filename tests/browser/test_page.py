@@ -142,7 +142,7 @@ def test_each_stall_is_a_region_of_its_cause_at_its_time(tab: Tab, live: Live) -
         wanted = [int(light[i : i + 2], 16) for i in (1, 3, 5)]
         tab.wait_for(f"{TIMELINE}.dataset.from < {stall.start}")
         tab.press("Escape")
-        assert colour_at(tab, stall.start + 0.95 * stall.seconds) == pytest.approx(wanted, abs=3), stall.cause
+        assert colour_at(tab, stall.start + 0.8 * stall.seconds) == pytest.approx(wanted, abs=3), stall.cause
 
 
 def test_hovering_shows_the_evidence_and_a_click_everything(tab: Tab, live: Live) -> None:
