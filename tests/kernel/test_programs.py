@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,19 +50,20 @@ def bpf_objects() -> set[str]:
 
 @contextmanager
 def daemon(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    child = subprocess.Popen(
-        [*PROGRAM, "daemon", "--directory", str(directory), *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
-    try:
-        wait_until((directory / "report.json").exists)
-        yield child
-    finally:
-        if child.poll() is None:
-            child.kill()
-        child.communicate()
+    with tempfile.TemporaryDirectory(prefix="trainprobe-state-") as state:  # the host's history is not the test's
+        child = subprocess.Popen(
+            [*PROGRAM, "daemon", "--directory", str(directory), "--state", state, *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+        try:
+            wait_until((directory / "report.json").exists)
+            yield child
+        finally:
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
 
 
 def test_a_command_under_observation(tmp_path: Path) -> None:
