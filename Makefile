@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test nightly check fmt fmt-check lint types imports unit replay kernel training browser chromium deb clean root probe torch
+.PHONY: help demo test nightly check fmt fmt-check lint types imports unit replay kernel training browser chromium deb clean root probe torch trainings
 
 # BCC belongs to the distribution's interpreter, whatever python3 on PATH is.
 HOST_PYTHON := /usr/bin/python3
@@ -27,12 +27,12 @@ help: ## what there is
 demo: root probe torch ## watch a real training with planted stalls on this machine (PYTHON=… names the Python with torch)
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" $(BIN)/python -m benchmarks.demo
 
-test: root check probe torch chromium .tools/prometheus .tools/perfetto ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
+test: root check probe trainings chromium .tools/prometheus .tools/perfetto ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
 	@tools/need-packages systemd-container debootstrap lintian
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability tests/browser tests/systemd)
 
-nightly: root probe torch .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
+nightly: root probe trainings .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
 	@tools/need-packages qemu-system-x86 e2fsprogs systemd-container debootstrap
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
 	@for suite in stalls latency footprint scrape; do \
@@ -67,7 +67,7 @@ replay: $(STAMP) ## recordings give the verdicts they gave
 kernel: root probe ## real eBPF on this kernel
 	@TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m 'not nightly' tests/kernel
 
-training: root probe torch ## real PyTorch trainings watched by real eBPF
+training: root probe trainings ## real PyTorch trainings watched by real eBPF
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' tests/training
 
@@ -93,6 +93,13 @@ chromium: $(STAMP)
 
 torch:
 	@tools/torch-python >/dev/null
+
+# What some of the tests' trainings are written with goes into our own environment only: another's is left as it is.
+trainings: torch
+	@if [ -e .venv-torch/.complete ] && [ requirements/trainings.txt -nt .venv-torch/.trainings ]; then \
+	    echo 'trainprobe: installing what the trainings of the tests are written with into .venv-torch'; \
+	    .venv-torch/bin/pip --disable-pip-version-check -qq install --requirement requirements/trainings.txt; \
+	    touch .venv-torch/.trainings; fi
 
 # Perfetto's UI with its trace processor (WebAssembly), as this profiler ships it.
 .tools/perfetto: $(STAMP)

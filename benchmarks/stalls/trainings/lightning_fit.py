@@ -37,7 +37,14 @@ class Hooks(lightning.Callback):
     def __init__(self, truth: Truth, faults: DriverFaults, dataset: Samples) -> None:
         self.truth, self.faults, self.dataset = truth, faults, dataset
         self.mark = now()
-        self.fetch = self.stepping = self.step = 0
+        self.fetch = self.stepping = self.step = self.taken = 0
+
+    def on_fit_start(self, trainer: Any, module: Any) -> None:
+        for optimizer in trainer.optimizers:
+            optimizer.register_step_post_hook(self._count)
+
+    def _count(self, *_: object) -> None:
+        self.taken += 1
 
     def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
         self.dataset.epoch = trainer.current_epoch
@@ -77,8 +84,11 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Module(plan["width"]), loader)
-    truth.count(optimizer_steps=hooks.step)
+    try:
+        trainer.fit(Module(plan["width"]), loader)
+    finally:
+        # A worker's death is raised wherever the driver is: between a step and Lightning's callback for it, too.
+        truth.count(optimizer_steps=hooks.taken)
     faults.close()
 
 
