@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -142,10 +143,11 @@ def test_an_open_wait_is_seen_while_it_lasts(probes: Probes) -> None:
 def test_attached_in_the_middle_of_a_wait_it_is_seeded_from_proc(probes: Probes) -> None:
     body = (
         "import os, time\nr, w = os.pipe()\n"
-        "if os.fork() == 0: time.sleep(0.6); os.write(w, b'x'); os._exit(0)\nos.read(r, 1)"
+        "if os.fork() == 0: time.sleep(1); os.write(w, b'x'); os._exit(0)\nos.read(r, 1)"
     )
     process = subprocess.Popen([sys.executable, "-S", "-c", body])
-    time.sleep(0.2)
+    syscall = Path(f"/proc/{process.pid}/syscall")
+    await_true(lambda: syscall.read_text().split()[:4:3] == ["0", "0x1"], "the read of one byte")
     probes.watch(process.pid)
     (thread,) = (t for t in probes.threads({process.pid}) if t.level is Level.FULL)
     assert thread.leaf is Leaf.PIPE_READ

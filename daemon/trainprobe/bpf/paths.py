@@ -111,8 +111,9 @@ class Paths:
         return f"{self._mount_point(pid, named.event.dev)}/{'…/' if named.deeper else ''}{inner}"
 
     def _mount_point(self, pid: int, dev: int) -> str:
-        """Where the file system is mounted in the process's view; "" for its root."""
-        for mount in mounts(read_bounded(f"{self._proc}/{pid}/mountinfo")):
+        """Where the file system is mounted in the process's view, in ours when it has ended; "" for its root."""
+        table = read_bounded(f"{self._proc}/{pid}/mountinfo") or read_bounded(f"{self._proc}/self/mountinfo")
+        for mount in mounts(table):
             if mount.dev == dev and mount.root == "/":
                 return mount.point.rstrip("/")
         return ""

@@ -86,6 +86,12 @@ def test_a_link_that_is_another_file_by_now_is_not_believed(proc: Path) -> None:
     assert Paths(str(proc)).resolve(named(OPENED, parts=(b"x", b"sub"), dev=99)).path == "/sub/x"
 
 
+def test_of_a_process_that_ended_our_own_mounts_tell(proc: Path) -> None:
+    (proc / "7").rename(proc / "self")
+    told = Paths(str(proc)).resolve(named(OPENED, parts=(b"x.log", b"sub"), dev=30))
+    assert told.path == "/mnt/big disk/sub/x.log"
+
+
 def test_a_rename_is_followed_and_names_its_file(proc: Path) -> None:
     paths = Paths(str(proc))
     paths.resolve(named(OPENED, b"/a/.tmp1", ino=55))
