@@ -27,6 +27,8 @@ _COMPILERS = (
 )
 _LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork", "multiprocessing.forkserver")
 _HELPER_ARGUMENTS = ("resource_tracker", "semaphore_tracker")
+SAME_NS = NS // 20
+"""A process's start as /proc has it, in clock ticks, and as the kernel's event tells it are no further apart."""
 SENT = 5 * NS
 """A death this long after a signal was sent is that signal's."""
 
@@ -101,7 +103,7 @@ class Workers:
         """Take in one process event; a worker's death comes back."""
         kind = event.kind
         if kind == ProcessEventKind.FORK:
-            if self.owns(event.ppid):
+            if self.owns(event.ppid) and not self._has(event):
                 self.live[event.pid] = Life(event.pid, event.ppid, event.at_ns, comm=event.comm)
                 self._started(event.at_ns)
         elif kind == ProcessEventKind.EXEC:
@@ -114,6 +116,11 @@ class Workers:
         elif kind == ProcessEventKind.EXIT:
             return self._ended(event)
         return None
+
+    def _has(self, fork: ProcessEvent) -> bool:
+        """Whether /proc told of that child already: it was there when the watching began."""
+        life = self.live.get(fork.pid)
+        return life is not None and abs(fork.at_ns - life.start_ns) < SAME_NS
 
     def _started(self, at_ns: int) -> None:
         self.started += 1

@@ -140,6 +140,7 @@ class Observer:
         events = self._events(now)
         threads = self._threads(at, late)
         samples = self._guard.call("collectors", at, self._samples(now, events), Samples())
+        self._tell_gpu_users(now, samples)
         frame = Frame(
             at=now,
             events=(*events, *samples.events),
@@ -185,6 +186,11 @@ class Observer:
 
     def _samples(self, now: Moment, events: Sequence[Event]) -> Callable[[], Samples]:
         return lambda: self._sampler.read(now, self._targets.processes(), events)
+
+    def _tell_gpu_users(self, now: Moment, samples: Samples) -> None:
+        users = {holder.pid for gpu in samples.gpus for holder in gpu.holders or ()}
+        if users:
+            self._guard.call("targets", now.monotonic_ns, lambda: self._targets.gpu_users(now, users), None)
 
     def _rivals(self, now: Moment) -> tuple[RivalSample, ...]:
         none: tuple[RivalSample, ...] = ()

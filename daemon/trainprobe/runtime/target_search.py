@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from trainprobe.collect.cgroup_path import parse_cgroups
-from trainprobe.collect.command import Kind, python_like, understand
+from trainprobe.collect.command import Kind, python_like, redact, understand
 from trainprobe.collect.mapping import Mapping
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
+from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 from trainprobe.runtime.target_polls import Poll, Polls
 from trainprobe.runtime.target_rules import TargetRules, matches
@@ -42,7 +44,16 @@ class Kernel(Protocol):
 class Search:
     """Looks at maps when they are due, and fills the table with what is watched."""
 
-    def __init__(self, kernel: Kernel, proc: Proc, table: Table, rules: TargetRules, auto: bool) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        proc: Proc,
+        table: Table,
+        rules: TargetRules,
+        auto: bool,
+        tell: Callable[[Process, ProcessEvent], None],
+    ) -> None:
+        self._tell = tell
         self._kernel = kernel
         self._proc = proc
         self._table = table
@@ -51,6 +62,7 @@ class Search:
         self._libraries: set[tuple[tuple[int, int], int]] = set()  # those that have marks
         self._polls = Polls()
         self._known: set[int] = set()  # pids of the last scan
+        self._gpu_users: set[int] = set()  # those that were looked at
         self._scan_ns: int | None = None if auto or rules.includes else 1 << 63
 
     def due_ns(self, now: int) -> int | None:
@@ -88,6 +100,21 @@ class Search:
             if time.perf_counter_ns() - began > BUDGET_NS:
                 break
         return included, marked
+
+    def gpu_users(self, pids: Collection[int], now: int) -> list[Process]:
+        """Pythons without libtorch among the processes that hold a GPU's memory, newly watched."""
+        if not self._auto:
+            return []
+        new = set(pids) - self._gpu_users
+        self._gpu_users = set(pids)
+        watched = [self.watch(pid, now, attached=True) for pid in sorted(new) if self._trains_otherwise(pid)]
+        return [process for process in watched if process is not None]
+
+    def _trains_otherwise(self, pid: int) -> bool:
+        stat = self._proc.stat(pid)
+        if stat is None or stat.dead or pid in self._table or not python_like(stat.comm):
+            return False
+        return self._proc.library(pid) is None and not self._excluded(pid)
 
     def _scan(self, now: int) -> None:
         """Processes whose exec nobody told of: at the start all, later those that a fork or a lost event hid."""
@@ -153,8 +180,18 @@ class Search:
         if process is not None:
             for child in self._proc.descendants(pid):
                 if child not in self._table and len(self._table) < WATCHED_LIMIT:
-                    self._adopt(child, now, attached)
+                    self._tell_of(self._adopt(child, now, attached))
         return process
+
+    def _tell_of(self, child: Process | None) -> None:
+        """A descendant that was there before us: as the kernel would have told of it then."""
+        if child is None:
+            return
+        told = ProcessEvent(ProcessEventKind.FORK, child.started_ns, child.pid, child.ppid, child.comm)
+        self._tell(child, told)
+        if not child.forked:
+            command = redact(child.command)
+            self._tell(child, dataclasses.replace(told, kind=ProcessEventKind.EXEC, command=command))
 
     def unwatch(self, process: Process) -> None:
         try:

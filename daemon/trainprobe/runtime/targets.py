@@ -2,7 +2,8 @@
 
 A process that maps libtorch is watched; it becomes a run when a thread of it steps (so a server that only infers
 never does). What a watched process did before is kept and delivered behind its run's start. What a person names
-(``launched``, ``attach``, the configuration's ``include``) is a run from the beginning.
+(``launched``, ``attach``, the configuration's ``include``) is a run from the beginning, and so is a Python that holds
+a GPU's memory without libtorch: nothing will tell of its steps.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Targets:
         self._clock = clock
         self._table = Table()
         self._out: list[Event] = []
-        self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto)
+        self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto, self._deliver)
         self._launches = Launches(self._proc, os.getpid())
         self._runs = Runs(self._proc, self._table, self._launches, lambda event: self._out.append(event))
         self._awaited: dict[int, tuple[tuple[str, ...], int]] = {}  # launched; its exec is not seen yet
@@ -152,6 +153,11 @@ class Targets:
         out = self._out[:]
         self._out.clear()
         return out
+
+    def gpu_users(self, now: Moment, pids: Collection[int]) -> None:
+        """Who holds memory of a GPU by now: Pythons among them are trainings, whatever library they train with."""
+        for process in self._search.gpu_users(pids, now.monotonic_ns):
+            self._runs.begin_fixed(process, now.monotonic_ns, process.command)
 
     def processes(self) -> list[Watched]:
         """The processes of the runs that go on."""

@@ -90,6 +90,9 @@ class FakeTargets:
     def processes(self) -> list[FakeWatched]:
         return self.watched
 
+    def gpu_users(self, now: Moment, pids: Collection[int]) -> None:
+        self.users = set(pids)
+
     def due_ns(self) -> int | None:
         return self.due
 
@@ -97,11 +100,12 @@ class FakeTargets:
 class FakeSampler:
     broken = False
     inspected: list[tuple[int, int]] = []
+    samples = Samples()
 
     def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event]) -> Samples:
         if self.broken:
             raise OSError(5, "Input/output error")
-        return Samples()
+        return self.samples
 
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
         self.inspected = [*self.inspected, *threads]

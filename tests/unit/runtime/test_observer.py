@@ -28,8 +28,9 @@ from trainprobe.model.event import (
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
-from trainprobe.model.sample import SourceStatus
+from trainprobe.model.sample import GpuHolder, GpuSample, SourceStatus
 from trainprobe.runtime.observer import DETAIL_NS, SLACK_NS, TICK_NS, Observer
+from trainprobe.runtime.sampling import Samples
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
 SAMPLE = ThreadSample(7, 7, Level.FULL, RunState.ON, Region.STEP, Leaf.CPU, 1, 1, -1, -1, 0, 0, "", ())
@@ -136,6 +137,14 @@ def test_targets_that_are_always_due_do_not_spin(world: World) -> None:
     world.turn()
     world.targets.due = 0
     assert world.observer.due_ns() >= world.clock.ns + 10_000_000
+
+
+def test_who_holds_a_gpu_is_told_to_the_search_for_trainings(world: World) -> None:
+    holders = (GpuHolder(70, 1 << 30), GpuHolder(71))
+    gpus = (GpuSample(0, holders=holders), GpuSample(1))
+    world.sampler.samples = Samples(gpus=gpus)
+    world.turn()
+    assert world.targets.users == {70, 71}
 
 
 def test_a_rare_event_is_in_a_report_at_once(world: World) -> None:

@@ -500,6 +500,28 @@ def test_included_processes_are_runs_before_they_step(tmp_path: Path) -> None:
     assert not started(events)[0].attached
 
 
+def test_a_python_that_holds_a_gpu_without_libtorch_is_a_run(tmp_path: Path) -> None:
+    world = World(tmp_path, auto=True, rules=TargetRules(exclude=Matches(uids=(77,))))
+    world.wait(1)
+    world.fake.add(50, ("python", "jax_train.py"))
+    world.fake.add(51, ("python", "train.py"), libtorch=True)  # a run when it steps
+    world.fake.add(52, ("python", "jax_train.py"), uid=77)
+    world.fake.add(53, ("Xorg",), comm="Xorg")
+    for _ in range(2):
+        world.targets.gpu_users(Moment(world.now, world.now), {50, 51, 52, 53, 54})
+    events = world.step()
+    assert world.kernel.watched == [50]
+    assert kinds(events) == ["RunStarted", "RankSeen"]
+    assert started(events)[0].run.startswith("jax_train.py-")
+
+
+def test_who_holds_a_gpu_is_no_reason_where_nothing_is_to_be_found(tmp_path: Path) -> None:
+    world = World(tmp_path, auto=False)
+    world.fake.add(50, ("python", "jax_train.py"))
+    world.targets.gpu_users(Moment(world.now, world.now), {50})
+    assert (world.kernel.watched, world.step()) == ([], [])
+
+
 def test_every_rank_of_a_launch_is_in_one_run(daemon: World) -> None:
     daemon.fake.add(50, ("torchrun", "--nproc-per-node=2", "train.py"), comm="torchrun")
     for pid, rank in ((51, "1"), (52, "0")):
@@ -668,6 +690,21 @@ def test_the_same_roles_are_found_at_attach(run: World) -> None:
 
 
 # trainprobe attach
+
+
+def test_workers_that_were_there_before_are_told_of_as_the_kernel_would_have(run: World) -> None:
+    run.fake.add(50, libtorch=True)
+    run.fake.add(51, ppid=50, comm="pt_data_worker")
+    run.fake.add(52, TRACKER, ppid=50)
+    run.targets.attach(50)
+    told = [event for event in run.step(run.row(50)) if isinstance(event, ProcessEvent)]
+    assert [(e.kind.value, e.pid, e.ppid, e.comm) for e in told] == [
+        ("fork", 51, 50, "pt_data_worker"),
+        ("fork", 52, 50, "python"),
+        ("exec", 52, 50, "python"),
+    ]
+    assert told[2].command == TRACKER
+    assert all(event.at_ns < run.now for event in told)
 
 
 def test_attach_is_a_run_at_once(run: World) -> None:

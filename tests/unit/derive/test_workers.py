@@ -1,0 +1,26 @@
+"""The life and death of worker processes, from the kernel's events and from what /proc told at the start."""
+
+from __future__ import annotations
+
+from trainprobe.derive.workers import Workers
+from trainprobe.model.event import ProcessEvent, ProcessEventKind
+from trainprobe.model.moment import NS
+
+
+def fork(pid: int, at_ns: int) -> ProcessEvent:
+    return ProcessEvent(ProcessEventKind.FORK, at_ns, pid, 50, "pt_data_worker")
+
+
+def test_a_worker_that_both_proc_and_the_kernel_tell_of_is_one() -> None:
+    """It was forked while the watching began; /proc has its start in clock ticks."""
+    workers = Workers(50)
+    workers.feed(fork(51, 10_000_000_000))
+    workers.feed(fork(51, 10_009_000_000))
+    assert (workers.started, workers.count, workers.peak) == (1, 1, 1)
+
+
+def test_a_pid_that_is_used_again_is_another_worker() -> None:
+    workers = Workers(50)
+    workers.feed(fork(51, 10 * NS))
+    workers.feed(fork(51, 400 * NS))  # the end of the first was lost
+    assert (workers.started, workers.count) == (2, 1)
