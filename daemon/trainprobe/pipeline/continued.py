@@ -111,9 +111,11 @@ def continued(told: Rank, live: Rank) -> Rank:
         checkpoints=_checkpoints(told.checkpoints, live.checkpoints)[-LISTED:],
         workers=dataclasses.replace(
             live.workers,
-            started=told.workers.started + live.workers.started,
+            # Those that lived then were found again by this process, unless they died in between.
+            started=told.workers.started + max(0, live.workers.started - told.workers.live),
             ended=told.workers.ended + live.workers.ended,
             exits=[*told.workers.exits, *live.workers.exits][-LISTED:],
+            peak=max(told.workers.peak, live.workers.peak),
         ),
         memory=_latest(told.memory, live.memory, pss_peak_bytes=_most(told.memory, live.memory, "pss_peak_bytes")),
         samples=_samples(told.samples, live.samples),

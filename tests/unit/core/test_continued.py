@@ -132,7 +132,7 @@ def test_an_end_is_the_last_word_and_else_what_cost_more() -> None:
 
 def test_logs_and_workers_add_up() -> None:
     told = Rank(0, 1, 7, logs=[LogFile("/l", 10, 1, 0.5)], workers=Workers(started=4, ended=2, live=2))
-    live = Rank(0, 1, 7, logs=[LogFile("/l", 30, 2, 0.5), LogFile("/m", 1, 1, 0.1)], workers=Workers(1, 3, 0))
+    live = Rank(0, 1, 7, logs=[LogFile("/l", 30, 2, 0.5), LogFile("/m", 1, 1, 0.1)], workers=Workers(3, 3, 0))
     both = continued(told, live)
     assert [(log.path, log.bytes, log.writes) for log in both.logs] == [("/l", 40, 3), ("/m", 1, 1)]
     assert (both.workers.started, both.workers.ended, both.workers.live) == (5, 5, 0)
