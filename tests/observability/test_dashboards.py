@@ -80,7 +80,6 @@ def test_each_query_of_a_panel_has_an_answer(server: Prometheus, asked: Asked) -
     assert answer(server, asked), with_values(asked.expr, VALUES)
 
 
-@pytest.mark.nightly
 def test_the_toggles_together_draw_every_cause_that_stalled(server: Prometheus) -> None:
     drawn: dict[str, set[str]] = {}
     for asked in annotation_queries():

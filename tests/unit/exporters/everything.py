@@ -15,10 +15,11 @@ _LABELS = {"gpu": "0", "uuid": "GPU-1234", "errno": "EMFILE", "device": "259:0",
 
 
 def a_report_of_two_ranks() -> Report:
-    """Rank 1 waits for rank 0 in collectives, so rank 0 is the straggler."""
+    """Rank 1 waits for rank 0 in collectives, so rank 0 is the straggler; both have evaluated."""
     report = a_full_report()
     run = report.runs[0]
     first = run.ranks[0]
+    first.counters.phase_seconds["evaluation"] = 5.0
     second = replace(first, rank=1, name="1", ledger=dict(first.ledger, collective=400.0))
     run.ranks = [replace(first, world_size=2), replace(second, world_size=2)]
     return report
