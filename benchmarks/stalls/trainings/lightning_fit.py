@@ -39,11 +39,8 @@ class Hooks(lightning.Callback):
         self.mark = now()
         self.fetch = self.stepping = self.step = self.taken = 0
 
-    def on_fit_start(self, trainer: Any, module: Any) -> None:
-        for optimizer in trainer.optimizers:
-            optimizer.register_step_post_hook(self._count)
-
-    def _count(self, *_: object) -> None:
+    def on_before_backward(self, trainer: Any, module: Any, loss: torch.Tensor) -> None:
+        """Lightning's backward is inside the optimiser's call: with it the step has occurred, whatever ends it."""
         self.taken += 1
 
     def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
@@ -87,7 +84,7 @@ def main() -> None:
     try:
         trainer.fit(Module(plan["width"]), loader)
     finally:
-        # A worker's death is raised wherever the driver is: between a step and Lightning's callback for it, too.
+        # A worker's death is raised wherever the driver is: between a step and its callback at the batch's end, too.
         truth.count(optimizer_steps=hooks.taken)
     faults.close()
 
