@@ -73,14 +73,14 @@ class Cgroups:
         """What the path tells about container, pod, job and unit; all None when the process is gone."""
         return place(parse_cgroups(self._proc.cgroup(pid) or ""))
 
-    def memory(self, run: str, pid: int) -> list[LimitSample]:
-        """Every limit of memory above the process, the host's last.
+    def memory(self, run: str, pid: int, cgroups: str | None = None) -> list[LimitSample]:
+        """Every limit of memory above the process, the host's last. ``cgroups``: its /proc/PID/cgroup, if read before.
 
         Used: without the page cache that the kernel drops first (inactive_file), for that ends no run.
         Empty: the process is gone or the host's meminfo cannot be read.
         """
         host = self._host_memory()
-        text = self._proc.cgroup(pid)
+        text = self._proc.cgroup(pid) if cgroups is None else cgroups
         if text is None or host is None:
             return []
         total, available = host
@@ -92,10 +92,11 @@ class Cgroups:
                     found.append(LimitSample(run, "memory", *used, "cgroup", level[len(point) :] or "/"))
         return [*found, LimitSample(run, "memory", total - available, total, "host")]
 
-    def processes(self, run: str, pid: int) -> list[LimitSample]:
+    def processes(self, run: str, pid: int, cgroups: str | None = None) -> list[LimitSample]:
         """Every limit of the number of threads and processes (pids.max) above the process."""
         found = []
-        for _, point, path in self._places(parse_cgroups(self._proc.cgroup(pid) or ""), "pids"):
+        text = self._proc.cgroup(pid) if cgroups is None else cgroups
+        for _, point, path in self._places(parse_cgroups(text or ""), "pids"):
             for level in _upwards(point, path):
                 limit, used = _value(f"{level}/pids.max"), _value(f"{level}/pids.current")
                 if limit is not None and used is not None:

@@ -40,6 +40,7 @@ class Limits:
         self._shared = shared
         self._fd_limits: dict[tuple[int, int], int | None] = {}
         self._containers: dict[int, str] = {}
+        self._places: dict[int, tuple[int, str]] = {}  # by pid: its start, and its cgroups while it lived
         self._until_ns = 0
 
     def read(self, watched: Sequence[Watched], now_ns: int) -> list[LimitSample]:
@@ -49,11 +50,14 @@ class Limits:
             self._fd_limits, self._containers = {}, {}
             self._shared.forget(process.pid for process in watched)
         found: list[LimitSample] = []
-        for run, pid in first_of_each_run(watched).items():
-            if not self._in_its_cgroup(pid):
+        chosen = first_of_each_run(watched)
+        self._places = {pid: known for pid in chosen.values() if (known := self._place(pid)) is not None}
+        for run, pid in chosen.items():
+            if pid not in self._places:
                 continue
-            found += self._cgroups.memory(run, pid)
-            found += self._cgroups.processes(run, pid)
+            cgroups = self._places[pid][1]
+            found += self._cgroups.memory(run, pid, cgroups)
+            found += self._cgroups.processes(run, pid, cgroups)
             shm = self._shared.limit(run, pid, self._container(pid), now_ns)
             found += [shm] if shm is not None else []
         for process in watched:
@@ -62,10 +66,19 @@ class Limits:
                 found.append(LimitSample(process.run, "fds", used, limit, pid=process.pid))
         return found
 
-    def _in_its_cgroup(self, pid: int) -> bool:
-        """A process that exits is shown in the root cgroup: the limits there are not its own."""
-        stat = self._proc.stat(pid)
-        return stat is not None and not stat.dead and not stat.flags & EXITING
+    def _place(self, pid: int) -> tuple[int, str] | None:
+        """Start and cgroups of a process; None when it is gone.
+
+        cgroup v1 shows a process that exits in the root, whose limits are not its own: what it showed before counts,
+        and whether it exits is asked after reading, for it may begin to in between.
+        """
+        cgroups, stat = self._proc.cgroup(pid), self._proc.stat(pid)
+        if stat is None or stat.dead or cgroups is None:
+            return None
+        if not stat.flags & EXITING:
+            return stat.ticks, cgroups
+        before = self._places.get(pid)
+        return before if before is not None and before[0] == stat.ticks else None
 
     def _fd_limit(self, process: Watched) -> int | None:
         key = (process.pid, process.ticks)

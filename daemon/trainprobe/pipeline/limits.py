@@ -14,6 +14,7 @@ from trainprobe.model.sample import (
     DescriptorSample,
     GpuSample,
     LimitSample,
+    MemorySample,
     OrphanSample,
     ProcessSample,
     SharedSample,
@@ -267,6 +268,11 @@ class RunLimits:
         """Victims by whose limit it was, as far as that is known."""
         scopes = [victim.scope for victim in self.victims if victim.scope]
         return {scope: scopes.count(scope) for scope in dict.fromkeys(scopes)}
+
+    def reached(self, run: str) -> MemorySample | None:
+        """The limit of memory that the latest victim was killed for: no other one was nearer."""
+        hit = next((victim.limit for victim in reversed(self.victims) if victim.scope and victim.limit), None)
+        return MemorySample(run, hit.used, hit.limit, hit.scope) if hit is not None else None
 
     def shm(self) -> LimitSample | None:
         """The /dev/shm that it sees."""

@@ -362,13 +362,13 @@ class RunFold:
         shown = self.shown()
         world = max([len({f.seen.pid for f in shown}), *(f.seen.world_size or 1 for f in shown)], default=1)
         ranks = []
+        memory = self.supplies.reached(self.started.run) or self.memory
         for fold, number, name in self._named(shown):
-            if self.memory is not None:
-                fold.limit_bytes, fold.limit_scope = self.memory.limit_bytes, self.memory.limit_scope
+            if memory is not None:
+                fold.limit_bytes, fold.limit_scope = memory.limit_bytes, memory.limit_scope
             ranks.append(rank_report(fold, at, self.started.run, number, name, world, cpus))
             _add_limits(ranks[-1], fold, self.supplies)
         ranks = self._with_the_told(ranks)
-        memory = self.memory
         return Run(
             self.started.run,
             list(self.started.command),

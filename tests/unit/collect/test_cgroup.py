@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect.cgroup import Cgroups, Mount, Throttling, directory, nearest, parse_mounts
+from trainprobe.collect.limits import Limits
+from trainprobe.collect.procfs import Proc, Stat
+from trainprobe.collect.shared_memory import SharedMemory
 from trainprobe.collect.source import Unavailable
 from trainprobe.model.sample import LimitSample, MemorySample
 
@@ -165,3 +170,65 @@ def test_the_limit_of_processes(host: Hierarchies) -> None:
     write(root / "a/b", pids__max="max", pids__current="40")
     host.fake.add(5, cgroup="8:pids:/a/b\n")
     assert Cgroups(host.fake.proc).processes("r", 5) == [LimitSample("r", "pids", 42, 100, "cgroup", "/a")]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    pid: int
+    run: str = "r"
+    role: str = "driver"
+    ticks: int = 50
+    started_ns: int = 1
+
+
+class Dying(Proc):
+    """A process that begins to exit while it is read: cgroup v1 shows it in the root from then on."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root), boot_offset_ns=0)
+        self.after: Callable[[], None] | None = None
+
+    def stat(self, pid: int) -> Stat | None:
+        found = super().stat(pid)
+        if self.after is not None:
+            self.after()
+        return found
+
+    def cgroup(self, pid: int) -> str | None:
+        found = super().cgroup(pid)
+        if self.after is not None:
+            self.after()
+        return found
+
+
+def limits_of(host: Hierarchies, proc: Proc) -> Limits:
+    return Limits(proc, Cgroups(proc), SharedMemory(proc))
+
+
+def test_a_process_that_is_killed_keeps_the_limit_that_it_is_killed_for(host: Hierarchies) -> None:
+    root = host.mount("cgroup", "memory")
+    write(root / "job", memory__limit_in_bytes=str(2 * GB), memory__usage_in_bytes=str(GB))
+    proc = Dying(host.fake.root)
+    limits = limits_of(host, proc)
+    alive, exiting = "4:memory:/job\n", "4:memory:/\n"
+    host.fake.add(5, cgroup=alive, ticks=50)
+    (before,) = [one for one in limits.read([Trainer(5)], 1) if one.scope == "cgroup"]
+    assert (before.used, before.limit, before.place) == (GB, 2 * GB, "/job")
+    write(root / "job", memory__usage_in_bytes=str(2 * GB))
+    proc.after = lambda: host.fake.add(5, cgroup=exiting, ticks=50, flags=0x400004)
+    for _ in range(3):  # before, while and after it begins to exit
+        (at_the_end,) = [one for one in limits.read([Trainer(5)], 2) if one.scope == "cgroup"]
+        assert (at_the_end.used, at_the_end.limit, at_the_end.place) == (2 * GB, 2 * GB, "/job")
+    proc.after = None
+    host.fake.add(5, cgroup=exiting, ticks=50, state="Z", flags=0x400004)
+    assert [one for one in limits.read([Trainer(5)], 3) if one.kind == "memory"] == []
+
+
+def test_an_exiting_process_with_the_number_of_another_one_has_no_limits(host: Hierarchies) -> None:
+    root = host.mount("cgroup", "memory")
+    write(root / "job", memory__limit_in_bytes=str(2 * GB), memory__usage_in_bytes=str(GB))
+    limits = limits_of(host, host.fake.proc)
+    host.fake.add(5, cgroup="4:memory:/job\n", ticks=50)
+    assert [one.scope for one in limits.read([Trainer(5)], 1) if one.kind == "memory"] == ["cgroup", "host"]
+    host.fake.add(5, cgroup="4:memory:/\n", ticks=51, flags=0x400004)
+    assert [one for one in limits.read([Trainer(5)], 2) if one.kind == "memory"] == []

@@ -14,6 +14,7 @@ from trainprobe.model.sample import (
     DescriptorSample,
     Leak,
     LimitSample,
+    MemorySample,
     OrphanSample,
     ProcessSample,
     SharedSample,
@@ -111,9 +112,12 @@ def test_a_victim_of_its_container_and_one_of_the_host() -> None:
         )
         killed = ProcessEvent(ProcessEventKind.OOM, host.driver.now, WORKER, anonymous_bytes=6 * GB, shared_bytes=0)
         host.second(killed, OomTold(host.driver.now, WORKER, scope, group))
+        later = MemorySample(RUN, GB, 2 * GB, "host" if scope == "cgroup" else "cgroup")
+        host.second(memory=(later,))
         host.driver.die(WORKER, None, 9)
         host.end()
         rank = host.rank
+        assert rank.memory.limit_scope == scope, "whatever is the nearest limit after the kill"
         (warning,) = [w for w in rank.warnings if w.cause == "oom_kill"]
         assert words in warning.summary
         assert f"worker {WORKER}" in warning.summary
