@@ -131,7 +131,6 @@ def test_the_verdict_the_advice_and_the_ledger_are_told_in_words(tab: Tab, live:
     assert tab.evaluate("document.title").endswith(f"lost · {RUN}")
 
 
-@pytest.mark.nightly
 def test_each_stall_is_a_region_of_its_cause_at_its_time(tab: Tab, live: Live) -> None:
     opened(tab, live.url)
     tab.click_on("#spans button")  # all of it

@@ -95,6 +95,14 @@ def _stall(cause: str, step: int, start: float, seconds: float, every: int | Non
     )
 
 
+def _middle_of_the_longest_calm(start: float, end: float, stalls: list[Stall]) -> float:
+    """Where a flag lies over no stall's region."""
+    begins = [start, *(stall.end or end for stall in stalls)]
+    ends = [*(stall.start for stall in stalls), end]
+    begin, until = max(zip(begins, ends, strict=True), key=lambda gap: gap[1] - gap[0])
+    return (begin + until) / 2
+
+
 def _report(start: float, end: float, rows: list[StepRow], stalls: list[Stall], *, ended: bool) -> Report:
     lost: dict[str, float] = {}
     ledger: dict[str, float] = {"sleep": 3.0}
@@ -105,6 +113,7 @@ def _report(start: float, end: float, rows: list[StepRow], stalls: list[Stall], 
             ledger[state] = ledger.get(state, 0.0) + seconds
     wall = end - start
     worst = max(lost, key=lambda cause: lost[cause]) if lost else None
+    calm = _middle_of_the_longest_calm(start, end, stalls)
     rank = Rank(
         0,
         1,
@@ -125,13 +134,13 @@ def _report(start: float, end: float, rows: list[StepRow], stalls: list[Stall], 
         ledger=ledger,
         lost=lost,
         stalls=stalls,
-        warnings=[Warning_("worker_death", start + wall / 2, None, "worker 4719 was killed by signal 9", [], ["look"])],
+        warnings=[Warning_("worker_death", calm, None, "worker 4719 was killed by signal 9", [], ["look"])],
         checkpoints=[
             Checkpoint(f"/data/{n}.pth", s.start, s.end, 340_000_000, s.seconds, 0.1, s.seconds - 0.1, 0, 0, s.seconds)
             for n, s in enumerate(stalls)
             if s.cause == "checkpoint"
         ],
-        workers=Workers(5, 1, 4, [WorkerExit(4719, start + wall / 2, None, 9, "killed", 4000)]),
+        workers=Workers(5, 1, 4, [WorkerExit(4719, calm, None, 9, "killed", 4000)]),
         memory=Memory(21_000_000_000, 23_400_000_000, 0, 800_000_000, None, 46_000_000_000, "cgroup"),
         fds=Fds(812, 1024),
         samples=Samples(
