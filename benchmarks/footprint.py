@@ -30,6 +30,7 @@ READY_LIMIT, RSS_LIMIT, CPU_LIMIT, WATCHED_LIMIT, UNWATCHED_LIMIT = 1.5, 45e6, 0
 UPROBES = ("record", "backward")
 """Programs on uprobes have these words in their names."""
 ROUNDS = 40
+SHARED_MEMORY = "/dev/shm"  # a tmpfs, as /run is where the daemon publishes
 
 
 @dataclass
@@ -92,7 +93,7 @@ def show(found: Footprint) -> bool:
 
 def measure(python: str, seconds: float) -> Footprint:
     """Takes about ``seconds`` and half a minute. Raises ProgramError."""
-    with tempfile.TemporaryDirectory(prefix="trainprobe-footprint-") as temporary, _statistics():
+    with tempfile.TemporaryDirectory(prefix="trainprobe-footprint-", dir=SHARED_MEMORY) as temporary, _statistics():
         directory = Path(temporary)
         marks = [python, str(TRAININGS / "marks.py"), str(ROUNDS)]
         bare = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)

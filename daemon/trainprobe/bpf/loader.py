@@ -75,13 +75,15 @@ def _keep_only(descriptors: set[int]) -> None:
                 pass
 
 
-def load(*, auto: bool) -> Loaded:
-    """Run the compiler's child and take over what it attached; raises ProbesUnavailable."""
-    ours, theirs = handover.channel()
-    command = [sys.executable, "-m", "trainprobe.bpf.compile", str(theirs.fileno())] + (["--auto"] if auto else [])
-    with ours:
+class Compiling:
+    """The compiler's child at work, for most of a second; meanwhile there is time for other things."""
+
+    def __init__(self, *, auto: bool) -> None:
+        self._heard = False
+        self._ours, theirs = handover.channel()
+        command = [sys.executable, "-m", "trainprobe.bpf.compile", str(theirs.fileno())] + (["--auto"] if auto else [])
         with theirs:
-            child = subprocess.Popen(
+            self._child = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -90,21 +92,37 @@ def load(*, auto: bool) -> Loaded:
                 cwd="/",  # python -m looks for modules in the working directory first
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
-        ours.settimeout(START_LIMIT_S)
+
+    def finish(self) -> Loaded:
+        """Take over what it attached; raises ProbesUnavailable."""
+        self._heard = True
+        self._ours.settimeout(START_LIMIT_S)
         try:
-            return Loaded(*handover.receive(ours))
+            return Loaded(*handover.receive(self._ours))
         except (handover.ChildGone, TimeoutError, ConnectionResetError) as error:
-            child.kill()
-            said = _last_words(child)
-            reason = f"the probes' compiler died with status {child.wait()}: {said}".rstrip(": ")
+            self._child.kill()
+            said = _last_words(self._child)
+            reason = f"the probes' compiler died with status {self._child.wait()}: {said}".rstrip(": ")
             raise ProbesUnavailable(reason, "try again; see dmesg") from error
         except ProbesUnavailable as error:
-            said = _last_words(child)
+            said = _last_words(self._child)
             raise ProbesUnavailable(f"{error.reason}\n{said}".strip(), error.remedy) from error
         finally:
-            if child.stdout:
-                child.stdout.close()
-            child.wait()
+            self.close()
+
+    def close(self) -> None:
+        """Wait for its end, and end it where nobody wants what it makes. Again does no harm."""
+        if not self._heard:
+            self._child.kill()
+        self._ours.close()
+        if self._child.stdout:
+            self._child.stdout.close()
+        self._child.wait()
+
+
+def load(*, auto: bool) -> Loaded:
+    """Run the compiler's child and take over what it attached; raises ProbesUnavailable."""
+    return Compiling(auto=auto).finish()
 
 
 def _last_words(child: subprocess.Popen[bytes]) -> str:

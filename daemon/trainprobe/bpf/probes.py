@@ -13,7 +13,7 @@ from trainprobe.bpf import abi, decode, kernel_types, syscalls
 from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.kernel_calls import KernelCalls
-from trainprobe.bpf.loader import Loaded, load
+from trainprobe.bpf.loader import Compiling, Loaded, load
 from trainprobe.bpf.maps import Levels, Ring
 from trainprobe.bpf.marks import Marks, MarksAttached
 from trainprobe.bpf.paths import Paths, read_bounded
@@ -61,9 +61,10 @@ class Probes:
         self._closed = False
 
     @classmethod
-    def start(cls, *, auto: bool) -> Probes:
-        """Compile, load and attach; with ``auto`` also tell what unwatched processes do. Raises ProbesUnavailable."""
-        return cls(load(auto=auto))
+    def start(cls, *, auto: bool, begun: Compiling | None = None) -> Probes:
+        """Compile, load and attach; with ``auto`` also tell what unwatched processes do. ``begun``: that is under way
+        already. Raises ProbesUnavailable."""
+        return cls(begun.finish() if begun else load(auto=auto))
 
     # ---- watching ----
 

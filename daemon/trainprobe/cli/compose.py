@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainprobe.bpf.loader import Compiling
 from trainprobe.bpf.probes import Probes
 from trainprobe.cli.compose_core import host, policy
 from trainprobe.collect.kernel_log import KernelLog
@@ -44,9 +45,13 @@ def assemble(
     on_frame: Callable[[Frame], None] | None = None,
     on_report: Callable[[Report], None] | None = None,
     claims: Claims | None = None,
+    compiling: Compiling | None = None,
 ) -> Assembled:
-    """Everything, running in the kernel already. Raises ProbesUnavailable; ``observer.close`` takes it all away."""
-    probes = Probes.start(auto=auto)
+    """Everything, running in the kernel already; ``compiling`` where that was begun before.
+
+    Raises ProbesUnavailable; ``observer.close`` takes it all away.
+    """
+    probes = Probes.start(auto=auto, begun=compiling)
     proc, sources = Proc(), Sources()
     exclude = config.targets.exclude
     rules = TargetRules(

@@ -9,46 +9,27 @@ errors is refused and the old one stays in force), SIGTERM ends it and leaves no
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import importlib
 import os
-import signal
 import sys
-from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from trainprobe.bpf.errors import ProbesUnavailable
-from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, compose, compose_core, published
-from trainprobe.cli.configuration import config_of
-from trainprobe.collect.procfs import Proc
+from trainprobe.bpf.loader import Compiling
+from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, configuration
 from trainprobe.config.parse import ConfigError
-from trainprobe.config.schema import DaemonConfig
-from trainprobe.model.moment import Moment
-from trainprobe.model.report import Report
-from trainprobe.runtime import clock, history, privileges, resume, rundir
-from trainprobe.runtime.claims import Claims, parents
-from trainprobe.runtime.guard import described
-from trainprobe.runtime.history import Found, History
-from trainprobe.runtime.loop import Loop
-from trainprobe.runtime.notify import Notifier
-from trainprobe.runtime.observer import Observer
-from trainprobe.runtime.privacy import withheld
-from trainprobe.runtime.publish import Publisher, uid_of
-from trainprobe.runtime.recorder import Recorder, to_file
-from trainprobe.runtime.signals import Signals
-from trainprobe.store.schema import NewerSchemaError
-from trainprobe.wire.codec import WireError
-
-USUAL = Path("/etc/trainprobe/trainprobe.yaml")
+from trainprobe.runtime import privileges, rundir
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help=f"another file than {USUAL}")
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"another file than {configuration.USUAL}")
     parser.add_argument(
         "--state",
         type=Path,
         default=_state_directory(),
         metavar="DIR",
-        help=f"keep the history there (default: the unit's state directory, else {history.DIRECTORY})",
+        help=f"keep the history there (default: the unit's state directory, else {rundir.STATE})",
     )
     parser.add_argument(
         "--directory", type=Path, default=rundir.DIRECTORY, metavar="DIR", help="publish there (default: %(default)s)"
@@ -60,164 +41,21 @@ def act(args: argparse.Namespace) -> int:
         complain(f"the daemon needs {', '.join(missing)}", "run it as root: systemctl start trainprobe")
         return FORBIDDEN
     try:
-        config = _load(args.config)
+        config = configuration.of_daemon(args.config)
     except ConfigError as error:
         complain("the configuration has errors:")
         print(error, file=sys.stderr)
         return WRONG
-    publisher = Publisher(args.directory)
-    try:
-        publisher.open()
-    except (rundir.AlreadyRunningError, OSError) as error:
-        complain(str(error))
-        return FAILED
-    try:
-        last = _published(args.directory)
-        kept = History(args.state, config.retention, complain=complain, uid_of=uid_of)
+    with closing(Compiling(auto=config.targets.auto)) as compiling:
+        # Two thirds of what is imported is wanted only behind the compiler, which takes longer.
+        host_watch = importlib.import_module("trainprobe.cli.host_watch")
         try:
-            Daemon(args.config, config, publisher, args.directory, kept, kept.open(last)).run()
-        finally:
-            kept.close()
-    except NewerSchemaError as error:
-        complain(str(error), error.remedy)
-        return FAILED
-    except ProbesUnavailable as error:
-        complain(error.reason, error.remedy)
-        return FAILED
-    except OSError as error:
-        complain(described(error))
-        return FAILED
-    finally:
-        publisher.close()
-    return OK
+            return OK if host_watch.watch(args.config, config, args.directory, args.state, compiling) else FAILED
+        except ProbesUnavailable as error:
+            complain(error.reason, error.remedy)
+            return FAILED
 
 
 def _state_directory() -> Path:
     """Where systemd says, else the usual place."""
-    return Path(os.environ.get("STATE_DIRECTORY", "").partition(":")[0] or history.DIRECTORY)
-
-
-def _published(directory: Path) -> Report | None:
-    """What an earlier process published last: all that it told is in there, though it may have been killed."""
-    try:
-        return published.decoded(directory / "report.json")
-    except (OSError, WireError):
-        return None
-
-
-def _load(path: Path | None) -> DaemonConfig:
-    """The file that was named must be there, the usual one need not be. Raises ConfigError."""
-    if path is None and not USUAL.exists():
-        return DaemonConfig()
-    return config_of(path or USUAL)
-
-
-class Daemon:
-    """The observer's turns, the watchdog's, and what signals ask for."""
-
-    def __init__(
-        self,
-        path: Path | None,
-        config: DaemonConfig,
-        publisher: Publisher,
-        directory: Path,
-        history: History,
-        found: Found,
-    ) -> None:
-        self._path = path
-        self._config = config
-        self._publisher = publisher
-        self._history = history
-        self._notifier = Notifier.of_environment()
-        self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-        self._loop = Loop()
-        self._watchdog_ns = 0
-        self._close_record: Callable[[], object] = lambda: None
-        proc = Proc()
-        claims = Claims(parents(proc), directory)
-        self._made = compose.assemble(
-            config, auto=config.targets.auto, on_frame=self._recorder(), on_report=self._publish, claims=claims
-        )
-        self._observer: Observer = self._made.observer
-        self._told: Report | None = None
-        self._noted = resume.Noted(self._made.core, proc)
-        self._made.targets.over(found.past)
-        self._made.targets.go_on(resume.found_again(found.live, found.kept, clock.now(), proc))
-
-    def run(self) -> None:
-        try:
-            self._loop.on_wake(self._made.probes.fileno())
-            self._loop.on_readable(self._signals.fileno(), self._take_signals)
-            self._observer.turn(woken=False)
-            self._notifier.tell("READY=1", "STATUS=watching")
-            self._loop.run(self)
-            self._notifier.tell("STOPPING=1")
-        finally:
-            if self._told is not None:
-                self._keep(self._told, clock.now())
-            self._observer.close()
-            self._loop.close()
-            self._signals.close()
-            self._close_record()
-
-    def due_ns(self) -> int:
-        due = self._observer.due_ns()
-        return min(due, self._watchdog_ns) if self._notifier.watchdog_ns else due
-
-    def turn(self, *, woken: bool) -> None:
-        self._observer.turn(woken=woken)
-        if self._notifier.watchdog_ns and (now := clock.now().monotonic_ns) >= self._watchdog_ns:
-            self._watchdog_ns = now + self._notifier.watchdog_ns
-            self._notifier.tell("WATCHDOG=1")
-
-    def _publish(self, report: Report) -> None:
-        now = clock.now()
-        report.sources["history"] = self._history.source()
-        told = withheld(report, self._config.privacy)
-        if self._history.due(now.monotonic_ns, stalled=self._made.core.stalled):
-            self._keep(told, now)
-        self._publisher.publish(told, now.monotonic_ns)
-        self._told = told
-
-    def _keep(self, told: Report, now: Moment) -> None:
-        self._history.take(told, self._made.core.take_steps(now), self._noted.at(now.monotonic_ns))
-
-    def _recorder(self) -> Recorder | None:
-        record = self._config.record
-        if not record.path:
-            return None
-        file = open(record.path, "w", encoding="ascii", opener=_private)  # noqa: SIM115 - open as long as we run
-        self._close_record = file.close
-        return Recorder(to_file(file), compose_core.header(self._config), record.bytes)
-
-    def _take_signals(self) -> None:
-        for received in self._signals.read():
-            if received.number == signal.SIGHUP:
-                self._reload()
-            else:
-                self._loop.stop()
-
-    def _reload(self) -> None:
-        """A bad new file changes nothing. ``record``, ``python_stack`` and ``targets`` wait for a restart."""
-        self._notifier.tell("RELOADING=1", f"MONOTONIC_USEC={clock.now().monotonic_ns // 1000}")
-        try:
-            new = _load(self._path)
-        except ConfigError as error:
-            complain("the new configuration is refused, the old one stays in force:")
-            print(error, file=sys.stderr)
-        else:
-            waiting = [
-                name
-                for name in ("record", "python_stack", "targets")
-                if getattr(new, name) != getattr(self._config, name)
-            ]
-            if waiting:
-                complain(f"these changes wait for a restart: {', '.join(waiting)}")
-            self._config = dataclasses.replace(new, **{name: getattr(self._config, name) for name in waiting})
-            self._made.core.policy = compose_core.policy(self._config)
-            self._history.retention = self._config.retention
-        self._notifier.tell("READY=1")
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+    return Path(os.environ.get("STATE_DIRECTORY", "").partition(":")[0] or rundir.STATE)

@@ -26,7 +26,7 @@ from trainprobe.cli.style import Style
 from trainprobe.language.amounts import seconds
 from trainprobe.language.speaker import Speaker
 from trainprobe.model.report import Rank, Report, Run
-from trainprobe.runtime import history, rundir
+from trainprobe.runtime import rundir
 from trainprobe.wire.codec import WireError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", type=Path, metavar="FILE", help="a report file (`run -o`), not what the daemon kept")
     add_language(parser)
     parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
-    parser.add_argument("--state", type=Path, default=history.DIRECTORY, help=argparse.SUPPRESS)
+    parser.add_argument("--state", type=Path, default=rundir.STATE, help=argparse.SUPPRESS)
 
 
 def since(text: str) -> float:

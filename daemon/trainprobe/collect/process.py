@@ -1,9 +1,10 @@
 """Samples of watched processes: cheap fields each time, proportional memory seldom and for few at a time.
 
-Measured on a process with torch (1500 mappings): all cheap fields together 0.05 ms; smaps_rollup 2.5 ms, 3 ms at 8 GB
-resident, with the process's memory map locked for reading. So the latter is asked every 10 s at most (every 3 s while
-a limit is near), for PSS_AT_ONCE processes a round, and no process costs more than PSS_SHARE of a processor. (psutil is
-no cheaper: 0.07 and 2.5 ms.)
+Measured on a process with torch (1500 mappings): all cheap fields together 0.05 ms; smaps_rollup 2.5 to 5 ms, with the
+process's memory map locked for reading. So the latter is asked every 10 s at most (every 3 s while a limit is near),
+for PSS_AT_ONCE processes a round. Where two readings in a row say the same, the pause doubles, up to PSS_STEADY_NS;
+resident memory that moves ends it. Away from limits all readings but a process's first take no more than PSS_SHARE of a
+processor together, however many processes there are. (psutil is no cheaper: 0.07 and 2.5 ms.)
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from trainprobe.model.sample import ProcessSample
 
 PSS_EVERY_NS = 10 * NS
 PSS_NEAR_NS = 3 * NS
+PSS_STEADY_NS = 60 * NS
+MOVED = 0.02  # of what it was: this is another reading
 PSS_AT_ONCE = 2
 PSS_NEAR_AT_ONCE = 6
-PSS_SHARE = 0.001
+PSS_SHARE = 0.0004
+PSS_NEAR_SHARE = 0.001  # for one process, near a limit
 
 
 class Watched(Protocol):
@@ -39,9 +43,39 @@ class Watched(Protocol):
 
 @dataclass(slots=True)
 class _Memory:
+    """Of one process: the last reading of its proportional memory, and when the next one is due."""
+
+    read_ns: int  # the last reading; before the first one, since when it waits
     rollup: Rollup | None = None
-    due_ns: int = 0
+    pause_ns: int = 0  # 0: never read
+    least_ns: int = 0  # of a pause, for what a reading costs
+    rss_bytes: int = 0  # now, and at the last reading
+    rss_then: int = 0
     fd_limit: int | None = None
+
+    def due_ns(self, near: bool, every_ns: int) -> int:
+        if not self.pause_ns:
+            return self.read_ns
+        pause = self.pause_ns
+        if near:
+            pause = PSS_NEAR_NS
+        elif _moved(self.rss_then, self.rss_bytes):
+            pause = every_ns
+        return self.read_ns + max(pause, self.least_ns)
+
+    def take(self, rollup: Rollup | None, now_ns: int, took_ns: int, every_ns: int) -> None:
+        """A new reading; None: it could not be made, the old one stands."""
+        before = self.rollup.pss_bytes if self.rollup else None
+        after = rollup.pss_bytes if rollup else None
+        steady = bool(self.pause_ns) and not _moved(before, after)
+        self.pause_ns = min(2 * self.pause_ns, PSS_STEADY_NS) if steady else every_ns
+        self.least_ns = round(took_ns / PSS_NEAR_SHARE)
+        self.read_ns, self.rss_then = now_ns, self.rss_bytes
+        self.rollup = rollup or self.rollup
+
+
+def _moved(before: int | None, after: int | None) -> bool:
+    return before is None or after is None or abs(after - before) > MOVED * before
 
 
 class Processes:
@@ -51,6 +85,7 @@ class Processes:
         self._proc = proc
         self._every = pss_every_ns
         self._at_once = pss_at_once
+        self._free_ns = 0  # before this, further readings would take too much
         self._memory: dict[tuple[int, int], _Memory] = {}
 
     def read(self, watched: Iterable[Watched], now_ns: int, *, near: bool = False) -> tuple[ProcessSample, ...]:
@@ -63,7 +98,8 @@ class Processes:
             if stat is None or stat.dead or stat.ticks != process.ticks:
                 continue
             key = (process.pid, process.ticks)
-            memory = alive[key] = self._memory.get(key) or _Memory()
+            memory = alive[key] = self._memory.get(key) or _Memory(now_ns)
+            memory.rss_bytes = stat.rss_bytes
             status = self._proc.status(process.pid)
             rollup = memory.rollup
             samples.append(
@@ -91,15 +127,16 @@ class Processes:
     def _measure(self, wanted: list[Watched], now_ns: int, near: bool) -> None:
         """Proportional memory of those that wait longest."""
         due = []
-        at_once = PSS_NEAR_AT_ONCE if near else self._at_once
-        soon = now_ns - PSS_NEAR_NS + self._every if near else now_ns
         for process in wanted:
-            memory = self._memory.setdefault((process.pid, process.ticks), _Memory(due_ns=now_ns))
-            if memory.due_ns <= soon:
-                due.append((memory.due_ns, process.pid, memory))
-        for _, pid, memory in sorted(due, key=lambda item: item[:2])[:at_once]:
+            memory = self._memory.setdefault((process.pid, process.ticks), _Memory(now_ns))
+            if not (near or not memory.pause_ns or now_ns >= self._free_ns):
+                continue
+            if (due_ns := memory.due_ns(near, self._every)) <= now_ns:
+                due.append((due_ns, process.pid, memory))
+        for _, pid, memory in sorted(due, key=lambda item: item[:2])[: PSS_NEAR_AT_ONCE if near else self._at_once]:
             began = time.perf_counter_ns()
-            memory.rollup = self._proc.rollup(pid) or memory.rollup
+            rollup = self._proc.rollup(pid)
             took = time.perf_counter_ns() - began
+            memory.take(rollup, now_ns, took, self._every)
+            self._free_ns = max(self._free_ns, now_ns) + round(took / PSS_SHARE)
             memory.fd_limit = self._proc.fd_limit(pid)
-            memory.due_ns = now_ns + max(self._every, int(took / PSS_SHARE))

@@ -29,7 +29,6 @@ from trainprobe.store.database import Database, damaged, lost, move_aside
 from trainprobe.store.records import Batch, RankKey
 from trainprobe.store.schema import NewerSchemaError
 
-DIRECTORY = Path("/var/lib/trainprobe")
 FILE = "history.sqlite"
 PACE_NS = 4_900_000_000  # reports come each second; the last one published is found again after a kill
 OPENING_SECONDS = 10.0

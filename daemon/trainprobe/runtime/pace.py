@@ -6,7 +6,7 @@ from trainprobe.model.moment import NS
 
 REGULAR_NS = NS
 LONGEST_NS = 5 * NS
-SHARE = 0.002  # of a processor for the regular ones: a report of many runs comes less often
+SHARE = 0.001  # of a processor for the regular ones: a report of many runs comes less often
 QUICK = 3  # so many follow at once when there were none for a while …
 SPREAD_NS = 143_000_000  # … and each of these gives room for another: 3 + 7 in any second at most
 

@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 
 DIRECTORY = Path("/run/trainprobe")
+STATE = Path("/var/lib/trainprobe")
+"""Where the daemon keeps its history."""
 GROUP = "trainprobe"
 
 

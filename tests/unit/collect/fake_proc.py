@@ -39,6 +39,7 @@ class FakeProc:
         ns_pids: str = "",
         libtorch: bool = False,
         flags: int = 0x400000,
+        rss_pages: int = 2560,
     ) -> None:
         """A process; one with this pid is replaced."""
         path = self.root / str(pid)
@@ -46,7 +47,7 @@ class FakeProc:
         for directory in ("fd", f"task/{pid}"):
             (path / directory).mkdir(parents=True)
         ticks = pid * 10 if ticks is None else ticks
-        middle = f"{pid} {pid} 0 -1 {flags} 0 0 0 0 120 30 0 0 20 0 3 0 {ticks} 1000000 2560"
+        middle = f"{pid} {pid} 0 -1 {flags} 0 0 0 0 120 30 0 0 20 0 3 0 {ticks} 1000000 {rss_pages}"
         (path / "stat").write_text(f"{pid} ({comm}) {state} {ppid} {middle} 18446744073709551615 0\n")
         (path / "status").write_text(
             f"Name:\t{comm}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{uid}\t{uid}\t{uid}\t{uid}\n"

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect.process import Processes
 from trainprobe.collect.procfs import TICK_NS
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import ProcessSample
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading takes no time, however busy this machine is."""
+    monkeypatch.setattr("trainprobe.collect.process.time.perf_counter_ns", lambda: 0)
 
 
 @dataclass
@@ -53,6 +63,35 @@ def test_proportional_memory_is_read_seldom_and_repeated_meanwhile(fake: FakePro
     assert read == [2048 << 10, 2048 << 10, 2048 << 10, 2048 << 10, 4096 << 10]
 
 
+def readings(fake: FakeProc, seconds: range, kilobytes: Callable[[int], int], pages: Callable[[int], int]) -> list[int]:
+    """When the proportional memory of a process was read whose memory goes like this."""
+    processes, read, last = Processes(fake.proc), [], None
+    for at in seconds:
+        fake.add(7, rss_pages=pages(at))
+        rollup(fake, 7, kilobytes(at))
+        told = processes.read([of(7)], at * NS)[0].pss_bytes
+        if told != last:
+            read.append(at)
+        last = told
+    return read
+
+
+def test_a_reading_that_says_nothing_new_doubles_the_pause(fake: FakeProc) -> None:
+    """One kilobyte more each second tells the readings apart, and is no move."""
+    read = readings(fake, range(0, 200, 5), lambda at: 1 << 20 | at, lambda _: 2560)
+    assert [later - earlier for earlier, later in itertools.pairwise(read)][:4] == [10, 20, 40, 60]
+
+
+def test_memory_that_moves_is_read_every_ten_seconds(fake: FakeProc) -> None:
+    read = readings(fake, range(0, 100, 5), lambda at: 1 << 20 | at << 15, lambda _: 2560)
+    assert read == list(range(0, 100, 10))
+
+
+def test_resident_memory_that_moves_ends_a_long_pause(fake: FakeProc) -> None:
+    read = readings(fake, range(0, 200, 5), lambda at: 1 << 20 | at, lambda at: 2560 if at < 150 else 5000)
+    assert read[:6] == [0, 10, 30, 70, 130, 155]
+
+
 def test_it_is_read_for_a_few_at_a_time_and_everyone_has_its_turn(fake: FakeProc) -> None:
     pids = range(10, 20)
     for pid in pids:
@@ -71,3 +110,22 @@ def test_a_new_process_with_an_old_pid_does_not_inherit_its_memory(fake: FakePro
     (fake.root / "7/smaps_rollup").unlink()
     (sample,) = processes.read([Of(7, 999, 0)], 1)
     assert sample.pss_bytes is None
+
+
+def test_however_many_processes_there_are_the_readings_take_no_more_time(
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes 5 ms here: behind the first ones one in 12.5 s at most."""
+    clock = iter(range(0, 10**12, 5_000_000))
+    monkeypatch.setattr("trainprobe.collect.process.time.perf_counter_ns", lambda: next(clock))
+    pids = range(10, 30)
+    for pid in pids:
+        fake.add(pid)
+    processes = Processes(fake.proc)
+    asked = 0
+    for at in range(0, 1020, 5):
+        before = next(clock)
+        processes.read([of(pid) for pid in pids], at * NS)
+        if at >= 20 + 20 * 13:
+            asked += (next(clock) - before) // 10_000_000
+    assert 45 <= asked <= (1020 - 280) / 12.5 + 2

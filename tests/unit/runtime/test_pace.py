@@ -18,7 +18,7 @@ def test_regular_ones_come_every_second() -> None:
 def test_dear_ones_come_less_often_and_urgent_ones_all_the_same() -> None:
     pace = Pace()
     assert pace.due(NS, urgent=False)
-    pace.took(4 * MS)
+    pace.took(2 * MS)
     assert pace.due_ns() == 3 * NS
     pace.took(NS)
     assert pace.due_ns() == 6 * NS
