@@ -40,7 +40,7 @@ class RankAccount:
             before = missing.pop(key, None)
             value = _highest(before, reading.value)
             self._told[key] = value
-            taken.append(reading._replace(value=value))
+            taken.append(reading if value is reading.value else Reading(reading.metric, reading.labels, value))
             if not isinstance(value, Histogram):
                 growth[key] = value - (before if isinstance(before, (int, float)) else 0)
         taken.extend(Reading(BY_NAME[name], labels, value) for (name, labels), value in missing.items())
@@ -81,9 +81,10 @@ class Others:
 
 
 def _highest(before: Value | None, now: Value) -> Value:
+    """``now`` itself unless something of it fell, so that most readings stay what they are."""
     if isinstance(before, Histogram) and isinstance(now, Histogram):
-        counts = tuple(max(b, n) for b, n in zip(before.counts, now.counts, strict=True))
-        return Histogram(counts, max(before.sum, now.sum))
+        counts = tuple(map(max, now.counts, before.counts))
+        return Histogram(counts, max(now.sum, before.sum))
     if isinstance(before, (int, float)) and isinstance(now, (int, float)):
-        return max(before, now)
+        return max(now, before)
     return now

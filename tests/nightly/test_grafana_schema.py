@@ -58,6 +58,8 @@ def _panel(dashboard: dict[str, Any], kind: str) -> Any:
     [
         lambda d: d.update(refreshes="30s"),
         lambda d: d["annotations"]["list"][1].pop("iconColor"),
+        lambda d: d["annotations"]["list"][1].pop("tagKeys"),
+        lambda d: d["annotations"]["list"][-1]["target"].pop("tags"),
         lambda d: d["templating"]["list"][1].update(refresh=9),
         lambda d: _panel(d, "timeseries")["options"]["legend"].update(displayMode="tables"),
         lambda d: _panel(d, "timeseries")["fieldConfig"]["defaults"]["custom"].update(showPoints="often"),

@@ -7,12 +7,15 @@ import secrets
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.programs import Daemon
-from tests.observability.annotations import regions
+from tests.observability.annotations import Region, regions
 from tests.observability.dashboards import panel_queries, with_values
 from tests.observability.servers import Prometheus, prometheus
 from tests.unit.exporters.programs import exporter
@@ -20,6 +23,7 @@ from trainprobe.model.cause import LOST
 
 TRAINING = Path(__file__).with_name("stalling_training.py")
 PLAN = ("checkpoint=1.5", "cpu_bound=0.5", "checkpoint=0.4", "cpu_bound=2.0")
+PLANTED = {"checkpoint": 1.9, "cpu_bound": 2.5}  # seconds in all
 SECONDS = 45
 SCRAPE, STEP = 2, 5
 LATE = 5 + SCRAPE + STEP
@@ -34,45 +38,82 @@ TOLD = (
 """Panels that any training has something to show on."""
 
 
-@pytest.mark.nightly
-@pytest.mark.training
-@pytest.mark.timeout(180)
-def test_planted_stalls_of_a_real_training_are_regions_in_prometheus(tmp_path: Path, torch_python: str) -> None:
+@dataclass(frozen=True)
+class Watched:
+    """What a training that has ended says of itself, and the Prometheus that heard of it."""
+
+    server: Prometheus
+    run: str  # regular expression: the daemon watches every training of the host
+    begun: float
+    stalls: list[dict[str, Any]]
+    steps: int
+
+    def total(self, metric: str, *matchers: str) -> float:
+        """A counter of the run, or the sum of several."""
+        selector = ",".join((f'run=~"{self.run}"', *matchers))
+        value = self.server.value(f"sum({metric}{{{selector}}})")
+        assert value is not None, metric
+        return value
+
+    def regions(self, cause: str) -> list[Region]:
+        return regions(self.server, self.run, cause, self.begun, time.time(), STEP)
+
+    def planted(self, cause: str) -> list[dict[str, Any]]:
+        return [stall for stall in self.stalls if stall["cause"] == cause]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory, torch_python: str) -> Iterator[Watched]:
+    directory = tmp_path_factory.mktemp("watched")
     with (
-        Daemon(tmp_path) as daemon,
+        Daemon(directory) as daemon,
         exporter(daemon.directory) as running,
-        prometheus(tmp_path, running.url.removeprefix("http://"), f"{SCRAPE}s") as server,
+        prometheus(directory, running.url.removeprefix("http://"), f"{SCRAPE}s") as server,
     ):
-        # The daemon finds every training of this host; by its name this one is told from others of its kind.
-        training = shutil.copy(TRAINING, tmp_path / f"stalling_{secrets.token_hex(4)}.py")
+        training = shutil.copy(TRAINING, directory / f"stalling_{secrets.token_hex(4)}.py")
         run = f"{training.name}-.*"
         begun = time.time()
-        command = [torch_python, str(training), str(tmp_path), str(SECONDS), *PLAN]
+        command = [torch_python, str(training), str(directory), str(SECONDS), *PLAN]
         output = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-        time.sleep(5 + SCRAPE)
+        server.wait_for(f'sum(trainprobe_phase_active{{run=~"{run}"}}) == 0', 60)  # it has ended
+        time.sleep(SCRAPE + STEP)
         *stalls, end = [json.loads(line) for line in output.splitlines()]
-        assert [stall["cause"] for stall in stalls] == [entry.partition("=")[0] for entry in PLAN]
+        yield Watched(server, run, begun, stalls, end["steps"])
 
-        for cause in ("checkpoint", "cpu_bound"):
-            planted = [stall for stall in stalls if stall["cause"] == cause]
-            found = regions(server, run, cause, begun, time.time(), STEP)
-            assert len(found) == len(planted), (cause, planted, found)
-            for stall, (first, last) in zip(planted, found, strict=True):
-                assert stall["start"] < first < stall["start"] + LATE
-                assert stall["end"] - STEP < last < stall["end"] + LATE
-            lost = server.value(f'trainprobe_stall_seconds_total{{run=~"{run}",cause="{cause}"}}')
-            assert lost == pytest.approx(sum(stall["end"] - stall["start"] for stall in planted), rel=0.1, abs=0.1)
-        selected = f'{{run=~"{run}"}}'
-        by_cause = server.vector(f"trainprobe_stall_seconds_total{selected}", "cause")
-        assert by_cause.keys() == set(map(str, LOST))
 
-        assert server.value(f"trainprobe_steps_total{selected}") == end["steps"]
-        assert server.value(f"sum(trainprobe_phase_active{selected})") == 0, "the training has ended"
-        assert server.value(f'trainprobe_checkpoints_total{{run=~"{run}",outcome="complete"}}') == 2
-        wall = server.value(f"trainprobe_run_wall_seconds_total{selected}")
-        assert server.value(f"sum(trainprobe_state_seconds_total{selected})") == pytest.approx(wall, rel=0.01)
-        _nothing_fell(server)
-        _dashboards_tell_of_it(server, run, begun)
+@pytest.mark.training
+@pytest.mark.timeout(300)
+def test_a_real_training_is_in_prometheus_and_on_the_dashboards(watched: Watched) -> None:
+    """Whatever else the host does: long stalls are regions, nothing falls, panels have what any training tells."""
+    for stall in (stall for stall in watched.planted("checkpoint") if stall["end"] - stall["start"] > 1):
+        drawn = watched.regions("checkpoint")
+        assert any(a < stall["end"] + LATE and stall["start"] < b for a, b in drawn), (stall, drawn)
+    assert watched.total("trainprobe_stall_seconds_total", 'cause="checkpoint"') >= 0.7 * PLANTED["checkpoint"]
+    by_cause = watched.server.vector(f'trainprobe_stall_seconds_total{{run=~"{watched.run}"}}', "cause")
+    assert by_cause.keys() == set(map(str, LOST))
+    assert sum(by_cause.values()) >= 0.7 * sum(PLANTED.values())
+    assert 0.5 * watched.steps <= watched.total("trainprobe_steps_total") <= watched.steps
+    wall = watched.total("trainprobe_run_wall_seconds_total")
+    assert watched.total("trainprobe_state_seconds_total") == pytest.approx(wall, rel=0.01)
+    _nothing_fell(watched.server)
+    _dashboards_tell_of_it(watched)
+
+
+@pytest.mark.nightly
+@pytest.mark.training
+@pytest.mark.timeout(300)
+def test_planted_stalls_of_a_real_training_are_regions_in_prometheus(watched: Watched) -> None:
+    """Each of them, of its cause and at its time, and no other. A busy host stalls a training by itself."""
+    for cause in PLANTED:
+        planted, found = watched.planted(cause), watched.regions(cause)
+        assert len(found) == len(planted), (cause, planted, found)
+        for stall, (first, last) in zip(planted, found, strict=True):
+            assert stall["start"] < first < stall["start"] + LATE
+            assert stall["end"] - STEP < last < stall["end"] + LATE
+        lost = watched.total("trainprobe_stall_seconds_total", f'cause="{cause}"')
+        assert lost == pytest.approx(sum(stall["end"] - stall["start"] for stall in planted), rel=0.1, abs=0.1)
+    assert watched.total("trainprobe_steps_total") == watched.steps
+    assert watched.total("trainprobe_checkpoints_total", 'outcome="complete"') == len(watched.planted("checkpoint"))
 
 
 def _nothing_fell(server: Prometheus) -> None:
@@ -81,10 +122,10 @@ def _nothing_fell(server: Prometheus) -> None:
             assert server.ask("/api/v1/query", query=f"resets({name}[5m]) > 0")["result"] == [], name
 
 
-def _dashboards_tell_of_it(server: Prometheus, run: str, begun: float) -> None:
+def _dashboards_tell_of_it(watched: Watched) -> None:
     """No query of a panel fails on what a real daemon tells; those that any training has data for have an answer."""
-    now = time.time()
-    (name,) = server.vector(f'max by (run) (trainprobe_run_wall_seconds_total{{run=~"{run}"}})', "run")
+    now, server, begun = time.time(), watched.server, watched.begun
+    (name,) = server.vector(f'max by (run) (trainprobe_run_wall_seconds_total{{run=~"{watched.run}"}})', "run")
     values = {"job": ".+", "host": ".+", "run": name, "rank": ".+", "__interval": f"{STEP}s"}
     values |= {"__rate_interval": f"{4 * STEP}s", "__range": f"{int(now - begun)}s"}
     window = {"start": str(begun), "end": str(now), "step": str(STEP)}

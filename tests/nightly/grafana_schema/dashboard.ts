@@ -1,5 +1,5 @@
 // What our dashboards are, by Grafana's own types: @grafana/schema, and what its Prometheus data source adds to them.
-import type { AnnotationQuery, Dashboard, DataQuery, Panel, RowPanel } from '@grafana/schema';
+import type { AnnotationQuery, AnnotationTarget, Dashboard, DataQuery, Panel, RowPanel } from '@grafana/schema';
 import type { Options as BarGauge } from '@grafana/schema/dist/types/raw/composable/bargauge/panelcfg/x/BarGaugePanelCfg_types.gen.d.ts';
 import type { Options as Stat } from '@grafana/schema/dist/types/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen.d.ts';
 import type {
@@ -43,6 +43,15 @@ interface PrometheusAnnotation extends AnnotationQuery<PrometheusQuery> {
   useValueForTime?: boolean;
 }
 
+// Kept in Grafana itself, and asked for by tags.
+interface StoredAnnotation extends Omit<AnnotationQuery, 'target'> {
+  target: AnnotationTarget;
+}
+
+interface BuiltInAnnotation extends Omit<AnnotationQuery, 'target'> {
+  builtIn: 1;
+}
+
 interface Of<Type extends string, Options, Field> extends Omit<Panel<never, Field>, 'type' | 'options' | 'targets'> {
   type: Type;
   options: Options;
@@ -62,7 +71,7 @@ interface Row extends Omit<RowPanel, 'panels'> {
 
 interface Ours extends Omit<Dashboard, 'panels' | 'annotations'> {
   panels: Array<AnyPanel | Row>;
-  annotations: { list: Array<PrometheusAnnotation | AnnotationQuery> };
+  annotations: { list: Array<BuiltInAnnotation | PrometheusAnnotation | StoredAnnotation> };
 }
 
 export type OurDashboard = Json<Ours>;
