@@ -39,7 +39,7 @@ def test_it_refuses_or_takes_what_is_almost_right(reader: Reader) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_a_hundred_thousand_times(reader: Reader) -> None:
     """1.7 million cases in all; ``TRAINPROBE_SEED`` repeats a night."""

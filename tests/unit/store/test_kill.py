@@ -85,6 +85,6 @@ def test_kill_nine_at_any_point(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_two_hundred_kills(tmp_path: Path) -> None:
     killed(tmp_path, 200, seed=random.randrange(1 << 30))
