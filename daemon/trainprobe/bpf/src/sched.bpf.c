@@ -128,7 +128,7 @@ INLINE u8 why_blocked(void *ctx, struct ledger *l, u64 state, u64 now) {
 INLINE void end_backward_elsewhere(struct ledger *l);
 
 int on_switch(struct bpf_raw_tracepoint_args *ctx) { /* preempt, prev, next, prev_state */
-    u32 tid = this_thread(); /* still the one that leaves */
+    u32 tid = this_thread();                         /* still the one that leaves */
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
     if (l && !l->busy) {
         u64 now = bpf_ktime_get_ns();
