@@ -7,7 +7,6 @@ some 6 GB while its test runs.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -26,16 +25,8 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
-def newest() -> str:
-    """The newest release that pip knows of."""
-    listed = subprocess.run([*PIP, "index", "versions", "torch"], check=True, capture_output=True, text=True).stdout
-    found = re.search(r"\((\d+\.\d+\.\d+)", listed)
-    assert found, listed
-    return found[1]
-
-
-def download(version: str, folder: Path) -> Path:
-    """The wheel for CPython 3.11. "===": a CPU build of the same version, with its local label, will not do."""
+def download(wanted: str, folder: Path) -> Path:
+    """The wheel for CPython 3.11."""
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     command = [
         *PIP,
@@ -46,17 +37,17 @@ def download(version: str, folder: Path) -> Path:
         "--implementation=cp",
         "--python-version=3.11",
     ]
-    subprocess.run([*command, *platforms, "--dest", str(folder), f"torch==={version}"], check=True)
+    subprocess.run([*command, *platforms, "--dest", str(folder), wanted], check=True)
     (wheel,) = folder.glob("torch-*.whl")
-    print(f"torch {version}: {wheel.stat().st_size / 1e6:.0f} MB downloaded")
+    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.0f} MB downloaded")
     return wheel
 
 
-@pytest.fixture(params=["2.1.2", "2.8.0", "newest"])
+# "===": a CPU build of the same version, with its local label, will not do. The last: the newest that pip may have.
+@pytest.fixture(params=["torch===2.1.2", "torch===2.8.0", "torch"])
 def libraries(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A folder with the libraries of one wheel."""
-    version = newest() if request.param == "newest" else request.param
-    wheel = download(version, tmp_path)
+    wheel = download(request.param, tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         for name in LIBRARIES:
             with archive.open(f"torch/lib/{name}") as source, open(tmp_path / name, "wb") as target:
