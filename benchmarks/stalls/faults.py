@@ -171,7 +171,13 @@ def data_cpu(draw: Draw) -> Plan:
 
 def data_storage(draw: Draw) -> Plan:
     how, kind, workers = draw.turn(
-        (("read", "stall", 2), ("read", "bottleneck", 2), ("read", "stall", 0), ("read", "bottleneck", 1))
+        (
+            ("read", "stall", 2),
+            ("read", "bottleneck", 2),
+            ("read", "stall", 0),
+            ("read", "bottleneck", 1),
+            ("map", "stall", 2),
+        )
     )
     style, rate = draw.style((*LOADERS, "handmade")), draw.rng.randrange(20, 50) * MB
     if kind == "bottleneck":

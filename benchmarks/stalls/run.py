@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file.write(json.dumps(row) + "\n")
         print(_line(row, place_, len(todo)), flush=True)
     asked = [row for row in rows if row["cause"] in options.causes]
-    print("\n" + table.render(asked))
+    print("\n" + (table.markdown if options.markdown else table.render)(asked))
     print(f"\nresults in {results}; recordings of failures beside it")
     return 0 if all(row.get("right") or row.get("skipped") for row in asked) else 1
 
@@ -287,6 +287,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--results", default=str(ROOT / "build" / "stalls" / "results.jsonl"), help="JSON lines")
     parser.add_argument("--resume", action="store_true", help="leave out what the results file already has")
     parser.add_argument("--keep", action="store_true", help="keep the recordings of the runs that were right, too")
+    parser.add_argument("--markdown", action="store_true", help="the table as docs/accuracy.md has it")
     parser.add_argument("--patience", type=float, default=120.0, help="seconds to wait for a quiet host, per run (120)")
     parser.add_argument("--python", help="an interpreter with PyTorch")
     parser.add_argument(

@@ -331,7 +331,8 @@ def _unsafe(planted: bool, rank: Json) -> Check:
 
 
 def _culprit(rank: Json) -> Check:
-    chains = [stall["chain"] for stall in rank["stalls"] if stall["cause"] == "collective_wait"]
+    told = [stall for stall in rank["stalls"] if stall["cause"] == "collective_wait"]
+    chains = [stall["chain"] for stall in told if stall["seconds"] >= CLAIMED]
     ok = bool(chains) and all(any("rank 1" in link and "cpu_bound" in link for link in chain) for chain in chains)
     return Check("culprit", ok, f"rank 1 computes, told {chains}")
 

@@ -84,7 +84,9 @@ def test_a_daemon_that_comes_in_mid_stall_says_why_it_cannot_tell(tmp_path: Path
     try:
         time.sleep(8)
         training.send_signal(signal.SIGSTOP)
-        with Daemon(tmp_path) as daemon:
+        # Until it steps it is no training, except for who names it.
+        included = f"targets: {{include: {{commands: ['*{script}*']}}}}"
+        with Daemon(tmp_path, included) as daemon:
             told = wait_until(lambda: cannot_tell(daemon, training.pid), 30)
             assert "a stop (SIGSTOP" in told
             training.send_signal(signal.SIGCONT)
