@@ -22,6 +22,8 @@ SIZES: dict[str, tuple[int, int]] = {  # style -> width, batch: 40 to 65 ms a st
     "amp": (1024, 288),
     "ddp_launch": (768, 128),
 }
+STEP_SECONDS = 0.036
+"""A step is not shorter, on any host and with whatever style."""
 ALL = tuple(SIZES)
 LOOPS = ("plain", "trainer", "lightning_fit", "handmade", "gan", "accumulate", "activation", "amp")
 LOADERS = ("plain", "trainer", "lightning_fit", "gan", "amp")  # those with a DataLoader whose batches are steps
@@ -98,12 +100,13 @@ class Draw:
         )
 
     def outside(self, act: str, style: str, seconds: Callable[[], float]) -> Plan:
-        """Something done to the training from outside, every four to seven seconds."""
+        """Something done to the training from outside, every four to seven seconds, and steps enough to feel it."""
         at, acts = self.rng.uniform(8, 9), []
-        while at < 24 * self.scale:
+        while at < max(20 * self.scale, 10):
             acts.append((act, round(at, 2), round(seconds(), 2)))
             at += self.rng.uniform(4, 7)
-        return replace(self.plan(style, act), outside=tuple(acts))
+        _, last, lasts = acts[-1]
+        return replace(self.plan(style, act, steps=int((last + lasts) / STEP_SECONDS)), outside=tuple(acts))
 
     def steps(self) -> int:
         """At about 20 steps/s with the faults beside them: 20 to 30 seconds."""

@@ -34,6 +34,15 @@ def test_every_fault_lies_in_the_training_and_after_its_baseline(cause: str, sca
             assert steps or "every" in fault or "every_batch" in fault
 
 
+@pytest.mark.parametrize("cause", ["suspended", "cpu_throttled", "cpu_contention"])
+@pytest.mark.parametrize("scale", [0.55, 1.0])
+def test_what_is_done_from_outside_is_done_before_the_training_ends(cause: str, scale: float) -> None:
+    for number in range(24):
+        plan = faults.make(cause, number, 7, scale=scale)
+        assert plan.outside
+        assert max(at + seconds for _, at, seconds in plan.outside) <= 0.037 * plan.training["steps"]
+
+
 def test_a_slow_reader_of_stdout_is_part_of_the_plan() -> None:
     plan = faults.make("logging", 1, 1)
     assert plan.how == "print_blob"
