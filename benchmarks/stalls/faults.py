@@ -22,6 +22,8 @@ SIZES: dict[str, tuple[int, int]] = {  # style -> width, batch: 40 to 65 ms a st
     "amp": (1024, 288),
     "ddp_launch": (768, 128),
 }
+STEP_SECONDS = 0.036
+"""A step is not shorter, on any host and with whatever style."""
 ALL = tuple(SIZES)
 LOOPS = ("plain", "trainer", "lightning_fit", "handmade", "gan", "accumulate", "activation", "amp")
 LOADERS = ("plain", "trainer", "lightning_fit", "gan", "amp")  # those with a DataLoader whose batches are steps
@@ -54,7 +56,7 @@ class Draw:
     """The random choices of one plan."""
 
     def __init__(self, cause: str, number: int, rng: random.Random, styles: tuple[str, ...], scale: float) -> None:
-        self.cause, self.number, self.rng, self._styles, self._scale = cause, number, rng, styles, scale
+        self.cause, self.number, self.rng, self._styles, self.scale = cause, number, rng, styles, scale
 
     def turn(self, choices: Sequence[Any]) -> Any:
         return choices[self.number % len(choices)]
@@ -67,7 +69,7 @@ class Draw:
         self, steps: int, size: Callable[[], float], low: int = 45, high: int = 80, first: int = 40
     ) -> dict[str, float]:
         """step -> size, every ``low`` to ``high`` steps (one draw), each shifted a little."""
-        period = max(int(self.rng.randint(low, high) * self._scale), 12)
+        period = max(int(self.rng.randint(low, high) * self.scale), 12)
         start = self.rng.randint(first, first + 15)
         return {str(step + self.rng.randint(-4, 4)): round(size(), 3) for step in range(start, steps - 8, period)}
 
@@ -94,20 +96,21 @@ class Draw:
             reads,
             device,
             kill_after,
-            stdout_rate,
+            stdout_rate=stdout_rate,
         )
 
     def outside(self, act: str, style: str, seconds: Callable[[], float]) -> Plan:
-        """Something done to the training from outside, every four to seven seconds."""
+        """Something done to the training from outside, every four to seven seconds, and steps enough to feel it."""
         at, acts = self.rng.uniform(8, 9), []
-        while at < 24 * self._scale:
+        while at < max(20 * self.scale, 10):
             acts.append((act, round(at, 2), round(seconds(), 2)))
             at += self.rng.uniform(4, 7)
-        return replace(self.plan(style, act), outside=tuple(acts))
+        _, last, lasts = acts[-1]
+        return replace(self.plan(style, act, steps=int((last + lasts) / STEP_SECONDS)), outside=tuple(acts))
 
     def steps(self) -> int:
         """At about 20 steps/s with the faults beside them: 20 to 30 seconds."""
-        return max(int(self.rng.randint(270, 350) * self._scale), 60)
+        return max(int(self.rng.randint(270, 350) * self.scale), 60)
 
 
 def checkpoint(draw: Draw) -> Plan:
@@ -171,7 +174,13 @@ def data_cpu(draw: Draw) -> Plan:
 
 def data_storage(draw: Draw) -> Plan:
     how, kind, workers = draw.turn(
-        (("read", "stall", 2), ("read", "bottleneck", 2), ("read", "stall", 0), ("read", "bottleneck", 1))
+        (
+            ("read", "stall", 2),
+            ("read", "bottleneck", 2),
+            ("read", "stall", 0),
+            ("read", "bottleneck", 1),
+            ("map", "stall", 2),
+        )
     )
     style, rate = draw.style((*LOADERS, "handmade")), draw.rng.randrange(20, 50) * MB
     if kind == "bottleneck":
@@ -223,6 +232,13 @@ def cpu_bound(draw: Draw) -> Plan:
     hook = draw.turn(("after", "before")) if style in ("plain", "trainer", "lightning_fit", "handmade") else "after"
     fault = {"how": "python", "hook": hook, "at": draw.times(steps, lambda: draw.rng.uniform(0.35, 1.5))}
     return draw.plan(style, hook, steps=steps, driver=[fault])
+
+
+def gc_pause(draw: Draw) -> Plan:
+    """Full collections of a large heap; where the interpreter has no probes of its own they cannot be told."""
+    how, style, steps = draw.turn(("lists", "cycles", "dictionaries")), draw.style((*LOOPS, "lbfgs")), draw.steps()
+    fault = {"how": how, "at": draw.times(steps, lambda: draw.rng.uniform(0.35, 1.2))}
+    return draw.plan(style, how, steps=steps, driver=[fault])
 
 
 def storage_hang(draw: Draw) -> Plan:
@@ -310,17 +326,55 @@ def startup(draw: Draw) -> Plan:
 
 
 def none(draw: Draw) -> Plan:
-    how = draw.turn(("events", "jitter", "async_save", "omp", "stores"))
+    how = draw.turn(("events", "jitter", "async_save", "omp", "stores", "wandb", "cache", "pth", "neighbour"))
     style, steps = draw.style(ALL), draw.steps()
-    data = []
-    if how == "stores":
-        stores = {str(batch): float(4 * MB) for batch in range(30, steps, 25)}
-        data = [{"how": "store", "directory": SCRATCH, "at": stores}]
-        style = draw.style((*LOADERS, "handmade"))
     if how == "jitter":
         return draw.plan("plain", how, "none", steps=steps, jitter=0.35, background=["events"])
-    background = [how] if how != "stores" else ["events"]
-    return draw.plan(style, how, "none", steps=steps, data=data, background=background)
+    if how in ("stores", "cache"):
+        at = {str(batch): float(4 * MB) for batch in range(30, steps, 25)}
+        data = [{"how": how.removesuffix("s"), "directory": SCRATCH, "at": at}]
+        style = draw.style((*LOADERS, "handmade"))
+        return draw.plan(style, how, "none", steps=steps, data=data, background=["events", "wandb"])
+    if how in BESIDE:  # one core each, so that they do not take this one's
+        plan = draw.plan(draw.style(LOOPS), how, "none", steps=steps, workers=1, background=["events"])
+        return replace(plan, outside=((how, round(draw.rng.uniform(6, 8), 2), round(draw.rng.uniform(8, 14), 2)),))
+    return draw.plan(style, how, "none", steps=steps, background=[how])
+
+
+BESIDE = ("pth", "neighbour")
+"""Programs beside a clean training: one that is none and writes large .pth files, a training that stalls."""
+PAIRS = (
+    ("checkpoint", "data_cpu"), ("cpu_bound", "data_storage"), ("logging", "worker_hang"), ("network", "data_cpu"),
+    ("storage_hang", "cpu_bound"), ("gc_pause", "checkpoint"), ("logging", "data_storage"), ("network", "cpu_bound"),
+    ("checkpoint", "worker_hang"), ("gc_pause", "data_cpu"),
+)  # fmt: skip
+
+
+def two(draw: Draw) -> Plan:
+    """Two causes in one run, each with times of its own; now and then they meet in one step."""
+    causes, style = draw.turn(PAIRS), draw.style(LOADERS)
+    one = _stalling(draw, causes[0], style, device=True)
+    other = _stalling(draw, causes[1], style, device=one.device is None)
+    kinds = ("driver", "data")
+    planted = {kind: [*one.training[kind], *other.training[kind]] for kind in kinds}
+    for identity, fault in enumerate([*planted["driver"], *planted["data"]]):
+        fault["id"] = identity
+    steps = max(plan.training["steps"] for plan in (one, other))
+    return replace(
+        one, key=f"two/{draw.number}", cause="two", how=" + ".join(causes), both=causes,
+        training=one.training | planted | {"steps": steps}, device=one.device or other.device,
+        stdout_rate=one.stdout_rate or other.stdout_rate,
+    )  # fmt: skip
+
+
+def _stalling(draw: Draw, cause: str, style: str, *, device: bool) -> Plan:
+    """A plan of a cause with stalls and two workers, which may or may not need a device of its own."""
+    while True:
+        part = Draw(cause, draw.rng.randrange(1000), draw.rng, (style,), draw.scale)
+        plan = GENERATORS[cause](part)
+        fits = plan.kind == "stall" and plan.style == style and plan.training["workers"] == 2
+        if fits and (device or plan.device is None):
+            return plan
 
 
 def lookalike(draw: Draw, steps: int = 600) -> Plan:
@@ -350,7 +404,7 @@ GENERATORS: dict[str, Callable[[Draw], Plan]] = {
     for maker in (
         checkpoint, logging, data_cpu, data_storage, data_inline, worker_startup, worker_death, cpu_bound,
         storage_hang, network, worker_hang, deadlock, suspended, cpu_throttled, cpu_contention, collective_wait,
-        fake_batching, drift, checkpoint_unsafe, evaluation, startup, none, lookalike,
+        fake_batching, drift, checkpoint_unsafe, gc_pause, evaluation, startup, none, two, lookalike,
     )
 }  # fmt: skip
-CAUSES = tuple(name for name in GENERATORS if name != "lookalike")
+CAUSES = tuple(name for name in GENERATORS if name not in ("lookalike", "two"))

@@ -1,19 +1,21 @@
-"""What reaches a training from outside: a kill, and a reader of its stdout that takes its time."""
+"""What reaches a training from outside: a kill, a stop, rivals, a reader of its stdout that takes its time."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 
 @dataclass
@@ -131,8 +133,45 @@ def crowded(trainings: Sequence[int]) -> Iterator[None]:
             hog.wait()
 
 
+@contextmanager
+def writing(trainings: Sequence[int]) -> Iterator[None]:
+    """Another program of the same interpreter makes features and writes them as .pth, where the training works."""
+    with _beside(trainings, "beside.py", "{folder}", "1000", "64"):
+        yield
+
+
+@contextmanager
+def training(trainings: Sequence[int]) -> Iterator[None]:
+    """Another training that stalls, with checkpoints and with computing of its own between its steps."""
+    faults: list[dict[str, Any]] = [
+        {"id": 0, "cause": "checkpoint", "how": "save_path", "every": 40, "size": 1 << 26, "at": {"0": 1 << 26}},
+        {"id": 1, "cause": "cpu_bound", "how": "python", "every": 55, "size": 0.7},
+    ]
+    plan = {"seed": 1, "width": 256, "batch": 64, "workers": 0, "steps": 1 << 20, "driver": faults}
+    with _beside(trainings, "plain.py", "--plan", "{plan}", "--truth", "/dev/null", plan=plan):
+        yield
+
+
+@contextmanager
+def _beside(trainings: Sequence[int], script: str, *words: str, plan: dict[str, Any] | None = None) -> Iterator[None]:
+    """A script of ``trainings`` with the training's own interpreter."""
+    interpreter = Path(f"/proc/{trainings[0]}/cmdline").read_bytes().split(b"\0")[0].decode()
+    with tempfile.TemporaryDirectory(prefix="trainprobe-beside-") as folder:
+        if plan is not None:
+            faults = [fault | {"directory": folder} for fault in plan["driver"]]
+            Path(folder, "plan.json").write_text(json.dumps(plan | {"driver": faults, "scratch": folder}))
+        job = [word.format(folder=folder, plan=f"{folder}/plan.json") for word in words]
+        process = subprocess.Popen([interpreter, str(TRAININGS / script), *job], stdout=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+
+TRAININGS = Path(__file__).resolve().parent / "trainings"
 CPU = Path("/sys/fs/cgroup/cpu")
-ACTS = {"stop": stopped, "quota": throttled, "hogs": crowded}
+ACTS = {"stop": stopped, "quota": throttled, "hogs": crowded, "pth": writing, "neighbour": training}
 
 
 def _cpu_group(pid: int) -> str:

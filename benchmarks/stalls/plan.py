@@ -32,9 +32,10 @@ class Plan:
     training: dict[str, Any]
     device: Device | None = None
     kill_after: float | None = None  # seconds after the first worker is seen: SIGKILL to one of them, from outside
-    outside: tuple[tuple[str, float, float], ...] = ()  # (stop | quota | hogs, seconds after the first step, how long)
+    outside: tuple[tuple[str, float, float], ...] = ()  # (what, seconds after the training was seen, how long)
     stdout_rate: int | None = None  # bytes/s at which stdout is read; None: at once
     tags: tuple[str, ...] = field(default=())
+    both: tuple[str, ...] = ()  # the causes of a run that has two
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -44,6 +44,7 @@ class Outcome:
     report: Json | None = None
     score: Score | None = None
     killed: Killed | None = None
+    acts: list[tuple[str, int, int]] = field(default_factory=list)  # done from outside, CLOCK_MONOTONIC ns
     verdict_times: list[float | None] = field(default_factory=list)
     error: str = ""
     stderr: str = ""
@@ -65,6 +66,8 @@ def carry_out(plan: Plan, python: str, keep: Path | None = None, *, watch: bool 
 
     ``keep``: where its recording, report, plan and truth are copied to. ``watch`` False: the training alone.
     """
+    if "gc_pause" in (plan.cause, *plan.both) and not torch_python.tells_collections(python):
+        raise host.CannotHere(f"{python} does not tell of its garbage collector")
     with host.Place(plan.device) as where:
         outcome = Outcome(plan)
         root = where.root
@@ -112,6 +115,8 @@ def _start_and_wait(outcome: Outcome, job: list[str], root: Path, script: str, w
     finally:
         if disturber is not None:
             disturber.stop()
+            outcome.acts = disturber.done
+            (root / "outside.json").write_text(json.dumps(outcome.acts))
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -128,12 +133,13 @@ def _judge(outcome: Outcome, root: Path, watch: bool) -> None:
     if not watch:
         return
     outcome.report = json.loads((root / "report.json").read_text())
+    outcome.truth.acts = [(begin, end) for _, begin, end in outcome.acts]
     if plan.cause == "suspended":
         outcome.truth.stopper = os.getpid()
     outcome.score = score(plan, outcome.truth, outcome.report, os.getpid() if outcome.killed else None)
     outcome.score.expect_code(outcome.code, 1 if plan.kind == "end" else 0)
     stalls = [stall for stall in planted_stalls(outcome.truth, plan.cause) if stall.seconds >= CLAIMED]
-    if stalls:
+    if stalls and not plan.both:
         outcome.verdict_times = verdict_time.stall_verdicts(root / "recording.jsonl", stalls, outcome.truth)
     elif outcome.killed is not None:
         outcome.verdict_times = [
@@ -143,7 +149,16 @@ def _judge(outcome: Outcome, root: Path, watch: bool) -> None:
 
 def _keep(root: Path, keep: Path) -> None:
     keep.mkdir(parents=True, exist_ok=True)
-    for file in ("plan.json", "truth.jsonl", "truth.jsonl.workers", "report.json", "recording.jsonl", "stderr"):
+    kept = (
+        "plan.json",
+        "truth.jsonl",
+        "truth.jsonl.workers",
+        "outside.json",
+        "report.json",
+        "recording.jsonl",
+        "stderr",
+    )
+    for file in kept:
         if (root / file).exists():
             shutil.copy(root / file, keep / file)
 
@@ -210,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file.write(json.dumps(row) + "\n")
         print(_line(row, place_, len(todo)), flush=True)
     asked = [row for row in rows if row["cause"] in options.causes]
-    print("\n" + table.render(asked))
+    print("\n" + (table.markdown if options.markdown else table.render)(asked))
     print(f"\nresults in {results}; recordings of failures beside it")
     return 0 if all(row.get("right") or row.get("skipped") for row in asked) else 1
 
@@ -272,6 +287,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--results", default=str(ROOT / "build" / "stalls" / "results.jsonl"), help="JSON lines")
     parser.add_argument("--resume", action="store_true", help="leave out what the results file already has")
     parser.add_argument("--keep", action="store_true", help="keep the recordings of the runs that were right, too")
+    parser.add_argument("--markdown", action="store_true", help="the table as docs/accuracy.md has it")
     parser.add_argument("--patience", type=float, default=120.0, help="seconds to wait for a quiet host, per run (120)")
     parser.add_argument("--python", help="an interpreter with PyTorch")
     parser.add_argument(

@@ -7,6 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 Json = dict[str, Any]
+COLUMNS = (
+    "planted", "runs", "kinds of code", "top cause right", "right in all checks", "stalls found", "of those told, true",
+    "seconds off: median, largest", "known after: median, largest",
+)  # fmt: skip
+"""Of the documentation's table."""
 Z = 1.959964
 """Of the standard normal distribution, for 95 %."""
 
@@ -65,6 +70,63 @@ def _entry(cause: str, rows: Sequence[Json], said: Sequence[Json]) -> Json:
         "relative": [abs(m["reported"] - m["planted"]) / m["planted"] for m in named],
         "times": [time for row in rows for time in row.get("verdict_times", []) if time is not None],
     }
+
+
+def macro_f1(rows: Iterable[Json]) -> float | None:
+    """Mean over the causes of the F1 of the verdict's cause, clean runs a class of their own; None without runs.
+
+    Runs with two causes have no class of their own and are left out.
+    """
+    pairs = []
+    for row in rows:
+        if row.get("skipped") or row["cause"] == "two":
+            continue
+        planted = "none" if row["kind"] == "none" else row["cause"]
+        said = row.get("said", [None, None])[1] or "none"
+        pairs.append((planted, planted if row.get("top") else said))
+    scores = []
+    for cause in {planted for planted, _ in pairs}:
+        right = sum(planted == said == cause for planted, said in pairs)
+        wrong = sum((planted == cause) != (said == cause) for planted, said in pairs)
+        scores.append(2 * right / (2 * right + wrong))
+    return sum(scores) / len(scores) if scores else None
+
+
+def markdown(rows: Sequence[Json]) -> str:
+    """The table as the documentation shows it, with the kinds of training code that each cause was planted in."""
+    lines = [
+        f"| {' | '.join(COLUMNS)} |",
+        f"|{'---|' * len(COLUMNS)}",
+    ]
+    done = [row for row in rows if not row.get("skipped")]
+    for entry in summary(rows):
+        cause = entry["cause"]
+        name = cause if cause == "all" else f"`{cause}`"
+        styles = len({row["style"] for row in done if cause in ("all", row["cause"])})
+        cells = [name, entry["runs"], styles, entry["top"], entry["right"]]
+        if cause == "all":
+            cells[3:] = [_of(entry["top"], entry["runs"]), _of(entry["right"], entry["runs"])]
+        cells.append(f"{entry['found']} of {entry['planted']}" if entry["planted"] else "")
+        cells.append(f"{entry['true']} of {entry['claimed']}" if entry["claimed"] else "")
+        cells += [_plain_errors(entry["errors"]), _plain_times(entry["times"])]
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    score = macro_f1(rows)
+    return "\n".join([*lines, "", f"Macro-F1 of the verdict's cause: {score:.3f}." if score is not None else ""])
+
+
+def _of(right: int, total: int) -> str:
+    low, high = wilson(right, total)
+    return f"{right} of {total} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def _plain_errors(errors: Sequence[float]) -> str:
+    told = median_interval(errors)
+    return "" if told is None else f"{1000 * told[0]:.0f} ms, {1000 * max(errors):.0f} ms"
+
+
+def _plain_times(times: Sequence[float]) -> str:
+    told = median_interval(times)
+    return "" if told is None else f"{told[0]:.2f} s, {max(times):.2f} s"
 
 
 def render(rows: Sequence[Json]) -> str:

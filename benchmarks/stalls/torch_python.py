@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class NoTorch(Exception):
@@ -37,6 +38,13 @@ def styles(python: str, wanted: Iterable[str]) -> tuple[str, ...]:
     """The styles that an interpreter can run: Lightning's own only where it is installed."""
     able = has(python, "lightning")
     return tuple(style for style in wanted if style != "lightning_fit" or able)
+
+
+def tells_collections(python: str) -> bool:
+    """Whether an interpreter was built with CPython's own probes: else nobody sees its garbage collector."""
+    program = Path(python).resolve()
+    libraries = [*program.parent.parent.glob("lib/libpython3*.so*"), *Path("/usr/lib").glob("*/libpython3*.so*")]
+    return any(b"gc__start" in path.read_bytes() for path in [program, *libraries] if path.is_file())
 
 
 def _candidates() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -25,6 +26,7 @@ class Iteration:
     stepping: int
     end: int
     fetch: int
+    queued: int | None = None  # its thread's wait for processors so far, a duration, by the kernel's own count
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Truth:
     counts: dict[str, int] = field(default_factory=dict)
     end: int | None = None
     stopper: int | None = None  # pid of who stopped it from outside
+    acts: list[tuple[int, int]] = field(default_factory=list)  # (begin, end) of what was done from outside
 
     def wall(self, mono: int) -> float:
         return (mono + self.offset) / NS
@@ -86,7 +89,8 @@ def read(lines: Iterable[str], worker_lines: Iterable[str] = ()) -> Truth:
     for row in rows:
         kind = row["row"]
         if kind == "iteration":
-            truth.iterations.append(Iteration(row["step"], row["begin"], row["stepping"], row["end"], row["fetch"]))
+            times = (row[name] for name in ("step", "begin", "stepping", "end", "fetch"))
+            truth.iterations.append(Iteration(*times, row.get("queued")))
         elif kind == "planted":
             truth.planted.append(Planted(row["cause"], row["begin"], row["end"], row["step"], row))
         elif kind == "phase":
@@ -109,6 +113,8 @@ def limit(truth: Truth) -> float:
     return max(0.5 * median_step(truth), 0.05)
 
 
+ECHO = 200_000_000
+"""Nanoseconds for which an act from outside may be felt after it: a period of the quota, a queue that empties."""
 OUTSIDE = frozenset({"suspended", "cpu_throttled", "cpu_contention", "collective_wait"})
 """Felt by the whole iteration: somebody else did it."""
 
@@ -136,7 +142,7 @@ def planted_stalls(truth: Truth, cause: str) -> list[TrueStall]:
         ordinary = median_step(truth)
         for i in truth.iterations[BASELINE_STEPS:]:
             excess = (i.end - i.begin) / NS - ordinary
-            if excess >= least:
+            if excess >= least and _acted(truth, i):
                 found.append(TrueStall(cause, truth.wall(i.begin), truth.wall(i.end), excess))
     if by_fetch(cause):
         ordinary = median(i.fetch for i in truth.iterations)
@@ -145,6 +151,22 @@ def planted_stalls(truth: Truth, cause: str) -> list[TrueStall]:
             if excess >= least:
                 found.append(TrueStall(cause, truth.wall(i.begin), truth.wall(i.begin + i.fetch), excess))
     return sorted(found, key=lambda stall: stall.start)
+
+
+def _acted(truth: Truth, iteration: Iteration) -> bool:
+    """Whether it felt one of the acts; where none is known, all were."""
+    felt = any(iteration.begin < end + ECHO and iteration.end > begin for begin, end in truth.acts)
+    return felt or not truth.acts
+
+
+def queued_seconds(truth: Truth, start: float | None = None, end: float | None = None) -> float:
+    """Seconds that the driver was runnable without a processor, after the start-up or in iterations that touch a
+    stretch of UNIX seconds. Nobody planted it where the plan does not say so: it is other programs' doing."""
+    total = 0
+    for before, i in pairwise(truth.iterations[BASELINE_STEPS - 1 :]):
+        if (start is None or truth.wall(i.end) > start) and (end is None or truth.wall(i.begin) < end):
+            total += (i.queued or 0) - (before.queued or 0)
+    return total / NS
 
 
 def lost_seconds(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
@@ -165,7 +187,12 @@ def lost_seconds(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
         ready = len(later) * fastest / NS if cause not in ("data_inline", "fake_batching") else 0.0
         return most - ready, most
     if by_fetch(cause) or cause in OUTSIDE:
-        total = sum(stall.seconds for stall in planted_stalls(truth, cause))
+        total = sum(stall.seconds for stall in planted_stalls(truth, cause) if stall.cause == cause)
+        queued = queued_seconds(truth)
+        if cause == "cpu_contention":  # steps that are only a little late lose some, too
+            return total, max(total, queued)
+        if cause == "collective_wait":  # what others take of rank 0's processors they take of rank 1's as well
+            return total, total + queued
         return total, total
     total = sum(p.seconds for p in truth.planted if p.cause == cause and p.step >= BASELINE_STEPS)
     return total, total

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainprobe.model.event import StackSeen
+from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.pipeline import Pipeline
 from trainprobe.wire.recording import read_frames, read_header
@@ -18,12 +23,17 @@ TRUTH: dict[str, Any] = json.loads((FOLDER / "truth.json").read_text())
 CLAIMED = 0.3  # seconds: a planted stall of at least this length must be told
 
 
-def replayed(name: str, pid: int | None = None) -> Rank:
+def _as_it_is(frame: Frame) -> Frame:
+    return frame
+
+
+@cache
+def replayed(name: str, pid: int | None = None, lack: Callable[[Frame], Frame] = _as_it_is) -> Rank:
     pipeline, last = Pipeline(), None
     with gzip.open(FOLDER / f"{name}.jsonl.gz") as lines:
         read_header(lines)
         for frame in read_frames(lines):
-            pipeline.step(frame)
+            pipeline.step(lack(frame))
             last = frame.at
     assert last is not None
     ranks = [rank for run in pipeline.report(last).runs for rank in run.ranks]
@@ -39,6 +49,29 @@ def test_the_verdict_is_what_was_planted(name: str) -> None:
     assert sum(rank.ledger.values()) == pytest.approx(rank.wall_seconds, rel=0.01)
     phases = sum(rank.counters.phase_seconds.values())
     assert rank.productive_seconds + phases + sum(rank.lost.values()) == pytest.approx(rank.wall_seconds, rel=1e-6)
+
+
+def _without_stacks(frame: Frame) -> Frame:
+    return replace(frame, events=tuple(event for event in frame.events if not isinstance(event, StackSeen)))
+
+
+def _without_pressure(frame: Frame) -> Frame:
+    return frame if frame.host is None else replace(frame, host=replace(frame.host, pressure=None))
+
+
+def _without_proc(frame: Frame) -> Frame:
+    return replace(frame, processes=(), memory=(), limits=(), descriptors=())
+
+
+@pytest.mark.parametrize("lack", [_without_stacks, _without_pressure, _without_proc])
+@pytest.mark.parametrize("name", TRUTH)
+def test_where_py_spy_or_pressure_or_proc_is_missing_the_verdict_is_the_same(
+    name: str, lack: Callable[[Frame], Frame]
+) -> None:
+    whole, poorer = replayed(name), replayed(name, lack=lack)
+    assert poorer.verdict.cause == whole.verdict.cause
+    assert [stall.cause for stall in poorer.stalls] == [stall.cause for stall in whole.stalls]
+    assert poorer.lost == pytest.approx(whole.lost)
 
 
 @pytest.mark.parametrize("name", TRUTH)

@@ -17,6 +17,8 @@ from benchmarks.stalls.plan import Plan
 from benchmarks.stalls.run import Outcome, undisturbed
 
 KEPT = Path(__file__).parents[2] / "build" / "training-tests"
+PATIENCE = 10.0
+"""Seconds that a training waits for a quiet host: contention on one that is not is held against the kernel's count."""
 LOCK = Path(tempfile.gettempdir()) / "trainprobe-stalls.lock"
 
 Watched = Callable[[Plan], Outcome]
@@ -46,7 +48,7 @@ def watched(torch_python: str, request: pytest.FixtureRequest) -> Watched:
 
     def carry(plan: Plan) -> Outcome:
         try:
-            return undisturbed(plan, torch_python, kept(request), LOCK, 30)
+            return undisturbed(plan, torch_python, kept(request), LOCK, PATIENCE)
         except host.CannotHere as reason:
             pytest.skip(str(reason))
 

@@ -19,17 +19,8 @@ SCALE = 0.55
 """Of the suite's trainings: 12 to 20 seconds each."""
 
 
-EACH_TIME = (
-    "checkpoint", "logging", "data_cpu", "data_storage", "data_inline", "worker_startup", "worker_death", "cpu_bound",
-    "evaluation", "startup", "none",
-)  # fmt: skip
-"""The others need a host to themselves: they run at night."""
-
-
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(
-    "cause", [pytest.param(name, marks=() if name in EACH_TIME else pytest.mark.nightly) for name in faults.CAUSES]
-)
+@pytest.mark.parametrize("cause", faults.CAUSES)
 def test_what_was_planted_is_told(
     cause: str, seed: int, styles: tuple[str, ...], watched: Watched, request: pytest.FixtureRequest
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from background import Background
+from collector import Heap
 from evaluation import EVALUATIONS
 from hangs import HANGS, PEERS
 from loggers import LOGGERS
@@ -44,6 +45,8 @@ class DriverFaults:
         )
         self._payload = payload(int(largest), 64) if largest else []
         self._background = Background(plan)
+        heap = next((f["how"] for f in self._faults if f["cause"] == "gc_pause"), None)
+        self._heap = Heap(heap) if heap is not None else None
 
     def at(self, hook: str, step: int, model: nn.Module) -> None:
         for fault in self._faults:
@@ -71,6 +74,9 @@ class DriverFaults:
         elif cause == "evaluation":
             EVALUATIONS[how](model, size)
             self._truth.phase("evaluation", begin, now())
+        elif cause == "gc_pause" and self._heap is not None:
+            self._heap.collect(size)
+            self._truth.planted(fault["id"], cause, begin, now(), how=how, step=step)
         elif cause == "drift":
             busy(size * step)
             self._truth.planted(fault["id"], cause, begin, now(), how=how, step=step)

@@ -79,6 +79,14 @@ def on_lock(seconds: float) -> None:
 BLOCKS: dict[str, Callable[[float], object]] = {"sleep": time.sleep, "socket": on_socket, "lock": on_lock}
 
 
+def _into_cache(directory: str, size: int) -> None:
+    """A worker adds to the cache of a dataset, as datasets' map() does: chunks to a temporary file, then its name."""
+    path = os.path.join(directory, f"cache-{os.getpid()}.arrow")
+    with open(path + ".tmp", "wb") as file:
+        file.writelines(bytes(1 << 18) for _ in range(max(size >> 18, 1)))
+    os.replace(path + ".tmp", path)
+
+
 class SampleFaults:
     """Carries out the plan's ``data`` faults; picklable, so that it reaches spawned workers.
 
@@ -122,6 +130,8 @@ class SampleFaults:
             self._file(fault, batch)
         elif how in BLOCKS:
             BLOCKS[how](size)
+        elif how == "cache":
+            _into_cache(fault["directory"], int(size))
         elif how == "store":
             np.save(os.path.join(fault["directory"], f"features-{batch}.npy"), np.zeros(int(size) // 8))
         else:

@@ -34,6 +34,7 @@ class Module(nn.Module):
 
 
 class Callback:
+    def on_batch_fetched(self, trainer: Trainer) -> None: ...
     def on_batch_start(self, trainer: Trainer) -> None: ...
     def on_before_step(self, trainer: Trainer) -> None: ...
     def on_batch_end(self, trainer: Trainer) -> None: ...
@@ -46,7 +47,7 @@ class Clock(Callback):
         self.mark = now()
         self.fetch = self.stepping = 0
 
-    def on_batch_start(self, trainer: Trainer) -> None:
+    def on_batch_fetched(self, trainer: Trainer) -> None:
         self.fetch = now() - self.mark
 
     def on_before_step(self, trainer: Trainer) -> None:
@@ -98,6 +99,7 @@ class Trainer:
             batch = next(batches, None)
             if batch is None:
                 return
+            self.call("on_batch_fetched")
             self.call("on_batch_start")
             loss = self.module.training_step(batch)
             optimizer.zero_grad(set_to_none=True)

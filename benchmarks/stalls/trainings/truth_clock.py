@@ -29,7 +29,8 @@ class Truth:
         self.path = path
         self._pid = os.getpid()
         self._rows: list[dict[str, Any]] = []
-        self._iterations: list[tuple[int, int, int, int, int]] = []
+        self._iterations: list[tuple[int, int, int, int, int, int | None]] = []
+        self._schedstat: int | None = None
         self._rows.append(
             {"row": "start", "pid": self._pid, "process": process_start_ns(), "mono": now(), "wall": time.time_ns()}
         )
@@ -41,7 +42,16 @@ class Truth:
         ``stepping`` is the instant just before the (first) optimiser's step; ``fetch_ns`` the time spent in getting
         the iteration's batches.
         """
-        self._iterations.append((step, begin, stepping, end, fetch_ns))
+        self._iterations.append((step, begin, stepping, end, fetch_ns, self._queued()))
+
+    def _queued(self) -> int | None:
+        """Nanoseconds that this thread has been runnable without a processor; None where the kernel does not count."""
+        try:
+            if self._schedstat is None:
+                self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+            return int(os.pread(self._schedstat, 64, 0).split()[1])
+        except (OSError, IndexError):
+            return None
 
     def planted(self, fault: int, cause: str, begin: int, end: int, **facts: Any) -> None:
         """A fault that the driver itself carried out."""
@@ -60,8 +70,8 @@ class Truth:
             return
         rows, self._rows = self._rows, []
         rows.extend(
-            {"row": "iteration", "step": s, "begin": b, "stepping": o, "end": e, "fetch": f}
-            for s, b, o, e, f in self._iterations
+            {"row": "iteration", "step": s, "begin": b, "stepping": o, "end": e, "fetch": f, "queued": q}
+            for s, b, o, e, f, q in self._iterations
         )
         rows.append({"row": "end", "mono": now(), "wall": time.time_ns()})
         with open(self.path, "w", encoding="utf-8") as file:

@@ -131,6 +131,14 @@ def _rarer(f: Facts, verb: str) -> list[str]:
     return [f"{verb} every {better} steps instead of every {f.every}: 1 % of the run, not {f.share:.1%}"]
 
 
+def _gc_pause(f: Facts) -> list[str]:
+    rest = "gc.freeze() after the start-up takes what is there by then out of every later collection"
+    if f.every and f.each:
+        rhythm = f"it ran every {f.every} steps, {f.each:.2f} s"
+        return [rest, f"gc.disable(), and gc.collect() where the training waits anyway: {rhythm}"]
+    return [rest, "gc.disable(), and gc.collect() where the training waits anyway (evaluation, a save)"]
+
+
 _COMPUTED: dict[Cause, Callable[[Facts], list[str]]] = {
     Cause.CHECKPOINT: _checkpoint,
     Cause.DATA_CPU: _data_cpu,
@@ -139,6 +147,7 @@ _COMPUTED: dict[Cause, Callable[[Facts], list[str]]] = {
     Cause.LOGGING: _logging,
     Cause.CPU_BOUND: _cpu_bound,
     Cause.NETWORK: _network,
+    Cause.GC_PAUSE: _gc_pause,
 }
 _MEMORY = ("lower batch size, workers or prefetch_factor until the run fits its memory",)
 _PLAIN: dict[Cause, tuple[str, ...]] = {

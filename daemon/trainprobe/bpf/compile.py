@@ -38,7 +38,7 @@ _EVENTS = {
 }
 MARKS = (
     "on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end",
-    "on_set_grad", "on_set_grad_single",
+    "on_set_grad", "on_set_grad_single", "on_collector", "on_collector_end",
 )  # fmt: skip
 MAPS = (
     "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",

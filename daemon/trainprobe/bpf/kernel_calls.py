@@ -36,6 +36,7 @@ class KernelCalls:
 
     _NUMBERS = {"x86_64": (321, 298), "aarch64": (280, 241)}  # bpf, perf_event_open
     _SET_BPF, _ENABLE = 0x40042408, 0x2400  # PERF_EVENT_IOC_*
+    _COUNTER_SHIFT = 32  # PERF_UPROBE_REF_CTR_OFFSET_SHIFT
     _GET_INFO_BY_FD = 15
     _RUN_TIME_AT = 192  # bpf_prog_info.run_time_ns, run_cnt behind it
 
@@ -44,15 +45,24 @@ class KernelCalls:
         self._libc.syscall.restype = c_long
         self._bpf, self._perf_event_open = self._NUMBERS.get(os.uname().machine, (-1, -1))
 
-    def attach_uprobe(self, program: int, path: str, offset: int) -> int:
-        """A perf event for every process that executes this place of the file; returns its descriptor."""
+    def attach_uprobe(self, program: int, path: str, offset: int, counter: int = 0) -> int:
+        """A perf event for every process that executes this place of the file; returns its descriptor.
+
+        ``counter``: where in the file a USDT probe has its semaphore, which the kernel raises meanwhile (0: none).
+        """
         try:
             with open("/sys/bus/event_source/devices/uprobe/type", encoding="ascii") as file:
                 kind = int(file.read())
         except OSError as error:
             raise UprobeRefused("this kernel has no uprobes") from error
         name = ctypes.create_string_buffer(os.fsencode(path))
-        attributes = _Attributes(type=kind, size=sizeof(_Attributes), config1=ctypes.addressof(name), config2=offset)
+        attributes = _Attributes(
+            type=kind,
+            size=sizeof(_Attributes),
+            config=counter << self._COUNTER_SHIFT,
+            config1=ctypes.addressof(name),
+            config2=offset,
+        )
         close_on_exec = 8
         everybody, cpu, no_group = c_int(-1), c_int(0), c_int(-1)
         descriptor = self._libc.syscall(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uprobes on the libtorch of a process: which functions, and attaching them through the very mapping that runs.
+"""Uprobes on the libtorch of a process and on its interpreter: which functions, and attaching them through the very
+mapping that runs.
 
 Names are matched by the beginning of their mangled form: the two std::string ABIs mangle arguments differently, and
 internal functions carry an ``L`` where the compiler made them static.
@@ -56,6 +57,15 @@ IN_PYTHON = (
     Mark("set_grad_single", "on_set_grad_single", (b"_ZN5torch8autogradL16set_grad_enabledEP7_objectS2_\0",)),
 )
 
+IN_INTERPRETER = (
+    Mark("collector", "on_collector", (b"usdt:python:gc__start",)),
+    Mark("collector_end", "on_collector_end", (b"usdt:python:gc__done",)),
+)
+"""CPython's own probes, which Debian, Ubuntu, Fedora and Red Hat build in."""
+_INTERPRETER = re.compile(rb"(lib)?python3(\.\d+)?t?(\.so[.\d]*)?$")
+Attach = Callable[[int, str, int, int], int]
+"""(program, path, offset, offset of the counter or 0) -> descriptor. Raises UprobeRefused."""
+
 
 @dataclass(frozen=True)
 class MarksAttached:
@@ -70,12 +80,11 @@ class MarksAttached:
 class Marks:
     """Remembers what is attached, by inode; a uprobe on an inode serves every process that maps it."""
 
-    def __init__(
-        self, programs: dict[str, int], attach: Callable[[int, str, int], int], rations: Rations | None = None
-    ) -> None:
+    def __init__(self, programs: dict[str, int], attach: Attach, rations: Rations | None = None) -> None:
         self._programs, self._attach = programs, attach
         self._rations = rations or Rations()
         self._done: dict[tuple[int, int], MarksAttached] = {}
+        self._interpreters: dict[tuple[int, int], bool] = {}
         self._descriptors: list[int] = []
 
     def attach(self, pid: int, path: str, start: int, end: int) -> MarksAttached:
@@ -104,18 +113,40 @@ class Marks:
 
     def _attach_both(self, key: tuple[int, int], pid: int, path: str, descriptor: int) -> MarksAttached:
         found, reason = self._attach_library(descriptor, IN_CPU)
-        found["set_grad"] = False
-        if place := _sibling(pid, path):
-            try:
-                sibling = _open_mapping(pid, *place)
-            except OSError:
-                return MarksAttached(*key, found, reason)
-            try:
-                more, _ = self._attach_library(sibling, IN_PYTHON)
-            finally:
-                os.close(sibling)
-            found["set_grad"] = any(more.values())
+        beside = self._attach_at(pid, _sibling(pid, path), IN_PYTHON)
+        found["set_grad"] = any(beside.values())
+        if any(found.values()):
+            found["collector"] = self._attach_interpreter(pid)
         return MarksAttached(*key, found, reason)
+
+    def _attach_at(self, pid: int, place: tuple[int, int] | None, marks: tuple[Mark, ...]) -> dict[str, bool]:
+        if place is None:
+            return {}
+        try:
+            descriptor = _open_mapping(pid, *place)
+        except OSError:
+            return {}
+        try:
+            return self._attach_library(descriptor, marks)[0]
+        finally:
+            os.close(descriptor)
+
+    def _attach_interpreter(self, pid: int) -> bool:
+        """Whether both ends of a collection are told, by any file of the interpreter: libpython, or python itself."""
+        told = False
+        for start, end, name in list(_executable_maps(pid)):
+            if not _INTERPRETER.fullmatch(os.path.basename(name)):
+                continue
+            try:
+                status = os.stat(f"/proc/{pid}/map_files/{start:x}-{end:x}")
+            except OSError:
+                continue
+            key = (status.st_dev, status.st_ino)
+            if key not in self._interpreters and len(self._interpreters) < MAX_LIBRARIES:
+                ends = self._attach_at(pid, (start, end), IN_INTERPRETER)
+                self._interpreters[key] = len(ends) == len(IN_INTERPRETER) and all(ends.values())
+            told = told or self._interpreters.get(key, False)
+        return told
 
     def _attach_library(self, descriptor: int, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
         # By descriptor, from symbols to attaching: a process that maps another file there meanwhile would choose where
@@ -128,13 +159,13 @@ class Marks:
         found: dict[str, bool] = {}
         reasons = []
         for mark in marks:
-            places = {symbol.offset for prefix in mark.prefixes for symbol in _matching(table, prefix)}
+            places = {(s.offset, s.counter) for prefix in mark.prefixes for s in _matching(table, prefix)}
             found[mark.name] = False
-            for offset in sorted(places)[:MAX_PROBES_PER_MARK]:
+            for offset, counter in sorted(places)[:MAX_PROBES_PER_MARK]:
                 if mark.anywhere:
                     offset += cheap_place(os.pread(descriptor, 16, offset))
                 try:
-                    self._descriptors.append(self._attach(self._programs[mark.program], mapping, offset))
+                    self._descriptors.append(self._attach(self._programs[mark.program], mapping, offset, counter))
                     found[mark.name] = True
                 except UprobeRefused as error:
                     reasons.append(f"{mark.name}: {error}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of an ELF file by the beginning of their mangled names, with their places in the file.
+"""Functions of an ELF file by the beginning of their mangled names, and its USDT probes, with their places in the file.
 
 The file comes from a stranger: every size is capped, every offset checked, and anything odd is an ``Unreadable``, never
 an exception or unbounded memory. Reading a symbol table of 90 MB leaves its pages in our memory, so ``find_apart`` does
@@ -28,7 +28,13 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_SYMTAB, _DYNSYM, _LOAD, _FUNC = 2, 11, 1, 2
+_SYMTAB, _DYNSYM, _NOTES, _LOAD, _FUNC = 2, 11, 7, 1, 2
+_NOTE = struct.Struct("<III")
+_PROBE = struct.Struct("<QQQ")  # where it is, where .stapsdt.base was then, its semaphore
+_PROBE_KIND, _PROBE_OWNER, _PROBE_BASE = 3, b"stapsdt\0", b".stapsdt.base\0"
+MAX_NOTES = 4096
+USDT = b"usdt:"
+"""What a wanted name begins with that is ``usdt:PROVIDER:PROBE``."""
 _MACHINES = frozenset((62, 183))  # x86-64, aarch64
 _NOBODY = 65534
 
@@ -37,6 +43,7 @@ _NOBODY = 65534
 class Symbol:
     name: str
     offset: int  # in the file: what a uprobe wants
+    counter: int = 0  # in the file: the semaphore of a USDT probe, 0 where it has none
 
 
 @dataclass(frozen=True)
@@ -69,15 +76,60 @@ class _Elf:
             raise ValueError("odd header sizes")
         self._sections = [_SECTION.unpack_from(data, shoff + i * shentsize) for i in range(shnum)]
         segments = (_SEGMENT.unpack_from(data, phoff + i * phentsize) for i in range(phnum))
-        self._loads = [(s[3], s[2], s[5]) for s in segments if s[0] == _LOAD and s[1] & 1]  # vaddr, offset, filesz
+        loads = [s for s in segments if s[0] == _LOAD]
+        self._loads = [(s[3], s[2], s[5]) for s in loads if s[1] & 1]  # vaddr, offset, filesz
+        self._written = [(s[3], s[2], s[5]) for s in loads if s[1] & 2]
+        self._names = counts[-1]
 
     def find(self, prefixes: Sequence[bytes]) -> Found:
         found: Found = {prefix.decode(): [] for prefix in prefixes}
+        if any(prefix.startswith(USDT) for prefix in prefixes):
+            self._probes(found)
+        prefixes = [prefix for prefix in prefixes if not prefix.startswith(USDT)]
         for section in self._sections:
             if section[1] in (_DYNSYM, _SYMTAB) and section[9] == _SYMBOL.size and section[6] < len(self._sections):
                 strings = self._sections[section[6]]
                 self._search(self._range(section), self._range(strings), prefixes, found)
         return found
+
+    def _probes(self, found: Found) -> None:
+        """The USDT probes among what is wanted: notes of the section that names none of our tables."""
+        moved_to = self._address_of(_PROBE_BASE)
+        for section in self._sections:
+            if section[1] != _NOTES:
+                continue
+            at, end = self._range(section)
+            for _ in range(MAX_NOTES):
+                if at + _NOTE.size > end:
+                    break
+                name_size, size, kind = _NOTE.unpack_from(self._data, at)
+                name_at = at + _NOTE.size
+                start = name_at + -(-name_size // 4) * 4
+                at = start + -(-size // 4) * 4
+                ours = kind == _PROBE_KIND and self._data[name_at : name_at + name_size] == _PROBE_OWNER
+                if ours and start + size <= end and size > _PROBE.size:
+                    self._note(start, size, moved_to, found)
+
+    def _note(self, start: int, size: int, moved_to: int | None, found: Found) -> None:
+        address, base, semaphore = _PROBE.unpack_from(self._data, start)
+        words = self._data[start + _PROBE.size : start + min(size, MAX_NAME)].split(b"\0")
+        known = found.get((USDT + b":".join(words[:2])).decode(errors="replace"))
+        moved = moved_to - base if moved_to is not None and base else 0
+        place = _offset(address + moved, self._loads)
+        counter = _offset(semaphore + moved, self._written) if semaphore else 0
+        if known is not None and place is not None and counter is not None and len(known) < MAX_PER_PREFIX:
+            known.append(Symbol(":".join(word.decode(errors="replace") for word in words[:2]), place, counter))
+
+    def _address_of(self, name: bytes) -> int | None:
+        """The address of the first section with this name (and its NUL)."""
+        if self._names >= len(self._sections):
+            return None
+        start, end = self._range(self._sections[self._names])
+        for section in self._sections:
+            at = start + section[0]
+            if at + len(name) <= end and self._data[at : at + len(name)] == name:
+                return int(section[3])
+        return None
 
     def _range(self, section: tuple[int, ...]) -> Range:
         start, size = section[4], section[5]
@@ -120,10 +172,16 @@ class _Elf:
             at = self._data.find(wanted, at + 1, end)
 
     def _place(self, name: str, value: int) -> Symbol | None:
-        for address, offset, size in self._loads:
-            if address <= value < address + size:
-                return Symbol(name, value - address + offset)
-        return None
+        offset = _offset(value, self._loads)
+        return None if offset is None else Symbol(name, offset)
+
+
+def _offset(value: int, loads: Sequence[tuple[int, int, int]]) -> int | None:
+    """Where in the file an address lies."""
+    for address, offset, size in loads:
+        if address <= value < address + size:
+            return value - address + offset
+    return None
 
 
 def find_in_file(path: str, prefixes: Sequence[bytes], opened: Callable[[], None] = lambda: None) -> Found | Unreadable:
@@ -174,7 +232,9 @@ def _answer(status: int, output: bytes) -> Found | Unreadable:
         if "unreadable" in answer:
             return Unreadable(str(answer["unreadable"]))
         symbols: Mapping[str, list[list[object]]] = answer["symbols"]
-        return {prefix: [Symbol(str(n), int(str(o))) for n, o in rows] for prefix, rows in symbols.items()}
+        return {
+            prefix: [Symbol(str(n), int(str(o)), int(str(c))) for n, o, c in rows] for prefix, rows in symbols.items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError):
         return Unreadable(f"the symbol reader ended with status {status}")
 
@@ -188,7 +248,7 @@ def main(arguments: list[str]) -> int:
     if isinstance(found, Unreadable):
         answer: dict[str, object] = {"unreadable": found.reason}
     else:
-        answer = {"symbols": {prefix: [(s.name, s.offset) for s in rows] for prefix, rows in found.items()}}
+        answer = {"symbols": {prefix: [(s.name, s.offset, s.counter) for s in rows] for prefix, rows in found.items()}}
     sys.stdout.write(json.dumps(answer))
     return 0
 

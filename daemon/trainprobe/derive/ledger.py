@@ -28,6 +28,7 @@ _ALWAYS: Mapping[Leaf, State] = {
 }
 _ELSEWHERE: Mapping[Leaf, State] = {
     Leaf.CPU: State.COMPUTE,
+    Leaf.COLLECTOR: State.COMPUTE,
     Leaf.FILE_READ: State.DATA_INLINE,
     Leaf.READ_CPU: State.DATA_INLINE,
     Leaf.STREAM_OUT: State.LOGGING,

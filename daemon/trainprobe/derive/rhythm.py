@@ -14,7 +14,7 @@ KEEP = 64
 LEAST = 8  # windows before it judges
 USUAL = 0.9
 """A wait is usual up to the share that this part of the windows has at most."""
-_WORK = frozenset({Leaf.CPU, Leaf.FILE_GAP, Leaf.READ_CPU})
+_WORK = frozenset({Leaf.CPU, Leaf.FILE_GAP, Leaf.READ_CPU, Leaf.COLLECTOR})
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class Leaf(IntEnum):
     GPU = 20  # blocked on an nvidia device
     OTHER = 21
     READ_CPU = 22  # on the CPU inside a traced read: copying from the page cache
+    COLLECTOR = 23  # on the CPU in Python's garbage collector
 
 
 LEAVES = 24  # cells of one region

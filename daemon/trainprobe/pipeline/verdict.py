@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from trainprobe.derive.workers import Death
 from trainprobe.detect.limits.base import Notice
 from trainprobe.detect.rules import worker_hang
+from trainprobe.detect.waiting import LEAF_WORDS
 from trainprobe.model.cause import Cause
+from trainprobe.model.event import RunState
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Bound, Exit, Verdict
 from trainprobe.pipeline.bottlenecks import Found
@@ -174,7 +176,7 @@ def _none(fold: RankFold, wall_ns: float) -> Verdict:
         seconds = fold.rhythm.judged_ns / NS
         return Verdict("none", None, 0.0, 0.0, f"no step is marked; in {seconds:.0f} s watched no wait was unusual")
     if fold.clock.provisional == 0:
-        return Verdict("none", None, 0.0, 0.0, "no training step was seen")
+        return Verdict("none", None, 0.0, 0.0, _without_steps(fold))
     if not fold.baseline.stands:
         return Verdict(
             "none", None, 0.0, 0.0, f"{fold.clock.provisional} steps: too few to know what an ordinary step is"
@@ -186,6 +188,16 @@ def _none(fold: RankFold, wall_ns: float) -> Verdict:
         0.0,
         f"healthy: {fold.clock.provisional} steps in {wall_ns / NS:.1f} s, nothing lost that is worth a change",
     )
+
+
+def _without_steps(fold: RankFold) -> str:
+    """We came when it was running: what is ordinary for it is not known, what it does now is."""
+    sample = fold.sample
+    if not fold.attached or sample is None or fold.end_ns is not None:
+        return "no training step was seen"
+    watched = max(0, fold.sample_ns - fold.start_ns) / NS
+    now = "on the CPU" if sample.run == RunState.ON else LEAF_WORDS.get(sample.leaf, "a wait")
+    return f"cannot tell yet: no step has ended in the {watched:.0f} s since we watch; its driver is in {now}"
 
 
 def _stall_text(fold: RankFold, cause: Cause, ns: float, share: float) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchmarks.stalls.plan import Plan
 from benchmarks.stalls.score import Score, score
-from benchmarks.stalls.truth import Iteration, Planted, Truth
+from benchmarks.stalls.truth import Iteration, Planted, Truth, planted_stalls
 
 MS = 1_000_000
 SAVE = {"path": "/x/step-20.pt", "bytes": 1000, "saved": 1_590 * MS}
@@ -132,3 +133,48 @@ def test_a_death_is_told_by_its_sender() -> None:
     assert checks["death"]
     checks = {check.name: check.ok for check in score(death, training(), told, killer=6).checks}
     assert not checks["death"]
+
+
+def crowded(queued: dict[int, int], **changes: Any) -> Truth:
+    """``training`` with ms of waiting for processors in some of its steps."""
+    truth, total = training(), 0
+    for at, i in enumerate(truth.iterations):
+        total += queued.get(i.step, 0) * MS
+        truth.iterations[at] = replace(i, queued=total, **changes)
+    return truth
+
+
+CONTENTION = {"lost": {"checkpoint": 0.6, "cpu_contention": 0.4}, "productive_seconds": 2.0}
+
+
+def test_contention_that_nobody_planted_counts_where_the_kernel_saw_it() -> None:
+    queued = dict.fromkeys(range(10, 39), 14)
+    assert score(plan(), crowded(queued), report(**CONTENTION)).wrong() == []
+    assert "cpu_contention" in str(score(plan(), crowded({}), report(**CONTENTION)).wrong())
+    assert "cpu_contention" in str(score(plan(), training(), report(**CONTENTION)).wrong())
+
+
+def test_a_run_that_lost_more_to_others_may_say_so() -> None:
+    said = report(verdict={"kind": "bottleneck", "cause": "cpu_contention", "seconds": 0.7}, **CONTENTION)
+    assert score(plan(), crowded(dict.fromkeys(range(10, 39), 25)), said).top_right
+    assert not score(plan(), crowded(dict.fromkeys(range(10, 39), 5)), said).top_right
+    assert not score(
+        plan(),
+        crowded(dict.fromkeys(range(10, 39), 500)),
+        report(verdict={"kind": "stall", "cause": "swap", "seconds": 1.0}),
+    ).top_right
+
+
+def test_a_stall_by_others_is_no_false_one() -> None:
+    extra = stall(start=0.5, end=0.56, seconds=0.05, cause="cpu_contention", shares={"cpu_contention": 0.05})
+    said = report(stalls=[extra, stall()])
+    assert score(plan(), crowded({10: 60}), said).right
+    assert "false" in str(score(plan(), crowded({20: 60}), said).wrong())
+
+
+def test_what_was_done_from_outside_is_felt_then_and_not_elsewhere() -> None:
+    truth = training()
+    truth.iterations[30] = replace(truth.iterations[30], end=truth.iterations[30].end + 200 * MS)
+    assert len(planted_stalls(truth, "suspended")) == 3  # the save's own, and two slow iterations
+    truth.acts = [(truth.iterations[30].begin, truth.iterations[30].begin + 10 * MS)]
+    assert [round(found.seconds, 1) for found in planted_stalls(truth, "suspended")] == [0.6, 0.2]

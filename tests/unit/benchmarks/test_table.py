@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.latency import percentile
-from benchmarks.stalls.table import median_interval, render, summary, wilson
+from benchmarks.stalls.table import macro_f1, markdown, median_interval, render, summary, wilson
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,32 @@ def test_the_table_says_what_was_skipped() -> None:
     told = render([row("checkpoint", "checkpoint", named=True), {"key": "x/0", "cause": "x", "skipped": "no device"}])
     assert "checkpoint  1     1/1 (21-100 %)" in told
     assert told.endswith("skipped x/0: no device")
+
+
+def told(cause: str, said: str | None, kind: str = "stall") -> dict[str, object]:
+    expected = None if kind == "none" else cause
+    return {"cause": cause, "kind": kind, "said": [kind, said], "top": said == expected, "style": "plain"}
+
+
+def test_macro_f1_is_the_mean_over_causes_and_clean_runs() -> None:
+    right = [told("checkpoint", "checkpoint"), told("logging", "logging"), told("evaluation", None, "none")]
+    assert macro_f1(right) == 1.0
+    # checkpoint: 1 right, 1 told of a logging run: 2/3; logging: 1 of 2 found, nothing false: 2/3; clean: 1.
+    assert macro_f1([*right, told("logging", "checkpoint")]) == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
+    assert macro_f1([told("two", "checkpoint")]) is None
+
+
+def test_the_documentation_gets_a_table_of_its_own() -> None:
+    rows = [
+        row("checkpoint", "checkpoint", named=True)
+        | {"style": "plain", "kind": "stall", "said": ["stall", "checkpoint"]},
+        row("checkpoint", "checkpoint", named=True)
+        | {"style": "gan", "kind": "stall", "said": ["stall", "checkpoint"]},
+    ]
+    lines = markdown(rows).splitlines()
+    assert lines[2] == "| `checkpoint` | 2 | 2 | 2 | 2 | 2 of 2 | 2 of 2 | 20 ms, 20 ms | 0.20 s, 0.20 s |"
+    assert lines[3].startswith("| all | 2 | 2 | 2 of 2 (34 to 100 %)")
+    assert lines[-1] == "Macro-F1 of the verdict's cause: 1.000."
 
 
 def test_percentile() -> None:

@@ -47,7 +47,7 @@ def test_a_file_that_is_no_library_is_read_once_and_counted_against_its_user(tmp
             self.taken.append((uid, useful))
 
     rations, seen = Told(), []
-    attaching = marks.Marks({}, lambda program, path, offset: 0, rations)
+    attaching = marks.Marks({}, lambda program, path, offset, counter: 0, rations)
     for name in ("libtorch_cpu.so", "libtorch_cpu-2.so"):
         path = tmp_path / name
         path.write_bytes(b"no ELF" * 1000)
@@ -61,6 +61,6 @@ def test_a_file_that_is_no_library_is_read_once_and_counted_against_its_user(tmp
 
 
 def test_a_process_that_is_gone_is_a_reason() -> None:
-    attached = marks.Marks({}, lambda program, path, offset: 0).attach(1 << 30, "/x/libtorch_cpu.so", 1, 2)
+    attached = marks.Marks({}, lambda program, path, offset, counter: 0).attach(1 << 30, "/x/libtorch_cpu.so", 1, 2)
     assert "cannot be opened" in attached.reason
     assert attached.found == {}

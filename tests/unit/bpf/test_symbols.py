@@ -54,6 +54,40 @@ def test_functions_by_the_beginning_of_their_names(kind: int) -> None:
     assert symbols.find(raw, [PREFIX]) == {PREFIX.decode(): [Symbol((PREFIX + b"7executeE").decode(), 0x1100)]}
 
 
+def with_probe(name: bytes, place: int, base: int, semaphore: int) -> bytes:
+    """A little ELF with one USDT note, a .stapsdt.base at 0x10800, and a segment that is written to at 0x40000."""
+    described = struct.pack("<QQQ", place, base, semaphore) + b"python\0" + name + b"\0-4@%eax\0"
+    note = struct.pack("<III", 8, len(described), 3) + b"stapsdt\0" + described + bytes(-len(described) % 4)
+    names = b"\0.stapsdt.base\0"
+    note_at = 64 + 2 * 56
+    sections_at = note_at + len(note) + len(names)
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 3, 62, 1, 0, 64, sections_at, 0, 64, 56, 2, 64, 4, 3)
+    code = struct.pack("<IIQQQQQQ", 1, 5, 0x1000, 0x10000, 0x10000, 0x2000, 0x2000, 0x1000)
+    data = struct.pack("<IIQQQQQQ", 1, 6, 0x3000, 0x40000, 0x40000, 0x1000, 0x1000, 0x1000)
+    sections = bytes(64)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 7, 0, 0, note_at, len(note), 0, 0, 4, 0)
+    sections += struct.pack("<IIQQQQIIQQ", 1, 1, 2, 0x10800, 0x1800, 1, 0, 0, 1, 0)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, note_at + len(note), len(names), 0, 0, 1, 0)
+    return header + code + data + note + names + sections
+
+
+def test_a_usdt_probe_has_its_place_and_its_semaphore() -> None:
+    wanted = "usdt:python:gc__start"
+    told = [Symbol("python:gc__start", 0x1100, 0x3010)]
+    raw = with_probe(b"gc__start", 0x10100, 0x10800, 0x40010)
+    assert symbols.find(raw, [wanted.encode()]) == {wanted: told}
+    moved = with_probe(b"gc__start", 0x100, 0x800, 0x30010)  # prelink moved everything by 0x10000
+    assert symbols.find(moved, [wanted.encode()]) == {wanted: told}
+
+
+def test_a_usdt_probe_whose_semaphore_lies_nowhere_is_left_alone() -> None:
+    raw = with_probe(b"gc__start", 0x10100, 0x10800, 0x90010)
+    assert symbols.find(raw, [b"usdt:python:gc__start"]) == {"usdt:python:gc__start": []}
+    other = with_probe(b"gc__done", 0x10100, 0x10800, 0)
+    assert symbols.find(other, [b"usdt:python:gc__start"]) == {"usdt:python:gc__start": []}
+    assert symbols.find(other, [b"usdt:python:gc__done"])["usdt:python:gc__done"][0].counter == 0
+
+
 def test_a_name_that_is_missing_is_an_empty_list() -> None:
     assert symbols.find(elf([]), [PREFIX]) == {PREFIX.decode(): []}
 

@@ -60,6 +60,11 @@ def cpu_bound(driver: Driver) -> None:
     driver.spend(1.2)
 
 
+def gc_pause(driver: Driver) -> None:
+    driver.spend(1.15, Leaf.COLLECTOR)
+    driver.spend(0.05)
+
+
 def suspended(driver: Driver) -> None:
     driver.spend(1.2, Leaf.STOPPED)
 
@@ -93,6 +98,7 @@ FAULTS: list[tuple[str, Callable[[Driver], None]]] = [
     ("data_cpu", data_cpu),
     ("data_storage", data_storage),
     ("cpu_bound", cpu_bound),
+    ("gc_pause", gc_pause),
     ("suspended", suspended),
     ("cpu_contention", contention),
     ("cpu_throttled", throttled),

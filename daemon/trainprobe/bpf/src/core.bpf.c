@@ -80,7 +80,7 @@ INLINE void move(struct ledger *l, u64 now, u8 leaf) {
     l->leaf = leaf;
 }
 INLINE u8 on_cpu(struct ledger *l) {
-    return l->reclaim ? LEAF_RECLAIM : l->call >= 0 ? l->cpu_leaf : LEAF_CPU;
+    return l->reclaim ? LEAF_RECLAIM : l->call >= 0 ? l->cpu_leaf : l->collecting ? LEAF_COLLECTOR : LEAF_CPU;
 }
 INLINE u64 *cpu_cell(struct ledger *l) {
     return cell_of(l, LEAF_CPU);

@@ -15,7 +15,7 @@ INLINE void settle(struct ledger *l, u64 now) {
     l->gap_ino = 0;
     l->reclaim = 0;
     l->call = -1;
-    l->leaf = LEAF_CPU;
+    l->leaf = on_cpu(l);
 }
 INLINE s32 open_at(struct ledger *l, u8 region) { /* index of the innermost open region of this kind, or -1 */
     s32 found = -1;
@@ -318,3 +318,23 @@ int on_set_grad(struct pt_regs *ctx) { /* (self, args, kwargs): item 0 of the tu
 int on_set_grad_single(struct pt_regs *ctx) {
     return set_grads((void *)ARGUMENT_2(ctx));
 } /* (self, argument) */
+
+/* gc__start and gc__done, which CPython has where it was built with them (USDT): a nop each, twice a collection. */
+INLINE int collect(u8 begins) {
+    struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
+    if (!l || l->collecting == begins)
+        return 0;
+    BUSY(l);
+    charge(l, bpf_ktime_get_ns(), l->leaf);
+    l->collecting = begins;
+    if (l->leaf == LEAF_CPU || l->leaf == LEAF_COLLECTOR)
+        l->leaf = begins ? LEAF_COLLECTOR : LEAF_CPU;
+    DONE(l);
+    return 0;
+}
+int on_collector(struct pt_regs *ctx) {
+    return collect(1);
+}
+int on_collector_end(struct pt_regs *ctx) {
+    return collect(0);
+}

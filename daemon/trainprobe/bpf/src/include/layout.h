@@ -55,7 +55,8 @@ struct ledger {
     u8 busy;       /* a uprobe program is changing this ledger: see sched.bpf.c */
     u8 closing;    /* another thread saw the end of this one's backward */
     u8 saw_ends;   /* 1: of records, 2: of backwards. Where the symbols are stripped, none ever comes */
-    u8 unused[5];
+    u8 collecting; /* in Python's garbage collector */
+    u8 unused[4];
     struct step_file files[STEP_FILES];
     u64 no_grad[LEAVES]; /* the cells of REGION_NO_GRAD when gradients were last switched off */
     u64 acc[CELLS];
