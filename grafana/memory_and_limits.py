@@ -7,7 +7,8 @@ from typing import Any
 from grafana import thresholds
 from grafana.dashboard import MEMORY_UID, STALLS_UID, dashboard_of, link_to_run
 from grafana.layout import Line, Section
-from grafana.panels import BYTES, COUNT, SECONDS, SHARE, Column, Q, stat_of, table_of, time_series
+from grafana.lines import Lines
+from grafana.panels import BYTES, COUNT, SECONDS, SHARE, Column, Q, fill, stat_of, table_of, time_series
 from grafana.queries import Queries
 from grafana.scope import Scope
 
@@ -35,7 +36,7 @@ def memory_and_limits() -> Any:
 def _left(q: Queries, what: str, metric: str, levels: thresholds.Levels) -> Any:
     return stat_of(
         f"{what}: time left",
-        f"Until the first rank runs out of it at the present slope. {what} that does not run out is not in sight.",
+        "Until the first rank runs out at the present slope. Not in sight: it stays, falls, or nobody uses it.",
         SECONDS,
         Q(q.least(metric), "time left"),
         levels=levels,
@@ -81,7 +82,7 @@ def _forecast(q: Queries) -> Line:
 
 def _ranks(q: Queries) -> Line:
     link = ("Training stalls of this run", link_to_run(STALLS_UID))
-    pss = f"topk(50, {q.by_run_and_rank('trainprobe_run_pss_bytes')})"
+    pss = f"topk(50, {q.by_rank('trainprobe_run_pss_bytes')})"
     return Line(
         9,
         [
@@ -91,12 +92,12 @@ def _ranks(q: Queries) -> Line:
                 {"run": Column("run", link=link), "rank": Column("Rank")},
                 [
                     (pss, Column("Memory (PSS)", BYTES)),
-                    (q.by_run_and_rank("trainprobe_run_swap_bytes"), Column("Swapped", BYTES)),
+                    (q.by_rank("trainprobe_run_swap_bytes"), Column("Swapped", BYTES)),
                     (
                         q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"),
                         Column("Descriptors", SHARE, thresholds.FD_FILL),
                     ),
-                    (q.by_run_and_rank("trainprobe_run_shm_bytes"), Column("Shared memory", BYTES)),
+                    (q.by_rank("trainprobe_run_shm_bytes"), Column("Shared memory", BYTES)),
                     (
                         q.least_by_rank("trainprobe_memory_exhaustion_seconds"),
                         Column("Memory left for", SECONDS, thresholds.MEMORY_LEFT_SECONDS),
@@ -107,18 +108,21 @@ def _ranks(q: Queries) -> Line:
     )
 
 
+def _until(title: str, left: Q) -> Any:
+    return time_series(title, "At the present slope. No line: not in sight.", SECONDS, left)
+
+
 def _memory(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             9,
             [
-                time_series(
+                fill(
                     "In use, of the limit",
                     "Of the control group that limits the run, else of the host.",
-                    SHARE,
                     Q(q.memory_share, "{{run}} {{scope}}"),
-                    most=1,
-                    levels=thresholds.MEMORY_FILL,
+                    thresholds.MEMORY_FILL,
                 ),
                 time_series(
                     "In use and limit",
@@ -131,30 +135,22 @@ def _memory(q: Queries) -> list[Line]:
                     "Memory of the ranks",
                     "Proportional set size of each rank with its workers: shared pages are counted once.",
                     BYTES,
-                    Q(q.by_run_and_rank("trainprobe_run_pss_bytes"), "{{run}} rank {{rank}}"),
+                    of.rank("trainprobe_run_pss_bytes"),
                 ),
             ],
         ),
         Line(
             8,
             [
+                _until("Time until memory runs out", of.rank_least("trainprobe_memory_exhaustion_seconds")),
                 time_series(
-                    "Time until memory runs out",
-                    "At the present slope. No line: not in sight.",
-                    SECONDS,
-                    Q(q.least_by_rank("trainprobe_memory_exhaustion_seconds"), "{{run}} rank {{rank}}"),
-                ),
-                time_series(
-                    "OOM kills",
-                    "In each interval, by where the limit was.",
-                    COUNT,
-                    Q(q.oom_kills, "{{run}} {{scope}}"),
+                    "OOM kills", "In each interval, by where the limit was.", COUNT, Q(q.oom_kills, "{{run}} {{scope}}")
                 ),
                 time_series(
                     "Time in direct reclaim",
                     "Share of the time, of the worst rank of each run.",
                     SHARE,
-                    Q(q.rate_by("run", "trainprobe_direct_reclaim_seconds_total"), "{{run}}"),
+                    of.rate("run", "trainprobe_direct_reclaim_seconds_total"),
                 ),
             ],
         ),
@@ -162,30 +158,23 @@ def _memory(q: Queries) -> list[Line]:
 
 
 def _swap(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             8,
             [
-                time_series(
-                    "Swap in use, of what is there",
-                    "By host.",
-                    SHARE,
-                    Q(q.swap_share, "{{instance}}"),
-                    most=1,
-                    levels=thresholds.SWAP_FILL,
+                fill(
+                    "Swap in use, of what is there", "By host.", Q(q.swap_share, "{{instance}}"), thresholds.SWAP_FILL
                 ),
                 time_series(
                     "Pages swapped in",
                     "Each second, by host: this is what makes steps slow.",
                     COUNT,
-                    Q(q.host_rate("trainprobe_swap_in_pages_total"), "{{instance}}"),
+                    of.host_rate("trainprobe_swap_in_pages_total"),
                     levels=thresholds.SWAP_IN_PAGES,
                 ),
                 time_series(
-                    "Swapped memory of the ranks",
-                    "With their workers.",
-                    BYTES,
-                    Q(q.by_run_and_rank("trainprobe_run_swap_bytes"), "{{run}} rank {{rank}}"),
+                    "Swapped memory of the ranks", "With their workers.", BYTES, of.rank("trainprobe_run_swap_bytes")
                 ),
             ],
         ),
@@ -196,23 +185,20 @@ def _swap(q: Queries) -> list[Line]:
                     "Pressure",
                     "Share of the time in which some or all tasks of the host waited for memory, disks or CPUs (PSI).",
                     SHARE,
-                    Q(
-                        q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
-                        "{{instance}} {{resource}} {{kind}}",
-                    ),
+                    of.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
                     levels=thresholds.PRESSURE,
                 ),
                 time_series(
                     "Major faults",
                     "Each second, of the worst rank of each run.",
                     COUNT,
-                    Q(q.rate_by("run", "trainprobe_major_faults_total"), "{{run}}"),
+                    of.rate("run", "trainprobe_major_faults_total"),
                 ),
                 time_series(
                     "Throttled by a CPU quota",
                     "Share of the time, of the worst rank of each run.",
                     SHARE,
-                    Q(q.rate_by("run", "trainprobe_cpu_throttled_seconds_total"), "{{run}}"),
+                    of.rate("run", "trainprobe_cpu_throttled_seconds_total"),
                 ),
             ],
         ),
@@ -220,29 +206,23 @@ def _swap(q: Queries) -> list[Line]:
 
 
 def _descriptors(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             8,
             [
-                time_series(
+                fill(
                     "Open, of the limit",
                     "Of each rank's worst process.",
-                    SHARE,
-                    Q(q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"), "{{run}} rank {{rank}}"),
-                    most=1,
-                    levels=thresholds.FD_FILL,
+                    of.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
+                    thresholds.FD_FILL,
                 ),
-                time_series(
-                    "Time until they run out",
-                    "At the present slope. No line: not in sight.",
-                    SECONDS,
-                    Q(q.least_by_rank("trainprobe_fd_exhaustion_seconds"), "{{run}} rank {{rank}}"),
-                ),
+                _until("Time until they run out", of.rank_least("trainprobe_fd_exhaustion_seconds")),
                 time_series(
                     "Calls that failed for want of one",
                     "In each interval, by error.",
                     COUNT,
-                    Q(q.increase_by("run, errno", "trainprobe_fd_errors_total"), "{{run}} {{errno}}"),
+                    of.events("trainprobe_fd_errors_total", "run", "errno"),
                 ),
             ],
         )
@@ -250,30 +230,19 @@ def _descriptors(q: Queries) -> list[Line]:
 
 
 def _shared_memory(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             8,
             [
-                time_series(
+                fill(
                     "/dev/shm in use, of its size",
                     "Of hosts and containers.",
-                    SHARE,
                     Q(q.shm_share, "{{instance}} {{container}} {{device}}"),
-                    most=1,
-                    levels=thresholds.SHM_FILL,
+                    thresholds.SHM_FILL,
                 ),
-                time_series(
-                    "Held by the ranks",
-                    "With their workers.",
-                    BYTES,
-                    Q(q.by_run_and_rank("trainprobe_run_shm_bytes"), "{{run}} rank {{rank}}"),
-                ),
-                time_series(
-                    "Time until it runs out",
-                    "At the present slope. No line: not in sight.",
-                    SECONDS,
-                    Q(q.least_by_rank("trainprobe_shm_exhaustion_seconds"), "{{run}} rank {{rank}}"),
-                ),
+                time_series("Held by the ranks", "With their workers.", BYTES, of.rank("trainprobe_run_shm_bytes")),
+                _until("Time until it runs out", of.rank_least("trainprobe_shm_exhaustion_seconds")),
             ],
         ),
         Line(
@@ -283,13 +252,13 @@ def _shared_memory(q: Queries) -> list[Line]:
                     "Leaked",
                     "Bytes in a /dev/shm whose owners are dead.",
                     BYTES,
-                    Q(q.host("trainprobe_shm_leaked_bytes", "container"), "{{instance}} {{container}}"),
+                    of.host("trainprobe_shm_leaked_bytes", "container"),
                 ),
                 time_series(
                     "Allocations that failed",
                     "In each interval.",
                     COUNT,
-                    Q(q.increase_by("run, rank", "trainprobe_shm_errors_total"), "{{run}} rank {{rank}}"),
+                    of.events("trainprobe_shm_errors_total", "run", "rank"),
                 ),
             ],
         ),
@@ -297,6 +266,7 @@ def _shared_memory(q: Queries) -> list[Line]:
 
 
 def _workers(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             8,
@@ -305,23 +275,15 @@ def _workers(q: Queries) -> list[Line]:
                     "Workers that failed",
                     "In each interval, by reason.",
                     COUNT,
-                    Q(
-                        q.increase_by("run, reason", "trainprobe_worker_exits_total", 'reason!="finished"'),
-                        "{{run}} {{reason}}",
-                    ),
+                    of.events("trainprobe_worker_exits_total", "run", "reason", only=('reason!="finished"',)),
                 ),
                 time_series(
                     "Memory of orphaned workers",
                     "Workers whose trainer is gone, and what they hold.",
                     BYTES,
-                    Q(q.host("trainprobe_orphan_worker_bytes"), "{{instance}}"),
+                    of.host("trainprobe_orphan_worker_bytes"),
                 ),
-                time_series(
-                    "Orphaned workers",
-                    "How many, by host.",
-                    COUNT,
-                    Q(q.host("trainprobe_orphan_workers"), "{{instance}}"),
-                ),
+                time_series("Orphaned workers", "How many, by host.", COUNT, of.host("trainprobe_orphan_workers")),
             ],
         ),
         Line(
@@ -331,16 +293,13 @@ def _workers(q: Queries) -> list[Line]:
                     "Space where the checkpoints go",
                     "Left on that filesystem.",
                     BYTES,
-                    Q(
-                        q.least_by_rank("trainprobe_checkpoint_filesystem_available_bytes"),
-                        "{{run}} rank {{rank}}",
-                    ),
+                    of.rank_least("trainprobe_checkpoint_filesystem_available_bytes"),
                 ),
                 time_series(
                     "Inodes where the checkpoints go",
                     "Left on that filesystem.",
                     COUNT,
-                    Q(q.least_by_rank("trainprobe_checkpoint_filesystem_files_free"), "{{run}} rank {{rank}}"),
+                    of.rank_least("trainprobe_checkpoint_filesystem_files_free"),
                 ),
             ],
         ),

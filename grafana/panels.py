@@ -110,44 +110,29 @@ def stat_of(title: str, meaning: str, unit: str, query: Q, **options: Any) -> An
     return _asking(_coloured(panel, options.get("colours", {})), [query], instant=True)
 
 
+def fill(title: str, meaning: str, query: Q, levels: Levels | None = None) -> Any:
+    """How full something is, from 0 to 1, with the levels from which on that is bad."""
+    options = {"levels": levels} if levels else {}
+    return time_series(title, meaning, SHARE, query, most=1, **options)
+
+
 def lanes(title: str, meaning: str, *queries: Q, on: str, colours: Mapping[str, str]) -> Any:
     """A lane for each series of 0 and 1: coloured, and called ``on``, while it is 1."""
-    panel = (
-        statetimeline.Panel()
-        .title(title)
-        .description(meaning)
-        .unit(COUNT)
-        .datasource(DATASOURCE)
-        .merge_values(True)
-        .show_value(VisibilityMode.NEVER)
-        .row_height(0.8)
-        .fill_opacity(90)
-        .line_width(0)
-        .legend(common.VizLegendOptions().show_legend(False).display_mode(LegendDisplayMode.LIST))
-        .tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.SINGLE))
-        .mappings([_mapping({"0": ("–", NO_COLOUR), "1": (on, None)})])
-    )
+    panel = _timeline(title, meaning, {"0": ("–", NO_COLOUR), "1": (on, None)}, has_legend=False).fill_opacity(90)
     return _asking(_coloured(panel, colours), queries)
 
 
 def states_of(title: str, meaning: str, query: Q, states: Mapping[str, tuple[str, str]]) -> Any:
     """A lane for each series, whose values have a name and a colour."""
-    panel = (
-        statetimeline.Panel()
-        .title(title)
-        .description(meaning)
-        .unit(COUNT)
-        .datasource(DATASOURCE)
-        .merge_values(True)
-        .show_value(VisibilityMode.NEVER)
-        .row_height(0.8)
-        .fill_opacity(70)
-        .line_width(0)
-        .legend(common.VizLegendOptions().show_legend(True).display_mode(LegendDisplayMode.LIST))
-        .tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.SINGLE))
-        .mappings([_mapping(states)])
-    )
-    return _asking(panel, [query])
+    return _asking(_timeline(title, meaning, states, has_legend=True).fill_opacity(70), [query])
+
+
+def _timeline(title: str, meaning: str, states: Mapping[str, tuple[str, str | None]], *, has_legend: bool) -> Any:
+    legend = common.VizLegendOptions().show_legend(has_legend).display_mode(LegendDisplayMode.LIST)
+    panel = statetimeline.Panel().title(title).description(meaning).unit(COUNT).datasource(DATASOURCE)
+    panel = panel.merge_values(True).show_value(VisibilityMode.NEVER).row_height(0.8).line_width(0).legend(legend)
+    panel = panel.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.SINGLE))
+    return panel.mappings([_mapping(states)])
 
 
 def bars(title: str, meaning: str, unit: str, query: Q, *, none: str, colours: Mapping[str, str]) -> Any:

@@ -146,11 +146,9 @@ class Queries:
     # A rank's counters and sizes.
 
     def by_rank(self, metric: str) -> str:
-        """A gauge of a rank, by rank."""
-        return f"max by (rank) ({metric}{self.scope.rank()})"
-
-    def by_run_and_rank(self, metric: str) -> str:
-        return f"max by (run, rank) ({metric}{self.scope.rank()})"
+        """A gauge of a rank, by rank, and by run where there may be several."""
+        labels = "rank" if self.scope.one_run else "run, rank"
+        return f"max by ({labels}) ({metric}{self.scope.rank()})"
 
     def rate_by(self, label: str, metric: str) -> str:
         """Growth of a rank's counter each second, by one of its labels; of the worst rank."""

@@ -9,6 +9,7 @@ from grafana.annotations import ALL_NAMES
 from grafana.causes import CAUSE_COLOURS, PHASE_COLOURS, STATE_COLOURS
 from grafana.dashboard import STALLS_UID, dashboard_of
 from grafana.layout import Line, Section
+from grafana.lines import Lines
 from grafana.panels import (
     BYTES,
     BYTES_PER_SECOND,
@@ -23,6 +24,7 @@ from grafana.panels import (
     Column,
     Q,
     bars,
+    fill,
     lanes,
     stat_of,
     states_of,
@@ -211,6 +213,7 @@ def _lost_time(q: Queries) -> list[Line]:
 
 
 def _steps(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             9,
@@ -230,7 +233,7 @@ def _steps(q: Queries) -> list[Line]:
                     "Share of the time in which some kernel ran on the run's GPUs. 100 % is not progress: a rank that "
                     "waits for others shows it too.",
                     SHARE,
-                    Q(q.gpu("trainprobe_gpu_utilization_ratio"), "{{instance}} GPU {{gpu}}"),
+                    of.gpu("trainprobe_gpu_utilization_ratio"),
                     most=1,
                     levels=thresholds.GPU_UTILIZATION,
                 ),
@@ -273,6 +276,7 @@ def _gpu_beside_steps(q: Queries) -> list[Line]:
 
 
 def _data(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             8,
@@ -283,19 +287,14 @@ def _data(q: Queries) -> list[Line]:
                     SHARE,
                     Q(q.state_share("data_wait", "data_inline", "fault_io"), "{{state}}, rank {{rank}}"),
                 ),
-                time_series(
-                    "Workers",
-                    "Live DataLoader workers, by rank.",
-                    COUNT,
-                    Q(q.by_rank("trainprobe_workers"), "rank {{rank}}"),
-                ),
+                time_series("Workers", "Live DataLoader workers, by rank.", COUNT, of.rank("trainprobe_workers")),
                 time_series(
                     "Workers started and ended",
                     "In each interval. Workers that end and start at every epoch ask for persistent_workers=True; "
                     "killed, crashed and oom_kill are failures.",
                     COUNT,
                     Q(q.increase_by("rank", "trainprobe_worker_starts_total"), "started, rank {{rank}}"),
-                    Q(q.increase_by("reason", "trainprobe_worker_exits_total"), "{{reason}}"),
+                    of.events("trainprobe_worker_exits_total", "reason"),
                 ),
             ],
         )
@@ -303,6 +302,7 @@ def _data(q: Queries) -> list[Line]:
 
 
 def _checkpoints(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             8,
@@ -317,13 +317,13 @@ def _checkpoints(q: Queries) -> list[Line]:
                     "Latest checkpoint: duration",
                     "By rank.",
                     SECONDS,
-                    Q(q.by_rank("trainprobe_checkpoint_last_duration_seconds"), "rank {{rank}}"),
+                    of.rank("trainprobe_checkpoint_last_duration_seconds"),
                 ),
                 time_series(
                     "Checkpoints that ended",
                     "By outcome, in each interval. unsafe: for a while there was no complete checkpoint.",
                     COUNT,
-                    Q(q.increase_by("outcome", "trainprobe_checkpoints_total"), "{{outcome}}"),
+                    of.events("trainprobe_checkpoints_total", "outcome"),
                 ),
             ],
         ),
@@ -334,20 +334,15 @@ def _checkpoints(q: Queries) -> list[Line]:
                     "Written to checkpoints",
                     "Bytes per second, by rank.",
                     BYTES_PER_SECOND,
-                    Q(q.rate_by("rank", "trainprobe_checkpoint_bytes_total"), "rank {{rank}}"),
+                    of.rank_rate("trainprobe_checkpoint_bytes_total"),
                 ),
-                time_series(
-                    "Latest checkpoint: size",
-                    "By rank.",
-                    BYTES,
-                    Q(q.by_rank("trainprobe_checkpoint_last_bytes"), "rank {{rank}}"),
-                ),
+                time_series("Latest checkpoint: size", "By rank.", BYTES, of.rank("trainprobe_checkpoint_last_bytes")),
                 time_series(
                     "Room where the checkpoints go",
                     "Space left on that filesystem, beside what one more checkpoint takes.",
                     BYTES,
-                    Q(q.least_by_rank("trainprobe_checkpoint_filesystem_available_bytes"), "left, rank {{rank}}"),
-                    Q(q.by_rank("trainprobe_checkpoint_last_bytes"), "one checkpoint, rank {{rank}}"),
+                    of.rank_least("trainprobe_checkpoint_filesystem_available_bytes", "left"),
+                    of.rank("trainprobe_checkpoint_last_bytes", "one checkpoint"),
                 ),
             ],
         ),
@@ -355,6 +350,7 @@ def _checkpoints(q: Queries) -> list[Line]:
 
 
 def _logging(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             8,
@@ -363,13 +359,13 @@ def _logging(q: Queries) -> list[Line]:
                     "Time in logging",
                     "Share of the time that the driving thread spends writing logs, by kind; of the worst rank.",
                     SHARE,
-                    Q(q.rate_by("kind", "trainprobe_log_seconds_total"), "{{kind}}"),
+                    of.rate("kind", "trainprobe_log_seconds_total"),
                 ),
                 time_series(
                     "Log writes",
                     "Writes per second, by kind; of the worst rank.",
                     WRITES,
-                    Q(q.rate_by("kind", "trainprobe_log_writes_total"), "{{kind}}"),
+                    of.rate("kind", "trainprobe_log_writes_total"),
                 ),
                 time_series(
                     "Size of the log files",
@@ -384,6 +380,7 @@ def _logging(q: Queries) -> list[Line]:
 
 
 def _memory(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             8,
@@ -392,23 +389,21 @@ def _memory(q: Queries) -> list[Line]:
                     "Memory of the ranks",
                     "Proportional set size and swapped memory of each rank with its workers.",
                     BYTES,
-                    Q(q.by_rank("trainprobe_run_pss_bytes"), "rank {{rank}}"),
-                    Q(q.by_rank("trainprobe_run_swap_bytes"), "swapped, rank {{rank}}"),
+                    of.rank("trainprobe_run_pss_bytes"),
+                    of.rank("trainprobe_run_swap_bytes", "swapped"),
                 ),
-                time_series(
+                fill(
                     "Memory in use, of the limit",
                     "Where the run's limit is: its control group's, else the host's memory.",
-                    SHARE,
                     Q(q.memory_share, "{{instance}} {{scope}}"),
-                    most=1,
-                    levels=thresholds.MEMORY_FILL,
+                    thresholds.MEMORY_FILL,
                 ),
                 time_series(
                     "Major faults",
                     "Per second, of each rank with its workers; and pages swapped in on the host.",
                     COUNT,
-                    Q(q.rate_by("rank", "trainprobe_major_faults_total"), "rank {{rank}}"),
-                    Q(q.host_rate("trainprobe_swap_in_pages_total"), "swapped in, {{instance}}"),
+                    of.rank_rate("trainprobe_major_faults_total"),
+                    of.host_rate("trainprobe_swap_in_pages_total", what="swapped in"),
                 ),
             ],
         ),
@@ -419,23 +414,20 @@ def _memory(q: Queries) -> list[Line]:
                     "Time in direct reclaim",
                     "Share of the time, by rank: the kernel makes the thread look for memory.",
                     SHARE,
-                    Q(q.rate_by("rank", "trainprobe_direct_reclaim_seconds_total"), "rank {{rank}}"),
+                    of.rank_rate("trainprobe_direct_reclaim_seconds_total"),
                 ),
                 time_series(
                     "Runnable without a CPU",
                     "Seconds per second, by rank: contention, and throttling by a CPU quota.",
                     SECONDS,
-                    Q(q.rate_by("rank", "trainprobe_runqueue_seconds_total"), "run queue, rank {{rank}}"),
-                    Q(q.rate_by("rank", "trainprobe_cpu_throttled_seconds_total"), "throttled, rank {{rank}}"),
+                    of.rank_rate("trainprobe_runqueue_seconds_total", "run queue"),
+                    of.rank_rate("trainprobe_cpu_throttled_seconds_total", "throttled"),
                 ),
                 time_series(
                     "Pressure on the host",
                     "Share of the time in which some or all tasks waited for a resource (PSI).",
                     SHARE,
-                    Q(
-                        q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
-                        "{{instance}} {{resource}} {{kind}}",
-                    ),
+                    of.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
                     levels=thresholds.PRESSURE,
                 ),
             ],
@@ -455,31 +447,28 @@ def _memory(q: Queries) -> list[Line]:
 
 
 def _descriptors(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             8,
             [
-                time_series(
+                fill(
                     "Open file descriptors, of the limit",
                     "Of the rank's worst process.",
-                    SHARE,
-                    Q(q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"), "rank {{rank}}"),
-                    most=1,
-                    levels=thresholds.FD_FILL,
+                    of.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
+                    thresholds.FD_FILL,
                 ),
                 time_series(
                     "Calls that failed for want of a descriptor",
                     "In each interval, by error.",
                     COUNT,
-                    Q(q.increase_by("errno", "trainprobe_fd_errors_total"), "{{errno}}"),
+                    of.events("trainprobe_fd_errors_total", "errno"),
                 ),
-                time_series(
+                fill(
                     "Shared memory of the ranks, of the /dev/shm that they see",
                     "Held by the rank and its workers.",
-                    SHARE,
-                    Q(q.share_by_rank("trainprobe_run_shm_bytes", "trainprobe_run_shm_size_bytes"), "rank {{rank}}"),
-                    most=1,
-                    levels=thresholds.SHM_FILL,
+                    of.rank_share("trainprobe_run_shm_bytes", "trainprobe_run_shm_size_bytes"),
+                    thresholds.SHM_FILL,
                 ),
             ],
         )
@@ -487,54 +476,46 @@ def _descriptors(q: Queries) -> list[Line]:
 
 
 def _gpu(q: Queries) -> list[Line]:
+    of = Lines(q)
     gpu = "{{instance}} GPU {{gpu}}"
     return [
         Line(
             8,
             [
-                time_series(
+                fill(
                     "GPU memory, of what is there",
                     "Allocated by anybody. Full and churning: see cudaMalloc in the stalls of cause gpu_memory.",
-                    SHARE,
                     Q(q.gpu_memory_share, gpu),
-                    most=1,
                 ),
                 time_series(
                     "SM clock",
                     "A clock that falls under load is throttling.",
                     HERTZ,
-                    Q(q.gpu("trainprobe_gpu_sm_clock_hertz"), gpu),
+                    of.gpu("trainprobe_gpu_sm_clock_hertz"),
                 ),
                 time_series(
                     "Throttled",
                     "Share of the time with a lowered clock, by reason.",
                     SHARE,
-                    Q(q.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"), gpu + " {{reason}}"),
+                    of.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"),
                 ),
             ],
         ),
         Line(
             8,
             [
-                time_series(
-                    "Power",
-                    "Drawn by each GPU.",
-                    WATTS,
-                    Q(q.gpu("trainprobe_gpu_power_watts"), gpu),
-                ),
+                time_series("Power", "Drawn by each GPU.", WATTS, of.gpu("trainprobe_gpu_power_watts")),
                 time_series(
                     "Temperature",
                     "Of each GPU.",
                     CELSIUS,
-                    Q(q.gpu("trainprobe_gpu_temperature_celsius"), gpu),
+                    of.gpu("trainprobe_gpu_temperature_celsius"),
                     levels=thresholds.GPU_CELSIUS,
                 ),
-                time_series(
+                fill(
                     "Tensor cores active",
                     "Share of the time. Low at full utilisation: the work does not reach the tensor cores.",
-                    SHARE,
-                    Q(q.gpu("trainprobe_gpu_tensor_active_ratio"), gpu),
-                    most=1,
+                    of.gpu("trainprobe_gpu_tensor_active_ratio"),
                 ),
             ],
         ),
@@ -545,14 +526,14 @@ def _gpu(q: Queries) -> list[Line]:
                     "PCIe",
                     "Traffic to and from each GPU.",
                     BYTES_PER_SECOND,
-                    Q(q.gpu("trainprobe_gpu_pcie_receive_bytes_per_second"), gpu + " in"),
-                    Q(q.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second"), gpu + " out"),
+                    of.gpu("trainprobe_gpu_pcie_receive_bytes_per_second", "in"),
+                    of.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second", "out"),
                 ),
                 time_series(
                     "GPU errors",
                     "Xid events, ECC errors and lost devices, each second.",
                     COUNT,
-                    Q(q.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"), gpu + " {{kind}} {{code}}"),
+                    of.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"),
                 ),
             ],
         ),
@@ -560,6 +541,7 @@ def _gpu(q: Queries) -> list[Line]:
 
 
 def _agent(q: Queries) -> list[Line]:
+    of = Lines(q)
     return [
         Line(
             7,
@@ -594,23 +576,23 @@ def _agent(q: Queries) -> list[Line]:
                     "CPU of the daemon and its programs",
                     "Seconds per second, the eBPF programs in the kernel beside the daemon's own.",
                     SHARE,
-                    Q(q.host_rate("trainprobe_daemon_cpu_seconds_total"), "{{instance}} daemon"),
-                    Q(q.host_rate("trainprobe_bpf_run_seconds_total", "probe"), "{{instance}} eBPF {{probe}}"),
+                    of.host_rate("trainprobe_daemon_cpu_seconds_total", what="daemon"),
+                    of.host_rate("trainprobe_bpf_run_seconds_total", "probe", what="eBPF"),
                     levels=thresholds.DAEMON_CPU,
                 ),
                 time_series(
                     "Memory of the daemon and the exporter",
                     "Resident.",
                     BYTES,
-                    Q(q.host("trainprobe_daemon_resident_memory_bytes"), "{{instance}} daemon"),
-                    Q(q.host("process_resident_memory_bytes"), "{{instance}} exporter"),
+                    of.host("trainprobe_daemon_resident_memory_bytes", what="daemon"),
+                    of.host("process_resident_memory_bytes", what="exporter"),
                 ),
                 time_series(
                     "Time of a scrape, and of the daemon's readings",
                     "How long Prometheus waits for the exporter, and the daemon for each of its sources.",
                     SECONDS,
-                    Q(q.host("scrape_duration_seconds"), "{{instance}} scrape"),
-                    Q(q.host("trainprobe_source_duration_seconds", "source"), "{{instance}} {{source}}"),
+                    of.host("scrape_duration_seconds", what="scrape"),
+                    of.host("trainprobe_source_duration_seconds", "source"),
                 ),
             ],
         ),
@@ -621,26 +603,26 @@ def _agent(q: Queries) -> list[Line]:
                     "Series left out",
                     "To stay within the bound for a rank, each second. What alerts and regions need never gives way.",
                     COUNT,
-                    Q(q.host_rate("trainprobe_series_dropped_total"), "{{instance}}"),
+                    of.host_rate("trainprobe_series_dropped_total"),
                 ),
                 time_series(
                     "Failed readings",
                     "Each second, by source.",
                     COUNT,
-                    Q(q.host_rate("trainprobe_source_errors_total", "source"), "{{instance}} {{source}}"),
+                    of.host_rate("trainprobe_source_errors_total", "source"),
                 ),
                 time_series(
                     "Runs of eBPF programs",
                     "Each second, by program, while the kernel counts them.",
                     COUNT,
-                    Q(q.host_rate("trainprobe_bpf_runs_total", "probe"), "{{instance}} {{probe}}"),
+                    of.host_rate("trainprobe_bpf_runs_total", "probe"),
                 ),
                 time_series(
                     "Annotations for Grafana",
                     "Where the exporter writes them: each second by outcome, and how many wait for Grafana.",
                     COUNT,
-                    Q(q.host_rate("trainprobe_annotations_total", "outcome"), "{{instance}} {{outcome}}"),
-                    Q(q.host("trainprobe_annotations_pending"), "{{instance}} waiting"),
+                    of.host_rate("trainprobe_annotations_total", "outcome"),
+                    of.host("trainprobe_annotations_pending", what="waiting"),
                 ),
             ],
         ),
