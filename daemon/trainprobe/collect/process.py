@@ -52,6 +52,7 @@ class _Memory:
     rss_bytes: int = 0  # now, and at the last reading
     rss_then: int = 0
     fd_limit: int | None = None
+    shm_held: int | None = None
 
     def due_ns(self, near: bool, every_ns: int) -> int:
         if not self.pause_ns:
@@ -119,6 +120,8 @@ class Processes:
                     read_bytes=self._proc.read_bytes(process.pid),
                     comm=stat.comm,
                     private_bytes=rollup.private_bytes if rollup else None,
+                    shm_held_bytes=memory.shm_held,
+                    rss_then_bytes=memory.rss_then if rollup else None,
                 )
             )
         self._memory = alive
@@ -139,4 +142,5 @@ class Processes:
             took = time.perf_counter_ns() - began
             memory.take(rollup, now_ns, took, self._every)
             self._free_ns = max(self._free_ns, now_ns) + round(took / PSS_SHARE)
+            memory.shm_held = self._proc.shared_held(pid)
             memory.fd_limit = self._proc.fd_limit(pid)
