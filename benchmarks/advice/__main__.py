@@ -24,7 +24,7 @@ from benchmarks.advice.cases import CASES, Case, Pace, Settings, applied
 from benchmarks.advice.host import CannotHere, limited, swap
 from benchmarks.advice.memory import Peak
 from benchmarks.programs import ProgramError
-from benchmarks.stalls import torch_python
+from benchmarks.stalls import quiet, torch_python
 
 TRAINING = Path(__file__).parent / "training.py"
 GAIN, MEMORY = 0.8, 0.15
@@ -45,6 +45,7 @@ class Outcome:
     predicted_memory: int | None = None
     memory_before: int = 0
     memory: int | None = None
+    others: float = 0.0  # cores that other programs used meanwhile: beyond quiet.DISTURBED the seconds say little
 
     @property
     def gain(self) -> float | None:
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcomes = []
         for name in options.case or CASES:
             for seed in range(options.seed, options.seed + options.times):
-                outcomes.append(measure(name, seed, python, pace, options.seconds))
+                outcomes.append(measure(name, seed, python, pace, options.seconds, options.patience))
                 print(_line(outcomes[-1]), flush=True)
     except (ProgramError, CannotHere, torch_python.NoTorch, subprocess.SubprocessError) as error:
         print(f"advice: {error}", file=sys.stderr)
@@ -84,8 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(outcome.holds for outcome in outcomes) else 1
 
 
-def measure(name: str, seed: int, python: str, pace: Pace, seconds: float) -> Outcome:
-    """Runs one training as it is set, and as it is then advised. Raises ProgramError, CannotHere."""
+def measure(name: str, seed: int, python: str, pace: Pace, seconds: float, patience: float) -> Outcome:
+    """Runs one training as it is set, and as it is then advised. Raises ProgramError, CannotHere.
+
+    ``patience``: seconds to wait, at most, for a quiet host.
+    """
+    quiet.wait(patience)
+    busy = quiet.now()
     case = CASES[name](random.Random(f"{name} {seed}"), pace, seconds)
     with tempfile.TemporaryDirectory(prefix="trainprobe-advice-") as temporary, contextlib.ExitStack() as stack:
         if case.limit is not None:
@@ -99,6 +105,7 @@ def measure(name: str, seed: int, python: str, pace: Pace, seconds: float) -> Ou
             outcome.predicted_gain = advice["gain_seconds"]
             outcome.predicted_memory = next((one["memory"] for one in proposals if one["memory"]), None)
             outcome.after, outcome.memory, _ = run(case, applied(case.settings, proposals), python, folder)
+        outcome.others = quiet.others(busy, quiet.now())
         return outcome
 
 
@@ -138,6 +145,8 @@ def _line(outcome: Outcome) -> str:
     if outcome.off is not None and outcome.memory and outcome.predicted_memory:
         told = f"{outcome.memory_before / 1e6:.0f} MB became {outcome.memory / 1e6:.0f} MB"
         text += f"; {told}, predicted {outcome.predicted_memory / 1e6:.0f} MB ({outcome.off:+.0%})"
+    if outcome.others > quiet.DISTURBED:
+        text += f"  (other programs used {outcome.others:.1f} cores)"
     return text + ("" if outcome.holds else "  <- does not hold")
 
 
@@ -147,6 +156,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--times", type=int, default=1, help="each of them, with seeds that follow")
     parser.add_argument("--seconds", type=float, default=15.0, help="about how long a training is")
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for a quiet host, before each")
     parser.add_argument("-o", "--output", type=Path, help="all figures as JSON")
     parser.add_argument("--python", help="an interpreter with PyTorch")
     return parser.parse_args(arguments)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MB = 1 << 20
+DRIVER_BYTES, WORKER_BYTES = 280 * MB, 35 * MB
+"""What PyTorch takes by itself, about: a training, and a worker that has been forked from it."""
 Settings = dict[str, Any]
 
 
@@ -50,7 +52,8 @@ def too_few_workers(draw: random.Random, pace: Pace, seconds: float) -> Case:
 def too_many_for_the_memory(draw: random.Random, pace: Pace, seconds: float) -> Case:
     own, workers, private = draw.uniform(0.03, 0.06), draw.randint(5, 7), draw.randint(60, 110) * MB
     settings = _plain(draw, pace, own, own * draw.uniform(0.5, 0.8), seconds, private=private, workers=workers)
-    return Case(settings, 280 * MB + round(private * (workers - draw.uniform(1.0, 2.0))))
+    needed = DRIVER_BYTES + workers * (private + WORKER_BYTES)
+    return Case(settings, round(needed - draw.uniform(0.5, 1.0) * private))
 
 
 def checkpoints_too_often(draw: random.Random, pace: Pace, seconds: float) -> Case:
