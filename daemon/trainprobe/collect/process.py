@@ -101,6 +101,7 @@ class Processes:
             key = (process.pid, process.ticks)
             memory = alive[key] = self._memory.get(key) or _Memory(now_ns)
             memory.rss_bytes = stat.rss_bytes
+            memory.rss_then = memory.rss_then or stat.rss_bytes  # the first reading was made a moment ago
             status = self._proc.status(process.pid)
             rollup = memory.rollup
             samples.append(
