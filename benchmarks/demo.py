@@ -40,6 +40,7 @@ METRICS = (
     "trainprobe_lost_seconds_total", "trainprobe_stalls_total", "trainprobe_checkpoint_bytes_total",
     "trainprobe_worker_exits_total", "trainprobe_step_baseline_seconds", "trainprobe_source_up",
 )  # fmt: skip
+BIN = Path(sys.executable).parent
 Json = dict[str, Any]
 
 
@@ -83,6 +84,10 @@ def _demo(directory: Path, python: str, seed: int) -> int:
         with Exporter(directory, daemon.directory / "report.json") as exporter:
             say(f"[ready] trainprobe-exporter: {exporter.url}/metrics")
             say(f"[ready] the live page, for a browser on this machine while the training runs: {exporter.page()}")
+            say(f"[ready] the same in a terminal: {BIN}/trainprobe top --directory {daemon.directory}")
+            say(
+                f"In the end this demo (pid {os.getpid()}) kills one of the loader's workers: the report must say who did."
+            )
             before = quiet.now()
             pid, killed = _train(directory, python, daemon, seed)
             others = quiet.others(before, quiet.now())
@@ -102,8 +107,8 @@ def _demo(directory: Path, python: str, seed: int) -> int:
         say("Every planted stall was named, its seconds within 5 % or 50 ms of the training's own clock.")
     else:
         say("NOT every planted stall was named with its seconds: see the table.")
-    say("Your own training, watched the same way: .venv/bin/trainprobe run -o report.json -- python train.py")
-    say("then what to set differently, and what it gains: .venv/bin/trainprobe advise report.json (docs/tutorial.md)")
+    say(f"Your own training, watched the same way: {BIN}/trainprobe run -o report.json -- python train.py")
+    say(f"then what to set differently, and what it gains: {BIN}/trainprobe advise report.json (docs/tutorial.md)")
     if others > quiet.DISTURBED:
         say(f"(Other programs used {others:.1f} of this machine's processors meanwhile: that, too, slows a training.)")
     return 0 if right else 1

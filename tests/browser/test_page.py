@@ -17,7 +17,7 @@ from tests.browser.chromium import Tab
 from tests.browser.proxies import proxy
 from tests.browser.trainings import RUN, Training, training
 from tests.unit.exporters.programs import Exporter, exporter
-from trainprobe.model.report import Report, Run, Stall
+from trainprobe.model.report import Gpu, GpuState, Report, Run, Stall
 from trainprobe.model.steprow import StepRow
 from trainprobe.runtime import rundir
 from trainprobe.views import look, page
@@ -182,6 +182,30 @@ def test_the_keyboard_reaches_everything(tab: Tab, live: Live) -> None:
     tab.wait_for(f"{TIMELINE}.dataset.to - {TIMELINE}.dataset.from > {before * 0.99}")
     tab.press("Enter")
     assert tab.evaluate("document.activeElement.id") == "details"
+
+
+def test_the_gpus_lane_tells_now_and_draws_what_is_kept(tab: Tab, live: Live) -> None:
+    """The same as elsewhere: an amount is of this rank's GPU, and what one GPU does not tell is not made up."""
+    report, rank = live.told.report, live.told.rank
+    rank.gpus = [Gpu("GPU-a", 0, 0.62, 12.0), Gpu("GPU-b", 1)]
+    rank.samples.gpu_utilization = [0.9 if at % 4 else 0.1 for at in range(len(rank.samples.time))]
+    states = [
+        GpuState(0, "GPU-a", 0.97, 61_000_000_000, 80_000_000_000),
+        GpuState(1, "GPU-b", state="lost"),
+        GpuState(2, "GPU-c", 0.5),
+    ]
+    live.publish(replace(report, gpus=states))
+    opened(tab, live.url)
+    tab.wait_for("document.getElementById('gutter').innerText.includes('97.0 % now')")
+    told = tab.text("#gutter")
+    assert "0: 97.0 % now, 62.0 % in all, 61.0 GB of 80.0 GB · 1: lost" in told
+    assert "2:" not in told
+    drawn = tab.evaluate(
+        "(() => { const c = document.getElementById('canvas'); const high = 44;"
+        " const data = c.getContext('2d').getImageData(0, c.height - high, c.width, high).data;"
+        " return new Set(new Uint32Array(data.buffer)).size; })()"
+    )
+    assert drawn > 8, "nothing is drawn in the GPU lane"
 
 
 def test_dragging_zooms_and_a_double_click_shows_all_again(tab: Tab, live: Live) -> None:

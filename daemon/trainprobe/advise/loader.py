@@ -116,15 +116,16 @@ class Memory:
 def memory(rank: Rank, used: int | None) -> Memory | None:
     """``used``: of the limit's memory, by everybody in it."""
     told = rank.memory
-    if told.pss_peak_bytes is None:
+    taken = told.taken_peak_bytes if told.taken_peak_bytes is not None else told.pss_peak_bytes
+    if taken is None:
         return None
+    # What a worker shares with the others stays when it goes, and is there before it comes.
+    worker = told.worker_private_bytes if told.worker_private_bytes is not None else told.worker_pss_bytes
     budget = told.limit_bytes
     if budget is not None and used is not None and told.pss_bytes is not None:
         budget -= max(0, used - told.pss_bytes)  # what others hold in it is not ours to plan with
     shared = told.shm_peak_bytes if told.shm_peak_bytes is not None else told.shm_bytes or 0
-    return Memory(
-        told.pss_peak_bytes, budget, told.worker_pss_bytes, shared, rank.workers.peak, told.limit_scope or "host"
-    )
+    return Memory(taken, budget, worker, shared, rank.workers.peak, told.limit_scope or "host")
 
 
 def prefetch_for(extra: float, loader: Loader) -> int:

@@ -52,6 +52,7 @@ class _Memory:
     rss_bytes: int = 0  # now, and at the last reading
     rss_then: int = 0
     fd_limit: int | None = None
+    shm_held: int | None = None
 
     def due_ns(self, near: bool, every_ns: int) -> int:
         if not self.pause_ns:
@@ -100,6 +101,7 @@ class Processes:
             key = (process.pid, process.ticks)
             memory = alive[key] = self._memory.get(key) or _Memory(now_ns)
             memory.rss_bytes = stat.rss_bytes
+            memory.rss_then = memory.rss_then or stat.rss_bytes  # the first reading was made a moment ago
             status = self._proc.status(process.pid)
             rollup = memory.rollup
             samples.append(
@@ -119,6 +121,8 @@ class Processes:
                     read_bytes=self._proc.read_bytes(process.pid),
                     comm=stat.comm,
                     private_bytes=rollup.private_bytes if rollup else None,
+                    shm_held_bytes=memory.shm_held,
+                    rss_then_bytes=memory.rss_then if rollup else None,
                 )
             )
         self._memory = alive
@@ -139,4 +143,5 @@ class Processes:
             took = time.perf_counter_ns() - began
             memory.take(rollup, now_ns, took, self._every)
             self._free_ns = max(self._free_ns, now_ns) + round(took / PSS_SHARE)
+            memory.shm_held = self._proc.shared_held(pid)
             memory.fd_limit = self._proc.fd_limit(pid)

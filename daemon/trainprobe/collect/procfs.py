@@ -6,6 +6,7 @@ read has a limit, text is decoded with surrogateescape.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -28,6 +29,7 @@ COMMAND_LIMIT = 64 << 10
 MAPS_LIMIT = 16 << 20
 TABLE_LIMIT = 4 << 20
 FDS_LIMIT = 200_000
+SHARED_FDS_LIMIT = 4096
 CHILDREN_LIMIT = 4096
 DRIFT_NS = 1_000_000
 KERNEL_THREAD = 0x00200000  # PF_KTHREAD
@@ -181,6 +183,11 @@ class Proc:
         except OSError:
             return None
 
+    def shared_held(self, pid: int) -> int | None:
+        """Bytes of files of /dev/shm that it has open, mapped or not: batches that wait in a queue are not mapped."""
+        told = self._patience.read(pid, lambda: _shared_held(f"{self.root}/{pid}/fd"))
+        return None if told is None else int(told)
+
     def fd_limit(self, pid: int) -> int | None:
         """RLIMIT_NOFILE, soft; None for unlimited too."""
         for line in (self._text(pid, "limits") or "").splitlines():
@@ -303,6 +310,21 @@ def _kilobytes(text: str, names: Collection[str]) -> dict[str, int]:
         if colon and name in names and (number := _number(value.split()[:1])) is not None:
             found[name] = number << 10
     return found
+
+
+def _shared_held(directory: str) -> bytes | None:
+    """What is mounted there is its owner's affair, and may hang."""
+    held: dict[tuple[int, int], int] = {}
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return None
+    for name in names[:SHARED_FDS_LIMIT]:
+        with contextlib.suppress(OSError):  # it was closed while we looked
+            if os.readlink(f"{directory}/{name}").startswith("/dev/shm/"):
+                status = os.stat(f"{directory}/{name}")
+                held[status.st_dev, status.st_ino] = 512 * status.st_blocks
+    return str(sum(held.values())).encode()
 
 
 def _number(words: list[str]) -> int | None:

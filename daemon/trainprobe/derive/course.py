@@ -11,12 +11,16 @@ FINEST_NS = 5_000_000_000  # processes are read every five seconds
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Readings of a stretch of time: of each the highest, for that is what runs into limits. None: not measured."""
+    """Readings of a stretch of time: of each the highest, for that is what runs into limits; of the GPUs' use the mean.
+
+    None: not measured.
+    """
 
     at_ns: int
     pss_bytes: int | None
     swap_bytes: int | None
     workers: int
+    gpu_utilization: float | None = None
 
 
 @dataclass(slots=True)
@@ -47,7 +51,14 @@ def _highest(first: Point, second: Point) -> Point:
         pss_bytes=_most((first.pss_bytes, second.pss_bytes)),
         swap_bytes=_most((first.swap_bytes, second.swap_bytes)),
         workers=max(first.workers, second.workers),
+        gpu_utilization=_mean(first.gpu_utilization, second.gpu_utilization),
     )
+
+
+def _mean(first: float | None, second: float | None) -> float | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return (first + second) / 2
 
 
 def _most(values: Sequence[int | None]) -> int | None:

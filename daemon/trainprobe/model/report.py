@@ -128,11 +128,15 @@ class Memory:
     limit_scope: str | None = None
     shm_peak_bytes: int | None = None
     worker_pss_bytes: int | None = None  # of one loader worker without shared memory: the largest mean
+    worker_private_bytes: int | None = None  # of that what no other process shares, swapped pages too
+    taken_peak_bytes: int | None = None  # PSS, batches that wait unmapped in /dev/shm, and swap, together
 
 
 @dataclass(slots=True)
 class Samples:
     """Readings over the rank's whole life, column by column: at most 128 points, of each stretch the highest.
+
+    ``gpu_utilization`` is the mean of the stretch and of the rank's GPUs, 0 to 1.
 
     An addition to the contract's report (``samples``).
     """
@@ -141,6 +145,7 @@ class Samples:
     pss_bytes: list[int | None] = field(default_factory=list)
     swap_bytes: list[int | None] = field(default_factory=list)
     workers: list[int] = field(default_factory=list)
+    gpu_utilization: list[float | None] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,9 @@ from trainprobe.model.report import (
 )
 
 LISTED = 200
+_MEMORY_PEAKS = (
+    "pss_peak_bytes", "shm_peak_bytes", "worker_pss_bytes", "worker_private_bytes", "taken_peak_bytes",
+)  # fmt: skip
 POINTS = 128  # of samples
 LATEST = frozenset({"stall_last_start", "stall_active", "phase"})
 SUMS = tuple(
@@ -117,7 +120,9 @@ def continued(told: Rank, live: Rank) -> Rank:
             exits=[*told.workers.exits, *live.workers.exits][-LISTED:],
             peak=max(told.workers.peak, live.workers.peak),
         ),
-        memory=_latest(told.memory, live.memory, pss_peak_bytes=_most(told.memory, live.memory, "pss_peak_bytes")),
+        memory=_latest(
+            told.memory, live.memory, **{name: _most(told.memory, live.memory, name) for name in _MEMORY_PEAKS}
+        ),
         samples=_samples(told.samples, live.samples),
         fds=_latest(told.fds, live.fds, open_peak=_most(told.fds, live.fds, "open_peak")),
         gpus=live.gpus or told.gpus,
@@ -239,10 +244,16 @@ def _checkpoints(told: list[Checkpoint], live: list[Checkpoint]) -> list[Checkpo
 
 def _samples(told: Samples, live: Samples) -> Samples:
     """Both in one column; of neighbours the higher one where that is too long."""
-    columns = [getattr(told, name) + getattr(live, name) for name in _names(live)]
+    columns = [_whole(told, name) + getattr(live, name) for name in _names(live)]
     while len(columns[0]) > POINTS:
         columns = [columns[0][::2], *(_highest(column) for column in columns[1:])]
     return Samples(*columns)
+
+
+def _whole(told: Samples, name: str) -> list[float | None]:
+    """A column as long as the others, also where its writer did not know it."""
+    column = getattr(told, name)
+    return [*column, *[None] * (len(told.time) - len(column))]
 
 
 def _highest(column: list[int | None]) -> list[int | None]:

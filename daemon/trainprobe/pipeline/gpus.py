@@ -102,6 +102,7 @@ class RankGpus:
             return
         self.busy_ns[sample.uuid] = self.busy_ns.get(sample.uuid, 0.0) + sample.utilization * spent
         self.seen_ns[sample.uuid] = self.seen_ns.get(sample.uuid, 0) + spent
+        fold.gpu_ns = sum(self.busy_ns.values()), sum(self.seen_ns.values())
         self._waiting.append(sample)
         self._latest[sample.uuid] = sample.utilization
         if all(busy >= BUSY for busy in self._latest.values()):

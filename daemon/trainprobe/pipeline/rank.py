@@ -126,6 +126,10 @@ class RankFold:
     pss_peak: int | None = None
     shm_peak: int | None = None
     worker_pss: int | None = None  # of one worker without shared memory, the largest mean
+    worker_private: int | None = None  # of one worker what it shares with nobody, the largest mean
+    taken_peak: int | None = None
+    gpu_ns: tuple[float, int] = (0.0, 0)  # of all its GPUs: busy, and of how long that is known
+    gpu_told_ns: tuple[float, int] = (0.0, 0)
     cpu_from: tuple[int, int] | None = None  # (CPU ns of the driver's process, steps) when the baseline stood
     cpu_last: tuple[int, int] | None = None
     fds_peak: int | None = None
@@ -305,7 +309,11 @@ class RankFold:
             self.pss_peak = max(self.pss_peak or 0, pss)
         shm = self.summed("shm_bytes")
         if shm is not None:
-            self.shm_peak = max(self.shm_peak or 0, shm)
+            self.shm_peak = max(self.shm_peak or 0, self._held(shm))
+        if pss is not None:
+            taken = pss - (shm or 0) + self._held(shm or 0) + (self.summed("swap_bytes") or 0)
+            taken += self.summed("grown_bytes") or 0
+            self.taken_peak = max(self.taken_peak or 0, taken)
         if sample.open_fds is not None:
             self.fds_peak = max(self.fds_peak or 0, sample.open_fds)
         if sample.pid == self.seen.pid:
@@ -318,7 +326,13 @@ class RankFold:
         """Its processes have been read: a point of the rank's course."""
         if self.end_ns is None:
             figures = self.summed("pss_bytes"), self.summed("swap_bytes")
-            self.course.add(Point(at_ns, *figures, self.workers.count))
+            self.course.add(Point(at_ns, *figures, self.workers.count, self._gpu_utilization()))
+
+    def _gpu_utilization(self) -> float | None:
+        """Of its GPUs, since it was asked last."""
+        (busy, seen), (busy_before, seen_before) = self.gpu_ns, self.gpu_told_ns
+        self.gpu_told_ns = self.gpu_ns
+        return (busy - busy_before) / (seen - seen_before) if seen > seen_before else None
 
     def _feed_cpu(self, sample: ProcessSample) -> None:
         if sample.cpu_ns is None or not self.baseline.stands:
@@ -336,14 +350,22 @@ class RankFold:
         }
         self.counters.add(self.trend.steps, {name: float(v) for name, v in figures.items() if v is not None})
 
+    def _held(self, mapped: int) -> int:
+        """Shared memory of all its processes: what they map, or have open, if that is more."""
+        return max(mapped, self.summed("shm_held_bytes") or 0)
+
     def _feed_worker_memory(self) -> None:
-        own = [
-            p.pss_bytes - (p.shm_bytes or 0)
-            for p in self.processes.values()
-            if p.role == "worker" and p.pss_bytes is not None and p.pid in self.workers.live
-        ]
+        live = [p for p in self.processes.values() if p.role == "worker" and p.pid in self.workers.live]
+        own = [p.pss_bytes - (p.shm_bytes or 0) for p in live if p.pss_bytes is not None]
         if own:
             self.worker_pss = max(self.worker_pss or 0, sum(own) // len(own))
+        private = [
+            max(0, p.private_bytes - (p.shm_bytes or 0)) + p.grown_bytes + (p.swap_bytes or 0)
+            for p in live
+            if p.private_bytes is not None
+        ]
+        if private:
+            self.worker_private = max(self.worker_private or 0, sum(private) // len(private))
 
     def known(self, pid: int) -> bool:
         """Whether ``pid`` is the driver or ever was a child of it, as far back as is remembered."""

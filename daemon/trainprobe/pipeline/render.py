@@ -378,6 +378,8 @@ def _memory(fold: RankFold) -> Memory:
         fold.limit_scope,
         fold.shm_peak,
         fold.worker_pss,
+        fold.worker_private,
+        fold.taken_peak,
     )
 
 
@@ -388,6 +390,7 @@ def _samples(fold: RankFold, at: Moment) -> Samples:
         [point.pss_bytes for point in points],
         [point.swap_bytes for point in points],
         [point.workers for point in points],
+        [point.gpu_utilization for point in points],
     )
 
 

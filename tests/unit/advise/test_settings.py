@@ -119,6 +119,18 @@ def test_too_many_workers_for_the_memory_are_made_fewer() -> None:
     assert told.verdict == "safe"
 
 
+def test_what_workers_share_goes_with_none_of_them() -> None:
+    """Of 900 MB that each worker holds, 700 MB are the dataset's pages, copied by nobody; 400 MB wait in queues."""
+    rank = a_rank(workers=8, cpu=0.15)
+    rank.memory = Memory(
+        8000 * MB, 8400 * MB, 0, 400 * MB, None, 8000 * MB, "cgroup", 400 * MB, 900 * MB, 200 * MB, 8600 * MB
+    )
+    rank.lost = {"swap": 30.0}
+    told = settings(rank)["num_workers"]
+    assert told.proposed == "2"
+    assert told.memory == 8600 * MB - 6 * 200 * MB - 300 * MB
+
+
 def test_prefetch_covers_a_dear_batch_where_workers_keep_up_otherwise() -> None:
     rank = a_rank(workers=4, cpu=0.1)
     rank.stalls = [stall("data_cpu", 1.2, n) for n in (100, 400, 700)]

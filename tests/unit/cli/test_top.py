@@ -17,7 +17,7 @@ from trainprobe.cli.screen.history import History
 from trainprobe.cli.screen.terminal import pieces
 from trainprobe.cli.style import Style
 from trainprobe.cli.top import View
-from trainprobe.model.report import Report, Warning_
+from trainprobe.model.report import GpuState, Report, Warning_
 from trainprobe.runtime import rundir
 from trainprobe.wire import report as wire
 
@@ -89,6 +89,22 @@ def test_the_chosen_run_has_its_headroom_with_the_time_left() -> None:
     assert "open files 812 of 1024 FULL IN 65 min 36 s" in text  # 4000 s, 64 of them gone
     assert "GPU 0 71.0 % busy, idle for 80.0 s" in text
     assert "4 alive, 4 started so far" in text
+
+
+def test_a_gpu_is_told_as_it_is_now() -> None:
+    report, history = watched(70)
+    gpu = GpuState(0, "GPU-1", 0.93, 61_000_000_000, 80_000_000_000)
+    others = dataclasses.replace(gpu, state="lost"), dataclasses.replace(gpu, uuid="GPU-2")
+    told = [dataclasses.replace(report, gpus=[one]) for one in (gpu, *others)]
+    lines = []
+    for one in told:
+        history.take(one)
+        rank = one.runs[0].ranks[0]
+        lines.append(figures.gpus(rank, history.gpus, PLAIN))
+        assert lines[-1][:50] in "\n".join(overview.body(one.runs[0], rank, history, PLAIN))
+    assert lines[0] == "GPU 0 71.0 % busy, idle for 80.0 s, now 93.0 %, memory 61.0 GB of 80.0 GB"
+    assert lines[1].endswith(", DOES NOT ANSWER")
+    assert lines[2] == "GPU 0 71.0 % busy, idle for 80.0 s", "another GPU's figures are not its own"
 
 
 def test_what_ran_out_has_no_time_left() -> None:

@@ -144,3 +144,22 @@ def test_numbers_of_the_fake(fake: FakeProc) -> None:
     assert fake.proc.fd_limit(10) == 1024
     (fake.root / "10/limits").write_text("Max open files            unlimited            unlimited files\n")
     assert fake.proc.fd_limit(10) is None
+
+
+def test_shared_memory_that_waits_unmapped_is_seen() -> None:
+    """As torch hands batches over: made, closed or unmapped by its maker, open until somebody takes it."""
+    proc = Proc()
+    before = proc.shared_held(os.getpid())
+    if before is None or not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no /dev/shm here")
+    path = Path(f"/dev/shm/trainprobe-test-{os.getpid()}")
+    with path.open("wb", buffering=0) as file:
+        path.unlink()
+        file.write(bytes(3 << 20))
+        second = os.dup(file.fileno())
+        try:
+            assert proc.shared_held(os.getpid()) == before + (3 << 20), "once, however often it is open"
+        finally:
+            os.close(second)
+    assert proc.shared_held(os.getpid()) == before
+    assert proc.shared_held(2**22 + 1) is None

@@ -92,8 +92,8 @@ def test_what_was_not_measured_yet_is_what_was_told() -> None:
 
 def test_readings_of_both_lives_stand_in_one_column() -> None:
     told = Rank(0, 1, 7, samples=Samples([1.0, 2.0], [5, None], [0, 0], [2, 2]))
-    both = continued(told, Rank(0, 1, 7, samples=Samples([9.0], [7], [1], [3]))).samples
-    assert both == Samples([1.0, 2.0, 9.0], [5, None, 7], [0, 0, 1], [2, 2, 3])
+    both = continued(told, Rank(0, 1, 7, samples=Samples([9.0], [7], [1], [3], [0.5]))).samples
+    assert both == Samples([1.0, 2.0, 9.0], [5, None, 7], [0, 0, 1], [2, 2, 3], [None, None, 0.5])
     many = Rank(0, 1, 7, samples=Samples([float(n) for n in range(128)], list(range(128)), [0] * 128, [1] * 128))
     both = continued(many, many).samples
     assert len(both.time) == len(both.pss_bytes) == 128

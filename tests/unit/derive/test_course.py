@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,3 +43,9 @@ def test_points_are_in_order_bounded_and_begin_with_the_first(gaps: list[int]) -
     assert len(times) <= POINTS
     assert times[0] == points[0].at_ns
     assert max(point.pss_bytes or 0 for point in made.points) == max(gaps)
+
+
+def test_the_use_of_gpus_is_a_mean() -> None:
+    made = course([Point(i * FINEST_NS, 1, None, 0, used) for i, used in enumerate([1.0, 0.0, None, 0.5] * 64)])
+    known = [point.gpu_utilization for point in made.points if point.gpu_utilization is not None]
+    assert sum(known) / len(known) == pytest.approx(0.5)

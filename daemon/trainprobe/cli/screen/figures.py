@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainprobe.cli import cells
 from trainprobe.cli.screen.history import History, Key, Minute
 from trainprobe.cli.style import Style, inert
 from trainprobe.language.amounts import percent, seconds, size
 from trainprobe.model.cause import Phase
-from trainprobe.model.report import Rank, Run, Stall
+from trainprobe.model.report import GpuState, Rank, Run, Stall
 
 PHASES = frozenset(phase.value for phase in Phase)
 LEAST = 0.005  # of a minute: what is less is not told
@@ -106,14 +106,25 @@ def headroom(run: Run, rank: Rank, now: float, style: Style) -> list[str]:
     return [text + _left(rank, what, now, style) for what, text in told if text]
 
 
-def gpus(rank: Rank, style: Style) -> str:
-    """Each GPU of the rank, as far as it was measured."""
+def gpus(rank: Rank, now: Mapping[str, GpuState], style: Style) -> str:
+    """Each GPU of the rank, as far as it was measured; ``now``: by uuid, of a run that goes on."""
     parts = []
     for gpu in rank.gpus:
         busy = "" if gpu.utilization_mean is None else style.say(" {busy} busy", busy=percent(gpu.utilization_mean))
         idle = "" if gpu.idle_seconds is None else style.say(", idle for {idle}", idle=seconds(gpu.idle_seconds))
-        parts.append(f"GPU {gpu.index}{busy}{idle}")
+        state = _gpu_now(now[gpu.uuid], style) if gpu.uuid in now else ""
+        parts.append(f"GPU {gpu.index}{busy}{idle}{state}")
     return " · ".join(parts)
+
+
+def _gpu_now(state: GpuState, style: Style) -> str:
+    if state.state != "up":
+        return style.paint(style.say(", DOES NOT ANSWER"), "bold", "red")
+    text = "" if state.utilization is None else style.say(", now {busy}", busy=percent(state.utilization))
+    if state.memory_used_bytes is not None and state.memory_total_bytes is not None:
+        used, total = size(state.memory_used_bytes), size(state.memory_total_bytes)
+        text += style.say(", memory {used} of {total}", used=used, total=total)
+    return text
 
 
 def time_left(rank: Rank, what: str, now: float) -> float | None:

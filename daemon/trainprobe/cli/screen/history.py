@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from trainprobe.model.report import Rank, Report
+from trainprobe.model.report import GpuState, Rank, Report
 
 MINUTE = 60.0
 KEPT = 90.0  # seconds
@@ -41,11 +41,13 @@ class History:
     """The readings of all ranks for the last minute and a half."""
 
     now: float = 0.0  # UNIX seconds of the newest report
+    gpus: dict[str, GpuState] = field(default_factory=dict)  # by uuid, as they are now
     _readings: dict[Key, deque[Reading]] = field(default_factory=dict)
 
     def take(self, report: Report) -> None:
         """Take in a report; the same one twice changes nothing."""
         self.now = report.generated
+        self.gpus = {gpu.uuid: gpu for gpu in report.gpus}
         seen = set()
         for run in report.runs:
             for rank in run.ranks:

@@ -173,7 +173,8 @@ def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
     out += figures.labelled("workers", figures.workers(rank, style), style)
     for number, part in enumerate(figures.headroom(run, rank, history.now, style)):
         out += figures.labelled("" if number else "headroom", part, style)
-    if gpus := figures.gpus(rank, style):
+    now = history.gpus if run.ended is None else {}
+    if gpus := figures.gpus(rank, now, style):
         out += figures.labelled("GPU", gpus, style)
     return out
 

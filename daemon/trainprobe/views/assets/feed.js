@@ -119,8 +119,8 @@ class Feed {
   // The report's points over the whole run, and those that this page has seen itself, which are finer.
   samplesOf(run, rank) {
     const own = this.samples.get(`${run}\n${rank.name}`) ?? [];
-    const { time = [], pss_bytes: pss, swap_bytes: swap, workers } = rank.samples ?? {};
-    const told = time.map((at, place) => ({ time: at, pss: pss[place], swap: swap[place], workers: workers[place], gpus: [] }));
+    const { time = [], pss_bytes: pss, swap_bytes: swap, workers, gpu_utilization: used = [] } = rank.samples ?? {};
+    const told = time.map((at, place) => ({ time: at, pss: pss[place], swap: swap[place], workers: workers[place], used: used[place] ?? null, gpus: [] }));
     return [...told.filter((sample) => !own.length || sample.time < own[0].time), ...own];
   }
 
@@ -130,7 +130,7 @@ class Feed {
       for (const rank of run.ranks) {
         const key = `${run.run}\n${rank.name}`;
         const samples = this.samples.get(key) ?? [];
-        samples.push(sampleOf(report.generated, rank));
+        samples.push(sampleOf(report, rank));
         if (samples.length > MOST_SAMPLES) samples.splice(0, MOST_SAMPLES / 4);
         this.samples.set(key, samples);
         if (!this.rowsOf(run.run, rank.name).some((row) => !row.reckoned)) this.addDifference(key, before, report, run.run, rank);
@@ -158,9 +158,17 @@ function joined(rows, later) {
   return [...rows.filter((row) => row.start < from - ROUNDING), ...later];
 }
 
-function sampleOf(time, rank) {
+function sampleOf(report, rank) {
+  const gpus = gpuStates(report, rank).map((gpu) => ({ index: gpu.index, used: gpu.utilization }));
+  const known = gpus.map((gpu) => gpu.used).filter(isKnown);
   return {
-    time, pss: rank.memory.pss_bytes, swap: rank.memory.swap_bytes, workers: rank.workers.live,
-    gpus: rank.gpus.map((gpu) => ({ index: gpu.index, used: gpu.utilization_mean })),
+    time: report.generated, pss: rank.memory.pss_bytes, swap: rank.memory.swap_bytes, workers: rank.workers.live,
+    used: known.length ? sum(known) / known.length : null, gpus,
   };
+}
+
+// The rank's GPUs as they are now.
+function gpuStates(report, rank) {
+  const own = new Set(rank.gpus.map((gpu) => gpu.uuid));
+  return (report.gpus ?? []).filter((gpu) => own.has(gpu.uuid));
 }

@@ -325,7 +325,14 @@ function drawMemory(painter, scene) {
 function saysGpu(scene) {
   const { gpus } = scene.rank;
   if (!gpus.length) return "none seen";
-  return gpus.map((gpu) => `${gpus.length > 1 ? `${gpu.index}: ` : ""}${percent(gpu.utilization_mean)} used`).join(", ");
+  const states = scene.run.ended === null ? gpuStates(scene.report, scene.rank) : [];
+  return gpus.map((gpu) => {
+    const now = states.find((state) => state.uuid === gpu.uuid);
+    const trouble = now && now.state !== "up" ? [now.state] : now && isKnown(now.utilization) ? [`${percent(now.utilization)} now`] : [];
+    const memory = now && isKnown(now.memory_used_bytes) && isKnown(now.memory_total_bytes) ? [`${bytes(now.memory_used_bytes)} of ${bytes(now.memory_total_bytes)}`] : [];
+    const mean = isKnown(gpu.utilization_mean) ? [`${percent(gpu.utilization_mean)} in all`] : [];
+    return `${gpus.length > 1 ? `${gpu.index}: ` : ""}${[...trouble, ...mean, ...memory].join(", ") || "not measured"}`;
+  }).join(" · ");
 }
 
 function drawGpu(painter, scene) {
@@ -335,8 +342,10 @@ function drawGpu(painter, scene) {
     return;
   }
   const toY = (value) => painter.bottom - PAD - value * (painter.height - 2 * PAD);
+  painter.curve(scene.samples.map((sample) => [sample.time, sample.used]), toY, causeTone("gpu_throttle"), { filled: true });
+  if (scene.rank.gpus.length < 2) return;
   for (const gpu of scene.rank.gpus) {
     const points = scene.samples.map((sample) => [sample.time, sample.gpus.find((one) => one.index === gpu.index)?.used]);
-    painter.curve(points, toY, causeTone("gpu_throttle"), { filled: scene.rank.gpus.length === 1 });
+    painter.curve(points, toY, "var(--soft)");
   }
 }

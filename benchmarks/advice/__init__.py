@@ -1,0 +1,1 @@
+"""Whether what `trainprobe advise` and `trainprobe compare` say comes true, on real trainings."""

@@ -1,0 +1,166 @@
+"""Whether advice comes true: trainings with a wrong setting, run as they are and again as `trainprobe advise` says.
+
+``python -m benchmarks.advice``: for each of them the gain that was predicted and the one that came, and the memory.
+Exit code 0: each brought at least 80 % of what was predicted, and took the memory that was predicted to 15 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import programs
+from benchmarks.advice.cases import CASES, Case, Pace, Settings, applied
+from benchmarks.advice.host import CannotHere, limited, swap
+from benchmarks.advice.memory import Peak
+from benchmarks.programs import ProgramError
+from benchmarks.stalls import quiet, torch_python
+
+TRAINING = Path(__file__).parent / "training.py"
+GAIN, MEMORY = 0.8, 0.15
+TIME_LIMIT = 110.0
+
+
+@dataclass
+class Outcome:
+    """Seconds of the training's loop, bytes. ``predicted_*`` None: nothing was proposed, or no memory was told."""
+
+    case: str
+    seed: int
+    settings: Settings
+    proposals: dict[str, str]
+    before: float
+    after: float | None = None
+    predicted_gain: float | None = None
+    predicted_memory: int | None = None
+    memory_before: int = 0
+    memory: int | None = None
+    others: float = 0.0  # cores that other programs used meanwhile: beyond quiet.DISTURBED the seconds say little
+
+    @property
+    def gain(self) -> float | None:
+        return None if self.after is None else self.before - self.after
+
+    @property
+    def holds(self) -> bool:
+        """Whether the proposal kept what it promised."""
+        if self.gain is None or not self.predicted_gain:
+            return False
+        return self.gain >= GAIN * self.predicted_gain and (self.off is None or abs(self.off) <= MEMORY)
+
+    @property
+    def off(self) -> float | None:
+        """By how much the predicted memory lies above what was taken, relative."""
+        return self.predicted_memory / self.memory - 1 if self.predicted_memory and self.memory else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _arguments(arguments)
+    try:
+        python = torch_python.find(options.python)
+        pace = Pace(*json.loads(subprocess.run([python, str(TRAINING)], check=True, capture_output=True).stdout))
+        outcomes = []
+        for name in options.case or CASES:
+            for seed in range(options.seed, options.seed + options.times):
+                outcomes.append(measure(name, seed, python, pace, options.seconds, options.patience))
+                print(_line(outcomes[-1]), flush=True)
+    except (ProgramError, CannotHere, torch_python.NoTorch, subprocess.SubprocessError) as error:
+        print(f"advice: {error}", file=sys.stderr)
+        return 2
+    if options.output:
+        rows = [
+            dataclasses.asdict(one) | {"gain": one.gain, "memory_off": one.off, "holds": one.holds} for one in outcomes
+        ]
+        options.output.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0 if all(outcome.holds for outcome in outcomes) else 1
+
+
+def measure(name: str, seed: int, python: str, pace: Pace, seconds: float, patience: float) -> Outcome:
+    """Runs one training as it is set, and as it is then advised. Raises ProgramError, CannotHere.
+
+    ``patience``: seconds to wait, at most, for a quiet host.
+    """
+    quiet.wait(patience)
+    busy = quiet.now()
+    case = CASES[name](random.Random(f"{name} {seed}"), pace, seconds)
+    with tempfile.TemporaryDirectory(prefix="trainprobe-advice-") as temporary, contextlib.ExitStack() as stack:
+        if case.limit is not None:
+            stack.enter_context(swap())
+        folder = Path(temporary)
+        before, taken, advice = run(case, case.settings, python, folder)
+        proposals = [one for one in advice["settings"] if one["proposed"] is not None]
+        told = {one["name"]: one["proposed"] for one in proposals}
+        outcome = Outcome(name, seed, case.settings, told, before, memory_before=taken)
+        if proposals:
+            outcome.predicted_gain = advice["gain_seconds"]
+            outcome.predicted_memory = next((one["memory"] for one in proposals if one["memory"]), None)
+            outcome.after, outcome.memory, _ = run(case, applied(case.settings, proposals), python, folder)
+        outcome.others = quiet.others(busy, quiet.now())
+        return outcome
+
+
+def run(case: Case, settings: Settings, python: str, folder: Path) -> tuple[float, int, dict[str, Any]]:
+    """Seconds of the loop by the training's own clock, peak bytes, and the advice that a user then gets."""
+    report = folder / "report.json"
+    settings = settings | {"directory": str(folder)}
+    with contextlib.ExitStack() as stack:
+        command = [python, str(TRAINING), json.dumps(settings)]
+        if case.limit is not None:
+            group = stack.enter_context(limited(case.limit))
+            command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *command]
+        process = subprocess.Popen(
+            programs.trainprobe("run", "-o", str(report), "--", *command),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=programs.environment(),
+        )  # fmt: skip
+        with Peak(process.pid) as peak:
+            try:
+                out, said = process.communicate(timeout=TIME_LIMIT)
+            except subprocess.TimeoutExpired:
+                programs.end(process)
+                raise
+    if process.returncode:
+        raise ProgramError(f"the training ended with {process.returncode}: {said.decode(errors='replace')[-2000:]}")
+    asked = programs.trainprobe("advise", "--json", str(report))
+    advice = subprocess.run(asked, check=True, capture_output=True, env=programs.environment()).stdout
+    return json.loads(out)["seconds"], peak.bytes, json.loads(advice)
+
+
+def _line(outcome: Outcome) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in outcome.proposals.items()) or "nothing proposed"
+    text = f"{outcome.case} (seed {outcome.seed}): {settings}; {outcome.before:.2f} s"
+    if outcome.after is None or not outcome.predicted_gain or outcome.gain is None:
+        return text
+    share = outcome.gain / outcome.predicted_gain
+    text += f" became {outcome.after:.2f} s: {outcome.gain:.2f} s of {outcome.predicted_gain:.2f} s ({share:.0%})"
+    if outcome.off is not None and outcome.memory and outcome.predicted_memory:
+        told = f"{outcome.memory_before / 1e6:.0f} MB became {outcome.memory / 1e6:.0f} MB"
+        text += f"; {told}, predicted {outcome.predicted_memory / 1e6:.0f} MB ({outcome.off:+.0%})"
+    if outcome.others > quiet.DISTURBED:
+        text += f"  (other programs used {outcome.others:.1f} cores)"
+    return text + ("" if outcome.holds else "  <- does not hold")
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.advice", description=__doc__)
+    parser.add_argument("--case", action="append", choices=sorted(CASES), help="only these")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--times", type=int, default=1, help="each of them, with seeds that follow")
+    parser.add_argument("--seconds", type=float, default=15.0, help="about how long a training is")
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for a quiet host, before each")
+    parser.add_argument("-o", "--output", type=Path, help="all figures as JSON")
+    parser.add_argument("--python", help="an interpreter with PyTorch")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Trainings with a setting that is wrong, drawn anew each time: how wrong, and what the training is like otherwise."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+MB = 1 << 20
+DRIVER_BYTES, WORKER_BYTES = 280 * MB, 35 * MB
+"""What PyTorch takes by itself, about: a training, and a worker that has been forked from it."""
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``limit``: bytes of memory for all of it, None: the host's."""
+
+    settings: Settings
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of one piece of a batch's work and of a step's own on this host."""
+
+    batch: float
+    own: float
+
+
+def _plain(draw: random.Random, pace: Pace, own: float, batch: float, seconds: float, **more: Any) -> Settings:
+    return {
+        "steps": round(seconds / max(own, batch / max(more.get("workers", 1), 1))),
+        "workers": 1,
+        "own_work": max(1, round(own / pace.own)),
+        "batch_work": max(1, round(batch / pace.batch)),
+        "private": draw.randint(5, 40) * MB,
+        "batch_bytes": draw.randint(1, 6) * MB,
+        "save_every": 0,
+        "save_bytes": 0,
+        "log_every": 0,
+        "log_lines": 0,
+    } | more
+
+
+def too_few_workers(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    own = draw.uniform(0.03, 0.06)
+    return Case(_plain(draw, pace, own, own * draw.uniform(1.4, 2.2), seconds, private=draw.randint(10, 120) * MB))
+
+
+def too_many_for_the_memory(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    own, workers, private = draw.uniform(0.03, 0.06), draw.randint(5, 7), draw.randint(60, 110) * MB
+    settings = _plain(draw, pace, own, own * draw.uniform(0.5, 0.8), seconds, private=private, workers=workers)
+    needed = DRIVER_BYTES + workers * (private + WORKER_BYTES)
+    return Case(settings, round(needed - draw.uniform(0.5, 1.0) * private))
+
+
+def checkpoints_too_often(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    own = draw.uniform(0.03, 0.06)
+    often = {"save_every": draw.randint(10, 25), "save_bytes": draw.randint(40, 120) * MB}
+    return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.5), seconds, **often))
+
+
+def logging_each_step(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    own = draw.uniform(0.03, 0.06)
+    lines = {"log_every": 1, "log_lines": draw.randint(4000, 9000)}
+    return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.5), seconds, **lines))
+
+
+CASES: dict[str, Callable[[random.Random, Pace, float], Case]] = {
+    "too-few-workers": too_few_workers,
+    "too-many-for-memory": too_many_for_the_memory,
+    "checkpoint-too-often": checkpoints_too_often,
+    "logging-each-step": logging_each_step,
+}
+
+
+def applied(settings: Settings, proposals: list[dict[str, Any]]) -> Settings:
+    """The same training with what was proposed."""
+    names = {"num_workers": "workers", "checkpoint interval": "save_every", "log interval": "log_every"}
+    changed = {names[one["name"]]: int(one["proposed"]) for one in proposals if one["name"] in names}
+    return settings | changed
