@@ -86,7 +86,8 @@ def _demo(directory: Path, python: str, seed: int) -> int:
             say(f"[ready] the live page, for a browser on this machine while the training runs: {exporter.page()}")
             say(f"[ready] the same in a terminal: {BIN}/trainprobe top --directory {daemon.directory}")
             say(
-                f"In the end this demo (pid {os.getpid()}) kills one of the loader's workers: the report must say who did."
+                f"In the end this demo (pid {os.getpid()}) kills one of the loader's workers: "
+                "the report must say who did."
             )
             before = quiet.now()
             pid, killed = _train(directory, python, daemon, seed)
