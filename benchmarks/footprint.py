@@ -98,14 +98,14 @@ def measure(python: str, seconds: float) -> Footprint:
         marks = [python, str(TRAININGS / "marks.py"), str(ROUNDS)]
         bare = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
         with Daemon(directory, "targets: {exclude: {commands: ['*/marks.py *']}}\n") as daemon:
-            training = _start(python, directory)
+            training = start(python, directory)
             try:
                 return _watch(daemon, training, marks, bare, seconds)
             finally:
                 programs.end(training)
 
 
-def _start(python: str, directory: Path) -> subprocess.Popen[bytes]:
+def start(python: str, directory: Path) -> subprocess.Popen[bytes]:
     timed = subprocess.run(
         [python, str(TRAININGS / "step_time.py"), str(WIDTH), "128"], check=True, capture_output=True, text=True
     )

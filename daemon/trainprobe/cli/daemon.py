@@ -19,6 +19,7 @@ from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.loader import Compiling
 from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, configuration
 from trainprobe.config.parse import ConfigError
+from trainprobe.config.schema import Matches, Targets
 from trainprobe.runtime import privileges, rundir
 
 
@@ -46,7 +47,7 @@ def act(args: argparse.Namespace) -> int:
         complain("the configuration has errors:")
         print(error, file=sys.stderr)
         return WRONG
-    with closing(Compiling(auto=config.targets.auto)) as compiling:
+    with closing(Compiling(auto=hears_of_others(config.targets))) as compiling:
         # Two thirds of what is imported is wanted only behind the compiler, which takes longer.
         host_watch = importlib.import_module("trainprobe.cli.host_watch")
         try:
@@ -54,6 +55,11 @@ def act(args: argparse.Namespace) -> int:
         except ProbesUnavailable as error:
             complain(error.reason, error.remedy)
             return FAILED
+
+
+def hears_of_others(targets: Targets) -> bool:
+    """Whether the kernel should tell of processes that are not watched: some of them may have to be."""
+    return targets.auto or targets.include != Matches()
 
 
 def _state_directory() -> Path:

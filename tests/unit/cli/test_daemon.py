@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from trainprobe.cli import main
+from trainprobe.cli.daemon import hears_of_others
+from trainprobe.config.schema import Matches, Targets
 from trainprobe.runtime import privileges
 from trainprobe.store.database import Database
 from trainprobe.store.schema import MIGRATIONS
@@ -30,3 +32,10 @@ def test_a_state_of_a_later_version_is_refused_and_left_as_it_is(
     assert "to mend it: install the version that wrote it" in said
     assert path.read_bytes() == before
     assert not directory.exists()
+
+
+def test_where_something_is_named_by_pattern_the_kernel_tells_of_new_processes() -> None:
+    """Else one that begins behind the daemon would be found by the next look at all processes only, a minute later."""
+    assert hears_of_others(Targets())
+    assert hears_of_others(Targets(auto=False, include=Matches(commands=("*train*",))))
+    assert not hears_of_others(Targets(auto=False))

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What watching costs, as far as it does not depend on how fast a machine is: it must not grow unnoticed.
+
+Who makes a program longer on purpose raises its limit here and says what it buys; times are in docs/cost.md.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from tests.kernel.test_training import train
+from trainprobe.bpf import abi
+from trainprobe.bpf.probes import Probes
+
+INSTRUCTIONS = {
+    "on_switch": 1300, "on_wakeup": 160,
+    "on_read_begin": 360, "on_read_end": 160, "on_write_begin": 1320, "on_write_end": 700,
+    "on_name_begin": 900, "on_name_end": 1700,
+    "on_record": 1200, "on_record_end": 540, "on_backward": 1300, "on_graph_task": 120, "on_backward_end": 270,
+    "on_set_grad": 210, "on_maker_end": 180, "on_receive_end": 200, "on_clone_end": 180, "on_file_fault": 80,
+}  # fmt: skip
+"""As the kernel holds each program of the hot paths, with 15 % of room for other compilers and kernels."""
+
+ROWS_PER_STEP = 1
+MESSAGES_PER_STEP = 1.5
+"""Rows, and what is told of files and processes, in a plain training with two workers."""
+ROW_BYTES = 2048
+
+
+def instructions(program: int) -> int:
+    """Of a loaded program: xlated_prog_len of bpf_prog_info."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    info = ctypes.create_string_buffer(256)
+    attributes = ctypes.create_string_buffer(struct.pack("=IIQ", program, len(info), ctypes.addressof(info)), 128)
+    get_info, numbers = 15, {"x86_64": 321, "aarch64": 280}
+    assert libc.syscall(numbers[os.uname().machine], get_info, attributes, len(attributes)) == 0
+    return int(struct.unpack_from("=I", info.raw, 20)[0]) // 8
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_no_program_of_the_hot_paths_grows(probes: Probes, name: str) -> None:
+    length = instructions(probes._loaded.programs[name])
+    assert 0.5 * INSTRUCTIONS[name] < length <= INSTRUCTIONS[name]
+
+
+def test_a_step_tells_one_row_and_little_more(
+    probes: Probes, torch_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything that comes through the ring, beginning and end of the training included."""
+    messages: list[bytes] = []
+    drain = probes._ring.drain
+
+    def kept() -> Sequence[bytes]:
+        messages.extend(raw := drain())
+        return raw
+
+    monkeypatch.setattr(probes._ring, "drain", kept)
+    told, truth, _ = train(probes, torch_python, "--steps", "200", "--workers", "2")
+    steps = truth["counts"]["steps"]
+    beginning_and_end = 12
+    assert len(told.rows()) <= steps * ROWS_PER_STEP + beginning_and_end
+    assert len(messages) <= steps * MESSAGES_PER_STEP
+    assert sum(map(len, messages)) <= steps * MESSAGES_PER_STEP * ROW_BYTES
+    assert ctypes.sizeof(abi.Row) <= ROW_BYTES
