@@ -72,7 +72,7 @@ def _of(save: Save, window: Window) -> list[Evidence]:
         ("write", save.write_ns),
         ("fsync", save.sync_ns),
         ("rename", save.rename_ns),
-        ("opening, truncating and closing", save.meta_ns),
+        ("open", save.meta_ns),
         ("serialising", save.gap_ns),
     ):
         if ns > _WORTH_NS:
