@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno as errors
+from collections import deque
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.files import FileClass, FileRules, classify
@@ -77,6 +78,16 @@ class Save:
         return classify(self.path, self.bytes, created=self.created, append=self.append, rules=rules).of
 
 
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A checkpoint that was unlinked, which takes its blocks off the disk. Times are CLOCK_MONOTONIC ns."""
+
+    path: str
+    tid: int
+    start_ns: int
+    end_ns: int
+
+
 @dataclass(slots=True)
 class Saves:
     """All files that the processes of one rank write; the checkpoints among them make the report's list."""
@@ -90,6 +101,7 @@ class Saves:
     logs: dict[str, LogUse] = field(default_factory=dict)
     names: dict[tuple[int, int], FileEvent] = field(default_factory=dict)
     carried: dict[tuple[int, int, int], Save] = field(default_factory=dict)  # what was written before a move
+    removals: deque[Removal] = field(default_factory=lambda: deque(maxlen=64))
 
     def feed(self, event: FileEvent) -> None:
         """Take in one file event."""
@@ -104,6 +116,8 @@ class Saves:
                 self._closed(save, event)
         elif event.kind == FileEventKind.RENAMED:
             self._renamed(event)
+        elif not event.errno and self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT:
+            self.removals.append(Removal(event.path, event.tid, event.opened_ns or event.at_ns, event.at_ns))
 
     def _note(self, key: tuple[int, int, int], event: FileEvent) -> None:
         """Remember what an inode is called now, and whether it was begun anew."""
@@ -245,6 +259,10 @@ class Saves:
     def flying(self, start_ns: int, end_ns: int) -> list[Save]:
         """Checkpoints that were being written in an interval."""
         return [s for s in self.checkpoints() if s.start_ns < end_ns and (s.end_ns is None or s.end_ns > start_ns)]
+
+    def removed(self, start_ns: int, end_ns: int) -> list[Removal]:
+        """Checkpoints whose removal ended in an interval."""
+        return [removal for removal in self.removals if start_ns < removal.end_ns <= end_ns]
 
     def class_of(self, dev: int, ino: int, size: int) -> tuple[FileClass, str]:
         """Class and path of the file behind an inode, by its latest event (an unknown one: other)."""

@@ -10,7 +10,7 @@ from trainprobe.derive.devices import Devices
 from trainprobe.derive.late import Late
 from trainprobe.derive.ledger import Item, Setting
 from trainprobe.derive.quota import Bitten
-from trainprobe.derive.saves import Save
+from trainprobe.derive.saves import Removal, Save
 from trainprobe.derive.slow_files import SlowRead
 from trainprobe.derive.workers import Death
 from trainprobe.detect.policy import Policy
@@ -52,6 +52,7 @@ class Window:
     first_workers: bool = False  # the workers that started are the first this driver had
     compile_ns: int = 0
     saves: Sequence[Save] = ()
+    removals: Sequence[Removal] = ()  # of checkpoints
     logs: Sequence[WrittenLog] = ()
     deaths: Sequence[Death] = ()
     threads: Sequence[ThreadSample] = ()  # workers, as last seen

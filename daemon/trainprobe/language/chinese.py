@@ -45,6 +45,8 @@ REPORTS: dict[str, str] = {
     "checkpoint {file_path}": "检查点 {file_path}",
     "checkpoint {file_path}: {size} MB": "检查点 {file_path}：{size} MB",
     ", {seconds} s of it in fsync": "，其中 fsync 用了 {seconds} 秒",
+    ", {seconds} s in removing an older one": "，删除旧检查点用了 {seconds} 秒",
+    "seconds in removing it": "删除用时",
     "a checkpoint": "检查点",
     "driver writes {file_path}": "训练线程写入 {file_path}",
     "driver in the checkpoint's system calls": "训练线程在写检查点的系统调用中",

@@ -561,6 +561,7 @@ class RankFold:
             first_workers=self.workers.started == started,
             compile_ns=self.workers.compile_ns(start_ns, end_ns),
             saves=self.saves.flying(start_ns, end_ns),
+            removals=self.saves.removed(start_ns, end_ns),
             logs=[WrittenLog(path, use.io_ns, use.bytes, use.calls) for use, of, path in files if of == FileClass.LOG],
             deaths=[d for d in self.deaths if start_ns - self.policy.death_stalls_ns <= d.at_ns <= end_ns],
             threads=list(self.worker_samples.values()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -449,6 +450,26 @@ def test_replaying_in_other_slices_gives_the_same_report() -> None:
     assert again.lost == whole.lost
     assert again.verdict == whole.verdict
     assert [(s.cause, s.seconds) for s in again.stalls] == [(s.cause, s.seconds) for s in whole.stalls]
+
+
+def test_the_removal_of_an_older_checkpoint_is_told_with_its_seconds() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(20)
+    driver.write("/out/step-1.pt", 100_000_000, 0.3, ino=8)
+    driver.train(20)
+    driver.write("/out/step-2.pt", 100_000_000, 0.3, ino=9)
+    began = driver.now
+    driver.spend(0.45, Leaf.FILE_META)
+    use = driver.files[1, 9]
+    driver.files[1, 9] = replace(use, io_ns=use.io_ns + ns(0.45))
+    driver.file(FileEventKind.UNLINKED, "/out/step-1.pt", 8, began)
+    driver.train(20)
+    first, second = rank_of(played(driver), driver).stalls
+    assert "removing" not in first.summary
+    assert second.summary == "checkpoint /out/step-2.pt: 100 MB, 0.45 s in removing an older one"
+    (told,) = [one for one in second.evidence if one.what == "seconds in removing it"]
+    assert (told.value, told.path) == (pytest.approx(0.45), "/out/step-1.pt")
 
 
 def test_a_file_opened_again_for_its_fsync_is_one_save() -> None:

@@ -16,6 +16,9 @@ _WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
 _COVER = 0.8
 """A wait is for somebody else's save when the save covers so much of it."""
 
+_WORTH_NS = NS // 100
+"""A part of a save that took less is not told by itself."""
+
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `checkpoint`, and the driver's waits for saves by its other threads and processes."""
@@ -38,12 +41,21 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     ]
     for save in own[:3]:
         evidence += _of(save, window)
+    removals = [r for r in window.removals if r.tid == window.driver_tid]
+    evidence += [
+        Evidence("seconds in removing it", seconds(r.end_ns - r.start_ns), "s", window.driver_pid, r.path)
+        for r in removals
+        if r.end_ns - r.start_ns > _WORTH_NS
+    ]
     path = own[0].path if own else "a checkpoint"
     size = sum(s.bytes for s in own)
     summary = f"checkpoint {path}: {size / 1e6:.0f} MB" if size else f"checkpoint {path}"
     sync = sum(s.sync_ns for s in own)
     if sync > 0.5 * sum(taken.values()):
         summary += f", {seconds(sync):.2f} s of it in fsync"
+    removing = sum(r.end_ns - r.start_ns for r in removals)
+    if removing > 0.25 * sum(taken.values()):
+        summary += f", {seconds(removing):.2f} s in removing an older one"
     return Claim(Cause.CHECKPOINT, taken, summary, [f"driver writes {path}"], evidence)
 
 
@@ -60,9 +72,10 @@ def _of(save: Save, window: Window) -> list[Evidence]:
         ("write", save.write_ns),
         ("fsync", save.sync_ns),
         ("rename", save.rename_ns),
+        ("open", save.meta_ns),
         ("serialising", save.gap_ns),
     ):
-        if ns > 0.01 * NS:
+        if ns > _WORTH_NS:
             out.append(Evidence(f"seconds in {what}", seconds(ns), "s", save.key[0], save.path))
     if rate:
         out.append(Evidence("rate", round(rate / 1e6, 1), "MB/s", save.key[0], save.path))
