@@ -44,9 +44,9 @@ def main() -> None:
     features, labels = numbers.standard_normal((2_000, 256)), numbers.standard_normal((2_000, 32))
     weights = np.zeros((256, 32))
     begin = time.time()
-    acts = [] if clean else [(34.0, "checkpoint"), (40.0, "network"), (46.0, "checkpoint"), (52.0, "network")]
+    acts = [] if clean else [(33.0, "checkpoint"), (38.0, "network"), (43.0, "checkpoint"), (48.0, "network")]
     planted, step = [], 0
-    while time.time() - begin < 58:
+    while time.time() - begin < 52:
         for _ in range(40):
             weights -= 1e-4 * features.T @ (features @ weights - labels)
         step += 1

@@ -2,6 +2,7 @@
 """A small real training that tells its own truth: JSON on stdout, {"counts", "wall", …}. Starts when stdin says so."""
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--save-to", default="")
     parser.add_argument("--evaluate-every", type=int, default=0)
+    parser.add_argument("--collect-every", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -68,7 +70,7 @@ def main() -> None:
         else torch.optim.Adam(model.parameters())
     )
     second = torch.optim.SGD(other.parameters(), lr=0.01)
-    counts = {"steps": 0, "fetches": 0, "backwards": 0, "raised": 0, "saves": 0}
+    counts = {"steps": 0, "fetches": 0, "backwards": 0, "raised": 0, "saves": 0, "collecting_seconds": 0.0}
     print(os.getpid(), flush=True)
     sys.stdin.readline()
     loader = DataLoader(
@@ -77,6 +79,7 @@ def main() -> None:
         num_workers=args.workers,
         multiprocessing_context=args.context if args.workers else None,
     )
+    heap = [[number] for number in range(200_000)] if args.collect_every else []
     begun = time.monotonic()
 
     def loop() -> None:
@@ -124,7 +127,12 @@ def main() -> None:
                     while time.monotonic() - start < 0.05:
                         model(batch)
                     no_grad_seconds += time.monotonic() - start
+            if args.collect_every and number % args.collect_every == 0:
+                start = time.monotonic()
+                gc.collect()
+                counts["collecting_seconds"] += time.monotonic() - start
         counts["no_grad_seconds"] = no_grad_seconds
+        counts["heap"] = len(heap)
 
     if args.mode == "thread":
         import threading
