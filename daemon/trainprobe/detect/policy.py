@@ -21,9 +21,9 @@ class Policy:
     minor_share: float = 0.08  # of a stall: smaller claims go to its main cause
     minor_contention: float = 0.35  # the same for waiting for a CPU: every wake-up from another wait has some
     evaluation_fetches: float = 2.0  # fetches beyond an ordinary step's that make an evaluation
-    storage_hang_ns: int = NS  # a file's call that waits so long on a device that moves no byte hangs
+    storage_hang_ns: int = 4 * NS // 5  # a file's call that waits so long on a device that moves no byte hangs
     blind_hang_ns: int = 10 * NS  # the same where nothing is known of the device
-    deadlock_ns: int = NS  # a worker waits so long for a lock, the driver for data, and nobody does anything
+    deadlock_ns: int = 4 * NS // 5  # a worker waits so long for a lock, the driver for data, and nobody does anything
     hang_ns: int = 5 * NS  # one worker on the CPU so long, its siblings idle, hangs
     fake_fetches: float = 4.0  # fetches per backward from which a batch is put together by hand
     starved_share: float = 0.2  # of the training's time in stalls for data, from which …
