@@ -81,6 +81,7 @@ class Judgement:
     shares: dict[Cause, float]
     phases: dict[Cause, float]
     main: Claim | None
+    lost: Sequence[Claim] = ()  # all claims of time lost
 
     @property
     def stall_ns(self) -> float:
@@ -127,7 +128,7 @@ def judge(window: Window) -> Judgement:
     for claim in claims:
         if claim.cause in PHASES and claim.cause is not None:
             phases[claim.cause] = phases.get(claim.cause, 0.0) + claim.ns
-    return Judgement(shares, phases, main)
+    return Judgement(shares, phases, main, lost)
 
 
 def _unknown(window: Window, left: dict[Item, float]) -> Claim:

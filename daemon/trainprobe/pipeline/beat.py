@@ -79,5 +79,5 @@ def _tell(fold: RankFold, second: Second) -> bool:
 def _with_evidence(judgement: Judgement) -> Judgement:
     """Only what a rule has evidence for."""
     shares = {cause: ns for cause, ns in judgement.shares.items() if cause not in UNTOLD}
-    main = judgement.main if judgement.main is not None and judgement.main.cause in shares else None
+    main = max((c for c in judgement.lost if c.cause in shares), key=lambda c: c.ns, default=None)
     return Judgement(shares if main is not None else {}, {}, main)

@@ -71,6 +71,7 @@ def main() -> None:
     )
     second = torch.optim.SGD(other.parameters(), lr=0.01)
     counts = {"steps": 0, "fetches": 0, "backwards": 0, "raised": 0, "saves": 0, "collecting_seconds": 0.0}
+    heap = [[number] for number in range(200_000)] if args.collect_every else []
     print(os.getpid(), flush=True)
     sys.stdin.readline()
     loader = DataLoader(
@@ -79,7 +80,6 @@ def main() -> None:
         num_workers=args.workers,
         multiprocessing_context=args.context if args.workers else None,
     )
-    heap = [[number] for number in range(200_000)] if args.collect_every else []
     begun = time.monotonic()
 
     def loop() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.builders.driver import Driver, moment, played
 from tests.unit.core.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import LEAVES, Leaf, Region
-from trainprobe.model.event import Level, ProcessEvent, ProcessEventKind, RunState, StackSeen, ThreadSample
+from trainprobe.model.event import Level, ProcessEvent, ProcessEventKind, RankSeen, RunState, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import DiskSample, HostSample, Inspection
@@ -195,6 +195,21 @@ def test_a_hog_is_told_with_its_function_its_samples_and_its_rhythm() -> None:
     assert stall.period is not None
     assert stall.period.steps == 30
     assert stall.period.seconds == pytest.approx(1.2 + 30 * 0.05, rel=0.05)
+
+
+@pytest.mark.parametrize("crowded", [0.1, 0.55])
+def test_without_marks_a_wait_is_told_on_a_crowded_host_too(crowded: float) -> None:
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    driver.events = [replace(e, marks="no libtorch mapped") if isinstance(e, RankSeen) else e for e in driver.events]
+    for second in range(20):
+        driver.spend(0.4 if second == 14 else 0.0, Leaf.SOCKET)
+        driver.spend(crowded if second in (12, 14) else 0.0, Leaf.RUNQUEUE)
+        driver.spend(0.0 if second == 14 else 1.0)
+        played(driver, pipeline, threads=(driver.sample(),))
+    (stall,) = rank_of(pipeline, driver).stalls
+    assert stall.cause == "network"
+    assert stall.shares == {"network": pytest.approx(0.4 + (0.1 if crowded < 0.4 else 0.0))}
 
 
 def test_stalls_that_come_by_the_clock_say_so() -> None:
