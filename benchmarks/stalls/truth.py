@@ -113,6 +113,8 @@ def limit(truth: Truth) -> float:
     return max(0.5 * median_step(truth), 0.05)
 
 
+COMPUTED = frozenset({"cpu_bound", "gc_pause"})
+"""Planted as computing for so long by the clock: what of it was waiting for a processor is not theirs."""
 ECHO = 200_000_000
 """Nanoseconds for which an act from outside may be felt after it: a period of the quota, a queue that empties."""
 OUTSIDE = frozenset({"suspended", "cpu_throttled", "cpu_contention", "collective_wait"})
@@ -194,8 +196,11 @@ def lost_seconds(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
         if cause == "collective_wait":  # what others take of rank 0's processors they take of rank 1's as well
             return total, total + queued
         return total, total
-    total = sum(p.seconds for p in truth.planted if p.cause == cause and p.step >= BASELINE_STEPS)
-    return total, total
+    own = [p for p in truth.planted if p.cause == cause and p.step >= BASELINE_STEPS]
+    total = sum(p.seconds for p in own)
+    if cause not in COMPUTED:
+        return total, total
+    return total - sum(queued_seconds(truth, truth.wall(p.begin), truth.wall(p.end)) for p in own), total
 
 
 def slow_iterations(truth: Truth) -> list[tuple[float, float, float]]:

@@ -178,3 +178,37 @@ def test_what_was_done_from_outside_is_felt_then_and_not_elsewhere() -> None:
     assert len(planted_stalls(truth, "suspended")) == 3  # the save's own, and two slow iterations
     truth.acts = [(truth.iterations[30].begin, truth.iterations[30].begin + 10 * MS)]
     assert [round(found.seconds, 1) for found in planted_stalls(truth, "suspended")] == [0.6, 0.2]
+
+
+def test_computing_that_waited_for_a_processor_may_be_told_as_contention() -> None:
+    truth = crowded({20: 300})
+    truth.planted = [Planted("cpu_bound", 1_000 * MS, 1_600 * MS, 20, {})]
+    wanted = plan("cpu_bound")
+    shares = {"cpu_contention": 0.31, "cpu_bound": 0.29}
+    said = report(
+        verdict={"kind": "stall", "cause": "cpu_bound", "seconds": 0.3}, checkpoints=[], lost=shares,
+        stalls=[stall(cause="cpu_contention", shares=shares)],
+    )  # fmt: skip
+    (found,) = score(wanted, truth, said).matches
+    assert found.named
+    assert found.close
+    assert score(wanted, truth, said).right
+    (found,) = score(wanted, replace(truth, iterations=training().iterations), said).matches
+    assert not found.named
+    assert not found.close
+
+
+def test_of_two_causes_both_have_to_be_named() -> None:
+    truth = training()
+    truth.iterations[30] = replace(truth.iterations[30], end=truth.iterations[30].end + 500 * MS)
+    truth.planted.append(Planted("network", truth.iterations[30].begin, truth.iterations[30].begin + 500 * MS, 30, {}))
+    at = truth.iterations[30].begin / 1e9
+    both = replace(plan(), cause="two", both=("checkpoint", "network"))
+    other = stall(start=at, end=at + 0.55, seconds=0.5, cause="network", shares={"network": 0.5})
+    said = report(stalls=[stall(), other], lost={"checkpoint": 0.6, "network": 0.5}, productive_seconds=1.9)
+    assert score(both, truth, said).wrong() == []
+    lacks = report(stalls=[stall()], lost={"checkpoint": 0.6})
+    assert {text.partition(":")[0] for text in score(both, truth, lacks).wrong()} == {"network named", "network total"}
+    other = stall(start=at, end=at + 0.55, seconds=0.5, cause="logging", shares={"logging": 0.5})
+    wrong = report(stalls=[stall(), other], lost={"checkpoint": 0.6, "logging": 0.5}, productive_seconds=1.9)
+    assert "no other cause over 2 %" in str(score(both, truth, wrong).wrong())
