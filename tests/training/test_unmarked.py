@@ -13,6 +13,7 @@ from benchmarks.programs import environment, trainprobe
 TRAINING = Path(__file__).with_name("unmarked_training.py")
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(150)
 def test_waits_of_a_training_without_marks_are_told(torch_python: str, seed: int, tmp_path: Path) -> None:
     """Checkpoints and a server, each with its seconds; ordinary seconds are no stall."""
