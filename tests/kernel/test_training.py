@@ -119,7 +119,8 @@ def test_the_garbage_collector_has_a_leaf_of_its_own(probes: Probes, torch_pytho
     check(told, truth)
     planted = truth["counts"]["collecting_seconds"]
     assert planted > 0.03
-    assert planted * 0.95 <= told.seconds(Leaf.COLLECTOR) <= planted + 0.1  # it sets in by itself, too
+    least = 0.98 * planted - told.seconds(Leaf.RUNQUEUE) - 0.005
+    assert least <= told.seconds(Leaf.COLLECTOR) <= planted + 0.005
 
 
 def test_checkpoints_are_in_the_rows_of_their_steps(probes: Probes, torch_python: str, tmp_path: Path) -> None:
