@@ -143,7 +143,7 @@ def _wrapped(*front: str) -> Callable[[Path], Prepared]:
 def _grouped(controller: str, file: str, limit: int) -> Callable[[Path], Prepared]:
     @contextmanager
     def around(_: Path) -> Iterator[Callable[[list[str]], list[str]]]:
-        with group(controller, "trainprobe-limits", file, limit) as made:
+        with group(controller, f"trainprobe-limits-{os.getpid()}", file, limit) as made:
             yield lambda command: inside(made, command)
 
     return around

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ def group(controller: str, name: str, file: str, limit: int) -> Iterator[Path]:
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             own = own / path.lstrip("/")
-    made = own / f"{name}-{os.getpid()}"
+    made = own / name
     try:
         made.mkdir()
         (made / file).write_text(str(limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -55,7 +56,7 @@ def memory_group() -> Iterator[tuple[Path, int]]:
     """A memory cgroup below our own: (its directory, its limit)."""
     limit = random.randrange(700, 900) * MB
     try:
-        with group("memory", "trainprobe-test", "memory.limit_in_bytes", limit) as made:
+        with group("memory", f"trainprobe-test-{os.getpid()}", "memory.limit_in_bytes", limit) as made:
             yield made, limit
     except CannotHere as reason:
         pytest.skip(str(reason))
@@ -144,3 +145,29 @@ def test_a_disk_without_room_is_told_before_and_after(tmp_path: Path, torch_pyth
     failed = [save for save in rank["checkpoints"] if save["error"] == "ENOSPC"]
     assert [save["path"] for save in failed] == [item["path"] for item in happened["evidence"][:1]]
     assert "do not resume from this file" in happened["summary"]
+
+
+@pytest.mark.timeout(120)
+def test_in_a_container_every_figure_is_the_containers(tmp_path: Path, torch_python: str) -> None:
+    """Namespaces for pids, mounts and cgroups, and a cgroup whose name is a container's: what docker makes of it."""
+    limit, size = random.randrange(1500, 2500) * MB, random.randrange(300, 500) * MB
+    container = random.randbytes(32).hex()
+    spaces = ("unshare", "--pid", "--mount", "--cgroup", "--fork", "--kill-child", "--mount-proc")
+    mounted = f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"'
+    command = [*spaces, "sh", "-c", mounted, "sh", *training(torch_python, "--steps", 150, "--descriptors", 777)]
+    try:
+        with group("memory", container, "memory.limit_in_bytes", limit) as made:
+            code, rank, said = watch(tmp_path, *inside(made, command))
+    except CannotHere as reason:
+        pytest.skip(str(reason))
+    assert code == 0, said
+    assert rank["container_pid"] == 1, "the first process of its pid namespace"
+    assert rank["pid"] > 1
+    assert rank["run"]["labels"]["container"] == container
+    page = 4096  # what the kernel rounds limits to
+    assert (rank["memory"]["limit_scope"], abs(rank["memory"]["limit_bytes"] - limit) < page) == ("cgroup", True)
+    assert 0 < rank["memory"]["pss_peak_bytes"] < limit
+    assert abs(rank["counters"]["shm_size_bytes"] - size) < page, "its /dev/shm, not the host's"
+    assert rank["fds"]["limit"] == 777
+    assert rank["workers"]["started"] == 1
+    assert rank["steps"]["count"] > 100

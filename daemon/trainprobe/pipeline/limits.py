@@ -73,6 +73,7 @@ class RunLimits:
     descriptors: dict[int, DescriptorSample] = field(default_factory=dict)
     shared: SharedSample | None = None
     spaces: dict[str, SpaceSample] = field(default_factory=dict)
+    container: str | None = None  # that its driver is in: a command may enter one after it was started
     orphans: tuple[OrphanSample, ...] = ()
     gpus: dict[int, RankGpus] = field(default_factory=dict)  # by the driver's pid
     gpu_faults: list[GpuFault] = field(default_factory=list)  # of all GPUs
@@ -90,6 +91,8 @@ class RunLimits:
         if sample.kind == "shm" and key not in self.latest:  # it has mounted another one
             for other in [other for other in self.latest if other[0] == "shm"]:
                 self._forget(other)
+        if sample.kind == "shm" and sample.scope not in ("", "host"):
+            self.container = sample.scope
         self.latest[key] = sample
         self._seen_ns[key] = at_ns
         series = self._series.get(key)
