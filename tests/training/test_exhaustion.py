@@ -7,16 +7,17 @@ import os
 import random
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.programs import environment, trainprobe
+from benchmarks.limits.groups import group, inside
+from benchmarks.programs import ROOT, environment, trainprobe
+from benchmarks.stalls.host import CannotHere
 
-PROGRAM = Path(__file__).parent / "programs" / "exhaust.py"
+PROGRAM = ROOT / "benchmarks" / "limits" / "trainings" / "exhaust.py"
 MB = 1 << 20
 
 
@@ -53,40 +54,21 @@ def evidence(warning: dict[str, Any]) -> str:
 @pytest.fixture
 def memory_group() -> Iterator[tuple[Path, int]]:
     """A memory cgroup below our own: (its directory, its limit)."""
-    own, limit = Path("/sys/fs/cgroup/memory"), random.randrange(700, 900) * MB
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            own = own / path.lstrip("/")
-    group = own / f"trainprobe-test-{os.getpid()}"
+    limit = random.randrange(700, 900) * MB
     try:
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(limit))
-    except OSError as error:
-        pytest.skip(f"no memory cgroup (v1) can be made: {error}")
-    yield group, limit
-    remove(group)
-
-
-def remove(group: Path) -> None:
-    """A worker whose trainer was killed notices within seconds; until then the group is busy."""
-    deadline = time.monotonic() + 15
-    while True:
-        try:
-            return group.rmdir()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.1)
+        with group("memory", f"trainprobe-test-{os.getpid()}", "memory.limit_in_bytes", limit) as made:
+            yield made, limit
+    except CannotHere as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.mark.timeout(120)
 def test_a_leak_is_seen_coming_and_the_kill_explained(
     tmp_path: Path, torch_python: str, memory_group: tuple[Path, int]
 ) -> None:
-    group, limit = memory_group
+    made, limit = memory_group
     command = training(torch_python, "--leak-bytes", random.randrange(900_000, 1_600_000), "--steps", 2000)
-    code, rank, said = watch(tmp_path, "sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *command)
+    code, rank, said = watch(tmp_path, *inside(made, command))
     assert code == 128 + signal.SIGKILL, said
     assert (rank["verdict"]["kind"], rank["verdict"]["cause"]) == ("end", "oom_kill"), rank["verdict"]
     assert rank["memory"]["limit_scope"] == "cgroup"
@@ -94,9 +76,9 @@ def test_a_leak_is_seen_coming_and_the_kill_explained(
     before, after = told(rank, "oom_kill")
     assert "grows by" in before["summary"]
     assert "the driver" in before["summary"]
-    assert group.name in before["summary"]
+    assert made.name in before["summary"]
     assert "was killed for want of memory: the limit of its cgroup" in after["summary"]
-    assert f"limit of the cgroup {str(group).removeprefix('/sys/fs/cgroup/memory')}: {limit} bytes" in evidence(after)
+    assert f"limit of the cgroup {str(made).removeprefix('/sys/fs/cgroup/memory')}: {limit} bytes" in evidence(after)
     assert "the victim held" in evidence(after)
     assert "the driver" in evidence(after), "who held what"
 
@@ -163,3 +145,29 @@ def test_a_disk_without_room_is_told_before_and_after(tmp_path: Path, torch_pyth
     failed = [save for save in rank["checkpoints"] if save["error"] == "ENOSPC"]
     assert [save["path"] for save in failed] == [item["path"] for item in happened["evidence"][:1]]
     assert "do not resume from this file" in happened["summary"]
+
+
+@pytest.mark.timeout(120)
+def test_in_a_container_every_figure_is_the_containers(tmp_path: Path, torch_python: str) -> None:
+    """Namespaces for pids, mounts and cgroups, and a cgroup whose name is a container's: what docker makes of it."""
+    limit, size = random.randrange(1500, 2500) * MB, random.randrange(300, 500) * MB
+    container = random.randbytes(32).hex()
+    spaces = ("unshare", "--pid", "--mount", "--cgroup", "--fork", "--kill-child", "--mount-proc")
+    mounted = f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"'
+    command = [*spaces, "sh", "-c", mounted, "sh", *training(torch_python, "--steps", 150, "--descriptors", 777)]
+    try:
+        with group("memory", container, "memory.limit_in_bytes", limit) as made:
+            code, rank, said = watch(tmp_path, *inside(made, command))
+    except CannotHere as reason:
+        pytest.skip(str(reason))
+    assert code == 0, said
+    assert rank["container_pid"] == 1, "the first process of its pid namespace"
+    assert rank["pid"] > 1
+    assert rank["run"]["labels"]["container"] == container
+    page = 4096  # what the kernel rounds limits to
+    assert (rank["memory"]["limit_scope"], abs(rank["memory"]["limit_bytes"] - limit) < page) == ("cgroup", True)
+    assert 0 < rank["memory"]["pss_peak_bytes"] < limit
+    assert abs(rank["counters"]["shm_size_bytes"] - size) < page, "its /dev/shm, not the host's"
+    assert rank["fds"]["limit"] == 777
+    assert rank["workers"]["started"] == 1
+    assert rank["steps"]["count"] > 100

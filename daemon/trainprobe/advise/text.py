@@ -185,6 +185,10 @@ _PLAIN: dict[Cause, tuple[str, ...]] = {
         "check the CPU affinity (Cpus_allowed_list)",
     ),
     Cause.CPU_THROTTLED: ("raise the container's CPU limit, or lower threads and workers to fit it",),
+    Cause.GPU_THROTTLE: (
+        "the reason says what to mend: cooling and air flow for heat, the power supply or its limit for power",
+        "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER shows it; until then use another GPU",
+    ),
     Cause.WORKER_HANG: ("see the worker's call above; a DataLoader timeout= turns a hang into an error",),
     Cause.SUSPENDED: ("somebody stopped the process: a debugger, SIGSTOP, a job scheduler or the cgroup freezer",),
     Cause.SWAP: _MEMORY,

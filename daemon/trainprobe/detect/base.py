@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from trainprobe.derive.devices import Devices
+from trainprobe.derive.gpu_pace import Slowed
 from trainprobe.derive.late import Late
 from trainprobe.derive.ledger import Item, Setting
 from trainprobe.derive.quota import Bitten
@@ -61,6 +62,7 @@ class Window:
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver, when it came in this step
     devices: Devices | None = None
     quota: Bitten | None = None
+    slowed: Slowed | None = None  # the GPU whose clock was lowered in the window
     rivals: Sequence[RivalSample] = ()  # the busiest processes, as last seen, the run's own included
     own: frozenset[int] = frozenset()  # pids of the run's processes
     stolen: float | None = None  # part of the host's processors that the hypervisor took

@@ -34,6 +34,7 @@ class Policy:
     contention_bottleneck: float = 0.15
     throttled_bottleneck: float = 0.03
     memory_bottleneck: float = 0.03
+    gpu_bottleneck: float = 0.05  # lost to a lowered clock
     network_bottleneck: float = 0.05
     collective_bottleneck: float = 0.10
     freeze_ns: int = NS  # a stall so long keeps what came before it

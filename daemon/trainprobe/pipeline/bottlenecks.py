@@ -8,6 +8,7 @@ from trainprobe.derive.ledger import Item, by_state
 from trainprobe.detect.base import Claim, Window
 from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import ORDINARY, claims_of
+from trainprobe.detect.rules import gpu_throttle
 from trainprobe.detect.waiting import CPU, STORAGE, SWAP
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
@@ -48,6 +49,9 @@ def _limit(policy: Policy, item: Item) -> float | None:
 def bottlenecks(fold: RankFold) -> list[Found]:
     """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first."""
     found = _tied(fold)
+    slowed = _throttled(fold)
+    if slowed is not None:
+        found.append(slowed)
     grown = drift(fold, {item[0] for one in found for item in one.claim.taken})
     if grown is not None:
         found.append(Found(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary_ns))
@@ -105,6 +109,21 @@ def _tied(fold: RankFold) -> list[Found]:
         if claim.cause is not None:
             merged[claim.cause] = Found(claim, claim.cause, claim.ns * everywhere, claim.ns / total)
     return [found for found in merged.values() if found.share >= 0.5 * _least(fold.policy)]
+
+
+def _throttled(fold: RankFold) -> Found | None:
+    """What a lowered clock made of ordinary steps: it is in no state of its own, the GPU's readings tell."""
+    slowed, total = fold.gpu_pace.whole(), fold.ordinary_ns
+    if slowed is None or slowed.lost_ns is None or total <= 0 or fold.ordinary_steps < 8:
+        return None
+    lost = slowed.lost_ns - fold.book.seconds.get(Cause.GPU_THROTTLE, 0.0)
+    if lost < fold.policy.gpu_bottleneck * total:
+        return None
+    items = {item: int(ns) for item, ns in fold.ordinary.items()}
+    window = Window(0, int(total), 0.0, fold.ordinary, items, fold.ordinary_pool, fold.setting(), fold.policy,
+                    slowed=replace(slowed, lost_ns=lost), driver_pid=fold.seen.pid, driver_tid=fold.tid)  # fmt: skip
+    claim = gpu_throttle.claim(window, fold.ordinary)
+    return Found(claim, Cause.GPU_THROTTLE, claim.ns, claim.ns / total) if claim is not None else None
 
 
 def _with_queueing(fold: RankFold, claims: list[Claim]) -> list[Claim]:

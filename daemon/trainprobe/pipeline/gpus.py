@@ -11,7 +11,7 @@ from trainprobe.model.cause import Cause
 from trainprobe.model.event import GpuXid
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Bound, Gpu, GpuState
-from trainprobe.model.sample import GpuSample
+from trainprobe.model.sample import GpuHolder, GpuSample, LimitSample
 from trainprobe.pipeline.rank import RankFold
 from trainprobe.pipeline.stalls import Entry, StallBook
 
@@ -86,6 +86,7 @@ class RankGpus:
     busy_ns: dict[str, float] = field(default_factory=dict)
     seen_ns: dict[str, int] = field(default_factory=dict)
     idle_ns: dict[tuple[str, str], float] = field(default_factory=dict)  # (uuid, cause)
+    holders: dict[str, Sequence[GpuHolder]] = field(default_factory=dict)
     _waiting: deque[GpuSample] = field(default_factory=lambda: deque(maxlen=600))
     _latest: dict[str, float] = field(default_factory=dict)  # utilisation by uuid
     _busy: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=900))  # all of them were busy
@@ -97,6 +98,8 @@ class RankGpus:
         if not sample.uuid or not any(fold.workers.owns(pid) for pid in holders):
             return
         self.index[sample.uuid] = sample.index
+        self.holders[sample.uuid] = sample.holders or ()
+        fold.gpu_pace.feed(sample)
         spent = span_ns(sample)
         if sample.utilization is None or not spent:
             return
@@ -114,10 +117,12 @@ class RankGpus:
         while self._waiting and self._waiting[0].at_ns <= now_ns - SETTLED_NS:
             sample = self._waiting.popleft()
             idle = (1 - (sample.utilization or 0.0)) * span_ns(sample)
-            cause = _cause_at(fold, sample.since_ns, sample.at_ns)
-            if cause and idle > 0:
-                key = (sample.uuid, cause)
-                self.idle_ns[key] = self.idle_ns.get(key, 0.0) + idle
+            for cause, stalled in _stalled(fold, sample.since_ns, sample.at_ns):
+                part = min(idle, stalled)
+                if part > 0:
+                    key = (sample.uuid, cause)
+                    self.idle_ns[key] = self.idle_ns.get(key, 0.0) + part
+                    idle -= part
 
     def give_back(self, fold: RankFold, now_ns: int) -> None:
         """Time of finished stalls in which the GPUs worked on is not lost: it is productive again."""
@@ -170,6 +175,13 @@ def faults_of(gpus: RankGpus | None, faults: Sequence[GpuFault]) -> list[GpuFaul
     return [fault for fault in faults if gpus is not None and fault.uuid in gpus.index]
 
 
+def memory_of(sample: GpuSample) -> LimitSample | None:
+    """A GPU's memory as something that runs out; None where it is not told."""
+    if not sample.uuid or sample.memory_used_bytes is None or not sample.memory_total_bytes:
+        return None
+    return LimitSample("", "gpu", sample.memory_used_bytes, sample.memory_total_bytes, str(sample.index), sample.uuid)
+
+
 def span_ns(sample: GpuSample) -> int:
     """The time that a reading speaks for."""
     spent = sample.at_ns - sample.since_ns
@@ -181,15 +193,17 @@ def same_bus(nvml: str, kernel: str) -> bool:
     return bool(nvml) and nvml.lower().partition(".")[0].lstrip("0") == kernel.lower().partition(".")[0].lstrip("0")
 
 
-def _cause_at(fold: RankFold, start_ns: int, end_ns: int) -> str | None:
-    middle = (start_ns + end_ns) / 2
-    opened = fold.book.open
-    if opened is not None and opened.start_ns <= middle:
-        return opened.cause.value
-    for entry in reversed(list(fold.book.entries)[-16:]):
-        if entry.start_ns <= middle <= (entry.end_ns or end_ns):
-            return entry.cause.value
-    return None
+def _stalled(fold: RankFold, start_ns: int, end_ns: int) -> list[tuple[str, float]]:
+    """Causes of the stalls in an interval, with their part of it; an entry of several steps has pauses between them."""
+    found = []
+    opened = [fold.book.open] if fold.book.open is not None else []
+    for entry in [*fold.book.entries[-16:], *opened]:
+        until = entry.end_ns if entry.end_ns is not None else end_ns
+        overlap = min(end_ns, until) - max(start_ns, entry.start_ns)
+        if overlap > 0:
+            dense = 1.0 if entry.end_ns is None else min(1.0, entry.ns / (entry.end_ns - entry.start_ns))
+            found.append((entry.cause.value, overlap * dense))
+    return found
 
 
 def _state(known: _Seen) -> GpuState:

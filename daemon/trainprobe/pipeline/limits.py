@@ -20,7 +20,7 @@ from trainprobe.model.sample import (
     SharedSample,
     SpaceSample,
 )
-from trainprobe.pipeline.gpus import RankGpus, faults_of
+from trainprobe.pipeline.gpus import RankGpus, faults_of, memory_of
 from trainprobe.pipeline.rank import RankFold
 
 JUDGE_NS = 2 * NS
@@ -73,6 +73,7 @@ class RunLimits:
     descriptors: dict[int, DescriptorSample] = field(default_factory=dict)
     shared: SharedSample | None = None
     spaces: dict[str, SpaceSample] = field(default_factory=dict)
+    container: str | None = None  # that its driver is in: a command may enter one after it was started
     orphans: tuple[OrphanSample, ...] = ()
     gpus: dict[int, RankGpus] = field(default_factory=dict)  # by the driver's pid
     gpu_faults: list[GpuFault] = field(default_factory=list)  # of all GPUs
@@ -90,6 +91,8 @@ class RunLimits:
         if sample.kind == "shm" and key not in self.latest:  # it has mounted another one
             for other in [other for other in self.latest if other[0] == "shm"]:
                 self._forget(other)
+        if sample.kind == "shm" and sample.scope not in ("", "host"):
+            self.container = sample.scope
         self.latest[key] = sample
         self._seen_ns[key] = at_ns
         series = self._series.get(key)
@@ -135,6 +138,8 @@ class RunLimits:
         gpus = self.gpus.setdefault(fold.seen.pid, RankGpus())
         for sample in samples:
             gpus.feed(sample, fold)
+            if sample.uuid in gpus.index and (memory := memory_of(sample)) is not None:
+                self.feed_limit(memory, now_ns)
         gpus.settle(fold, now_ns)
         gpus.give_back(fold, now_ns)
 
@@ -207,7 +212,8 @@ class RunLimits:
     def situation(self, fold: RankFold, now_ns: int) -> Situation:
         """What the rules see of a rank."""
         owned = {pid for pid in (*fold.processes, *self.descriptors) if fold.known(pid)}
-        limits = {key: one for key, one in self.latest.items() if key[0] != "fds" or fold.workers.owns(one.pid)}
+        gpus = self.gpus.get(fold.seen.pid)
+        limits = {key: one for key, one in self.latest.items() if self._is_of(key, fold, gpus)}
         return Situation(
             now_ns=now_ns,
             driver=fold.seen.pid,
@@ -227,10 +233,17 @@ class RunLimits:
             shared=self.shared,
             spaces=self.spaces,
             saves=fold.saves.checkpoints() if self.spaces or self.failures else (),
-            gpu_faults=faults_of(self.gpus.get(fold.seen.pid), self.gpu_faults),
+            gpu_faults=faults_of(gpus, self.gpu_faults),
+            gpu_holders=gpus.holders if gpus is not None else {},
             orphans=[o for o in self.orphans if o.trainer == fold.seen.pid],
             workers=fold.workers.count,
         )
+
+    def _is_of(self, key: Key, fold: RankFold, gpus: RankGpus | None) -> bool:
+        kind, place, pid = key
+        if kind == "gpu":
+            return gpus is not None and place in gpus.index
+        return kind != "fds" or fold.workers.owns(pid)
 
     def _growth(self, fold: RankFold) -> list[Growth]:
         found = []

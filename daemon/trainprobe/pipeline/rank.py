@@ -12,6 +12,7 @@ from trainprobe.derive.black_box import BlackBox, Second
 from trainprobe.derive.course import Course, Point
 from trainprobe.derive.devices import Devices
 from trainprobe.derive.files import FileClass
+from trainprobe.derive.gpu_pace import GpuPace
 from trainprobe.derive.late import STACKS, Late
 from trainprobe.derive.ledger import Item, Setting, by_state, flatten
 from trainprobe.derive.python_lines import PythonLines
@@ -145,6 +146,7 @@ class RankFold:
     killer: ProcessEvent | None = None  # the last fatal signal sent to the driver
     devices: Devices = field(default_factory=Devices)  # the host's, shared by all ranks
     quota: Quota = field(default_factory=Quota)  # the run's, shared by its ranks
+    gpu_pace: GpuPace = field(default_factory=GpuPace)
     queueing: float = 0.0  # part of the time between the last two looks that the driver waited for a processor
     rhythm: Rhythm = field(default_factory=Rhythm)
     late: Late = field(default_factory=Late)
@@ -570,6 +572,7 @@ class RankFold:
             stopper=self.stopper if self.stopper and start_ns <= self.stopper.at_ns <= end_ns else None,
             devices=self.devices,
             quota=self.quota.over(start_ns, end_ns),
+            slowed=self.gpu_pace.over(start_ns, end_ns),
             rivals=self.devices.rivals_at(start_ns),
             own=frozenset((self.seen.pid, *self.workers.live)),
             stolen=self.devices.stolen,

@@ -357,6 +357,10 @@ class RunFold:
             further = self.folds[fold.seen.pid].index(fold)
             yield fold, number, f"{number}.{further}" if further else str(number)
 
+    def _labels(self) -> dict[str, str | None]:
+        known = {"container": self.supplies.container} | dict(self.started.labels)
+        return {key: known.get(key) for key in ("slurm_job", "pod_uid", "container", "unit", "torchrun")}
+
     def report(self, at: Moment, cpus: int) -> Run:
         """The run's part of the report."""
         shown = self.shown()
@@ -376,7 +380,7 @@ class RunFold:
             self.started.cwd,
             self.kept.started if self.kept is not None else at.wall_of(self.started.at_ns),
             at.wall_of(self.end_ns) if self.end_ns is not None else None,
-            {key: self.started.labels.get(key) for key in ("slurm_job", "pod_uid", "container", "unit", "torchrun")},
+            self._labels(),
             ranks,
             {"used_bytes": memory.used_bytes, "limit_bytes": memory.limit_bytes, "scope": memory.limit_scope}
             if memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.limits.fake_nvml import built
+from benchmarks.stalls.host import CannotHere
+
 ROOT = Path(__file__).parents[3]
-SOURCE = Path(__file__).parent / "fake_nvml" / "nvml.c"
 WHOLE = {
     "memory_total": 80_000, "memory_used": 60_000, "utilization": 40, "samples": 90, "power": 301_500,
     "temperature": 71, "clock": 1400, "clock_max": 1980, "pcie": 2000, "reasons": 0x44, "ecc": 0, "mig": 0, "rows": 0,
@@ -21,13 +22,10 @@ WHOLE = {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler here")
-    folder = tmp_path_factory.mktemp("nvml")
-    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(folder / "libnvidia-ml.so.1")]
-    subprocess.run([*command, str(SOURCE)], check=True)
-    return folder
+    try:
+        return built(tmp_path_factory.mktemp("nvml"))
+    except CannotHere as reason:
+        pytest.skip(str(reason))
 
 
 class Machine:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.builders.driver import PID
-from tests.unit.core.test_limits import WORKER, Host
+from tests.builders.driver import PID, moment
+from tests.unit.core.test_limits import GB, WORKER, Host
 from trainprobe.collect.kernel_log import xid_told
+from trainprobe.derive.gpu_pace import GpuPace
 from trainprobe.model.event import GpuXid
+from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Bound, Gpu
 from trainprobe.model.sample import GpuHolder, GpuSample
@@ -136,6 +138,105 @@ def test_what_sets_the_pace_where_gpus_tell() -> None:
     assert bound_by([Gpu("a", 0, 0.9)], host).by == "mixed"
     assert bound_by([Gpu("a", 0, None)], host) == host
     assert bound_by([Gpu("a", 0, 0.6)], Bound("compute", "")).by == "compute", "the GPU idles, but not for data"
+
+
+def stepping(host: Host, seconds: int, step: float, **more: Any) -> None:
+    """Steps of so many seconds each, all of the excess in the backward, where a driver waits for its GPU."""
+    for _ in range(seconds):
+        for _ in range(round(1 / step)):
+            host.driver.fetch()
+            host.driver.spend(0.004)
+            host.driver.backward(step - 0.010)
+            host.driver.optimizer()
+        told = tuple(host.driver.events)
+        host.driver.events.clear()
+        now = host.driver.now
+        sample = replace(reading(host, utilization=0.98, **more), at_ns=now, since_ns=now - NS)
+        host.pipeline.step(Frame(moment(now), told, gpus=(sample,)))
+
+
+def usual(host: Host, seconds: int = 20, step: float = 0.05, **more: Any) -> None:
+    stepping(host, seconds, step, **{"sm_clock_hertz": 1_800_000_000, "sm_clock_max_hertz": 1_980_000_000, **more})
+
+
+@pytest.mark.parametrize("reason", ["hw_thermal", "sw_thermal", "hw_slowdown", "hw_power_brake", "sw_power_cap"])
+def test_steps_that_a_lowered_clock_makes_late_are_its_stalls(reason: str) -> None:
+    host = Host()
+    usual(host)
+    begin = host.driver.now
+    usual(host, 10, 0.125, sm_clock_hertz=720_000_000, reasons=(reason,), temperature_celsius=91.0, power_watts=301.0)
+    lost = (host.driver.now - begin) * 0.6 / NS
+    usual(host, 5)
+    rank = host.rank
+    assert rank.lost["gpu_throttle"] == pytest.approx(lost, rel=0.15)
+    assert (rank.verdict.kind, rank.verdict.cause) == ("stall", "gpu_throttle")
+    stall = next(one for one in rank.stalls if one.cause == "gpu_throttle")
+    assert "GPU 0 lowered its clock to 720 MHz (40% of what it was under load)" in stall.summary
+    assert reason in stall.summary
+    told = {one.what: one.value for one in stall.evidence}
+    assert (told["SM clock"], told["temperature"], told["power"]) == (720_000_000, 91.0, 301.0)
+    assert stall.advice
+
+
+def test_a_clock_that_is_a_little_lower_is_a_bottleneck() -> None:
+    host = Host()
+    usual(host)
+    usual(host, 40, 0.0625, sm_clock_hertz=1_440_000_000, reasons=("hw_thermal",))
+    rank = host.rank
+    (found,) = [one for one in rank.bottlenecks if one.cause == "gpu_throttle"]
+    assert found.seconds == pytest.approx(40 * 0.2, rel=0.15)
+    assert rank.verdict.cause == "gpu_throttle"
+
+
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [
+        (0.1, {"reasons": ("sw_power_cap",), "sm_clock_hertz": 1_700_000_000}),  # ordinary at full load
+        (0.1, {"reasons": ("sync_boost",), "sm_clock_hertz": 900_000_000}),
+        (0.1, {"reasons": ("hw_thermal",), "sm_clock_hertz": 1_800_000_000}),  # said, but nothing was lowered
+        (0.1, {"reasons": None, "sm_clock_hertz": None}),
+        (0.05, {"reasons": ("hw_thermal",), "sm_clock_hertz": 1_790_000_000}),
+    ],
+)
+def test_what_is_no_throttling(step: float, more: dict[str, Any]) -> None:
+    host = Host()
+    usual(host)
+    usual(host, 10, step, **more)
+    assert "gpu_throttle" not in host.rank.lost
+
+
+def test_a_gpu_that_idles_may_lower_its_clock() -> None:
+    pace, now = GpuPace(), NS
+    for _ in range(10):
+        now += NS
+        pace.feed(GpuSample(0, "g", at_ns=now, since_ns=now - NS, utilization=0.1, sm_clock_hertz=300_000_000,
+                            sm_clock_max_hertz=1_980_000_000, reasons=("hw_thermal",)))  # fmt: skip
+    assert pace.over(0, now) is None
+    assert pace.whole() is None
+
+
+def test_a_reason_without_clocks_is_believed() -> None:
+    pace = GpuPace()
+    pace.feed(GpuSample(0, "g", at_ns=2 * NS, since_ns=NS, utilization=1.0, reasons=("hw_slowdown",)))
+    found = pace.over(NS, 2 * NS)
+    assert found is not None
+    assert (found.lost_ns, found.reasons) == (None, ("hw_slowdown",))
+    assert pace.over(2 * NS, 8 * NS) is None, "long after the last reading nothing is known"
+
+
+def test_memory_of_a_gpu_that_grows_is_told_with_who_holds_it() -> None:
+    host = Host()
+    for second in range(70):
+        used = 20 * GB + second * GB // 2
+        holders = (GpuHolder(PID, used - 5 * GB), GpuHolder(77, 5 * GB))
+        sample = replace(reading(host, memory_used_bytes=used, memory_total_bytes=80 * GB), holders=holders)
+        host.second(gpus=(sample, reading(host, 1, pid=1, memory_used_bytes=second, memory_total_bytes=70)))
+    (warning,) = host.rank.warnings
+    assert warning.cause == "gpu_memory"
+    assert warning.eta_seconds == pytest.approx((80 - 20 - 34.5) * 2, rel=0.1)
+    assert "memory of GPU 0 grows by" in warning.summary
+    assert {one.pid: one.value for one in warning.evidence if one.pid} == {PID: used - 5 * GB, 77: 5 * GB}
+    assert any("other processes" in line for line in warning.advice)
 
 
 @pytest.mark.parametrize(

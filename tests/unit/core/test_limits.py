@@ -126,6 +126,15 @@ def test_a_victim_of_its_container_and_one_of_the_host() -> None:
         assert host.report.runs[0].oom_kills == {scope: 1}
 
 
+def test_a_container_that_the_command_entered_is_its_label() -> None:
+    host = Host()
+    assert host.report.runs[0].labels["container"] is None
+    host.second(limits=(LimitSample(RUN, "shm", 1, GB, "3f2a", "0:40"),))
+    assert host.report.runs[0].labels["container"] == "3f2a"
+    host.second(limits=(LimitSample(RUN, "shm", 1, GB, "host", "0:27"),))
+    assert host.report.runs[0].labels["container"] == "3f2a"
+
+
 def test_who_is_killed_by_a_person_is_no_victim_of_want() -> None:
     host = Host()
     host.second(CallFailed(host.driver.now, PID, PID, "openat", 24))

@@ -13,6 +13,7 @@ from trainprobe.model.event import CallFailed, ProcessEvent
 from trainprobe.model.report import Evidence
 from trainprobe.model.sample import (
     DescriptorSample,
+    GpuHolder,
     HostSample,
     LimitSample,
     OrphanSample,
@@ -80,6 +81,7 @@ class Situation:
     saves: Sequence[Save] = ()
     orphans: Sequence[OrphanSample] = ()
     gpu_faults: Sequence[GpuFault] = ()
+    gpu_holders: Mapping[str, Sequence[GpuHolder]] = field(default_factory=dict)  # by the GPU's uuid
     workers: int = 0
     shm_per_batch: float | None = None
     host: HostSample | None = None

@@ -8,6 +8,7 @@ from trainprobe.detect.limits import (
     disk_full,
     fd_exhaustion,
     gpu_error,
+    gpu_memory,
     orphan_workers,
     out_of_memory,
     pid_exhaustion,
@@ -19,6 +20,7 @@ from trainprobe.detect.limits.base import LimitRule, Notice, Situation
 RULES: Sequence[LimitRule] = (
     gpu_error.told,
     out_of_memory.told,
+    gpu_memory.told,
     fd_exhaustion.told,
     shm_exhaustion.told,
     disk_full.told,

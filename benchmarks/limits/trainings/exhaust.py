@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import threading
 import time
 from typing import Any
 
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--save", default="", help="directory for a checkpoint every --every steps")
     parser.add_argument("--save-bytes", type=int, default=0)
     parser.add_argument("--every", type=int, default=20)
+    parser.add_argument("--threads", action="store_true", help="each step starts one that goes on")
     wanted = parser.parse_args()
     if wanted.descriptors:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted.descriptors, wanted.descriptors))
@@ -56,6 +58,8 @@ def main() -> None:
             kept.append(bytearray(b"x") * wanted.leak_bytes)
         if wanted.keep:
             kept.append((values, labels))
+        if wanted.threads:
+            threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
         if wanted.save and step % wanted.every == wanted.every - 1:
             torch.save({"extra": torch.zeros(wanted.save_bytes // 4)}, f"{wanted.save}/step-{step}.pt")
         time.sleep(wanted.pause)

@@ -1,0 +1,157 @@
+"""``python -m benchmarks.limits``: labelled runs of each kind, right or wrong, and how soon an event was in the report.
+
+    --each N        runs of each kind (6)
+    --only A,B      these kinds only
+    --resume        go on where an earlier call with the same --out and --seed stopped
+    --seconds S     begin no further run after so long: for hosts that are quiet for a while only
+    --seed N        draws the same runs again
+
+The result is one JSON line a run in OUT/results.jsonl, and a table of all of them. 1: less than 97 % are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.limits.cases import CASES, Case, kill_later, wrong
+from benchmarks.programs import environment, trainprobe
+from benchmarks.stalls.host import CannotHere
+from trainprobe.pipeline import Pipeline
+from trainprobe.wire.recording import read_frames, read_header
+
+PASSING = 0.97
+LIMIT_SECONDS = 0.1
+TRAININGS = Path(__file__).parent / "trainings"
+
+
+def main() -> int:
+    """Exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", required=True, help="an interpreter with torch")
+    parser.add_argument("--each", type=int, default=6)
+    parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--out", type=Path, default=Path("build/limits"))
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    wanted = parser.parse_args()
+    results = wanted.out / "results.jsonl"
+    if not wanted.resume:
+        shutil.rmtree(wanted.out, ignore_errors=True)
+    wanted.out.mkdir(parents=True, exist_ok=True)
+    told = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    seed = (
+        wanted.seed if wanted.seed is not None else told[0]["seed"] if told else random.SystemRandom().randrange(10**6)
+    )
+    done = {(one["kind"], one["number"]) for one in told}
+    begin = time.monotonic()
+    for number in range(wanted.each):
+        for kind in wanted.only.split(","):
+            if (kind, number) in done or time.monotonic() - begin > wanted.seconds:
+                continue
+            one = {"kind": kind, "number": number, "seed": seed} | carried(kind, number, seed, wanted)
+            told.append(one)
+            with results.open("a") as file:
+                print(json.dumps(one), file=file)
+            print(kind, number, "; ".join(one["wrong"]) or "right", one["seconds"], flush=True)
+    return table(told)
+
+
+def carried(kind: str, number: int, seed: int, wanted: argparse.Namespace) -> dict[str, Any]:
+    """One run: what was wrong, and the seconds from each event to the frame that explains it."""
+    case = CASES[kind](random.Random(f"{kind}/{number}/{seed}"))
+    folder = wanted.out / f"{kind}-{number}"
+    folder.mkdir(parents=True)
+    try:
+        rank, said = watched(case, folder, wanted.python)
+    except CannotHere as reason:
+        return {"wrong": [], "seconds": [], "skipped": str(reason)}
+    problems = wrong(case, rank) if rank is not None else [f"no report: {said[-300:]}"]
+    return {"wrong": problems, "seconds": explained(folder / "recording.jsonl")}
+
+
+def watched(case: Case, folder: Path, python: str) -> tuple[dict[str, Any] | None, str]:
+    """The rank that the report tells of, and what was said."""
+    report, recording = folder / "report.json", folder / "recording.jsonl"
+    training = [python, str(TRAININGS / f"{case.program}.py"), *map(str, case.arguments)]
+    with case.around(folder) as around:
+        command = trainprobe("run", "-o", str(report), "--record", str(recording), "--", *around(training))
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=environment(),
+        )  # fmt: skip
+        if case.kill_after is not None:
+            kill_later(lambda: child_of(process.pid), case.kill_after)
+        try:
+            _, said = process.communicate(timeout=110)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            _, said = process.communicate()
+    if not report.exists():
+        return None, said
+    runs = json.loads(report.read_text())["runs"]
+    return (runs[0]["ranks"][0] if runs and runs[0]["ranks"] else None), said
+
+
+def child_of(pid: int) -> int | None:
+    """The training below ``trainprobe run``: the process that runs one of ours."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError):
+                continue
+            if parent == pid and any(word.endswith(b"exhaust.py") for word in words[1:2]):
+                return int(entry.name)
+    return None
+
+
+def explained(recording: Path) -> list[float]:
+    """From each event about a limit to the frame after which it was told."""
+    pipeline, found, known = Pipeline(), [], set()
+    if not recording.exists():
+        return []
+    with recording.open("rb") as lines:
+        read_header(lines)
+        for frame in read_frames(lines):
+            pipeline.step(frame)
+            for key, at_ns in _happened(pipeline):
+                if key not in known:
+                    known.add(key)
+                    found.append(round(max(0, frame.at.monotonic_ns - at_ns) / 1e9, 4))
+    return found
+
+
+def _happened(pipeline: Pipeline) -> list[tuple[str, int]]:
+    folds = [fold for run in pipeline.runs.values() for each in run.folds.values() for fold in each]
+    return [(key, one.at_ns) for fold in folds for key, one in fold.notices.told.items() if one.happened]
+
+
+def table(told: list[dict[str, Any]]) -> int:
+    """Print what came of each kind; 1 where too little is right."""
+    ran = [one for one in told if "skipped" not in one]
+    for kind in CASES:
+        of = [one for one in ran if one["kind"] == kind]
+        seconds = [each for one in of for each in one["seconds"]]
+        late = f"{max(seconds) * 1000:.0f} ms" if seconds else "-"
+        if of:
+            print(f"{kind:18} {sum(not one['wrong'] for one in of)} of {len(of)} right, told within {late}")
+    right = sum(not one["wrong"] for one in ran)
+    slow = sorted(each for one in ran for each in one["seconds"])
+    p99 = slow[min(len(slow) - 1, int(0.99 * len(slow)))] if slow else 0.0
+    print(f"{right} of {len(ran)} right; an event is explained within {p99 * 1000:.0f} ms (p99 of {len(slow)})")
+    return 0 if ran and right >= PASSING * len(ran) and p99 <= LIMIT_SECONDS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

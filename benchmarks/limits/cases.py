@@ -1,0 +1,180 @@
+"""What may run out, drawn at random: how to bring it about, and what the report must say of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from benchmarks.limits.fake_nvml import built
+from benchmarks.limits.groups import group, inside
+from benchmarks.stalls.host import CannotHere
+
+MB = 1 << 20
+TRAININGS = Path(__file__).parent / "trainings"
+Rank: TypeAlias = dict[str, Any]
+Prepared: TypeAlias = AbstractContextManager[Callable[[list[str]], list[str]]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run. ``around`` makes the place for it and wraps its command; ``ends``: the verdict's cause, "" where a
+    person ended it, None where it goes on to its end; ``warned``: so it is told before, or without an end."""
+
+    program: str
+    arguments: list[object]
+    ends: str | None
+    warned: str | None = None
+    around: Callable[[Path], Prepared] = lambda _: nullcontext(lambda command: command)
+    stalls_by: str | None = None  # the verdict's cause where the run goes on
+    kill_after: float | None = None
+
+
+def fd_exhaustion(rng: random.Random) -> Case:
+    limit, pause = rng.randrange(250, 400), round(rng.uniform(0.08, 0.15), 3)
+    arguments = ["--keep", "--descriptors", limit, "--steps", 5000, "--pause", pause]
+    return Case("exhaust", arguments, "fd_exhaustion", "fd_exhaustion")
+
+
+def shm_exhaustion(rng: random.Random) -> Case:
+    mount = f'mount -t tmpfs -o size={rng.randrange(24, 48)}m none /dev/shm && exec "$@"'
+    arguments = ["--width", rng.randrange(50_000, 80_000), "--batch", 32, "--prefetch", 8, "--pause", 0.3]
+    return Case("exhaust", arguments, "shm_exhaustion", None, _wrapped("unshare", "--mount", "sh", "-c", mount, "sh"))
+
+
+def oom_kill(rng: random.Random) -> Case:
+    leak, limit = rng.randrange(800_000, 2_500_000), rng.randrange(700, 1000) * MB
+    around = _grouped("memory", "memory.limit_in_bytes", limit)
+    return Case("exhaust", ["--leak-bytes", leak, "--steps", 5000], "oom_kill", "oom_kill", around)
+
+
+def oom_kill_at_once(rng: random.Random) -> Case:
+    """Too fast to be seen coming: the report still knows whose limit it was."""
+    around = _grouped("memory", "memory.limit_in_bytes", rng.randrange(700, 1000) * MB)
+    return Case("exhaust", ["--leak-bytes", 60 * MB, "--steps", 5000], "oom_kill", None, around)
+
+
+def killed(rng: random.Random) -> Case:
+    return Case("exhaust", ["--steps", 3000], "", kill_after=rng.uniform(6, 12))
+
+
+def disk_full(rng: random.Random) -> Case:
+    size = rng.randrange(26, 36) * MB
+    arguments = ["--save", "{disk}", "--save-bytes", size, "--every", 120, "--workers", 0, "--steps", 1200]
+    return Case("exhaust", arguments, "disk_full", "disk_full", _disk(rng.randrange(85, 130) * MB))
+
+
+def pid_exhaustion(rng: random.Random) -> Case:
+    around = _grouped("pids", "pids.max", rng.randrange(120, 260))
+    return Case("exhaust", ["--threads", "--steps", 3000, "--pause", 0.08], "pid_exhaustion", None, around)
+
+
+def gpu_throttle(rng: random.Random) -> Case:
+    throttle = ["--throttle", 120, rng.randrange(30, 60), rng.randrange(400, 800)]
+    reason = rng.choice([0x8, 0x20, 0x40, 0x80])
+    arguments = ["--steps", 200, *throttle, "--reason", reason]
+    return Case("on_a_gpu", arguments, None, None, _on_paper, stalls_by="gpu_throttle")
+
+
+def gpu_error(rng: random.Random) -> Case:
+    arguments = ["--steps", rng.randrange(120, 240), "--breaks", rng.choice(["ecc", "lost"])]
+    return Case("on_a_gpu", arguments, "gpu_error", None, _on_paper)
+
+
+def gpu_memory(rng: random.Random) -> Case:
+    leak = rng.randrange(70, 95) * MB
+    return Case("on_a_gpu", ["--steps", 200, "--work", 0.1, "--leak-bytes", leak], None, "gpu_memory", _on_paper)
+
+
+CASES: dict[str, Callable[[random.Random], Case]] = {
+    made.__name__: made
+    for made in (
+        fd_exhaustion, shm_exhaustion, oom_kill, oom_kill_at_once, killed, disk_full, pid_exhaustion, gpu_throttle,
+        gpu_error, gpu_memory,
+    )
+}  # fmt: skip
+
+
+def wrong(case: Case, rank: Rank) -> list[str]:
+    """What the report should have said and did not; empty: it is right."""
+    verdict, found = rank["verdict"], []
+    causes = [warning["cause"] for warning in rank["warnings"]]
+    if case.ends is not None and (verdict["kind"], verdict["cause"] or "") != ("end", case.ends):
+        found.append(f"verdict: {verdict['kind']} {verdict['cause']}, planted the end by {case.ends or 'a person'}")
+    if case.ends == "" and f"({os.getpid()})" not in verdict["summary"]:
+        found.append(f"the sender is not named: {verdict['summary']}")
+    if case.ends == "oom_kill" and rank["memory"]["limit_scope"] != "cgroup":
+        found.append(f"limit scope {rank['memory']['limit_scope']}, planted cgroup")
+    if case.stalls_by and verdict["cause"] != case.stalls_by:
+        found.append(f"verdict: {verdict['kind']} {verdict['cause']}, planted {case.stalls_by}")
+    if case.warned and case.warned not in causes:
+        found.append(f"not warned of {case.warned}, only of {causes}")
+    if others := sorted(set(causes) - {case.ends, case.warned}):
+        found.append(f"warned of {', '.join(others)} too")
+    return found
+
+
+def kill_later(pid: Callable[[], int | None], seconds: float) -> threading.Thread:
+    """Somebody kills the training, after so long, with signal 9."""
+
+    def wait_and_kill() -> None:
+        time.sleep(seconds)
+        if (victim := pid()) is not None:
+            os.kill(victim, signal.SIGKILL)
+
+    thread = threading.Thread(target=wait_and_kill, daemon=True)
+    thread.start()
+    return thread
+
+
+def _wrapped(*front: str) -> Callable[[Path], Prepared]:
+    return lambda _: nullcontext(lambda command: [*front, *command])
+
+
+def _grouped(controller: str, file: str, limit: int) -> Callable[[Path], Prepared]:
+    @contextmanager
+    def around(_: Path) -> Iterator[Callable[[list[str]], list[str]]]:
+        with group(controller, f"trainprobe-limits-{os.getpid()}", file, limit) as made:
+            yield lambda command: inside(made, command)
+
+    return around
+
+
+def _disk(size: int) -> Callable[[Path], Prepared]:
+    @contextmanager
+    def around(folder: Path) -> Iterator[Callable[[list[str]], list[str]]]:
+        image, place = folder / "image", Path(tempfile.mkdtemp(dir=folder))
+        with image.open("wb") as file:
+            file.truncate(size)
+        for command in (["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(place)]):
+            if subprocess.run(command, check=False, capture_output=True).returncode:
+                raise CannotHere(f"no file system can be made: {command[0]}")
+        try:
+            yield lambda command: [str(place) if word == "{disk}" else word for word in command]
+        finally:
+            subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+    return around
+
+
+@contextmanager
+def _on_paper(folder: Path) -> Iterator[Callable[[list[str]], list[str]]]:
+    library, state = built(folder / "nvml"), folder / "gpus"
+    state.write_text("99 count 1\n")
+    before = {name: os.environ.get(name) for name in ("LD_LIBRARY_PATH", "FAKE_NVML")}
+    os.environ.update(LD_LIBRARY_PATH=str(library), FAKE_NVML=str(state))
+    try:
+        yield lambda command: command
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            os.environ.update({name: value} if value is not None else {})

@@ -1,0 +1,97 @@
+"""A training whose GPU is on paper: each step it says what the GPU does, and waits for it as CUDA does, spinning."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+USUAL, MAXIMUM = 1800, 1980  # MHz
+
+
+class Gpu:
+    """Writes what the fake NVML reads. ``work`` lasts longer the lower the clock is."""
+
+    def __init__(self, path: Path, memory: int) -> None:
+        self.path, self.memory = path, memory
+        self.clock, self.reasons, self.used = USUAL, 0, memory // 4
+        self.busy = 0.0
+        self.ecc, self.lost = 0, False
+        self._told = self._busy_told = 0.0
+        threading.Thread(target=self._tell, daemon=True).start()
+
+    def work(self, seconds: float) -> None:
+        end = time.perf_counter() + seconds * USUAL / self.clock
+        while time.perf_counter() < end:
+            before = time.perf_counter()
+            while time.perf_counter() < min(end, before + 0.002):
+                pass
+            self.busy += time.perf_counter() - before
+
+    def _tell(self) -> None:
+        while True:
+            now, busy = time.perf_counter(), self.busy
+            share = (busy - self._busy_told) / max(now - self._told, 1e-9) if self._told else 0.0
+            self._told, self._busy_told = now, busy
+            figures: dict[str, object] = {
+                "memory_total": self.memory, "memory_used": self.used, "utilization": round(100 * min(1.0, share)),
+                "clock": self.clock, "clock_max": MAXIMUM, "reasons": self.reasons, "temperature": 88, "power": 300_000,
+                "pid": os.getpid(), "pid_memory": self.used, "ecc": self.ecc,
+            }  # fmt: skip
+            if self.lost:
+                figures = dict.fromkeys(figures, "!15") | {"handle": "!15"}
+            text = "".join(f"0 {name} {value}\n" for name, value in figures.items())
+            fresh = self.path.with_suffix(".new")
+            fresh.write_text("99 count 1\n" + text)
+            fresh.rename(self.path)
+            time.sleep(0.3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--work", type=float, default=0.06, help="seconds of a step at the usual clock")
+    parser.add_argument("--throttle", type=int, nargs=3, default=(0, 0, USUAL), help="first step, steps, MHz")
+    parser.add_argument("--reason", type=int, default=0x40, help="NVML's bits while throttled")
+    parser.add_argument("--leak-bytes", type=int, default=0, help="of GPU memory that each step keeps")
+    parser.add_argument(
+        "--breaks", choices=("", "ecc", "lost"), default="", help="at half of the steps; the end follows"
+    )
+    parser.add_argument("--save", default="", help="a checkpoint here every --every steps")
+    parser.add_argument("--every", type=int, default=50)
+    wanted = parser.parse_args()
+    torch.set_num_threads(1)
+    gpu = Gpu(Path(os.environ["FAKE_NVML"]), 24 << 30)
+    model = nn.Linear(64, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    first, count, clock = wanted.throttle
+    slow = 0.0
+    for step in range(wanted.steps):
+        lowered = first <= step < first + count
+        gpu.clock, gpu.reasons = (clock, wanted.reason) if lowered else (USUAL, 0)
+        gpu.used += wanted.leak_bytes
+        if wanted.breaks and step == wanted.steps // 2:
+            gpu.ecc, gpu.lost = 2 * (wanted.breaks == "ecc"), wanted.breaks == "lost"
+            time.sleep(2.5)
+            raise RuntimeError("CUDA error: unspecified launch failure")
+        began = time.perf_counter()
+        optimizer.zero_grad()
+        model(torch.randn(16, 64)).sum().backward()
+        gpu.work(wanted.work)
+        optimizer.step()
+        slow += (time.perf_counter() - began - wanted.work) if lowered else 0.0
+        if wanted.save and step % wanted.every == wanted.every - 1:
+            with open(f"{wanted.save}/step-{step}.pt", "wb") as file:
+                for _ in range(60):
+                    file.write(os.urandom(1 << 20))
+                    os.fsync(file.fileno())
+    print(f"slower by {slow:.3f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
