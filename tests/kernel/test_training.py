@@ -119,8 +119,9 @@ def test_the_garbage_collector_has_a_leaf_of_its_own(probes: Probes, torch_pytho
     check(told, truth)
     planted = truth["counts"]["collecting_seconds"]
     assert planted > 0.03
-    least = 0.98 * planted - told.seconds(Leaf.RUNQUEUE) - 0.005
-    assert least <= told.seconds(Leaf.COLLECTOR) <= planted + 0.005
+    last = told.rows(RowKind.OPTIMIZER)[-1]  # the interpreter's end collects, too
+    collecting = sum(last.cells[cell(region, Leaf.COLLECTOR)] for region in Region) / 1e9
+    assert 0.98 * planted - told.seconds(Leaf.RUNQUEUE) - 0.005 <= collecting <= planted + 0.005
 
 
 def test_checkpoints_are_in_the_rows_of_their_steps(probes: Probes, torch_python: str, tmp_path: Path) -> None:
