@@ -28,7 +28,9 @@ NOTHING: Sequence[Any] = ()
 TICK_NS = NS
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # after a stall limit until it is looked at: most steps are over by then
-THREADS_NS = NS  # thread samples, open files and losses, while nothing is wrong
+THREADS_NS = (
+    9 * NS // 10
+)  # thread samples, open files and losses, while nothing is wrong: at each tick, which may be early
 COST_NS = 5 * NS
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
 URGENT = frozenset({ProcessEventKind.EXIT, ProcessEventKind.SIGNAL, ProcessEventKind.OOM})

@@ -13,7 +13,7 @@ from trainprobe.runtime.target_table import Process, Run, Table
 
 ORDINALS = 1000  # launches with one scheduler's id that are told apart
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
-NO_LIBRARY_NS = 20_000_000_000
+NO_LIBRARY_NS = 19_000_000_000  # told with the second sweep
 NO_LIBRARY = "no libtorch mapped: marks need PyTorch"
 NO_STEP = "libtorch is mapped, but no optimizer step and no backward was seen"
 
