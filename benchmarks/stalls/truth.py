@@ -198,8 +198,7 @@ def lost_seconds(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
         return total, total
     own = [p for p in truth.planted if p.cause == cause and p.step >= BASELINE_STEPS]
     total = sum(p.seconds for p in own)
-    if cause not in COMPUTED:
-        return total, total
+    # A wake-up from a call, like computing itself, may have waited for a processor: that is contention's.
     return total - sum(queued_seconds(truth, truth.wall(p.begin), truth.wall(p.end)) for p in own), total
 
 
