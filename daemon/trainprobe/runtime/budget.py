@@ -48,8 +48,8 @@ class Budget:
         while at_ns - self._seen[0][0] > WINDOW_NS:
             self._seen.popleft()
         begin_ns, before = self._seen[0]
-        if not self.share or at_ns - begin_ns < PAUSE_NS:
-            return False
+        if not self.share or at_ns - begin_ns < (PAUSE_NS if self._changed_ns else WINDOW_NS):
+            return False  # finding what runs already takes a second of a processor, once
         self.used = (cpu_seconds - before) / ((at_ns - begin_ns) / NS)
         if at_ns - self._changed_ns < PAUSE_NS:
             return False
