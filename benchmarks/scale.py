@@ -30,7 +30,7 @@ THREADS = 10
 FORKS_PER_SECOND = 5000 / 60
 RSS_LIMIT, CPU_LIMIT = 80e6, 0.05
 LINEAR = 1.3  # times what the smaller sizes would make of the largest
-SETTLE_SECONDS, SECONDS = 20.0, 20.0
+SETTLE_SECONDS, SECONDS = 10.0, 15.0
 
 
 @dataclass
