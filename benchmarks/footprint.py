@@ -125,12 +125,12 @@ def _watch(
 ) -> Footprint:
     _wait_for_steps(daemon, training.pid, 100)
     pid = daemon.process.pid
-    before, cpu, begin = _state(daemon, training.pid), _cpu_seconds(pid), time.monotonic()
+    before, cpu, begin = _state(daemon, training.pid), cpu_seconds(pid), time.monotonic()
     rss = 0
     while time.monotonic() - begin < seconds:
         time.sleep(0.5)
-        rss = max(rss, _resident(pid))
-    spent, passed = _cpu_seconds(pid) - cpu, time.monotonic() - begin
+        rss = max(rss, resident(pid))
+    spent, passed = cpu_seconds(pid) - cpu, time.monotonic() - begin
     after = _state(daemon, training.pid)
     probed = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
     steps = after.steps - before.steps
@@ -172,13 +172,13 @@ def _wait_for_steps(daemon: Daemon, pid: int, steps: int) -> None:
         time.sleep(0.2)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Of a process and of its children that were waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -19,6 +19,7 @@ from trainprobe.model.frame import Frame
 from trainprobe.model.report import Report
 from trainprobe.pipeline import Pipeline
 from trainprobe.runtime import clock, privileges
+from trainprobe.runtime.budget import Budget
 from trainprobe.runtime.claims import Claims
 from trainprobe.runtime.observer import Observer
 from trainprobe.runtime.sampling import Collectors
@@ -76,5 +77,6 @@ def assemble(
         clock=clock.now,
         on_frame=on_frame,
         on_report=on_report,
+        budget=Budget(config.budget.cpu),
     )
     return Assembled(probes, targets, core, observer)

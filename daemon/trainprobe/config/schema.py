@@ -97,6 +97,13 @@ class Privacy:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    cpu: float = key(
+        0.05, "processors that the daemon may use over a minute; above it leaves things out; 0: any", minimum=0.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonConfig:
     """/etc/trainprobe/trainprobe.yaml"""
 
@@ -107,6 +114,7 @@ class DaemonConfig:
     record: Record = section(Record, "recording of everything that the core is told")
     retention: Retention = section(Retention, "how long history is kept below /var/lib/trainprobe")
     privacy: Privacy = section(Privacy, "what may be kept and published")
+    budget: Budget = section(Budget, "what watching may cost")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,17 @@ from functools import partial
 from typing import Any
 
 from trainprobe.collect import cost
-from trainprobe.collect.source import Sources
+from trainprobe.collect.source import Sources, Unavailable
 from trainprobe.model.armed import Armed
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
 from trainprobe.model.sample import CostSample, Inspection, RivalSample
+from trainprobe.runtime.budget import Budget, Shed
 from trainprobe.runtime.clock import Clock
 from trainprobe.runtime.guard import Guard
-from trainprobe.runtime.pace import Pace
+from trainprobe.runtime.pace import LONGEST_NS, REGULAR_NS, Pace
 from trainprobe.runtime.parts import Core, Finder, Kernel, Sampler, Stacks
 from trainprobe.runtime.sampling import Samples
 
@@ -32,6 +33,7 @@ THREADS_NS = (
     9 * NS // 10
 )  # thread samples, open files and losses, while nothing is wrong: at each tick, which may be early
 COST_NS = 5 * NS
+SELDOM = 4  # times: the pauses between samples, over the budget
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
 URGENT = frozenset({ProcessEventKind.EXIT, ProcessEventKind.SIGNAL, ProcessEventKind.OOM})
 STACK_NS = 20_000_000  # while a Python stack is being taken
@@ -60,7 +62,10 @@ class Observer:
         clock: Clock,
         on_frame: Sink | None = None,
         on_report: ReportSink | None = None,
+        budget: Budget | None = None,
     ) -> None:
+        self._budget = budget or Budget(0.0)
+        self._sources = sources
         self._kernel = kernel
         self._targets = targets
         self._sampler = sampler
@@ -90,7 +95,8 @@ class Observer:
 
     def _duties_ns(self) -> int:
         """When something is due whatever the drivers do."""
-        due = [self._turn_ns + (DETAIL_NS if self._detail else TICK_NS)]
+        closely = self._detail and not self._budget.sheds(Shed.DETAIL)
+        due = [self._turn_ns + (DETAIL_NS if closely else TICK_NS)]
         if (targets := self._targets.due_ns()) is not None:
             due.append(max(targets, self._turn_ns + TARGETS_NS))
         if self._on_report is not None:
@@ -211,7 +217,18 @@ class Observer:
         if at - self._cost_ns < COST_NS:
             return None
         self._cost_ns = at
-        return self._guard.call("cost", at, lambda: cost.read(*self._kernel.cost()), None)
+        sample = self._guard.call("cost", at, lambda: cost.read(*self._kernel.cost()), None)
+        if sample is not None and self._budget.feed(at, sample.cpu_seconds):
+            self._spare(at)
+        return sample
+
+    def _spare(self, at: int) -> None:
+        """Leave out what the budget does not allow, and say so."""
+        reason = self._budget.reason
+        told = Unavailable(reason, "raise budget.cpu in the configuration, or watch less (targets)")
+        self._sources.note("budget", told if reason else True, at)
+        self._sampler.seldom(SELDOM if self._budget.sheds(Shed.SAMPLES) else 1)
+        self._pace.least_ns = LONGEST_NS if self._budget.sheds(Shed.DETAIL) else REGULAR_NS
 
     def _judge(self, frame: Frame) -> None:
         """Let the core see the frame, and do what it wants to be told from now on."""
@@ -227,7 +244,7 @@ class Observer:
         if wants.faults != self._faults:
             self._faults = wants.faults
             self._guard.call("page_faults", at, lambda: self._kernel.fault_tracing(wants.faults), None)
-        if wants.stacks:
+        if wants.stacks and not self._budget.sheds(Shed.STACKS):
             runs = {process.pid: process.run for process in self._targets.processes()}
             for pid, tid in wants.stacks:
                 self._stacks.start(pid, tid, at, runs.get(pid, ""))

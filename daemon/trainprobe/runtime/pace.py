@@ -19,6 +19,8 @@ class Pace:
         self._room_ns = 0  # when there is room for QUICK again (the generic cell rate algorithm)
         self._pending = False
         self._regular_ns = REGULAR_NS
+        self.least_ns = REGULAR_NS
+        """Between two regular ones, however little they cost."""
 
     def due_ns(self) -> int:
         """When the next one should be made."""
@@ -39,4 +41,4 @@ class Pace:
 
     def took(self, spent_ns: int) -> None:
         """What the last one cost."""
-        self._regular_ns = min(max(REGULAR_NS, round(spent_ns / SHARE)), LONGEST_NS)
+        self._regular_ns = min(max(self.least_ns, round(spent_ns / SHARE)), LONGEST_NS)

@@ -46,6 +46,9 @@ class Sampler(Protocol):
     def look_at(self, directories: tuple[tuple[int, str], ...], /) -> None:
         """(pid, directory) whose file systems' room is of interest."""
 
+    def seldom(self, times: int, /) -> None:
+        """Make the pauses between regular samples so many times as long from now on."""
+
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]:
         """A look at threads whose step is late."""
 

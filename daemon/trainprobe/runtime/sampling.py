@@ -110,6 +110,7 @@ class Collectors:
             sources.note("kernel_log", kernel_log.open() or True, 0)
         self._rivals = Rivals(proc)
         self._due = _Due()
+        self._times = 1
         self._near = False
         self._wanted: tuple[tuple[int, str], ...] = ()
         self._last: tuple[LimitSample, ...] = ()
@@ -120,6 +121,11 @@ class Collectors:
         if directories != self._wanted:
             self._wanted = directories
             self._due.spaces = 0
+
+    def seldom(self, times: int) -> None:
+        """Make the pauses between regular samples so many times as long; not what an event asks for, nor near
+        a limit."""
+        self._times = times
 
     def read(self, now: Moment, watched: Sequence[Watched], events: Sequence[Event] = ()) -> Samples:
         """The samples of this turn. The host's are left out while nothing is watched."""
@@ -136,7 +142,7 @@ class Collectors:
         host: HostSample | None = None
         quotas: tuple[QuotaSample, ...] = ()
         if at >= self._due.host:
-            self._due.host = at + HOST_NS
+            self._due.host = at + HOST_NS * self._times
             host = self._sources.read("host", lambda: self._read_host(at), at)
             quotas = self._read_quotas(watched)
         return Samples(
@@ -166,7 +172,7 @@ class Collectors:
     def _read_limits(self, watched: Sequence[Watched], at: int, events: Sequence[Event]) -> tuple[LimitSample, ...]:
         if at < self._due.limits and not any(map(_about_a_limit, events)):
             return ()
-        self._due.limits = at + LIMITS_NS
+        self._due.limits = at + LIMITS_NS * (1 if self._near else self._times)
         found = self._sources.read("limits", lambda: self._limits.read(watched, at), at) or []
         self._near = _is_near(found, self._last)
         self._last = tuple(found)
@@ -182,7 +188,7 @@ class Collectors:
     def _read_processes(self, watched: Sequence[Watched], at: int) -> tuple[ProcessSample, ...]:
         if at < self._due.processes:
             return ()
-        self._due.processes = at + (NEAR_PROCESSES_NS if self._near else PROCESSES_NS)
+        self._due.processes = at + (NEAR_PROCESSES_NS if self._near else PROCESSES_NS * self._times)
         found = self._sources.read("proc", lambda: self._processes.read(watched, at, near=self._near), at) or ()
         ticks = {process.pid: process.ticks for process in watched}
         known = [(s.pid, ticks[s.pid], s.role, s.ppid) for s in found if s.pid in ticks]

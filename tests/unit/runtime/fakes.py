@@ -101,11 +101,15 @@ class FakeSampler:
     broken = False
     inspected: list[tuple[int, int]] = []
     samples = Samples()
+    times = 1
 
     def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event]) -> Samples:
         if self.broken:
             raise OSError(5, "Input/output error")
         return self.samples
+
+    def seldom(self, times: int) -> None:
+        self.times = times
 
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
         self.inspected = [*self.inspected, *threads]

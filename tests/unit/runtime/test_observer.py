@@ -29,6 +29,7 @@ from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import GpuHolder, GpuSample, SourceStatus
+from trainprobe.runtime.budget import Budget
 from trainprobe.runtime.observer import DETAIL_NS, SLACK_NS, TICK_NS, Observer
 from trainprobe.runtime.sampling import Samples
 
@@ -39,22 +40,24 @@ SAMPLE = ThreadSample(7, 7, Level.FULL, RunState.ON, Region.STEP, Leaf.CPU, 1, 1
 class World:
     """An observer and everything around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
         self.clock, self.kernel, self.targets = FakeClock(), FakeKernel(), FakeTargets()
         self.sampler, self.stacks, self.core = FakeSampler(), FakeStacks(), FakeCore()
         self.frames: list[Frame] = []
         self.reports: list[Report] = []
         self.kernel.samples = [SAMPLE]
+        self.sources = Sources()
         self.observer = Observer(
             kernel=self.kernel,
             targets=self.targets,
             sampler=self.sampler,
             stacks=self.stacks,
             core=self.core,
-            sources=Sources(),
+            sources=self.sources,
             clock=self.clock,
             on_frame=self.frames.append,
             on_report=self.reports.append,
+            budget=budget,
         )
 
     def turn(self, after_ns: int = TICK_NS, *, woken: bool = False) -> Frame:
