@@ -100,6 +100,7 @@ def _lost(q: Queries) -> list[Line]:
                     Q(q.gpus_lost_now, "{{cause}}"),
                     stacked=True,
                     colours=CAUSE_COLOURS,
+                    none="no GPU seen, or none stands still",
                 ),
             ],
             widths=(6, 6, 12),
@@ -149,6 +150,7 @@ def _worst(q: Queries) -> list[Line]:
                     "that hardly waits is the one they all wait for.",
                     SHARE,
                     Q(q.stragglers, "{{run}} rank {{rank}}"),
+                    none="no rank holds others up, as far as is known",
                 ),
             ],
         ),
@@ -165,6 +167,7 @@ def _agents(q: Queries) -> list[Line]:
                     "How many hosts lack it, by source.",
                     COUNT,
                     Q(q.degraded_sources, "{{source}}"),
+                    none="none, as far as is known",
                 ),
                 time_series(
                     "Age of the report",

@@ -109,7 +109,7 @@ def _ranks(q: Queries) -> Line:
 
 
 def _until(title: str, left: Q) -> Any:
-    return time_series(title, "At the present slope. No line: not in sight.", SECONDS, left)
+    return time_series(title, "At the present slope. No line: not in sight.", SECONDS, left, none="not in sight")
 
 
 def _memory(q: Queries) -> list[Line]:
@@ -164,7 +164,11 @@ def _swap(q: Queries) -> list[Line]:
             8,
             [
                 fill(
-                    "Swap in use, of what is there", "By host.", Q(q.swap_share, "{{instance}}"), thresholds.SWAP_FILL
+                    "Swap in use, of what is there",
+                    "By host.",
+                    Q(q.swap_share, "{{instance}}"),
+                    thresholds.SWAP_FILL,
+                    none="no swap seen",
                 ),
                 time_series(
                     "Pages swapped in",
@@ -223,6 +227,7 @@ def _descriptors(q: Queries) -> list[Line]:
                     "In each interval, by error.",
                     COUNT,
                     of.events("trainprobe_fd_errors_total", "run", "errno"),
+                    none="no call failed, as far as is known",
                 ),
             ],
         )
@@ -294,12 +299,14 @@ def _workers(q: Queries) -> list[Line]:
                     "Left on that filesystem.",
                     BYTES,
                     of.rank_least("trainprobe_checkpoint_filesystem_available_bytes"),
+                    none="no checkpoint seen",
                 ),
                 time_series(
                     "Inodes where the checkpoints go",
                     "Left on that filesystem.",
                     COUNT,
                     of.rank_least("trainprobe_checkpoint_filesystem_files_free"),
+                    none="no checkpoint seen",
                 ),
             ],
         ),

@@ -64,7 +64,7 @@ def time_series(title: str, meaning: str, unit: str, *queries: Q, **options: Any
     """Lines over time, with a legend that tells the latest and the greatest value.
 
     Options: ``stacked``; ``levels`` to draw as dashed lines; ``colours`` by series' name; ``most`` of the axis;
-    ``signed`` where a value may be negative; ``logarithmic``.
+    ``signed`` where a value may be negative; ``logarithmic``; ``none``, what is said where there is no line.
     """
     panel = timeseries.Panel().title(title).description(meaning).unit(unit).datasource(DATASOURCE)
     if options.get("logarithmic"):
@@ -78,6 +78,8 @@ def time_series(title: str, meaning: str, unit: str, *queries: Q, **options: Any
         panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A")).fill_opacity(60)
     if "most" in options:
         panel = panel.max(options["most"])
+    if "none" in options:
+        panel = panel.no_value(options["none"])
     if "levels" in options:
         panel = panel.thresholds(_thresholds(options["levels"])).thresholds_style(
             common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
@@ -110,16 +112,17 @@ def stat_of(title: str, meaning: str, unit: str, query: Q, **options: Any) -> An
     return _asking(_coloured(panel, options.get("colours", {})), [query], instant=True)
 
 
-def fill(title: str, meaning: str, query: Q, levels: Levels | None = None) -> Any:
-    """How full something is, from 0 to 1, with the levels from which on that is bad."""
-    options = {"levels": levels} if levels else {}
+def fill(title: str, meaning: str, query: Q, levels: Levels | None = None, **options: Any) -> Any:
+    """How full something is, from 0 to 1, with the levels from which on that is bad. Options: ``none``."""
+    if levels:
+        options["levels"] = levels
     return time_series(title, meaning, SHARE, query, most=1, **options)
 
 
-def lanes(title: str, meaning: str, *queries: Q, on: str, colours: Mapping[str, str]) -> Any:
-    """A lane for each series of 0 and 1: coloured, and called ``on``, while it is 1."""
+def lanes(title: str, meaning: str, *queries: Q, on: str, colours: Mapping[str, str], none: str) -> Any:
+    """A lane for each series of 0 and 1: coloured, and called ``on``, while it is 1; ``none`` where there is none."""
     panel = _timeline(title, meaning, {"0": ("–", NO_COLOUR), "1": (on, None)}, has_legend=False).fill_opacity(90)
-    return _asking(_coloured(panel, colours), queries)
+    return _asking(_coloured(panel.no_value(none), colours), queries)
 
 
 def states_of(title: str, meaning: str, query: Q, states: Mapping[str, tuple[str, str]]) -> Any:

@@ -145,6 +145,7 @@ def _lost_time(q: Queries) -> list[Line]:
                     Q(q.stall_lanes, "{{cause}}"),
                     on="stalled",
                     colours=CAUSE_COLOURS,
+                    none="no stall, or nothing known",
                 ),
                 lanes(
                     "Phases",
@@ -152,6 +153,7 @@ def _lost_time(q: Queries) -> list[Line]:
                     Q(q.phase_lanes, "{{phase}}"),
                     on="in it",
                     colours=PHASE_COLOURS,
+                    none="nothing but training, or nothing known",
                 ),
             ],
             widths=(16, 8),
@@ -166,6 +168,7 @@ def _lost_time(q: Queries) -> list[Line]:
                     Q(q.lost_per_second, "{{cause}}"),
                     stacked=True,
                     colours=CAUSE_COLOURS,
+                    none="nothing lost, or nothing known",
                 ),
                 time_series(
                     "Where the driving thread's time goes",
@@ -227,6 +230,7 @@ def _steps(q: Queries) -> list[Line]:
                     Q(q.step_quantile(0.99), "p99"),
                     Q(q.step_baseline, "baseline"),
                     logarithmic=True,
+                    none="no step in the time range",
                 ),
                 time_series(
                     "GPU utilisation",
@@ -236,6 +240,7 @@ def _steps(q: Queries) -> list[Line]:
                     of.gpu("trainprobe_gpu_utilization_ratio"),
                     most=1,
                     levels=thresholds.GPU_UTILIZATION,
+                    none="no GPU seen",
                 ),
             ],
         )
@@ -260,6 +265,7 @@ def _gpu_beside_steps(q: Queries) -> list[Line]:
                     Q(q.gpu_idle, "{{cause}}"),
                     stacked=True,
                     colours=CAUSE_COLOURS,
+                    none="no GPU seen, or never idle",
                 ),
                 time_series(
                     "Variation and drift of the step time",
@@ -269,6 +275,7 @@ def _gpu_beside_steps(q: Queries) -> list[Line]:
                     Q(q.step_drift, "drift, rank {{rank}}"),
                     levels=thresholds.STEP_VARIATION,
                     signed=True,
+                    none="too few steps yet",
                 ),
             ],
         )
@@ -312,12 +319,14 @@ def _checkpoints(q: Queries) -> list[Line]:
                     "Share of the time; blocking=true holds the training up, the rest overlaps it.",
                     SHARE,
                     Q(q.checkpoint_seconds, "{{operation}}, blocking={{blocking}}"),
+                    none="no checkpoint seen",
                 ),
                 time_series(
                     "Latest checkpoint: duration",
                     "By rank.",
                     SECONDS,
                     of.rank("trainprobe_checkpoint_last_duration_seconds"),
+                    none="no checkpoint seen",
                 ),
                 time_series(
                     "Checkpoints that ended",
@@ -336,13 +345,20 @@ def _checkpoints(q: Queries) -> list[Line]:
                     BYTES_PER_SECOND,
                     of.rank_rate("trainprobe_checkpoint_bytes_total"),
                 ),
-                time_series("Latest checkpoint: size", "By rank.", BYTES, of.rank("trainprobe_checkpoint_last_bytes")),
+                time_series(
+                    "Latest checkpoint: size",
+                    "By rank.",
+                    BYTES,
+                    of.rank("trainprobe_checkpoint_last_bytes"),
+                    none="no checkpoint seen",
+                ),
                 time_series(
                     "Room where the checkpoints go",
                     "Space left on that filesystem, beside what one more checkpoint takes.",
                     BYTES,
                     of.rank_least("trainprobe_checkpoint_filesystem_available_bytes", "left"),
                     of.rank("trainprobe_checkpoint_last_bytes", "one checkpoint"),
+                    none="no checkpoint seen",
                 ),
             ],
         ),
@@ -360,12 +376,14 @@ def _logging(q: Queries) -> list[Line]:
                     "Share of the time that the driving thread spends writing logs, by kind; of the worst rank.",
                     SHARE,
                     of.rate("kind", "trainprobe_log_seconds_total"),
+                    none="no log seen",
                 ),
                 time_series(
                     "Log writes",
                     "Writes per second, by kind; of the worst rank.",
                     WRITES,
                     of.rate("kind", "trainprobe_log_writes_total"),
+                    none="no log seen",
                 ),
                 time_series(
                     "Size of the log files",
@@ -373,6 +391,7 @@ def _logging(q: Queries) -> list[Line]:
                     BYTES,
                     Q(q.rate_by("kind", "trainprobe_log_bytes_total"), "{{kind}}, each second"),
                     Q(f"max by (kind) (trainprobe_log_file_bytes{q.scope.rank()})", "{{kind}}, size"),
+                    none="no log seen",
                 ),
             ],
         )
@@ -440,6 +459,7 @@ def _memory(q: Queries) -> list[Line]:
                     "By device and operation.",
                     SECONDS,
                     Q(q.block_io_p99, "{{instance}} {{device}} {{operation}}"),
+                    none="not measured by this version",
                 )
             ],
         ),
@@ -463,6 +483,7 @@ def _descriptors(q: Queries) -> list[Line]:
                     "In each interval, by error.",
                     COUNT,
                     of.events("trainprobe_fd_errors_total", "errno"),
+                    none="no call failed, as far as is known",
                 ),
                 fill(
                     "Shared memory of the ranks, of the /dev/shm that they see",
@@ -486,36 +507,43 @@ def _gpu(q: Queries) -> list[Line]:
                     "GPU memory, of what is there",
                     "Allocated by anybody. Full and churning: see cudaMalloc in the stalls of cause gpu_memory.",
                     Q(q.gpu_memory_share, gpu),
+                    none="no GPU seen",
                 ),
                 time_series(
                     "SM clock",
                     "A clock that falls under load is throttling.",
                     HERTZ,
                     of.gpu("trainprobe_gpu_sm_clock_hertz"),
+                    none="no GPU seen",
                 ),
                 time_series(
                     "Throttled",
                     "Share of the time with a lowered clock, by reason.",
                     SHARE,
                     of.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"),
+                    none="no GPU seen, or never throttled",
                 ),
             ],
         ),
         Line(
             8,
             [
-                time_series("Power", "Drawn by each GPU.", WATTS, of.gpu("trainprobe_gpu_power_watts")),
+                time_series(
+                    "Power", "Drawn by each GPU.", WATTS, of.gpu("trainprobe_gpu_power_watts"), none="no GPU seen"
+                ),
                 time_series(
                     "Temperature",
                     "Of each GPU.",
                     CELSIUS,
                     of.gpu("trainprobe_gpu_temperature_celsius"),
                     levels=thresholds.GPU_CELSIUS,
+                    none="no GPU seen",
                 ),
                 fill(
                     "Tensor cores active",
                     "Share of the time. Low at full utilisation: the work does not reach the tensor cores.",
                     of.gpu("trainprobe_gpu_tensor_active_ratio"),
+                    none="not measured by this version",
                 ),
             ],
         ),
@@ -528,12 +556,14 @@ def _gpu(q: Queries) -> list[Line]:
                     BYTES_PER_SECOND,
                     of.gpu("trainprobe_gpu_pcie_receive_bytes_per_second", "in"),
                     of.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second", "out"),
+                    none="no GPU seen",
                 ),
                 time_series(
                     "GPU errors",
                     "Xid events, ECC errors and lost devices, each second.",
                     COUNT,
                     of.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"),
+                    none="no GPU seen, or no error",
                 ),
             ],
         ),
@@ -566,6 +596,7 @@ def _agent(q: Queries) -> list[Line]:
                     COUNT,
                     Q(q.events_lost, "{{instance}} {{probe}}"),
                     levels=thresholds.EVENTS_LOST,
+                    none="none, as far as is known",
                 ),
             ],
         ),
@@ -616,6 +647,7 @@ def _agent(q: Queries) -> list[Line]:
                     "Each second, by program, while the kernel counts them.",
                     COUNT,
                     of.host_rate("trainprobe_bpf_runs_total", "probe"),
+                    none="the kernel does not count them",
                 ),
                 time_series(
                     "Annotations for Grafana",
@@ -623,6 +655,7 @@ def _agent(q: Queries) -> list[Line]:
                     COUNT,
                     of.host_rate("trainprobe_annotations_total", "outcome"),
                     of.host("trainprobe_annotations_pending", what="waiting"),
+                    none="the exporter writes none",
                 ),
             ],
         ),
