@@ -1,4 +1,4 @@
-"""What a process and its descendants take, read from outside while they run: PSS, swap, and all of /dev/shm."""
+"""What a process and its descendants take, read from outside: PSS, swap, and what they hold of /dev/shm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class Peak:
     def __init__(self, pid: int) -> None:
         self.bytes = 0
         self._pid = pid
-        self._shared_before = shared()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -30,14 +29,20 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._over.wait(EVERY_SECONDS):
-            own = sum(map(_private, _family(self._pid)))
-            self.bytes = max(self.bytes, own + shared() - self._shared_before)
+            family = _family(self._pid)
+            self.bytes = max(self.bytes, sum(map(_private, family)) + _shared(family))
 
 
-def shared() -> int:
-    """Bytes of /dev/shm in use, by files without a name too."""
-    space = os.statvfs("/dev/shm")
-    return (space.f_blocks - space.f_bfree) * space.f_frsize
+def _shared(family: list[int]) -> int:
+    """Bytes of the files of /dev/shm that they have open, each once."""
+    held = {}
+    for pid in family:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(entry.path).startswith("/dev/shm/"):
+                        held[os.stat(entry.path).st_ino] = 512 * os.stat(entry.path).st_blocks
+    return sum(held.values())
 
 
 def _private(pid: int) -> int:

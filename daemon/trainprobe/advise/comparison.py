@@ -26,6 +26,7 @@ MEDIAN_LOSS = 1.2533  # standard error of a median over that of a mean
 INTERFERENCE = 0.35
 """A step's part that is lost when all CPUs are busy with something else: shared cores, caches and memory."""
 DISTURBED = 0.05  # of the CPUs: what others use beyond it is told
+ON_CPU = ("compute", "data_inline")
 PART_WORTH = 0.05  # of the difference: what explains less is not named
 
 
@@ -144,10 +145,13 @@ def others(run: Run, cpus: int) -> float:
 
 def _own_cpus(rank: Rank) -> float | None:
     ordinary = rank.ordinary
-    if not ordinary.seconds or ordinary.driver_cpu_seconds is None:
+    if not ordinary.seconds:
         return None
+    driver = ordinary.driver_cpu_seconds
+    if driver is None:  # too short a run: what its thread did on a CPU is the least that it used
+        driver = sum(ordinary.states.get(state, 0.0) for state in ON_CPU)
     workers = (ordinary.worker_cpu_seconds_per_batch or 0.0) * (ordinary.fetches or 0.0)
-    return (ordinary.driver_cpu_seconds + workers) / ordinary.seconds
+    return (driver + workers) / ordinary.seconds
 
 
 def step_seconds(rank: Rank) -> float:

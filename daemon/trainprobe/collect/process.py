@@ -53,6 +53,13 @@ class _Memory:
     rss_then: int = 0
     fd_limit: int | None = None
     shm_held: int | None = None
+    anonymous_then: int | None = None  # at the last reading; None: it was made just now
+
+    def grown(self, anonymous: int | None) -> int:
+        """Anonymous bytes since the last reading."""
+        if self.anonymous_then is None:
+            self.anonymous_then = anonymous
+        return max(0, (anonymous or 0) - (self.anonymous_then or 0))
 
     def due_ns(self, near: bool, every_ns: int) -> int:
         if not self.pause_ns:
@@ -101,7 +108,6 @@ class Processes:
             key = (process.pid, process.ticks)
             memory = alive[key] = self._memory.get(key) or _Memory(now_ns)
             memory.rss_bytes = stat.rss_bytes
-            memory.rss_then = memory.rss_then or stat.rss_bytes  # the first reading was made a moment ago
             status = self._proc.status(process.pid)
             rollup = memory.rollup
             samples.append(
@@ -122,7 +128,7 @@ class Processes:
                     comm=stat.comm,
                     private_bytes=rollup.private_bytes if rollup else None,
                     shm_held_bytes=memory.shm_held,
-                    rss_then_bytes=memory.rss_then if rollup else None,
+                    grown_bytes=memory.grown(status.anonymous_bytes if status else None),
                 )
             )
         self._memory = alive
@@ -143,5 +149,6 @@ class Processes:
             took = time.perf_counter_ns() - began
             memory.take(rollup, now_ns, took, self._every)
             self._free_ns = max(self._free_ns, now_ns) + round(took / PSS_SHARE)
+            memory.anonymous_then = None
             memory.shm_held = self._proc.shared_held(pid)
             memory.fd_limit = self._proc.fd_limit(pid)

@@ -60,6 +60,7 @@ class Status:
     gid: int | None
     container_pid: int | None  # in the innermost pid namespace; None where the kernel does not tell
     swap_bytes: int | None
+    anonymous_bytes: int | None = None  # resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,12 +295,13 @@ def parse_stat(text: str) -> Stat | None:
 
 def parse_status(text: str) -> Status:
     fields = {key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())}
-    swap = _number(fields.get("VmSwap", [])[:1])
+    swap, anonymous = (_number(fields.get(name, [])[:1]) for name in ("VmSwap", "RssAnon"))
     return Status(
         uid=_number(fields.get("Uid", [])[:1]),
         gid=_number(fields.get("Gid", [])[:1]),
         container_pid=_number(fields.get("NSpid", [])[-1:]),
         swap_bytes=None if swap is None else swap << 10,
+        anonymous_bytes=None if anonymous is None else anonymous << 10,
     )
 
 

@@ -27,14 +27,7 @@ class ProcessSample:
     comm: str = ""
     private_bytes: int | None = None  # Private_Dirty: its own copies
     shm_held_bytes: int | None = None  # files of /dev/shm that it has open, mapped or not
-    rss_then_bytes: int | None = None  # resident memory when `pss_bytes` was read, which is seldom
-
-    @property
-    def grown_bytes(self) -> int:
-        """Resident memory that came since proportional memory was read."""
-        if self.rss_bytes is None or self.rss_then_bytes is None:
-            return 0
-        return max(0, self.rss_bytes - self.rss_then_bytes)
+    grown_bytes: int = 0  # anonymous memory that came since `pss_bytes` was read, which is seldom
 
 
 @dataclass(frozen=True, slots=True)
