@@ -29,6 +29,7 @@ from benchmarks.programs import Daemon, Exporter, Json, ProgramError
 from benchmarks.soak import judge
 from benchmarks.soak.judge import Sample, Training
 from benchmarks.stalls import torch_python
+from trainprobe.pipeline import ENDED
 
 HERE = Path(__file__).parent
 TICK_SECONDS = 1.0
@@ -37,6 +38,7 @@ SAMPLE_SECONDS, SCRAPE_SECONDS, RELOAD_SECONDS, STOP_SECONDS = 15.0, 10.0, 20.0,
 TRAINING_SECONDS = (60.0, 180.0)
 STOPPED_SECONDS = 5.0
 SETTLE_SECONDS = 20.0
+KEPT_TRAININGS = ENDED + 2
 GOOD = ("thresholds: {stall_factor: 2.0}\n", "retention: {days: 3}\n", "privacy: {labels: true}\n")
 BAD = ("thresholds: {stall_factor: 0.1}\nprivcy: {}\n", "targets: [\n", "\0\xff", "- " * 5000)
 
@@ -54,6 +56,7 @@ class Soak:
         self._chance = random.Random(options.seed)
         self._counted = place / "counted"
         self._begun = time.time()
+        self._warm_hours = options.hours  # until the report holds as many ended runs as it ever does
         self._idle = 0.0  # seconds in which nothing of ours ran
         self._training: tuple[subprocess.Popen[bytes], Path, int] | None = None
         self._ended: list[tuple[float, str, Path, int]] = []  # when, pid as text, truth, losses before
@@ -93,7 +96,7 @@ class Soak:
     def result(self) -> Json:
         """Everything so far, with the verdict on it."""
         hours = self._hours()
-        verdict = judge.judge(self.samples, self.trainings, min(self._options.warm_up / 60, hours / 3))
+        verdict = judge.judge(self.samples, self.trainings, self._warm_hours)
         spent = {name: _cpu_seconds(pid) for name, pid in self._pids.items()}
         crowd = int(self._counted.read_text() or 0) if self._counted.exists() else 0
         return {
@@ -134,6 +137,8 @@ class Soak:
             self._ended.remove(ended)
             _, pid, truth, losses = ended
             made = json.loads(truth.read_text())
+            if len(self.trainings) < KEPT_TRAININGS:
+                self._warm_hours = max(self._options.warm_up / 60, self._hours())
             steps, saved = self._told.pop(pid, (None, None))
             self.trainings.append(Training(pid, made["steps"], made["saved"], steps, saved, self._lost - losses))
 
@@ -250,7 +255,13 @@ def _cpu_seconds(pid: int) -> float:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--hours", type=float, default=2.0, help="how long (2)")
-    parser.add_argument("--warm-up", type=float, default=20.0, metavar="MINUTES", help="before growth counts (20)")
+    parser.add_argument(
+        "--warm-up",
+        type=float,
+        default=20.0,
+        metavar="MINUTES",
+        help="before growth counts (20), or longer: until 18 trainings have ended",
+    )
     parser.add_argument("--per-minute", type=float, default=5000.0, help="short-lived processes (5000)")
     parser.add_argument("--output", type=Path, help="a file with everything so far, written anew with each sample")
     parser.add_argument("--config", default="", help="lines that every configuration of the daemon begins with")

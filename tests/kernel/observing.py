@@ -105,7 +105,11 @@ class Observed:
     def attach_marks(self) -> MarksAttached:
         """To the libtorch that the program has mapped."""
         start, end, path = _TORCH.findall(Path(f"/proc/{self.pid}/maps").read_text())[0]
-        return self.probes.attach_marks(self.pid, path, int(start, 16), int(end, 16))
+        until = time.monotonic() + 60
+        while (attached := self.probes.attach_marks(self.pid, path, int(start, 16), int(end, 16))) is None:
+            assert time.monotonic() < until, "the library is not read"
+            time.sleep(0.01)
+        return attached
 
 
 def observe(probes: Probes, body: str, *arguments: str, **how: object) -> Told:

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from trainprobe.bpf import symbols
 from trainprobe.bpf.kernel_calls import UprobeRefused
-from trainprobe.bpf.rations import Rations
+from trainprobe.bpf.rations import ROOT, Rations
 
 MAX_LIBRARIES = 64
+MAX_LOOKS, LOOKS_OF_ROOT = 16, 4  # libraries that are read at a time
 MAX_MAPS_BYTES = 16 << 20
 MAX_PROBES_PER_MARK = 8
 _LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ (\d+) +(/.*)$", re.MULTILINE)
@@ -77,38 +81,90 @@ class MarksAttached:
     reason: str = ""
 
 
+@dataclass
+class _Look:
+    """A library on its way: opened, read and given its marks by a thread. ``attached`` None: another one is at it."""
+
+    pid: int
+    uid: int
+    done: bool = False
+    attached: MarksAttached | None = None
+
+
 class Marks:
-    """Remembers what is attached, by inode; a uprobe on an inode serves every process that maps it."""
+    """Remembers what is attached, by inode; a uprobe on an inode serves every process that maps it.
+
+    The file is somebody else's: it may lie on a disk that hangs, or take its reader ten seconds. So a thread looks at
+    it, one for each user at a time, and nobody waits for it.
+    """
 
     def __init__(self, programs: dict[str, int], attach: Attach, rations: Rations | None = None) -> None:
         self._programs, self._attach = programs, attach
         self._rations = rations or Rations()
+        self._looks: dict[str, _Look] = {}  # by path
+        self._lock = threading.Lock()  # for all below
+        self._busy: set[tuple[int, int]] = set()
         self._done: dict[tuple[int, int], MarksAttached] = {}
         self._interpreters: dict[tuple[int, int], bool] = {}
         self._descriptors: list[int] = []
+        self._closed = False
 
-    def attach(self, pid: int, path: str, start: int, end: int) -> MarksAttached:
-        """Attach to libtorch_cpu, mapped by the process at this place, and to the libtorch_python beside it."""
+    def attach(self, pid: int, path: str, start: int, end: int) -> MarksAttached | None:
+        """Attach to libtorch_cpu, mapped by the process at this place, and to the libtorch_python beside it.
+
+        None: not yet, ask again.
+        """
+        look = self._looks.get(path)
+        if look is not None and not look.done:
+            return None
+        if look is not None:
+            del self._looks[path]
+            if look.pid == pid and look.attached is not None:
+                return look.attached
         try:
-            descriptor = _open_mapping(pid, start, end)
+            uid = os.stat(f"/proc/{pid}").st_uid
         except OSError as error:
-            return MarksAttached(0, 0, {}, f"{path}: the mapping cannot be opened: {error.strerror}")
-        try:
-            status = os.fstat(descriptor)
-            key = (status.st_dev, status.st_ino)
-            return self._done.get(key) or self._attach_new(key, pid, path, descriptor)
-        finally:
-            os.close(descriptor)
+            return _not_opened(path, error)
+        self._looks = {at: other for at, other in self._looks.items() if not other.done}
+        users = Counter(other.uid for other in self._looks.values())
+        if users[uid] < (LOOKS_OF_ROOT if uid == ROOT else 1) and len(self._looks) < MAX_LOOKS:
+            look = self._looks[path] = _Look(pid, uid)
+            name = "library-reader"
+            threading.Thread(target=self._see, args=(look, path, start, end), name=name, daemon=True).start()
+        return None
 
-    def _attach_new(self, key: tuple[int, int], pid: int, path: str, descriptor: int) -> MarksAttached:
-        uid = os.stat(f"/proc/{pid}").st_uid
-        if refusal := self._rations.refusal(uid):
-            return MarksAttached(*key, {}, refusal)
-        if len(self._done) >= MAX_LIBRARIES:
-            return MarksAttached(*key, {}, f"more than {MAX_LIBRARIES} different libtorch files")
+    def _see(self, look: _Look, path: str, start: int, end: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
+        try:
+            descriptor = _open_mapping(look.pid, start, end)
+            try:
+                status = os.fstat(descriptor)
+                look.attached = self._attach_once((status.st_dev, status.st_ino), look, path, descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            look.attached = _not_opened(path, error)
+        finally:
+            look.done = True
+
+    def _attach_once(self, key: tuple[int, int], look: _Look, path: str, descriptor: int) -> MarksAttached | None:
+        with self._lock:
+            if (known := self._done.get(key)) or key in self._busy:
+                return known
+            if refusal := self._rations.refusal(look.uid):
+                return MarksAttached(*key, {}, refusal)
+            if len(self._done) >= MAX_LIBRARIES:
+                return MarksAttached(*key, {}, f"more than {MAX_LIBRARIES} different libtorch files")
+            self._busy.add(key)
         began = time.monotonic()
-        attached = self._done[key] = self._attach_both(key, pid, path, descriptor)
-        self._rations.took(uid, time.monotonic() - began, useful=any(attached.found.values()))
+        attached = MarksAttached(*key, {}, f"{path}: cannot be read")
+        try:
+            attached = self._attach_both(key, look.pid, path, descriptor)
+        finally:
+            with self._lock:
+                self._busy.discard(key)
+                self._done[key] = attached
+                self._rations.took(look.uid, time.monotonic() - began, useful=any(attached.found.values()))
         return attached
 
     def _attach_both(self, key: tuple[int, int], pid: int, path: str, descriptor: int) -> MarksAttached:
@@ -142,11 +198,25 @@ class Marks:
             except OSError:
                 continue
             key = (status.st_dev, status.st_ino)
-            if key not in self._interpreters and len(self._interpreters) < MAX_LIBRARIES:
+            if self._is_new(key):
                 ends = self._attach_at(pid, (start, end), IN_INTERPRETER)
                 self._interpreters[key] = len(ends) == len(IN_INTERPRETER) and all(ends.values())
             told = told or self._interpreters.get(key, False)
         return told
+
+    def _is_new(self, key: tuple[int, int]) -> bool:
+        """Whether an interpreter is to be given its marks, by who asks first."""
+        with self._lock:
+            if key in self._interpreters or len(self._interpreters) >= MAX_LIBRARIES:
+                return False
+            self._interpreters[key] = False
+            return True
+
+    def _keep(self, descriptor: int) -> None:
+        with self._lock:
+            self._descriptors.append(descriptor)
+            if self._closed:
+                self._let_go()
 
     def _attach_library(self, descriptor: int, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
         # By descriptor, from symbols to attaching: a process that maps another file there meanwhile would choose where
@@ -165,7 +235,7 @@ class Marks:
                 if mark.anywhere:
                     offset += cheap_place(os.pread(descriptor, 16, offset))
                 try:
-                    self._descriptors.append(self._attach(self._programs[mark.program], mapping, offset, counter))
+                    self._keep(self._attach(self._programs[mark.program], mapping, offset, counter))
                     found[mark.name] = True
                 except UprobeRefused as error:
                     reasons.append(f"{mark.name}: {error}")
@@ -174,9 +244,18 @@ class Marks:
         return found, "; ".join(reasons)
 
     def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
+
+
+def _not_opened(path: str, error: OSError) -> MarksAttached:
+    return MarksAttached(0, 0, {}, f"{path}: the mapping cannot be opened: {error.strerror}")
 
 
 def cheap_place(code: bytes) -> int:

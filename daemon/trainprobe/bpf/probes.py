@@ -36,6 +36,7 @@ __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 
 SETTLED_NS = 2_000_000_000  # a closed file's last small totals are told after this
 FORGOTTEN_NS = 10_000_000_000  # and its entry is dropped after this
+CROWDED = 1536  # ledgers of the 2048 that there is room for
 MAX_COMMAND_BYTES = 1 << 16
 _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
 
@@ -76,8 +77,8 @@ class Probes:
         """Stop watching this process; its children stay watched."""
         self._watching.unwatch(pid)
 
-    def attach_marks(self, pid: int, path: str, start: int, end: int) -> MarksAttached:
-        """Attach the step marks to the libtorch that the process maps from start to end."""
+    def attach_marks(self, pid: int, path: str, start: int, end: int) -> MarksAttached | None:
+        """Attach the step marks to the libtorch that the process maps from start to end; None: not yet, ask again."""
         return self._marks.attach(pid, path, start, end)
 
     def fault_tracing(self, on: bool) -> None:
@@ -148,7 +149,10 @@ class Probes:
     def threads(self, pids: Collection[int] | None = None) -> list[ThreadSample]:
         """What the watched threads with a ledger do now: of these processes, or of all."""
         found = []
-        for key, ledger in self._ledgers.entries():
+        ledgers = self._ledgers.entries()
+        if len(ledgers) >= CROWDED:
+            self._watching.make_room()
+        for key, ledger in ledgers:
             level = self._levels[key.value]
             if (pids is not None and ledger.tgid not in pids) or not level or (pids is None and level & abi.QUIET):
                 continue
@@ -198,8 +202,9 @@ class Probes:
 
     def lost(self) -> dict[str, int]:
         """Messages and ledgers lost since the start, by probe."""
-        counts = {probe.name.lower(): self._lost_counts.get(c_uint32(probe)) for probe in abi.Lost}
-        return {**{name: count.value if count else 0 for name, count in counts.items()}, "malformed": self._malformed}
+        found = {probe.name.lower(): self._lost_counts.get(c_uint32(probe)) for probe in abi.Lost}
+        counts = {name: count.value if count else 0 for name, count in found.items()}
+        return {**counts, "ledger": counts["ledger"] + self._watching.refused, "malformed": self._malformed}
 
     def missing(self) -> list[str]:
         """Events that this kernel does not have."""

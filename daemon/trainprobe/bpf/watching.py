@@ -25,6 +25,8 @@ class Watching:
         self._pools = loaded.map("pools", c_uint32, abi.Pool)
         self._skipped = loaded.map("skipped_devices", c_uint32, c_uint8)
         self._next_pool = 0
+        self.refused = 0
+        """Processes and threads for which there was no room."""
         self._skip_shared_memory()
 
     def watch(self, pid: int) -> None:
@@ -56,6 +58,14 @@ class Watching:
                 own = own or self._pool(pid)
                 self._pool_target.put(c_uint32(process.pool), c_uint32(own))
 
+    def make_room(self) -> None:
+        """Forget the Pythons that are kept in case they train: anybody can start thousands. Found, they are watched."""
+        for key, process in self._processes.entries():
+            if process.tentative:
+                self._levels[key.value] = 0
+                self._ledgers.delete(key)
+                self._processes.delete(key)
+
     def stop(self) -> None:
         """Nobody any longer: what is still attached for a moment finds nothing to do."""
         for key, _ in self._processes.entries():
@@ -66,6 +76,7 @@ class Watching:
         key = c_uint32(pid)
         if not self._processes.insert(key, abi.Process(parent=parent)):
             known = self._processes.get(key)
+            self.refused += known is None
             if known and known.tentative:
                 known.tentative = 0
                 self._processes.put(key, known)
@@ -83,7 +94,10 @@ class Watching:
             at=now, opened=now, since=now, tid=tid, tgid=pid, pool=pool, run=now_doing.run, leaf=now_doing.leaf,
             why=now_doing.leaf, wait_leaf=now_doing.leaf, call=-1, blocked_call=now_doing.call, blocked_fd=now_doing.fd,
         )  # fmt: skip
-        self._ledgers.insert(c_uint32(tid), ledger)  # one that is there already is kept
+        key = c_uint32(tid)
+        if not self._ledgers.insert(key, ledger) and self._ledgers.get(key) is None:  # one that is there is kept
+            self.refused += 1
+            return
         self._levels[tid] = max(level, self._levels[tid] & ~abi.QUIET)
 
     def _pool(self, pid: int) -> int:

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import IO
 
+PRIVATE = 0o600
+
 
 def checked(path: Path) -> Path:
     """The real place of a file to be written. Raises OSError when that cannot work."""
     if _is_special(path):
         return path
-    place = Path(os.path.realpath(path))
+    place = _place(path)
     if place.is_dir():
         raise IsADirectoryError(21, "is a directory", str(path))
     if not place.parent.is_dir():
@@ -25,16 +27,22 @@ def checked(path: Path) -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """The whole text at once; what is no ordinary file (/dev/stdout, a pipe) is written to directly."""
+    """The whole text at once; what is no ordinary file (/dev/stdout, a pipe) is written to directly.
+
+    A new file is the caller's alone: there are command lines, paths and stacks in it.
+    """
     if _is_special(path):
         with path.open("w", encoding="utf-8") as file:
             file.write(text)
         return
-    place = Path(os.path.realpath(path))
+    place = _place(path)
+    there = place.stat() if place.exists() else None
+    mode = there.st_mode & 0o777 if there and there.st_uid == os.geteuid() else PRIVATE
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
+        with open(temporary, "x", encoding="utf-8", opener=_private) as file:
             file.write(text)
+            os.fchmod(file.fileno(), mode)
         temporary.replace(place)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -50,7 +58,9 @@ class RecordFile:
 
     def __init__(self, path: Path | None) -> None:
         """Raises OSError."""
-        self._file: IO[bytes] | None = path.open("wb") if path else None
+        self._file: IO[bytes] | None = None
+        if path:
+            self._file = open(path, "wb", opener=_private)  # noqa: SIM115 - open as long as the run
 
     def line(self, line: bytes) -> None:
         if self._file is not None:
@@ -64,6 +74,17 @@ class RecordFile:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE)
+
+
+def _place(path: Path) -> Path:
+    """Where a link leads, unless another user made it: he would choose which file of ours is written."""
+    if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
+        raise PermissionError(13, "is a link that another user made", str(path))
+    return Path(os.path.realpath(path))
 
 
 def _is_special(path: Path) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ DAEMON_PATH = Path("/etc/trainprobe/trainprobe.yaml")
 EXPORTER_PATH = Path("/etc/trainprobe/exporter.yaml")
 SIZE_LIMIT = 64 * 1024
 DEPTH_LIMIT = 16
+ATTEMPTS, QUIET_SECONDS = 10, 0.02  # a file that was written to just now is read again
 
 
 def load(kind: type[Config], path: Path, *, required: bool = True) -> Config:
@@ -35,9 +38,25 @@ def load(kind: type[Config], path: Path, *, required: bool = True) -> Config:
         raise ConfigError(error.problems, str(path)) from None
 
 
+def _settled(path: Path) -> bytes:
+    """Its bytes, when it was not written to meanwhile: half a file may look like a whole one."""
+    for _ in range(ATTEMPTS):
+        with path.open("rb") as file:
+            before = os.fstat(file.fileno())
+            raw = file.read(SIZE_LIMIT + 1)
+            after = os.fstat(file.fileno())
+        if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size) and _is_old(after.st_mtime_ns):
+            break
+        time.sleep(QUIET_SECONDS)
+    return raw
+
+
+def _is_old(mtime_ns: int) -> bool:
+    return abs(time.time_ns() - mtime_ns) > QUIET_SECONDS * 1e9
+
+
 def _read(path: Path) -> object:
-    with path.open("rb") as file:
-        raw = file.read(SIZE_LIMIT + 1)
+    raw = _settled(path)
     if len(raw) > SIZE_LIMIT:
         raise ConfigError([Problem("", f"larger than {SIZE_LIMIT} bytes")])
     try:

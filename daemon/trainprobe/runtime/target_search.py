@@ -21,6 +21,7 @@ from trainprobe.runtime.target_table import Process, Table
 WATCHED_LIMIT = 4096
 SCAN_NS = 60 * NS
 ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
+MARKING_NS = 20_000_000  # between questions whether a library has been read
 BUDGET_NS = 10_000_000  # for looking at maps in one step
 
 
@@ -34,11 +35,14 @@ class Attached(Protocol):
 
 
 class Kernel(Protocol):
-    """What is needed of ``trainprobe.bpf.probes.Probes``. Each may raise OSError when the process is gone."""
+    """What is needed of ``trainprobe.bpf.probes.Probes``. Each may raise OSError when the process is gone.
+
+    ``attach_marks`` gives None while the library is being read: it is asked again.
+    """
 
     def watch(self, pid: int, /) -> None: ...
     def unwatch(self, pid: int, /) -> None: ...
-    def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> Attached: ...
+    def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> Attached | None: ...
 
 
 class Search:
@@ -60,6 +64,8 @@ class Search:
         self._rules = rules
         self._auto = auto
         self._libraries: set[tuple[tuple[int, int], int]] = set()  # those that have marks
+        self._marking: dict[int, Mapping] = {}  # by pid: those that are being read
+        self._asked_ns = 0
         self._polls = Polls()
         self._known: set[int] = set()  # pids of the last scan
         self._gpu_users: set[int] = set()  # those that were looked at
@@ -68,6 +74,8 @@ class Search:
     def due_ns(self, now: int) -> int | None:
         """When ``look`` has something to do."""
         due = [now if self._scan_ns is None else self._scan_ns, self._polls.due_ns()]
+        if self._marking:
+            due.append(self._asked_ns + MARKING_NS)
         return min((at for at in due if at is not None and at < 1 << 63), default=None)
 
     def hint(self, pid: int, at_ns: int, executed: bool, now: int) -> None:
@@ -87,7 +95,7 @@ class Search:
         if self._scan_ns is None or now >= self._scan_ns:
             self._scan(now)
         included: list[Process] = []
-        marked: list[Process] = []
+        marked = self._mark_those_read(now)
         began = time.perf_counter_ns()
         while (poll := self._polls.due(now)) is not None:
             stat = self._proc.stat(poll.pid)
@@ -223,6 +231,17 @@ class Search:
             self._polls.add(pid, started, watched=True, now_ns=now)
         return process
 
+    def _mark_those_read(self, now: int) -> list[Process]:
+        """Those whose library was being read, and is no more."""
+        self._asked_ns = now
+        asked, self._marking = self._marking, {}
+        for pid, library in asked.items():
+            process = self._table.get(pid)
+            if process is not None and process.library == library:
+                self.mark(process, library)
+        found = [self._table.get(pid) for pid in asked.keys() - self._marking.keys()]
+        return [process for process in found if process is not None]
+
     def mark(self, process: Process, library: Mapping) -> None:
         """Put marks on a library, once for each inode; ``process.marks`` says why when it gives none."""
         process.library, process.marks = library, ""
@@ -233,7 +252,9 @@ class Search:
         except OSError as error:
             process.marks = f"marks cannot be put on {library.path}: {error.strerror or error}"
             return
-        if any(attached.found.values()):
+        if attached is None:
+            self._marking[process.pid] = library
+        elif any(attached.found.values()):
             self._libraries.add((library.dev, library.ino))
         else:
             process.marks = attached.reason or f"{library.path} has none of the functions that marks need"

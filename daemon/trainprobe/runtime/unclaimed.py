@@ -26,5 +26,5 @@ class Unclaimed:
     def unwatch(self, pid: int) -> None:
         self._kernel.unwatch(pid)
 
-    def attach_marks(self, pid: int, path: str, start: int, end: int) -> Attached:
+    def attach_marks(self, pid: int, path: str, start: int, end: int) -> Attached | None:
         return self._kernel.attach_marks(pid, path, start, end)

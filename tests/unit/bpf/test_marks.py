@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from trainprobe.bpf import marks
+from trainprobe.bpf import marks, symbols
 from trainprobe.bpf.rations import Rations
 from trainprobe.bpf.symbols import Symbol
 
@@ -34,6 +38,84 @@ def test_a_prefix_that_ends_with_nul_is_the_whole_name() -> None:
     assert marks._matching(table, b"_ZN1b") == []
 
 
+def place_of(path: Path) -> tuple[int, int]:
+    """Where this very process maps a file."""
+    return next((a, b) for a, b, mapped in marks._executable_maps(os.getpid()) if mapped == bytes(path))
+
+
+def seen_through(attaching: marks.Marks, path: Path) -> marks.MarksAttached:
+    """Asks until there is an answer."""
+    until = time.monotonic() + 60
+    while (attached := attaching.attach(os.getpid(), str(path), *place_of(path))) is None:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    return attached
+
+
+@contextmanager
+def mapped(path: Path, content: bytes) -> Iterator[Path]:
+    path.write_bytes(content)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC):
+        yield path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_a_library_whose_reading_hangs_holds_up_neither_us_nor_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, read = threading.Event(), symbols.find_apart
+
+    def hang(path: str, prefixes: Sequence[bytes]) -> symbols.Found | symbols.Unreadable:
+        if os.path.basename(os.path.realpath(path)).startswith("hung"):
+            free.wait(60)
+        return read(path, prefixes)
+
+    monkeypatch.setattr(symbols, "find_apart", hang)
+    attaching = marks.Marks({}, lambda program, path, offset, counter: 0)
+    with mapped(tmp_path / "hung.so", b"no ELF" * 1000) as hung, mapped(tmp_path / "other.so", b"none" * 900) as other:
+        began = time.monotonic()
+        assert [attaching.attach(os.getpid(), str(hung), *place_of(hung)) for _ in range(3)] == [None] * 3
+        assert time.monotonic() - began < 1
+        assert "not an ELF" in seen_through(attaching, other).reason
+        assert attaching.attach(os.getpid(), str(hung), *place_of(hung)) is None
+        assert sum(thread.name == "library-reader" for thread in threading.enumerate()) == 1
+        free.set()
+        assert "not an ELF" in seen_through(attaching, hung).reason
+    attaching.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_one_library_under_two_names_gets_its_marks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    together = threading.Barrier(2)
+
+    def find(path: str, prefixes: Sequence[bytes]) -> symbols.Found | symbols.Unreadable:
+        asked.append(path)
+        return symbols.Unreadable("seen")
+
+    opened = marks._open_mapping
+
+    def open_together(pid: int, start: int, end: int) -> int:
+        if not asked:
+            together.wait(10)
+        return opened(pid, start, end)
+
+    monkeypatch.setattr(symbols, "find_apart", find)
+    monkeypatch.setattr(marks, "_open_mapping", open_together)
+    attaching = marks.Marks({}, lambda program, path, offset, counter: 0)
+    with mapped(tmp_path / "one.so", b"no ELF" * 1000) as one:
+        os.link(one, tmp_path / "two.so")
+        where = place_of(one)
+        answers: list[marks.MarksAttached | None] = [None, None]
+        until = time.monotonic() + 20
+        while None in answers and time.monotonic() < until:
+            for at, name in enumerate(("one.so", "two.so")):
+                answers[at] = answers[at] or attaching.attach(os.getpid(), str(tmp_path / name), *where)
+            time.sleep(0.002)
+    assert [answer and answer.reason for answer in answers] == ["seen", "seen"]
+    assert len(asked) == 1
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
 def test_a_file_that_is_no_library_is_read_once_and_counted_against_its_user(tmp_path: Path) -> None:
     class Told(Rations):
@@ -49,11 +131,8 @@ def test_a_file_that_is_no_library_is_read_once_and_counted_against_its_user(tmp
     rations, seen = Told(), []
     attaching = marks.Marks({}, lambda program, path, offset, counter: 0, rations)
     for name in ("libtorch_cpu.so", "libtorch_cpu-2.so"):
-        path = tmp_path / name
-        path.write_bytes(b"no ELF" * 1000)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC):
-            start, end = next((a, b) for a, b, mapped in marks._executable_maps(os.getpid()) if mapped == bytes(path))
-            seen += [attaching.attach(os.getpid(), str(path), start, end) for _ in range(2)]
+        with mapped(tmp_path / name, b"no ELF" * 1000) as path:
+            seen += [seen_through(attaching, path) for _ in range(2)]
     assert rations.taken == [(os.geteuid(), False)]
     assert seen[0] is seen[1]
     assert "not" in seen[0].reason
@@ -62,5 +141,6 @@ def test_a_file_that_is_no_library_is_read_once_and_counted_against_its_user(tmp
 
 def test_a_process_that_is_gone_is_a_reason() -> None:
     attached = marks.Marks({}, lambda program, path, offset, counter: 0).attach(1 << 30, "/x/libtorch_cpu.so", 1, 2)
+    assert attached is not None
     assert "cannot be opened" in attached.reason
     assert attached.found == {}

@@ -91,6 +91,24 @@ def test_a_process_that_is_gone_is_an_ordinary_answer() -> None:
     assert list(proc.descendants(pid)) == []
 
 
+def test_a_process_may_vanish_between_any_two_reads() -> None:
+    """Each reader, again and again, on processes that die meanwhile: files that were open give ESRCH."""
+    proc, seen = Proc(), 0
+    for _ in range(15):
+        child = subprocess.Popen(["sleep", "0.01"])
+        pid, alive = child.pid, True
+        while alive:
+            alive = child.poll() is None
+            for read in (
+                proc.stat, proc.status, proc.command, proc.environ, proc.library, proc.maps, proc.cgroup, proc.cwd,
+                proc.mountinfo, proc.open_fds, proc.fd_limit, proc.read_bytes, proc.rollup, proc.threads, proc.children,
+            ):  # fmt: skip
+                seen += bool(read(pid))  # type: ignore[operator]
+            assert list(proc.descendants(pid)) == []
+        assert proc.stat(pid) is None
+    assert seen > 15
+
+
 def test_a_zombie_is_dead_and_has_no_command() -> None:
     process = subprocess.Popen(["/bin/true"])
     proc = Proc()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from trainprobe.config.schema import DaemonConfig
 
 def refusal(path: Path, text: str | bytes) -> str:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    os.utime(path, (0, 0))  # not just now: that is waited for
     with pytest.raises(ConfigError) as caught:
         load(DaemonConfig, path)
     message = str(caught.value)
@@ -44,6 +47,45 @@ def test_a_missing_file_is_the_defaults_unless_it_was_named(file: Path) -> None:
     assert load(DaemonConfig, file, required=False) == DaemonConfig()
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load(DaemonConfig, file)
+
+
+class Writing:
+    """Somebody writes a file, a part whenever the reader waits, by a clock of their own."""
+
+    def __init__(self, file: Path, parts: list[str]) -> None:
+        self.file, self.parts, self.now = file, parts, time.time_ns()
+        file.write_text("")
+        self.write()
+
+    def write(self) -> None:
+        if self.parts:
+            with self.file.open("a") as out:
+                out.write(self.parts.pop(0))
+            os.utime(self.file, ns=(self.now, self.now))
+
+    def time_ns(self) -> int:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += int(seconds * 1e9) + 1
+        self.write()
+
+
+def test_a_file_that_is_being_written_is_read_when_it_is_whole(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor empties it and writes it in parts: each of them would be a configuration."""
+    parts = ["", "thresholds:\n", "  stall_factor: 3.0\n", "privacy:\n  paths: false\n"]
+    monkeypatch.setattr("trainprobe.config.load.time", Writing(file, parts))
+    config = load(DaemonConfig, file)
+    assert (config.thresholds.stall_factor, config.privacy.paths) == (3.0, False)
+
+
+def test_a_file_that_is_written_to_all_the_time_is_read_all_the_same(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = Writing(file, ["privacy: {paths: false}\n", *["# and more\n"] * 1000])
+    monkeypatch.setattr("trainprobe.config.load.time", writing)
+    assert not load(DaemonConfig, file).privacy.paths
+    assert len(writing.parts) > 900
 
 
 def test_a_folder_cannot_be_read(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def _scratch() -> Path:
 def _read_configuration(data: bytes) -> None:
     path = _scratch()
     path.write_bytes(data)
+    os.utime(path, (0, 0))  # not just now: that is waited for
     refused = 0
     for kind in (DaemonConfig, ExporterConfig):
         try:

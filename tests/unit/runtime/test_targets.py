@@ -52,7 +52,7 @@ class FakeKernel:
     watched: list[int] = field(default_factory=list)
     marked: list[tuple[int, str]] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
-    marks: Marks = field(default_factory=lambda: Marks({"record": True}))
+    marks: Marks | None = field(default_factory=lambda: Marks({"record": True}))
     refuses: OSError | None = None
 
     def watch(self, pid: int) -> None:
@@ -63,7 +63,7 @@ class FakeKernel:
     def unwatch(self, pid: int) -> None:
         self.watched.remove(pid)
 
-    def attach_marks(self, pid: int, path: str, start: int, end: int) -> Marks:
+    def attach_marks(self, pid: int, path: str, start: int, end: int) -> Marks | None:
         assert start < end
         if self.refuses:
             raise self.refuses
@@ -294,6 +294,31 @@ def test_marks_that_the_kernel_refuses_are_told(run: World) -> None:
     run.fake.map(50)
     (rank,) = seen(run.wait(1))
     assert "Operation not permitted" in rank.marks
+
+
+def test_a_library_that_takes_its_time_is_asked_for_now_and_then(run: World) -> None:
+    run.kernel.marks = None
+    run.launch(50, "python", "train.py")
+    run.fake.map(50)
+    assert seen(run.wait(2)) == []
+    assert 10 < len(run.kernel.marked) <= 120
+    run.kernel.marks = Marks({"record": False}, "the library is stripped")
+    (rank,) = seen(run.wait(0.1))
+    assert rank.marks == "the library is stripped"
+    asked = len(run.kernel.marked)
+    run.wait(60)
+    assert len(run.kernel.marked) == asked
+
+
+def test_a_process_that_ends_while_its_library_is_read_is_asked_for_no_more(run: World) -> None:
+    run.kernel.marks = None
+    run.launch(50, "python", "train.py")
+    run.fake.map(50)
+    run.wait(0.5)
+    run.step(run.exit(50))
+    asked = len(run.kernel.marked)
+    run.wait(1)
+    assert len(run.kernel.marked) == asked > 0
 
 
 def test_events_of_strangers_are_dropped(run: World) -> None:

@@ -22,7 +22,8 @@ int on_fork(struct bpf_raw_tracepoint_args *ctx) { /* parent, child */
     }
     struct process fresh = {};
     fresh.parent = parent;
-    processes.update(&tgid, &fresh);
+    if (processes.update(&tgid, &fresh))
+        count_lost(LOST_LEDGER);
     open_ledger(tid, tgid, LEVEL_COARSE, RUN_RUNNABLE, pool_of(p, parent));
     struct process_message *m = begin_process(PROCESS_FORK, tgid);
     if (!m)

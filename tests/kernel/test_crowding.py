@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is no room for is counted, and when there is room again it is taken."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from ctypes import c_uint32
+
+import pytest
+
+from tests.kernel.observing import Observed
+from trainprobe.bpf import abi
+from trainprobe.bpf.probes import CROWDED, Probes
+from trainprobe.model.event import Level, ProcessEventKind
+
+FORK, EXIT = ProcessEventKind.FORK, ProcessEventKind.EXIT
+NOBODY = 1 << 23
+"""Behind every thread id that a kernel gives."""
+CHILDREN = 5000
+CROWD = f"""
+import os
+for _ in range({CHILDREN}):
+    if os.fork() == 0: os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.fixture
+def own_probes() -> Iterator[Probes]:
+    """Not those of other tests, which lose nothing."""
+    probes = Probes.start(auto=False)
+    yield probes
+    probes.close()
+
+
+def test_what_the_ring_has_no_room_for_is_counted_to_the_last_event(own_probes: Probes) -> None:
+    """Nobody reads while 5 000 processes come and go, as when the daemon was stopped."""
+    with subprocess.Popen(["true"]):  # an ordinary parent of ours may be reaped meanwhile
+        pass
+    crowd = Observed.python(own_probes, CROWD).go()
+    crowd.process.wait(60)
+    told = crowd.finish()
+    seen = len(told.processes(FORK)) + len(told.processes(EXIT))
+    lost = own_probes.lost()
+    assert lost["process"] > 0
+    assert seen + lost["process"] == 2 * CHILDREN + 1
+    assert lost["malformed"] == 0
+    after = Observed.python(own_probes, "import os\nif os.fork() == 0: os._exit(3)\nos.wait()").go().finish()
+    assert [event.code for event in after.processes(EXIT)] == [3, 0], "and then it goes on"
+
+
+def test_a_full_map_is_told_and_survived(own_probes: Probes) -> None:
+    filled = []
+    while own_probes._ledgers.insert(c_uint32(NOBODY + len(filled)), abi.Ledger()):
+        filled.append(c_uint32(NOBODY + len(filled)))
+    assert len(filled) > 1000
+    body = "import os\nif os.fork() == 0: os._exit(0)\nos.wait()"
+    unseen = Observed.python(own_probes, body).go().finish()
+    assert own_probes.lost()["ledger"] >= 2, "the process and its child"
+    assert len(unseen.processes(EXIT)) == 2, "their lives are told all the same"
+    for key in filled:
+        own_probes._ledgers.delete(key)
+    before = own_probes.lost()["ledger"]
+    assert Observed.python(own_probes, body).go().finish().last_row.steps == 0
+    assert own_probes.lost()["ledger"] == before
+
+
+def test_a_crowd_of_pythons_takes_nobodys_place(own_probes: Probes) -> None:
+    processes = own_probes._watching._processes
+    crowd = [c_uint32(NOBODY + n) for n in range(CROWDED)]
+    for key in crowd:
+        processes.put(key, abi.Process(tentative=1))
+        own_probes._ledgers.put(key, abi.Ledger())
+    sleeping = Observed.python(own_probes, "import time\ntime.sleep(1)").go()
+    time.sleep(0.2)
+    own_probes.threads()
+    assert not any(own_probes._ledgers.get(key) or processes.get(key) for key in crowd)
+    assert own_probes._levels[sleeping.pid] == Level.FULL, "who is watched stays watched"
+    assert sleeping.finish().last_row.tid == sleeping.pid

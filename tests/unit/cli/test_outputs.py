@@ -1,0 +1,61 @@
+"""Files that a person asked for: his alone, whole, and where he said."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from trainprobe.cli import outputs
+
+STRANGER = 61185
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_new_file_is_for_nobody_else(tmp_path: Path) -> None:
+    outputs.write(tmp_path / "report.json", "{}")
+    record = outputs.RecordFile(tmp_path / "rec.jsonl")
+    record.line(b"{}")
+    record.close()
+    assert [mode(path) for path in sorted(tmp_path.iterdir())] == [0o600, 0o600]
+
+
+def test_a_file_that_was_there_keeps_who_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    path.chmod(0o644)
+    outputs.write(path, "new")
+    assert (path.read_text(), mode(path)) == ("new", 0o644)
+
+
+def test_ones_own_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "place")
+    outputs.write(outputs.checked(tmp_path / "link"), "new")
+    assert (tmp_path / "place").read_text() == "new"
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_another_users_link_chooses_no_file_of_ours(tmp_path: Path) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "report.json"
+    victim.write_text("precious")
+    link.symlink_to(victim)
+    os.lchown(link, STRANGER, STRANGER)
+    for write in (outputs.checked, lambda path: outputs.write(path, "{}")):
+        with pytest.raises(PermissionError, match="another user"):
+            write(link)
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_another_users_file_in_its_place_opens_nothing_to_him(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text("bait")
+    path.chmod(0o666)
+    os.chown(path, STRANGER, STRANGER)
+    outputs.write(path, "{}")
+    assert (path.stat().st_uid, mode(path)) == (0, 0o600)
