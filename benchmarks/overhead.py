@@ -28,7 +28,7 @@ from benchmarks.stalls import torch_python
 from benchmarks.stalls.run import TRAININGS
 
 WATCH = "targets: {auto: false, include: {commands: ['* watched']}}\n"
-BARE, BESIDE, WATCHED = "bare", "not watched", "watched"
+BARE, BESIDE, WATCHED = "bare", "beside", "watched"
 STRACE = ("strace", "-f", "-e", "trace=write", "-o", "/dev/null")
 SECCOMP = ("strace", "-f", "--seccomp-bpf", "-e", "trace=write", "-o", "/dev/null")
 PRINTING = (
