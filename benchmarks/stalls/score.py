@@ -12,6 +12,7 @@ from benchmarks.stalls.truth import (
     COMPUTED,
     TrueStall,
     Truth,
+    blocked_seconds,
     lost_seconds,
     planted_stalls,
     queued_seconds,
@@ -176,7 +177,7 @@ def _crowded_out(plan: Plan, truth: Truth, verdict: Json) -> bool:
 
 
 def _room(queued: float) -> float:
-    """What may be told as contention where the driver was queued for so long: a wake-up has a little of it, too."""
+    """What may be told of a wait that the kernel counted as so long: a wake-up has a little of it, too."""
     return 1.1 * queued + TOUCH
 
 
@@ -273,6 +274,8 @@ def _totals(plan: Plan, truth: Truth, rank: Json) -> list[Check]:
     inline = plan.training.get("workers") == 0
     base = sum(i.fetch for i in truth.iterations) / 1e9 if inline else 0.0  # loading inline does cost every step
     allowed = {"data_inline": base, "cpu_contention": _room(queued_seconds(truth))}
+    if plan.style == "ddp_launch":  # ranks that are equally fast wait for each other all the same
+        allowed["collective_wait"] = _room(blocked_seconds(truth))
     others = {
         cause: round(seconds, 3)
         for cause, seconds in rank["lost"].items()

@@ -27,6 +27,7 @@ class Iteration:
     end: int
     fetch: int
     queued: int | None = None  # its thread's wait for processors so far, a duration, by the kernel's own count
+    ran: int | None = None  # its thread's time on a processor so far, likewise
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def read(lines: Iterable[str], worker_lines: Iterable[str] = ()) -> Truth:
         kind = row["row"]
         if kind == "iteration":
             times = (row[name] for name in ("step", "begin", "stepping", "end", "fetch"))
-            truth.iterations.append(Iteration(*times, row.get("queued")))
+            truth.iterations.append(Iteration(*times, row.get("queued"), row.get("ran")))
         elif kind == "planted":
             truth.planted.append(Planted(row["cause"], row["begin"], row["end"], row["step"], row))
         elif kind == "phase":
@@ -168,6 +169,18 @@ def queued_seconds(truth: Truth, start: float | None = None, end: float | None =
     for before, i in pairwise(truth.iterations[BASELINE_STEPS - 1 :]):
         if (start is None or truth.wall(i.end) > start) and (end is None or truth.wall(i.begin) < end):
             total += (i.queued or 0) - (before.queued or 0)
+    return total / NS
+
+
+def blocked_seconds(truth: Truth) -> float:
+    """Seconds after the start-up in which the driver neither ran, nor was runnable, nor got its batch: it waited for
+    somebody, as a rank does for the others in each of its steps."""
+    total = 0
+    for before, i in pairwise(truth.iterations[BASELINE_STEPS - 1 :]):
+        if i.ran is None or before.ran is None:
+            continue
+        there = (i.ran - before.ran) + (i.queued or 0) - (before.queued or 0)
+        total += max(0, i.end - before.end - there - i.fetch)
     return total / NS
 
 

@@ -29,7 +29,7 @@ class Truth:
         self.path = path
         self._pid = os.getpid()
         self._rows: list[dict[str, Any]] = []
-        self._iterations: list[tuple[int, int, int, int, int, int | None]] = []
+        self._iterations: list[tuple[int, int, int, int, int, tuple[int | None, int | None]]] = []
         self._schedstat: int | None = None
         self._rows.append(
             {"row": "start", "pid": self._pid, "process": process_start_ns(), "mono": now(), "wall": time.time_ns()}
@@ -42,16 +42,17 @@ class Truth:
         ``stepping`` is the instant just before the (first) optimiser's step; ``fetch_ns`` the time spent in getting
         the iteration's batches.
         """
-        self._iterations.append((step, begin, stepping, end, fetch_ns, self._queued()))
+        self._iterations.append((step, begin, stepping, end, fetch_ns, self._scheduled()))
 
-    def _queued(self) -> int | None:
-        """Nanoseconds that this thread has been runnable without a processor; None where the kernel does not count."""
+    def _scheduled(self) -> tuple[int | None, int | None]:
+        """Nanoseconds that this thread has been on a processor, and runnable without one; None: not counted here."""
         try:
             if self._schedstat is None:
                 self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-            return int(os.pread(self._schedstat, 64, 0).split()[1])
-        except (OSError, IndexError):
-            return None
+            ran, queued, _ = os.pread(self._schedstat, 64, 0).split()
+            return int(ran), int(queued)
+        except (OSError, ValueError):
+            return None, None
 
     def planted(self, fault: int, cause: str, begin: int, end: int, **facts: Any) -> None:
         """A fault that the driver itself carried out."""
@@ -70,8 +71,8 @@ class Truth:
             return
         rows, self._rows = self._rows, []
         rows.extend(
-            {"row": "iteration", "step": s, "begin": b, "stepping": o, "end": e, "fetch": f, "queued": q}
-            for s, b, o, e, f, q in self._iterations
+            {"row": "iteration", "step": s, "begin": b, "stepping": o, "end": e, "fetch": f, "ran": r, "queued": q}
+            for s, b, o, e, f, (r, q) in self._iterations
         )
         rows.append({"row": "end", "mono": now(), "wall": time.time_ns()})
         with open(self.path, "w", encoding="utf-8") as file:

@@ -97,6 +97,9 @@ def continued(told: Rank, live: Rank) -> Rank:
     unseen = wall - sum(ledger.values())
     if unseen > 0:  # between the two lives
         ledger[State.OTHER.value] = ledger.get(State.OTHER.value, 0.0) + unseen
+    elif live.ledger:  # of a step that goes on both tell: this process from its begin, in the state that it is in
+        state = max(live.ledger, key=lambda name: live.ledger[name])
+        ledger[state] = max(0.0, ledger[state] + unseen)
     lost = _sum(told.lost, live.lost)
     stalls = [dataclasses.replace(stall, first_step=stall.first_step + offset) for stall in live.stalls]
     both = dataclasses.replace(

