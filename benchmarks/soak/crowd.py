@@ -19,6 +19,7 @@ ROUND_SECONDS = 0.25
 
 def main() -> None:
     directory, per_minute, counted = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
+    beside = counted.with_suffix(".new")
     programs = [os.fsencode(shutil.copy("/bin/true", directory / name)) for name in dict.fromkeys(NAMES)]
     chance = random.Random()
     begun, owed, last = 0, 0.0, time.monotonic()
@@ -31,7 +32,8 @@ def main() -> None:
             os.posix_spawn(program, [program, b"train.py", b"\xff\n"], {b"RANK": b"0", b"SLURM_JOB_ID": b"\n\xff"})
             begun += 1
         owed -= int(owed)
-        counted.write_text(str(begun))
+        beside.write_text(str(begun))
+        beside.rename(counted)  # whole, though we may be stopped for minutes
         time.sleep(ROUND_SECONDS)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
