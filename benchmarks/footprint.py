@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import programs
-from benchmarks.programs import Daemon, ProgramError
+from benchmarks.programs import Daemon, ProgramError, cpu_seconds, resident
 from benchmarks.stalls import torch_python
 from benchmarks.stalls.run import TRAININGS
 
@@ -125,12 +124,12 @@ def _watch(
 ) -> Footprint:
     _wait_for_steps(daemon, training.pid, 100)
     pid = daemon.process.pid
-    before, cpu, begin = _state(daemon, training.pid), cpu_seconds(pid), time.monotonic()
+    before, cpu, begin = _state(daemon, training.pid), cpu_seconds(pid, children=True), time.monotonic()
     rss = 0
     while time.monotonic() - begin < seconds:
         time.sleep(0.5)
         rss = max(rss, resident(pid))
-    spent, passed = cpu_seconds(pid) - cpu, time.monotonic() - begin
+    spent, passed = cpu_seconds(pid, children=True) - cpu, time.monotonic() - begin
     after = _state(daemon, training.pid)
     probed = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
     steps = after.steps - before.steps
@@ -170,16 +169,6 @@ def _wait_for_steps(daemon: Daemon, pid: int, steps: int) -> None:
         if time.monotonic() > deadline:
             raise ProgramError(f"the daemon does not see the training (pid {pid}): {daemon.said()}")
         time.sleep(0.2)
-
-
-def cpu_seconds(pid: int) -> float:
-    """Of a process and of its children that were waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
-
-
-def resident(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager

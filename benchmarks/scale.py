@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import footprint
-from benchmarks.programs import Daemon, ProgramError
+from benchmarks.programs import Daemon, ProgramError, cpu_seconds, resident
 
 CONFIG = "targets: {auto: false, include: {commands: ['* watched']}}\nbudget: {cpu: 0}\n"
 SIZES = (16, 64, 256, 1000)
@@ -122,7 +122,7 @@ def measure(processes: int, *, storms: bool = False) -> Size:
 
 def _watch(daemon: Daemon, processes: int, runs: int, writer: subprocess.Popen[str] | None) -> Size:
     pid = daemon.process.pid
-    cpu, begin, calls, rss = footprint.cpu_seconds(pid), time.monotonic(), 0.0, 0
+    cpu, begin, calls, rss = cpu_seconds(pid, children=True), time.monotonic(), 0.0, 0
     while time.monotonic() - begin < SECONDS:
         if writer is not None:
             assert writer.stdout is not None
@@ -130,8 +130,8 @@ def _watch(daemon: Daemon, processes: int, runs: int, writer: subprocess.Popen[s
             calls = 1e9 / float(writer.stdout.readline())
         else:
             time.sleep(0.5)
-        rss = max(rss, footprint.resident(pid))
-    share = (footprint.cpu_seconds(pid) - cpu) / (time.monotonic() - begin)
+        rss = max(rss, resident(pid))
+    share = (cpu_seconds(pid, children=True) - cpu) / (time.monotonic() - begin)
     lost = int(daemon.report()["events_lost"])
     forks = FORKS_PER_SECOND if writer else 0.0
     return Size(processes, processes * THREADS, runs, rss, share, lost, calls, forks)

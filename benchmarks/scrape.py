@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.programs import cpu_seconds, resident
 from tests.unit.exporters.programs import Exporter, exporter
 from tests.unit.exporters.reports import a_busy_rank, a_report, a_run
 from tests.unit.exporters.test_source import publish
@@ -86,12 +86,12 @@ def _of_form(directory: Path, run: Run, form: str, headers: dict[str, str], scra
     took, size = [], 0
     with exporter(directory) as running:
         _scrape(directory, running, run, headers)  # the first one loads modules
-        cpu = _cpu_seconds(running.process.pid)
+        cpu = cpu_seconds(running.process.pid)
         for _ in range(scrapes):
             seconds, size = _scrape(directory, running, run, headers)
             took.append(seconds)
-        spent = (_cpu_seconds(running.process.pid) - cpu) / scrapes
-        pages = int(Path(f"/proc/{running.process.pid}/statm").read_text().split()[1])
+        spent = (cpu_seconds(running.process.pid) - cpu) / scrapes
+        memory = resident(running.process.pid)
         text = running.get("/metrics")[1]
     series = sum(b'rank="0"' in line for line in text.splitlines())
     return Cost(
@@ -101,7 +101,7 @@ def _of_form(directory: Path, run: Run, form: str, headers: dict[str, str], scra
         max(took),
         spent,
         size,
-        pages * os.sysconf("SC_PAGE_SIZE"),
+        memory,
         series,
     )
 
@@ -117,11 +117,6 @@ def _scrape(directory: Path, running: Exporter, run: Run, headers: dict[str, str
     took = time.monotonic() - begun
     connection.close()
     return took, size
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    return sum(int(field) for field in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def _line(cost: Cost) -> str:

@@ -119,7 +119,7 @@ class Soak:
     # What is measured
 
     def _sample(self) -> None:
-        resident = {name: _resident(pid) for name, pid in self._pids.items()}
+        resident = {name: programs.resident(pid) for name, pid in self._pids.items()}
         files = {name: len(os.listdir(f"/proc/{pid}/fd")) for name, pid in self._pids.items()}
         self.samples.append(Sample(self._hours(), resident, files, self._lost))
         if self._options.output:
@@ -240,16 +240,11 @@ def _write(path: Path, result: Json) -> None:
     beside.rename(path)
 
 
-def _resident(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def _cpu_seconds(pid: int) -> float:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return programs.cpu_seconds(pid)
     except OSError:
         return 0.0
-    return sum(int(field) for field in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
