@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from benchmarks.limits.fake_nvml import built
+from benchmarks.stalls.host import CannotHere
+
 # Examples are not kept (the checkout may be read-only), and a busy machine is no failure.
 settings.register_profile("project", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
@@ -80,3 +83,12 @@ LACKING: dict[str, Callable[[], str]] = {
 def torch_python() -> str:
     """The Python that runs trainings: it imports torch and numpy."""
     return os.environ["TRAINPROBE_TORCH_PYTHON"]
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libnvidia-ml.so.1 whose GPUs a file describes."""
+    try:
+        return built(tmp_path_factory.mktemp("nvml"))
+    except CannotHere as reason:
+        pytest.skip(str(reason))

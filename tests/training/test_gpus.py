@@ -10,19 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.limits.fake_nvml import built
 from benchmarks.programs import ROOT, environment, trainprobe
-from benchmarks.stalls.host import CannotHere
 
 PROGRAM = ROOT / "benchmarks" / "limits" / "trainings" / "on_a_gpu.py"
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        return built(tmp_path_factory.mktemp("nvml"))
-    except CannotHere as reason:
-        pytest.skip(str(reason))
 
 
 def watch(folder: Path, library: Path, torch_python: str, *arguments: object) -> tuple[dict[str, Any], str]:
@@ -41,10 +31,10 @@ def watch(folder: Path, library: Path, torch_python: str, *arguments: object) ->
 
 
 @pytest.mark.timeout(120)
-def test_a_gpu_that_gets_too_hot(tmp_path: Path, torch_python: str, library: Path) -> None:
+def test_a_gpu_that_gets_too_hot(tmp_path: Path, torch_python: str, nvml_library: Path) -> None:
     clock, reason = random.randrange(450, 700), random.choice([0x8, 0x20, 0x40, 0x80])
     rank, said = watch(
-        tmp_path, library, torch_python, "--steps", 200, "--throttle", 130, 40, clock, "--reason", reason
+        tmp_path, nvml_library, torch_python, "--steps", 200, "--throttle", 130, 40, clock, "--reason", reason
     )
     truth = float(said.split()[2])
     assert rank["verdict"]["cause"] == "gpu_throttle", (rank["verdict"], rank["lost"], said)
@@ -56,9 +46,9 @@ def test_a_gpu_that_gets_too_hot(tmp_path: Path, torch_python: str, library: Pat
 
 @pytest.mark.timeout(120)
 def test_a_gpus_idle_time_belongs_to_the_save_that_it_waits_for(
-    tmp_path: Path, torch_python: str, library: Path
+    tmp_path: Path, torch_python: str, nvml_library: Path
 ) -> None:
-    rank, _ = watch(tmp_path, library, torch_python, "--steps", 260, "--save", tmp_path, "--every", 60)
+    rank, _ = watch(tmp_path, nvml_library, torch_python, "--steps", 260, "--save", tmp_path, "--every", 60)
     saved = sum(stall["seconds"] for stall in rank["stalls"] if stall["cause"] == "checkpoint")
     (gpu,) = rank["gpus"]
     idle = gpu["idle_by_cause"].get("checkpoint", 0.0)
@@ -68,8 +58,8 @@ def test_a_gpus_idle_time_belongs_to_the_save_that_it_waits_for(
 
 
 @pytest.mark.timeout(120)
-def test_gpu_memory_that_grows_is_told(tmp_path: Path, torch_python: str, library: Path) -> None:
+def test_gpu_memory_that_grows_is_told(tmp_path: Path, torch_python: str, nvml_library: Path) -> None:
     leak = random.randrange(70, 90) << 20
-    rank, _ = watch(tmp_path, library, torch_python, "--steps", 220, "--work", 0.1, "--leak-bytes", leak)
+    rank, _ = watch(tmp_path, nvml_library, torch_python, "--steps", 220, "--work", 0.1, "--leak-bytes", leak)
     (warning,) = [one for one in rank["warnings"] if one["cause"] == "gpu_memory"]
     assert "memory of GPU 0 grows by" in warning["summary"]

@@ -9,23 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.limits.fake_nvml import built
-from benchmarks.stalls.host import CannotHere
-
 ROOT = Path(__file__).parents[3]
 WHOLE = {
     "memory_total": 80_000, "memory_used": 60_000, "utilization": 40, "samples": 90, "power": 301_500,
     "temperature": 71, "clock": 1400, "clock_max": 1980, "pcie": 2000, "reasons": 0x44, "ecc": 0, "mig": 0, "rows": 0,
     "pid": 4711, "pid_memory": 50_000,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        return built(tmp_path_factory.mktemp("nvml"))
-    except CannotHere as reason:
-        pytest.skip(str(reason))
 
 
 class Machine:
@@ -78,8 +67,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, library: Path) -> Machine:
-    return Machine(tmp_path / "gpus", library)
+def machine(tmp_path: Path, nvml_library: Path) -> Machine:
+    return Machine(tmp_path / "gpus", nvml_library)
 
 
 def test_two_gpus_with_all_their_figures(machine: Machine) -> None:
