@@ -6,12 +6,14 @@ import argparse
 import os
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 import torch
 from torch import nn
 
 USUAL, MAXIMUM = 1800, 1980  # MHz
+TELL_SECONDS, WINDOW = 0.3, 4  # a figure speaks for the last second, as a reading of it is taken to
 SAVE_SECONDS = 0.6  # on a disk of whatever speed: readings of a GPU come once a second
 
 
@@ -23,7 +25,7 @@ class Gpu:
         self.clock, self.reasons, self.used = USUAL, 0, memory // 4
         self.busy = 0.0
         self.ecc, self.lost = 0, False
-        self._told = self._busy_told = 0.0
+        self._told: deque[tuple[float, float]] = deque([(time.perf_counter(), 0.0)], maxlen=WINDOW)
         threading.Thread(target=self._tell, daemon=True).start()
 
     def work(self, seconds: float) -> None:
@@ -37,8 +39,9 @@ class Gpu:
     def _tell(self) -> None:
         while True:
             now, busy = time.perf_counter(), self.busy
-            share = (busy - self._busy_told) / max(now - self._told, 1e-9) if self._told else 0.0
-            self._told, self._busy_told = now, busy
+            begun, busy_then = self._told[0]
+            share = (busy - busy_then) / max(now - begun, 1e-9)
+            self._told.append((now, busy))
             figures: dict[str, object] = {
                 "memory_total": self.memory, "memory_used": self.used, "utilization": round(100 * min(1.0, share)),
                 "clock": self.clock, "clock_max": MAXIMUM, "reasons": self.reasons, "temperature": 88, "power": 300_000,
@@ -50,7 +53,7 @@ class Gpu:
             fresh = self.path.with_suffix(".new")
             fresh.write_text("99 count 1\n" + text)
             fresh.rename(self.path)
-            time.sleep(0.3)
+            time.sleep(TELL_SECONDS)
 
 
 def main() -> None:
