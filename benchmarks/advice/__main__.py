@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import random
 import subprocess
 import sys
@@ -21,13 +22,16 @@ from typing import Any
 
 from benchmarks import programs
 from benchmarks.advice.cases import CASES, Case, Pace, Settings, applied
-from benchmarks.advice.host import CannotHere, limited, swap
+from benchmarks.advice.host import swap
 from benchmarks.advice.memory import Peak
+from benchmarks.limits import groups
 from benchmarks.programs import ProgramError
 from benchmarks.stalls import quiet, torch_python
+from benchmarks.stalls.host import CannotHere
 
 TRAINING = Path(__file__).parent / "training.py"
 GAIN, MEMORY = 0.8, 0.15
+GROUP = f"trainprobe-advice-{os.getpid()}"
 TIME_LIMIT = 110.0
 
 
@@ -116,8 +120,7 @@ def run(case: Case, settings: Settings, python: str, folder: Path) -> tuple[floa
     with contextlib.ExitStack() as stack:
         command = [python, str(TRAINING), json.dumps(settings)]
         if case.limit is not None:
-            group = stack.enter_context(limited(case.limit))
-            command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *command]
+            command = groups.inside(stack.enter_context(groups.memory(GROUP, case.limit)), command)
         process = subprocess.Popen(
             programs.trainprobe("run", "-o", str(report), "--", *command),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=programs.environment(),

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.limits import groups
+from benchmarks.stalls.host import CannotHere
 from tests.kernel.observing import Observed, observe
 from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import Leaf
@@ -61,16 +63,11 @@ def test_fault_tracing_can_be_switched_again_and_again(probes: Probes) -> None:
 @pytest.fixture
 def small_memory() -> Iterator[Path]:
     """A memory cgroup of 64 MB; yields its cgroup.procs."""
-    v1 = Path("/sys/fs/cgroup/memory")
-    root, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (Path("/sys/fs/cgroup"), "memory.max")
-    group = root / f"trainprobe-test-{os.getpid()}"
     try:
-        group.mkdir()
-        (group / limit).write_text(str(64 << 20))
-    except OSError as error:
-        pytest.skip(f"no memory cgroup can be made: {error}")
-    yield group / "cgroup.procs"
-    group.rmdir()
+        with groups.memory(f"trainprobe-test-{os.getpid()}", 64 << 20) as made:
+            yield made / "cgroup.procs"
+    except CannotHere as reason:
+        pytest.skip(str(reason))
 
 
 def test_a_victim_of_the_oom_killer(probes: Probes, small_memory: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
@@ -14,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.advice import host
+from benchmarks.limits import groups
 from benchmarks.programs import Daemon
+from benchmarks.stalls.host import CannotHere
 from tests.observability.alerting import Alertmanager, Arrived, alerting
 from tests.unit.exporters.programs import exporter
 
@@ -23,7 +25,6 @@ LIMIT = 900 << 20
 GROWTH = 6 << 20  # bytes a second: a minute and a half to the limit
 SWAPPED = 1200 << 20
 SWAP = 1 << 30
-ZRAM = Path("/sys/block/zram0")
 SCRAPE = "2s"
 
 pytestmark = [pytest.mark.nightly, pytest.mark.training, pytest.mark.timeout(300)]
@@ -32,35 +33,23 @@ pytestmark = [pytest.mark.nightly, pytest.mark.training, pytest.mark.timeout(300
 @pytest.fixture
 def group() -> Iterator[Path]:
     """A memory cgroup of LIMIT bytes, its directory."""
-    v1 = Path("/sys/fs/cgroup/memory")
-    root, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (Path("/sys/fs/cgroup"), "memory.max")
-    made = root / f"trainprobe-test-{os.getpid()}-{secrets.token_hex(2)}"
     try:
-        made.mkdir()
-        (made / limit).write_text(str(LIMIT))
-    except OSError as error:
-        pytest.skip(f"no memory cgroup can be made: {error}")
-    yield made
-    for _ in range(50):
-        with contextlib.suppress(OSError):
-            made.rmdir()
-            return
-        time.sleep(0.1)
+        with groups.memory(f"trainprobe-test-{os.getpid()}-{secrets.token_hex(2)}", LIMIT) as made:
+            yield made
+    except CannotHere as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture
 def swap() -> Iterator[None]:
     """Swap in compressed memory, where this host has none."""
-    if not ZRAM.exists() or len(Path("/proc/swaps").read_text().splitlines()) > 1:
-        pytest.skip("no zram device, or there is swap already")
-    (ZRAM / "disksize").write_text(str(SWAP))
+    if host.has_swap():
+        pytest.skip("there is swap already")
     try:
-        subprocess.run(["mkswap", "/dev/zram0"], check=True, capture_output=True)
-        subprocess.run(["swapon", "/dev/zram0"], check=True, capture_output=True)
-        yield
-        subprocess.run(["swapoff", "/dev/zram0"], check=True, capture_output=True)
-    finally:
-        (ZRAM / "reset").write_text("1")
+        with host.swap(SWAP):
+            yield
+    except CannotHere as reason:
+        pytest.skip(str(reason))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.limits.groups import group, inside
+from benchmarks.limits.groups import inside, memory
 from benchmarks.programs import ROOT, environment, trainprobe
 from benchmarks.stalls.host import CannotHere
 
@@ -56,7 +56,7 @@ def memory_group() -> Iterator[tuple[Path, int]]:
     """A memory cgroup below our own: (its directory, its limit)."""
     limit = random.randrange(700, 900) * MB
     try:
-        with group("memory", f"trainprobe-test-{os.getpid()}", "memory.limit_in_bytes", limit) as made:
+        with memory(f"trainprobe-test-{os.getpid()}", limit) as made:
             yield made, limit
     except CannotHere as reason:
         pytest.skip(str(reason))
@@ -156,7 +156,7 @@ def test_in_a_container_every_figure_is_the_containers(tmp_path: Path, torch_pyt
     mounted = f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"'
     command = [*spaces, "sh", "-c", mounted, "sh", *training(torch_python, "--steps", 150, "--descriptors", 777)]
     try:
-        with group("memory", container, "memory.limit_in_bytes", limit) as made:
+        with memory(container, limit) as made:
             code, rank, said = watch(tmp_path, *inside(made, command))
     except CannotHere as reason:
         pytest.skip(str(reason))
