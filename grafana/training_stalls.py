@@ -459,7 +459,7 @@ def _memory(q: Queries) -> list[Line]:
                     "By device and operation.",
                     SECONDS,
                     Q(q.block_io_p99, "{{instance}} {{device}} {{operation}}"),
-                    none="not measured by this version",
+                    none="no request seen",
                 )
             ],
         ),

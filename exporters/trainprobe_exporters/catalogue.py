@@ -12,6 +12,7 @@ from typing import Any
 
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.report import STALL_BUCKETS, STEP_BUCKETS
+from trainprobe.model.sample import BLOCK_IO_BUCKETS
 
 PREFIX = "trainprobe_"
 RANK_LABELS = ("run", "rank")
@@ -31,7 +32,6 @@ RESOURCES = ("cpu", "memory", "io")
 ANNOTATION_OUTCOMES = ("sent", "changed", "refused", "dropped")
 PRESSURE_KINDS = ("some", "full")
 GPU_ERRORS = ("xid", "ecc", "lost")
-BLOCK_IO_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 class AtEnd(Enum):
@@ -154,7 +154,7 @@ FILE_METRICS = (
     _total("log_writes", _of("kind"), "Writes to log files and standard output; only kinds seen.", values=_BY_LOG,
            gives_way=Yield.YES),
     _gauge("log_file_bytes", _of("kind"), "Size of the log files.", "bytes", values=_BY_LOG, at_end=_GONE,
-           gives_way=Yield.YES, fed=False),
+           gives_way=Yield.YES),
 )
 
 LIMIT_METRICS = (
@@ -198,7 +198,7 @@ LIMIT_METRICS = (
     _total("pressure_seconds", ("resource", "kind"), "Pressure stall time of the host.", "seconds",
            values={"resource": RESOURCES, "kind": PRESSURE_KINDS}),
     Metric(f"{PREFIX}block_io_duration_seconds", "histogram", ("device", "operation"),
-           "Duration of block device requests.", "seconds", BLOCK_IO_BUCKETS, fed=False),
+           "Duration of block device requests.", "seconds", BLOCK_IO_BUCKETS),
 )
 
 GPU_METRICS = (

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from trainprobe.model.report import GpuState, Report
 from trainprobe_exporters.catalogue import BY_NAME, PREFIX
 from trainprobe_exporters.labels import label_value
-from trainprobe_exporters.readings import Reading, scalar
+from trainprobe_exporters.readings import Reading, histogram, scalar
 
 MAX_SOURCES = 32
 MAX_PROBES = 64
 MAX_GPUS = 64
 MAX_REASONS = 16
 MAX_CODES = 32
+MAX_DEVICES = 128  # and operations on them
 MAX_MOUNTS = 64  # of /dev/shm: one a container
 DAEMON = "daemon"
 """The source that is the daemon's report itself; the exporter reads it and speaks for it."""
@@ -34,6 +35,7 @@ def host_readings(report: Report) -> Iterator[Reading]:
     yield from _orphans(report)
     yield from _gpus(report)
     yield from _pressure(report)
+    yield from _block_io(report)
     yield from _sources(report)
     yield from _probes(report)
 
@@ -87,6 +89,12 @@ def _pressure(report: Report) -> Iterator[Reading]:
     for resource in metric.values["resource"]:
         for kind in metric.values["kind"]:
             yield from scalar(metric, (resource, kind), told.get(f"{resource}.{kind}"))
+
+
+def _block_io(report: Report) -> Iterator[Reading]:
+    told = {(label_value(one.device), label_value(one.operation)): one for one in report.host.block_io[:MAX_DEVICES]}
+    for labels, one in told.items():
+        yield histogram("block_io_duration_seconds", labels, one.counts, one.seconds)
 
 
 def _sources(report: Report) -> Iterator[Reading]:

@@ -75,6 +75,7 @@ _KEYED: tuple[tuple[str, _Keyed, str], ...] = (  # metric, figures, the key that
     ("log_writes_total", lambda c: c.log_writes, "log"),
     ("log_bytes_total", lambda c: c.log_bytes, "log"),
     ("log_seconds_total", lambda c: c.log_seconds, "log"),
+    ("log_file_bytes", lambda c: c.log_file_bytes, "log"),
     ("worker_exits_total", lambda c: c.worker_exits, "exited"),
 )
 
@@ -94,8 +95,8 @@ def rank_readings(run: Run, rank: Rank, *, private_labels: bool) -> Iterator[Rea
     yield from _checkpoint_seconds(rank.counters.checkpoint_seconds)
     yield from _stall_gauges(rank.counters)
     if _counts_steps(rank):
-        yield from _histogram("step_duration_seconds", rank.counters.step_durations, rank.counters.step_duration_sum)
-    yield from _histogram("stall_duration_seconds", rank.counters.stall_durations, rank.counters.stall_duration_sum)
+        yield histogram("step_duration_seconds", (), rank.counters.step_durations, rank.counters.step_duration_sum)
+    yield histogram("stall_duration_seconds", (), rank.counters.stall_durations, rank.counters.stall_duration_sum)
     yield from _fd_errors(rank.counters.fd_errors)
     yield from _gpu_info(rank.gpus)
     yield from _gpu_idle(rank.gpus)
@@ -189,12 +190,13 @@ def _stall_gauges(counters: Counters) -> Iterator[Reading]:
         yield from scalar(start, (cause,), _instant(counters.stall_last_start.get(cause)))
 
 
-def _histogram(name: str, counts: Iterable[float], total: float) -> Iterator[Reading]:
+def histogram(name: str, labels: tuple[str, ...], counts: Iterable[float], total: float) -> Reading:
+    """``counts`` by the metric's buckets, the last one beyond all bounds; missing ones are 0."""
     metric = BY_NAME[PREFIX + name]
     told = [max(0, finite(count) or 0) for count in counts]
     wanted = len(metric.buckets) + 1
     told = told[:wanted] + [0] * (wanted - len(told))
-    yield Reading(metric, (), Histogram(tuple(told), max(0, finite(total) or 0)))
+    return Reading(metric, labels, Histogram(tuple(told), max(0, finite(total) or 0)))
 
 
 def _fd_errors(figures: Mapping[str, float]) -> Iterator[Reading]:

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from trainprobe.model.cells import CELLS, LEAVES, STEP_FILES, Leaf, Region
 from trainprobe.model.event import Level, RowKind, RunState
+from trainprobe.model.sample import BLOCK_IO_BUCKETS
 
 NAME_SIZE = 64
 PATH_SIZE = 256
@@ -19,6 +20,7 @@ PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
 CALL_NUMBERS = 512
+OPERATIONS = ("read", "write", "flush", "discard")  # enum req_op, the numbers from 0
 
 
 class Message(IntEnum):
@@ -227,6 +229,14 @@ class Process(Structure):
     ]
 
 
+class RequestKey(Structure):
+    _fields_ = [("dev", c_uint32), ("operation", c_uint32)]
+
+
+class RequestUse(Structure):
+    _fields_ = [("ns", c_uint64), ("count", c_uint64 * (len(BLOCK_IO_BUCKETS) + 1))]
+
+
 _SIZES = {
     "LEDGER": Ledger,
     "ROW": Row,
@@ -238,6 +248,7 @@ _SIZES = {
     "FAILURE_MESSAGE": FailureMessage,
     "PROCESS": Process,
     "POOL": Pool,
+    "REQUEST_USE": RequestUse,
 }
 _ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
     ("REGION_", Region),
@@ -260,4 +271,6 @@ def defines() -> list[str]:
         flags.update({f"{prefix}{member.name}": int(member) for member in numbers})
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
     flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS)
-    return [f"-D{name}={value}" for name, value in flags.items()]
+    flags.update(OPERATIONS=len(OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
+    bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
+    return [*(f"-D{name}={value}" for name, value in flags.items()), f"-DREQUEST_BOUNDS={bounds}"]

@@ -20,7 +20,7 @@ from trainprobe.bpf.btf import Btf, BtfError
 from trainprobe.bpf.errors import ProbesUnavailable
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCES = ("core", "descriptors", "sched", "faults", "files", "failures", "calls", "marks", "lives")
+SOURCES = ("core", "descriptors", "sched", "faults", "files", "failures", "calls", "marks", "lives", "disks")
 TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT = 5, 17, 2, 7  # bpf_prog_type; uprobes are kprobes to BPF
 _RAW = {
     "on_switch": "sched_switch",
@@ -29,6 +29,7 @@ _RAW = {
     "on_exec": "sched_process_exec",
     "on_exit": "sched_process_exit",
     "on_signal": "signal_generate",
+    "on_request_done": "block_rq_complete",
 }
 _EVENTS = {
     "on_file_fault": (("filemap", "mm_filemap_fault"),),
@@ -42,9 +43,11 @@ MARKS = (
 )  # fmt: skip
 MAPS = (
     "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
-    "calls", "files",
+    "calls", "files", "requests",
 )  # fmt: skip
-OPTIONAL = frozenset(("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", *syscalls.FAILING))
+OPTIONAL = frozenset(
+    ("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", *syscalls.FAILING)
+)
 
 
 @dataclass

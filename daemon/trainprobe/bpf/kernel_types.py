@@ -41,6 +41,13 @@ MEMBERS = {
     "SB_MAGIC": ("super_block.s_magic",),
     "DENTRY_NAME": ("dentry.d_name.name", "dentry.__d_name.name"),
     "DENTRY_PARENT": ("dentry.d_parent",),
+    "REQUEST_QUEUE": ("request.q",),
+    "REQUEST_FLAGS": ("request.cmd_flags",),
+    "REQUEST_LEFT": ("request.__data_len",),
+    "REQUEST_START": ("request.start_time_ns",),
+    "QUEUE_DISK": ("request_queue.disk",),
+    "DISK_MAJOR": ("gendisk.major",),
+    "DISK_MINOR": ("gendisk.first_minor",),
 }
 FIELDS = {
     "FILE_FAULT_INO": ("filemap/mm_filemap_fault", "i_ino"),

@@ -31,6 +31,7 @@ from trainprobe.model.event import (
     RunState,
     ThreadSample,
 )
+from trainprobe.model.sample import BlockIoSample
 
 __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 
@@ -51,6 +52,7 @@ class Probes:
         self._ring = Ring(loaded.lib, loaded.maps["ring"])
         self._ledgers = loaded.map("ledgers", c_uint32, abi.Ledger)
         self._files = loaded.map("files", abi.FileKey, abi.FileUse)
+        self._requests = loaded.map("requests", abi.RequestKey, abi.RequestUse)
         self._lost_counts = loaded.map("lost", c_uint32, c_uint64)
         self._marks = Marks(loaded.programs, self._calls.attach_uprobe)
         self._paths = Paths()
@@ -197,6 +199,13 @@ class Probes:
 
     def _closed_file(self, key: abi.FileKey, use: abi.FileUse, at_ns: int) -> FileEvent:
         return self._paths.complete(decode.file_event(FileEventKind.CLOSED, at_ns, key, use, use.tid))
+
+    def block_io(self) -> tuple[BlockIoSample, ...]:
+        """What the host's block devices did, and how long it took them."""
+        return tuple(
+            BlockIoSample(key.dev, abi.OPERATIONS[key.operation], use.ns, tuple(use.count))
+            for key, use in self._requests.entries()
+        )
 
     # ---- about ourselves ----
 

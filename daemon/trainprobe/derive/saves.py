@@ -15,6 +15,7 @@ FOLLOW = 60 * NS
 REOPEN = 5 * NS
 """A file opened again so soon, and not emptied, is the same save (torch.save(path), then open and fsync)."""
 KEEP = 512
+LONGEST = 8
 NAMES = 2048
 
 
@@ -27,6 +28,8 @@ class LogUse:
     bytes: int = 0
     writes: int = 0
     ns: int = 0
+    inode: tuple[int, int] = (0, 0)  # (dev, ino) of the last file of this name
+    size: int | None = None  # bytes of that file when it was looked at; None: not looked at, or it has no size
 
 
 @dataclass(slots=True)
@@ -101,6 +104,7 @@ class Saves:
     logs: dict[str, LogUse] = field(default_factory=dict)
     names: dict[tuple[int, int], FileEvent] = field(default_factory=dict)
     carried: dict[tuple[int, int, int], Save] = field(default_factory=dict)  # what was written before a move
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # of log files: (dev, ino) -> bytes
     removals: deque[Removal] = field(default_factory=lambda: deque(maxlen=64))
 
     def feed(self, event: FileEvent) -> None:
@@ -206,6 +210,7 @@ class Saves:
         use.bytes += save.bytes
         use.writes += save.calls
         use.ns += save.write_ns + save.sync_ns + save.meta_ns
+        use.inode = save.key[1:]
 
     def _forget(self, save: Save) -> None:
         if save.kind_of(self.rules) != FileClass.CHECKPOINT:
@@ -276,7 +281,7 @@ class Saves:
 
     def all_logs(self) -> list[LogUse]:
         """Logs of the run, those still open included."""
-        out = {path: LogUse(use.path, use.kind, use.bytes, use.writes, use.ns) for path, use in self.logs.items()}
+        out = {path: replace(use) for path, use in self.logs.items()}
         for save in self.open.values():
             kind = classify(save.path, save.bytes, created=save.created, append=save.append, rules=self.rules)
             if kind.of == FileClass.LOG and save.calls:
@@ -284,4 +289,18 @@ class Saves:
                 use.bytes += save.bytes
                 use.writes += save.calls
                 use.ns += save.write_ns + save.sync_ns + save.meta_ns
+                use.inode = save.key[1:]
+        for use in out.values():
+            use.size = self.sizes.get(use.inode)
         return sorted(out.values(), key=lambda use: -use.ns)
+
+    def longest_logs(self) -> list[LogUse]:
+        """Those that grew most, a few of them; what has no name in a file system has no length."""
+        files = [use for use in self.all_logs() if use.path.startswith("/") and use.inode[1]]
+        return sorted(files, key=lambda use: -use.bytes)[:LONGEST]
+
+    def feed_sizes(self, sizes: dict[tuple[int, int], int]) -> None:
+        """Bytes by (dev, ino)."""
+        self.sizes.update(sizes)
+        while len(self.sizes) > KEEP:
+            self.sizes.pop(next(iter(self.sizes)))

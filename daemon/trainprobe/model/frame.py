@@ -9,6 +9,7 @@ from trainprobe.model.moment import Moment
 from trainprobe.model.sample import (
     CostSample,
     DescriptorSample,
+    FileSizeSample,
     GpuSample,
     HostSample,
     Inspection,
@@ -40,6 +41,7 @@ class Frame:
     descriptors: tuple[DescriptorSample, ...] = ()
     shared: tuple[SharedSample, ...] = ()
     spaces: tuple[SpaceSample, ...] = ()
+    sizes: tuple[FileSizeSample, ...] = ()  # of log files
     gpus: tuple[GpuSample, ...] = ()
     orphans: tuple[OrphanSample, ...] | None = None  # all of the host; None: not looked
     host: HostSample | None = None

@@ -237,6 +237,7 @@ class LogFile:
     writes: int
     seconds: float
     kind: str = "log"  # tensorboard | wandb | stdout | log
+    size: int | None = None  # of the file, when it was last looked at
 
 
 @dataclass(slots=True)
@@ -283,6 +284,7 @@ class Counters:
     log_writes: dict[str, int] = field(default_factory=dict)  # by kind
     log_bytes: dict[str, int] = field(default_factory=dict)
     log_seconds: dict[str, float] = field(default_factory=dict)
+    log_file_bytes: dict[str, int] = field(default_factory=dict)  # the kinds whose files have been looked at
     worker_exits: dict[str, int] = field(default_factory=dict)  # by reason
     open_fds: int | None = None
     max_fds: int | None = None
@@ -354,6 +356,16 @@ class Run:
 
 
 @dataclass(slots=True)
+class BlockIo:
+    """Requests of a block device since the daemon began, by how long they took."""
+
+    device: str
+    operation: str  # read | write | flush | discard
+    counts: list[int]  # by BLOCK_IO_BUCKETS of the samples, last = +Inf
+    seconds: float  # of all of them together
+
+
+@dataclass(slots=True)
 class Host:
     name: str = ""
     kernel: str = ""
@@ -363,6 +375,7 @@ class Host:
     swap_size_bytes: int | None = None
     swap_in_pages: int | None = None
     pressure_seconds: dict[str, float] | None = None  # "cpu.some" …
+    block_io: list[BlockIo] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -96,6 +96,26 @@ class SpaceSample:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file by its path as a process sees it, and by what the kernel says was written there."""
+
+    pid: int
+    path: str
+    dev: int  # as in DiskSample
+    ino: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizeSample:
+    """How long such a file is now."""
+
+    pid: int
+    dev: int
+    ino: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class OrphanSample:
     """A DataLoader worker that outlived its trainer."""
 
@@ -195,6 +215,20 @@ class Inspection:
     peer: str = ""  # of the socket that the call in flight is about: "address:port", "unix:path"
 
 
+BLOCK_IO_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Upper bounds, seconds; one more bucket has what took longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockIoSample:
+    """Requests of a whole block device that ended since the probes were attached."""
+
+    dev: int  # as in DiskSample
+    operation: str  # read | write | flush | discard
+    ns: int  # from the making of each request to its end, summed
+    counts: tuple[int, ...]  # by BLOCK_IO_BUCKETS
+
+
 @dataclass(frozen=True, slots=True)
 class HostSample:
     """The whole host. Pressure: cumulative seconds by "cpu.some", "io.full" …; empty when PSI is off."""
@@ -210,6 +244,7 @@ class HostSample:
     idle_ns: int | None = None  # all CPUs together, cumulative
     steal_ns: int | None = None  # taken by the hypervisor, the same way
     disks: tuple[DiskSample, ...] = ()
+    block_io: tuple[BlockIoSample, ...] = ()
 
 
 class SourceStatus(StrEnum):

@@ -12,8 +12,16 @@ from trainprobe.model.event import Event, GpuXid, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment, Offsets
-from trainprobe.model.report import Cost, Evidence, Host, Orphan, Report, SharedMemory, Source
-from trainprobe.model.sample import CostSample, HostSample, OrphanSample, ProcessSample, SharedSample, SourceState
+from trainprobe.model.report import BlockIo, Cost, Evidence, Host, Orphan, Report, SharedMemory, Source
+from trainprobe.model.sample import (
+    CostSample,
+    HostSample,
+    OrphanSample,
+    ProcessSample,
+    SharedSample,
+    SourceState,
+    WrittenFile,
+)
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.gpus import GpuTable
 from trainprobe.pipeline.run import RunFold
@@ -34,6 +42,7 @@ class Wants:
     faults: bool = False  # trace page faults: major faults rise
     tell: bool = False  # a stall has opened or a limit was hit: a report should not wait
     spaces: tuple[tuple[int, str], ...] = ()  # (pid, directory) whose file system's room is of interest
+    files: tuple[WrittenFile, ...] = ()  # whose size is of interest
 
 
 @dataclass(slots=True)
@@ -92,6 +101,7 @@ class Pipeline:
         for run in self.runs.values():
             run.supplies.descriptors.update({d.pid: d for d in frame.descriptors if run.owns(d.pid)})
             run.supplies.feed_spaces({s.path: s for s in frame.spaces if run.owns(s.pid)})
+            run.feed_sizes(frame.sizes)
             if frame.processes:
                 run.processes_fed(self._now)
             if frame.orphans is not None:
@@ -184,7 +194,8 @@ class Pipeline:
         threads = tuple(pair for run in live for pair in run.late_threads(self._now)) if late else ()
         spaces = tuple(place for run in live for place in run.spaces())
         crowded = any(run.crowded() for run in live)
-        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces)
+        files = tuple(file for run in live for file in run.logs())
+        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces, files)
 
     def _due(self, threads: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """Late threads are looked at as they become late, and twice a second from then on."""
@@ -261,7 +272,17 @@ class Pipeline:
             sample.swap_size_bytes,
             sample.swap_in_pages,
             sample.pressure,
+            _block_io(sample),
         )
+
+
+def _block_io(sample: HostSample) -> list[BlockIo]:
+    names = {disk.dev: disk.device for disk in sample.disks}
+    return [
+        BlockIo(names[one.dev], one.operation, list(one.counts), one.ns / NS)
+        for one in sample.block_io
+        if one.dev in names
+    ]
 
 
 def _shared(sample: SharedSample) -> SharedMemory:

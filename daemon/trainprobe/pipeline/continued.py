@@ -270,7 +270,12 @@ def _logs(told: list[LogFile], live: list[LogFile]) -> list[LogFile]:
         before = made.get(log.path)
         if before is not None:
             log = LogFile(
-                log.path, before.bytes + log.bytes, before.writes + log.writes, before.seconds + log.seconds, log.kind
+                log.path,
+                before.bytes + log.bytes,
+                before.writes + log.writes,
+                before.seconds + log.seconds,
+                log.kind,
+                log.size if log.size is not None else before.size,
             )
         made[log.path] = log
     return sorted(made.values(), key=lambda log: -log.seconds)[:20]

@@ -19,7 +19,7 @@ from trainprobe.derive.python_lines import PythonLines
 from trainprobe.derive.quota import Quota
 from trainprobe.derive.rhythm import Rhythm
 from trainprobe.derive.safety import Safety
-from trainprobe.derive.saves import Saves
+from trainprobe.derive.saves import LogUse, Saves
 from trainprobe.derive.series import Series
 from trainprobe.derive.slow_files import SlowFiles
 from trainprobe.derive.steps import StepClock
@@ -136,6 +136,7 @@ class RankFold:
     cpu_last: tuple[int, int] | None = None
     fds_peak: int | None = None
     course: Course = field(default_factory=Course)
+    longest_logs: list[LogUse] = field(default_factory=list)
     limit_bytes: int | None = None
     limit_scope: str | None = None
     stepped: bool = False
@@ -341,6 +342,7 @@ class RankFold:
         """Its processes have been read: a point of the rank's course."""
         if self.end_ns is None:
             figures = self.summed("pss_bytes"), self.summed("swap_bytes")
+            self.longest_logs = self.saves.longest_logs()
             self.course.add(Point(at_ns, *figures, self.workers.count, self._gpu_utilization()))
 
     def _gpu_utilization(self) -> float | None:

@@ -95,7 +95,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         fds=Fds(fold.fds_peak, max((p.max_fds for p in fold.processes.values() if p.max_fds), default=None)),
         slow_files=[SlowFile(use.path, use.reads, use.ns / NS) for use in fold.slow_files.slowest()],
         python_lines=[PythonLine(frame, hits, fold.lines.samples) for frame, hits in fold.lines.top()],
-        logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind) for u in fold.saves.all_logs()[:20]],
+        logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind, u.size) for u in fold.saves.all_logs()[:20]],
         totals=Totals(
             fold.book.total + (1 if fold.book.opened else 0), fold.saves.total, fold.workers.ended, len(warnings)
         ),
@@ -445,6 +445,7 @@ def _counters(
         checkpoint_last_bytes=last.bytes if last else None,
         log_writes={k: sum(u.writes for u in logs if u.kind == k) for k in kinds},
         log_bytes={k: sum(u.bytes for u in logs if u.kind == k) for k in kinds},
+        log_file_bytes={k: size for k in kinds if (size := sum(u.size or 0 for u in logs if u.kind == k))},
         log_seconds={k: sum(u.ns for u in logs if u.kind == k) / NS for k in kinds},
         worker_exits={r: fold.workers.exits_by_reason.get(r, 0) for r in EXITS},
         open_fds=worst.open_fds if worst else None,

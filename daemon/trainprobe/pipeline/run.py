@@ -30,7 +30,16 @@ from trainprobe.model.event import (
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
-from trainprobe.model.sample import GpuSample, HostSample, Inspection, MemorySample, OrphanSample, ProcessSample
+from trainprobe.model.sample import (
+    FileSizeSample,
+    GpuSample,
+    HostSample,
+    Inspection,
+    MemorySample,
+    OrphanSample,
+    ProcessSample,
+    WrittenFile,
+)
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.beat import beat
 from trainprobe.pipeline.continued import closed, continued, cut, open_stall
@@ -265,6 +274,19 @@ class RunFold:
             if saves and "/" in saves[-1].path:
                 found.append((fold.seen.pid, saves[-1].path.rpartition("/")[0]))
         return found
+
+    def logs(self) -> list[WrittenFile]:
+        """The longest log files of each rank that goes on."""
+        return [
+            WrittenFile(fold.seen.pid, log.path, *log.inode)
+            for fold in self._all()
+            if fold.end_ns is None
+            for log in fold.longest_logs
+        ]
+
+    def feed_sizes(self, samples: Sequence[FileSizeSample]) -> None:
+        for fold in self._all():
+            fold.saves.feed_sizes({(s.dev, s.ino): s.bytes for s in samples if s.pid == fold.seen.pid})
 
     def open_stalls(self) -> list[int]:
         """Starts of the stalls that last."""

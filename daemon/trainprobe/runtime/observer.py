@@ -7,6 +7,7 @@ Nothing in here ends the watching: what fails is a source that is in error, with
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEvent
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
-from trainprobe.model.sample import CostSample, Inspection, RivalSample
+from trainprobe.model.sample import CostSample, HostSample, Inspection, RivalSample
 from trainprobe.runtime.budget import Budget, Shed
 from trainprobe.runtime.clock import Clock
 from trainprobe.runtime.guard import Guard
@@ -159,9 +160,10 @@ class Observer:
             descriptors=samples.descriptors,
             shared=samples.shared,
             spaces=samples.spaces,
+            sizes=samples.sizes,
             orphans=samples.orphans,
             gpus=samples.gpus,
-            host=samples.host,
+            host=self._with_disks(at, samples.host),
             quotas=samples.quotas,
             rivals=self._rivals(now),
             inspections=self._inspections(now),
@@ -194,6 +196,11 @@ class Observer:
 
     def _samples(self, now: Moment, events: Sequence[Event]) -> Callable[[], Samples]:
         return lambda: self._sampler.read(now, self._targets.processes(), events)
+
+    def _with_disks(self, at: int, host: HostSample | None) -> HostSample | None:
+        if host is None:
+            return None
+        return replace(host, block_io=self._guard.call("bpf", at, self._kernel.block_io, ()))
 
     def _tell_gpu_users(self, now: Moment, samples: Samples) -> None:
         users = {holder.pid for gpu in samples.gpus for holder in gpu.holders or ()}
@@ -239,7 +246,7 @@ class Observer:
         self._detail = wants.detail
         self._hurry = wants.tell
         self._inspect = wants.inspect
-        self._sampler.look_at(wants.spaces)
+        self._sampler.look_at(wants.spaces, wants.files)
         self._crowded = wants.rivals
         if wants.faults != self._faults:
             self._faults = wants.faults

@@ -10,7 +10,7 @@ from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import Moment
 from trainprobe.model.report import Report
-from trainprobe.model.sample import Inspection, RivalSample
+from trainprobe.model.sample import BlockIoSample, Inspection, RivalSample, WrittenFile
 from trainprobe.runtime.sampling import Samples
 
 
@@ -24,6 +24,7 @@ class Kernel(Protocol):
     def open_files(self) -> Sequence[FileEvent]: ...
     def fault_tracing(self, on: bool) -> None: ...
     def lost(self) -> dict[str, int]: ...
+    def block_io(self) -> tuple[BlockIoSample, ...]: ...
     def cost(self) -> tuple[float | None, dict[str, int]]: ...
     def close(self) -> None: ...
 
@@ -43,8 +44,8 @@ class Sampler(Protocol):
     def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event], /) -> Samples:
         """Those samples that are due, and those that the turn's events ask for."""
 
-    def look_at(self, directories: tuple[tuple[int, str], ...], /) -> None:
-        """(pid, directory) whose file systems' room is of interest."""
+    def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...], /) -> None:
+        """(pid, directory) whose file systems' room is of interest, and files whose size is."""
 
     def seldom(self, times: int, /) -> None:
         """Make the pauses between regular samples so many times as long from now on."""
@@ -80,6 +81,8 @@ class Wants(Protocol):
     def faults(self) -> bool: ...
     @property
     def spaces(self) -> tuple[tuple[int, str], ...]: ...
+    @property
+    def files(self) -> tuple[WrittenFile, ...]: ...
     @property
     def tell(self) -> bool: ...
 

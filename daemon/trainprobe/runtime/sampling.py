@@ -21,12 +21,14 @@ from trainprobe.collect.process import Processes
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.rivals import Rivals
 from trainprobe.collect.shared_memory import SharedMemory
+from trainprobe.collect.sizes import Sizes
 from trainprobe.collect.source import Failed, Sources, Unavailable
 from trainprobe.collect.space import Spaces
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.sample import (
     DescriptorSample,
+    FileSizeSample,
     GpuSample,
     HostSample,
     Inspection,
@@ -38,6 +40,7 @@ from trainprobe.model.sample import (
     RivalSample,
     SharedSample,
     SpaceSample,
+    WrittenFile,
 )
 
 LIMITS_NS = NS
@@ -46,6 +49,7 @@ LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
 NEAR_PROCESSES_NS = 2 * NS
 SPACES_NS = 2 * NS
+SIZES_NS = 10 * NS
 SHARED_NS = 30 * NS
 GPUS_NS = NS // 2
 ORPHANS_NS = 60 * NS
@@ -71,6 +75,7 @@ class Samples:
     descriptors: tuple[DescriptorSample, ...] = ()
     shared: tuple[SharedSample, ...] = ()
     spaces: tuple[SpaceSample, ...] = ()
+    sizes: tuple[FileSizeSample, ...] = ()
     orphans: tuple[OrphanSample, ...] | None = None
     gpus: tuple[GpuSample, ...] = ()
     events: tuple[Event, ...] = ()
@@ -82,6 +87,7 @@ class _Due:
     host: int = 0
     processes: int = 0
     spaces: int = 0
+    sizes: int = 0
     shared: int = 0
     orphans: int = 0
     gpus: int = 0
@@ -103,6 +109,7 @@ class Collectors:
         self._cgroups = Cgroups(proc)
         self._limits = Limits(proc, self._cgroups, self._shared)
         self._spaces = Spaces(proc)
+        self._sizes = Sizes(proc)
         self._orphans = Orphans(proc)
         self._log = kernel_log
         self._gpus = gpus
@@ -113,11 +120,13 @@ class Collectors:
         self._times = 1
         self._near = False
         self._wanted: tuple[tuple[int, str], ...] = ()
+        self._files: tuple[WrittenFile, ...] = ()
         self._last: tuple[LimitSample, ...] = ()
         self._watched_any = False
 
-    def look_at(self, directories: tuple[tuple[int, str], ...]) -> None:
-        """(pid, directory) whose file systems' room is of interest from now on."""
+    def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...] = ()) -> None:
+        """(pid, directory) whose file systems' room is of interest from now on, and files whose size is."""
+        self._files = files
         if directories != self._wanted:
             self._wanted = directories
             self._due.spaces = 0
@@ -154,6 +163,7 @@ class Collectors:
             descriptors=self._read_descriptors(limits, at, events),
             shared=self._read_shared(now, watched, events),
             spaces=self._read_spaces(at),
+            sizes=self._read_sizes(at),
             orphans=orphans,
             gpus=self._read_gpus(at),
             events=tuple(told),
@@ -237,6 +247,13 @@ class Collectors:
             return ()
         self._due.spaces = at + SPACES_NS
         found = [self._sources.read("space", partial(self._spaces.read, *place), at) for place in self._wanted]
+        return tuple(sample for sample in found if sample is not None)
+
+    def _read_sizes(self, at: int) -> tuple[FileSizeSample, ...]:
+        if at < self._due.sizes or not self._files:
+            return ()
+        self._due.sizes = at + SIZES_NS * self._times
+        found = [self._sources.read("sizes", partial(self._sizes.read, file), at) for file in self._files]
         return tuple(sample for sample in found if sample is not None)
 
     def _read_gpus(self, at: int) -> tuple[GpuSample, ...]:

@@ -32,6 +32,7 @@ from trainprobe.model.moment import Moment
 from trainprobe.model.sample import (
     CostSample,
     DescriptorSample,
+    FileSizeSample,
     GpuSample,
     HostSample,
     Inspection,
@@ -82,6 +83,7 @@ def encode(frame: Frame) -> str:
         ("descriptors", frame.descriptors),
         ("shared", frame.shared),
         ("spaces", frame.spaces),
+        ("sizes", frame.sizes),
         ("gpus", frame.gpus),
         ("sources", frame.sources),
     ):
@@ -118,6 +120,7 @@ def decode(line: str | bytes) -> Frame:
         descriptors=_values(value, "descriptors", DescriptorSample),
         shared=_values(value, "shared", SharedSample),
         spaces=_values(value, "spaces", SpaceSample),
+        sizes=_values(value, "sizes", FileSizeSample),
         gpus=_values(value, "gpus", GpuSample),
         orphans=_values(value, "orphans", OrphanSample) if value.get("orphans") is not None else None,
         host=_value(value, "host", HostSample),

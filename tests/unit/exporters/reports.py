@@ -9,6 +9,7 @@ from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.report import (
     STALL_BUCKETS,
     STEP_BUCKETS,
+    BlockIo,
     Cost,
     Counters,
     Exit,
@@ -116,12 +117,16 @@ def a_report(*runs: Run, at: float = NOW, **given: Any) -> Report:
     return Report(generated=at, runs=list(runs), **given)
 
 
+DISK = BlockIo("vda", "write", [5, 0, 1], 0.004)
+
+
 def a_full_report() -> Report:
     """Everything that this version can tell, with room for all of it."""
     rank = a_busy_rank(causes=(Cause.CHECKPOINT, Cause.DATA_CPU))
     for figures in (rank.counters.log_writes, rank.counters.log_bytes, rank.counters.log_seconds):
         for kind in ("wandb", "stdout", "log"):
             del figures[kind]
+    rank.counters.log_file_bytes = {"tensorboard": 1 << 20}
     rank.counters.checkpoint_seconds = {f"{operation}/true": 0.5 for operation in ("write", "fsync", "other")}
     rank.counters.phase_seconds = {"startup": 5.0, "train": 5.0}
     run = a_run(
@@ -132,7 +137,7 @@ def a_full_report() -> Report:
     )
     return a_report(
         run,
-        host=Host("node1", "6.1", 8, 16 << 30, 1 << 20, 1 << 30, 5, {"cpu.some": 1.0, "io.full": 2.0}),
+        host=Host("node1", "6.1", 8, 16 << 30, 1 << 20, 1 << 30, 5, {"cpu.some": 1.0, "io.full": 2.0}, [DISK]),
         sources={"bpf": Source("up"), "nvml": Source("unavailable", "no NVIDIA driver", "")},
         events_lost=3,
         events_lost_by={"ring": 3},

@@ -20,7 +20,7 @@ from tests.unit.exporters.reports import (
 from tests.unit.exporters.told import Told, told, told_now
 from tests.unit.wire import strategies
 from trainprobe.model.cause import LOST, Cause
-from trainprobe.model.report import Counters, Gpu, Host, Rank, Report, Run, Source
+from trainprobe.model.report import BlockIo, Counters, Gpu, Host, Rank, Report, Run, Source
 from trainprobe_exporters.catalogue import MAX_SERIES_PER_RANK, METRICS
 from trainprobe_exporters.exposition import Format, exposition
 from trainprobe_exporters.families import Series
@@ -166,6 +166,15 @@ def test_host_sources_and_cost() -> None:
     assert seen.of("trainprobe_events_lost_total", probe="ring") == 3
     assert seen.of("trainprobe_events_lost_total", probe="other") == 2
     assert seen.of("trainprobe_report_timestamp_seconds") == NOW
+
+
+def test_block_devices_by_how_long_their_requests_took() -> None:
+    one = BlockIo("vda", "write", [3, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 12.5)
+    seen = told_of(host=Host(block_io=[one, BlockIo("vdb", "read", [0, 1], 0.0002)]))
+    name, of = "trainprobe_block_io_duration_seconds", {"device": "vda", "operation": "write"}
+    assert [seen.of(f"{name}_bucket", **of, le=le) for le in ("0.0001", "0.0003", "10.0", "+Inf")] == [3, 5, 5, 6]
+    assert (seen.of(f"{name}_count", **of), seen.of(f"{name}_sum", **of)) == (6, 12.5)
+    assert seen.of(f"{name}_count", device="vdb", operation="read") == 1
 
 
 def test_the_daemons_own_word_about_itself_does_not_count() -> None:

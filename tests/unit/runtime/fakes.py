@@ -11,7 +11,7 @@ from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
-from trainprobe.model.sample import Inspection, RivalSample
+from trainprobe.model.sample import BlockIoSample, Inspection, RivalSample, WrittenFile
 from trainprobe.runtime.sampling import Samples
 
 
@@ -34,6 +34,7 @@ class FakeKernel:
         self.closed = False
         self.broken: Exception | None = None
         self.reached: dict[int, Progress] = {}
+        self.disks: tuple[BlockIoSample, ...] = ()
 
     def fileno(self) -> int:
         return -1
@@ -60,6 +61,9 @@ class FakeKernel:
 
     def lost(self) -> dict[str, int]:
         return {"ring": 0}
+
+    def block_io(self) -> tuple[BlockIoSample, ...]:
+        return self.disks
 
     def cost(self) -> tuple[float | None, dict[str, int]]:
         return None, {}
@@ -115,7 +119,7 @@ class FakeSampler:
         self.inspected = [*self.inspected, *threads]
         return tuple(Inspection(pid, tid, "D") for pid, tid in threads)
 
-    def look_at(self, directories: tuple[tuple[int, str], ...]) -> None:
+    def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...]) -> None:
         self.directories = directories
 
     def rivals(self, now: Moment) -> tuple[RivalSample, ...]:
@@ -151,6 +155,7 @@ class FakeWants:
     rivals: bool = False
     faults: bool = False
     spaces: tuple[tuple[int, str], ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     tell: bool = False
 
 

@@ -153,6 +153,11 @@ struct process {
     u32 unused;
 };
 
+/* Requests of a block device that ended, by duration. */
+struct request_use {
+    u64 ns, count[REQUEST_BUCKETS];
+};
+
 _Static_assert(sizeof(struct ledger) == SIZE_LEDGER, "abi.Ledger");
 _Static_assert(sizeof(struct row) == SIZE_ROW, "abi.Row");
 _Static_assert(sizeof(struct file_use) == SIZE_FILE_USE, "abi.FileUse");
@@ -162,4 +167,5 @@ _Static_assert(sizeof(struct process_message) == SIZE_PROCESS_MESSAGE, "abi.Proc
 _Static_assert(sizeof(struct candidate_message) == SIZE_CANDIDATE_MESSAGE, "abi.CandidateMessage");
 _Static_assert(sizeof(struct failure_message) == SIZE_FAILURE_MESSAGE, "abi.FailureMessage");
 _Static_assert(sizeof(struct pool) == SIZE_POOL, "abi.Pool");
+_Static_assert(sizeof(struct request_use) == SIZE_REQUEST_USE, "abi.RequestUse");
 _Static_assert(sizeof(struct process) == SIZE_PROCESS, "abi.Process");
