@@ -13,7 +13,8 @@ int on_request_done(struct bpf_raw_tracepoint_args *ctx) { /* block_rq_complete(
     READ(left, request, OFFSET_REQUEST_LEFT);
     READ(started, request, OFFSET_REQUEST_START);
     READ(flags, request, OFFSET_REQUEST_FLAGS);
-    if (left > (u32)ctx->args[2] || !started || (flags & 0xff) >= OPERATIONS) /* a part of it; not known; the driver's */
+    if (left > (u32)ctx->args[2] || !started ||
+        (flags & 0xff) >= OPERATIONS) /* a part of it; not known; the driver's */
         return 0;
     READ(queue, request, OFFSET_REQUEST_QUEUE);
     READ(disk, queue, OFFSET_QUEUE_DISK);
