@@ -543,7 +543,7 @@ def _gpu(q: Queries) -> list[Line]:
                     "Tensor cores active",
                     "Share of the time. Low at full utilisation: the work does not reach the tensor cores.",
                     of.gpu("trainprobe_gpu_tensor_active_ratio"),
-                    none="not measured by this version",
+                    none="no GPU seen that counts it (Hopper and later)",
                 ),
             ],
         ),

@@ -63,7 +63,6 @@ class Metric:
     zero: tuple[str, ...] = ()  # values of the last label whose series exist, at 0, from the start
     at_end: AtEnd = AtEnd.STAYS
     gives_way: Yield = Yield.NEVER
-    fed: bool = True  # False: named by the contract, but no collector of this version measures it
 
     @property
     def of_rank(self) -> bool:
@@ -209,8 +208,7 @@ GPU_METRICS = (
     _gauge("gpu_power_watts", _GPU, "Power drawn.", "watts"),
     _gauge("gpu_temperature_celsius", _GPU, "Temperature.", "celsius"),
     _gauge("gpu_sm_clock_hertz", _GPU, "Clock of the streaming multiprocessors.", "hertz"),
-    _gauge("gpu_tensor_active_ratio", _GPU, "Share of the time in which tensor cores were active.", "ratio",
-           fed=False),
+    _gauge("gpu_tensor_active_ratio", _GPU, "Share of the time in which tensor cores were active.", "ratio"),
     _gauge("gpu_pcie_receive_bytes_per_second", _GPU, "PCIe traffic to the GPU."),
     _gauge("gpu_pcie_transmit_bytes_per_second", _GPU, "PCIe traffic from the GPU."),
     _total("gpu_throttled_seconds", (*_GPU, "reason"), "Time with a lowered clock, by reason.", "seconds"),

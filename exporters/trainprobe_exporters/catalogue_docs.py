@@ -107,7 +107,7 @@ def series_at_most(metric: Metric) -> int:
 
 def _arithmetic() -> Iterator[str]:
     of_rank = [metric for metric in METRICS if metric.of_rank]
-    counters = [metric for metric in of_rank if metric.type != "gauge" and metric.fed]
+    counters = [metric for metric in of_rank if metric.type != "gauge"]
     by_cause = sum(series_from_start(m) for m in counters if "cause" in m.labels)
     histograms = sum(m.series for m in counters if m.buckets)
     start = sum(series_from_start(m) for m in counters)
@@ -153,7 +153,7 @@ def _meaning(metric: Metric) -> str:
     for label, values in metric.values.items():
         if len(values) <= 6:
             text += f" `{label}`: {', '.join(values)}."
-    return text if metric.fed else f"{text} *Not measured by this version yet.*"
+    return text
 
 
 def _zero(metric: Metric) -> str:

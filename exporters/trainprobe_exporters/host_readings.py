@@ -63,6 +63,7 @@ _GPU_FIGURES: tuple[tuple[str, Callable[[GpuState], float | None]], ...] = (
     ("gpu_power_watts", lambda g: g.power_watts),
     ("gpu_temperature_celsius", lambda g: g.temperature_celsius),
     ("gpu_sm_clock_hertz", lambda g: g.sm_clock_hertz),
+    ("gpu_tensor_active_ratio", lambda g: g.tensor_active),
     ("gpu_pcie_receive_bytes_per_second", lambda g: g.pcie_receive_bytes_per_second),
     ("gpu_pcie_transmit_bytes_per_second", lambda g: g.pcie_transmit_bytes_per_second),
 )

@@ -151,3 +151,53 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *count, process 
     *count = 1;
     return SUCCESS;
 }
+
+/* GPM: "tensor" is the percentage between two samples, "gpm_samples" bounds how many may be had at once (unset: any). */
+typedef struct { unsigned taken; } gpm_sample;
+static unsigned gpm_samples;
+int nvmlGpmQueryDeviceSupport(device *d, unsigned *out) { /* version, isSupportedDevice */
+    unsigned value;
+    int result = number(d, "tensor", &value);
+    out[1] = !result;
+    return result == NOT_SUPPORTED ? SUCCESS : result;
+}
+int nvmlGpmSampleAlloc(gpm_sample **out) {
+    unsigned long long most = 0;
+    if (!look(99, "gpm_samples", &most) && gpm_samples >= most)
+        return 20; /* NVML_ERROR_MEMORY */
+    gpm_samples++;
+    *out = calloc(1, sizeof **out);
+    return SUCCESS;
+}
+int nvmlGpmSampleFree(gpm_sample *sample) {
+    gpm_samples--;
+    free(sample);
+    return SUCCESS;
+}
+int nvmlGpmSampleGet(device *d, gpm_sample *sample) {
+    unsigned value;
+    static unsigned taken;
+    sample->taken = ++taken << 8 | d->index;
+    return number(d, "tensor", &value);
+}
+typedef struct {
+    unsigned id;
+    int result;
+    double value;
+    char *names[3];
+} gpm_metric;
+typedef struct {
+    unsigned version, count;
+    gpm_sample *first, *second;
+    gpm_metric metrics[];
+} gpm_metrics;
+int nvmlGpmMetricsGet(gpm_metrics *asked) {
+    unsigned long long value = 0;
+    if (asked->version != 1 || asked->first->taken >= asked->second->taken)
+        return 2; /* NVML_ERROR_INVALID_ARGUMENT */
+    for (unsigned i = 0; i < asked->count; i++) {
+        asked->metrics[i].result = asked->metrics[i].id == 5 ? look(asked->second->taken & 0xff, "tensor", &value) : 3;
+        asked->metrics[i].value = value;
+    }
+    return SUCCESS;
+}

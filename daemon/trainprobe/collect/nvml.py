@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainprobe.collect.gpm import TensorCores, Unsupported
 from trainprobe.collect.source import Failed, Unavailable
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import GpuHolder, GpuSample
@@ -193,6 +194,8 @@ class _Device:
         self.index = index
         self._nvml = nvml
         self._handle: Any = None
+        self._tensor: TensorCores | None = None
+        self._no_tensor = False
         self._uuid = self._bus = self._mig = ""
         self._seen_us = 0
         self._at_ns = 0
@@ -211,6 +214,7 @@ class _Device:
             return self._sample(now_ns)
         except nvml.NVMLError as error:
             self._handle = None
+            self._forget_tensor_cores()
             if error.value == _LOST:
                 return GpuSample(self.index, self._uuid, self._bus, lost=True)
             if error.value in _REOPEN:
@@ -237,6 +241,7 @@ class _Device:
             since_ns=since,
             mig=bool(mig and mig[0]),
             utilization=self._utilization(),
+            tensor_active=ask("tensor_active", self._tensor_active),
             memory_used_bytes=memory.used if memory is not None else None,
             memory_total_bytes=memory.total if memory is not None else None,
             power_watts=power / 1000 if power is not None else None,
@@ -251,6 +256,29 @@ class _Device:
             holders=self._holders(),
             missing=tuple(sorted(self._missing)),
         )
+
+    def _tensor_active(self) -> float | None:
+        if self._no_tensor:
+            self._missing.add("tensor_active")
+            return None
+        try:
+            self._tensor = self._tensor or TensorCores(self._nvml, self._handle)
+            return self._tensor.active()
+        except (Unsupported, self._nvml.NVMLError) as error:
+            known = isinstance(error, Unsupported) or error.value in _NOT_THERE
+            if not known:
+                raise
+            self._no_tensor = True  # for good: asking again costs and tells nothing new
+            self._missing.add("tensor_active")
+            return None
+
+    def _forget_tensor_cores(self) -> None:
+        tensor, self._tensor, self._no_tensor = self._tensor, None, False
+        try:
+            if tensor is not None:
+                tensor.close()
+        except self._nvml.NVMLError:
+            pass  # with the library it went
 
     def _ask(self, what: str, call: Callable[[], Any]) -> Any:
         """The answer; None where this GPU or driver has none. What concerns the whole GPU goes on."""

@@ -425,6 +425,7 @@ class GpuState:
     state: str = "up"  # up | lost | hung
     missing: list[str] = field(default_factory=list)  # figures that it does not tell
     mig: bool = False
+    tensor_active: float | None = None
 
 
 @dataclass(slots=True)

@@ -155,6 +155,7 @@ class GpuSample:
     sm_clock_max_hertz: int | None = None
     pcie_receive_bytes_per_second: int | None = None
     pcie_transmit_bytes_per_second: int | None = None
+    tensor_active: float | None = None  # part of the time since then in which tensor cores worked
     reasons: tuple[str, ...] | None = None  # why its clock is lowered now
     ecc_errors: int | None = None  # uncorrected, since the driver was loaded
     remapped_rows: int | None = None  # for uncorrectable errors

@@ -224,4 +224,5 @@ def _state(known: _Seen) -> GpuState:
         "lost" if g.lost else "hung" if g.hung else "up",
         list(g.missing),
         g.mig,
+        g.tensor_active,
     )

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 WHOLE = {
     "memory_total": 80_000, "memory_used": 60_000, "utilization": 40, "samples": 90, "power": 301_500,
     "temperature": 71, "clock": 1400, "clock_max": 1980, "pcie": 2000, "reasons": 0x44, "ecc": 0, "mig": 0, "rows": 0,
-    "pid": 4711, "pid_memory": 50_000,
+    "tensor": 35, "pid": 4711, "pid_memory": 50_000,
 }  # fmt: skip
 
 
@@ -109,6 +109,35 @@ def test_what_is_not_supported_is_none_and_never_zero(machine: Machine) -> None:
     assert "reasons" in first
     assert "'ecc'" in second
     assert second.endswith("False False")
+
+
+def test_tensor_cores_between_two_readings(machine: Machine) -> None:
+    """The first reading has nothing to compare with; an old GPU has no such counters."""
+    machine.gpus = {0: dict(WHOLE), 1: {name: value for name, value in WHOLE.items() if name != "tensor"}}
+    said = machine.watch(
+        """
+        print(until(lambda by: len(by) == 2 and by[0].tensor_active is not None)[0].tensor_active)
+        now(0, "tensor", 80)
+        seen = until(lambda by: by[0].tensor_active not in (None, 0.35))
+        print(seen[0].tensor_active, seen[0].missing, seen[1].tensor_active, seen[1].missing)
+        """
+    )
+    assert said.splitlines() == ["0.35", "0.8 () None ('tensor_active',)"]
+
+
+def test_handles_that_die_give_the_counters_samples_back(machine: Machine) -> None:
+    """Two samples a GPU: where they leaked, the third time there would be none left."""
+    machine.gpus = {0: dict(WHOLE), 99: {"gpm_samples": 2}}
+    said = machine.watch(
+        """
+        for turn in range(4):
+            print(until(lambda by: 0 in by and by[0].tensor_active is not None)[0].tensor_active)
+            now(0, "power", "!2")
+            time.sleep(0.1)
+            now(0, "power", 1000)
+        """
+    )
+    assert said.split() == ["0.35"] * 4
 
 
 def test_the_drivers_last_figure_where_it_keeps_no_samples(machine: Machine) -> None:

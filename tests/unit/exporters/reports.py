@@ -144,7 +144,19 @@ def a_full_report() -> Report:
         shared_memory=[SharedMemory("0:25", "host", 1 << 20, 64 << 20, 4096)],
         gpus=[
             GpuState(
-                0, "GPU-1234", 0.9, 1 << 30, 1 << 36, 300.0, 70.0, 10**9, 1000, 2000, {"hw_thermal": 3.0}, {"xid/79": 1}
+                0,
+                "GPU-1234",
+                0.9,
+                1 << 30,
+                1 << 36,
+                300.0,
+                70.0,
+                10**9,
+                1000,
+                2000,
+                {"hw_thermal": 3.0},
+                {"xid/79": 1},
+                tensor_active=0.4,
             )
         ],
         orphans=[Orphan(99, "pt_data_worker", 1 << 28, None, 2)],
