@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from benchmarks.limits.fake_nvml import built
+from benchmarks.limits import fake_cuda, fake_nvml
 from benchmarks.stalls.host import CannotHere
 
 # Examples are not kept (the checkout may be read-only), and a busy machine is no failure.
@@ -89,6 +89,15 @@ def torch_python() -> str:
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a libnvidia-ml.so.1 whose GPUs a file describes."""
     try:
-        return built(tmp_path_factory.mktemp("nvml"))
+        return fake_nvml.built(tmp_path_factory.mktemp("nvml"))
+    except CannotHere as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def cuda_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libcudart.so.12 and a libcuda.so.1 whose GPU is on paper."""
+    try:
+        return fake_cuda.built(tmp_path_factory.mktemp("cuda"))
     except CannotHere as reason:
         pytest.skip(str(reason))

@@ -19,6 +19,7 @@ PART_SIZE = 64
 PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new path have their places
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
+CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails
 CALL_NUMBERS = 512
 OPERATIONS = ("read", "write", "flush", "discard")  # enum req_op, the numbers from 0
 
@@ -32,6 +33,7 @@ class Message(IntEnum):
     PROCESS = 4
     CANDIDATE = 5
     FAILURE = 6
+    SITE = 7
 
 
 class FileKind(IntEnum):
@@ -84,6 +86,14 @@ class Call(IntEnum):
     AIO = 22
 
 
+class SiteState(IntEnum):
+    """What was done about a place that calls of CUDA return to."""
+
+    TOLD = 0
+    ARMED = 1
+    REFUSED = 2
+
+
 class Lost(IntEnum):
     """What was lost for want of room, by probe."""
 
@@ -94,6 +104,7 @@ class Lost(IntEnum):
     LEDGER = 4
     POOL = 5
     FAILURE = 6
+    SITE = 7
 
 
 class StepFileRecord(Structure):
@@ -103,7 +114,7 @@ class StepFileRecord(Structure):
 class Ledger(Structure):
     _fields_ = [
         *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "fetch_at", "fault_at", "graph_task")),
-        *((n, c_uint64) for n in ("gap_mark", "gap_ino", "call_ns", "ino")),
+        *((n, c_uint64) for n in ("gap_mark", "gap_ino", "gpu_mark", "call_ns", "ino")),
         *((n, c_uint32) for n in ("dev", "gap_dev", "tid", "tgid", "steps", "fetches", "inline_fetches", "backwards")),
         *((n, c_uint32) for n in ("major_faults", "pool")),
         *((n, c_int32) for n in ("call", "blocked_call", "blocked_fd", "depth")),
@@ -111,8 +122,8 @@ class Ledger(Structure):
         ("regions", c_uint8 * 4),
         *((n, c_uint8) for n in ("nested", "region", "leaf", "run", "call_leaf", "cpu_leaf", "wait_leaf", "why")),
         *((n, c_uint8) for n in ("reclaim", "fault_file", "grads_off", "driver", "busy", "closing", "saw_ends")),
-        ("collecting", c_uint8),
-        ("unused", c_uint8 * 4),
+        *((n, c_uint8) for n in ("collecting", "gpu")),
+        ("unused", c_uint8 * 3),
         ("files", StepFileRecord * STEP_FILES),
         ("no_grad", c_uint64 * LEAVES),
         ("acc", c_uint64 * CELLS),
@@ -128,6 +139,9 @@ class Row(Structure):
         *((n, c_uint32) for n in ("tid", "tgid", "steps", "fetches", "inline_fetches", "backwards")),
         ("major_faults", c_uint32),
         ("region", c_uint32),
+        ("gpu_memory_ns", c_uint64),
+        ("gpu_allocations", c_uint32),
+        ("gpu_frees", c_uint32),
         ("files", StepFileRecord * STEP_FILES),
         ("acc", c_uint64 * CELLS),
         ("pool", c_uint64 * LEAVES),
@@ -224,8 +238,8 @@ class Process(Structure):
         ("pool", c_uint32),
         ("driver", c_uint32),
         ("writing", c_int32),
-        ("tentative", c_uint32),
-        ("unused", c_uint32),
+        *((n, c_uint32) for n in ("tentative", "gpu_allocations", "gpu_frees", "gpu_sites")),
+        ("gpu_memory_ns", c_uint64),
     ]
 
 
@@ -235,6 +249,14 @@ class RequestKey(Structure):
 
 class RequestUse(Structure):
     _fields_ = [("ns", c_uint64), ("count", c_uint64 * (len(BLOCK_IO_BUCKETS) + 1))]
+
+
+class GpuSite(Structure):
+    _fields_ = [("tgid", c_uint32), ("unused", c_uint32), ("address", c_uint64)]
+
+
+class SiteMessage(Structure):
+    _fields_ = [("message", c_uint32), ("tgid", c_uint32), ("at", c_uint64), ("address", c_uint64)]
 
 
 _SIZES = {
@@ -249,6 +271,8 @@ _SIZES = {
     "PROCESS": Process,
     "POOL": Pool,
     "REQUEST_USE": RequestUse,
+    "GPU_SITE": GpuSite,
+    "SITE_MESSAGE": SiteMessage,
 }
 _ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
     ("REGION_", Region),
@@ -261,6 +285,7 @@ _ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
     ("WHY_", Why),
     ("CALL_", Call),
     ("LOST_", Lost),
+    ("SITE_", SiteState),
 )
 
 
@@ -270,7 +295,7 @@ def defines() -> list[str]:
     for prefix, numbers in _ENUMS:
         flags.update({f"{prefix}{member.name}": int(member) for member in numbers})
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
-    flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS)
+    flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS, CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE)
     flags.update(OPERATIONS=len(OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
     bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
     return [*(f"-D{name}={value}" for name, value in flags.items()), f"-DREQUEST_BOUNDS={bounds}"]

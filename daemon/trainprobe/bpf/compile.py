@@ -20,7 +20,7 @@ from trainprobe.bpf.btf import Btf, BtfError
 from trainprobe.bpf.errors import ProbesUnavailable
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCES = ("core", "descriptors", "sched", "faults", "files", "failures", "calls", "marks", "lives", "disks")
+SOURCES = ("core", "descriptors", "sched", "faults", "files", "failures", "calls", "marks", "gpu", "lives", "disks")
 TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT = 5, 17, 2, 7  # bpf_prog_type; uprobes are kprobes to BPF
 _RAW = {
     "on_switch": "sched_switch",
@@ -40,10 +40,11 @@ _EVENTS = {
 MARKS = (
     "on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end",
     "on_set_grad", "on_set_grad_single", "on_collector", "on_collector_end",
+    "on_gpu_wait", "on_gpu_copy", "on_gpu_allocate", "on_gpu_free", "on_gpu_return",
 )  # fmt: skip
 MAPS = (
     "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
-    "calls", "files", "requests",
+    "calls", "files", "requests", "gpu_sites",
 )  # fmt: skip
 OPTIONAL = frozenset(
     ("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", *syscalls.FAILING)

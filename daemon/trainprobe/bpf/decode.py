@@ -67,7 +67,16 @@ class RawFailure:
     path: bytes
 
 
-Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate | RawFailure
+@dataclass(frozen=True)
+class Site:
+    """A place in a process that calls of CUDA return to, seen for the first time."""
+
+    at_ns: int
+    pid: int
+    address: int
+
+
+Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate | RawFailure | Site
 
 _FILE_KINDS = {
     FileKind.OPENED: FileEventKind.OPENED,
@@ -128,7 +137,7 @@ def _code(kind: Any) -> str:
 
 # Rows are most of what the ring brings: struct takes a third of the time of ctypes.
 _ROW = struct.Struct("@" + _format(abi.Row))
-_HEAD = 12
+_HEAD = 15
 _FILE_VALUES = len(abi.StepFileRecord._fields_)
 _FILES = slice(_HEAD, _HEAD + STEP_FILES * _FILE_VALUES)
 _CELLS = slice(_FILES.stop, _FILES.stop + CELLS)
@@ -139,7 +148,9 @@ def _row(raw: bytes) -> MarkRow:
     if len(raw) < _ROW.size:
         raise Malformed(f"a row of {len(raw)} bytes")
     values = _ROW.unpack_from(raw)
-    _, kind, at, opened, tid, tgid, steps, fetches, inline_fetches, backwards, major_faults, region = values[:_HEAD]
+    _, kind, at, opened, tid, tgid, steps, fetches, inline_fetches, backwards, major_faults, region, *gpu = values[
+        :_HEAD
+    ]
     try:
         return MarkRow(
             kind=RowKind(kind),
@@ -157,6 +168,9 @@ def _row(raw: bytes) -> MarkRow:
             cells=values[_CELLS],
             pool=values[_POOL],
             files=_step_files(values[_FILES]),
+            gpu_memory_ns=gpu[0],
+            gpu_allocations=gpu[1],
+            gpu_frees=gpu[2],
         )
     except ValueError as error:
         raise Malformed(f"a row: {error}") from error
@@ -269,12 +283,17 @@ def _failure(m: abi.FailureMessage) -> RawFailure:
     return RawFailure(event, m.number, m.fd, m.path.split(b"\0", 1)[0])
 
 
+def _site(m: abi.SiteMessage) -> Site:
+    return Site(m.at, m.tgid, m.address)
+
+
 _DECODERS: dict[int, tuple[Any, Any]] = {
     Message.FILE: (abi.FileMessage, _file),
     Message.NAMED_FILE: (abi.NamedFileMessage, _named),
     Message.PROCESS: (abi.ProcessMessage, _process),
     Message.CANDIDATE: (abi.CandidateMessage, _candidate),
     Message.FAILURE: (abi.FailureMessage, _failure),
+    Message.SITE: (abi.SiteMessage, _site),
 }
 
 

@@ -45,8 +45,8 @@ class KernelCalls:
         self._libc.syscall.restype = c_long
         self._bpf, self._perf_event_open = self._NUMBERS.get(os.uname().machine, (-1, -1))
 
-    def attach_uprobe(self, program: int, path: str, offset: int, counter: int = 0) -> int:
-        """A perf event for every process that executes this place of the file; returns its descriptor.
+    def attach_uprobe(self, program: int, path: str, offset: int, counter: int = 0, pid: int | None = None) -> int:
+        """A perf event for every process that executes this place of the file, or for one; returns its descriptor.
 
         ``counter``: where in the file a USDT probe has its semaphore, which the kernel raises meanwhile (0: none).
         """
@@ -64,9 +64,9 @@ class KernelCalls:
             config2=offset,
         )
         close_on_exec = 8
-        everybody, cpu, no_group = c_int(-1), c_int(0), c_int(-1)
+        who, cpu = (c_int(-1), c_int(0)) if pid is None else (c_int(pid), c_int(-1))
         descriptor = self._libc.syscall(
-            c_long(self._perf_event_open), byref(attributes), everybody, cpu, no_group, ctypes.c_ulong(close_on_exec)
+            c_long(self._perf_event_open), byref(attributes), who, cpu, c_int(-1), ctypes.c_ulong(close_on_exec)
         )
         if descriptor < 0:
             raise UprobeRefused(f"perf_event_open: {os.strerror(ctypes.get_errno())}")

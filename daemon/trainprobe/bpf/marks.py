@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trainprobe.bpf import symbols
 from trainprobe.bpf.kernel_calls import UprobeRefused
@@ -25,7 +26,16 @@ MAX_LIBRARIES = 64
 MAX_LOOKS, LOOKS_OF_ROOT = 16, 4  # libraries that are read at a time
 MAX_MAPS_BYTES = 16 << 20
 MAX_PROBES_PER_MARK = 8
-_LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ (\d+) +(/.*)$", re.MULTILINE)
+_LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ \d+ +(/.*)$", re.MULTILINE)
+
+
+class Place(NamedTuple):
+    """Where a process maps code of a file: its addresses, where in the file they begin, and the file's name."""
+
+    start: int
+    end: int
+    offset: int
+    path: bytes
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,7 @@ class Marks:
     def _see(self, look: _Look, path: str, start: int, end: int) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
         try:
-            descriptor = _open_mapping(look.pid, start, end)
+            descriptor = open_mapping(look.pid, start, end)
             try:
                 status = os.fstat(descriptor)
                 look.attached = self._attach_once((status.st_dev, status.st_ino), look, path, descriptor)
@@ -169,17 +179,17 @@ class Marks:
 
     def _attach_both(self, key: tuple[int, int], pid: int, path: str, descriptor: int) -> MarksAttached:
         found, reason = self._attach_library(descriptor, IN_CPU)
-        beside = self._attach_at(pid, _sibling(pid, path), IN_PYTHON)
+        place = _sibling(pid, path)
+        beside = self.attach_at(pid, place, IN_PYTHON) if place is not None else {}
         found["set_grad"] = any(beside.values())
         if any(found.values()):
             found["collector"] = self._attach_interpreter(pid)
         return MarksAttached(*key, found, reason)
 
-    def _attach_at(self, pid: int, place: tuple[int, int] | None, marks: tuple[Mark, ...]) -> dict[str, bool]:
-        if place is None:
-            return {}
+    def attach_at(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> dict[str, bool]:
+        """Put marks on a library that the process maps there: which were found. Takes its time."""
         try:
-            descriptor = _open_mapping(pid, *place)
+            descriptor = open_mapping(pid, place.start, place.end)
         except OSError:
             return {}
         try:
@@ -190,16 +200,16 @@ class Marks:
     def _attach_interpreter(self, pid: int) -> bool:
         """Whether both ends of a collection are told, by any file of the interpreter: libpython, or python itself."""
         told = False
-        for start, end, name in list(_executable_maps(pid)):
-            if not _INTERPRETER.fullmatch(os.path.basename(name)):
+        for place in list(executable_maps(pid)):
+            if not _INTERPRETER.fullmatch(os.path.basename(place.path)):
                 continue
             try:
-                status = os.stat(f"/proc/{pid}/map_files/{start:x}-{end:x}")
+                status = os.stat(f"/proc/{pid}/map_files/{place.start:x}-{place.end:x}")
             except OSError:
                 continue
             key = (status.st_dev, status.st_ino)
             if self._is_new(key):
-                ends = self._attach_at(pid, (start, end), IN_INTERPRETER)
+                ends = self.attach_at(pid, place, IN_INTERPRETER)
                 self._interpreters[key] = len(ends) == len(IN_INTERPRETER) and all(ends.values())
             told = told or self._interpreters.get(key, False)
         return told
@@ -221,7 +231,7 @@ class Marks:
     def _attach_library(self, descriptor: int, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
         # By descriptor, from symbols to attaching: a process that maps another file there meanwhile would choose where
         # in that file, perhaps the C library, a breakpoint goes.
-        mapping = f"/proc/{os.readlink('/proc/self')}/fd/{descriptor}"  # our number in this /proc
+        mapping = through_descriptor(descriptor)
         wanted = [prefix for mark in marks for prefix in mark.prefixes]
         table = symbols.find_apart(mapping, [prefix.rstrip(b"\0") for prefix in wanted])
         if isinstance(table, symbols.Unreadable):
@@ -275,24 +285,32 @@ def _matching(table: symbols.Found, prefix: bytes) -> list[symbols.Symbol]:
     return [symbol for symbol in rows if symbol.name == name] if prefix.endswith(b"\0") else rows
 
 
-def _executable_maps(pid: int) -> Iterator[tuple[int, int, bytes]]:
+def executable_maps(pid: int) -> Iterator[Place]:
+    """Code of files that the process maps."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             text = file.read(MAX_MAPS_BYTES)
     except OSError:
         return
-    for start, end, _inode, path in _LINE.findall(text):
-        yield int(start, 16), int(end, 16), path
+    for start, end, offset, path in _LINE.findall(text):
+        yield Place(int(start, 16), int(end, 16), int(offset, 16), path)
 
 
-def _open_mapping(pid: int, start: int, end: int) -> int:
+def open_mapping(pid: int, start: int, end: int) -> int:
+    """A descriptor of the very file that the process maps there. Raises OSError."""
     return os.open(f"/proc/{pid}/map_files/{start:x}-{end:x}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _sibling(pid: int, path: str) -> tuple[int, int] | None:
+def through_descriptor(descriptor: int) -> str:
+    """A path of an open file that nobody can exchange meanwhile."""
+    return f"/proc/{os.readlink('/proc/self')}/fd/{descriptor}"  # our number in this /proc
+
+
+def _sibling(pid: int, path: str) -> Place | None:
     """Where libtorch_python of the same directory is mapped."""
     directory = os.path.dirname(os.fsencode(path))
-    for start, end, name in _executable_maps(pid):
-        if os.path.dirname(name) == directory and os.path.basename(name).startswith(b"libtorch_python.so"):
-            return start, end
+    for place in executable_maps(pid):
+        name = os.path.basename(place.path)
+        if os.path.dirname(place.path) == directory and name.startswith(b"libtorch_python.so"):
+            return place
     return None

@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection
-from ctypes import c_uint32, c_uint64
+from ctypes import c_uint8, c_uint32, c_uint64
 from dataclasses import replace
 
 from trainprobe.bpf import abi, decode, kernel_types, syscalls
-from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure
+from trainprobe.bpf.cuda import Cuda
+from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure, Site
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.kernel_calls import KernelCalls
 from trainprobe.bpf.loader import Compiling, Loaded, load
@@ -55,8 +56,10 @@ class Probes:
         self._requests = loaded.map("requests", abi.RequestKey, abi.RequestUse)
         self._lost_counts = loaded.map("lost", c_uint32, c_uint64)
         self._marks = Marks(loaded.programs, self._calls.attach_uprobe)
+        sites = loaded.map("gpu_sites", abi.GpuSite, c_uint8)
+        self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, loaded.programs["on_gpu_return"], sites)
         self._paths = Paths()
-        self._call_names = syscalls.names(os.uname().machine)
+        self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths)
         self._late: list[Event] = []
         self._faults: int | None = None
@@ -81,7 +84,10 @@ class Probes:
 
     def attach_marks(self, pid: int, path: str, start: int, end: int) -> MarksAttached | None:
         """Attach the step marks to the libtorch that the process maps from start to end; None: not yet, ask again."""
-        return self._marks.attach(pid, path, start, end)
+        attached = self._marks.attach(pid, path, start, end)
+        if attached is not None:
+            self._cuda.look(pid)
+        return attached
 
     def fault_tracing(self, on: bool) -> None:
         """Trace every page fault: dear, and needed only where swap comes back without waiting (zram)."""
@@ -118,10 +124,14 @@ class Probes:
             return [self._paths.complete(told)]
         if isinstance(told, ProcessEvent):
             return self._lived(told)
+        if isinstance(told, Site):
+            self._cuda.arm(told.pid, told.address)
+            return []
         if isinstance(told, RawFailure):
             return [replace(told.event, call=self._call_names.get(told.number, ""), path=self._failed_on(told))]
         if isinstance(told, MarkRow) and told.kind is RowKind.DRIVER:
             self._watching.driver_found(told.pid)
+            self._cuda.look(told.pid)  # by now it has loaded what it trains with
         return [told]
 
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:
@@ -138,6 +148,7 @@ class Probes:
             if key.tgid == event.pid and self._files.delete(key) and (use.calls or use.descriptors > 0)
         ]
         self._paths.forget(event.pid)
+        self._cuda.forget(event.pid)
         return [*left, event]
 
     def _failed_on(self, told: RawFailure) -> str:
@@ -233,6 +244,7 @@ class Probes:
         self._closed = True
         self.fault_tracing(False)
         self._marks.close()
+        self._cuda.close()
         self._watching.stop()
         self._ring.close()
         self._levels.close()

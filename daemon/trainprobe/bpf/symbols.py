@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 MAX_FILE = 8 << 30
 MAX_SECTIONS = 4096
@@ -35,6 +36,8 @@ _PROBE_KIND, _PROBE_OWNER, _PROBE_BASE = 3, b"stapsdt\0", b".stapsdt.base\0"
 MAX_NOTES = 4096
 USDT = b"usdt:"
 """What a wanted name begins with that is ``usdt:PROVIDER:PROBE``."""
+WHOLE = b"="
+"""What a wanted name begins with that must be the whole name (but for the version behind an "@")."""
 _MACHINES = frozenset((62, 183))  # x86-64, aarch64
 _NOBODY = 65534
 
@@ -140,7 +143,9 @@ class _Elf:
     def _search(self, table: Range, strings: Range, prefixes: Sequence[bytes], found: Found) -> None:
         for prefix in prefixes:
             known = found[prefix.decode()]
-            for at in self._occurrences(prefix, *strings):
+            whole = prefix.removeprefix(WHOLE)
+            texts = (prefix,) if whole == prefix else (whole + b"\0", whole + b"@")
+            for at in chain.from_iterable(self._occurrences(text, *strings) for text in texts):
                 name = self._data[at : at + MAX_NAME].split(b"\0", 1)[0].decode(errors="replace")
                 if ".cold" in name or len(known) >= MAX_PER_PREFIX:
                     continue

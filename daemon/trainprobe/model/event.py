@@ -49,6 +49,9 @@ class MarkRow:
     cells: tuple[int, ...]  # CELLS values, ns
     pool: tuple[int, ...]  # LEAVES values, ns: the same for all worker processes of this pid together
     files: tuple[StepFile, ...]  # since the previous row of the thread; at most STEP_FILES
+    gpu_memory_ns: int = 0  # in calls of CUDA that allocate or free, of all threads of the process since it is watched
+    gpu_allocations: int = 0  # such calls that have returned
+    gpu_frees: int = 0
 
 
 class FileEventKind(StrEnum):

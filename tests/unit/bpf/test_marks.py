@@ -40,7 +40,7 @@ def test_a_prefix_that_ends_with_nul_is_the_whole_name() -> None:
 
 def place_of(path: Path) -> tuple[int, int]:
     """Where this very process maps a file."""
-    return next((a, b) for a, b, mapped in marks._executable_maps(os.getpid()) if mapped == bytes(path))
+    return next((p.start, p.end) for p in marks.executable_maps(os.getpid()) if p.path == bytes(path))
 
 
 def seen_through(attaching: marks.Marks, path: Path) -> marks.MarksAttached:
@@ -93,7 +93,7 @@ def test_one_library_under_two_names_gets_its_marks_once(tmp_path: Path, monkeyp
         asked.append(path)
         return symbols.Unreadable("seen")
 
-    opened = marks._open_mapping
+    opened = marks.open_mapping
 
     def open_together(pid: int, start: int, end: int) -> int:
         if not asked:
@@ -101,7 +101,7 @@ def test_one_library_under_two_names_gets_its_marks_once(tmp_path: Path, monkeyp
         return opened(pid, start, end)
 
     monkeypatch.setattr(symbols, "find_apart", find)
-    monkeypatch.setattr(marks, "_open_mapping", open_together)
+    monkeypatch.setattr(marks, "open_mapping", open_together)
     attaching = marks.Marks({}, lambda program, path, offset, counter: 0)
     with mapped(tmp_path / "one.so", b"no ELF" * 1000) as one:
         os.link(one, tmp_path / "two.so")

@@ -54,6 +54,17 @@ def test_functions_by_the_beginning_of_their_names(kind: int) -> None:
     assert symbols.find(raw, [PREFIX]) == {PREFIX.decode(): [Symbol((PREFIX + b"7executeE").decode(), 0x1100)]}
 
 
+def test_whole_names_with_and_without_a_version() -> None:
+    """As nm shows them: cudaMalloc@@libcudart.so.12; the version is not in the table, unless the linker left it."""
+    names = [b"cudaMallocAsync", b"cudaMalloc", b"__cudaMalloc", b"cudaFree@@libcudart.so.12", b"cudaFreeHost"]
+    raw = elf([(name, 0x10100 + 16 * at, FUNCTION) for at, name in enumerate(names)], kind=11)
+    assert symbols.find(raw, [b"=cudaMalloc", b"=cudaFree", b"=cudaFreeArray"]) == {
+        "=cudaMalloc": [Symbol("cudaMalloc", 0x1110)],
+        "=cudaFree": [Symbol("cudaFree@@libcudart.so.12", 0x1130)],
+        "=cudaFreeArray": [],
+    }
+
+
 def with_probe(name: bytes, place: int, base: int, semaphore: int) -> bytes:
     """A little ELF with one USDT note, a .stapsdt.base at 0x10800, and a segment that is written to at 0x40000."""
     described = struct.pack("<QQQ", place, base, semaphore) + b"python\0" + name + b"\0-4@%eax\0"

@@ -80,10 +80,27 @@ INLINE void move(struct ledger *l, u64 now, u8 leaf) {
     l->leaf = leaf;
 }
 INLINE u8 on_cpu(struct ledger *l) {
-    return l->reclaim ? LEAF_RECLAIM : l->call >= 0 ? l->cpu_leaf : l->collecting ? LEAF_COLLECTOR : LEAF_CPU;
+    return l->reclaim      ? LEAF_RECLAIM
+           : l->call >= 0  ? l->cpu_leaf
+           : l->gpu        ? LEAF_GPU
+           : l->collecting ? LEAF_COLLECTOR
+                           : LEAF_CPU;
 }
 INLINE u64 *cpu_cell(struct ledger *l) {
     return cell_of(l, LEAF_CPU);
+}
+/* It is out of a call of CUDA whose return was not seen, as that of the first call from a place may be: what was booked
+ * on the GPU since then was perhaps something else. */
+INLINE void out_of_gpu(struct ledger *l) {
+    if (!l->gpu)
+        return;
+    charge(l, bpf_ktime_get_ns(), LEAF_GPU);
+    u64 *cell = cell_of(l, LEAF_GPU);
+    u64 more = *cell - l->gpu_mark;
+    *cell -= more;
+    *cpu_cell(l) += more;
+    l->gpu = 0;
+    l->leaf = on_cpu(l);
 }
 
 /* Files of the present step: one slot each, what does not fit goes to the last one, which then names none. */
@@ -178,6 +195,8 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
         count_lost(LOST_ROW);
         return;
     }
+    u32 tgid = l->tgid; /* on the stack: the verifier of 6.1 takes no map key from a message */
+    struct process *p = processes.lookup(&tgid);
     r->message = MESSAGE_ROW;
     r->kind = kind;
     r->at = l->at;
@@ -190,11 +209,12 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
     r->backwards = l->backwards;
     r->major_faults = l->major_faults;
     r->region = l->region;
+    r->gpu_memory_ns = p ? p->gpu_memory_ns : 0;
+    r->gpu_allocations = p ? p->gpu_allocations : 0;
+    r->gpu_frees = p ? p->gpu_frees : 0;
     bpf_probe_read_kernel(r->files, sizeof(r->files), l->files); /* a tenth of the code of a memcpy */
     bpf_probe_read_kernel(r->acc, sizeof(r->acc), l->acc);
     __builtin_memset(l->files, 0, sizeof(l->files));
-    u32 tgid = l->tgid; /* on the stack: the verifier of 6.1 takes no map key from a message */
-    struct process *p = processes.lookup(&tgid);
     u32 slot = p ? p->pool : 0;
     struct pool *pool = slot ? pools.lookup(&slot) : 0;
     if (!pool || bpf_probe_read_kernel(r->pool, sizeof(r->pool), pool))

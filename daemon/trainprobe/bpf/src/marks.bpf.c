@@ -12,6 +12,7 @@ INLINE u8 region_of(struct ledger *l) {
 INLINE void settle(struct ledger *l, u64 now) {
     charge(l, now, l->leaf);
     l->region = region_of(l);
+    l->gpu = 0;
     l->gap_ino = 0;
     l->reclaim = 0;
     l->call = -1;
@@ -142,6 +143,7 @@ int on_backward(struct pt_regs *ctx) { /* Engine::execute(...) */
     if (!l)
         return 0;
     BUSY(l);
+    out_of_gpu(l);
     if (l->closing)
         end_backward(l);
     if (open_at(l, REGION_BACKWARD) >= 0 && !l->graph_task)
@@ -251,6 +253,7 @@ int on_record(struct pt_regs *ctx) { /* record_function_enter_new(const std::str
     if (!l)
         return 0;
     BUSY(l);
+    out_of_gpu(l);
     l->depth++;
     if (l->closing)
         end_backward(l);

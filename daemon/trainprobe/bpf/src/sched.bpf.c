@@ -114,7 +114,7 @@ INLINE u8 why_blocked(void *ctx, struct ledger *l, u64 state, u64 now) {
     l->call = -1; /* none, or its exit was never seen */
     if (number >= 0) {
         l->ino = 0;
-        return l->wait_leaf = leaf_of_wait(l, kind, argument);
+        return l->wait_leaf = l->gpu ? LEAF_GPU : leaf_of_wait(l, kind, argument);
     }
     u8 leaf = leaf_of_fault(ctx, l);
     if (l->fault_at > l->at)
@@ -136,7 +136,8 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx) { /* preempt, prev, next, pre
         if (ctx->args[0] || !state) {
             l->run = RUN_RUNNABLE;
             l->why = LEAF_CPU;
-            move(l, now, queue((void *)ctx->args[1]));
+            u8 leaf = queue((void *)ctx->args[1]);
+            move(l, now, l->gpu && leaf == LEAF_RUNQUEUE ? LEAF_GPU : leaf); /* it only spins: the GPU works on */
         } else {
             u8 leaf = why_blocked(ctx, l, state, now);
             move(l, now, leaf);

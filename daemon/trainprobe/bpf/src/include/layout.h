@@ -9,7 +9,7 @@
 #define PART_SIZE 64  /* of one component of a path that we walked ourselves */
 #define PARTS     (2 * PATH_SIZE / PART_SIZE)
 
-enum { MESSAGE_ROW = 1, MESSAGE_FILE, MESSAGE_NAMED_FILE, MESSAGE_PROCESS, MESSAGE_CANDIDATE, MESSAGE_FAILURE };
+enum { MESSAGE_ROW = 1, MESSAGE_FILE, MESSAGE_NAMED_FILE, MESSAGE_PROCESS, MESSAGE_CANDIDATE, MESSAGE_FAILURE, MESSAGE_SITE };
 
 /* Nanoseconds, bytes and finished calls of one step on one file. */
 struct step_file {
@@ -29,6 +29,7 @@ struct ledger {
     u64 graph_task; /* address of the GraphTask of the outermost backward that is open */
     u64 gap_mark;   /* the CPU cell at the end of the last write-class call on gap_file */
     u64 gap_ino;
+    u64 gpu_mark; /* LEAF_GPU's cell when the call of CUDA that is open began */
     u64 call_ns; /* charged to FILE_WRITE, FILE_SYNC and FILE_META since the call in flight began */
     u64 ino;     /* the file behind the call, or the fault, in flight; 0: none */
     u32 dev;
@@ -56,7 +57,8 @@ struct ledger {
     u8 closing;    /* another thread saw the end of this one's backward */
     u8 saw_ends;   /* 1: of records, 2: of backwards. Where the symbols are stripped, none ever comes */
     u8 collecting; /* in Python's garbage collector */
-    u8 unused[4];
+    u8 gpu;        /* in a call of CUDA that waits, allocates or frees */
+    u8 unused[3];
     struct step_file files[STEP_FILES];
     u64 no_grad[LEAVES]; /* the cells of REGION_NO_GRAD when gradients were last switched off */
     u64 acc[CELLS];
@@ -67,6 +69,8 @@ struct row {
     u64 at, opened;
     u32 tid, tgid;
     u32 steps, fetches, inline_fetches, backwards, major_faults, region;
+    u64 gpu_memory_ns; /* of the process */
+    u32 gpu_allocations, gpu_frees;
     struct step_file files[STEP_FILES];
     u64 acc[CELLS];
     u64 pool[LEAVES];
@@ -150,7 +154,21 @@ struct process {
     u32 driver;  /* the thread that ran the last outermost backward */
     s32 writing; /* files of it open for writing */
     u32 tentative;
-    u32 unused;
+    u32 gpu_allocations, gpu_frees; /* calls of CUDA of all its threads */
+    u32 gpu_sites;                  /* places that these return to, as far as they were told */
+    u64 gpu_memory_ns; /* in them */
+};
+
+/* A place in a process that calls of CUDA return to, and user space's word about it. */
+struct gpu_site {
+    u32 tgid, unused;
+    u64 address;
+};
+enum { GPU_WAIT, GPU_ALLOCATE, GPU_FREE };
+
+struct site_message {
+    u32 message, tgid;
+    u64 at, address;
 };
 
 /* Requests of a block device that ended, by duration. */
@@ -166,6 +184,8 @@ _Static_assert(sizeof(struct named_file_message) == SIZE_NAMED_FILE_MESSAGE, "ab
 _Static_assert(sizeof(struct process_message) == SIZE_PROCESS_MESSAGE, "abi.ProcessMessage");
 _Static_assert(sizeof(struct candidate_message) == SIZE_CANDIDATE_MESSAGE, "abi.CandidateMessage");
 _Static_assert(sizeof(struct failure_message) == SIZE_FAILURE_MESSAGE, "abi.FailureMessage");
+_Static_assert(sizeof(struct gpu_site) == SIZE_GPU_SITE, "abi.GpuSite");
+_Static_assert(sizeof(struct site_message) == SIZE_SITE_MESSAGE, "abi.SiteMessage");
 _Static_assert(sizeof(struct pool) == SIZE_POOL, "abi.Pool");
 _Static_assert(sizeof(struct request_use) == SIZE_REQUEST_USE, "abi.RequestUse");
 _Static_assert(sizeof(struct process) == SIZE_PROCESS, "abi.Process");

@@ -12,6 +12,11 @@
 #define CALL_ARGUMENT_2_OFFSET     __builtin_offsetof(struct pt_regs, si)
 #define ARGUMENT_1(regs)           ((regs)->di)
 #define ARGUMENT_2(regs)           ((regs)->si)
+#define ARGUMENT_4(regs)           ((regs)->cx)
+#define RESULT(regs)               ((regs)->ax)
+#define INSTRUCTION_POINTER(regs)  ((regs)->ip)
+#define STACK_POINTER(regs)        ((regs)->sp)
+#define RETURN_POPS                8 /* by so much higher is the stack pointer when a function has returned */
 #define RETURNING_ARGUMENT_1(regs) ((regs)->si)
 #define RETURNING_ARGUMENT_2(regs) ((regs)->dx)
 #elif defined(__aarch64__)
@@ -21,6 +26,12 @@
 #define CALL_ARGUMENT_2_OFFSET     __builtin_offsetof(struct pt_regs, regs[1])
 #define ARGUMENT_1(regs)           ((regs)->regs[0])
 #define ARGUMENT_2(regs)           ((regs)->regs[1])
+#define ARGUMENT_4(regs)           ((regs)->regs[3])
+#define RESULT(regs)               ((regs)->regs[0])
+#define INSTRUCTION_POINTER(regs)  ((regs)->pc)
+#define STACK_POINTER(regs)        ((regs)->sp)
+#define RETURN_POPS                0
+#define LINK_REGISTER(regs)        ((regs)->regs[30]) /* holds the return address; on x86-64 it lies on the stack */
 #define RETURNING_ARGUMENT_1(regs) ((regs)->regs[0])
 #define RETURNING_ARGUMENT_2(regs) ((regs)->regs[1])
 #endif

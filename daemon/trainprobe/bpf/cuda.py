@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks on CUDA: where a training waits for its GPU, and where it asks for memory of it.
+
+Probes on the first instruction of the calls serve every process that maps the library. Where such a call returns to is
+a place in the program that made it; the kernel side tells each one once (``Site``), and a probe goes there for that
+process alone: what a stranger has made of his own stack can then hurt nobody else. No uretprobes: see ``gpu.bpf.c``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable
+from ctypes import c_uint8
+
+from trainprobe.bpf import abi
+from trainprobe.bpf.abi import SiteState
+from trainprobe.bpf.kernel_calls import UprobeRefused
+from trainprobe.bpf.maps import Map
+from trainprobe.bpf.marks import Mark, Place, executable_maps, open_mapping, through_descriptor
+from trainprobe.bpf.rations import Rations
+
+AT_ONCE = 16  # processes that are looked at
+MAX_SITES = 128  # of one process
+WAITS, COPIES, ALLOCATES, FREES = "gpu_wait", "gpu_copy", "gpu_allocate", "gpu_free"
+
+
+def _mark(name: str, *functions: str) -> Mark:
+    return Mark(name, f"on_{name}", tuple(f"={function}".encode() for function in functions))
+
+
+IN_RUNTIME = (
+    _mark(WAITS, "cudaStreamSynchronize", "cudaStreamSynchronize_ptsz", "cudaDeviceSynchronize",
+          "cudaEventSynchronize", "cudaMemcpy", "cudaMemcpy_ptds", "cudaMemcpy2D", "cudaMemcpy2D_ptds"),
+    _mark(COPIES, "cudaMemcpyAsync", "cudaMemcpyAsync_ptsz"),
+    _mark(ALLOCATES, "cudaMalloc"),
+    _mark(FREES, "cudaFree"),
+)  # fmt: skip
+"""What a training calls a few times a step. Not cudaLaunchKernel: a thousand probes a step would be dear."""
+IN_DRIVER = (_mark(ALLOCATES, "cuMemCreate"), _mark(FREES, "cuMemRelease"))
+"""What PyTorch's expandable segments call past the runtime."""
+IN_DRIVER_ALONE = (
+    _mark(WAITS, "cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuCtxSynchronize", "cuEventSynchronize",
+          "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoHAsync_v2_ptsz"),
+    _mark(ALLOCATES, "cuMemAlloc_v2", "cuMemCreate"),
+    _mark(FREES, "cuMemFree_v2", "cuMemRelease"),
+)  # fmt: skip
+"""Where no runtime is mapped, as when it was linked statically."""
+RUNTIME = re.compile(rb"libcudart([-.].*)?\.so(\.[\d.]+)?$")
+DRIVER = re.compile(rb"libcuda\.so(\.[\d.]+)?$")
+
+AttachAt = Callable[[int, Place, tuple[Mark, ...]], dict[str, bool]]
+"""(pid, where it maps the library, marks) -> which were found."""
+AttachSite = Callable[[int, str, int, int, int], int]
+"""(program, path, offset, 0, pid) -> descriptor. Raises UprobeRefused."""
+
+
+class Cuda:
+    """Finds the libraries of CUDA in processes that train, and the places that their calls return to.
+
+    Files may lie on a disk that hangs: a thread for each process does the looking, and nobody waits for it.
+    """
+
+    def __init__(
+        self,
+        attach_at: AttachAt,
+        attach_site: AttachSite,
+        program: int,
+        sites: Map[abi.GpuSite, c_uint8],
+        rations: Rations | None = None,
+    ) -> None:
+        self._attach_at, self._attach_site, self._program, self._sites = attach_at, attach_site, program, sites
+        self._rations = rations or Rations()
+        self._lock = threading.Lock()  # for all below
+        self._waiting: dict[int, deque[int | None]] = {}  # by pid: sites to arm; None: look for libraries
+        self._known: set[tuple[int, int, tuple[Mark, ...]]] = set()
+        self._armed: dict[int, dict[int, int]] = {}  # by pid: descriptor by address
+        self._closed = False
+
+    def look(self, pid: int) -> None:
+        """Put marks on what the process has of CUDA; again where it may have loaded more."""
+        self._ask(pid, None)
+
+    def arm(self, pid: int, address: int) -> None:
+        """Watch a place that calls of CUDA return to."""
+        if not self._ask(pid, address):
+            self._sites.delete(_key(pid, address))  # the next call from there tells it again
+
+    def forget(self, pid: int) -> None:
+        """The process is gone."""
+        with self._lock:
+            armed = self._armed.pop(pid, {})
+        for address in armed:
+            self._sites.delete(_key(pid, address))
+        if armed:  # the kernel takes its time to let go of each
+            threading.Thread(target=_close, args=(list(armed.values()),), name="cuda-marks", daemon=True).start()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            armed, self._armed = self._armed, {}
+        for descriptors in armed.values():
+            _close(list(descriptors.values()))
+
+    def _ask(self, pid: int, what: int | None) -> bool:
+        with self._lock:
+            if pid in self._waiting:
+                self._waiting[pid].append(what)
+                return True
+            if self._closed or len(self._waiting) >= AT_ONCE:
+                return False
+            self._waiting[pid] = deque([what])
+        threading.Thread(target=self._work, args=(pid,), name="cuda-marks", daemon=True).start()
+        return True
+
+    def _work(self, pid: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
+        while True:
+            with self._lock:
+                if self._closed or not self._waiting[pid]:
+                    del self._waiting[pid]
+                    return
+                what = self._waiting[pid].popleft()
+            if what is None:
+                self._look(pid)
+            else:
+                self._arm(pid, what)
+
+    def _look(self, pid: int) -> None:
+        runtime = driver = False
+        places = list(executable_maps(pid))
+        for place in places:
+            if RUNTIME.fullmatch(os.path.basename(place.path)):
+                runtime = self._mark(pid, place, IN_RUNTIME) or runtime
+        for place in places:
+            if DRIVER.fullmatch(os.path.basename(place.path)):
+                driver = self._mark(pid, place, IN_DRIVER if runtime else IN_DRIVER_ALONE) or driver
+
+    def _mark(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> bool:
+        """Whether the library has its marks by now; a uprobe on an inode serves every process that maps it."""
+        try:
+            status = os.stat(f"/proc/{pid}/map_files/{place.start:x}-{place.end:x}")
+            uid = os.stat(f"/proc/{pid}").st_uid
+        except OSError:
+            return False
+        key = (status.st_dev, status.st_ino, marks)
+        with self._lock:
+            if key in self._known:
+                return True
+            if self._rations.refusal(uid):
+                return False
+            self._known.add(key)
+        found = self._attach_at(pid, place, marks)
+        with self._lock:
+            self._rations.took(uid, 0.0, useful=any(found.values()))
+        return any(found.values())
+
+    def _arm(self, pid: int, address: int) -> None:
+        try:
+            descriptor = self._attach(pid, address)
+        except (OSError, UprobeRefused):
+            self._sites.put(_key(pid, address), c_uint8(SiteState.REFUSED))
+            return
+        with self._lock:
+            if not self._closed:
+                self._armed.setdefault(pid, {})[address] = descriptor
+                self._sites.put(_key(pid, address), c_uint8(SiteState.ARMED))
+                return
+        os.close(descriptor)
+
+    def _attach(self, pid: int, address: int) -> int:
+        with self._lock:
+            armed = self._armed.get(pid, {})
+            if address in armed or len(armed) >= MAX_SITES:
+                raise UprobeRefused("too many places")
+        place = next((p for p in executable_maps(pid) if p.start <= address < p.end), None)
+        if place is None:
+            raise UprobeRefused("no file is mapped there")
+        descriptor = open_mapping(pid, place.start, place.end)
+        try:
+            offset = address - place.start + place.offset
+            return self._attach_site(self._program, through_descriptor(descriptor), offset, 0, pid)
+        finally:
+            os.close(descriptor)
+
+
+def _key(pid: int, address: int) -> abi.GpuSite:
+    return abi.GpuSite(tgid=pid, address=address)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
