@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from pathlib import Path
 from typing import IO
@@ -38,7 +37,7 @@ def write(path: Path, text: str) -> None:
     place = _place(path)
     there = place.stat() if place.exists() else None
     mode = there.st_mode & 0o777 if there and there.st_uid == os.geteuid() else PRIVATE
-    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    temporary = place.with_name(f".{place.name}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "x", encoding="utf-8", opener=_private) as file:
             file.write(text)

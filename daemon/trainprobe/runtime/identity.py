@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainprobe.collect.cgroup_path import Place
+
+try:  # Python's own: hashlib brings OpenSSL along, 4 MB in each of our processes
+    from _sha256 import sha256  # type: ignore[import-not-found]
+except ImportError:
+    try:
+        from _sha2 import sha256  # type: ignore[import-not-found]  # its name since Python 3.12
+    except ImportError:
+        from hashlib import sha256
 
 BASE_LIMIT = 64
 LABEL_LIMIT = 128
@@ -64,7 +71,7 @@ def name(facts: Facts, ordinal: int = 0) -> str:
             key.append(restart(facts.environ))
     if ordinal:
         key.append(str(ordinal))
-    digest = hashlib.sha256("\0".join(key).encode("utf-8", "surrogateescape")).hexdigest()
+    digest = sha256("\0".join(key).encode("utf-8", "surrogateescape")).hexdigest()
     return f"{sanitised(base)}-{digest[:8]}"
 
 
