@@ -18,9 +18,9 @@ from trainprobe.cli import complain, compose, compose_core, configuration, publi
 from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
-from trainprobe.model.moment import Moment
+from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
-from trainprobe.runtime import clock, resume, rundir
+from trainprobe.runtime import allocator, clock, resume, rundir
 from trainprobe.runtime.claims import Claims, parents
 from trainprobe.runtime.guard import described
 from trainprobe.runtime.history import Found, History
@@ -34,9 +34,12 @@ from trainprobe.runtime.signals import Signals
 from trainprobe.store.schema import NewerSchemaError
 from trainprobe.wire.codec import WireError
 
+GIVE_BACK_NS = 60 * NS
+
 
 def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path, compiling: Compiling) -> bool:
     """Until a signal comes; False: it could not be done, which was told. Raises ProbesUnavailable."""
+    allocator.frugal()
     publisher = Publisher(directory)
     try:
         publisher.open()
@@ -89,7 +92,7 @@ class HostWatch:
         self._notifier = Notifier.of_environment()
         self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         self._loop = Loop()
-        self._watchdog_ns = 0
+        self._watchdog_ns = self._give_back_ns = 0
         self._close_record: Callable[[], object] = lambda: None
         proc = Proc()
         claims = Claims(parents(proc), directory)
@@ -126,7 +129,11 @@ class HostWatch:
 
     def turn(self, *, woken: bool) -> None:
         self._observer.turn(woken=woken)
-        if self._notifier.watchdog_ns and (now := clock.now().monotonic_ns) >= self._watchdog_ns:
+        now = clock.now().monotonic_ns
+        if now >= self._give_back_ns:
+            self._give_back_ns = now + GIVE_BACK_NS
+            allocator.give_back()
+        if self._notifier.watchdog_ns and now >= self._watchdog_ns:
             self._watchdog_ns = now + self._notifier.watchdog_ns
             self._notifier.tell("WATCHDOG=1")
 

@@ -12,7 +12,7 @@ from trainprobe.model.event import Event, GpuXid, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment, Offsets
-from trainprobe.model.report import BlockIo, Cost, Evidence, Host, Orphan, Report, SharedMemory, Source
+from trainprobe.model.report import BlockIo, Cost, Evidence, Host, Orphan, Report, Run, SharedMemory, Source
 from trainprobe.model.sample import (
     CostSample,
     HostSample,
@@ -28,7 +28,10 @@ from trainprobe.pipeline.run import RunFold
 
 INSPECT_EVERY = NS // 2
 ENDED = 16
-"""Ended runs kept in the report: each holds a third of a megabyte."""
+"""Ended runs kept in the report."""
+SETTLED_NS = 120 * NS
+"""After this nothing is told of an ended run that changes it (its orphans, what the kernel log says of its death), and
+what is said of it takes the place of what was known: a twentieth of the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Pipeline:
     policy: Policy | None = None
     host: Host | None = None
     runs: dict[str, RunFold] = field(default_factory=dict)
+    _settled: dict[str, Run] = field(default_factory=dict)  # runs that ended some time ago, in that order
     _sources: dict[str, SourceState] = field(default_factory=dict)
     _host_sample: HostSample | None = None
     _cost: CostSample | None = None
@@ -82,6 +86,7 @@ class Pipeline:
         if frame.cost is not None and self._cost_from is None:
             self._cost_from = (frame.cost.cpu_seconds, self._now)
         self._lost = frame.events_lost or self._lost
+        self._settle(frame.at)
         news = [run.look(self._now) for run in self.runs.values()]
         stalls = frozenset((name, start) for name, run in self.runs.items() for start in run.open_stalls())
         self._opened = bool(stalls - self._open) or any(news)
@@ -160,6 +165,7 @@ class Pipeline:
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             if event.run not in self.runs:
+                self._settled.pop(event.run, None)
                 self.runs[event.run] = RunFold(event, self.policy or Policy(), devices=self._devices)
                 self._forget()
         elif isinstance(event, RunKept):
@@ -176,10 +182,22 @@ class Pipeline:
                 if run.feed(event):
                     return
 
+    def _settle(self, at: Moment) -> None:
+        """Keep of long ended runs only what is said of them."""
+        ended = [(name, fold) for name, fold in self.runs.items() if fold.end_ns is not None]
+        for name, fold in ended:
+            if fold.end_ns is not None and self._now - fold.end_ns >= SETTLED_NS:
+                self._settled[name] = fold.report(self._offsets.known(at), self._cpus())
+                del self.runs[name]
+
     def _forget(self) -> None:
-        ended = [name for name, fold in self.runs.items() if fold.end_ns is not None]
+        """Of ended runs all but the latest, and the shared memory that only they had."""
+        ended = [*self._settled, *(name for name, fold in self.runs.items() if fold.end_ns is not None)]
         for name in ended[: max(0, len(ended) - ENDED)]:
-            del self.runs[name]
+            self._settled.pop(name, None)
+            self.runs.pop(name, None)
+        known = {*self._settled, *self.runs}
+        self._shared = {key: one for key, one in self._shared.items() if known.intersection(one.runs)}
 
     def armed(self) -> list[Armed]:
         """The drivers whose present step is not a stall yet."""
@@ -209,8 +227,7 @@ class Pipeline:
     def report(self, at: Moment) -> Report:
         """Everything known, as of ``at``."""
         at = self._offsets.known(at)
-        cpus = self._host_sample.cpus if self._host_sample else (self.host.cpus if self.host else 0)
-        runs = [fold.report(at, cpus) for fold in self.runs.values()]
+        runs = [*self._settled.values(), *(fold.report(at, self._cpus()) for fold in self.runs.values())]
         cost = self._cost
         return Report(
             generated=at.wall_ns / NS,
@@ -245,6 +262,9 @@ class Pipeline:
         """By run and rank, what another process would need to go on with what is live."""
         live = ((name, fold) for name, fold in self.runs.items() if fold.end_ns is None)
         return {(name, rank): kept for name, fold in live for rank, kept in fold.kept_ranks().items()}
+
+    def _cpus(self) -> int:
+        return self._host_sample.cpus if self._host_sample else (self.host.cpus if self.host else 0)
 
     def _share(self, at: Moment) -> float | None:
         """What watching costs since it began, as a part of one CPU over that time."""

@@ -1,0 +1,85 @@
+"""Ended runs: what is told of them stays as it was, and what was known is let go."""
+
+from __future__ import annotations
+
+import dataclasses
+import tracemalloc
+
+from tests.builders.driver import Driver, moment, ns, played
+from trainprobe.model.event import RunEnded, RunStarted
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Report, Run
+from trainprobe.model.sample import SharedSample
+from trainprobe.pipeline import ENDED, SETTLED_NS, Pipeline
+
+
+def a_run(pipeline: Pipeline, at: int, pid: int = 1000) -> Driver:
+    """A run named after its process, from its start to its end."""
+    driver = Driver(pid=pid, tid=pid, now=at)
+    driver.begin()
+    driver.train(60)
+    driver.write("/out/model.pth", 200_000_000, 0.6, 0.5, 0.1)
+    driver.train(20)
+    driver.exit()
+    driver.events = [
+        dataclasses.replace(event, run=f"train.py-{pid}") if hasattr(event, "run") else event for event in driver.events
+    ]
+    driver.events.append(RunEnded(f"train.py-{pid}", driver.now))
+    played(driver, pipeline)
+    return driver
+
+
+def later(pipeline: Pipeline, at: int) -> Report:
+    pipeline.step(Frame(moment(at)))
+    return pipeline.report(moment(at))
+
+
+def only(report: Report) -> Run:
+    (run,) = report.runs
+    return run
+
+
+def test_what_is_told_of_a_run_stays_as_it_was_at_its_end() -> None:
+    pipeline = Pipeline()
+    driver = a_run(pipeline, 10 * NS)
+    at_its_end = only(pipeline.report(moment(driver.now)))
+    assert at_its_end.ranks[0].stalls
+    before, after = (only(later(pipeline, driver.now + SETTLED_NS + more)) for more in (-ns(1), ns(1)))
+    assert before == after == at_its_end
+    assert not pipeline.runs
+
+
+def test_a_run_that_has_not_ended_is_not_settled() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(60)
+    pipeline = played(driver)
+    later(pipeline, driver.now + 2 * SETTLED_NS)
+    assert list(pipeline.runs) == ["train.py-0123abcd"]
+
+
+def test_a_crash_loop_for_hours_leaves_sixteen_runs_and_no_memory() -> None:
+    pipeline, at, grown, last = Pipeline(), 10 * NS, [], 1000 + 3 * ENDED - 1
+    tracemalloc.start()
+    try:
+        for pid in range(1000, last + 1):
+            at = a_run(pipeline, at, pid).now + SETTLED_NS // 4
+            grown.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    report = pipeline.report(moment(at))
+    assert [run.run for run in report.runs] == [f"train.py-{pid}" for pid in range(last - ENDED, last + 1)]
+    per_run = (grown[-1] - grown[ENDED]) / (len(grown) - 1 - ENDED)
+    assert per_run < 3_000
+
+
+def test_shared_memory_is_told_of_as_long_as_a_run_that_saw_it() -> None:
+    pipeline, at = Pipeline(), 10 * NS
+    for pid in range(1000, 1000 + 2 * ENDED):
+        driver = a_run(pipeline, at, pid)
+        shared = SharedSample(f"0:{pid}", f"container-{pid}", 1 << 20, 0, runs=(f"train.py-{pid}",))
+        pipeline.step(Frame(moment(driver.now), shared=(shared,)))
+        at = driver.now + NS
+    pipeline.step(Frame(moment(at), (RunStarted("train.py-last", at, 1, ("python",), "user", "/"),)))
+    assert len(pipeline.report(moment(at)).shared_memory) == ENDED
