@@ -48,6 +48,7 @@ class Driver:
     fetches: int = 0
     inline_fetches: int = 0
     backwards: int = 0
+    gpu_memory: tuple[int, int, int] = (0, 0, 0)  # ns, allocations, frees
     events: list[Event] = field(default_factory=list)
     truth: dict[str, float] = field(default_factory=dict)
 
@@ -79,6 +80,7 @@ class Driver:
                 tuple(self.cells),
                 tuple(self.pool),
                 tuple(self.files.values()),
+                *self.gpu_memory,
             )
         )
         self.files.clear()

@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests.nightly.watch import assert_accounted, said
-from trainprobe.bpf import marks, symbols
+from trainprobe.bpf import cuda, marks, symbols
 
 ROOT = Path(__file__).parents[2]
+CALLING = "libc10_cuda.so"
+"""Of PyTorch's libraries the one that allocates."""
 LIBRARIES = {"libtorch_cpu.so": marks.IN_CPU, "libtorch_python.so": marks.IN_PYTHON}
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64")
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
@@ -38,7 +40,7 @@ def download(wanted: str, folder: Path) -> Path:
         "--python-version=3.11",
     ]
     subprocess.run([*command, *platforms, "--dest", str(folder), wanted], check=True)
-    (wheel,) = folder.glob("torch-*.whl")
+    (wheel,) = folder.glob("*.whl")
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.0f} MB downloaded")
     return wheel
 
@@ -49,7 +51,7 @@ def libraries(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A folder with the libraries of one wheel."""
     wheel = download(request.param, tmp_path)
     with zipfile.ZipFile(wheel) as archive:
-        for name in LIBRARIES:
+        for name in (*LIBRARIES, CALLING):
             with archive.open(f"torch/lib/{name}") as source, open(tmp_path / name, "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
     wheel.unlink()
@@ -71,6 +73,26 @@ def test_the_marks_resolve_from_the_files_of_a_wheel(libraries: Path) -> None:
             }
     print("\n".join(f"{name}: {sorted(names)}" for name, names in found.items()))
     assert {name for name, names in found.items() if not names} <= {"graph_task"}
+    # Memory of the GPU is asked for by symbols of the runtime, not by a copy of it inside.
+    nm = subprocess.run(
+        ["nm", "-D", "--undefined-only", libraries / CALLING], capture_output=True, text=True, check=True
+    )
+    imported = {line.split()[-1].partition("@")[0] for line in nm.stdout.splitlines()}
+    print(sorted(name for name in imported if name.startswith("cuda")))
+    assert {"cudaMalloc", "cudaFree", "cudaStreamSynchronize"} <= imported
+
+
+@pytest.mark.parametrize("wanted", ["nvidia-cuda-runtime-cu11==11.7.99", "nvidia-cuda-runtime-cu12==12.8.90"])
+def test_the_marks_on_cuda_resolve_from_nvidias_wheels(wanted: str, tmp_path: Path) -> None:
+    """Each function once, all that there are: 1 MB to download."""
+    wheel = download(wanted, tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [one for one in archive.namelist() if cuda.RUNTIME.fullmatch(os.path.basename(one).encode())]
+        archive.extract(name, tmp_path)
+    prefixes = [prefix for mark in cuda.IN_RUNTIME for prefix in mark.prefixes]
+    table = symbols.find_apart(str(tmp_path / name), prefixes)
+    assert not isinstance(table, symbols.Unreadable), table.reason
+    assert {prefix: len(found) for prefix, found in table.items()} == {prefix.decode(): 1 for prefix in prefixes}
 
 
 @pytest.fixture

@@ -31,11 +31,17 @@ def watch(folder: Path, library: Path, torch_python: str, *arguments: object) ->
 
 
 @pytest.mark.timeout(120)
-def test_a_gpu_that_gets_too_hot(tmp_path: Path, torch_python: str, nvml_library: Path) -> None:
+@pytest.mark.parametrize("waits", ["in Python", "in CUDA"])
+def test_a_gpu_that_gets_too_hot(
+    tmp_path: Path, torch_python: str, nvml_library: Path, cuda_libraries: Path, waits: str
+) -> None:
     clock, reason = random.randrange(450, 700), random.choice([0x8, 0x20, 0x40, 0x80])
+    cuda = cuda_libraries if waits == "in CUDA" else ""
     rank, said = watch(
-        tmp_path, nvml_library, torch_python, "--steps", 200, "--throttle", 130, 40, clock, "--reason", reason
-    )
+        tmp_path, nvml_library, torch_python, "--steps", 200, "--throttle", 130, 40, clock, "--reason", reason,
+        "--cuda", cuda,
+    )  # fmt: skip
+    assert (rank["ledger"].get("gpu_wait", 0.0) > 0.5 * rank["wall_seconds"]) == bool(cuda), rank["ledger"]
     truth = float(said.split()[2])
     assert rank["verdict"]["cause"] == "gpu_throttle", (rank["verdict"], rank["lost"], said)
     assert 0.6 * truth <= rank["lost"]["gpu_throttle"] <= 1.3 * truth, (rank["lost"], said)

@@ -29,6 +29,11 @@ int synchronize_device(void) { /* a tail call: it returns to the caller's caller
 int synchronize_event(void) {
     return last = NAME(cudaEventSynchronize, cuEventSynchronize)(0);
 }
+int many(int calls) {
+    for (int i = 0; i < calls; i++)
+        last = NAME(cudaStreamSynchronize, cuStreamSynchronize)(0);
+    return last;
+}
 void *allocate(size_t size, int *error) {
     void *block = 0;
     *error = NAME(cudaMalloc, cuMemAlloc_v2)(&block, size);

@@ -185,6 +185,10 @@ _PLAIN: dict[Cause, tuple[str, ...]] = {
         "check the CPU affinity (Cpus_allowed_list)",
     ),
     Cause.CPU_THROTTLED: ("raise the container's CPU limit, or lower threads and workers to fit it",),
+    Cause.GPU_MEMORY: (
+        "no torch.cuda.empty_cache() in the loop; shapes that repeat, so that the allocator can use its blocks again",
+        "near full memory its retries free everything: smaller batch, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    ),
     Cause.GPU_THROTTLE: (
         "the reason says what to mend: cooling and air flow for heat, the power supply or its limit for power",
         "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER shows it; until then use another GPU",

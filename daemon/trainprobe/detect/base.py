@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from trainprobe.derive.churn import NONE, Churn
 from trainprobe.derive.devices import Devices
 from trainprobe.derive.gpu_pace import Slowed
 from trainprobe.derive.late import Late
@@ -62,6 +63,7 @@ class Window:
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver, when it came in this step
     devices: Devices | None = None
     quota: Bitten | None = None
+    churn: Churn = NONE  # of the GPU's memory in the window
     slowed: Slowed | None = None  # the GPU whose clock was lowered in the window
     rivals: Sequence[RivalSample] = ()  # the busiest processes, as last seen, the run's own included
     own: frozenset[int] = frozenset()  # pids of the run's processes

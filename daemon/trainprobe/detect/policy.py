@@ -34,7 +34,8 @@ class Policy:
     contention_bottleneck: float = 0.15
     throttled_bottleneck: float = 0.03
     memory_bottleneck: float = 0.03
-    gpu_bottleneck: float = 0.05  # lost to a lowered clock
+    gpu_bottleneck: float = 0.05  # lost to a lowered clock, or in allocating and freeing the GPU's memory
+    gpu_patience_ns: int = 30 * NS  # a step waits so long for its GPU beyond the usual before that may hang
     network_bottleneck: float = 0.05
     collective_bottleneck: float = 0.10
     freeze_ns: int = NS  # a stall so long keeps what came before it

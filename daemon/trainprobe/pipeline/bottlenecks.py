@@ -8,7 +8,7 @@ from trainprobe.derive.ledger import Item, by_state
 from trainprobe.detect.base import Claim, Window
 from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import ORDINARY, claims_of
-from trainprobe.detect.rules import gpu_throttle
+from trainprobe.detect.rules import gpu_memory, gpu_throttle
 from trainprobe.detect.waiting import CPU, STORAGE, SWAP
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
@@ -49,9 +49,7 @@ def _limit(policy: Policy, item: Item) -> float | None:
 def bottlenecks(fold: RankFold) -> list[Found]:
     """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first."""
     found = _tied(fold)
-    slowed = _throttled(fold)
-    if slowed is not None:
-        found.append(slowed)
+    found += [one for one in (_throttled(fold), _churning(fold)) if one is not None]
     grown = drift(fold, {item[0] for one in found for item in one.claim.taken})
     if grown is not None:
         found.append(Found(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary_ns))
@@ -124,6 +122,18 @@ def _throttled(fold: RankFold) -> Found | None:
                     slowed=replace(slowed, lost_ns=lost), driver_pid=fold.seen.pid, driver_tid=fold.tid)  # fmt: skip
     claim = gpu_throttle.claim(window, fold.ordinary)
     return Found(claim, Cause.GPU_THROTTLE, claim.ns, claim.ns / total) if claim is not None else None
+
+
+def _churning(fold: RankFold) -> Found | None:
+    """Allocating and freeing the GPU's memory in every step: the allocator's cache should make that rare."""
+    total, churned = fold.ordinary_ns, fold.ordinary_churn
+    if total <= 0 or fold.ordinary_steps < 8 or churned.ns < fold.policy.gpu_bottleneck * total:
+        return None
+    items = {item: int(ns) for item, ns in fold.ordinary.items()}
+    window = Window(0, int(total), 0.0, fold.ordinary, items, fold.ordinary_pool, fold.setting(), fold.policy,
+                    churn=churned, driver_pid=fold.seen.pid, driver_tid=fold.tid)  # fmt: skip
+    claim = gpu_memory.claim(window, fold.ordinary)
+    return Found(claim, Cause.GPU_MEMORY, claim.ns, claim.ns / total) if claim is not None else None
 
 
 def _with_queueing(fold: RankFold, claims: list[Claim]) -> list[Claim]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.forecast import Forecast, Series, forecast
+from trainprobe.detect.limits import gpu_memory
 from trainprobe.detect.limits.base import GpuFault, Growth, Key, Situation, Victim, used_share
 from trainprobe.detect.limits.registry import notices
 from trainprobe.model.event import CallFailed, OomTold, ProcessEvent
@@ -82,6 +83,7 @@ class RunLimits:
     _roles: dict[tuple[int, str], _RoleMemory] = field(default_factory=dict)
     _judged_ns: int = 0
     _stirred: bool = False
+    _refused: bool = False  # the GPU's memory: whether a step follows decides what that means
 
     # ---- feeding ----
 
@@ -107,7 +109,12 @@ class RunLimits:
         self.counts[event.pid, event.errno, event.tmpfs] = event.count
         if len(self.failures) < FAILURES:
             self.failures.append(event)
+        self._refused = self._refused or event.call == gpu_memory.CALL
         self._stirred = True
+
+    def feed_end(self) -> None:
+        """A driver has ended: what failed last may be why."""
+        self._stirred = self._stirred or bool(self.failures)
 
     def feed_victim(self, event: ProcessEvent, fold: RankFold) -> None:
         """One of its processes is killed for want of memory."""
@@ -189,7 +196,7 @@ class RunLimits:
 
     def _concerns(self, fold: RankFold) -> bool:
         open_ = any(not notice.happened for notice in fold.notices.told.values())
-        quiet = not (self.forecasts or self._stirred or open_ or self.spaces or self.orphans)
+        quiet = not (self.forecasts or self._stirred or open_ or self.spaces or self.orphans or self._refused)
         return not quiet or bool(self.shared and self.shared.leaks)
 
     def _tell(self, fold: RankFold, now_ns: int) -> bool:
@@ -227,6 +234,8 @@ class RunLimits:
             forecasts={key: found for key, found in self.forecasts.items() if key in limits},
             growth=self._growth(fold),
             failures=[f for f in self.failures if fold.known(f.pid)],
+            stepped_ns=fold.boundary.at_ns if fold.boundary is not None else 0,
+            ended=fold.end_ns is not None,
             bus_errors=[e for e in self.bus_errors if fold.known(e.pid)],
             victims=[v for v in self.victims if fold.known(v.event.pid)],
             descriptors={pid: kinds for pid, kinds in self.descriptors.items() if pid in owned},

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
 from trainprobe.derive.black_box import BlackBox, Second
+from trainprobe.derive.churn import NONE, Churn, churn
 from trainprobe.derive.course import Course, Point
 from trainprobe.derive.devices import Devices
 from trainprobe.derive.files import FileClass
@@ -116,6 +117,7 @@ class RankFold:
     ordinary_ns: float = 0.0
     late_ns: float = 0.0  # the ordinary part of steps that were late, or held a phase: as long as an ordinary step
     ordinary_steps: int = 0
+    ordinary_churn: Churn = NONE
     ordinary_fetches: int = 0
     waited_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)  # in steps that stalled for data
     waited_fetches: int = 0
@@ -449,6 +451,7 @@ class RankFold:
         units = max(1, round(step.backwards / usual)) if usual else 1  # a skipped optimiser step merges two groups
         base = self.baseline.ns * units
         if step.ns <= self.policy.limit_ns(base):
+            self.ordinary_churn += churn(before, row)
             self._take_ordinary(step, units)
             self.book.open = None
             return
@@ -456,7 +459,8 @@ class RankFold:
         pool = self._pool_excess(made_of.pool(), units)
         window = self._window(before.at_ns, row.at_ns, base, made_of.items(), pool, made_of.files)
         extra = step.fetches - units * self.baseline.fetches()
-        judgement = judge(replace(window, extra_fetches=extra))
+        churned = churn(before, row)
+        judgement = judge(replace(window, extra_fetches=extra, churn=churned))
         told = judgement.stall_ns
         end = row.at_ns
         for cause, ns in judgement.phases.items():
@@ -472,6 +476,7 @@ class RankFold:
         else:
             self.book.open = None
             if not judgement.phases:
+                self.ordinary_churn += churned
                 self._take_ordinary(step, units)
                 return
         self.late_ns += base

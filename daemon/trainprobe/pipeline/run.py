@@ -174,6 +174,8 @@ class RunFold:
             self.supplies.feed_bus_error(event)
         for same in self.folds.get(fold.seen.pid, [fold]):
             same.feed_process(event)
+        if event.kind == ProcessEventKind.EXIT and event.pid == fold.seen.pid:
+            self.supplies.feed_end()
         return True
 
     def feed_failure(self, event: CallFailed) -> bool:

@@ -113,6 +113,7 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
             ledgers.delete(&tid);
         }
         calls.delete(&tid);
+        gpu_calls.delete(&tid);
         *byte = 0;
     }
     READ(signal, task, OFFSET_TASK_SIGNAL);

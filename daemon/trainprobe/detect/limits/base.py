@@ -73,6 +73,8 @@ class Situation:
     forecasts: Mapping[Key, Forecast] = field(default_factory=dict)
     growth: Sequence[Growth] = ()
     failures: Sequence[CallFailed] = ()
+    stepped_ns: int = 0  # the last step began
+    ended: bool = False  # the driver is gone
     bus_errors: Sequence[ProcessEvent] = ()
     victims: Sequence[Victim] = ()
     descriptors: Mapping[int, DescriptorSample] = field(default_factory=dict)

@@ -36,9 +36,14 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         return None
     own = [s for s in window.saves if s.tid == window.driver_tid] or list(window.saves)
     own.sort(key=lambda s: -(s.write_ns + s.sync_ns + s.gap_ns + s.meta_ns))
+    copied = _copied(window, left, sum(taken.values()))
+    taken = {**taken, **copied}
     evidence = [
         Evidence("driver in the checkpoint's system calls", seconds(sum(taken.values())), "s", window.driver_pid)
     ]
+    if copied:
+        copying = seconds(sum(copied.values()))
+        evidence.append(Evidence("of it the driver waited for copies from the GPU", copying, "s", window.driver_pid))
     for save in own[:3]:
         evidence += _of(save, window)
     removals = [r for r in window.removals if r.tid == window.driver_tid]
@@ -57,6 +62,14 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if removing > 0.25 * sum(taken.values()):
         summary += f", {seconds(removing):.2f} s in removing an older one"
     return Claim(Cause.CHECKPOINT, taken, summary, [f"driver writes {path}"], evidence)
+
+
+def _copied(window: Window, left: Mapping[Item, float], written: float) -> dict[Item, float]:
+    """Waits for the GPU between the calls of the driver's own save: its tensors come from there."""
+    waits = take(left, states=[State.GPU_WAIT])
+    room = sum(_overlap(s, window) for s in window.saves if s.tid == window.driver_tid) - written
+    total = sum(waits.values())
+    return take(waits, part=min(1.0, room / total)) if room > 0 and total > 0 else {}
 
 
 def _overlap(save: Save, window: Window) -> int:

@@ -1,0 +1,132 @@
+"""What becomes of the time that a driver spends in calls of CUDA."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.builders.driver import PID, Driver, moment, ns, played
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import CallFailed, FileEventKind, StepFile
+from trainprobe.model.report import Rank
+from trainprobe.pipeline import Pipeline
+
+
+def rank_of(pipeline: Pipeline, driver: Driver) -> Rank:
+    (run,) = pipeline.report(moment(driver.now)).runs
+    (rank,) = run.ranks
+    return rank
+
+
+def begun(steps: int = 40) -> Driver:
+    """A training that waits for its GPU in each step."""
+    driver = Driver()
+    driver.begin()
+    on_a_gpu(driver, steps)
+    return driver
+
+
+def on_a_gpu(driver: Driver, count: int, wait: float = 0.03, memory: float = 0.0, *, by_thread: bool = False) -> None:
+    """Steps of 60 ms and what is waited longer for the GPU's work or memory."""
+    for _ in range(count):
+        driver.fetch()
+        driver.spend(0.004)
+        driver.backward()
+        driver.spend(memory, *((Leaf.LOCK, Region.BACKWARD) if by_thread else (Leaf.GPU,)))
+        if memory:
+            spent, allocations, frees = driver.gpu_memory
+            driver.gpu_memory = spent + ns(memory), allocations + 7, frees + 6
+        driver.spend(wait, Leaf.GPU)
+        driver.optimizer()
+
+
+def test_a_gpu_that_has_more_to_do_loses_nothing() -> None:
+    driver = begun()
+    for seconds in (0.5, 4.0, 20.0):
+        on_a_gpu(driver, 1, seconds)
+        on_a_gpu(driver, 10)
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {}
+    assert rank.verdict.kind == "none"
+    assert rank.ledger["gpu_wait"] == pytest.approx(24.5 + 70 * 0.03)
+
+
+def test_a_gpu_that_does_not_come_back_is_told() -> None:
+    driver = begun()
+    on_a_gpu(driver, 1, 45.0)
+    on_a_gpu(driver, 10)
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {"unknown": pytest.approx(45, rel=0.01)}
+    assert "gpu_wait" in rank.verdict.summary
+
+
+@pytest.mark.parametrize("by_thread", [False, True])
+def test_memory_that_comes_and_goes_is_a_stall(by_thread: bool) -> None:
+    """In the driver's own calls, or in those of the backward's threads that it waits for."""
+    driver, seconds = begun(), random.uniform(0.2, 2.0)
+    on_a_gpu(driver, 1, memory=seconds, by_thread=by_thread)
+    on_a_gpu(driver, 20)
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {"gpu_memory": pytest.approx(seconds, rel=0.02)}
+    (stall,) = rank.stalls
+    assert stall.summary.endswith("s in cudaMalloc and cudaFree: 7 allocations, 6 frees")
+    assert {one.what: one.value for one in stall.evidence}["allocations of GPU memory"] == 7
+    assert any("empty_cache" in text for text in stall.advice)
+
+
+def test_memory_that_comes_and_goes_in_every_step_is_a_bottleneck() -> None:
+    driver = begun(10)
+    on_a_gpu(driver, 200, memory=0.02)
+    rank = rank_of(played(driver), driver)
+    (found,) = rank.bottlenecks
+    assert (found.cause, rank.verdict.cause) == ("gpu_memory", "gpu_memory")
+    assert found.seconds == pytest.approx(200 * 0.02, rel=0.1)
+
+
+def test_a_save_waits_for_its_tensors_from_the_gpu() -> None:
+    driver = begun()
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, "/ckpt/last.pt", opened=opened)
+    driver.spend(0.8, Leaf.GPU)
+    driver.spend(0.4, Leaf.FILE_WRITE)
+    driver.files[1, 7] = StepFile(1, 7, ns(0.4), 0, 1 << 28)
+    driver.file(FileEventKind.CLOSED, "/ckpt/last.pt", opened=opened, size=1 << 28, write=ns(0.4))
+    on_a_gpu(driver, 20)
+    rank = rank_of(played(driver), driver)
+    assert max(rank.lost, key=lambda cause: rank.lost[cause]) == "checkpoint"
+    assert rank.lost["checkpoint"] == pytest.approx(1.2, rel=0.05), rank.lost
+
+
+def refused(driver: Driver, count: int = 1) -> CallFailed:
+    return CallFailed(driver.now, PID, PID, "cudaMalloc", 12, count)
+
+
+@pytest.mark.parametrize("goes_on", [0, 1, 30])
+def test_memory_that_was_refused(goes_on: int) -> None:
+    """The end, where no step came after it; what a retry healed is none, though the training fails soon after."""
+    driver = begun()
+    driver.events.append(refused(driver))
+    driver.spend(0.1)
+    on_a_gpu(driver, goes_on)
+    driver.exit(code=1)
+    rank = rank_of(played(driver), driver)
+    (warning,) = rank.warnings
+    assert warning.cause == "gpu_memory"
+    ended = (rank.verdict.kind, rank.verdict.cause) == ("end", "gpu_memory")
+    assert ended == (not goes_on), rank.verdict
+    assert ("went on" in warning.summary) == bool(goes_on)
+
+
+def test_a_training_that_goes_on_is_not_told_that_it_ended() -> None:
+    driver = begun()
+    pipeline = played(driver)
+    driver.events.append(refused(driver))
+    driver.spend(3.0)
+    played(driver, pipeline)
+    assert not rank_of(pipeline, driver).warnings
+    on_a_gpu(driver, 5)
+    driver.spend(3.0)
+    played(driver, pipeline)
+    (warning,) = rank_of(pipeline, driver).warnings
+    assert "no memory left 1 times" in warning.summary
