@@ -1,9 +1,10 @@
 """Whether `trainprobe compare` tells what differs and claims nothing of equal runs, on real trainings.
 
 ``python -m benchmarks.comparison``: the same training again and again, with one of slower steps after each. Neighbours
-of the first kind are equal pairs, a training and the slower one after it a different pair. ``--folder`` keeps the
-reports: runs that are there are not run again, so that a long series can be made in pieces. Exit code 0: no equal pair
-was told apart, and every different one was.
+of the first kind are equal pairs, a training and the slower one after it a different pair. A run during which other
+programs used the processors is made again, whatever it says; how often is told. ``--folder`` keeps the reports: runs
+that are there are not run again, so that a long series can be made in pieces. Exit code 0: no equal pair was told
+apart, and every different one was.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from benchmarks import programs
 from benchmarks.advice.cases import Pace
 from benchmarks.programs import Json, ProgramError
-from benchmarks.stalls import torch_python
+from benchmarks.stalls import quiet, torch_python
 
 TRAINING = Path(__file__).parent / "advice" / "training.py"
 WARM = 60  # steps before and around the ordinary ones
@@ -38,11 +39,15 @@ class Told:
     change: float
     spread: float | None
     told: bool
+    steady: float | None = None  # of the quickest stretches
+    steady_told: bool = False
 
     @property
     def holds(self) -> bool:
         """An equal pair must not be told apart; of a different one it must be told which is the faster."""
-        return not self.told if self.kind == "equal" else self.told and self.change < 0
+        if self.kind == "equal":
+            return not (self.told or self.steady_told)
+        return (self.told and self.change < 0) or (self.steady_told and (self.steady or 0) < 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,24 +58,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             python = torch_python.find(options.python)
-            pace = _pace(folder, python)
+            pace, again = _pace(folder, python), 0
             for number in range(options.pairs + 1):
                 for kind, slower in (("plain", 0.0), ("slower", options.difference)):
                     report = folder / f"{kind}-{number}.json"
-                    if time.monotonic() < until and not report.exists():
-                        run(report, python, pace, options.steps, options.step, slower)
+                    while time.monotonic() < until and not report.exists():
+                        again += not run(report, python, pace, options.steps, options.step, slower, options.others)
         except (ProgramError, torch_python.NoTorch, subprocess.SubprocessError) as error:
             print(f"comparison: {error}", file=sys.stderr)
             return 2
         pairs = list(compared(folder, options.pairs))
     _show(pairs)
+    if again:
+        print(f"made again, because other programs used the processors meanwhile: {again} runs")
     if options.output:
         options.output.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1) + "\n")
     return 0 if pairs and all(pair.holds for pair in pairs) else 1
 
 
-def run(report: Path, python: str, pace: Pace, steps: int, step: float, slower: float) -> None:
-    """One training under observation; its report, and beside it what its own clock said. Raises ProgramError."""
+def run(report: Path, python: str, pace: Pace, steps: int, step: float, slower: float, others: float) -> bool:
+    """One training under observation; its report, and beside it what its own clock said. Raises ProgramError.
+
+    False: other programs used more than ``others`` cores, and there is no report.
+    """
     settings = {
         "steps": steps + WARM, "workers": 1, "own_work": round(step * (1 + slower) / pace.own), "batch_work": 1,
         "private": 1 << 20, "batch_bytes": 1 << 16, "save_every": 0, "save_bytes": 0, "log_every": 0, "log_lines": 0,
@@ -78,14 +88,18 @@ def run(report: Path, python: str, pace: Pace, steps: int, step: float, slower: 
     }  # fmt: skip
     made = report.with_suffix(".new")
     command = programs.trainprobe("run", "-o", str(made), "--", python, str(TRAINING), json.dumps(settings))
+    before = quiet.now()
     ended = subprocess.run(
         command, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIME_LIMIT,
         env=programs.environment(),
     )  # fmt: skip
     if ended.returncode:
         raise ProgramError(f"the training ended with {ended.returncode}: {ended.stderr.decode(errors='replace')}")
+    if quiet.others(before, quiet.now()) > others:
+        return False
     report.with_suffix(".clock").write_bytes(ended.stdout)
     made.rename(report)
+    return True
 
 
 def compared(folder: Path, pairs: int) -> Iterator[Told]:
@@ -99,7 +113,9 @@ def compared(folder: Path, pairs: int) -> Iterator[Told]:
             if plain.exists() and other.exists():
                 told = _compare(plain, other)
                 true = _seconds(plain) / _seconds(other) - 1
-                yield Told(kind, true, told["change"], told["spread"], told["told"])
+                yield Told(
+                    kind, true, told["change"], told["spread"], told["told"], told["steady_change"], told["steady_told"]
+                )
 
 
 def _compare(a: Path, b: Path) -> Json:
@@ -127,11 +143,13 @@ def _show(pairs: Sequence[Told]) -> None:
         if not these:
             continue
         number = sum(pair.told for pair in these)
+        steady = sum(pair.steady_told for pair in these)
         changes = sorted(abs(pair.change) for pair in these)
         spreads = [pair.spread for pair in these if pair.spread is not None]
         off = max(abs(pair.change - pair.true) for pair in these)
         print(
-            f"{len(these)} {kind} pairs: {number} {wanted}; differences {changes[0]:.1%} to {changes[-1]:.1%}, "
+            f"{len(these)} {kind} pairs: {number} {wanted}, {steady} more by their quickest stretches; "
+            f"differences {changes[0]:.1%} to {changes[-1]:.1%}, "
             f"± {statistics.median(spreads):.1%} in the middle and {max(spreads):.1%} at most; "
             f"off the trainings' own clocks by {off:.1%} at most"
         )
@@ -145,7 +163,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--steps", type=int, default=500, help="ordinary steps of each run")
     parser.add_argument("--step", type=float, default=0.016, help="seconds of a step")
-    parser.add_argument("--difference", type=float, default=0.055, help="more work in a slower run's steps")
+    parser.add_argument("--difference", type=float, default=0.065, help="more work in a slower run's steps")
+    parser.add_argument(
+        "--others", type=float, default=quiet.DISTURBED, help="cores that other programs may use during a run"
+    )
     parser.add_argument("--minutes", type=float, default=60.0, help="start no more runs after so many")
     parser.add_argument("--folder", type=Path, help="keep the reports here, and go on where it was left")
     parser.add_argument("-o", "--output", type=Path, help="all figures as JSON")

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -76,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcomes = []
         for name in options.case or CASES:
             for seed in range(options.seed, options.seed + options.times):
-                outcomes.append(measure(name, seed, python, pace, options.seconds, options.patience))
+                kept = options.keep and options.keep / f"{name}-{seed}"
+                outcomes.append(measure(name, seed, python, pace, options.seconds, options.patience, kept))
                 print(_line(outcomes[-1]), flush=True)
     except (ProgramError, CannotHere, torch_python.NoTorch, subprocess.SubprocessError) as error:
         print(f"advice: {error}", file=sys.stderr)
@@ -89,10 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(outcome.holds for outcome in outcomes) else 1
 
 
-def measure(name: str, seed: int, python: str, pace: Pace, seconds: float, patience: float) -> Outcome:
+def measure(
+    name: str, seed: int, python: str, pace: Pace, seconds: float, patience: float, kept: Path | None = None
+) -> Outcome:
     """Runs one training as it is set, and as it is then advised. Raises ProgramError, CannotHere.
 
-    ``patience``: seconds to wait, at most, for a quiet host.
+    ``patience``: seconds to wait, at most, for a quiet host; ``kept``: a folder for both reports.
     """
     quiet.wait(patience)
     busy = quiet.now()
@@ -102,6 +106,7 @@ def measure(name: str, seed: int, python: str, pace: Pace, seconds: float, patie
             stack.enter_context(swap())
         folder = Path(temporary)
         before, taken, advice = run(case, case.settings, python, folder)
+        _keep(folder, kept, "before")
         proposals = [one for one in advice["settings"] if one["proposed"] is not None]
         told = {one["name"]: one["proposed"] for one in proposals}
         outcome = Outcome(name, seed, case.settings, told, before, memory_before=taken)
@@ -109,6 +114,7 @@ def measure(name: str, seed: int, python: str, pace: Pace, seconds: float, patie
             outcome.predicted_gain = advice["gain_seconds"]
             outcome.predicted_memory = next((one["memory"] for one in proposals if one["memory"]), None)
             outcome.after, outcome.memory, _ = run(case, applied(case.settings, proposals), python, folder)
+            _keep(folder, kept, "after")
         outcome.others = quiet.others(busy, quiet.now())
         return outcome
 
@@ -138,6 +144,12 @@ def run(case: Case, settings: Settings, python: str, folder: Path) -> tuple[floa
     return json.loads(out)["seconds"], peak.bytes, json.loads(advice)
 
 
+def _keep(folder: Path, kept: Path | None, when: str) -> None:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "report.json", kept / f"{when}.json")
+
+
 def _line(outcome: Outcome) -> str:
     settings = ", ".join(f"{name} {value}" for name, value in outcome.proposals.items()) or "nothing proposed"
     text = f"{outcome.case} (seed {outcome.seed}): {settings}; {outcome.before:.2f} s"
@@ -160,6 +172,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--times", type=int, default=1, help="each of them, with seeds that follow")
     parser.add_argument("--seconds", type=float, default=15.0, help="about how long a training is")
     parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for a quiet host, before each")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the reports of both runs there")
     parser.add_argument("-o", "--output", type=Path, help="all figures as JSON")
     parser.add_argument("--python", help="an interpreter with PyTorch")
     return parser.parse_args(arguments)

@@ -2,8 +2,10 @@
 
 A step of the training, stalls included and phases left out, is made of the states of an ordinary step and of what
 stalls cost per step: the difference of two runs is the sum of the differences of these parts. How much a median may
-differ by chance is told by the medians of equal stretches of one and the same run, their autocorrelation counted; a
-machine is never the same twice, so what is below ``LEAST`` is never called a difference.
+differ by chance is told by the medians of equal stretches of one and the same run, their autocorrelation counted. A
+machine is never the same twice: what is below ``LEAST`` is never called a difference, and what the quickest stretches
+do not show as well may be the machine's, up to ``UNSEEN``. Whatever disturbs a machine only ever adds to a step: where
+other programs hide a difference, the quickest stretches of both runs still tell it.
 """
 
 from __future__ import annotations
@@ -23,8 +25,12 @@ SURE, STALLS_SURE = 3.0, 2.5
 FEWEST = 50  # ordinary steps, for a judgement
 NORMAL = 1.4826  # median absolute deviation to standard deviation
 MEDIAN_LOSS = 1.2533  # standard error of a median over that of a mean
-INTERFERENCE = 0.35
+INTERFERENCE = 0.4
 """A step's part that is lost when all CPUs are busy with something else: shared cores, caches and memory."""
+UNSEEN = 0.05  # of a step, at most: what only the slower stretches have
+STEADY_INTERFERENCE, STEADY_OTHERS = 0.05, 0.25
+"""By what part two equal runs' quickest stretches differ more when all CPUs are busy with something else; and the
+share of the CPUs beyond which no stretch of 16 steps is left alone."""
 DISTURBED = 0.05  # of the CPUs: what others use beyond it is told
 ON_CPU = ("compute", "data_inline")
 PART_WORTH = 0.05  # of the difference: what explains less is not named
@@ -74,6 +80,7 @@ class Comparison:
     figures: tuple[Figure, ...]
     samples: tuple[float, float] | None = None  # per step, where they were told
     others: tuple[float, float] = (0.0, 0.0)  # shares of the host's CPUs that other programs used meanwhile
+    quickest: tuple[float, float] | None = None  # step in the quickest stretch of each, seconds
 
     @property
     def disturbed(self) -> bool:
@@ -83,13 +90,28 @@ class Comparison:
     @property
     def change(self) -> float:
         """Speed of B against A, relative: steps per second of training, or samples where they were told."""
-        factor = self.samples[1] / self.samples[0] if self.samples else 1.0
-        return self.a_step / self.b_step * factor - 1
+        return self.a_step / self.b_step * self._factor - 1
+
+    @property
+    def steady(self) -> float | None:
+        """The same of ordinary steps where nothing disturbed them: of the quickest stretches. None: not known."""
+        return None if self.quickest is None else self.quickest[0] / self.quickest[1] * self._factor - 1
+
+    @property
+    def _factor(self) -> float:
+        return self.samples[1] / self.samples[0] if self.samples else 1.0
 
     @property
     def told(self) -> bool:
         """Whether that is a difference at all."""
         return self.spread is not None and abs(self.change) > max(LEAST, self.spread)
+
+    @property
+    def steady_told(self) -> bool:
+        """Whether only the quickest stretches tell a difference: chance or other programs hide it on the whole."""
+        if self.told or self.spread is None or self.steady is None or max(self.others) > STEADY_OTHERS:
+            return False
+        return abs(self.steady) > LEAST + STEADY_INTERFERENCE * max(self.others)
 
     @property
     def explained(self) -> list[tuple[Part, float]]:
@@ -124,14 +146,30 @@ def compare(
         return None
     spread = None
     if min(a.ordinary.count, b.ordinary.count) >= FEWEST:
-        spread = sqrt((_spread(a) / a_step) ** 2 + (_spread(b) / b_step) ** 2) + _interference(others)
-    made = Comparison(a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others)
+        spread = sqrt((_spread(a) / a_step) ** 2 + (_spread(b) / b_step) ** 2)
+        spread += _unseen(a, b) + _interference(others)
+    made = Comparison(a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b))
     return replace(made, figures=_figures(a, b, made))
+
+
+def _unseen(a: Rank, b: Rank) -> float:
+    """The part of a difference of ordinary steps that their quickest stretches do not have, relative."""
+    quickest = _quickest(a, b)
+    if quickest is None or not (a.ordinary.seconds and b.ordinary.seconds):
+        return 0.0
+    differs = b.ordinary.seconds - a.ordinary.seconds
+    return min(UNSEEN, abs(differs - (quickest[1] - quickest[0])) / max(a.ordinary.seconds, b.ordinary.seconds))
+
+
+def _quickest(a: Rank, b: Rank) -> tuple[float, float] | None:
+    if not (a.ordinary.stretches and b.ordinary.stretches):
+        return None
+    return min(a.ordinary.stretches), min(b.ordinary.stretches)
 
 
 def _interference(others: tuple[float, float]) -> float:
     """What other programs may have made of a difference: most where they were there in one of the runs only."""
-    return INTERFERENCE * (abs(others[0] - others[1]) + max(others) / 3)
+    return INTERFERENCE * (abs(others[0] - others[1]) + max(others) / 2)
 
 
 def others(run: Run, cpus: int) -> float:

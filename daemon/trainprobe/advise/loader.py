@@ -32,14 +32,27 @@ class Loader:
     storage: float
     driver_cpu: float  # of all threads of the driver per step, without its own loading
     cpus: int
+    swapping: float = 0.0  # of a worker for a batch, in swap-in and reclaim
+    queued: float = 0.0  # of a step, the driver runnable without a CPU
+    starved: float = 0.0  # of a step, the driver itself in swap-in and reclaim
 
-    def step(self, workers: int) -> float:
-        """Seconds of a mean step with so many workers."""
+    def unswapped(self, workers: int) -> float:
+        """Seconds of a mean step with so many workers if all of them fit the memory.
+
+        Swap in memory and reclaim use CPUs: for the workers' part of it in all that they use, the driver queued.
+        """
+        used = self.cpu + self.swapping
+        own = self.own - self.starved - (self.queued * self.swapping / used if used else 0.0)
+        return self.step(workers, own)
+
+    def step(self, workers: int, own: float | None = None) -> float:
+        """Seconds of a mean step with so many workers. ``own``: of the training itself, if not as measured."""
+        own = self.own if own is None else own
         made = self.fetches * (self.cpu + self.storage)
         if workers == 0:
-            return self.own + made
+            return own + made
         together = (self.driver_cpu + self.fetches * self.cpu) / max(self.cpus, 1)
-        return max(self.own, made / workers, together)
+        return max(own, made / workers, together)
 
     def gain(self, workers: int) -> float:
         """Seconds that a mean step becomes shorter; never more than it waits."""
@@ -75,8 +88,10 @@ def measured(rank: Rank, cpus: int) -> Loader | None:
     if cpu is None or storage is None:
         return None
     return Loader(
-        rank.workers.peak, own, wait, ordinary.fetches, cpu, storage, driver if driver is not None else own, cpus
-    )
+        rank.workers.peak, own, wait, ordinary.fetches, cpu, storage, driver if driver is not None else own, cpus,
+        ordinary.worker_memory_seconds_per_batch or 0.0, ordinary.states.get("runqueue", 0.0),
+        ordinary.states.get("memory", 0.0),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,18 +159,25 @@ def _worker_limit(load: Loader, fit: int | None, best: int) -> Saying:
 
 
 def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) -> Setting:
-    """More workers than the memory holds: what swapping and reclaim took comes back."""
-    best = min(fit, load.best())
+    """More workers than the memory holds: what swapping and reclaim took comes back.
+
+    That is what the driver lost to them, or what a step becomes shorter by without the workers' part of it: each of
+    the two is a part of the truth.
+    """
+    best, count = min(fit, load.best()), facts.rank.ordinary.count
     lost = sum(facts.rank.lost.get(cause, 0.0) for cause in ("swap", "memory_pressure"))
-    slower = max(0.0, load.step(best) - load.step(load.workers)) * facts.rank.ordinary.count
+    slower = max(0.0, load.step(best) - load.step(load.workers)) * count
+    swapping = load.swapping * load.fetches * count
+    shorter = max(0.0, load.own + load.wait - load.unswapped(best)) * count if swapping else 0.0
     taken = memory.with_(best)
     reason = saying(
-        "{workers} workers of {each} each leave too little of {budget} ({scope}); swapping and reclaim took {lost}",
+        "{workers} workers of {each} each leave too little of {budget} ({scope}); swapping and reclaim took {lost} of "
+        "the run and {swapping} of the workers' time",
         workers=load.workers, each=size(memory.worker or 0), budget=size(memory.budget or 0), scope=memory.scope,
-        lost=seconds(lost),
+        lost=seconds(lost), swapping=seconds(swapping),
     )  # fmt: skip
     limit = saying("a step then takes {step}", step=seconds(load.step(best))) if slower else None
-    gain = max(0.0, lost - slower)
+    gain = max(0.0, lost - slower, shorter)
     return Setting("num_workers", now, str(best), gain, reason, limit, taken, memory.verdict(taken))
 
 

@@ -38,6 +38,38 @@ def advice(cause: Cause, facts: Facts) -> list[str]:
     return maker(facts) if maker else list(_PLAIN.get(cause, ()))
 
 
+_KILL, _ABORT, _BUS, _FAULT = 9, 6, 7, 11
+_MEMORY_KEEPERS = ("earlyoom", "systemd-oomd", "oomd", "nohang")
+
+
+def worker_death(signal: int | None, sender: tuple[int, str] | None) -> list[str]:
+    """What to do after a loader worker died so. ``sender``: pid and name of who sent the signal, where it is known."""
+    if sender is not None:
+        return _sent(*sender)
+    if signal == _BUS:
+        return ["signal 7 comes of a /dev/shm that is too small: docker run --shm-size=8g, or fewer workers"]
+    if signal in (_ABORT, _FAULT):
+        return [
+            "native code crashed (a decoder, OpenCV, the dataset's own extension): python -X faulthandler shows where",
+            "run with num_workers=0 once: the same sample then crashes the main process, where a debugger sees it",
+        ]
+    if signal == _KILL:
+        return ["no process sent this signal, the kernel did: look into dmesg, and at the container's memory limit"]
+    return ["run with num_workers=0 once to see the exception in the main process"]
+
+
+def _sent(pid: int, name: str) -> list[str]:
+    if name in _MEMORY_KEEPERS:
+        return [f"{name} kills to keep memory free: lower num_workers, prefetch_factor or the batch size"]
+    who = f"{name} (pid {pid})" if name else f"pid {pid}"
+    return [
+        (
+            f"the training did not fail by itself: ask who runs {who} why it kills workers "
+            "(a scheduler, a clean-up script, a person)"
+        )
+    ]
+
+
 def _checkpoint(f: Facts) -> list[str]:
     out = []
     if f.every and f.each and f.step_seconds:
@@ -154,10 +186,6 @@ _PLAIN: dict[Cause, tuple[str, ...]] = {
     Cause.DATA_STORAGE: (
         "copy the data to a local SSD, or pack it into larger shards that are read in order",
         "more workers hide latency (not bandwidth): each adds one read in flight",
-    ),
-    Cause.WORKER_DEATH: (
-        "run with num_workers=0 once to see the exception in the main process",
-        "look at the worker's signal and sender above",
     ),
     Cause.CHECKPOINT_UNSAFE: (
         "write to a temporary name in the same directory, fsync, then rename over the old one; keep the last two",

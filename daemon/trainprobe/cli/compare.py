@@ -128,6 +128,7 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
             change=change, least=percent(max(LEAST, made.spread)),
         )  # fmt: skip
         yield from style.painted(text, "bold")
+        yield from _steady(made, style)
         return
     values = {"change": change, "spread": spread, "a": seconds(made.a_step), "b": seconds(made.b_step)}
     if made.change > 0:
@@ -135,6 +136,23 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
     else:
         text = style.say("B is {change} slower (± {spread}): {b} a step instead of {a}.", **values)
     yield from style.painted(text, "bold", "green" if made.change > 0 else "red")
+
+
+def _steady(made: Comparison, style: Style) -> Iterator[str]:
+    """What only the quickest stretches tell."""
+    if not made.steady_told or made.steady is None or made.quickest is None:
+        return
+    a, b = (seconds(step) for step in made.quickest)
+    values = {"change": percent(abs(made.steady)), "a": a, "b": b}
+    if made.steady > 0:
+        text = style.say(
+            "Undisturbed, B's steps are {change} faster: {b} in its quickest stretch, {a} in A's.", **values
+        )
+    else:
+        text = style.say(
+            "Undisturbed, B's steps are {change} slower: {b} in its quickest stretch, {a} in A's.", **values
+        )
+    yield from style.painted(text, "bold", "green" if made.steady > 0 else "red")
 
 
 def _explanation(made: Comparison, style: Style) -> Iterator[str]:
@@ -213,6 +231,8 @@ def as_json(made: Comparison) -> dict[str, object]:
         "change": made.change,
         "spread": made.spread,
         "told": made.told,
+        "steady_change": made.steady,
+        "steady_told": made.steady_told,
         "others_share_of_cpus": list(made.others),
         "a_step_seconds": made.a_step,
         "b_step_seconds": made.b_step,

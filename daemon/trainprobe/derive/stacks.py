@@ -20,7 +20,7 @@ class Where:
 
     def told(self) -> str:
         """For people."""
-        return f"{self.frame}, {self.hits} of {self.samples} samples" if self.samples > 1 else self.frame
+        return f"{self.frame}, seen there in {self.hits} of {self.samples} looks" if self.samples > 1 else self.frame
 
 
 def common(stacks: Sequence[Sequence[str]]) -> Where | None:

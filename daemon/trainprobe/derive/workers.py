@@ -67,6 +67,11 @@ class Death:
         return f"worker {self.pid} exited with code {self.code}"
 
     @property
+    def sender(self) -> tuple[int, str] | None:
+        """Pid and name of the process that sent the signal; None where none did or it is not known."""
+        return (self.sender_pid, self.sender_comm) if self.sender_pid else None
+
+    @property
     def abnormal(self) -> bool:
         """Whether a healthy run would not have it."""
         return self.reason != "finished"

@@ -198,6 +198,7 @@ class OrdinaryStep:
     busy_cpus: float | None = None  # of the host, in use while it trained: its own and everybody else's
     stretches: list[float] = field(default_factory=list)
     """Median step of up to 32 equal stretches of the latest 1024: how far medians lie apart in one and the same run."""
+    worker_memory_seconds_per_batch: float | None = None  # a worker in swap-in and reclaim
 
 
 @dataclass(slots=True)

@@ -168,6 +168,8 @@ def _shorten(book: StallBook, entry: Entry, busy_ns: float) -> None:
         entry.shares[cause] = ns * (1 - factor)
         book.seconds[cause] = max(0.0, book.seconds.get(cause, 0.0) - ns * factor)
     entry.ns -= total * factor
+    entry.given_ns += total * factor
+    book.given_back += entry.given_back
 
 
 def faults_of(gpus: RankGpus | None, faults: Sequence[GpuFault]) -> list[GpuFault]:

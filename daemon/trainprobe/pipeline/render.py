@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from trainprobe.advise.text import Facts, advice
+from trainprobe.advise.text import Facts, advice, worker_death
 from trainprobe.derive.black_box import Second
 from trainprobe.derive.ledger import by_state, flatten
 from trainprobe.derive.saves import Save
 from trainprobe.derive.stacks import common
 from trainprobe.derive.stretches import medians
-from trainprobe.detect.waiting import CPU, STORAGE
+from trainprobe.detect.waiting import CPU, STORAGE, SWAP
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.moment import NS, Moment
@@ -68,7 +68,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
     total = lost.total()
     productive = max(0.0, wall - sum(phases.values()) - sum(total.values()))
     facts = _facts(fold, lost, wall, cpus)
-    entries = fold.book.listed()
+    entries = [entry for entry in fold.book.listed() if not entry.given_back]
     saves = fold.saves.checkpoints()
     warnings = [*_warnings(fold, at), *unsafe_checkpoints(fold, at)]
     return Rank(
@@ -97,7 +97,10 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
         python_lines=[PythonLine(frame, hits, fold.lines.samples) for frame, hits in fold.lines.top()],
         logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind, u.size) for u in fold.saves.all_logs()[:20]],
         totals=Totals(
-            fold.book.total + (1 if fold.book.opened else 0), fold.saves.total, fold.workers.ended, len(warnings)
+            fold.book.total + (1 if fold.book.opened else 0) - fold.book.given_back,
+            fold.saves.total,
+            fold.workers.ended,
+            len(warnings),
         ),
         counters=_counters(fold, at, lost, phases),
         ordinary=_ordinary(fold),
@@ -211,6 +214,7 @@ def _ordinary(fold: RankFold) -> OrdinaryStep:
         pool = [a + b for a, b in zip(fold.ordinary_pool, fold.waited_pool)]
         made.worker_cpu_seconds_per_batch = sum(pool[leaf] for leaf in CPU) / fetches / NS
         made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
+        made.worker_memory_seconds_per_batch = sum(pool[leaf] for leaf in SWAP) / fetches / NS
     if fold.cpu_from and fold.cpu_last and fold.cpu_last[1] > fold.cpu_from[1]:
         made.driver_cpu_seconds = (fold.cpu_last[0] - fold.cpu_from[0]) / (fold.cpu_last[1] - fold.cpu_from[1]) / NS
     made.busy_cpus = fold.busy.cpus
@@ -279,15 +283,16 @@ def _live_box(fold: RankFold, entry: Entry) -> tuple[Second, ...]:
 
 def _summary(entry: Entry, fact: Facts) -> str:
     """The rule's sentence, with the Python line of all samples and the rhythm of all stalls of the cause."""
+    given = f"; the GPU worked on for {entry.given_ns / NS:.2f} s more, which are not lost" if entry.given_ns else ""
     text = entry.summary
     if entry.cause == Cause.CPU_BOUND and fact.where_told and fact.where.partition("(")[0] in "".join(entry.stack):
         text = f"{entry.ns / NS:.2f} s of CPU in {fact.where_told}"
     elif entry.steps > 1:
         text += f" in the longest of {entry.steps} steps"
     if not fact.period:
-        return text
+        return text + given
     every = f"every {fact.every} steps" if fact.every else f"every {fact.period:.0f} s"
-    return f"{text}; {every}, {fact.each:.1f} s, {fact.share:.0%} of the run"
+    return f"{text}; {every}, {fact.each:.1f} s, {fact.share:.0%} of the run" + given
 
 
 def _period(fold: RankFold, cause: Cause) -> float:
@@ -327,7 +332,8 @@ def _warnings(fold: RankFold, at: Moment) -> list[Warning_]:
             evidence.append(Evidence("exit code", death.code, "", death.pid))
         if death.sender_pid:
             evidence.append(Evidence(f"signal sent by {death.sender_comm or 'a process'}", None, "", death.sender_pid))
-        out.append(Warning_(cause.value, at.wall_of(death.at_ns), None, death.told(), evidence, advice(cause, Facts())))
+        todo = advice(cause, Facts()) if cause == Cause.OOM_KILL else worker_death(death.signal, death.sender)
+        out.append(Warning_(cause.value, at.wall_of(death.at_ns), None, death.told(), evidence, todo))
     return sorted(out, key=lambda warning: warning.time)[-LIST:]
 
 

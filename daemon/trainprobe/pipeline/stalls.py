@@ -9,9 +9,11 @@ from trainprobe.derive.late import STACKS
 from trainprobe.derive.period import recurrence
 from trainprobe.detect.registry import Judgement
 from trainprobe.model.cause import Cause
+from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
 KEEP = 200
+LEAST_NS = NS // 1000  # of a stall that is listed
 
 
 @dataclass(slots=True)
@@ -35,6 +37,12 @@ class Entry:
     told_ns: int = 0  # the start that its id was made of while it was open
     kept_id: str = ""  # that an earlier process of ours gave it
     followed: bool = False  # to the rank that was waited for
+    given_ns: float = 0.0  # of it the GPUs worked on: not lost, and no longer in `ns`
+
+    @property
+    def given_back(self) -> bool:
+        """Whether the GPUs worked on through all of it: nothing was lost."""
+        return self.given_ns > 0 and self.ns < LEAST_NS
 
     @property
     def id_ns(self) -> int:
@@ -56,6 +64,7 @@ class StallBook:
     starts: dict[Cause, list[int]] = field(default_factory=dict)
     durations: list[float] = field(default_factory=list)  # ns of entries that have left the list
     joins: bool = False  # the open one goes on with the last entry
+    given_back: int = 0  # entries of which nothing was lost
     resumed_id: str = ""  # of the stall that the first step goes on with
 
     def begin(self, entry: Entry, reach: int) -> None:

@@ -139,6 +139,41 @@ def test_too_few_steps_tell_nothing() -> None:
     assert compare(Rank(0, 1, 7), a_rank(drawn(1))) is None
 
 
+def disturbed(lengths: list[float], seed: int, share: float) -> list[float]:
+    """The same steps, so many of them in blocks that another program slowed down by a sixth to a half."""
+    rng, out = random.Random(seed), list(lengths)
+    for start in range(0, len(out), 40):
+        if rng.random() < share:
+            factor = rng.uniform(1.15, 1.5)
+            out[start : start + 40] = [factor * value for value in out[start : start + 40]]
+    return out
+
+
+def test_what_only_slow_stretches_have_is_no_difference() -> None:
+    """Ten per cent of the mean come from a part of the steps, and the quickest are alike: the machine may be at it."""
+    for pair in range(PAIRS):
+        b = disturbed(drawn(2 * pair + 1), pair, 0.3)
+        made = compare(a_rank(drawn(2 * pair)), a_rank(b), None, (0.05, 0.1))
+        assert made is not None
+        assert not (made.told and abs(made.change) < 0.08), (pair, made.change, made.spread)
+        assert not made.steady_told, (pair, made.steady)
+
+
+def test_the_quickest_stretches_tell_what_other_programs_hide() -> None:
+    for pair in range(PAIRS):
+        a = a_rank(disturbed(drawn(2 * pair), pair, 0.5))
+        b = a_rank(disturbed(drawn(2 * pair + 1, 1.08), pair + 100, 0.3))
+        made = compare(a, b, None, (0.2, 0.2))
+        assert made is not None
+        assert made.told or made.steady_told, (pair, made.change, made.spread, made.steady)
+        assert made.steady is not None
+        assert made.steady == pytest.approx(1 / 1.08 - 1, abs=0.03)
+        assert not (made.told and made.change > 0)
+    busier = compare(a, b, None, (0.3, 0.3))
+    assert busier is not None
+    assert not busier.steady_told, "so busy that no stretch is left alone"
+
+
 def test_other_programs_make_a_difference_less_sure() -> None:
     """Half of the CPUs busy with something else: 10 % may be theirs, 40 % are not."""
     a, b, slow = a_rank(drawn(1)), a_rank(drawn(2, 1.1)), a_rank(drawn(2, 1.6))

@@ -119,6 +119,19 @@ def test_too_many_workers_for_the_memory_are_made_fewer() -> None:
     assert told.verdict == "safe"
 
 
+def test_fewer_workers_give_back_the_cpus_that_swapping_used() -> None:
+    """The driver never faults itself: the workers' swapping keeps it waiting for data and for a CPU."""
+    rank = a_rank(workers=6, wait=0.08, cpu=0.05)
+    rank.memory = Memory(8400 * MB, 8400 * MB, 0, 400 * MB, None, 8000 * MB, "cgroup", 400 * MB, 900 * MB)
+    rank.ordinary.states = {"compute": 0.07, "runqueue": 0.03, "data_wait": 0.08}
+    rank.ordinary.worker_memory_seconds_per_batch = 0.2
+    told = settings(rank)["num_workers"]
+    assert told.gain == pytest.approx(COUNT * (0.08 + 0.03 * 4 / 5))
+    assert "0 ms of the run and 3 min 20 s of the workers' time" in str(told.reason)
+    rank.ordinary.worker_memory_seconds_per_batch = 0.0
+    assert settings(rank)["num_workers"].gain == 0
+
+
 def test_what_workers_share_goes_with_none_of_them() -> None:
     """Of 900 MB that each worker holds, 700 MB are the dataset's pages, copied by nobody; 400 MB wait in queues."""
     rank = a_rank(workers=8, cpu=0.15)

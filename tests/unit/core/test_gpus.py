@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -125,10 +126,33 @@ def test_a_stall_that_the_gpu_did_not_feel_is_no_loss(utilization: float, lost: 
         host.second(gpus=(reading(host, utilization=utilization),))
     rank = host.rank
     assert rank.lost.get("checkpoint", 0.0) == pytest.approx(lost, abs=0.3)
-    (stall,) = rank.stalls
-    assert stall.seconds == pytest.approx(sum(stall.shares.values()))
+    assert len(rank.stalls) == rank.totals.stalls == (1 if lost else 0), "what cost nothing is not listed"
+    for stall in rank.stalls:
+        assert stall.seconds == pytest.approx(sum(stall.shares.values()))
+        assert "the GPU worked on" not in stall.summary
     phases = sum(rank.counters.phase_seconds.values())
     assert rank.wall_seconds == pytest.approx(rank.productive_seconds + phases + sum(rank.lost.values()), abs=0.01)
+
+
+def test_a_stall_that_the_gpu_felt_in_part_says_so() -> None:
+    """Busy for two of five seconds: those are not lost, and the stall that is left says where they are."""
+    host = Host()
+    host.second(gpus=(reading(host),))
+    start = host.driver.now
+    host.driver.write("/ckpt/step.pt", 10**9, 5.0)
+    host.driver.train(1)
+    samples = [
+        replace(reading(host, utilization=0.95 if n < 2 else 0.1), at_ns=start + (n + 1) * NS, since_ns=start + n * NS)
+        for n in range(6)
+    ]
+    host.second(gpus=tuple(samples))
+    for _ in range(6):
+        host.second(gpus=(reading(host, utilization=0.1),))
+    (stall,) = host.rank.stalls
+    assert stall.seconds == pytest.approx(3.0, abs=0.3)
+    given = re.search(r"the GPU worked on for ([\d.]+) s more, which are not lost", stall.summary)
+    assert given is not None
+    assert stall.seconds + float(given[1]) == pytest.approx(5.0, abs=0.2)
 
 
 def test_what_sets_the_pace_where_gpus_tell() -> None:

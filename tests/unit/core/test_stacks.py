@@ -28,7 +28,7 @@ def test_one_stray_sample_of_many_does_not_hide_it() -> None:
     where = common(stacks)
     assert where == Where("search (a.py:9)", 30, 31)
     assert where is not None
-    assert where.told() == "search (a.py:9), 30 of 31 samples"
+    assert where.told() == "search (a.py:9), seen there in 30 of 31 looks"
 
 
 def test_lines_of_ordinary_steps_are_counted_without_the_loop_itself() -> None:
