@@ -62,8 +62,45 @@ with open(sys.argv[1], "ab") as file:
 """
 
 
+class TensorBoard:
+    """TensorBoard itself, by PyTorch's own writer."""
+
+    def __init__(self, directory: str) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(os.path.join(directory, "tensorboard"), flush_secs=10)
+
+    def keep(self, step: int, model: nn.Module) -> None:
+        self._writer.add_scalar("loss", 1 / (step + 1), step)
+        if step % 100 == 0:
+            for name, weights in model.named_parameters():
+                self._writer.add_histogram(name, weights, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbOffline:
+    """wandb itself, which keeps everything on this host."""
+
+    def __init__(self, directory: str) -> None:
+        import wandb
+
+        self._run = wandb.init(mode="offline", dir=directory, settings=wandb.Settings(silent=True))
+
+    def keep(self, step: int, _model: nn.Module) -> None:
+        self._run.log({"loss": 1 / (step + 1), "step": step})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+KEEPERS = {"tensorboard": TensorBoard, "wandb_offline": WandbOffline}
+"""Programs that trainings really use; they need the package of their name."""
+
+
 class Background:
-    """``background`` of a plan: any of ``events``, ``wandb``, ``omp``, ``async_save``."""
+    """``background`` of a plan: any of ``events``, ``wandb``, ``omp``, ``async_save``, and of ``KEEPERS``."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._names = set(plan.get("background", []))
@@ -78,6 +115,7 @@ class Background:
         if "wandb" in self._names:
             self._uploader = Uploader(self._directory)
             self._uploader.start()
+        self._keepers = [KEEPERS[name](self._directory) for name in KEEPERS if name in self._names]
         if "omp" in self._names:
             torch.set_num_threads(4)
             torch.ones(2_000_000).sum()
@@ -88,10 +126,12 @@ class Background:
             self._events.records.put(b"loss" * 9 + str(step).encode())
         if self._uploader is not None:
             self._uploader.records.put(b'{"loss": 0.1}' * 40 + str(step).encode())
+        for keeper in self._keepers:
+            keeper.keep(step, model)
         if "async_save" in self._names and step % 80 == 79:
             self._join()
             state = {"model": {k: v.detach().clone() for k, v in model.state_dict().items()}, "extra": self._tensors}
-            path = os.path.join(self._directory, "async.pt")
+            path = os.path.join(self._directory, f"async-{step // 80 % 2}.pt")  # the last one stays whole meanwhile
             self._saver = threading.Thread(target=torch.save, args=(state, path))
             self._saver.start()
 
@@ -101,6 +141,8 @@ class Background:
 
     def close(self) -> None:
         self._join()
+        for keeper in self._keepers:
+            keeper.close()
         if self._uploader is not None:
             self._uploader.close()
         if self._events is not None:

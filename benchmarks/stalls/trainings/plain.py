@@ -37,6 +37,8 @@ def main() -> None:
         persistent_workers=bool(plan.get("persistent")),
     )
     model = perceptron(plan["width"])
+    if plan.get("compile"):
+        model.compile()
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     jitter = random.Random(plan["seed"])

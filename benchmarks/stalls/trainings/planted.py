@@ -37,6 +37,7 @@ class DriverFaults:
     """
 
     def __init__(self, plan: Plan, truth: Truth) -> None:
+        self._pause: float = plan.get("pause", 0.0)
         self._faults: list[dict[str, Any]] = plan.get("driver", [])
         self._truth = truth
         self._last: str | None = None
@@ -60,6 +61,7 @@ class DriverFaults:
                 self._carry_out(fault, step, size, model)
         if hook == "after":
             self._background.step(step, model)
+            time.sleep(self._pause)  # as one does whose work is done elsewhere, in every step alike
 
     def _carry_out(self, fault: dict[str, Any], step: int, size: float, model: nn.Module) -> None:
         cause, how = fault["cause"], fault["how"]
