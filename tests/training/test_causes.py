@@ -19,14 +19,8 @@ SCALE = 0.55
 """Of the suite's trainings: 12 to 20 seconds each."""
 
 
-AT_NIGHT = ("deadlock",)
-"""Of a deadlock one run in three came without a Python stack, and was told as unknown: not understood yet."""
-
-
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(
-    "cause", [pytest.param(name, marks=pytest.mark.nightly if name in AT_NIGHT else ()) for name in faults.CAUSES]
-)
+@pytest.mark.parametrize("cause", faults.CAUSES)
 def test_what_was_planted_is_told(
     cause: str, seed: int, styles: tuple[str, ...], watched: Watched, request: pytest.FixtureRequest
 ) -> None:

@@ -8,6 +8,7 @@ compiler (LLVM) costs 120 MB; the parent never loads it. Attachments live as lon
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 from trainprobe.bpf import abi, handover, kernel_types, syscalls
 from trainprobe.bpf.btf import Btf, BtfError
 from trainprobe.bpf.errors import ProbesUnavailable
+from trainprobe.bpf.kernel_calls import KernelCalls
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = ("core", "descriptors", "sched", "faults", "files", "failures", "calls", "marks", "gpu", "lives", "disks")
@@ -193,6 +195,29 @@ def _require_capabilities() -> None:
         raise ProbesUnavailable(f"no permission for eBPF: {' and '.join(missing)} missing", "run as root")
 
 
+def _require_bpf() -> None:
+    """With every capability the call may still be refused; say by whom, before the compiler says it in its own way."""
+    number = KernelCalls().bpf_refused()
+    if not number:
+        return
+    reason = f"cannot tell where time goes because bpf() is refused here: {os.strerror(number)}"
+    if number == errno.ENOSYS:
+        raise ProbesUnavailable(reason, "boot a kernel with CONFIG_BPF_SYSCALL=y")
+    if _filtered():
+        raise ProbesUnavailable(
+            f"{reason}, by a seccomp filter",
+            "run trainprobe on the host, beside the container; else allow bpf and perf_event_open: in docker or podman "
+            "--security-opt seccomp=unconfined, in a systemd unit SystemCallFilter=bpf perf_event_open",
+        )
+    raise ProbesUnavailable(reason, "see /sys/kernel/security/lockdown, ulimit -l and the kernel log")
+
+
+def _filtered() -> bool:
+    """Whether a seccomp filter decides about our system calls."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        return any(line.split() == ["Seccomp:", "2"] for line in file)
+
+
 def _mount_tracefs() -> str:
     """Hosts without systemd boot without it."""
     target = kernel_types.TRACEFS[0]
@@ -206,6 +231,7 @@ def _mount_tracefs() -> str:
 def build(*, auto: bool) -> Built:
     """Compile and attach everything; raises ProbesUnavailable with what to do about it."""
     _require_capabilities()
+    _require_bpf()
     tracefs = kernel_types.find_tracefs() or _mount_tracefs()
     flags = compiler_flags(tracefs, auto=auto)
     os.environ["BCC_KERNEL_SOURCE"] = f"{HERE}/src/stub"

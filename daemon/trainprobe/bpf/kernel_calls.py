@@ -37,13 +37,24 @@ class KernelCalls:
     _NUMBERS = {"x86_64": (321, 298), "aarch64": (280, 241)}  # bpf, perf_event_open
     _SET_BPF, _ENABLE = 0x40042408, 0x2400  # PERF_EVENT_IOC_*
     _COUNTER_SHIFT = 32  # PERF_UPROBE_REF_CTR_OFFSET_SHIFT
-    _GET_INFO_BY_FD = 15
+    _MAP_CREATE, _GET_INFO_BY_FD = 0, 15
+    _ARRAY = 2  # BPF_MAP_TYPE_ARRAY
     _RUN_TIME_AT = 192  # bpf_prog_info.run_time_ns, run_cnt behind it
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.syscall.restype = c_long
         self._bpf, self._perf_event_open = self._NUMBERS.get(os.uname().machine, (-1, -1))
+
+    def bpf_refused(self) -> int:
+        """The error number with which the kernel refuses to make the smallest of maps; 0: it makes it."""
+        attributes = ctypes.create_string_buffer(struct.pack("=IIII", self._ARRAY, 4, 4, 1), 128)
+        size = c_uint32(len(attributes))
+        descriptor = self._libc.syscall(c_long(self._bpf), c_int(self._MAP_CREATE), attributes, size)
+        if descriptor < 0:
+            return ctypes.get_errno()
+        os.close(descriptor)
+        return 0
 
     def attach_uprobe(self, program: int, path: str, offset: int, counter: int = 0, pid: int | None = None) -> int:
         """A perf event for every process that executes this place of the file, or for one; returns its descriptor.

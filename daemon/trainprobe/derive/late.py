@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf
@@ -46,24 +46,29 @@ class Late:
     inspection: Inspection | None = None
     stacks: list[tuple[str, ...]] = field(default_factory=list)  # of the driver
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    busy_ns: int = 0  # a worker was last seen doing anything
+    locked_ns: int = 0  # for so long in all a worker was seen waiting for a lock while no worker did anything
+    counted_ns: int = 0  # until when that is counted
     looks: int = 0
     queued: int = 0  # looks that found the driver runnable without a CPU
 
-    def see_workers(self, samples: Iterable[ThreadSample], since_ns: int, now_ns: int) -> None:
+    def see_workers(self, samples: Sequence[ThreadSample], since_ns: int, now_ns: int) -> None:
         """The longest wait among the workers' present ones, of what they do since the step began."""
-        for sample in samples:
-            if sample.run != RunState.BLOCKED or sample.leaf not in IDLE:
-                self.busy_ns = now_ns
-            if sample.run != RunState.BLOCKED or sample.leaf in _QUEUES:
-                continue
-            here = waiting(sample, since_ns, now_ns)
+        waits = [waiting(one, since_ns, now_ns) for one in samples if _outside_of_queues(one)]
+        for here in waits:
             if self.worker is None or here.ns >= self.worker.ns:
                 self.worker = here
+        locks = [here.since_ns for here in waits if here.leaf == Leaf.LOCK]
+        if locks and all(sample.run == RunState.BLOCKED and sample.leaf in IDLE for sample in samples):
+            self.locked_ns += now_ns - max(min(locks), self.counted_ns)
+        self.counted_ns = now_ns
 
     def stack_of(self, pid: int) -> tuple[str, ...]:
         """A worker's Python stack; empty where none was taken."""
         return self.worker_stacks.get(pid, ())
+
+
+def _outside_of_queues(sample: ThreadSample) -> bool:
+    return sample.run == RunState.BLOCKED and sample.leaf not in _QUEUES
 
 
 def waiting(sample: ThreadSample, from_ns: int, now_ns: int) -> Waiting:

@@ -258,6 +258,34 @@ def test_late_drivers_are_looked_at_at_once_and_then_twice_a_second() -> None:
     assert [place for place, one in enumerate(asked) if one] == [0, 5]
 
 
+@pytest.mark.parametrize(("worked", "cause"), [(0.2, "deadlock"), (4.0, "data_cpu")])
+def test_what_the_worker_does_behind_the_lock_is_told_by_how_long_it_takes(worked: float, cause: str) -> None:
+    """A look that finds the worker on its way again, before the driver has its batch, takes nothing back."""
+    driver, pipeline = started()
+    since = driver.now
+    driver.fetches += 1
+    for _ in range(4):
+        driver.spend(0.5, Leaf.PIPE_READ, Region.FETCH)
+        threads = (blocked(driver, Leaf.PIPE_READ, "", since), worker(driver, Leaf.LOCK, since))
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=threads))
+        driver.events.clear()
+    assert rank_of(pipeline, driver).stalls[-1].cause == "deadlock"
+    locked = driver.now - since
+    for _ in range(round(worked / 0.2)):
+        driver.spend(0.2, Leaf.PIPE_READ, Region.FETCH)
+        driver.work(0.2)
+        cells = [0] * (5 * LEAVES)
+        cells[Leaf.LOCK], cells[Leaf.CPU] = locked, driver.now - since - locked
+        going = replace(worker(driver, Leaf.CPU, since), run=RunState.ON, cells=tuple(cells))
+        threads = (blocked(driver, Leaf.PIPE_READ, "", since), going)
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=threads))
+        driver.events.clear()
+    driver.train(20)
+    closed = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert closed.cause == cause
+    assert closed.seconds == pytest.approx(2.0 + worked, abs=0.05)
+
+
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_lock_that_nobody_gives_back_is_a_deadlock_unless_somebody_works(busy: bool) -> None:
     driver, pipeline = started()

@@ -10,15 +10,18 @@ from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.report import Evidence
 
+_PART = 0.5
+"""Of the wait, in which nothing moved: a worker that got its lock and then worked for longer was late by its work."""
+
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Waits for workers of which one has long been blocked on a lock, while no worker did anything."""
     seen = window.late.worker
     if seen is None or seen.leaf != Leaf.LOCK:
         return None
-    still = seen.until_ns - max(seen.since_ns, window.late.busy_ns)
+    still = window.late.locked_ns
     taken = take(left, states=[State.DATA_WAIT, State.LOCK])
-    if still < window.policy.deadlock_ns or not taken:
+    if still < max(window.policy.deadlock_ns, _PART * sum(taken.values())) or not taken:
         return None
     stack = window.late.stack_of(seen.pid)
     where = f", in {stack[-1]}" if stack else ""
