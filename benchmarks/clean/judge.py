@@ -71,10 +71,9 @@ def judge(told: Told, truth: Truth, seconds: float) -> Verdict:
         raise ValueError(f"the daemon told nothing of pid {truth.pid}")
     false, crowded, crowded_seconds = [], [], 0.0
     for found in match([], list(told.stalls.values()), truth):
-        text = (
-            f"stall {'+'.join(found.said)} of {found.reported:.3f} s at {found.start:.2f}, queued {found.queued:.3f} s"
-        )
-        if set(found.said) == {"cpu_contention"} and found.reported <= _room(found.queued):
+        queued = max(found.queued, told.queued(found.start, found.start + found.reported))
+        text = f"stall {'+'.join(found.said)} of {found.reported:.3f} s at {found.start:.2f}, queued {queued:.3f} s"
+        if set(found.said) == {"cpu_contention"} and found.reported <= _room(queued):
             crowded.append(text)
             crowded_seconds += found.reported
         else:
