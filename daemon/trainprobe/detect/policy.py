@@ -20,6 +20,7 @@ class Policy:
     merge_steps: int = 2  # stalled steps of one cause so close together are one stall
     minor_share: float = 0.08  # of a stall: smaller claims go to its main cause
     minor_contention: float = 0.35  # the same for waiting for a CPU: every wake-up from another wait has some
+    stolen_share: float = 0.1  # of the processors, from which on the hypervisor may have taken the driver's
     evaluation_fetches: float = 2.0  # fetches beyond an ordinary step's that make an evaluation
     storage_hang_ns: int = 4 * NS // 5  # a file's call that waits so long on a device that moves no byte hangs
     blind_hang_ns: int = 10 * NS  # the same where nothing is known of the device

@@ -62,6 +62,7 @@ RULES: Sequence[Rule] = (
     work.claim,
     cpu_bound.claim,
     cpu_contention.claim,
+    cpu_contention.claim_stolen,
 )
 ORDINARY: Sequence[Rule] = (
     logging.claim,

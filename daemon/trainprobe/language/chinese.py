@@ -244,6 +244,8 @@ REPORTS: dict[str, str] = {
     ": {name_text} ({what_text}) and others": "：{name_text}（{what_text}）等",
     "the training itself uses {cpus} CPUs in {processes} processes": "训练自身在 {processes} 个进程中使用 {cpus} 个 CPU",
     "the hypervisor took {share_amount} of the processors": "虚拟机管理程序占用了处理器的 {share_amount}",
+    "the driver's processor was taken away": "驱动线程的处理器被拿走",
+    "late without a reason in this host": "本机内无原因的延迟",
     "{name_text} uses": "{name_text} 使用",
     "the training's own processes use": "训练自己的进程使用",
     "taken by the hypervisor": "被虚拟机管理程序占用",

@@ -312,3 +312,27 @@ def test_a_lock_that_nobody_gives_back_is_a_deadlock_unless_somebody_works(busy:
     if not busy:
         assert closed.seconds == pytest.approx(3.0, abs=0.05)
         assert closed.chain[1] == "worker 2000 blocked in futex"
+
+
+@pytest.mark.parametrize(
+    ("share", "late", "cause"),
+    [(0.3, 0.15, "cpu_contention"), (0.05, 0.15, "unknown"), (None, 0.15, "unknown"), (0.3, 4.0, "unknown")],
+)
+def test_a_timer_that_came_late_is_the_hypervisors_doing_as_far_as_it_took_processors(
+    share: float | None, late: float, cause: str
+) -> None:
+    """Of two processors: what it kept is counted by the kernel, and more than that it does not explain."""
+    driver, pipeline = started()
+    began = driver.now
+    for _ in range(4):
+        driver.train(20)
+        played(driver, pipeline)
+        stolen = None if share is None else round(share * 2 * (driver.now - began))
+        pipeline.step(Frame(moment(driver.now), host=HostSample(cpus=2, steal_ns=stolen)))
+    driver.spend(late, Leaf.SLEEP)
+    driver.train(20)
+    stall = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert stall.cause == cause
+    assert stall.seconds == pytest.approx(late, abs=0.02)
+    if cause == "cpu_contention":
+        assert "the hypervisor took 30% of the processors" in stall.summary

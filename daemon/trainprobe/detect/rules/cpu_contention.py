@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from trainprobe.derive.ledger import Item
 from trainprobe.detect.base import Claim, Window, seconds, take
 from trainprobe.model.cause import Cause, State
+from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 from trainprobe.model.sample import RivalSample
 
@@ -45,6 +46,28 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     who = f": {others[0].comm} ({others[0].pid})" if len(others) == 1 else who
     summary = f"runnable without a CPU for {told:.2f} s{who}"
     return Claim(Cause.CPU_CONTENTION, taken, summary, chain, evidence)
+
+
+def claim_stolen(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """What nothing else explains while the hypervisor kept the processors: a timer, a wake-up or a batch came late.
+
+    The kernel does not run meanwhile, so no run queue shows it; it counts what was taken, and that bounds the claim.
+    """
+    share, spent = window.stolen, max(window.end_ns - window.start_ns, NS)
+    taken = take(left)
+    lost = sum(taken.values())
+    if share is None or share < window.policy.stolen_share or not 0 < lost <= share * spent * max(1, window.cpus):
+        return None
+    return Claim(
+        Cause.CPU_CONTENTION,
+        taken,
+        f"the hypervisor took {share:.0%} of the processors",
+        ["the driver's processor was taken away", f"the hypervisor took {share:.0%} of the processors"],
+        [
+            Evidence("late without a reason in this host", seconds(lost), "s", window.driver_pid),
+            Evidence("taken by the hypervisor", round(share, 3), "ratio"),
+        ],
+    )
 
 
 def _users(window: Window) -> tuple[list[RivalSample], list[RivalSample]]:
