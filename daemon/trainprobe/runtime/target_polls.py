@@ -11,6 +11,9 @@ WATCHED_AGES = tuple(int(s * NS) for s in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 6
 CANDIDATE_AGES = tuple(int(s * NS) for s in (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 60))
 CANDIDATES_LIMIT = 8192
 LATER_LIMIT_NS = 3600 * NS
+TOGETHER_NS = NS // 4
+"""Candidates are looked at so often at most, those of a moment together: a host may start a hundred processes a second,
+and most are gone by then."""
 WATCHED_LATER_NS = 60 * NS
 
 
@@ -84,7 +87,10 @@ class Polls:
     def due_ns(self) -> int | None:
         while self._heap and self._current.get(self._heap[0][2].pid) is not self._heap[0][2]:
             heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        if not self._heap:
+            return None
+        at, _, poll = self._heap[0]
+        return at if poll.watched else at + -at % TOGETHER_NS
 
     def _push(self, poll: Poll, at_ns: int) -> None:
         self._turn += 1
