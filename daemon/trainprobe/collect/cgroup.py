@@ -146,7 +146,7 @@ def nearest(run: str, limits: Sequence[LimitSample]) -> MemorySample | None:
 def number(text: str, name: str) -> int | None:
     """One number of such a file as keyed() takes apart, for a fraction of the time."""
     at = 0 if text.startswith(f"{name} ") else text.find(f"\n{name} ") + 1
-    words = text[at : at + len(name) + 64].split(None, 2)
+    words = text[at : at + len(name) + 64].partition("\n")[0].split(None, 2)
     known = len(words) >= 2 and words[0] == name and words[1].isascii() and words[1].isdecimal()
     return int(words[1]) if known else None
 

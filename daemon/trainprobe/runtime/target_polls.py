@@ -45,7 +45,8 @@ class Polls:
     """The looks that are due, in time order. A newer exec of a pid replaces the older entry."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Poll]] = []
+        self._watched: list[tuple[int, int, Poll]] = []  # heaps
+        self._candidates: list[tuple[int, int, Poll]] = []
         self._current: dict[int, Poll] = {}
         self._turn = 0
 
@@ -78,20 +79,23 @@ class Polls:
 
     def due(self, now_ns: int) -> Poll | None:
         """A process to be looked at now; give it back with ``again`` or ``drop``."""
-        while self._heap and self._heap[0][0] <= now_ns:
-            poll = heapq.heappop(self._heap)[2]
-            if self._current.get(poll.pid) is poll:
-                return poll
+        for heap in (self._watched, self._candidates):
+            if (at := self._next_ns(heap)) is not None and at <= now_ns:
+                return heapq.heappop(heap)[2]
         return None
 
     def due_ns(self) -> int | None:
-        while self._heap and self._current.get(self._heap[0][2].pid) is not self._heap[0][2]:
-            heapq.heappop(self._heap)
-        if not self._heap:
-            return None
-        at, _, poll = self._heap[0]
-        return at if poll.watched else at + -at % TOGETHER_NS
+        watched, candidate = self._next_ns(self._watched), self._next_ns(self._candidates)
+        if candidate is None:
+            return watched
+        together = candidate + -candidate % TOGETHER_NS
+        return together if watched is None else min(watched, together)
+
+    def _next_ns(self, heap: list[tuple[int, int, Poll]]) -> int | None:
+        while heap and self._current.get(heap[0][2].pid) is not heap[0][2]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
 
     def _push(self, poll: Poll, at_ns: int) -> None:
         self._turn += 1
-        heapq.heappush(self._heap, (at_ns, self._turn, poll))
+        heapq.heappush(self._watched if poll.watched else self._candidates, (at_ns, self._turn, poll))
