@@ -9,7 +9,15 @@
 #define PART_SIZE 64  /* of one component of a path that we walked ourselves */
 #define PARTS     (2 * PATH_SIZE / PART_SIZE)
 
-enum { MESSAGE_ROW = 1, MESSAGE_FILE, MESSAGE_NAMED_FILE, MESSAGE_PROCESS, MESSAGE_CANDIDATE, MESSAGE_FAILURE, MESSAGE_SITE };
+enum {
+    MESSAGE_ROW = 1,
+    MESSAGE_FILE,
+    MESSAGE_NAMED_FILE,
+    MESSAGE_PROCESS,
+    MESSAGE_CANDIDATE,
+    MESSAGE_FAILURE,
+    MESSAGE_SITE
+};
 
 /* Nanoseconds, bytes and finished calls of one step on one file. */
 struct step_file {
@@ -61,8 +69,8 @@ struct ledger {
     u64 gap_mark;   /* the CPU cell at the end of the last write-class call on gap_file */
     u64 gap_ino;
     u64 gpu_mark; /* LEAF_GPU's cell when the call of CUDA that is open began */
-    u64 call_ns; /* charged to FILE_WRITE, FILE_SYNC and FILE_META since the call in flight began */
-    u64 ino;     /* the file behind the call, or the fault, in flight; 0: none */
+    u64 call_ns;  /* charged to FILE_WRITE, FILE_SYNC and FILE_META since the call in flight began */
+    u64 ino;      /* the file behind the call, or the fault, in flight; 0: none */
     u32 dev;
     u32 gap_dev;
     u32 tid, tgid;
@@ -184,7 +192,7 @@ struct process {
     u32 tentative;
     u32 gpu_allocations, gpu_frees; /* calls of CUDA of all its threads */
     u32 gpu_sites;                  /* places that these return to, as far as they were told */
-    u64 gpu_memory_ns; /* in them */
+    u64 gpu_memory_ns;              /* in them */
 };
 
 /* A place in a process that calls of CUDA return to, and user space's word about it. */
