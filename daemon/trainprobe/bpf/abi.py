@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint16, c_uint32, c_uint64, sizeof
+from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint32, c_uint64, sizeof
 from enum import IntEnum
 
 from trainprobe.model.cells import CELLS, LEAVES, STEP_FILES, Leaf, Region
@@ -111,6 +111,33 @@ class StepFileRecord(Structure):
     _fields_ = [(n, c_uint64) for n in ("ino", "io_ns", "gap_ns", "bytes")] + [("dev", c_uint32), ("calls", c_uint32)]
 
 
+class FileKey(Structure):
+    _fields_ = [("tgid", c_uint32), ("dev", c_uint32), ("ino", c_uint64)]
+
+
+class Known(Structure):
+    _fields_ = [
+        ("inode", c_uint64),
+        ("key", FileKey),
+        *((n, c_uint8) for n in ("kind", "leaf", "regular", "told")),
+        ("unused", c_uint32),
+    ]
+
+
+class CallRecord(Structure):
+    _fields_ = [
+        *((n, c_uint64) for n in ("at", "path", "new_path", "bytes", "gap_ns")),
+        ("key", FileKey),
+        ("last", FileKey),
+        ("known", Known),
+        ("number", c_uint32),
+        *((n, c_int32) for n in ("fd", "directory", "new_directory")),
+        ("flags", c_uint32),
+        ("kind", c_uint8),
+        ("unused", c_uint8 * 3),
+    ]
+
+
 class Ledger(Structure):
     _fields_ = [
         *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "fetch_at", "fault_at", "graph_task")),
@@ -124,6 +151,7 @@ class Ledger(Structure):
         *((n, c_uint8) for n in ("reclaim", "fault_file", "grads_off", "driver", "busy", "closing", "saw_ends")),
         *((n, c_uint8) for n in ("collecting", "gpu")),
         ("unused", c_uint8 * 3),
+        ("flying", CallRecord),
         ("files", StepFileRecord * STEP_FILES),
         ("no_grad", c_uint64 * LEAVES),
         ("acc", c_uint64 * CELLS),
@@ -149,10 +177,6 @@ class Row(Structure):
     ]
 
 
-class FileKey(Structure):
-    _fields_ = [("tgid", c_uint32), ("dev", c_uint32), ("ino", c_uint64)]
-
-
 class FileUse(Structure):
     _fields_ = [
         *((n, c_uint64) for n in ("opened", "told", "bytes", "calls", "write_ns", "sync_ns", "meta_ns", "gap_ns")),
@@ -160,8 +184,7 @@ class FileUse(Structure):
         *((n, c_uint32) for n in ("generation", "error", "tid")),
         ("fd", c_int32),
         ("descriptors", c_int16),
-        *((n, c_uint8) for n in ("created", "append", "small", "busy_kind")),
-        ("unused", c_uint16),
+        *((n, c_uint8) for n in ("created", "append", "small", "busy_kind", "shared", "unused")),
     ]
 
 
@@ -261,6 +284,7 @@ class SiteMessage(Structure):
 
 _SIZES = {
     "LEDGER": Ledger,
+    "CALL": CallRecord,
     "ROW": Row,
     "FILE_USE": FileUse,
     "FILE_MESSAGE": FileMessage,

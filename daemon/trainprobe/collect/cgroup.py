@@ -130,8 +130,8 @@ class Cgroups:
 
     def _host_memory(self) -> tuple[int, int] | None:
         data = read_file(f"{self._proc.root}/meminfo", SMALL)
-        values = keyed(data.decode("ascii", "replace")) if data else {}
-        total, available = values.get("MemTotal:"), values.get("MemAvailable:")
+        text = data.decode("ascii", "replace") if data else ""
+        total, available = number(text, "MemTotal:"), number(text, "MemAvailable:")
         return None if total is None or available is None else (total << 10, available << 10)
 
 
@@ -141,6 +141,14 @@ def nearest(run: str, limits: Sequence[LimitSample]) -> MemorySample | None:
         return None
     one = min(limits, key=lambda limit: limit.limit - limit.used)
     return MemorySample(run, one.used, one.limit, one.scope)
+
+
+def number(text: str, name: str) -> int | None:
+    """One number of such a file as keyed() takes apart, for a fraction of the time."""
+    at = 0 if text.startswith(f"{name} ") else text.find(f"\n{name} ") + 1
+    words = text[at : at + len(name) + 64].partition("\n")[0].split(None, 2)
+    known = len(words) >= 2 and words[0] == name and words[1].isascii() and words[1].isdecimal()
+    return int(words[1]) if known else None
 
 
 def keyed(text: str) -> dict[str, int]:
@@ -165,14 +173,14 @@ def _memory_v2(level: str) -> tuple[int, int] | None:
     limit, used = _value(f"{level}/memory.max"), _value(f"{level}/memory.current")
     if limit is None or used is None:
         return None
-    return max(0, used - _keyed_file(f"{level}/memory.stat").get("inactive_file", 0)), limit
+    return max(0, used - (number(_text(f"{level}/memory.stat"), "inactive_file") or 0)), limit
 
 
 def _memory_v1(level: str) -> tuple[int, int] | None:
     limit, used = _value(f"{level}/memory.limit_in_bytes"), _value(f"{level}/memory.usage_in_bytes")
     if limit is None or used is None:
         return None
-    return max(0, used - _keyed_file(f"{level}/memory.stat").get("total_inactive_file", 0)), limit
+    return max(0, used - (number(_text(f"{level}/memory.stat"), "total_inactive_file") or 0)), limit
 
 
 def _cpu_v2(level: str) -> Throttling | None:
@@ -197,8 +205,12 @@ def _cpu_v1(level: str) -> Throttling | None:
     )
 
 
+def _text(path: str) -> str:
+    return (read_file(path, SMALL) or b"").decode("ascii", "replace")
+
+
 def _words(path: str) -> list[str]:
-    return (read_file(path, SMALL) or b"").decode("ascii", "replace").split()
+    return _text(path).split()
 
 
 def _value(path: str) -> int | None:
@@ -208,7 +220,7 @@ def _value(path: str) -> int | None:
 
 
 def _keyed_file(path: str) -> dict[str, int]:
-    return keyed((read_file(path, SMALL) or b"").decode("ascii", "replace"))
+    return keyed(_text(path))
 
 
 def _unescape(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from trainprobe.collect.cgroup import keyed
+from trainprobe.collect.cgroup import number
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, TICK_NS, read_file
 from trainprobe.collect.source import Failed
 from trainprobe.model.sample import DiskSample, HostSample
@@ -12,6 +12,7 @@ from trainprobe.model.sample import DiskSample, HostSample
 DISKS_LIMIT = 64
 SECTOR = 512  # /proc/diskstats counts in these, whatever the device's own size is
 RAM_DISKS = ("loop", "ram")
+MEMINFO = ("MemTotal:", "MemAvailable:", "SwapTotal:", "SwapFree:")
 
 
 class Host:
@@ -23,18 +24,18 @@ class Host:
 
     def read(self, pressure: dict[str, float] | None = None) -> HostSample | Failed:
         """A sample; ``pressure`` is what psi.read() said, None where it is unavailable."""
-        memory = {key.rstrip(":"): value << 10 for key, value in keyed(self._text("meminfo")).items()}
-        if "MemTotal" not in memory:
+        text = self._text("meminfo")
+        memory, available, swap, free = (_kilobytes(text, name) for name in MEMINFO)
+        if memory is None:
             return Failed(f"{self._proc}/meminfo cannot be read")
         idle, stolen = _unused(self._text("stat"))
-        total, free = memory.get("SwapTotal"), memory.get("SwapFree")
         return HostSample(
             cpus=os.cpu_count() or 1,
-            memory_bytes=memory["MemTotal"],
-            available_bytes=memory.get("MemAvailable"),
-            swap_used_bytes=None if total is None or free is None else total - free,
-            swap_size_bytes=total,
-            swap_in_pages=keyed(self._text("vmstat")).get("pswpin"),
+            memory_bytes=memory,
+            available_bytes=available,
+            swap_used_bytes=None if swap is None or free is None else swap - free,
+            swap_size_bytes=swap,
+            swap_in_pages=number(self._text("vmstat"), "pswpin"),
             pressure=pressure,
             load=_load(self._text("loadavg")),
             idle_ns=idle,
@@ -76,6 +77,11 @@ class Host:
             data = read_file(f"{base}/queue/rotational", 16) or read_file(f"{base}/../queue/rotational", 16)
             self._rotational[key] = None if data is None else data.strip() == b"1"
         return self._rotational[key]
+
+
+def _kilobytes(text: str, name: str) -> int | None:
+    found = number(text, name)
+    return None if found is None else found << 10
 
 
 def _load(text: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from trainprobe.model.text import StrEnum
 
@@ -65,6 +66,7 @@ class FileRules:
     checkpoints: tuple[str, ...] = field(default=CHECKPOINT_PATTERNS)
 
 
+@lru_cache(maxsize=1024)
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(path, pattern) for pattern in patterns)
 

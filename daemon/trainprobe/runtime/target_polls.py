@@ -11,6 +11,9 @@ WATCHED_AGES = tuple(int(s * NS) for s in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 6
 CANDIDATE_AGES = tuple(int(s * NS) for s in (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 60))
 CANDIDATES_LIMIT = 8192
 LATER_LIMIT_NS = 3600 * NS
+TOGETHER_NS = NS // 4
+"""Candidates are looked at so often at most, those of a moment together: a host may start a hundred processes a second,
+and most are gone by then."""
 WATCHED_LATER_NS = 60 * NS
 
 
@@ -42,7 +45,8 @@ class Polls:
     """The looks that are due, in time order. A newer exec of a pid replaces the older entry."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Poll]] = []
+        self._watched: list[tuple[int, int, Poll]] = []  # heaps
+        self._candidates: list[tuple[int, int, Poll]] = []
         self._current: dict[int, Poll] = {}
         self._turn = 0
 
@@ -75,17 +79,23 @@ class Polls:
 
     def due(self, now_ns: int) -> Poll | None:
         """A process to be looked at now; give it back with ``again`` or ``drop``."""
-        while self._heap and self._heap[0][0] <= now_ns:
-            poll = heapq.heappop(self._heap)[2]
-            if self._current.get(poll.pid) is poll:
-                return poll
+        for heap in (self._watched, self._candidates):
+            if (at := self._next_ns(heap)) is not None and at <= now_ns:
+                return heapq.heappop(heap)[2]
         return None
 
     def due_ns(self) -> int | None:
-        while self._heap and self._current.get(self._heap[0][2].pid) is not self._heap[0][2]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        watched, candidate = self._next_ns(self._watched), self._next_ns(self._candidates)
+        if candidate is None:
+            return watched
+        together = candidate + -candidate % TOGETHER_NS
+        return together if watched is None else min(watched, together)
+
+    def _next_ns(self, heap: list[tuple[int, int, Poll]]) -> int | None:
+        while heap and self._current.get(heap[0][2].pid) is not heap[0][2]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
 
     def _push(self, poll: Poll, at_ns: int) -> None:
         self._turn += 1
-        heapq.heappush(self._heap, (at_ns, self._turn, poll))
+        heapq.heappush(self._watched if poll.watched else self._candidates, (at_ns, self._turn, poll))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
-from trainprobe.collect.cgroup import Cgroups, Mount, Throttling, directory, nearest, parse_mounts
+from trainprobe.collect.cgroup import Cgroups, Mount, Throttling, directory, keyed, nearest, number, parse_mounts
 from trainprobe.collect.limits import Limits
 from trainprobe.collect.procfs import Proc, Stat
 from trainprobe.collect.shared_memory import SharedMemory
@@ -232,3 +232,25 @@ def test_an_exiting_process_with_the_number_of_another_one_has_no_limits(host: H
     assert [one.scope for one in limits.read([Trainer(5)], 1) if one.kind == "memory"] == ["cgroup", "host"]
     host.fake.add(5, cgroup="4:memory:/\n", ticks=51, flags=0x400004)
     assert [one for one in limits.read([Trainer(5)], 2) if one.kind == "memory"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a 1\nb 2\n",
+        "MemTotal:       24684096 kB\nMemFree: 1 kB\nMemAvailable:   19728244 kB\n",
+        "total_inactive_file 5\ninactive_file 7\ninactive_file_more 9",
+        "xinactive_file 5\n",
+        "inactive_file\n12\n",
+        "inactive_file x\n",
+        "inactive_file -3\ninactive_file 4\n",
+        "anon 3\ninactive_file  44\n",
+        "b 2\na \u0664\n",
+    ],
+)
+def test_one_number_is_what_all_numbers_say(text: str) -> None:
+    for name in ("a", "b", "inactive_file", "total_inactive_file", "MemTotal:", "MemAvailable:", "anon"):
+        assert number(text, name) in (keyed(text).get(name), None)
+    for name in ("a", "total_inactive_file", "MemTotal:", "MemAvailable:"):
+        assert number(text, name) == keyed(text).get(name)

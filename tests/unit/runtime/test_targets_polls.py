@@ -28,6 +28,24 @@ def test_a_candidate_is_looked_at_ever_more_rarely() -> None:
     assert len(ages(polls, 86400)) < 30
 
 
+def test_candidates_of_a_moment_are_looked_at_together_and_a_watched_process_does_not_wait_for_them() -> None:
+    polls = Polls()
+    for number in range(83):  # a second of a host that starts 5 000 processes a minute
+        polls.add(1000 + number, number * NS // 83, watched=False, now_ns=number * NS // 83)
+    polls.add(7, NS // 2, watched=True, now_ns=NS // 2)
+    looks: dict[int, list[float]] = {}
+    while (at := polls.due_ns()) is not None and at <= 2 * NS:
+        poll = polls.due(at)
+        assert poll is not None
+        looks.setdefault(poll.pid, []).append(at / NS)
+        polls.drop(poll.pid) if poll.pid != 7 else polls.again(poll)
+    assert looks.pop(7) == [0.6, 0.75, 1, 1.5]
+    moments = {look for each in looks.values() for look in each}
+    assert len(looks) == 83
+    assert len(moments) <= 5
+    assert all(0.25 <= look - number / 83 < 0.51 for number, (look,) in enumerate(looks.values()))
+
+
 def test_an_old_process_is_looked_at_once_now_then_by_its_age() -> None:
     polls = Polls()
     polls.add(7, 0, watched=False, now_ns=50 * NS)

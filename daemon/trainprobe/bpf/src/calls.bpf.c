@@ -31,7 +31,6 @@ INLINE u64 take_gap(struct ledger *l, u32 dev, u64 ino) {
         return 0;
     *cpu_cell(l) -= gap;
     *cell_of(l, LEAF_FILE_GAP) += gap;
-    add_to_step(l, dev, ino, 0, gap, 0);
     return gap;
 }
 /* ---- reads ---- */
@@ -39,11 +38,8 @@ int on_read_begin(struct call_entry *e) {
     struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
     if (!l)
         return 0;
-    struct target t = {};
-    u8 leaf = resolve(e->arguments[0], &t) ? leaf_of_target(&t, CALL_READ) : LEAF_OTHER;
-    l->dev = t.dev;
-    l->ino = is_regular(&t) ? t.ino : 0;
-    begin_call(l, bpf_ktime_get_ns(), e->number, leaf, LEAF_READ_CPU);
+    l->ino = 0;
+    begin_call(l, bpf_ktime_get_ns(), e->number, LEAF_LATER, LEAF_READ_CPU);
     return 0;
 }
 int on_read_end(struct call_end *e) {
@@ -80,6 +76,24 @@ INLINE u64 bytes_of_submit(u64 *a,
     }
     return bytes;
 }
+INLINE bool is_known(struct known *k, s32 fd, u8 kind) {
+    void *file = file_behind(fd), *inode = 0;
+    u64 ino = 0;
+    if (!file || READ(inode, file, OFFSET_FILE_INODE) || k->inode != (u64)inode || k->kind != kind)
+        return false;
+    READ(ino, inode, OFFSET_INODE_INO); /* the address of an inode comes back after unlink(2) */
+    return ino == k->key.ino;
+}
+INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 kind) {
+    k->inode = there ? t->inode : 0;
+    k->key.tgid = this_process();
+    k->key.dev = t->dev;
+    k->key.ino = t->ino;
+    k->kind = kind;
+    k->leaf = there ? leaf_of_target(t, kind) : LEAF_OTHER;
+    k->regular = there && is_regular(t);
+    k->told = told;
+}
 int on_write_begin(struct call_entry *e) {
     u32 tid = this_thread(), number = e->number;
     u8 level;
@@ -88,46 +102,61 @@ int on_write_begin(struct call_entry *e) {
     struct call_description *d = call_kinds.lookup(&number);
     if (!d)
         return 0;
-    u64 arguments[6] = {}, submitted = 0;
-    bpf_probe_read_kernel(arguments, sizeof(arguments), e->arguments);
-    s32 fd = d->fd_argument == 2 ? arguments[2] : arguments[0];
+    u64 submitted = 0;
+    s32 fd = e->arguments[0];
     u8 kind = d->kind;
-    if (kind == CALL_SUBMIT) {
-        fd = -1;
-        submitted = bytes_of_submit(arguments, &fd);
+    if (kind == CALL_SUBMIT || d->fd_argument == 2) { /* not all have three: the kernel would not attach a plain load */
+        u64 arguments[3] = {};
+        asm volatile("" : "+r"(e)); /* nor does the verifier take one from an address that was computed */
+        bpf_probe_read_kernel(arguments, sizeof(arguments), e->arguments);
+        fd = arguments[2];
+        if (kind == CALL_SUBMIT)
+            fd = -1, submitted = bytes_of_submit(arguments, &fd);
     }
     struct target t = {};
-    bool known = resolve(fd, &t);
-    u64 now = bpf_ktime_get_ns(), gap = 0;
+    struct file_use *u = 0;
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
-    if (l) {
-        u8 leaf = known ? leaf_of_target(&t, kind) : LEAF_OTHER;
-        charge(l, now, l->leaf);
-        if (known && is_regular(&t))
-            gap = take_gap(l, t.dev, t.ino);
-        l->dev = t.dev;
-        l->ino = known && is_regular(&t) ? t.ino : 0;
-        begin_call(l, now, number, leaf, leaf);
+    struct call *c = call_of(l, tid);
+    bool again = c && is_known(&c->known, fd, kind);
+    if (again && c->known.told) {
+        u = files.lookup(&c->known.key);
+        again = u && u->descriptors > 0; /* else it was closed: perhaps it is another file by now */
     }
-    if (!known || !is_told(&t, kind == CALL_WRITE))
-        return 0;
-    struct call *c = call_of(tid);
+    if (!again) {
+        bool there = resolve(fd, &t), told = there && is_told(&t, kind == CALL_WRITE);
+        if (!c && told)
+            c = new_call(tid);
+        if (c)
+            keep(&c->known, &t, there, told, kind);
+    }
     if (!c)
         return 0;
-    c->key.tgid = this_process();
-    c->key.dev = t.dev;
-    c->key.ino = t.ino;
+    u64 now = bpf_ktime_get_ns();
+    struct known *k = &c->known;
+    c->number = c->gap_ns = 0;
+    if (l) {
+        begin_call(l, now, number, k->leaf, k->leaf);
+        l->dev = k->key.dev;
+        l->ino = k->regular ? k->key.ino : 0;
+        if (k->regular)
+            c->gap_ns = take_gap(l, k->key.dev, k->key.ino);
+    }
+    if (!k->told)
+        return 0;
+    c->key = k->key;
     c->at = now;
-    c->number = number;
+    c->number = number + 1;
     c->kind = kind;
     c->fd = fd;
     c->bytes = submitted;
-    struct file_use *u = use_of(&c->key, &t, now, fd);
+    if (!again)
+        u = use_of(&c->key, &t, now, fd);
     if (!u)
         return 0;
-    u->gap_ns += gap;
     u->busy_since = now;
     u->busy_kind = kind;
+    if (u->tid != tid)
+        u->shared = 1;
     return 0;
 }
 int on_write_end(struct call_end *e) {
@@ -135,36 +164,40 @@ int on_write_end(struct call_end *e) {
     u8 level;
     if (!traced(tid, &level))
         return 0;
-    u64 now = bpf_ktime_get_ns(), bytes = 0;
-    struct call *c = calls.lookup(&tid);
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    struct call *c = call_of(l, tid);
+    u64 now = bpf_ktime_get_ns(), bytes = 0;
     bool ours = l && l->call == e->number;
     if (ours)
         end_call(l, now);
     if (NO_SPACE(e->result))
         tell_failure(e->number, -e->result, argument_of(CALL_ARGUMENT_OFFSET), 0);
-    if (!c || c->number != e->number)
+    if (!c || c->number != e->number + 1)
         return 0;
-    c->number = -1;
+    c->number = 0;
     if (c->kind == CALL_SUBMIT)
         bytes = e->result > 0 ? c->bytes : 0;
     else if (c->kind == CALL_WRITE && e->result > 0)
         bytes = e->result;
     if (ours) {
-        add_to_step(l, c->key.dev, c->key.ino, l->call_ns, 0, bytes);
+        add_to_step(l, c->key.dev, c->key.ino, l->call_ns, c->gap_ns, bytes);
         l->gap_ino = c->key.ino;
         l->gap_dev = c->key.dev;
     }
     struct file_use *u = files.lookup(&c->key);
     if (!u)
         return 0;
-    u64 spent = now - c->at;
-    if (c->kind == CALL_SYNC)
-        __sync_fetch_and_add(&u->sync_ns, spent);
-    else
-        __sync_fetch_and_add(&u->write_ns, spent);
-    __sync_fetch_and_add(&u->bytes, bytes);
-    __sync_fetch_and_add(&u->calls, 1);
+    u64 *spent = c->kind == CALL_SYNC ? &u->sync_ns : &u->write_ns;
+    if (u->shared) {
+        __sync_fetch_and_add(spent, now - c->at);
+        __sync_fetch_and_add(&u->bytes, bytes);
+        __sync_fetch_and_add(&u->calls, 1);
+    } else { /* a third of what all of this takes */
+        *spent += now - c->at;
+        u->bytes += bytes;
+        u->calls++;
+    }
+    u->gap_ns += c->gap_ns;
     u->busy_since = 0;
     u->tid = tid;
     if (is_failure(e->result) && !u->error)
@@ -241,25 +274,23 @@ int on_name_begin(struct call_entry *e) {
     u64 now = bpf_ktime_get_ns();
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     if (l && kind != CALL_DUP && kind != CALL_CONTROL) {
-        u64 gap = changes && kind == CALL_CLOSE ? take_gap(l, key.dev, key.ino) : 0;
-        struct file_use *u = gap ? files.lookup(&key) : 0;
-        if (u)
-            u->gap_ns += gap;
         l->ino = 0;
         begin_call(l, now, number, changes ? LEAF_FILE_META : LEAF_FILE_READ, changes ? LEAF_FILE_META : LEAF_READ_CPU);
     }
+    struct call *c = call_of(l, tid);
     if (!changes) {
-        struct call *stale = calls.lookup(&tid); /* should the end of its last call have been missed */
-        if (stale)
-            stale->number = -1;
+        if (c)
+            c->number = 0; /* should the end of its last call have been missed */
         return 0;
     }
-    struct call *c = call_of(tid);
+    if (!c)
+        c = new_call(tid);
     if (!c)
         return 0;
     c->at = now;
-    c->number = number;
+    c->number = number + 1;
     c->kind = kind;
+    c->gap_ns = l && kind == CALL_CLOSE ? take_gap(l, key.dev, key.ino) : 0;
     c->key = key;
     c->flags = flags;
     c->fd = a[0];
@@ -307,17 +338,17 @@ int on_name_end(struct call_end *e) {
     if (!traced(tid, &level))
         return 0;
     u64 now = bpf_ktime_get_ns();
-    struct call *c = calls.lookup(&tid);
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    struct call *c = call_of(l, tid);
     bool ours = l && l->call == e->number;
     if (ours)
         end_call(l, now);
-    bool flying = c && c->number == e->number;
+    bool flying = c && c->number == e->number + 1;
     if (NO_DESCRIPTORS(e->result) || NO_SPACE(e->result))
         tell_failure(e->number, -e->result, -1, flying ? c->path : 0);
     if (!flying)
         return 0;
-    c->number = -1;
+    c->number = 0;
     struct target t = {};
     struct file_use *u = 0;
     s32 told = -1;
@@ -342,6 +373,7 @@ int on_name_end(struct call_end *e) {
         if (u) {
             if (kind == CALL_CLOSE) {
                 u->meta_ns += now - c->at;
+                u->gap_ns += c->gap_ns;
                 u->tid = tid;
                 c->last = c->key;
                 if (is_failure(e->result) && !u->error)
@@ -362,7 +394,7 @@ int on_name_end(struct call_end *e) {
         return 0;
     u32 dev = u ? c->key.dev : renames ? c->last.dev : 0; /* renames are booked on what the thread wrote last */
     u64 ino = u ? c->key.ino : renames ? c->last.ino : 0;
-    add_to_step(l, dev, ino, l->call_ns, 0, 0);
+    add_to_step(l, dev, ino, l->call_ns, c->gap_ns, 0);
     l->gap_ino = kind == CALL_OPEN ? ino : 0;
     l->gap_dev = dev;
     return 0;

@@ -9,18 +9,19 @@ struct target {
 /* 1: /dev/shm of host and containers, where opening a file is not told; 2: memfd, whose files go nowhere. */
 BPF_HASH(skipped_devices, u32, u8, 256);
 
+INLINE void *file_behind(s32 fd) { /* 0: nothing */
+    void *file = 0, *files = FOLLOW(void *, current_task(), OFFSET_TASK_FILES);
+    void *table = files ? FOLLOW(void *, files, OFFSET_FILES_TABLE) : 0;
+    if (!table || fd < 0 || (u32)fd >= FOLLOW(u32, table, OFFSET_TABLE_MAX))
+        return 0;
+    READ(file, FOLLOW(void *, table, OFFSET_TABLE_FD), 8ull * (u32)fd);
+    return file;
+}
 INLINE bool resolve(s32 fd, struct target *t) {
-    void *table = (void *)bpf_get_current_task(), *file = 0, *inode = 0, *sb = 0;
-    u32 max = 0;
+    void *file = file_behind(fd), *inode = 0, *sb = 0;
     t->ino = 0;
     t->mode = 0;
-    if (READ(table, table, OFFSET_TASK_FILES) || READ(table, table, OFFSET_FILES_TABLE))
-        return false;
-    if (READ(max, table, OFFSET_TABLE_MAX) || fd < 0 || (u32)fd >= max)
-        return false;
-    if (READ(table, table, OFFSET_TABLE_FD) || READ(file, table, 8ull * (u32)fd) || !file)
-        return false;
-    if (READ(inode, file, OFFSET_FILE_INODE) || READ(t->mode, inode, OFFSET_INODE_MODE))
+    if (!file || READ(inode, file, OFFSET_FILE_INODE) || READ(t->mode, inode, OFFSET_INODE_MODE))
         return false;
     READ(t->ino, inode, OFFSET_INODE_INO);
     READ(sb, inode, OFFSET_INODE_SB);

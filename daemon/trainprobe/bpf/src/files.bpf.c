@@ -5,32 +5,18 @@
 #define SMALL_NS    1000000
 #define QUIET_NS    1000000000ull
 
-/* The write-class call in flight of a thread, and the file it wrote last. */
-struct call {
-    u64 at, path, new_path;
-    struct file_key key;  /* of the descriptor; ino 0: nothing to tell */
-    struct file_key last; /* written last: renames and unlinks are booked on it */
-    s32 number;           /* -1: none in flight */
-    s32 fd, directory, new_directory;
-    u64 bytes; /* libaio: what was submitted */
-    u32 flags; /* of open(2) */
-    u8 kind, gap;
-    u16 unused;
-    u64 gap_ns;
-};
-BPF_HASH(calls, u32, struct call, 4096);
+BPF_HASH(calls, u32, struct call, 4096); /* of threads that have no ledger */
 BPF_PERCPU_ARRAY(blank_call, struct call, 1);
 BPF_TABLE("lru_hash", struct file_key, struct file_use, files, 8192);
 
-INLINE struct call *call_of(u32 tid) {
-    struct call *c = calls.lookup(&tid);
+INLINE struct call *call_of(struct ledger *l, u32 tid) {
+    return l ? &l->flying : calls.lookup(&tid);
+}
+INLINE struct call *new_call(u32 tid) {
     u32 zero = 0;
-    if (c)
-        return c;
     struct call *blank = blank_call.lookup(&zero);
     if (!blank)
         return 0;
-    blank->number = -1;
     calls.update(&tid, blank);
     return calls.lookup(&tid);
 }

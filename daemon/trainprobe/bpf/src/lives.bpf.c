@@ -68,6 +68,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
         l->nested = l->grads_off = l->closing = l->saw_ends = 0;
         l->depth = 0;
         l->graph_task = 0;
+        l->flying.known.inode = 0; /* and its descriptors may be closed */
         settle(l, bpf_ktime_get_ns());
     }
     struct process_message *m = begin_process(PROCESS_EXEC, tgid);

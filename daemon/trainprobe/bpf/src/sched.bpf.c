@@ -12,6 +12,8 @@
  * is the idle CPU's wake-up, or the end of somebody's system call on a kernel that does not preempt those. */
 #define WAKE_UP_NS 700000
 
+#define LEAF_LATER LEAVES /* of a call in flight: found when it blocks, for most do not */
+
 struct call_description {
     u8 kind, fd_argument;
 };
@@ -107,11 +109,12 @@ INLINE u8 why_blocked(void *ctx, struct ledger *l, u64 state, u64 now) {
     l->blocked_fd = -1;
     if (l->reclaim)
         return LEAF_RECLAIM;
-    if (number >= 0 && l->call == number) {
+    if (l->call != number)
+        l->call = -1; /* none, or its exit was never seen */
+    else if (number >= 0 && l->call_leaf != LEAF_LATER) {
         l->blocked_fd = argument;
         return l->wait_leaf = l->call_leaf;
     }
-    l->call = -1; /* none, or its exit was never seen */
     if (number >= 0) {
         l->ino = 0;
         return l->wait_leaf = l->gpu ? LEAF_GPU : leaf_of_wait(l, kind, argument);

@@ -8,6 +8,9 @@
 
 #define READ(to, base, offset) bpf_probe_read_kernel(&(to), sizeof(to), (char *)(base) + (offset))
 
+/* Follows a pointer of the current task that the verifier knows the type of, with a plain load; a fault gives 0. */
+#define FOLLOW(type, base, offset) (*(type volatile *)((char *)(base) + (offset)))
+
 /* By number: BCC 0.18 knows not all of them, and for each call of bpf_probe_read_user that it sees, it reads the whole
  * of /proc/kallsyms, which took a third of the time to compile. The newest is bpf_task_pt_regs (Linux 5.15). */
 static long (*read_user)(void *to, u32 size, const void *from) = (void *)112;

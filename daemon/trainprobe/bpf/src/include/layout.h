@@ -9,12 +9,51 @@
 #define PART_SIZE 64  /* of one component of a path that we walked ourselves */
 #define PARTS     (2 * PATH_SIZE / PART_SIZE)
 
-enum { MESSAGE_ROW = 1, MESSAGE_FILE, MESSAGE_NAMED_FILE, MESSAGE_PROCESS, MESSAGE_CANDIDATE, MESSAGE_FAILURE, MESSAGE_SITE };
+enum {
+    MESSAGE_ROW = 1,
+    MESSAGE_FILE,
+    MESSAGE_NAMED_FILE,
+    MESSAGE_PROCESS,
+    MESSAGE_CANDIDATE,
+    MESSAGE_FAILURE,
+    MESSAGE_SITE
+};
 
 /* Nanoseconds, bytes and finished calls of one step on one file. */
 struct step_file {
     u64 ino, io_ns, gap_ns, bytes;
     u32 dev, calls;
+};
+
+struct file_key {
+    u32 tgid, dev;
+    u64 ino;
+};
+
+/* What a thread's last write-class call went to: the next one mostly goes there too. */
+struct known {
+    u64 inode; /* the kernel's address of it; 0: nothing */
+    struct file_key key;
+    u8 kind; /* of the call */
+    u8 leaf;
+    u8 regular; /* a file */
+    u8 told;    /* its life is told */
+    u32 unused;
+};
+
+/* The write-class call in flight of a thread, and the file it wrote last. */
+struct call {
+    u64 at, path, new_path;
+    u64 bytes;            /* libaio: what was submitted */
+    u64 gap_ns;           /* what the thread computed before it, for the same file */
+    struct file_key key;  /* of the descriptor; ino 0: nothing to tell */
+    struct file_key last; /* written last: renames and unlinks are booked on it */
+    struct known known;
+    u32 number; /* of the call, and one more; 0: none in flight */
+    s32 fd, directory, new_directory;
+    u32 flags; /* of open(2) */
+    u8 kind;
+    u8 unused[3];
 };
 
 /* An exclusive ledger of a thread's wall time: every event charges the nanoseconds since the last one to the cell
@@ -30,8 +69,8 @@ struct ledger {
     u64 gap_mark;   /* the CPU cell at the end of the last write-class call on gap_file */
     u64 gap_ino;
     u64 gpu_mark; /* LEAF_GPU's cell when the call of CUDA that is open began */
-    u64 call_ns; /* charged to FILE_WRITE, FILE_SYNC and FILE_META since the call in flight began */
-    u64 ino;     /* the file behind the call, or the fault, in flight; 0: none */
+    u64 call_ns;  /* charged to FILE_WRITE, FILE_SYNC and FILE_META since the call in flight began */
+    u64 ino;      /* the file behind the call, or the fault, in flight; 0: none */
     u32 dev;
     u32 gap_dev;
     u32 tid, tgid;
@@ -59,6 +98,7 @@ struct ledger {
     u8 collecting; /* in Python's garbage collector */
     u8 gpu;        /* in a call of CUDA that waits, allocates or frees */
     u8 unused[3];
+    struct call flying;
     struct step_file files[STEP_FILES];
     u64 no_grad[LEAVES]; /* the cells of REGION_NO_GRAD when gradients were last switched off */
     u64 acc[CELLS];
@@ -77,11 +117,6 @@ struct row {
     char name[NAME_SIZE];
 };
 
-struct file_key {
-    u32 tgid, dev;
-    u64 ino;
-};
-
 /* A file written by a process, since it was opened or since the last CLOSED that told of it. */
 struct file_use {
     u64 opened, told; /* told: when the last event about it went out */
@@ -93,7 +128,8 @@ struct file_use {
     s32 fd;
     s16 descriptors; /* open ones, as far as seen */
     u8 created, append, small, busy_kind;
-    u16 unused;
+    u8 shared; /* more than one thread of the process wrote it: totals are then added up atomically */
+    u8 unused;
 };
 
 struct file_message {
@@ -156,7 +192,7 @@ struct process {
     u32 tentative;
     u32 gpu_allocations, gpu_frees; /* calls of CUDA of all its threads */
     u32 gpu_sites;                  /* places that these return to, as far as they were told */
-    u64 gpu_memory_ns; /* in them */
+    u64 gpu_memory_ns;              /* in them */
 };
 
 /* A place in a process that calls of CUDA return to, and user space's word about it. */
@@ -177,6 +213,7 @@ struct request_use {
 };
 
 _Static_assert(sizeof(struct ledger) == SIZE_LEDGER, "abi.Ledger");
+_Static_assert(sizeof(struct call) == SIZE_CALL, "abi.CallRecord");
 _Static_assert(sizeof(struct row) == SIZE_ROW, "abi.Row");
 _Static_assert(sizeof(struct file_use) == SIZE_FILE_USE, "abi.FileUse");
 _Static_assert(sizeof(struct file_message) == SIZE_FILE_MESSAGE, "abi.FileMessage");
