@@ -70,8 +70,9 @@ def test_copies_and_calls_within_calls(probes: Probes, torch_python: str, cuda_l
 
 def test_allocations_are_counted_with_what_they_take(probes: Probes, torch_python: str, cuda_libraries: Path) -> None:
     """The first ones may pass before the place that they return to is watched."""
+    churn = {str(step): 5 for step in range(60)}
     told, truth = train(
-        probes, torch_python, cuda_libraries, memory_seconds=0.001, churn=[0, 100, 5], work=[0.001, 0.002], steps=60
+        probes, torch_python, cuda_libraries, memory_seconds=0.001, churn=churn, work=[0.001, 0.002], steps=60
     )
     late, last = told.rows(RowKind.OPTIMIZER)[40], told.rows(RowKind.OPTIMIZER)[-1]
     made = last.gpu_allocations - late.gpu_allocations, last.gpu_frees - late.gpu_frees

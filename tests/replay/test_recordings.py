@@ -129,5 +129,12 @@ def test_what_was_unsafe_is_warned_of_and_nothing_else(name: str) -> None:
     assert ("checkpoint_unsafe" in told) == ("checkpoint_unsafe" in TRUTH[name].get("warnings", []))
 
 
+def test_waiting_for_the_gpu_is_no_stall_and_a_state_of_its_own() -> None:
+    """Two steps of that recording waited more than a second longer for the GPU's work."""
+    rank = replayed("gpu_memory")
+    assert rank.ledger["gpu_wait"] == pytest.approx(TRUTH["gpu_memory"]["gpu_wait_seconds"], rel=0.02)
+    assert set(rank.lost) == {"gpu_memory"}
+
+
 def test_a_clean_run_has_no_stall() -> None:
     assert replayed("clean").stalls == []

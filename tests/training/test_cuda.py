@@ -51,8 +51,9 @@ def test_a_step_that_waits_long_for_the_gpu_has_lost_nothing(
 def test_allocating_and_freeing_all_the_time_is_gpu_memory(
     tmp_path: Path, torch_python: str, cuda_libraries: Path
 ) -> None:
+    churn = {str(step): 40 for step in range(60, 72)}
     rank, truth = watch(
-        tmp_path, torch_python, cuda_libraries, steps=120, churn=[60, 12, 40], memory_seconds=0.002, work=[0.01, 0.012]
+        tmp_path, torch_python, cuda_libraries, steps=120, churn=churn, memory_seconds=0.002, work=[0.01, 0.012]
     )
     assert rank["verdict"]["cause"] == "gpu_memory", (rank["verdict"], rank["lost"])
     assert rank["lost"]["gpu_memory"] == pytest.approx(sum(truth["memory"]), rel=0.15)

@@ -24,7 +24,7 @@ from trainprobe.bpf.marks import Mark, Place, executable_maps, open_mapping, thr
 from trainprobe.bpf.rations import Rations
 
 AT_ONCE = 16  # processes that are looked at
-MAX_SITES = 128  # of one process
+MAX_SITES, MAX_IN_ALL = 128, 512  # of one process; of all of them: each is a descriptor of ours
 WAITS, COPIES, ALLOCATES, FREES = "gpu_wait", "gpu_copy", "gpu_allocate", "gpu_free"
 
 
@@ -174,7 +174,7 @@ class Cuda:
     def _attach(self, pid: int, address: int) -> int:
         with self._lock:
             armed = self._armed.get(pid, {})
-            if address in armed or len(armed) >= MAX_SITES:
+            if address in armed or len(armed) >= MAX_SITES or sum(map(len, self._armed.values())) >= MAX_IN_ALL:
                 raise UprobeRefused("too many places")
         place = next((p for p in executable_maps(pid) if p.start <= address < p.end), None)
         if place is None:

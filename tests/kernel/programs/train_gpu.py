@@ -39,21 +39,22 @@ def main() -> None:
     cuda.fake_memory.argtypes = [ctypes.c_int64, ctypes.c_double]
     cuda.fake_memory(wanted.get("room", 1 << 34), wanted.get("memory_seconds", 0.0))
     cuda.cudaSetDeviceFlags(FLAGS[wanted["how"]])
-    known = {"steps": 0, "waited": [], "memory": [], "allocations": 0, "refused": 0, "blocks": 0}
+    known = {"steps": 0, "waited": [], "memory": [], "allocations": 0, "refused": 0, "churned": []}
     error, kept = ctypes.c_int(0), []
-    churn_from, churn_steps, churn = wanted.get("churn", [0, 0, 0])
+    churn = wanted.get("churn", {})  # by step: pairs of allocating and freeing
     for step in range(wanted["steps"]):
         optimizer.zero_grad()
         loss = model(torch.randn(16, 64)).sum()
         cuda.fake_launch(random.uniform(*wanted["work"]) + (wanted.get("longer", {}).get(str(step), 0.0)))
         memory = 0.0
-        if churn_from <= step < churn_from + churn_steps:
-            begun = time.perf_counter()
-            for _ in range(churn):
+        if pairs := churn.get(str(step), 0):
+            begun, wall = time.perf_counter(), time.time()
+            for _ in range(pairs):
                 block = calls.allocate(1 << 20, ctypes.byref(error))
                 calls.release(block)
                 known["allocations"] += 1
             memory = time.perf_counter() - begun
+            known["churned"].append([wall, time.time()])
         if wanted.get("keep") and step >= wanted.get("keep_from", 0):
             block = calls.allocate(wanted["keep"], ctypes.byref(error))
             known["allocations"] += 1

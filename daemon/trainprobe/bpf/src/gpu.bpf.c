@@ -14,7 +14,7 @@ struct gpu_call {
 BPF_TABLE("lru_hash", u32, struct gpu_call, gpu_calls, 2048); /* by thread: the outermost open one */
 BPF_TABLE("lru_hash", struct gpu_site, u8, gpu_sites, 8192);
 
-#define MOST_SITES 512 /* that are told of one process */
+#define MOST_SITES 160 /* that are told of one process: more than user space arms */
 
 INLINE void tell_site(struct gpu_site *site) {
     u8 told = SITE_TOLD;
