@@ -14,6 +14,7 @@ from benchmarks.stalls.truth import (
     Truth,
     blocked_seconds,
     lost_seconds,
+    median_step,
     planted_stalls,
     queued_seconds,
     slow_iterations,
@@ -217,7 +218,9 @@ def _matched(
         end = max(item["end"] or start for item in told)
         seconds = sum(item["seconds"] for item in told)
         confirmed = any(begin < end and start < stop and excess >= 0.5 * seconds for begin, stop, excess in slow)
-        return Match("", 0.0, seconds, said, 0, start, confirmed, queued_seconds(truth, start, end))
+        # It is the end of a step that began an ordinary one's length before: there the driver may have waited, too.
+        queued = queued_seconds(truth, start - median_step(truth), end)
+        return Match("", 0.0, seconds, said, 0, start, confirmed, queued)
     cause = planted[0].cause
     given = sum(item["shares"].get(cause, 0.0) for item in told)
     count = sum(stall.seconds >= CLAIMED for stall in planted)

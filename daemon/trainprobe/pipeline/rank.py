@@ -57,6 +57,8 @@ from trainprobe.pipeline.stalls import Entry, StallBook
 
 BY_WORKERS = frozenset({Cause.WORKER_HANG, Cause.DEADLOCK, Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.STORAGE_HANG})
 """Causes whose stack is a worker's."""
+MAY_BE_THE_END = frozenset({Cause.CPU_BOUND, Cause.CPU_CONTENTION, Cause.UNKNOWN})
+"""What an interpreter that ends looks like for as long as it does."""
 FROZEN = 4
 """Stalls that keep their black box: the latest."""
 MAKEUP_EVERY = 80
@@ -505,9 +507,9 @@ class RankFold:
     def _take_ordinary(self, step: Ordinary, units: int) -> None:
         if units == 1:
             self.baseline.add(step)
-            self.trend.feed(step.ns)
-            if self.trend.steps % MAKEUP_EVERY == 0:
-                self.makeup.add(self.trend.steps, {s.value: ns for s, ns in by_state(self.baseline.items()).items()})
+            if (self.devices.stolen or 0.0) < self.policy.stolen_share:  # else it tells of the host
+                self.trend.feed(step.ns)
+                self._see_makeup()
             self.ordinary_lengths.append(step.ns / 1e9)
         run = self._ordinary.then(step.made_of) if self._ordinary is not None else step.made_of
         if run is None:
@@ -518,6 +520,10 @@ class RankFold:
         self.ordinary_steps += units
         self.ordinary_fetches += step.fetches
         self.worker_ns += step.ns * self.workers.count
+
+    def _see_makeup(self) -> None:
+        if self.trend.steps % MAKEUP_EVERY == 0:
+            self.makeup.add(self.trend.steps, {s.value: ns for s, ns in by_state(self.baseline.items()).items()})
 
     def settle(self) -> None:
         """Bring ``ledger``, ``ordinary`` and ``ordinary_pool`` up to the last boundary: before they are read."""
@@ -668,7 +674,7 @@ class RankFold:
             self.book.open = None
             return
         cause = max(judgement.shares, key=lambda c: judgement.shares[c])
-        if cause in (Cause.CPU_BOUND, Cause.UNKNOWN) and now_ns < limit + self.policy.open_cpu_ns:
+        if cause in MAY_BE_THE_END and now_ns < limit + self.policy.open_cpu_ns:
             return
         start = int(self.boundary.at_ns + self.baseline.ns)
         stacks = self._stacks(judgement)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.stalls.plan import Plan
-from benchmarks.stalls.score import Score, score
+from benchmarks.stalls.score import Score, match, score
 from benchmarks.stalls.truth import Iteration, Planted, Truth, planted_stalls
 
 MS = 1_000_000
@@ -225,3 +225,17 @@ def test_of_two_causes_both_have_to_be_named() -> None:
     other = stall(start=at, end=at + 0.55, seconds=0.5, cause="logging", shares={"logging": 0.5})
     wrong = report(stalls=[stall(), other], lost={"checkpoint": 0.6, "logging": 0.5}, productive_seconds=1.9)
     assert "no other cause over 2 %" in str(score(both, truth, wrong).wrong())
+
+
+def test_a_wait_before_the_excess_began_may_be_why_its_step_was_late() -> None:
+    """The excess is the end of the step: what its begin waited for the processor is part of it."""
+    told, at = Truth(7, 0, 0), 0
+    for step in range(40):
+        late = 30 * MS if step in (20, 21) else 0
+        end, queued = at + 50 * MS + late, 30 * MS * ((step >= 20) + (step >= 21))
+        told.iterations.append(Iteration(step, at, end - 10 * MS, end, MS, queued))
+        at = end
+    begin = told.iterations[21].begin / 1e9
+    said = stall(start=begin + 0.015, end=begin + 0.07, seconds=0.055, cause="cpu_contention", shares={})
+    (found,) = match([], [said], told)
+    assert found.queued == pytest.approx(0.06)

@@ -336,3 +336,29 @@ def test_a_timer_that_came_late_is_the_hypervisors_doing_as_far_as_it_took_proce
     assert stall.seconds == pytest.approx(late, abs=0.02)
     if cause == "cpu_contention":
         assert "the hypervisor took 30% of the processors" in stall.summary
+
+
+@pytest.mark.parametrize(("after", "told"), [(0.3, False), (0.8, True)])
+def test_a_driver_that_waits_for_a_processor_may_be_ending(after: float, told: bool) -> None:
+    """The interpreter's end takes half a second, more than that with others on its processors."""
+    driver, pipeline = started()
+    for _ in range(round(after / 0.1)):
+        driver.spend(0.04)
+        driver.spend(0.06, Leaf.RUNQUEUE)
+        pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.RUNQUEUE),)))
+    stalls = rank_of(pipeline, driver).stalls
+    assert [stall.cause for stall in stalls] == ["cpu_contention"] * told
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.3, False), (0.0, True)])
+def test_steps_that_grow_while_the_hypervisor_keeps_the_processors_are_no_drift(share: float, told: bool) -> None:
+    driver, pipeline = started()
+    began = driver.now
+    for number in range(1000):
+        driver.spend(0.02 * number / 1000)
+        driver.train(1)
+        if number % 20 == 0:
+            played(driver, pipeline)
+            stolen = round(share * 2 * (driver.now - began))
+            pipeline.step(Frame(moment(driver.now), host=HostSample(cpus=2, steal_ns=stolen)))
+    assert ("drift" in {one.cause for one in rank_of(pipeline, driver).bottlenecks}) == told
