@@ -128,6 +128,7 @@ class Processes:
                     comm=stat.comm,
                     private_bytes=rollup.private_bytes if rollup else None,
                     shm_held_bytes=memory.shm_held,
+                    swap_share_bytes=rollup.swap_bytes if rollup else None,
                     grown_bytes=memory.grown(status.anonymous_bytes if status else None),
                 )
             )

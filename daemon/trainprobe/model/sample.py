@@ -27,6 +27,7 @@ class ProcessSample:
     comm: str = ""
     private_bytes: int | None = None  # Private_Dirty: its own copies
     shm_held_bytes: int | None = None  # files of /dev/shm that it has open, mapped or not
+    swap_share_bytes: int | None = None  # SwapPss: forked workers share swapped pages; read as seldom as `pss_bytes`
     grown_bytes: int = 0  # anonymous memory that came since `pss_bytes` was read, which is seldom
 
 

@@ -331,7 +331,7 @@ class RankFold:
         if shm is not None:
             self.shm_peak = max(self.shm_peak or 0, self._held(shm))
         if pss is not None:
-            taken = pss - (shm or 0) + self._held(shm or 0) + (self.summed("swap_bytes") or 0)
+            taken = pss - (shm or 0) + self._held(shm or 0) + self._swapped()
             taken += self.summed("grown_bytes") or 0
             self.taken_peak = max(self.taken_peak or 0, taken)
         if sample.open_fds is not None:
@@ -371,6 +371,10 @@ class RankFold:
         }
         self.counters.add(self.trend.steps, {name: float(v) for name, v in figures.items() if v is not None})
 
+    def _swapped(self) -> int:
+        """Swapped memory of all its processes, what forked ones share once."""
+        return sum(_swapped(p) for p in self.processes.values() if self.workers.owns(p.pid))
+
     def _held(self, mapped: int) -> int:
         """Shared memory of all its processes: what they map, or have open, if that is more."""
         return max(mapped, self.summed("shm_held_bytes") or 0)
@@ -381,7 +385,7 @@ class RankFold:
         if own:
             self.worker_pss = max(self.worker_pss or 0, sum(own) // len(own))
         private = [
-            max(0, p.private_bytes - (p.shm_bytes or 0)) + p.grown_bytes + (p.swap_bytes or 0)
+            max(0, p.private_bytes - (p.shm_bytes or 0)) + p.grown_bytes + _swapped(p)
             for p in live
             if p.private_bytes is not None
         ]
@@ -797,3 +801,8 @@ def _merged(older: MarkRow, newer: MarkRow) -> MarkRow:
     for use in (*older.files, *newer.files):
         files[use.dev, use.ino] = _sum(files.get((use.dev, use.ino)), use)
     return replace(newer, files=tuple(files.values()))
+
+
+def _swapped(process: ProcessSample) -> int:
+    """Its part of swapped pages. VmSwap counts in each forked process what all of them share."""
+    return (process.swap_bytes if process.swap_share_bytes is None else process.swap_share_bytes) or 0

@@ -42,7 +42,7 @@ def test_all_fields(fake: FakeProc) -> None:
     assert sample == ProcessSample(
         pid=7, ppid=3, role="worker", started_ns=70 * TICK_NS, cpu_ns=150 * TICK_NS, rss_bytes=2560 * 4096,
         pss_bytes=2048 << 10, swap_bytes=12 << 10, shm_bytes=512 << 10, open_fds=1, max_fds=1024, threads=3,
-        read_bytes=8192, comm="pt_data_worker", shm_held_bytes=0,
+        read_bytes=8192, comm="pt_data_worker", shm_held_bytes=0, swap_share_bytes=4 << 10,
     )  # fmt: skip
 
 

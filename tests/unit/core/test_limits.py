@@ -97,6 +97,15 @@ def test_memory_that_grows_is_told_with_the_time_left_and_who_grows() -> None:
     assert host.rank.counters.memory_exhaustion_seconds is None
 
 
+def test_swapped_pages_that_forked_processes_share_count_once() -> None:
+    """1 GB of the driver's was swapped out before the fork: /proc tells it of both, and one half of it each shares."""
+    host = Host()
+    swapped: dict[str, Any] = {"swap_bytes": GB, "swap_share_bytes": GB // 2, "private_bytes": 2 * GB}
+    host.second(processes=(sample(PID, "driver", 3 * GB, **swapped), sample(WORKER, "worker", 2 * GB, **swapped)))
+    assert host.rank.memory.taken_peak_bytes == 6 * GB
+    assert host.rank.memory.worker_private_bytes == 2.5 * GB
+
+
 def test_a_victim_of_its_container_and_one_of_the_host() -> None:
     for scope, group, words in (
         ("cgroup", "/job", "the limit of its cgroup /job, 10 GB,"),
