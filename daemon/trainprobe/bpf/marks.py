@@ -13,19 +13,21 @@ import re
 import signal
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainprobe.bpf import symbols
+from trainprobe.bpf.executed import MAX_MAPS_BYTES, Inode, files_executed
 from trainprobe.bpf.kernel_calls import UprobeRefused
 from trainprobe.bpf.rations import ROOT, Rations
 
 MAX_LIBRARIES = 64
 MAX_LOOKS, LOOKS_OF_ROOT = 16, 4  # libraries that are read at a time
-MAX_MAPS_BYTES = 16 << 20
+RELEASE_SECONDS, RELEASE_SOONEST_SECONDS = 600.0, 30.0
 MAX_PROBES_PER_MARK = 8
+NOBODY: Inode = (0, 0)
 _LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ \d+ +(/.*)$", re.MULTILINE)
 
 
@@ -113,10 +115,13 @@ class Marks:
         self._rations = rations or Rations()
         self._looks: dict[str, _Look] = {}  # by path
         self._lock = threading.Lock()  # for all below
-        self._busy: set[tuple[int, int]] = set()
-        self._done: dict[tuple[int, int], MarksAttached] = {}
-        self._interpreters: dict[tuple[int, int], bool] = {}
-        self._descriptors: list[int] = []
+        self._busy: set[Inode] = set()
+        self._done: dict[Inode, MarksAttached] = {}
+        self._users: dict[Inode, int] = {}  # on whose account it was read
+        self._interpreters: dict[Inode, bool] = {}
+        self._descriptors: defaultdict[Inode, list[int]] = defaultdict(list)  # by the file that the marks came with
+        self._asked: set[Inode] = set()  # since the last look at who executes what began
+        self._released = time.monotonic()
         self._closed = False
 
     def attach(self, pid: int, path: str, start: int, end: int) -> MarksAttached | None:
@@ -157,7 +162,12 @@ class Marks:
         finally:
             look.done = True
 
-    def _attach_once(self, key: tuple[int, int], look: _Look, path: str, descriptor: int) -> MarksAttached | None:
+    def _attach_once(self, key: Inode, look: _Look, path: str, descriptor: int) -> MarksAttached | None:
+        with self._lock:
+            self._asked.add(key)
+            full = len(self._done) >= MAX_LIBRARIES or bool(self._rations.refusal(look.uid))
+        if full:
+            self.release_unused(at_most_every=RELEASE_SOONEST_SECONDS)
         with self._lock:
             if (known := self._done.get(key)) or key in self._busy:
                 return known
@@ -173,27 +183,28 @@ class Marks:
         finally:
             with self._lock:
                 self._busy.discard(key)
-                self._done[key] = attached
+                self._done[key], self._users[key] = attached, look.uid
                 self._rations.took(look.uid, time.monotonic() - began, useful=any(attached.found.values()))
         return attached
 
-    def _attach_both(self, key: tuple[int, int], pid: int, path: str, descriptor: int) -> MarksAttached:
-        found, reason = self._attach_library(descriptor, IN_CPU)
+    def _attach_both(self, key: Inode, pid: int, path: str, descriptor: int) -> MarksAttached:
+        found, reason = self._attach_library(key, descriptor, IN_CPU)
         place = _sibling(pid, path)
-        beside = self.attach_at(pid, place, IN_PYTHON) if place is not None else {}
+        beside = self.attach_at(pid, place, IN_PYTHON, key) if place is not None else {}
         found["set_grad"] = any(beside.values())
         if any(found.values()):
             found["collector"] = self._attach_interpreter(pid)
         return MarksAttached(*key, found, reason)
 
-    def attach_at(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> dict[str, bool]:
-        """Put marks on a library that the process maps there: which were found. Takes its time."""
+    def attach_at(self, pid: int, place: Place, marks: tuple[Mark, ...], owner: Inode = NOBODY) -> dict[str, bool]:
+        """Put marks on a library that the process maps there: which were found. Takes its time. They are taken away
+        with those of file ``owner``, without one at the end."""
         try:
             descriptor = open_mapping(pid, place.start, place.end)
         except OSError:
             return {}
         try:
-            return self._attach_library(descriptor, marks)[0]
+            return self._attach_library(owner, descriptor, marks)[0]
         finally:
             os.close(descriptor)
 
@@ -209,26 +220,63 @@ class Marks:
                 continue
             key = (status.st_dev, status.st_ino)
             if self._is_new(key):
-                ends = self.attach_at(pid, place, IN_INTERPRETER)
+                ends = self.attach_at(pid, place, IN_INTERPRETER, key)
                 self._interpreters[key] = len(ends) == len(IN_INTERPRETER) and all(ends.values())
             told = told or self._interpreters.get(key, False)
         return told
 
-    def _is_new(self, key: tuple[int, int]) -> bool:
+    def _is_new(self, key: Inode) -> bool:
         """Whether an interpreter is to be given its marks, by who asks first."""
         with self._lock:
+            self._asked.add(key)
             if key in self._interpreters or len(self._interpreters) >= MAX_LIBRARIES:
                 return False
             self._interpreters[key] = False
             return True
 
-    def _keep(self, descriptor: int) -> None:
+    def _keep(self, owner: Inode, descriptor: int) -> None:
         with self._lock:
-            self._descriptors.append(descriptor)
+            self._descriptors[owner].append(descriptor)
             if self._closed:
                 self._let_go()
 
-    def _attach_library(self, descriptor: int, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
+    def look_after(self) -> None:
+        """Now and then, beside the loop: ``release_unused``."""
+        with self._lock:
+            due = bool(self._done) and not self._closed and time.monotonic() - self._released >= RELEASE_SECONDS
+        if due:
+            threading.Thread(target=self._release, name="library-reader", daemon=True).start()
+
+    def _release(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self.release_unused(at_most_every=RELEASE_SECONDS)
+
+    def release_unused(self, *, at_most_every: float = 0.0) -> None:
+        """Take the marks from files that no process executes any more: each container brings files of its own, and a
+        mark holds its file, deleted or not, on the disk. Reads the maps of all processes."""
+        with self._lock:
+            if self._closed or time.monotonic() - self._released < at_most_every:
+                return
+            self._released = time.monotonic()
+            self._asked.clear()
+            held = {*self._done, *self._interpreters}
+        used = files_executed(held)
+        if used is None:
+            return
+        with self._lock:
+            # What was asked for meanwhile may be executed by a process that we did not see.
+            gone = held - used - self._asked - self._busy
+            released = [descriptor for key in gone for descriptor in self._forget(key)]
+        for descriptor in released:
+            os.close(descriptor)
+
+    def _forget(self, key: Inode) -> list[int]:
+        self._interpreters.pop(key, None)
+        if self._done.pop(key, None) is not None:
+            self._rations.gave_back(self._users.pop(key))
+        return self._descriptors.pop(key, [])
+
+    def _attach_library(self, owner: Inode, descriptor: int, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
         # By descriptor, from symbols to attaching: a process that maps another file there meanwhile would choose where
         # in that file, perhaps the C library, a breakpoint goes.
         mapping = through_descriptor(descriptor)
@@ -245,7 +293,7 @@ class Marks:
                 if mark.anywhere:
                     offset += cheap_place(os.pread(descriptor, 16, offset))
                 try:
-                    self._keep(self._attach(self._programs[mark.program], mapping, offset, counter))
+                    self._keep(owner, self._attach(self._programs[mark.program], mapping, offset, counter))
                     found[mark.name] = True
                 except UprobeRefused as error:
                     reasons.append(f"{mark.name}: {error}")
@@ -259,8 +307,9 @@ class Marks:
             self._let_go()
 
     def _let_go(self) -> None:
-        for descriptor in self._descriptors:
-            os.close(descriptor)
+        for descriptors in self._descriptors.values():
+            for descriptor in descriptors:
+                os.close(descriptor)
         self._descriptors.clear()
 
 

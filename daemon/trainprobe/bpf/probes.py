@@ -196,6 +196,7 @@ class Probes:
         """Files open for writing now, calls in flight included. Also lets go of files closed long ago: what was still
         to be said about them comes with the next drain()."""
         found = []
+        self._marks.look_after()
         now = time.monotonic_ns()
         for key, use in self._files.entries():
             if use.descriptors > 0:

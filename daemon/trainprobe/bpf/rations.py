@@ -32,3 +32,7 @@ class Rations:
         self._places[uid] += 1
         if not useful:
             self._useless[uid] += seconds
+
+    def gave_back(self, uid: int) -> None:
+        """A place in the table is free again."""
+        self._places[uid] -= 1

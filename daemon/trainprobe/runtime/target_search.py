@@ -63,7 +63,6 @@ class Search:
         self._table = table
         self._rules = rules
         self._auto = auto
-        self._libraries: set[tuple[tuple[int, int], int]] = set()  # those that have marks
         self._marking: dict[int, Mapping] = {}  # by pid: those that are being read
         self._asked_ns = 0
         self._polls = Polls()
@@ -243,9 +242,9 @@ class Search:
         return [process for process in found if process is not None]
 
     def mark(self, process: Process, library: Mapping) -> None:
-        """Put marks on a library, once for each inode; ``process.marks`` says why when it gives none."""
+        """Put marks on a library; ``process.marks`` says why when it gives none."""
         process.library, process.marks = library, ""
-        if (library.dev, library.ino) in self._libraries:
+        if self._has_marks(library, process):
             return
         try:
             attached = self._kernel.attach_marks(process.pid, library.path, library.start, library.end)
@@ -254,7 +253,17 @@ class Search:
             return
         if attached is None:
             self._marking[process.pid] = library
-        elif any(attached.found.values()):
-            self._libraries.add((library.dev, library.ino))
-        else:
+        elif not any(attached.found.values()):
             process.marks = attached.reason or f"{library.path} has none of the functions that marks need"
+
+    def _has_marks(self, library: Mapping, process: Process) -> bool:
+        """Whether another process has it with its marks. Once nobody has, the kernel side may take them away."""
+        same = (library.dev, library.ino)
+        return any(
+            other.library is not None
+            and (other.library.dev, other.library.ino) == same
+            and other is not process
+            and not other.marks
+            and other.pid not in self._marking
+            for other in self._table
+        )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trainprobe.bpf import marks, symbols
+from trainprobe.bpf import executed, marks, symbols
 from trainprobe.bpf.rations import Rations
 from trainprobe.bpf.symbols import Symbol
 
@@ -137,6 +137,71 @@ def test_a_file_that_is_no_library_is_read_once_and_counted_against_its_user(tmp
     assert seen[0] is seen[1]
     assert "not" in seen[0].reason
     assert {attached.reason for attached in seen[2:]} == {"enough"}
+
+
+class Attaching(marks.Marks):
+    """Puts no probe anywhere: each mark's descriptor is one of an open file that tells whether it was closed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given: list[int] = []
+        names = [mark.program for mark in (*marks.IN_CPU, *marks.IN_PYTHON, *marks.IN_INTERPRETER)]
+        super().__init__(dict.fromkeys(names, 0), self._give)
+
+        def find(path: str, prefixes: Sequence[bytes]) -> symbols.Found | symbols.Unreadable:
+            return {prefix.decode(): [Symbol(prefix.decode(), 64)] for prefix in prefixes}
+
+        monkeypatch.setattr(symbols, "find_apart", find)
+
+    def _give(self, program: int, path: str, offset: int, counter: int) -> int:
+        self.given.append(os.open("/dev/null", os.O_RDONLY))
+        return self.given[-1]
+
+    def open(self) -> list[int]:
+        return sorted({one for one in self.given if os.path.exists(f"/proc/self/fd/{one}")})  # numbers come again
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_the_marks_of_a_file_that_nobody_executes_any_more_are_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attaching = Attaching(monkeypatch)
+    with mapped(tmp_path / "libtorch_cpu.so", b"stays" * 1000) as stays:
+        assert seen_through(attaching, stays).found["record"]
+        held = attaching.open()
+        with mapped(tmp_path / "libtorch_cpu-2.so", b"goes" * 1000) as goes:
+            assert seen_through(attaching, goes).found["record"]
+            goes.rename(tmp_path / "another name")
+            attaching.release_unused()
+            assert len(attaching.open()) > len(held)
+        attaching.release_unused()
+        assert attaching.open() == held
+        # A file with the same number gets its marks anew.
+        with mapped(tmp_path / "libtorch_cpu-3.so", b"comes" * 1000) as comes:
+            assert seen_through(attaching, comes).found["record"]
+            assert len(attaching.open()) > len(held)
+    attaching.close()
+    assert attaching.open() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_containers_may_come_and_go_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "MAX_LIBRARIES", 4)
+    monkeypatch.setattr(marks, "RELEASE_SOONEST_SECONDS", 0.0)
+    attaching = Attaching(monkeypatch)
+    most = 0
+    for number in range(12):
+        with mapped(tmp_path / f"libtorch_cpu-{number}.so", b"%d" % number * 3000) as library:
+            attached = seen_through(attaching, library)
+            assert attached.found.get("record"), attached.reason
+            most = max(most, len(attaching.open()))
+    assert most <= 4 * (len(marks.IN_CPU) + 1) + len(marks.IN_INTERPRETER)
+    attaching.close()
+
+
+def test_what_cannot_be_read_takes_no_marks_away(tmp_path: Path) -> None:
+    (tmp_path / "12").mkdir()
+    (tmp_path / "12" / "maps").mkdir()
+    assert executed.files_executed({(1, 2)}, str(tmp_path)) is None
 
 
 def test_a_process_that_is_gone_is_a_reason() -> None:

@@ -30,3 +30,14 @@ def test_root_is_many_containers() -> None:
     for _ in range(PLACES + 1):
         rations.took(0, USELESS_SECONDS, useful=False)
     assert rations.refusal(0) == ""
+
+
+def test_a_place_that_was_given_back_is_free_again_and_wasted_time_is_not() -> None:
+    rations = Rations()
+    for _ in range(PLACES):
+        rations.took(USER, 0.1, useful=True)
+    rations.gave_back(USER)
+    assert rations.refusal(USER) == ""
+    rations.took(USER, USELESS_SECONDS + 1, useful=False)
+    rations.gave_back(USER)
+    assert "nothing was found" in rations.refusal(USER)
