@@ -246,6 +246,7 @@ class RunLimits:
             gpu_holders=gpus.holders if gpus is not None else {},
             orphans=[o for o in self.orphans if o.trainer == fold.seen.pid],
             workers=fold.workers.count,
+            shm_per_batch=fold.batch_bytes.mean,
         )
 
     def _is_of(self, key: Key, fold: RankFold, gpus: RankGpus | None) -> bool:

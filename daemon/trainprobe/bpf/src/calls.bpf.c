@@ -80,6 +80,17 @@ INLINE u64 bytes_of_submit(u64 *a,
     }
     return bytes;
 }
+/* A worker gives a file in shared memory its size: a batch, or a part of one. Some versions of torch set it by one
+ * call, some by two, so what counts is by how much it grows; it takes whole pages. */
+INLINE void note_shared(struct ledger *l, struct target *t, u8 form, u64 *a) {
+    u64 size = 0, wanted = form == FORM_ALLOCATE ? a[2] + a[3] : a[1];
+    u8 *skipped = skipped_devices.lookup(&t->dev);
+    if (!l->pool || !skipped || *skipped != 1 || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) || wanted <= size)
+        return;
+    struct pool *p = pool_in_use(l);
+    if (p)
+        __sync_fetch_and_add(&p->shared, (wanted - size + 4095) & ~4095ull);
+}
 int on_write_begin(struct call_entry *e) {
     u32 tid = this_thread(), number = e->number;
     u8 level;
@@ -90,8 +101,8 @@ int on_write_begin(struct call_entry *e) {
         return 0;
     u64 arguments[6] = {}, submitted = 0;
     bpf_probe_read_kernel(arguments, sizeof(arguments), e->arguments);
-    s32 fd = d->fd_argument == 2 ? arguments[2] : arguments[0];
-    u8 kind = d->kind;
+    u8 kind = d->kind, form = d->fd_argument;
+    s32 fd = form == 2 ? arguments[2] : arguments[0];
     if (kind == CALL_SUBMIT) {
         fd = -1;
         submitted = bytes_of_submit(arguments, &fd);
@@ -109,6 +120,8 @@ int on_write_begin(struct call_entry *e) {
         l->ino = known && is_regular(&t) ? t.ino : 0;
         begin_call(l, now, number, leaf, leaf);
     }
+    if (l && known && form >= FORM_TRUNCATE)
+        note_shared(l, &t, form, arguments);
     if (!known || !is_told(&t, kind == CALL_WRITE))
         return 0;
     struct call *c = call_of(tid);
