@@ -99,22 +99,23 @@ def watched(case: Case, folder: Path, python: str) -> tuple[dict[str, Any] | Non
     """The rank that the report tells of, and what was said."""
     report, recording = folder / "report.json", folder / "recording.jsonl"
     training = [python, str(TRAININGS / f"{case.program}.py"), *map(str, case.arguments)]
-    with case.around(folder) as around:
+    errors = folder / "stderr"  # no pipe: workers may outlive the run that they belong to
+    with case.around(folder) as around, errors.open("w") as told:
         command = trainprobe("run", "-o", str(report), "--record", str(recording), "--", *around(training))
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env=environment(),
-        )  # fmt: skip
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=told, env=environment()
+        )
         if case.kill_after is not None:
             kill_later(lambda: training_below(process.pid), case.kill_after)
         try:
-            _, said = process.communicate(timeout=110)
+            process.wait(110)
         except subprocess.TimeoutExpired:
             process.terminate()
-            _, said = process.communicate()
+            process.wait()
         except BaseException:
             end(process)
             raise
+    said = errors.read_text(errors="replace")
     if not report.exists():
         return None, said
     runs = json.loads(report.read_text())["runs"]

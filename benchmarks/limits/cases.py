@@ -80,7 +80,7 @@ def swap(rng: random.Random) -> Case:
     held, every = rng.randrange(250, 400) * MB, rng.choice([1, 4, 12])
     use = ["--hold-bytes", held, "--touch-bytes", rng.randrange(10, 20) * MB * (1 if every == 1 else 3)]
     arguments = [*use, "--first", rng.randrange(100, 140), "--every", every, "--steps", 260]
-    around = places.swapping(TORCH + held - rng.randrange(90, 140) * MB)
+    around = places.swapping(held - rng.randrange(20, 80) * MB)
     return Case("exhaust", arguments, None, None, around, stalls_by="swap")
 
 

@@ -82,10 +82,13 @@ INLINE u64 bytes_of_submit(u64 *a,
 }
 /* A worker gives a file in shared memory its size: a batch, or a part of one. Some versions of torch set it by one
  * call, some by two, so what counts is by how much it grows; it takes whole pages. */
-INLINE void note_shared(struct ledger *l, struct target *t, u8 form, u64 *a) {
+INLINE void note_shared(struct target *t, u8 form, u64 *a) {
+    u32 tgid = this_process();
+    struct ledger *l = ledgers.lookup(&tgid); /* of its main thread: another one, which sends batches, may make it */
     u64 size = 0, wanted = form == FORM_ALLOCATE ? a[2] + a[3] : a[1];
     u8 *skipped = skipped_devices.lookup(&t->dev);
-    if (!l->pool || !skipped || *skipped != 1 || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) || wanted <= size)
+    if (!l || !l->pool || !skipped || *skipped != 1 || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) ||
+        wanted <= size)
         return;
     struct pool *p = pool_in_use(l);
     if (p)
@@ -120,8 +123,8 @@ int on_write_begin(struct call_entry *e) {
         l->ino = known && is_regular(&t) ? t.ino : 0;
         begin_call(l, now, number, leaf, leaf);
     }
-    if (l && known && form >= FORM_TRUNCATE)
-        note_shared(l, &t, form, arguments);
+    if (known && form >= FORM_TRUNCATE)
+        note_shared(&t, form, arguments);
     if (!known || !is_told(&t, kind == CALL_WRITE))
         return 0;
     struct call *c = call_of(tid);
