@@ -78,7 +78,7 @@ def pid_exhaustion(rng: random.Random) -> Case:
 def swap(rng: random.Random) -> Case:
     """Memory that a step needs has gone to swap."""
     held, every = rng.randrange(250, 400) * MB, rng.choice([1, 4, 12])
-    use = ["--hold-bytes", held, "--touch-bytes", rng.randrange(10, 20) * MB * (1 if every == 1 else 3)]
+    use = ["--hold-bytes", held, "--touch-bytes", rng.randrange(10, 15) * MB * min(every, 8)]
     arguments = [*use, "--first", rng.randrange(100, 140), "--every", every, "--steps", 260]
     around = places.swapping(held - rng.randrange(20, 80) * MB)
     return Case("exhaust", arguments, None, None, around, stalls_by="swap")
@@ -98,10 +98,11 @@ def shm_leak(rng: random.Random) -> Case:
 
 
 def orphan_workers(rng: random.Random) -> Case:
-    """The trainer is killed while its workers are busy with something long, and do not see it."""
+    """The trainer is killed while its workers are busy with something long, and do not see it. Where it has waited for
+    them for long by then, that is its verdict, and not who killed it."""
     late = ["--late-item", 16 * rng.randrange(60, 90), "--late-seconds", 45, "--workers", rng.randrange(1, 4)]
     return Case(
-        "exhaust", ["--steps", 3000, *late], "", "orphan_workers", places.outlived, kill_after=rng.uniform(9, 13)
+        "exhaust", ["--steps", 3000, *late], None, "orphan_workers", places.outlived, kill_after=rng.uniform(9, 13)
     )
 
 
