@@ -64,8 +64,10 @@ INLINE struct pool *pool_in_use(struct ledger *l) {
 }
 INLINE void add_to_pool(struct ledger *l, u64 spent, u32 leaf) {
     struct pool *p = pool_in_use(l);
-    if (p && leaf < LEAVES)
-        __sync_fetch_and_add(&p->ns[leaf], spent);
+    u64 at = leaf;
+    asm volatile("" : "+r"(at)); /* as in cell_of: bounds that went over the stack are lost */
+    if (p && at < LEAVES)
+        __sync_fetch_and_add(&p->ns[at], spent);
 }
 INLINE void charge(struct ledger *l, u64 now, u32 leaf) {
     u64 spent = now - l->at;
