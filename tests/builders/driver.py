@@ -84,7 +84,7 @@ class Driver:
                 tuple(self.pool),
                 tuple(self.files.values()),
                 *self.gpu_memory,
-                self.batch * (self.fetches + self.ahead) if self.batch is not None else None,
+                shared_bytes=self.batch * (self.fetches + self.ahead) if self.batch is not None else None,
             )
         )
         self.files.clear()
