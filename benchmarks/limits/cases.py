@@ -100,9 +100,9 @@ def shm_leak(rng: random.Random) -> Case:
 def orphan_workers(rng: random.Random) -> Case:
     """The trainer is killed while its workers are busy with something long, and do not see it. Where it has waited for
     them for long by then, that is its verdict, and not who killed it."""
-    late = ["--late-item", 16 * rng.randrange(60, 90), "--late-seconds", 45, "--workers", rng.randrange(1, 4)]
+    late = ["--late-item", 16 * rng.randrange(20, 40), "--late-seconds", 45, "--workers", rng.randrange(1, 4)]
     return Case(
-        "exhaust", ["--steps", 3000, *late], None, "orphan_workers", places.outlived, kill_after=rng.uniform(9, 13)
+        "exhaust", ["--steps", 3000, *late], None, "orphan_workers", places.outlived, kill_after=rng.uniform(11, 14)
     )
 
 

@@ -3,6 +3,7 @@
 How long before the end is it told, and how far off is the time that is said when half of the ramp is left?
 
     --each N        ramps of each kind (2); those of a round run beside each other
+    --only A,B      these kinds only: fds, shm, memory
     --seconds A B   how long a ramp is (60 90)
 
 A ramp holds where it is told in its first half (or 60 s before the end), and where, at half of it, the time left is
@@ -83,6 +84,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", required=True, help="an interpreter with torch")
     parser.add_argument("--each", type=int, default=2)
+    parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--seconds", type=float, nargs=2, default=(60.0, 90.0))
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--out", type=Path, default=Path("build/ramps"))
@@ -100,8 +102,9 @@ def main() -> int:
             watched(KINDS[kind](draw, draw.uniform(*wanted.seconds)), folder, wanted.python)
             return told(folder / "recording.jsonl", kind)
 
-        with ThreadPoolExecutor(len(KINDS)) as all_at_once:
-            for kind, one in zip(KINDS, all_at_once.map(ramp, KINDS)):
+        kinds = wanted.only.split(",")
+        with ThreadPoolExecutor(len(kinds)) as all_at_once:
+            for kind, one in zip(kinds, all_at_once.map(ramp, kinds)):
                 held = held and one.holds
                 print(line(kind, one), flush=True)
     return 0 if held else 1
