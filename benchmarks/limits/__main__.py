@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=TRIES)
     parser.add_argument("--seconds", type=float, default=math.inf)
     wanted = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what a run borrowed is given back
+    signal.signal(signal.SIGTERM, _leave)
     wanted.out = wanted.out.resolve()  # it goes into the environment of trainings
     results = wanted.out / "results.jsonl"
     if not wanted.resume:
@@ -69,6 +69,12 @@ def main() -> int:
                 print(json.dumps(one), file=file)
             print(kind, number, "; ".join(one["wrong"]) or "right", one["seconds"], flush=True)
     return table(told)
+
+
+def _leave(*_: object) -> None:
+    """What a run has borrowed is given back, however often one is told to go."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
 
 
 def carried(kind: str, number: int, seed: int, wanted: argparse.Namespace) -> dict[str, Any]:
