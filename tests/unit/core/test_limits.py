@@ -98,9 +98,11 @@ def test_memory_that_grows_is_told_with_the_time_left_and_who_grows() -> None:
 
 
 def test_a_victim_of_its_container_and_one_of_the_host() -> None:
-    for scope, group, words in (
-        ("cgroup", "/job", "the limit of its cgroup /job, 10 GB,"),
-        ("host", "", "the host's memory"),
+    for scope, group, words, log_first in (
+        ("cgroup", "/job", "the limit of its cgroup /job, 10 GB,", False),
+        ("host", "", "the host's memory", False),
+        ("cgroup", "/job", "the limit of its cgroup /job, 10 GB,", True),
+        ("host", "", "the host's memory", True),
     ):
         host = Host()
         host.second(
@@ -110,8 +112,11 @@ def test_a_victim_of_its_container_and_one_of_the_host() -> None:
             ),
             processes=(sample(PID, "driver", 3 * GB), sample(WORKER, "worker", 6 * GB)),
         )
+        told = OomTold(host.driver.now, WORKER, scope, group)
+        if log_first:
+            host.second(told)
         killed = ProcessEvent(ProcessEventKind.OOM, host.driver.now, WORKER, anonymous_bytes=6 * GB, shared_bytes=0)
-        host.second(killed, OomTold(host.driver.now, WORKER, scope, group))
+        host.second(killed, *(() if log_first else (told,)))
         later = MemorySample(RUN, GB, 2 * GB, "host" if scope == "cgroup" else "cgroup")
         host.second(memory=(later,))
         host.driver.die(WORKER, None, 9)
