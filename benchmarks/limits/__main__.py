@@ -3,6 +3,7 @@
     --each N        runs of each kind (6)
     --only A,B      these kinds only
     --resume        go on where an earlier call with the same --out and --seed stopped
+    --tries N       begin a run again, so often at most, beside which others used the processors (3)
     --seconds S     begin no further run after so long: for hosts that are quiet for a while only
     --seed N        draws the same runs again
 
@@ -16,14 +17,14 @@ import json
 import math
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.limits.cases import CASES, Case, kill_later, wrong
-from benchmarks.programs import environment, trainprobe
+from benchmarks.limits.cases import CASES, wrong
+from benchmarks.limits.run import watched
 from benchmarks.stalls import quiet
 from benchmarks.stalls.host import CannotHere
 from trainprobe.pipeline import Pipeline
@@ -32,7 +33,6 @@ from trainprobe.wire.recording import read_frames, read_header
 PASSING = 0.97
 LIMIT_SECONDS = 0.1
 TRIES = 3
-TRAININGS = Path(__file__).parent / "trainings"
 
 
 def main() -> int:
@@ -44,8 +44,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/limits"))
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--tries", type=int, default=TRIES)
     parser.add_argument("--seconds", type=float, default=math.inf)
     wanted = parser.parse_args()
+    signal.signal(signal.SIGTERM, _leave)
+    wanted.out = wanted.out.resolve()  # it goes into the environment of trainings
     results = wanted.out / "results.jsonl"
     if not wanted.resume:
         shutil.rmtree(wanted.out, ignore_errors=True)
@@ -68,6 +71,12 @@ def main() -> int:
     return table(told)
 
 
+def _leave(*_: object) -> None:
+    """What a run has borrowed is given back, however often one is told to go."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 def carried(kind: str, number: int, seed: int, wanted: argparse.Namespace) -> dict[str, Any]:
     """One run: what was wrong, and the seconds from each event to the frame that explains it.
 
@@ -75,7 +84,7 @@ def carried(kind: str, number: int, seed: int, wanted: argparse.Namespace) -> di
     """
     case = CASES[kind](random.Random(f"{kind}/{number}/{seed}"))
     folder = wanted.out / f"{kind}-{number}"
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(wanted.tries)):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         before = quiet.now()
@@ -88,43 +97,6 @@ def carried(kind: str, number: int, seed: int, wanted: argparse.Namespace) -> di
             break
     problems = wrong(case, rank) if rank is not None else [f"no report: {said[-300:]}"]
     return {"wrong": problems, "seconds": explained(folder / "recording.jsonl"), "others": others}
-
-
-def watched(case: Case, folder: Path, python: str) -> tuple[dict[str, Any] | None, str]:
-    """The rank that the report tells of, and what was said."""
-    report, recording = folder / "report.json", folder / "recording.jsonl"
-    training = [python, str(TRAININGS / f"{case.program}.py"), *map(str, case.arguments)]
-    with case.around(folder) as around:
-        command = trainprobe("run", "-o", str(report), "--record", str(recording), "--", *around(training))
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env=environment(),
-        )  # fmt: skip
-        if case.kill_after is not None:
-            kill_later(lambda: child_of(process.pid), case.kill_after)
-        try:
-            _, said = process.communicate(timeout=110)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            _, said = process.communicate()
-    if not report.exists():
-        return None, said
-    runs = json.loads(report.read_text())["runs"]
-    return (runs[0]["ranks"][0] if runs and runs[0]["ranks"] else None), said
-
-
-def child_of(pid: int) -> int | None:
-    """The training below ``trainprobe run``: the process that runs one of ours."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):
-                continue
-            if parent == pid and any(word.endswith(b"exhaust.py") for word in words[1:2]):
-                return int(entry.name)
-    return None
 
 
 def explained(recording: Path) -> list[float]:

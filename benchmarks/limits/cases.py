@@ -5,24 +5,19 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks.limits.fake_nvml import built
-from benchmarks.limits.groups import group, inside
-from benchmarks.stalls.host import CannotHere
+from benchmarks.limits import places
+from benchmarks.limits.places import Place
 
 MB = 1 << 20
-TRAININGS = Path(__file__).parent / "trainings"
+TORCH = 160 * MB
+"""What a training with one worker takes before it does anything."""
 Rank: TypeAlias = dict[str, Any]
-Prepared: TypeAlias = AbstractContextManager[Callable[[list[str]], list[str]]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Case:
     arguments: list[object]
     ends: str | None
     warned: str | None = None
-    around: Callable[[Path], Prepared] = lambda _: nullcontext(lambda command: command)
+    around: Place = places.anywhere
     stalls_by: str | None = None  # the verdict's cause where the run goes on
     kill_after: float | None = None
 
@@ -48,18 +43,20 @@ def fd_exhaustion(rng: random.Random) -> Case:
 def shm_exhaustion(rng: random.Random) -> Case:
     mount = f'mount -t tmpfs -o size={rng.randrange(24, 48)}m none /dev/shm && exec "$@"'
     arguments = ["--width", rng.randrange(50_000, 80_000), "--batch", 32, "--prefetch", 8, "--pause", 0.3]
-    return Case("exhaust", arguments, "shm_exhaustion", None, _wrapped("unshare", "--mount", "sh", "-c", mount, "sh"))
+    return Case(
+        "exhaust", arguments, "shm_exhaustion", None, places.wrapped("unshare", "--mount", "sh", "-c", mount, "sh")
+    )
 
 
 def oom_kill(rng: random.Random) -> Case:
     leak, limit = rng.randrange(800_000, 2_500_000), rng.randrange(700, 1000) * MB
-    around = _grouped("memory", "memory.limit_in_bytes", limit)
+    around = places.grouped("memory", "memory.limit_in_bytes", limit)
     return Case("exhaust", ["--leak-bytes", leak, "--steps", 5000], "oom_kill", "oom_kill", around)
 
 
 def oom_kill_at_once(rng: random.Random) -> Case:
     """Too fast to be seen coming: the report still knows whose limit it was."""
-    around = _grouped("memory", "memory.limit_in_bytes", rng.randrange(700, 1000) * MB)
+    around = places.grouped("memory", "memory.limit_in_bytes", rng.randrange(700, 1000) * MB)
     return Case("exhaust", ["--leak-bytes", 60 * MB, "--steps", 5000], "oom_kill", None, around)
 
 
@@ -70,36 +67,69 @@ def killed(rng: random.Random) -> Case:
 def disk_full(rng: random.Random) -> Case:
     size = rng.randrange(26, 36) * MB
     arguments = ["--save", "{disk}", "--save-bytes", size, "--every", 120, "--workers", 0, "--steps", 1200]
-    return Case("exhaust", arguments, "disk_full", "disk_full", _disk(rng.randrange(85, 130) * MB))
+    return Case("exhaust", arguments, "disk_full", "disk_full", places.small_disk(rng.randrange(85, 130) * MB))
 
 
 def pid_exhaustion(rng: random.Random) -> Case:
-    around = _grouped("pids", "pids.max", rng.randrange(120, 260))
+    around = places.grouped("pids", "pids.max", rng.randrange(120, 260))
     return Case("exhaust", ["--threads", "--steps", 3000, "--pause", 0.08], "pid_exhaustion", None, around)
+
+
+def swap(rng: random.Random) -> Case:
+    """Memory that a step needs has gone to swap."""
+    held, every = rng.randrange(250, 400) * MB, rng.choice([1, 4, 12])
+    use = ["--hold-bytes", held, "--touch-bytes", rng.randrange(10, 15) * MB * min(every, 8)]
+    arguments = [*use, "--first", rng.randrange(100, 140), "--every", every, "--steps", 260]
+    around = places.swapping(held - rng.randrange(20, 80) * MB)
+    return Case("exhaust", arguments, None, None, around, stalls_by="swap")
+
+
+def memory_pressure(rng: random.Random) -> Case:
+    """Steps that take new memory must first free some that nobody needs."""
+    fresh = rng.randrange(60, 110) * MB
+    arguments = ["--fresh-bytes", fresh, "--first", rng.randrange(100, 140), "--every", rng.randrange(8, 20)]
+    around = places.swapping(TORCH + fresh + rng.randrange(60, 120) * MB)
+    return Case("exhaust", [*arguments, "--steps", 260], None, None, around, stalls_by="memory_pressure")
+
+
+def shm_leak(rng: random.Random) -> Case:
+    sizes = [rng.randrange(1, 9) * MB for _ in range(rng.randrange(1, 5))]
+    return Case("exhaust", ["--steps", 1100], None, "shm_leak", places.littered(sizes))
+
+
+def orphan_workers(rng: random.Random) -> Case:
+    """The trainer is killed while its workers are busy with something long, and do not see it. Where it has waited for
+    them for long by then, that is its verdict, and not who killed it."""
+    late = ["--late-item", 16 * rng.randrange(20, 40), "--late-seconds", 45, "--workers", rng.randrange(1, 4)]
+    return Case(
+        "exhaust", ["--steps", 3000, *late], None, "orphan_workers", places.outlived, kill_after=rng.uniform(11, 14)
+    )
 
 
 def gpu_throttle(rng: random.Random) -> Case:
     throttle = ["--throttle", 120, rng.randrange(30, 60), rng.randrange(400, 800)]
     reason = rng.choice([0x8, 0x20, 0x40, 0x80])
     arguments = ["--steps", 200, *throttle, "--reason", reason]
-    return Case("on_a_gpu", arguments, None, None, _on_paper, stalls_by="gpu_throttle")
+    return Case("on_a_gpu", arguments, None, None, places.gpu_on_paper, stalls_by="gpu_throttle")
 
 
 def gpu_error(rng: random.Random) -> Case:
     arguments = ["--steps", rng.randrange(120, 240), "--breaks", rng.choice(["ecc", "lost"])]
-    return Case("on_a_gpu", arguments, "gpu_error", None, _on_paper)
+    return Case("on_a_gpu", arguments, "gpu_error", None, places.gpu_on_paper)
 
 
 def gpu_memory(rng: random.Random) -> Case:
     leak = rng.randrange(70, 95) * MB
-    return Case("on_a_gpu", ["--steps", 200, "--work", 0.1, "--leak-bytes", leak], None, "gpu_memory", _on_paper)
+    return Case(
+        "on_a_gpu", ["--steps", 200, "--work", 0.1, "--leak-bytes", leak], None, "gpu_memory", places.gpu_on_paper
+    )
 
 
 CASES: dict[str, Callable[[random.Random], Case]] = {
     made.__name__: made
     for made in (
         fd_exhaustion, shm_exhaustion, oom_kill, oom_kill_at_once, killed, disk_full, pid_exhaustion, gpu_throttle,
-        gpu_error, gpu_memory,
+        gpu_error, gpu_memory, swap, memory_pressure, shm_leak, orphan_workers,
     )
 }  # fmt: skip
 
@@ -134,47 +164,3 @@ def kill_later(pid: Callable[[], int | None], seconds: float) -> threading.Threa
     thread = threading.Thread(target=wait_and_kill, daemon=True)
     thread.start()
     return thread
-
-
-def _wrapped(*front: str) -> Callable[[Path], Prepared]:
-    return lambda _: nullcontext(lambda command: [*front, *command])
-
-
-def _grouped(controller: str, file: str, limit: int) -> Callable[[Path], Prepared]:
-    @contextmanager
-    def around(_: Path) -> Iterator[Callable[[list[str]], list[str]]]:
-        with group(controller, f"trainprobe-limits-{os.getpid()}", file, limit) as made:
-            yield lambda command: inside(made, command)
-
-    return around
-
-
-def _disk(size: int) -> Callable[[Path], Prepared]:
-    @contextmanager
-    def around(folder: Path) -> Iterator[Callable[[list[str]], list[str]]]:
-        image, place = folder / "image", Path(tempfile.mkdtemp(dir=folder))
-        with image.open("wb") as file:
-            file.truncate(size)
-        for command in (["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(place)]):
-            if subprocess.run(command, check=False, capture_output=True).returncode:
-                raise CannotHere(f"no file system can be made: {command[0]}")
-        try:
-            yield lambda command: [str(place) if word == "{disk}" else word for word in command]
-        finally:
-            subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-    return around
-
-
-@contextmanager
-def _on_paper(folder: Path) -> Iterator[Callable[[list[str]], list[str]]]:
-    library, state = built(folder / "nvml"), folder / "gpus"
-    state.write_text("99 count 1\n")
-    before = {name: os.environ.get(name) for name in ("LD_LIBRARY_PATH", "FAKE_NVML")}
-    os.environ.update(LD_LIBRARY_PATH=str(library), FAKE_NVML=str(state))
-    try:
-        yield lambda command: command
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            os.environ.update({name: value} if value is not None else {})

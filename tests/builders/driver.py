@@ -49,6 +49,9 @@ class Driver:
     inline_fetches: int = 0
     backwards: int = 0
     gpu_memory: tuple[int, int, int] = (0, 0, 0)  # ns, allocations, frees
+    major_faults: int = 0
+    batch: int | None = None  # bytes of one in shared memory; None: not told
+    ahead: int = 4  # batches that workers have made beyond those that were fetched
     events: list[Event] = field(default_factory=list)
     truth: dict[str, float] = field(default_factory=dict)
 
@@ -76,11 +79,12 @@ class Driver:
                 self.fetches,
                 self.inline_fetches,
                 self.backwards,
-                0,
+                self.major_faults,
                 tuple(self.cells),
                 tuple(self.pool),
                 tuple(self.files.values()),
                 *self.gpu_memory,
+                shared_bytes=self.batch * (self.fetches + self.ahead) if self.batch is not None else None,
             )
         )
         self.files.clear()

@@ -51,6 +51,16 @@ def test_the_verdict_is_what_was_planted(name: str) -> None:
     assert rank.productive_seconds + phases + sum(rank.lost.values()) == pytest.approx(rank.wall_seconds, rel=1e-6)
 
 
+def test_a_host_without_memory_kills_as_the_host() -> None:
+    """A plain allocator in a guest of 1 GB; the kernel log's line was read before the victim was known."""
+    rank = replayed("host_oom", pid=122)
+    assert (rank.verdict.kind, rank.verdict.cause) == ("end", "oom_kill")
+    assert rank.memory.limit_scope == "host"
+    coming, happened = (warning.summary for warning in rank.warnings)
+    assert "memory of the host grows by 20.4 MB a second" in coming
+    assert "killed for want of memory: the host's memory, 1.01 GB, was reached; it held 880 MB" in happened
+
+
 def _without_stacks(frame: Frame) -> Frame:
     return replace(frame, events=tuple(event for event in frame.events if not isinstance(event, StackSeen)))
 

@@ -154,7 +154,9 @@ def test_in_a_container_every_figure_is_the_containers(tmp_path: Path, torch_pyt
     container = random.randbytes(32).hex()
     spaces = ("unshare", "--pid", "--mount", "--cgroup", "--fork", "--kill-child", "--mount-proc")
     mounted = f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"'
-    command = [*spaces, "sh", "-c", mounted, "sh", *training(torch_python, "--steps", 150, "--descriptors", 777)]
+    width, batch = random.randrange(2_000, 9_000), random.randrange(8, 33)
+    own = ("--steps", 150, "--descriptors", 777, "--width", width, "--batch", batch)
+    command = [*spaces, "sh", "-c", mounted, "sh", *training(torch_python, *own)]
     try:
         with memory(container, limit) as made:
             code, rank, said = watch(tmp_path, *inside(made, command))
@@ -170,4 +172,6 @@ def test_in_a_container_every_figure_is_the_containers(tmp_path: Path, torch_pyt
     assert abs(rank["counters"]["shm_size_bytes"] - size) < page, "its /dev/shm, not the host's"
     assert rank["fds"]["limit"] == 777
     assert rank["workers"]["started"] == 1
+    of_batch = 4 * width * batch + page  # the samples, and a page for their labels
+    assert abs(rank["memory"]["shm_bytes_per_batch"] / of_batch - 1) < 0.1, rank["memory"]
     assert rank["steps"]["count"] > 100

@@ -22,6 +22,7 @@ POOLS = 4096
 CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails
 CALL_NUMBERS = 512
 OPERATIONS = ("read", "write", "flush", "discard")  # enum req_op, the numbers from 0
+FORM_TRUNCATE, FORM_ALLOCATE = 3, 4  # Syscall.form of calls that give a file a size: its argument, the sum of two
 
 
 class Message(IntEnum):
@@ -173,6 +174,7 @@ class Row(Structure):
         ("files", StepFileRecord * STEP_FILES),
         ("acc", c_uint64 * CELLS),
         ("pool", c_uint64 * LEAVES),
+        ("shared", c_uint64),
         ("name", c_char * NAME_SIZE),
     ]
 
@@ -252,7 +254,7 @@ class FailureMessage(Structure):
 
 
 class Pool(Structure):
-    _fields_ = [("ns", c_uint64 * LEAVES)]
+    _fields_ = [("ns", c_uint64 * LEAVES), ("shared", c_uint64)]
 
 
 class Process(Structure):
@@ -319,6 +321,7 @@ def defines() -> list[str]:
     for prefix, numbers in _ENUMS:
         flags.update({f"{prefix}{member.name}": int(member) for member in numbers})
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
+    flags.update(FORM_TRUNCATE=FORM_TRUNCATE, FORM_ALLOCATE=FORM_ALLOCATE)
     flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS, CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE)
     flags.update(OPERATIONS=len(OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
     bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)

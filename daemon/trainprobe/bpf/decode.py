@@ -167,6 +167,7 @@ def _row(raw: bytes) -> MarkRow:
             major_faults=major_faults,
             cells=values[_CELLS],
             pool=values[_POOL],
+            shared_bytes=values[_POOL.stop],
             files=_step_files(values[_FILES]),
             gpu_memory_ns=gpu[0],
             gpu_allocations=gpu[1],

@@ -36,6 +36,7 @@ MEMBERS = {
     "INODE_SB": ("inode.i_sb",),
     "INODE_GENERATION": ("inode.i_generation",),
     "INODE_LINKS": ("inode.i_nlink",),
+    "INODE_SIZE": ("inode.i_size",),
     "INODE_RDEV": ("inode.i_rdev",),
     "SB_DEV": ("super_block.s_dev",),
     "SB_MAGIC": ("super_block.s_magic",),

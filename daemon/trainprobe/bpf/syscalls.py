@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """System calls by what they do: numbers on x86-64 and on aarch64 (None: it has no such call), and how arguments lie.
 
-``form`` means, for calls with a descriptor, which argument it is; for calls with a path, odd: it starts with a
+``form`` means, for calls with a descriptor, which argument it is, or one of the FORM_* where it is the first and the
+call gives the file a size; for calls with a path, odd: it starts with a
 directory's descriptor; for open: 0 open, 1 openat, 2 creat, 3 openat2; for dup: 1 when the second argument is closed
 first.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainprobe.bpf.abi import Call
+from trainprobe.bpf.abi import FORM_ALLOCATE, FORM_TRUNCATE, Call
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ def _table() -> tuple[Syscall, ...]:
             ("fsync", 74, 82, c.SYNC),
             ("fdatasync", 75, 83, c.SYNC),
             ("sync_file_range", 277, 84, c.SYNC),
-            ("ftruncate", 77, 46, c.SYNC),
-            ("fallocate", 285, 47, c.SYNC),
+            ("ftruncate", 77, 46, c.SYNC, FORM_TRUNCATE),
+            ("fallocate", 285, 47, c.SYNC, FORM_ALLOCATE),
             ("open", 2, None, c.OPEN, 0),
             ("openat", 257, 56, c.OPEN, 1),
             ("creat", 85, None, c.OPEN, 2),

@@ -67,6 +67,7 @@ class Window:
     slowed: Slowed | None = None  # the GPU whose clock was lowered in the window
     rivals: Sequence[RivalSample] = ()  # the busiest processes, as last seen, the run's own included
     own: frozenset[int] = frozenset()  # pids of the run's processes
+    swap_faults: int | None = None  # major faults of the driver while the host read swapped memory; None: it did not
     stolen: float | None = None  # part of the host's processors that the hypervisor took
     slow_files: Sequence[SlowRead] = ()  # read slowly over the whole run, the dearest first
     driver_pid: int = 0

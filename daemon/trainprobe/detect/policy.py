@@ -37,6 +37,7 @@ class Policy:
     memory_bottleneck: float = 0.03
     gpu_bottleneck: float = 0.05  # lost to a lowered clock, or in allocating and freeing the GPU's memory
     gpu_patience_ns: int = 30 * NS  # a step waits so long for its GPU beyond the usual before that may hang
+    reclaim_per_fault_ns: int = 60_000  # a page is freed for each that is read back from swap: more is for others
     network_bottleneck: float = 0.05
     collective_bottleneck: float = 0.10
     freeze_ns: int = NS  # a stall so long keeps what came before it

@@ -226,6 +226,8 @@ REPORTS: dict[str, str] = {
     "file descriptors are used up too: {used_amount} of {limit_amount}": "文件描述符也用完了：{limit_amount} 中用了 {used_amount}",
     " (a batch is {size_amount})": "（一个 batch 为 {size_amount}）",
     "fewer workers or a smaller prefetch_factor: each prefetched batch lies in /dev/shm": "减少 worker 或减小 prefetch_factor：每个预取的 batch 都在 /dev/shm 中",
+    "the loader needs {some_amount} with prefetch_factor {few}, {more_amount} with {many} (num_workers {workers}); batches that the training keeps come on top": "prefetch_factor 为 {few} 时加载器需要 {some_amount}，为 {many} 时需要 {more_amount}（num_workers {workers}）；训练保留的 batch 另计",
+    "major faults of the driver while swapped memory was read": "读回交换内存期间驱动线程的主缺页",
     "give the container more: docker run --shm-size=8g or --ipc=host; in Kubernetes an emptyDir in Memory": "给容器更多：docker run --shm-size=8g 或 --ipc=host；Kubernetes 中用 Memory 的 emptyDir",
     "remove what dead processes left: see the shm_leak warning": "删除死亡进程留下的文件：见 shm_leak 警告",
     "/dev/shm used": "/dev/shm 已用",

@@ -52,6 +52,7 @@ class MarkRow:
     gpu_memory_ns: int = 0  # in calls of CUDA that allocate or free, of all threads of the process since it is watched
     gpu_allocations: int = 0  # such calls that have returned
     gpu_frees: int = 0
+    shared_bytes: int | None = None  # of files in shared memory that all worker processes of this pid made
 
 
 class FileEventKind(StrEnum):

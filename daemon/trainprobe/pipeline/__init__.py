@@ -208,7 +208,7 @@ class Pipeline:
         live = [run for run in self.runs.values() if run.end_ns is None]
         late = any(limit <= self._now for run in live for limit in run.limits())
         stacks = tuple(pair for run in live for pair in run.stacks_wanted(self._now))
-        faults = any(run.faulting() for run in live)
+        faults = any(run.faulting(self._now) for run in live)
         threads = tuple(pair for run in live for pair in run.late_threads(self._now)) if late else ()
         spaces = tuple(place for run in live for place in run.spaces())
         crowded = any(run.crowded() for run in live)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +29,8 @@ JUDGE_NS = 2 * NS
 STALE_NS = 15 * NS  # a limit that is no longer read is of a process that is gone
 WORTH = 0.1  # of a limit: what uses less is not followed
 FULL = 0.9
+TOLD = 64  # kills of all the host
+SAME_KILL_NS = 60 * NS
 FAILURES = 200
 GROWTH_SECONDS = 180.0
 PSS_SECONDS = 60.0
@@ -81,6 +84,7 @@ class RunLimits:
     _series: dict[Key, Series] = field(default_factory=dict)
     _seen_ns: dict[Key, int] = field(default_factory=dict)
     _roles: dict[tuple[int, str], _RoleMemory] = field(default_factory=dict)
+    _told: deque[OomTold] = field(default_factory=lambda: deque(maxlen=TOLD))
     _judged_ns: int = 0
     _stirred: bool = False
     _refused: bool = False  # the GPU's memory: whether a step follows decides what that means
@@ -121,9 +125,16 @@ class RunLimits:
         held = [p for p in fold.processes.values() if fold.workers.owns(p.pid)]
         self.victims.append(Victim(event, None, "", None, held))
         self._stirred = True
+        for told in self._told:
+            if abs(event.at_ns - told.at_ns) <= SAME_KILL_NS:
+                self._name_limit(told)
 
     def feed_oom(self, told: OomTold) -> None:
-        """What the kernel log said about it."""
+        """What the kernel log said about it; it may be read before the victim is known, for it is written before."""
+        self._told.append(told)
+        self._name_limit(told)
+
+    def _name_limit(self, told: OomTold) -> None:
         for index, victim in enumerate(self.victims):
             if victim.event.pid == told.pid and victim.scope is None:
                 limit = self._limit_of(told.scope, told.group)
@@ -246,6 +257,7 @@ class RunLimits:
             gpu_holders=gpus.holders if gpus is not None else {},
             orphans=[o for o in self.orphans if o.trainer == fold.seen.pid],
             workers=fold.workers.count,
+            shm_per_batch=fold.batch_bytes.mean,
         )
 
     def _is_of(self, key: Key, fold: RankFold, gpus: RankGpus | None) -> bool:

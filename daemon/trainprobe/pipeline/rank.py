@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
+from trainprobe.derive.batch_bytes import BatchBytes
 from trainprobe.derive.black_box import BlackBox, Second
 from trainprobe.derive.churn import NONE, Churn, churn
 from trainprobe.derive.course import Course, Point
@@ -25,6 +26,7 @@ from trainprobe.derive.series import Series
 from trainprobe.derive.slow_files import SlowFiles
 from trainprobe.derive.steps import StepClock
 from trainprobe.derive.stretch import Files, Stretch
+from trainprobe.derive.swapping import Swapping
 from trainprobe.derive.trend import Trend
 from trainprobe.derive.workers import Death, Workers
 from trainprobe.detect.base import Window, WrittenLog
@@ -153,6 +155,8 @@ class RankFold:
     devices: Devices = field(default_factory=Devices)  # the host's, shared by all ranks
     quota: Quota = field(default_factory=Quota)  # the run's, shared by its ranks
     gpu_pace: GpuPace = field(default_factory=GpuPace)
+    batch_bytes: BatchBytes = field(default_factory=BatchBytes)
+    swapping: Swapping = field(default_factory=Swapping)
     queueing: float = 0.0  # part of the time between the last two looks that the driver waited for a processor
     rhythm: Rhythm = field(default_factory=Rhythm)
     late: Late = field(default_factory=Late)
@@ -192,6 +196,7 @@ class RankFold:
         if self.latest is None and self.sample is None and row.tid == self.seen.pid and not self.resumed:
             self.start_ns = row.opened_ns or self.start_ns
         self.latest = row
+        self.batch_bytes.feed(row)
         self._rows.append(row)
         if len(self._rows) > ROWS:
             self._rows[:2] = [_merged(self._rows[0], self._rows[1])]
@@ -293,6 +298,7 @@ class RankFold:
     def feed_host(self, host: HostSample, at_ns: int) -> None:
         """What the whole host has and lacks."""
         self.box.host(at_ns, host)
+        self.swapping.feed(host.swap_in_pages, self.latest.major_faults if self.latest else None, at_ns)
 
     def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
         """An open ledger as it stands now."""
@@ -464,6 +470,8 @@ class RankFold:
         made_of = step.made_of
         pool = self._pool_excess(made_of.pool(), units)
         window = self._window(before.at_ns, row.at_ns, base, made_of.items(), pool, made_of.files)
+        if self.swapping.on_host(row.at_ns):
+            window = replace(window, swap_faults=max(0, row.major_faults - before.major_faults))
         extra = step.fetches - units * self.baseline.fetches()
         churned = churn(before, row)
         judgement = judge(replace(window, extra_fetches=extra, churn=churned))

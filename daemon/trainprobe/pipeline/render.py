@@ -379,7 +379,7 @@ def _memory(fold: RankFold) -> Memory:
         fold.pss_peak,
         fold.summed("swap_bytes"),
         fold.summed("shm_bytes"),
-        None,
+        fold.batch_bytes.mean,
         fold.limit_bytes,
         fold.limit_scope,
         fold.shm_peak,

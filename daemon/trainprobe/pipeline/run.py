@@ -332,10 +332,13 @@ class RunFold:
         """Whether a driver waits for a processor so much that its rivals are worth a look."""
         return any(f.queueing >= CROWDED or f.late.queued for f in self._all() if f.end_ns is None)
 
-    def faulting(self) -> bool:
+    def faulting(self, now_ns: int) -> bool:
         """Whether a driver's major faults are worth tracing: swapping is under way."""
         return any(
-            f.book.open is not None and f.book.open.cause in (Cause.SWAP, Cause.MEMORY_PRESSURE) for f in self._all()
+            f.swapping.by_driver(now_ns)
+            or (f.book.open is not None and f.book.open.cause in (Cause.SWAP, Cause.MEMORY_PRESSURE))
+            for f in self._all()
+            if f.end_ns is None
         )
 
     def end(self, at_ns: int) -> None:

@@ -107,9 +107,11 @@ def test_swapped_pages_that_forked_processes_share_count_once() -> None:
 
 
 def test_a_victim_of_its_container_and_one_of_the_host() -> None:
-    for scope, group, words in (
-        ("cgroup", "/job", "the limit of its cgroup /job, 10 GB,"),
-        ("host", "", "the host's memory"),
+    for scope, group, words, log_first in (
+        ("cgroup", "/job", "the limit of its cgroup /job, 10 GB,", False),
+        ("host", "", "the host's memory", False),
+        ("cgroup", "/job", "the limit of its cgroup /job, 10 GB,", True),
+        ("host", "", "the host's memory", True),
     ):
         host = Host()
         host.second(
@@ -119,8 +121,11 @@ def test_a_victim_of_its_container_and_one_of_the_host() -> None:
             ),
             processes=(sample(PID, "driver", 3 * GB), sample(WORKER, "worker", 6 * GB)),
         )
+        told = OomTold(host.driver.now, WORKER, scope, group)
+        if log_first:
+            host.second(told)
         killed = ProcessEvent(ProcessEventKind.OOM, host.driver.now, WORKER, anonymous_bytes=6 * GB, shared_bytes=0)
-        host.second(killed, OomTold(host.driver.now, WORKER, scope, group))
+        host.second(killed, *(() if log_first else (told,)))
         later = MemorySample(RUN, GB, 2 * GB, "host" if scope == "cgroup" else "cgroup")
         host.second(memory=(later,))
         host.driver.die(WORKER, None, 9)
@@ -185,7 +190,22 @@ def test_descriptors_are_told_from_shared_memory_and_the_other_way_round() -> No
     warning = next(w for w in host.rank.warnings if w.cause == "shm_exhaustion")
     assert "of container c0ffeec0ffee" in warning.summary
     assert any("--shm-size" in line for line in warning.advice)
+    assert not any("prefetch_factor 2" in line for line in warning.advice), "what a batch takes is not known"
     assert host.rank.counters.shm_errors == 1
+
+
+def test_how_much_shared_memory_the_batches_need_is_said_in_numbers() -> None:
+    host, batch = Host(), 7_700_000
+    host.driver.batch = batch
+    for _ in range(3):
+        host.second()
+    assert host.rank.memory.shm_bytes_per_batch == batch
+    shm = LimitSample(RUN, "shm", 63_000_000, 64_000_000, "host", "0:25", PID)
+    host.second(CallFailed(host.driver.now, WORKER, WORKER, "fallocate", 28, 1, 5, 6, True), limits=(shm,))
+    (warning,) = host.rank.warnings
+    assert any("a batch is 7.7 MB" in line for line in warning.advice)
+    assert any("needs 15.4 MB with prefetch_factor 2, 30.8 MB with 4 (num_workers 1)" in a for a in warning.advice)
+    assert any(e.what == "shared memory of one batch" and e.value == batch for e in warning.evidence)
 
 
 def test_a_message_cut_off_while_descriptors_abound_is_none_of_ours() -> None:

@@ -94,6 +94,20 @@ INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 ki
     k->regular = there && is_regular(t);
     k->told = told;
 }
+/* A worker gives a file in shared memory its size: a batch, or a part of one. Some versions of torch set it by one
+ * call, some by two, so what counts is by how much it grows; it takes whole pages. */
+INLINE void note_shared(struct target *t, u8 form, u64 *a) {
+    u32 tgid = this_process();
+    struct ledger *l = ledgers.lookup(&tgid); /* of its main thread: another one, which sends batches, may make it */
+    u64 size = 0, wanted = form == FORM_ALLOCATE ? a[2] + a[3] : a[1];
+    u8 *skipped = skipped_devices.lookup(&t->dev);
+    if (!l || !l->pool || !skipped || *skipped != 1 || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) ||
+        wanted <= size)
+        return;
+    struct pool *p = pool_in_use(l);
+    if (p)
+        __sync_fetch_and_add(&p->shared, (wanted - size + 4095) & ~4095ull);
+}
 int on_write_begin(struct call_entry *e) {
     u32 tid = this_thread(), number = e->number;
     u8 level;
@@ -102,14 +116,14 @@ int on_write_begin(struct call_entry *e) {
     struct call_description *d = call_kinds.lookup(&number);
     if (!d)
         return 0;
-    u64 submitted = 0;
+    u64 arguments[4] = {}, submitted = 0;
     s32 fd = e->arguments[0];
-    u8 kind = d->kind;
-    if (kind == CALL_SUBMIT || d->fd_argument == 2) { /* not all have three: the kernel would not attach a plain load */
-        u64 arguments[3] = {};
-        asm volatile("" : "+r"(e)); /* nor does the verifier take one from an address that was computed */
+    u8 kind = d->kind, form = d->fd_argument;
+    if (kind == CALL_SUBMIT || form >= 2) { /* not all have so many: the kernel would not attach a plain load */
+        asm volatile("" : "+r"(e));         /* nor does the verifier take one from an address that was computed */
         bpf_probe_read_kernel(arguments, sizeof(arguments), e->arguments);
-        fd = arguments[2];
+        if (form == 2)
+            fd = arguments[2];
         if (kind == CALL_SUBMIT)
             fd = -1, submitted = bytes_of_submit(arguments, &fd);
     }
@@ -117,7 +131,7 @@ int on_write_begin(struct call_entry *e) {
     struct file_use *u = 0;
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
-    bool again = c && is_known(&c->known, fd, kind);
+    bool again = c && form < FORM_TRUNCATE && is_known(&c->known, fd, kind);
     if (again && c->known.told) {
         u = files.lookup(&c->known.key);
         again = u && u->descriptors > 0; /* else it was closed: perhaps it is another file by now */
@@ -128,6 +142,8 @@ int on_write_begin(struct call_entry *e) {
             c = new_call(tid);
         if (c)
             keep(&c->known, &t, there, told, kind);
+        if (there && form >= FORM_TRUNCATE)
+            note_shared(&t, form, arguments);
     }
     if (!c)
         return 0;

@@ -55,14 +55,19 @@ INLINE u64 *cell_of(struct ledger *l, u32 leaf) {
     asm volatile("" : "+r"(cell));
     return &l->acc[cell & (CELLS - 1)];
 }
-INLINE void add_to_pool(struct ledger *l, u64 spent, u32 leaf) {
+INLINE struct pool *pool_in_use(struct ledger *l) {
     u32 pool = l->pool;
     u32 *target = pool_target.lookup(&pool);
     if (target && *target)
         pool = *target;
-    struct pool *p = pools.lookup(&pool);
-    if (p && leaf < LEAVES)
-        __sync_fetch_and_add(&p->ns[leaf], spent);
+    return pools.lookup(&pool);
+}
+INLINE void add_to_pool(struct ledger *l, u64 spent, u32 leaf) {
+    struct pool *p = pool_in_use(l);
+    u64 at = leaf;
+    asm volatile("" : "+r"(at)); /* as in cell_of: bounds that went over the stack are lost */
+    if (p && at < LEAVES)
+        __sync_fetch_and_add(&p->ns[at], spent);
 }
 INLINE void charge(struct ledger *l, u64 now, u32 leaf) {
     u64 spent = now - l->at;
@@ -219,6 +224,7 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
     struct pool *pool = slot ? pools.lookup(&slot) : 0;
     if (!pool || bpf_probe_read_kernel(r->pool, sizeof(r->pool), pool))
         __builtin_memset(r->pool, 0, sizeof(r->pool));
+    r->shared = pool ? pool->shared : 0;
     r->name[0] = 0;
     if (user_name)
         read_user_string(r->name, NAME_SIZE, user_name);

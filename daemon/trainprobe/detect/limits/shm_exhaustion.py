@@ -11,6 +11,7 @@ from trainprobe.model.sample import LimitSample
 
 ENOSPC = 28
 FULL = 0.9
+PREFETCH = 2, 4  # torch's own, and what is often set
 
 
 def told(s: Situation) -> Iterator[Notice]:
@@ -98,6 +99,12 @@ def advice(s: Situation, shm: LimitSample | None) -> list[str]:
         out.append(f"mount -o remount,size={max(1, round(2 * shm.limit / 1e9))}G /dev/shm")
     batch = f" (a batch is {size(s.shm_per_batch)})" if s.shm_per_batch else ""
     out.append(f"fewer workers or a smaller prefetch_factor: each prefetched batch lies in /dev/shm{batch}")
+    if s.shm_per_batch and s.workers:
+        some, more = (size(s.shm_per_batch * s.workers * each) for each in PREFETCH)
+        out.append(
+            f"the loader needs {some} with prefetch_factor {PREFETCH[0]}, {more} with {PREFETCH[1]} "
+            f"(num_workers {s.workers}); batches that the training keeps come on top"
+        )
     if s.shared and s.shared.leaks:
         out.append("remove what dead processes left: see the shm_leak warning")
     return out

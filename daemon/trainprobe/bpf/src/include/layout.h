@@ -114,6 +114,7 @@ struct row {
     struct step_file files[STEP_FILES];
     u64 acc[CELLS];
     u64 pool[LEAVES];
+    u64 shared; /* as in struct pool */
     char name[NAME_SIZE];
 };
 
@@ -181,6 +182,7 @@ struct failure_message {
 /* What all worker processes of a process charged together, by leaf. */
 struct pool {
     u64 ns[LEAVES];
+    u64 shared; /* bytes of shared memory that they made */
 };
 
 /* A process that is watched, or that may soon be (tentative: a Python that has just started). */

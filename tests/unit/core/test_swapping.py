@@ -1,0 +1,88 @@
+"""Steps that read swapped memory back, and steps that must free memory for new one: both are in reclaim."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.builders.driver import Driver, moment
+from trainprobe.model.cells import Leaf
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Rank
+from trainprobe.model.sample import HostSample
+from trainprobe.pipeline import Pipeline
+
+PAGE_SECONDS = 20e-6
+
+
+class Host:
+    """A training beside readings of the host, every two seconds."""
+
+    def __init__(self) -> None:
+        self.driver = Driver()
+        self.driver.begin()
+        self.pipeline = Pipeline()
+        self.pages = 7_000_000
+        self.driver.train(40)
+
+    def read(self) -> None:
+        told = tuple(self.driver.events)
+        self.driver.events.clear()
+        host = HostSample(2, swap_in_pages=self.pages)
+        self.pipeline.step(Frame(moment(self.driver.now), told, host=host))
+
+    def slow_steps(self, count: int, leaf: Leaf, faults: int, pages: int) -> None:
+        """A third of a second each, in which so many major faults come and so many pages are read back."""
+        self.read()
+        for _ in range(count):
+            self.driver.spend(0.3, leaf)
+            self.driver.major_faults += faults
+            self.pages += pages
+            self.driver.step()
+            self.driver.train(3)
+            self.read()
+        self.driver.train(2)
+        self.read()
+
+    @property
+    def rank(self) -> Rank:
+        return self.pipeline.report(moment(self.driver.now)).runs[0].ranks[0]
+
+    @property
+    def wants_faults(self) -> bool:
+        return self.pipeline.wants().faults
+
+
+def test_reclaim_that_makes_room_for_pages_read_back_is_swapping() -> None:
+    host = Host()
+    pages = round(0.3 / PAGE_SECONDS * random.uniform(0.8, 1.5))
+    host.slow_steps(5, Leaf.RECLAIM, faults=pages, pages=pages)
+    assert host.rank.verdict.cause == "swap", host.rank.verdict
+    assert host.rank.lost["swap"] == pytest.approx(4 * 0.3, rel=0.05), "all but the one before a reading told of it"
+    assert any("major faults" in e.what and e.value == pages for s in host.rank.stalls for e in s.evidence)
+
+
+@pytest.mark.parametrize(("faults", "pages"), [(0, 0), (8, 8), (15_000, 0)], ids=["none", "few", "of files"])
+def test_reclaim_for_new_memory_is_pressure(faults: int, pages: int) -> None:
+    host = Host()
+    host.slow_steps(5, Leaf.RECLAIM, faults=faults, pages=pages)
+    assert host.rank.verdict.cause == "memory_pressure", host.rank.verdict
+    assert "swap" not in host.rank.lost
+
+
+def test_page_faults_are_traced_while_the_driver_reads_swapped_memory() -> None:
+    host = Host()
+    assert not host.wants_faults
+    host.slow_steps(2, Leaf.CPU, faults=0, pages=5000)
+    assert not host.wants_faults, "somebody else swaps"
+    host.slow_steps(2, Leaf.CPU, faults=5000, pages=0)
+    assert not host.wants_faults, "they are about files"
+    host.slow_steps(2, Leaf.CPU, faults=5000, pages=5000)
+    assert host.wants_faults
+    host.driver.spend(8)
+    host.read()
+    host.driver.now += 10 * NS
+    host.read()
+    assert not host.wants_faults, "it is over"
