@@ -54,7 +54,7 @@ def test_the_training_below_a_shell_is_killed_and_no_worker(tmp_path: Path) -> N
     program.write_text(
         "import os, sys, time\n"
         "if len(sys.argv) == 1:\n"
-        "    os.fork() or time.sleep(60)\n"
+        "    os.fork() and time.sleep(60)\n"
         "    print(os.getpid(), flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -72,5 +72,6 @@ def test_the_training_below_a_shell_is_killed_and_no_worker(tmp_path: Path) -> N
     finally:
         kill_marked(str(tmp_path))
         shell.wait()
+        shell.stdout.read()  # ends when the last of them has
         shell.stdout.close()
     assert not Path(f"/proc/{worker}/exe").exists()
