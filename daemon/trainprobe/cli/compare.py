@@ -113,7 +113,7 @@ def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -
         if max(part.a, part.b) >= WORTH * max(made.a_step, made.b_step):
             yield _part(part, style)
     whole = _signed(made.b_step - made.a_step)
-    yield _row(style.say("together"), seconds(made.a_step), seconds(made.b_step), whole)
+    yield _row(style.say("together"), _step(made.a_step), _step(made.b_step), whole)
 
 
 def _headline(made: Comparison, style: Style) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
         yield from style.painted(text, "bold")
         yield from _steady(made, style)
         return
-    values = {"change": change, "spread": spread, "a": seconds(made.a_step), "b": seconds(made.b_step)}
+    values = {"change": change, "spread": spread, "a": _step(made.a_step), "b": _step(made.b_step)}
     if made.change > 0:
         text = style.say("B is {change} faster (± {spread}): {b} a step instead of {a}.", **values)
     else:
@@ -142,7 +142,7 @@ def _steady(made: Comparison, style: Style) -> Iterator[str]:
     """What only the quickest stretches tell."""
     if not made.steady_told or made.steady is None or made.quickest is None:
         return
-    a, b = (seconds(step) for step in made.quickest)
+    a, b = (_step(step) for step in made.quickest)
     values = {"change": percent(abs(made.steady)), "a": a, "b": b}
     if made.steady > 0:
         text = style.say(
@@ -202,11 +202,16 @@ def _change(change: float, style: Style) -> str:
 
 
 def _part(part: Part, style: Style) -> str:
-    return _row(_name(part, style), seconds(max(part.a, 0.0)), seconds(max(part.b, 0.0)), _signed(part.change))
+    return _row(_name(part, style), _step(max(part.a, 0.0)), _step(max(part.b, 0.0)), _signed(part.change))
 
 
 def _row(name: str, a: str, b: str, tail: str) -> str:
     return f"  {cells.fill(name, NAME)} {a:>{VALUE}} {b:>{VALUE}}   {tail}"
+
+
+def _step(value: float) -> str:
+    """A step's seconds, fine enough that a difference of a few per cent can be seen: 6.83 ms."""
+    return f"{1000 * value:.3g} ms" if 0.001 <= value < 0.09995 else seconds(value)
 
 
 def _signed(value: float) -> str:
@@ -217,7 +222,7 @@ def _value(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
     if unit == "s":
-        return seconds(value)
+        return _step(value)
     if unit == "ratio":
         return percent(value)
     if unit == "bytes":
