@@ -277,3 +277,22 @@ def test_libaio(probes: Probes, tmp_path: Path) -> None:
     told = observe(probes, SETUP + LIBAIO, path, "")
     assert told.status == 0
     assert told.written(path) == 3 * MB
+
+
+def test_a_path_as_long_as_the_kernel_takes_it_is_counted_under_its_own_name(probes: Probes, tmp_path: Path) -> None:
+    """With everything in it that a name may hold; what is left out of its middle is no other file's name."""
+    part = 'e\n"}\\\x1b[2J' + "x" * 190
+    room = 4095 - len(os.fsencode(tmp_path)) - len("/model.pt")
+    deep = "/".join([part] * (room // (len(part) + 1)))
+    body = (
+        "fd = os.open(other, os.O_PATH)\nfor name in file.split('/')[:-1]:\n    os.mkdir(name, dir_fd=fd)\n"
+        "    fd = os.open(name, os.O_PATH, dir_fd=fd)\n"
+        "whole = other + '/' + file\nassert len(whole) > 3800\nf = os.open(whole, new)\nos.write(f, bytes(3 * MB))\n"
+        "os.close(f)\nprint(os.stat(whole).st_ino)"
+    )
+    told = observe(probes, SETUP + body, f"{deep}/model.pt", str(tmp_path))
+    assert told.status == 0
+    (closed,) = [e for e in told.files(CLOSED) if e.ino == int(told.output)]
+    assert closed.bytes == 3 * MB
+    assert len(closed.path) <= 4096
+    assert f"{tmp_path}/{deep}/model.pt".startswith(closed.path.partition("…")[0])

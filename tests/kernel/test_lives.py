@@ -149,3 +149,25 @@ def test_a_stop_names_its_sender_and_ends_nobody(probes: Probes) -> None:
     assert sent == [(19, os.getpid(), True), (18, os.getpid(), True)]
     (end,) = told.processes(EXIT)
     assert (end.code, end.signal) == (0, None)
+
+
+def test_thousands_of_threads_are_seeded_quickly_and_take_one_ledger(probes: Probes) -> None:
+    body = (
+        "import threading\nthreading.stack_size(64 << 10)\nheld = threading.Event()\n"
+        "crowd = [threading.Thread(target=held.wait) for _ in range(3000)]\n"
+        "for thread in crowd: thread.start()\nprint('there', flush=True)\nsys.stdin.readline()\nheld.set()\n"
+        "for thread in crowd: thread.join()"
+    )
+    observed = Observed.python(probes, body)
+    assert observed.process.stdin
+    assert observed.process.stdout
+    observed.process.stdin.write("\n")
+    observed.process.stdin.flush()
+    assert observed.process.stdout.readline() == "there\n"
+    before = probes.lost()["ledger"]
+    began = time.thread_time()
+    observed.go()
+    assert time.thread_time() - began < 2
+    assert len([sample for sample in probes.threads() if sample.pid == observed.pid]) == 1
+    assert observed.finish().last_row.tid == observed.pid
+    assert probes.lost()["ledger"] == before

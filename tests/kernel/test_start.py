@@ -126,6 +126,35 @@ def test_no_tracefs_and_no_way_to_mount_it_says_how() -> None:
     assert "REMEDY mount -t tracefs none /sys/kernel/tracing" in done.stdout
 
 
+UNMOUNTED = """
+import os, subprocess, sys
+from trainprobe.model.event import FileEvent, FileEventKind, ProcessEvent, ProcessEventKind
+p = Probes.start(auto=True)
+for place in ("/sys/kernel/tracing", "/sys/kernel/debug"):
+    subprocess.run(["umount", "-l", place], stderr=subprocess.DEVNULL)
+assert not os.path.isdir("/sys/kernel/tracing/events")
+body = "import os, sys; sys.stdin.read(); open(sys.argv[1], 'wb').write(bytes(1 << 20)); "
+body += "os.fork() or os._exit(0); os.wait()"
+child = subprocess.Popen([sys.executable, "-S", "-c", body, sys.argv[1]], stdin=subprocess.PIPE)
+p.watch(child.pid)
+p.fault_tracing(True)
+child.communicate()
+p.fault_tracing(False)
+told = p.drain()
+closed = [e for e in told if isinstance(e, FileEvent) and e.kind is FileEventKind.CLOSED]
+print(sum(e.bytes for e in closed if e.path == sys.argv[1]))
+print([e.kind.value for e in told if isinstance(e, ProcessEvent) and child.pid in (e.pid, e.ppid)])
+print({name: count for name, count in p.lost().items() if count})
+p.close()
+"""
+
+
+def test_tracefs_unmounted_while_it_watches_changes_nothing(tmp_path: Path) -> None:
+    script = f'exec "{sys.executable}" -c "$0" {tmp_path / "file"}'
+    done = run_in_mounts(script, START + UNMOUNTED)
+    assert done.stdout == f"{1 << 20}\n['fork', 'exit', 'exit']\n{{}}\n", done.stdout + done.stderr
+
+
 def test_no_btf_says_so() -> None:
     script = f'mount --bind /dev/null /sys/kernel/btf/vmlinux; exec "{sys.executable}" -c "$0"'
     done = run_in_mounts(script, START + REFUSAL)

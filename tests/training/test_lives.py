@@ -89,6 +89,19 @@ def test_however_it_ends_the_steps_are_there(
     assert "Traceback" not in said.replace('Traceback (most recent call last):\n  File "' + str(tmp_path), "")
 
 
+def test_a_training_that_execs_itself_is_one_run_with_all_its_steps(tmp_path: Path, torch_python: str) -> None:
+    """As some launchers do to set an environment, here in mid-training."""
+    again = (
+        "import os\nif not os.environ.get('AGAIN'):\n"
+        "    os.execve(sys.executable, [sys.executable, sys.argv[0], '25'], os.environ | {'AGAIN': '1'})"
+    )
+    ended, report, said = watch(tmp_path, torch_python, SCRIPT + again, "40")
+    rank = only_rank(report)
+    assert ended == 0, said
+    assert rank["steps"]["count"] == 65
+    assert rank["exit"]["code"] == 0
+
+
 @pytest.mark.timeout(240)
 def test_ten_trainings_at_once(tmp_path: Path, torch_python: str) -> None:
     """Ten runs in one report, each with its own steps and with its own end."""

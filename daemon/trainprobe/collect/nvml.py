@@ -56,6 +56,7 @@ class _Reader:
     stopped: bool = False
     ended: bool = False
     outcome: Unavailable | Failed | None = None
+    trouble: str = ""  # why nothing is read for now, though it is tried again
     samples: dict[int, GpuSample] = field(default_factory=dict)
     fresh: bool = False
 
@@ -96,7 +97,7 @@ class Gpus:
         if reader.busy_with is not None and now_ns - reader.busy_ns > HUNG_NS:
             return self._leave_behind(reader, reader.busy_with)
         if not reader.fresh:
-            return ()
+            return Failed(f"NVML: {reader.trouble}") if reader.trouble else ()
         reader.fresh = False
         samples = dict(reader.samples)
         for index in self._behind:
@@ -148,10 +149,12 @@ class Gpus:
                     reader.busy_with, reader.busy_ns = device.index, self._clock()
                     reader.samples[device.index] = device.read(self._clock())
                 reader.busy_with = None
-                reader.fresh, failures = True, 0
+                reader.fresh, reader.trouble, failures = True, "", 0
                 time.sleep(self._every_ns / NS)
-            except _Reopen:
+            except _Reopen as dead:
                 devices, reader.busy_with = None, None
+                if failures:  # handles that died are mostly opened again at once
+                    reader.trouble = str(dead.__cause__)
                 _shut(pynvml)
                 time.sleep(PAUSES_NS[min(failures, len(PAUSES_NS) - 1)] * self._every_ns / NS / NS)
                 failures += 1

@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,25 @@ def test_only_regular_files_are_read(tmp_path: Path, make: str) -> None:
         path.touch()
     name = "/dev/zero" if make == "device" else str(path)
     assert isinstance(symbols.find_in_file(name, [PREFIX]), Unreadable)
+
+
+@pytest.mark.parametrize("size", [symbols.MAX_FILE, symbols.MAX_FILE + 1, 1 << 40])
+def test_a_huge_file_costs_neither_time_nor_memory(tmp_path: Path, size: int) -> None:
+    """Holes behind a header that says everything lies at the file's end."""
+    raw = bytearray(elf([(PREFIX + b"7executeE", 0x10100, FUNCTION)]))
+    struct.pack_into("<Q", raw, 40, size - 4096)  # where the sections are
+    path = tmp_path / "lib.so"
+    path.write_bytes(raw)
+    os.truncate(path, size)
+    tracemalloc.start()
+    try:
+        found = symbols.find_in_file(str(path), [PREFIX])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == {PREFIX.decode(): []} or isinstance(found, Unreadable)
+    assert isinstance(found, Unreadable) or size <= symbols.MAX_FILE
+    assert peak < 4 << 20
 
 
 def test_in_a_child_it_finds_the_same(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -131,7 +132,7 @@ def test_handles_that_die_give_the_counters_samples_back(machine: Machine) -> No
     said = machine.watch(
         """
         for turn in range(4):
-            print(until(lambda by: 0 in by and by[0].tensor_active is not None)[0].tensor_active)
+            print(until(lambda by: isinstance(by, dict) and by[0].tensor_active is not None)[0].tensor_active)
             now(0, "power", "!2")
             time.sleep(0.1)
             now(0, "power", 1000)
@@ -186,10 +187,33 @@ def test_handles_that_die_are_opened_again(machine: Machine) -> None:
         now(0, "power", "!999"); now(99, "init", "!999")
         time.sleep(0.3)
         now(0, "power", 7000); now(99, "init", 0)
-        print(until(lambda by: by[0].power_watts == 7.0)[0].power_watts)
+        print(until(lambda by: isinstance(by, dict) and by[0].power_watts == 7.0)[0].power_watts)
         """
     )
     assert said.strip() == "7.0"
+
+
+def test_a_driver_that_is_taken_away_with_its_library_and_comes_back(machine: Machine, tmp_path: Path) -> None:
+    """As where the driver is upgraded below us: that is told, nothing ends, and the figures return with it."""
+    machine.gpus = {0: dict(WHOLE)}
+    machine.library = Path(shutil.copytree(machine.library, tmp_path / "driver"))
+    said = machine.watch(
+        """
+        import os
+        library = pathlib.Path(os.environ["LD_LIBRARY_PATH"])
+        until(lambda by: isinstance(by, dict) and 0 in by)
+        library.rename(library.with_name("gone"))
+        now(0, "power", "!9"); now(99, "init", "!9")
+        told = until(lambda by: not isinstance(by, dict))
+        print(type(told).__name__, told.reason)
+        library.with_name("gone").rename(library)
+        now(0, "power", 8000); now(99, "init", 0)
+        print(until(lambda by: isinstance(by, dict) and by[0].power_watts == 8.0)[0].power_watts)
+        """
+    )
+    told, power = said.splitlines()
+    assert told.split(" ", 1)[1].strip(), "a reason"
+    assert power == "8.0"
 
 
 def test_a_partitioned_gpu(machine: Machine) -> None:
