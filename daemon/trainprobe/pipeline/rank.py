@@ -695,7 +695,7 @@ class RankFold:
             self.book.open = None
             return
         cause = max(judgement.shares, key=lambda c: judgement.shares[c])
-        if cause in MAY_BE_THE_END and now_ns < limit + self.policy.open_cpu_ns:
+        if cause in MAY_BE_THE_END and now_ns < limit + self._until_told_ns(self.boundary.at_ns):
             return
         start = int(self.boundary.at_ns + self.baseline.ns)
         stacks = self._stacks(judgement)
@@ -716,6 +716,11 @@ class RankFold:
             main.ns,
         )
         self.book.begin(entry, self._reach(judgement))
+
+    def _until_told_ns(self, boundary_ns: int) -> int:
+        """A loader whose workers all went in this step went with the training, or is between two epochs."""
+        gone = self.workers.count == 0 and any(at >= boundary_ns for at in self.workers.ends)
+        return self.policy.open_end_ns if gone else self.policy.open_cpu_ns
 
     def live_files(self, since: int | None = None) -> list[tuple[StepFile, FileClass, str]]:
         """Files of the open step (or since a moment): what finished calls took, and the saves that the driver has open
