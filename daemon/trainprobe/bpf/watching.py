@@ -50,7 +50,11 @@ class Watching:
         self._paths.forget(pid)
 
     def driver_found(self, pid: int) -> None:
-        """A process made its first step: what its children's children do, as under a forkserver, is done for it."""
+        """A process made its first step: what its children's children do, as under a forkserver, is done for it.
+
+        By now it has its /dev/shm, too: what was watched first may have made a container for it.
+        """
+        self._skip_devices(read_bounded(f"/proc/{pid}/mountinfo"))
         own = 0
         for _, child in seed.descendants(pid):
             process = self._processes.get(c_uint32(child))

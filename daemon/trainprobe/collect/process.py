@@ -51,7 +51,6 @@ class _Memory:
     least_ns: int = 0  # of a pause, for what a reading costs
     rss_bytes: int = 0  # now, and at the last reading
     rss_then: int = 0
-    fd_limit: int | None = None
     shm_held: int | None = None
     anonymous_then: int | None = None  # at the last reading; None: it was made just now
 
@@ -122,7 +121,7 @@ class Processes:
                     swap_bytes=status.swap_bytes if status else None,
                     shm_bytes=rollup.shm_bytes if rollup else None,
                     open_fds=self._proc.open_fds(process.pid),
-                    max_fds=memory.fd_limit,
+                    max_fds=self._proc.fd_limit(process.pid),
                     threads=stat.threads,
                     read_bytes=self._proc.read_bytes(process.pid),
                     comm=stat.comm,
@@ -152,4 +151,3 @@ class Processes:
             self._free_ns = max(self._free_ns, now_ns) + round(took / PSS_SHARE)
             memory.anonymous_then = None
             memory.shm_held = self._proc.shared_held(pid)
-            memory.fd_limit = self._proc.fd_limit(pid)
