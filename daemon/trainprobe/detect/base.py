@@ -52,6 +52,7 @@ class Window:
     cpus: int = 0  # of the host; 0: not known
     workers_started: int = 0
     first_workers: bool = False  # the workers that started are the first this driver had
+    first_due: int = 0  # workers that were started again in a step before and have not delivered yet
     compile_ns: int = 0
     saves: Sequence[Save] = ()
     removals: Sequence[Removal] = ()  # of checkpoints

@@ -17,6 +17,7 @@ class Policy:
     open_cpu_ns: int = (
         NS // 2
     )  # an open stall on the CPU may be the end of the training: wait so much longer before telling
+    open_end_ns: int = 3 * NS  # the same when its workers have just gone
     merge_steps: int = 2  # stalled steps of one cause so close together are one stall
     minor_share: float = 0.08  # of a stall: smaller claims go to its main cause
     minor_contention: float = 0.35  # the same for waiting for a CPU: every wake-up from another wait has some

@@ -92,6 +92,8 @@ REPORTS: dict[str, str] = {
     "driver in fetches": "训练线程取数据",
     "{number} loader workers started again, {seconds} s until data flowed": "重新启动了 {number} 个 worker，{seconds} 秒后才有数据",
     "driver starts workers and waits for their first batch": "训练线程启动 worker 并等待第一个 batch",
+    "{seconds} s until the first batch of a loader worker that was started again": "重新启动的 worker 用了 {seconds} 秒才给出第一个 batch",
+    "workers whose first batch was due": "尚未给出第一个 batch 的 worker",
     "workers started in the step": "这一步启动的 worker",
     "time lost at the edge of the epoch": "epoch 交界处损失的时间",
     "a batch costs a worker {each} s, a step without waiting takes {step} s": "一个 batch 需要 worker {each} 秒，不等待的一步需要 {step} 秒",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -191,11 +192,15 @@ class Pipeline:
                 del self.runs[name]
 
     def _forget(self) -> None:
-        """Of ended runs all but the latest, and the shared memory that only they had."""
-        ended = [*self._settled, *(name for name, fold in self.runs.items() if fold.end_ns is not None)]
-        for name in ended[: max(0, len(ended) - ENDED)]:
-            self._settled.pop(name, None)
-            self.runs.pop(name, None)
+        """Of ended runs all but the latest, the oldest of him who has most first; and the shared memory of those."""
+        ended = [(name, run.user) for name, run in self._settled.items()]
+        ended += [(name, fold.started.user) for name, fold in self.runs.items() if fold.end_ns is not None]
+        while len(ended) > ENDED:
+            (most, _), *_ = Counter(user for _, user in ended).most_common(1)
+            oldest = next(one for one in ended if one[1] == most)
+            ended.remove(oldest)
+            self._settled.pop(oldest[0], None)
+            self.runs.pop(oldest[0], None)
         known = {*self._settled, *self.runs}
         self._shared = {key: one for key, one in self._shared.items() if known.intersection(one.runs)}
 

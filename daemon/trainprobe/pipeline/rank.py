@@ -160,6 +160,7 @@ class RankFold:
     queueing: float = 0.0  # part of the time between the last two looks that the driver waited for a processor
     rhythm: Rhythm = field(default_factory=Rhythm)
     late: Late = field(default_factory=Late)
+    first_due: int = 0  # workers that were started again and have yet to deliver for the first time
     trend: Trend = field(default_factory=Trend)
     makeup: Series = field(default_factory=Series)  # ns of an ordinary step by state, by its number
     counters: Series = field(default_factory=Series)  # what may grow with the step
@@ -437,10 +438,17 @@ class RankFold:
         else:
             self._judge(step, before, row, index)
             self.book.resumed_id = ""
+        self._see_starts(before.at_ns, row.at_ns)
         self.stack = None
         if self.late.looks or self.late.stacks:
             self.late = Late()
         self._pool_at.clear()
+
+    def _see_starts(self, start_ns: int, end_ns: int) -> None:
+        """Workers deliver in turn: each one's first batch is due a step after another's, where a step takes one."""
+        started = self.workers.starts_in(start_ns, end_ns)
+        due = started if started and started != self.workers.started else self.first_due
+        self.first_due = max(0, due - max(1, round(self.baseline.fetches()))) if due else 0
 
     def _learn(self, step: Ordinary, row: MarkRow) -> None:
         self._early.append(step)
@@ -599,6 +607,7 @@ class RankFold:
             cpus=self.devices.cpus,
             workers_started=started,
             first_workers=self.workers.started == started,
+            first_due=self.first_due,
             compile_ns=self.workers.compile_ns(start_ns, end_ns),
             saves=self.saves.flying(start_ns, end_ns),
             removals=self.saves.removed(start_ns, end_ns),
@@ -686,7 +695,7 @@ class RankFold:
             self.book.open = None
             return
         cause = max(judgement.shares, key=lambda c: judgement.shares[c])
-        if cause in MAY_BE_THE_END and now_ns < limit + self.policy.open_cpu_ns:
+        if cause in MAY_BE_THE_END and now_ns < limit + self._until_told_ns(self.boundary.at_ns):
             return
         start = int(self.boundary.at_ns + self.baseline.ns)
         stacks = self._stacks(judgement)
@@ -707,6 +716,11 @@ class RankFold:
             main.ns,
         )
         self.book.begin(entry, self._reach(judgement))
+
+    def _until_told_ns(self, boundary_ns: int) -> int:
+        """A loader whose workers all went in this step went with the training, or is between two epochs."""
+        gone = self.workers.count == 0 and any(at >= boundary_ns for at in self.workers.ends)
+        return self.policy.open_end_ns if gone else self.policy.open_cpu_ns
 
     def live_files(self, since: int | None = None) -> list[tuple[StepFile, FileClass, str]]:
         """Files of the open step (or since a moment): what finished calls took, and the saves that the driver has open

@@ -87,6 +87,7 @@ class Observer:
         self._hurry = False
         self._inspect: tuple[tuple[int, int], ...] = ()
         self._crowded = False
+        self._refusal = ""
         self._lost: dict[str, int] = {}
         self._last = Moment(0, 0)
 
@@ -183,8 +184,16 @@ class Observer:
         if at - self._threads_ns >= THREADS_NS:
             seen += self._guard.call("bpf", at, self._kernel.open_files, NOTHING)
         events: Sequence[Event] = self._guard.call("targets", at, lambda: self._targets.step(now, seen), ())
+        self._tell_refusal(at)
         stack = self._guard.call("python_stack", at, lambda: self._stacks.poll(at), None)
         return [*events, stack] if stack else [*events]
+
+    def _tell_refusal(self, at: int) -> None:
+        reason = self._guard.call("targets", at, self._targets.refusal, "")
+        if reason != self._refusal:
+            self._refusal = reason
+            told = Unavailable(reason, "exclude them (targets.exclude), or look what that user starts")
+            self._sources.note("slots", told if reason else True, at)
 
     def _threads(self, at: int, late: bool) -> Sequence[ThreadSample]:
         if not (late or self._detail or at - self._threads_ns >= THREADS_NS):

@@ -15,6 +15,7 @@ ORDINALS = 1000  # launches with one scheduler's id that are told apart
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
 NO_LIBRARY_NS = 19_000_000_000  # told with the second sweep
 NO_LIBRARY = "no libtorch mapped: marks need PyTorch"
+ASK_AGAIN_NS = 10 * NS
 NO_STEP = "libtorch is mapped, but no optimizer step and no backward was seen"
 
 Tell = Callable[[Event], None]
@@ -34,6 +35,8 @@ class Runs:
 
     def begin_fixed(self, process: Process, at_ns: int, command: Sequence[str]) -> None:
         """A run by a person's word: it exists before anything steps, with the process as its first candidate."""
+        if not self._table.shares.another_run(process.uid, at_ns):
+            return
         environ = self._proc.environ(process.pid)
         run = self._begin(process, self._launches.of(process.pid, environ, command), at_ns)
         run.fixed, run.head = True, process.pid
@@ -57,11 +60,16 @@ class Runs:
 
     def drive(self, process: Process, at_ns: int, known_rank: int | None = None) -> None:
         """The first step of a process: it is a driver, of a run that goes on or of a new one."""
+        if process.refused_ns is not None and at_ns - process.refused_ns < ASK_AGAIN_NS:
+            return
         environ = self._proc.environ(process.pid)
         restart = identity.restart(environ)
         run = process.run
         if run is None or not run.fixed or run.ended or (run.stepped and run.restart != restart):
             run = self._run_of(process, self._launches.of(process.pid, environ, process.command), at_ns)
+        if run is None:
+            process.refused_ns = at_ns
+            return
         run.restart = restart
         run.stepped = process.driver = True
         run.drivers.add(process.pid)
@@ -111,6 +119,7 @@ class Runs:
                 self._tell(RunEnded(run.name, run.last_exit_ns or now))
                 run.ended = True
                 del self._runs[run.name]
+                self._table.shares.run(run.uid, -1)
                 # A scheduler's id may be used again (a loop in one batch script): that is another launch.
                 self._ended[run.first_name] = self._ended.get(run.first_name, 0) + 1
                 self._table.changed = True
@@ -125,10 +134,12 @@ class Runs:
         # Another rank may be about to step: a process with the library that was started as one.
         return not any(process.run is run and process.library and not process.forked for process in self._table)
 
-    def _run_of(self, process: Process, launch: Launch, at_ns: int) -> Run:
-        """The run of a launch: the one that goes on, else a new one."""
+    def _run_of(self, process: Process, launch: Launch, at_ns: int) -> Run | None:
+        """The run of a launch: the one that goes on, else a new one; None where there is no room for one."""
         run = self._runs.get(self._names(launch)[0])
         if run is None:
+            if not self._table.shares.another_run(process.uid, at_ns):
+                return None
             started = self._proc.started_ns(launch.ticks) if launch.ticks else at_ns
             run = self._begin(process, launch, min(process.watched_ns if process.attached else started, at_ns))
         launcher = self._table.get(launch.pid)
@@ -149,7 +160,8 @@ class Runs:
         while name in self._runs:  # begun by a person's word while the same launch goes on
             self._ended[first] = self._ended.get(first, 0) + 1
             name, first = self._names(launch)
-        run = Run(name, first, launch.pid, identity.restart(launch.facts.environ))
+        run = Run(name, first, launch.pid, identity.restart(launch.facts.environ), process.uid)
+        self._table.shares.run(run.uid, 1)
         self._runs[name] = run
         labels = identity.labels(launch.facts)
         self._tell(

@@ -18,7 +18,7 @@ from trainprobe.runtime.target_polls import Poll, Polls
 from trainprobe.runtime.target_rules import TargetRules, matches
 from trainprobe.runtime.target_table import Process, Table
 
-WATCHED_LIMIT = 4096
+NOBODY = -1
 SCAN_NS = 60 * NS
 ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
 MARKING_NS = 20_000_000  # between questions whether a library has been read
@@ -176,7 +176,7 @@ class Search:
 
         ``always``: take it in even when the kernel side refuses; its run exists, with what /proc tells.
         """
-        if len(self._table) >= WATCHED_LIMIT:
+        if not always and not self._table.shares.another_process(self._uid(pid), now):
             return None
         try:
             self._kernel.watch(pid)
@@ -186,9 +186,26 @@ class Search:
         process = self._adopt(pid, now, attached)
         if process is not None:
             for child in self._proc.descendants(pid):
-                if child not in self._table and len(self._table) < WATCHED_LIMIT:
-                    self._tell_of(self._adopt(child, now, attached))
+                if child not in self._table:
+                    self._take_in(child, now, attached)
         return process
+
+    def _take_in(self, child: int, now: int, attached: bool) -> None:
+        if self._table.shares.another_process(self._uid(child), now):
+            self._tell_of(self._adopt(child, now, attached))
+        else:
+            self.leave(child)
+
+    def leave(self, pid: int) -> None:
+        """The kernel side watches a process that there is no room for, as a child of one that is watched."""
+        try:
+            self._kernel.unwatch(pid)
+        except OSError:
+            pass
+
+    def _uid(self, pid: int) -> int:
+        status = self._proc.status(pid)
+        return NOBODY if status is None or status.uid is None else status.uid
 
     def _tell_of(self, child: Process | None) -> None:
         """A descendant that was there before us: as the kernel would have told of it then."""
@@ -201,10 +218,7 @@ class Search:
             self._tell(child, dataclasses.replace(told, kind=ProcessEventKind.EXEC, command=command))
 
     def unwatch(self, process: Process) -> None:
-        try:
-            self._kernel.unwatch(process.pid)
-        except OSError:
-            pass
+        self.leave(process.pid)
         self._table.pop(process.pid)
         self._polls.drop(process.pid)
 
@@ -219,7 +233,9 @@ class Search:
         if parent is not None and forked and understood.kind is Kind.FORKSERVER and not parent.forked:
             understood = dataclasses.replace(understood, kind=Kind.SPAWNED)
         started = self._proc.started_ns(stat.ticks)
-        process = Process(pid, stat.ppid, stat.ticks, started, stat.comm, command, understood, forked, attached, now)
+        process = Process(
+            pid, stat.ppid, stat.ticks, started, stat.comm, command, understood, self._uid(pid), forked, attached, now
+        )
         process.run = parent.run if parent and parent.run and not parent.run.ended else None
         self._table.put(process)
         library = self._proc.library(pid)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from trainprobe.collect.command import Kind, Understood
 from trainprobe.collect.mapping import Mapping
 from trainprobe.model.event import Event
+from trainprobe.runtime.target_shares import ROOT, Shares
 
 BUFFER = 256  # events kept of a process that belongs to no run yet, the latest ones
 BUFFERED = 20_000  # of all such processes together
@@ -35,6 +36,7 @@ class Run:
     first_name: str  # of the first launch with the same scheduler id
     head: int  # pid of its launcher
     restart: str
+    uid: int = ROOT
     fixed: bool = False  # begun by a person's word (run, attach, include): it exists before anything steps
     drivers: set[int] = field(default_factory=set)  # live
     stepped: bool = False
@@ -54,6 +56,7 @@ class Process:
     comm: str
     command: tuple[str, ...]  # as it is, not redacted: never leaves
     understood: Understood
+    uid: int = ROOT
     forked: bool = False  # no exec since its fork
     attached: bool = False  # it ran before we came
     watched_ns: int = 0
@@ -61,6 +64,7 @@ class Process:
     marks: str = ""  # why the library gives no marks
     driver: bool = False
     run: Run | None = None
+    refused_ns: int | None = None  # when there was no room for a run of it
     missing_ns: int = 0  # since when /proc does not know it, its end not told
     buffer: deque[Event] = field(default_factory=lambda: deque(maxlen=BUFFER))
 
@@ -70,6 +74,7 @@ class Table:
 
     def __init__(self) -> None:
         self._processes: dict[int, Process] = {}
+        self.shares = Shares()
         self.changed = True  # somebody came, went or changed what it is
 
     def __len__(self) -> int:
@@ -85,12 +90,16 @@ class Table:
         return self._processes.get(pid)
 
     def put(self, process: Process) -> None:
+        self.pop(process.pid)
         self._processes[process.pid] = process
-        self.changed = True
+        self.shares.process(process.uid, 1)
 
     def pop(self, pid: int) -> Process | None:
         self.changed = True
-        return self._processes.pop(pid, None)
+        gone = self._processes.pop(pid, None)
+        if gone is not None:
+            self.shares.process(gone.uid, -1)
+        return gone
 
     def keep(self, process: Process, event: Event) -> None:
         """Keep an event of a process that may become one of a run."""

@@ -36,7 +36,7 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.target_launch import Launches
 from trainprobe.runtime.target_rules import TargetRules
 from trainprobe.runtime.target_runs import Runs
-from trainprobe.runtime.target_search import WATCHED_LIMIT, Attached, Kernel, Search
+from trainprobe.runtime.target_search import Attached, Kernel, Search
 from trainprobe.runtime.target_table import WORKER_COMM, Process, Table, Watched
 
 __all__ = ["Attached", "Kernel", "NoSuchTraining", "TargetRules", "Targets", "Watched"]
@@ -172,6 +172,10 @@ class Targets:
             ]
         return self._seen
 
+    def refusal(self) -> str:
+        """Why somebody is not watched, of late; "" where there is room for all."""
+        return self._table.shares.refusal(self._clock())
+
     def due_ns(self) -> int | None:
         """CLOCK_MONOTONIC when ``step`` has something to do; None: only when an event comes."""
         due = [limit for _, limit in self._awaited.values()]
@@ -229,7 +233,10 @@ class Targets:
 
     def _forked(self, event: ProcessEvent) -> None:
         parent = self._table.get(event.ppid)
-        if parent is None or len(self._table) >= WATCHED_LIMIT:
+        if parent is None:
+            return
+        if not self._table.shares.another_process(parent.uid, event.at_ns):
+            self._search.leave(event.pid)
             return
         stat = self._proc.stat(event.pid)
         understood = parent.understood
@@ -243,6 +250,7 @@ class Targets:
             comm=event.comm or parent.comm,
             command=parent.command,
             understood=understood,
+            uid=parent.uid,
             forked=True,
             watched_ns=event.at_ns,
             library=parent.library,

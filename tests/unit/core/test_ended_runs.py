@@ -14,7 +14,7 @@ from trainprobe.model.sample import SharedSample
 from trainprobe.pipeline import ENDED, SETTLED_NS, Pipeline
 
 
-def a_run(pipeline: Pipeline, at: int, pid: int = 1000) -> Driver:
+def a_run(pipeline: Pipeline, at: int, pid: int = 1000, user: str = "user") -> Driver:
     """A run named after its process, from its start to its end."""
     driver = Driver(pid=pid, tid=pid, now=at)
     driver.begin()
@@ -24,6 +24,9 @@ def a_run(pipeline: Pipeline, at: int, pid: int = 1000) -> Driver:
     driver.exit()
     driver.events = [
         dataclasses.replace(event, run=f"train.py-{pid}") if hasattr(event, "run") else event for event in driver.events
+    ]
+    driver.events = [
+        dataclasses.replace(event, user=user) if isinstance(event, RunStarted) else event for event in driver.events
     ]
     driver.events.append(RunEnded(f"train.py-{pid}", driver.now))
     played(driver, pipeline)
@@ -83,3 +86,12 @@ def test_shared_memory_is_told_of_as_long_as_a_run_that_saw_it() -> None:
         at = driver.now + NS
     pipeline.step(Frame(moment(at), (RunStarted("train.py-last", at, 1, ("python",), "user", "/"),)))
     assert len(pipeline.report(moment(at)).shared_memory) == ENDED
+
+
+def test_a_users_crash_loop_takes_no_other_users_place() -> None:
+    pipeline, at = Pipeline(), 10 * NS
+    for pid in range(1000, 1000 + 2 * ENDED):
+        at = a_run(pipeline, at, pid, user="colleague" if pid in (1000, 1005) else "loop").now + NS
+    users = [run.user for run in pipeline.report(moment(at)).runs]
+    assert users.count("colleague") == 2
+    assert len(users) <= ENDED + 1

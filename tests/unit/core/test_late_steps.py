@@ -362,3 +362,15 @@ def test_steps_that_grow_while_the_hypervisor_keeps_the_processors_are_no_drift(
             stolen = round(share * 2 * (driver.now - began))
             pipeline.step(Frame(moment(driver.now), host=HostSample(cpus=2, steal_ns=stolen)))
     assert ("drift" in {one.cause for one in rank_of(pipeline, driver).bottlenecks}) == told
+
+
+@pytest.mark.parametrize(("gone", "after", "told"), [(False, 1.0, True), (True, 1.0, False), (True, 4.0, True)])
+def test_a_driver_whose_workers_have_just_gone_may_be_ending(gone: bool, after: float, told: bool) -> None:
+    driver, pipeline = started()
+    if gone:
+        driver.die(2000)
+    for _ in range(round(after / 0.1)):
+        driver.spend(0.1)
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=(driver.sample(Leaf.CPU),)))
+        driver.events.clear()
+    assert [stall.cause for stall in rank_of(pipeline, driver).stalls] == ["cpu_bound"] * told

@@ -270,6 +270,27 @@ def test_workers_started_again_each_epoch() -> None:
     adds_up(rank)
 
 
+@pytest.mark.parametrize(("later", "cause"), [(0, "worker_startup"), (5, "data_cpu")])
+def test_the_first_batch_of_each_worker_that_was_started_again_is_its_start(later: int, cause: str) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.fork(2001)
+    driver.train(40)
+    for pid in (2000, 2001):
+        driver.die(pid)
+        driver.fork(pid + 10)
+    driver.fetch(0.8, Leaf.POLL)
+    driver.train(1 + later)
+    driver.fetch(0.4, Leaf.POLL)
+    driver.work(0.4)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost["worker_startup"] == pytest.approx(1.2 if later == 0 else 0.8, abs=0.02)
+    assert rank.stalls[-1].cause == cause
+
+
 @pytest.mark.parametrize(
     ("code", "signal", "sender", "reason"),
     [(None, 9, 77, "killed"), (3, None, None, "exited"), (None, 11, None, "crashed")],

@@ -86,6 +86,7 @@ class FakeTargets:
     """Lets every event through."""
 
     due: int | None = None
+    refused: str = ""
     watched: list[FakeWatched] = field(default_factory=lambda: [FakeWatched()])
 
     def step(self, now: Moment, events: Sequence[Any]) -> list[Event]:
@@ -96,6 +97,9 @@ class FakeTargets:
 
     def gpu_users(self, now: Moment, pids: Collection[int]) -> None:
         self.users = set(pids)
+
+    def refusal(self) -> str:
+        return self.refused
 
     def due_ns(self) -> int | None:
         return self.due

@@ -25,6 +25,7 @@ from trainprobe.model.event import (
     RunStarted,
 )
 from trainprobe.model.moment import NS, Moment
+from trainprobe.runtime import target_shares
 from trainprobe.runtime.target_rules import TargetRules
 from trainprobe.runtime.target_table import BUFFER
 from trainprobe.runtime.targets import NoSuchTraining, Targets, Watched
@@ -54,6 +55,7 @@ class FakeKernel:
     gone: set[int] = field(default_factory=set)
     marks: Marks | None = field(default_factory=lambda: Marks({"record": True}))
     refuses: OSError | None = None
+    unwatched: list[int] = field(default_factory=list)
 
     def watch(self, pid: int) -> None:
         if pid in self.gone:
@@ -61,7 +63,9 @@ class FakeKernel:
         self.watched.append(pid)
 
     def unwatch(self, pid: int) -> None:
-        self.watched.remove(pid)
+        self.unwatched.append(pid)
+        if pid in self.watched:
+            self.watched.remove(pid)
 
     def attach_marks(self, pid: int, path: str, start: int, end: int) -> Marks | None:
         assert start < end
@@ -778,3 +782,46 @@ def test_a_run_that_was_attached_to_is_not_begun_a_second_time_under_its_name(da
     daemon.targets.attach(60)
     second = daemon.step()
     assert started(first)[0].run != started(second)[0].run
+
+
+def test_one_users_processes_leave_room_for_the_others(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_shares, "PROCESSES_OF_ONE", 8)
+    daemon.train(50, uid=1000)
+    for pid in range(100, 120):
+        daemon.step(daemon.fork(pid, 50))
+    assert daemon.kernel.unwatched == list(range(107, 120)), "those beyond his part are let go"
+    assert "8 processes of user 1000" in daemon.targets.refusal()
+    daemon.train(200, uid=1000)
+    assert daemon.step(daemon.row(200)) == []
+    daemon.train(201, uid=1001)
+    assert len(started(daemon.step(daemon.row(201)))) == 1
+    daemon.step(*(daemon.exit(pid) for pid in range(100, 107)))
+    daemon.train(202, uid=1000)
+    assert len(started(daemon.step(daemon.row(202)))) == 1
+    daemon.wait(61)
+    assert daemon.targets.refusal() == ""
+
+
+def test_one_users_runs_leave_room_for_the_others(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_shares, "RUNS_OF_ONE", 3)
+    begun = []
+    for pid in range(50, 56):
+        daemon.train(pid, uid=1000)
+        begun += started(daemon.step(daemon.row(pid)))
+    assert len(begun) == 3
+    assert "3 runs of user 1000" in daemon.targets.refusal()
+    daemon.train(60, uid=1001)
+    assert len(started(daemon.step(daemon.row(60)))) == 1
+    daemon.step(daemon.exit(50))
+    daemon.wait(20)
+    assert len(started(daemon.step(daemon.row(55)))) == 1, "it steps still, and there is room now"
+
+
+def test_root_runs_containers_of_many(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_shares, "RUNS_OF_ONE", 3)
+    monkeypatch.setattr(target_shares, "RUNS", 5)
+    begun = []
+    for pid in range(50, 58):
+        daemon.train(pid)
+        begun += started(daemon.step(daemon.row(pid)))
+    assert len(begun) == 5

@@ -1,0 +1,48 @@
+"""How much of what we can watch one user may take: processes, and launches that go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+PROCESSES, RUNS = 4096, 512
+PROCESSES_OF_ONE, RUNS_OF_ONE = 1024, 64
+"""Eight ranks with thirty workers each are 250 processes. Root has no part: containers are his, many on one host."""
+ROOT = 0
+QUIET_NS = 60_000_000_000
+
+
+class Shares:
+    """Counts both, and remembers for a minute who was refused."""
+
+    def __init__(self) -> None:
+        self._processes: Counter[int] = Counter()
+        self._runs: Counter[int] = Counter()
+        self._refused: tuple[int, str] = (0, "")
+
+    def process(self, uid: int, more: int) -> None:
+        """One came (1), or went (-1)."""
+        self._processes[uid] += more
+
+    def run(self, uid: int, more: int) -> None:
+        self._runs[uid] += more
+
+    def another_process(self, uid: int, now_ns: int) -> bool:
+        """Whether there is room for another process of the user."""
+        return self._room(self._processes, uid, PROCESSES, PROCESSES_OF_ONE, "processes", now_ns)
+
+    def another_run(self, uid: int, now_ns: int) -> bool:
+        return self._room(self._runs, uid, RUNS, RUNS_OF_ONE, "runs", now_ns)
+
+    def refusal(self, now_ns: int) -> str:
+        """Who was refused within the last minute, and why; "" nobody."""
+        at, reason = self._refused
+        return reason if reason and now_ns - at < QUIET_NS else ""
+
+    def _room(self, taken: Counter[int], uid: int, most: int, most_of_one: int, what: str, now_ns: int) -> bool:
+        if uid != ROOT and taken[uid] >= most_of_one:
+            self._refused = (now_ns, f"more than {most_of_one} {what} of user {uid}")
+            return False
+        if taken.total() >= most:
+            self._refused = (now_ns, f"more than {most} {what}")
+            return False
+        return True
