@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 FEATURES = 256
+BATCH = 8
 
 
 def sort(times: int) -> None:
@@ -24,21 +25,25 @@ def sort(times: int) -> None:
 
 
 class Samples(Dataset[Any]):
-    """One item is a batch. A worker keeps ``private`` bytes of its own, as a cache does, and uses all of it."""
+    """A worker keeps ``private`` bytes of its own, as a cache does, and uses all of it.
+
+    Items are collated into shared memory, as PyTorch does by default: batches that were made on a worker's heap would
+    leave holes there, 128 batches long (torch keeps so many references to what was sent).
+    """
 
     def __init__(self, wanted: dict[str, Any]) -> None:
         self.wanted = wanted
         self.cache: np.ndarray[Any, Any] | None = None
 
     def __len__(self) -> int:
-        return int(self.wanted["steps"])
+        return BATCH * int(self.wanted["steps"])
 
     def __getitem__(self, index: int) -> Any:
         if self.cache is None:
             self.cache = np.random.default_rng(index).integers(0, 255, self.wanted["private"], dtype=np.uint8)
         self.cache[::4096] += 1
-        sort(self.wanted["batch_work"])
-        return torch.randn(self.wanted["batch_bytes"] // 4 // FEATURES, FEATURES)
+        sort(self.wanted["batch_work"] // BATCH)
+        return torch.randn(self.wanted["batch_bytes"] // 4 // FEATURES // BATCH, FEATURES)
 
 
 def calibrate() -> None:
@@ -63,14 +68,14 @@ def main() -> None:
     model = nn.Sequential(nn.Linear(FEATURES, 512), nn.ReLU(), nn.Linear(512, 10))
     optimiser = torch.optim.SGD(model.parameters(), 0.01)
     extra = torch.zeros(wanted["save_bytes"] // 4)
-    loader = DataLoader(Samples(wanted), batch_size=None, num_workers=wanted["workers"])
+    loader = DataLoader(Samples(wanted), batch_size=BATCH, num_workers=wanted["workers"])
     matrix = torch.randn(256, 256)
     folder = wanted["directory"]
     with open(os.path.join(folder, "train.log"), "a", buffering=1) as log:
         begin = time.monotonic()
         for step, data in enumerate(loader):
             optimiser.zero_grad()
-            loss = model(data[:16]).square().mean()
+            loss = model(data[:, :2]).square().mean()
             for _ in range(wanted["own_work"]):
                 matrix = (matrix @ matrix).clamp(-1, 1)
             loss.backward()

@@ -143,7 +143,8 @@ p.fault_tracing(False)
 told = p.drain()
 closed = [e for e in told if isinstance(e, FileEvent) and e.kind is FileEventKind.CLOSED]
 print(sum(e.bytes for e in closed if e.path == sys.argv[1]))
-print([e.kind.value for e in told if isinstance(e, ProcessEvent) and child.pid in (e.pid, e.ppid)])
+seen = [e for e in told if isinstance(e, ProcessEvent) and child.pid in (e.pid, e.ppid)]
+print([e.kind.value for e in seen if e.kind is not ProcessEventKind.EXEC])  # told after Popen returns, sometimes
 print({name: count for name, count in p.lost().items() if count})
 p.close()
 """

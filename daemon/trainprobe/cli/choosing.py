@@ -29,6 +29,8 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
     file = Path(source) if source and (Path(source).exists() or source.endswith(".json")) else None
     report = _of_file(file) if file is not None else published.read(directory)
     if isinstance(report, Refusal):
+        if source and file is None:
+            return Refusal(report.code, f"there is no file {source!r}, and of runs: {report.reason}", report.remedy)
         return report
     if source and file is None:
         name = source

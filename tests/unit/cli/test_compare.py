@@ -76,3 +76,13 @@ def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
         main(["compare", "--batch", "many", a, a])
     assert ended.value.code == 2
     assert "examples: 32, or 4,8" in capsys.readouterr().err
+
+
+def test_a_name_that_is_neither_file_nor_run_is_told_as_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped file's name is the likelier mistake."""
+    assert main(["compare", "befor", "after", "--directory", str(tmp_path)]) != 0
+    said = capsys.readouterr().err
+    assert "there is no file 'befor'" in said
+    assert "no daemon publishes here" in said
