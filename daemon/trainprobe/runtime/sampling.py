@@ -122,7 +122,7 @@ class Collectors:
         self._wanted: tuple[tuple[int, str], ...] = ()
         self._files: tuple[WrittenFile, ...] = ()
         self._last: tuple[LimitSample, ...] = ()
-        self._watched_any = False
+        self._before: Sequence[Watched] = ()
 
     def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...] = ()) -> None:
         """(pid, directory) whose file systems' room is of interest from now on, and files whose size is."""
@@ -140,9 +140,11 @@ class Collectors:
         """The samples of this turn. The host's are left out while nothing is watched."""
         at = now.monotonic_ns
         told: list[Event] = list(self._log.read(at)) if self._log is not None else []
-        if any(isinstance(e, ProcessEvent) and e.kind is ProcessEventKind.EXIT for e in events) and self._watched_any:
+        ended = {e.pid for e in events if isinstance(e, ProcessEvent) and e.kind is ProcessEventKind.EXIT}
+        if ended and self._before:
+            self._meet_workers(ended)
             self._due.orphans = min(self._due.orphans, at + ORPHANS_SOON_NS)
-        self._watched_any = bool(watched)
+        self._before = watched
         orphans = self._read_orphans(at)
         if not watched:
             return Samples(orphans=orphans, events=tuple(told))
@@ -271,6 +273,17 @@ class Collectors:
         found = self._sources.read("orphans", lambda: self._orphans.read(at), at)
         self._due.orphans = at + (ORPHANS_SOON_NS if self._orphans.waiting() else ORPHANS_NS)
         return found
+
+    def _meet_workers(self, ended: set[int]) -> None:
+        """Whom the workers of a driver that has ended worked for, should it have lived between two readings."""
+        for driver in self._before:
+            if driver.role != "driver" or driver.pid not in ended:
+                continue
+            beside = [process for process in self._before if process.run == driver.run]
+            if [process.role for process in beside].count("driver") == 1:
+                for process in beside:
+                    if process.role == "worker":
+                        self._orphans.met(process.pid, process.ticks, driver.pid)
 
     def _read_quotas(self, watched: Sequence[Watched]) -> tuple[QuotaSample, ...]:
         quotas = [self._quota(run, pid) for run, pid in _first_of_each_run(watched).items()]

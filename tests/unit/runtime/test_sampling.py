@@ -1,0 +1,47 @@
+"""The collectors beside each other: what one learns of an event, another tells later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.collect.fake_proc import FakeProc
+from trainprobe.collect.source import Sources
+from trainprobe.model.event import ProcessEvent, ProcessEventKind
+from trainprobe.model.moment import NS, Moment
+from trainprobe.runtime.sampling import Collectors
+from trainprobe.runtime.target_table import Watched
+
+DRIVER, WORKER, SECOND = 100, 101, 102
+
+
+def watched(*roles: tuple[int, str]) -> list[Watched]:
+    return [Watched(pid, pid * 10, FakeProc.started_ns(pid), role, "train.py-0") for pid, role in roles]
+
+
+def exited(pid: int, at: int) -> ProcessEvent:
+    return ProcessEvent(ProcessEventKind.EXIT, at, pid, ppid=1, signal=9)
+
+
+@pytest.mark.parametrize("drivers", [1, 2])
+def test_workers_of_a_trainer_that_lived_between_two_readings_are_its_orphans(tmp_path: Path, drivers: int) -> None:
+    """With two drivers nobody knows whose they were."""
+    fake = FakeProc(tmp_path)
+    fake.add(1, comm="systemd", ppid=0)
+    collectors, at = Collectors(Sources(), fake.proc), 1000 * NS
+    collectors.read(Moment(at, at), watched())
+    fake.add(DRIVER)
+    fake.add(WORKER, comm="pt_data_worker", ppid=DRIVER)
+    fake.add(SECOND)
+    those = watched((DRIVER, "driver"), (WORKER, "worker"), *([(SECOND, "driver")] if drivers == 2 else []))
+    collectors.read(Moment(at + NS, at), watched((DRIVER, "helper")))  # the next reading of processes is 5 s away
+    collectors.read(Moment(at + 2 * NS, at), those)
+    fake.remove(DRIVER)
+    fake.add(WORKER, comm="pt_data_worker", ppid=1)
+    told = ()
+    for second in range(3, 60):
+        events = (exited(DRIVER, at),) if second == 3 else ()
+        now = at + second * NS
+        told = collectors.read(Moment(now, now), watched((WORKER, "worker")), events).orphans or told
+    assert [(orphan.pid, orphan.trainer) for orphan in told] == [(WORKER, DRIVER if drivers == 1 else None)]
