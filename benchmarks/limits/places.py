@@ -142,8 +142,7 @@ def kill_marked(mark: str, first: str = "") -> None:
     for pid in sorted(found, key=lambda pid: _name(pid) != first):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        if _name(pid) == first:
-            _await_end(pid)
+        _await_end(pid)
 
 
 def _await_end(pid: int) -> None:
