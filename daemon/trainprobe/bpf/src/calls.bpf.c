@@ -94,17 +94,19 @@ INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 ki
     k->regular = there && is_regular(t);
     k->told = told;
 }
+#define TMPFS 0x01021994
 /* A worker gives a file in shared memory its size: a batch, or a part of one. Some versions of torch set it by one
  * call, some by two, so what counts is by how much it grows; it takes whole pages. */
 INLINE void note_shared(struct target *t, u8 form, u64 *a) {
     u32 tgid = this_process();
     struct ledger *l = ledgers.lookup(&tgid); /* of its main thread: another one, which sends batches, may make it */
-    u64 size = 0, wanted = form == FORM_ALLOCATE ? a[2] + a[3] : a[1];
-    u8 *skipped = skipped_devices.lookup(&t->dev);
-    if (!l || !l->pool || !skipped || *skipped != 1 || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) ||
-        wanted <= size)
+    u64 size = 0, magic = 0, wanted = form == FORM_ALLOCATE ? a[2] + a[3] : a[1];
+    void *sb = 0;
+    if (!l || !l->pool || !is_mapped_only(t) || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) || wanted <= size)
         return;
-    struct pool *p = pool_in_use(l);
+    READ(sb, (void *)t->inode, OFFSET_INODE_SB);
+    READ(magic, sb, OFFSET_SB_MAGIC);
+    struct pool *p = magic == TMPFS ? pool_in_use(l) : 0;
     if (p)
         __sync_fetch_and_add(&p->shared, (wanted - size + 4095) & ~4095ull);
 }
