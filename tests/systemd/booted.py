@@ -25,6 +25,9 @@ from types import TracebackType
 ROOT = Path(__file__).parents[2]
 CACHE = (ROOT / "build" / "systemd").resolve()
 SUITE, MIRROR = "bookworm", "http://deb.debian.org/debian"
+UBUNTU, UBUNTU_MIRROR = ("jammy", "noble"), "http://archive.ubuntu.com/ubuntu"
+UBUNTU_SCRIPT = "/usr/share/debootstrap/scripts/gutsy"  # the same for all; those of later releases have no name here
+NO_KEYS = ("--no-check-gpg",)  # Debian has no package with Ubuntu's: good enough for a tree that is thrown away
 TREE_HAS = ("systemd", "systemd-sysv", "dbus", "curl", "ca-certificates")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOST_PROC = "[Service]\nBindPaths=/host/proc:/proc\n"
@@ -35,14 +38,17 @@ class BootError(Exception):
 
 
 def tree(depends: tuple[str, ...], suite: str = SUITE) -> Path:
-    """The bare Debian tree of a release, with ``depends`` and all that they recommend downloaded but not installed."""
+    """The bare tree of a release of Debian or Ubuntu, with ``depends`` and all that they recommend downloaded but not
+    installed."""
     root = CACHE / suite
     stamp = CACHE / f"{suite}.{'+'.join(sorted(depends))}"
     if not stamp.exists():
         if not (root / "etc/debian_version").exists() or (root / "debootstrap").exists():
             shutil.rmtree(root, ignore_errors=True)
             root.mkdir(parents=True)
-            command = ["debootstrap", "--variant=minbase", f"--include={','.join(TREE_HAS)}", suite, str(root), MIRROR]
+            source = [suite, str(root), MIRROR] if suite not in UBUNTU else ["--components=main,universe", *NO_KEYS,
+                      suite, str(root), UBUNTU_MIRROR, UBUNTU_SCRIPT]  # fmt: skip
+            command = ["debootstrap", "--variant=minbase", f"--include={','.join(TREE_HAS)}", *source]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
         for command in ("apt-get update", f"apt-get install -y --download-only {' '.join(depends)}"):

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system calls that libbcc_bpf does not wrap as we need them: uprobes by path and offset, program statistics."""
+"""The system calls that libbcc_bpf does not wrap as we need them: uprobes by path and offset, program statistics,
+and maps in batches, which BCC 0.18 lacks."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
-from ctypes import Structure, byref, c_int, c_long, c_uint32, c_uint64, sizeof
+from ctypes import Array, Structure, addressof, byref, c_int, c_long, c_uint32, c_uint64, sizeof
+from typing import Any
 
 
 class _Attributes(Structure):
@@ -27,6 +30,21 @@ class _Attributes(Structure):
     ]
 
 
+class _Batch(Structure):
+    """union bpf_attr of BPF_MAP_*_BATCH."""
+
+    _fields_ = [
+        ("from_position", c_uint64),
+        ("position", c_uint64),
+        ("keys", c_uint64),
+        ("values", c_uint64),
+        ("count", c_uint32),
+        ("map", c_uint32),
+        ("element_flags", c_uint64),
+        ("flags", c_uint64),
+    ]
+
+
 class UprobeRefused(Exception):
     """The kernel refused a uprobe; the message says why."""
 
@@ -37,7 +55,7 @@ class KernelCalls:
     _NUMBERS = {"x86_64": (321, 298), "aarch64": (280, 241)}  # bpf, perf_event_open
     _SET_BPF, _ENABLE = 0x40042408, 0x2400  # PERF_EVENT_IOC_*
     _COUNTER_SHIFT = 32  # PERF_UPROBE_REF_CTR_OFFSET_SHIFT
-    _MAP_CREATE, _GET_INFO_BY_FD = 0, 15
+    _MAP_CREATE, _GET_INFO_BY_FD, _LOOKUP_BATCH = 0, 15, 24
     _ARRAY = 2  # BPF_MAP_TYPE_ARRAY
     _RUN_TIME_AT = 192  # bpf_prog_info.run_time_ns, run_cnt behind it
 
@@ -87,6 +105,23 @@ class KernelCalls:
                 os.close(descriptor)
                 raise UprobeRefused(f"PERF_EVENT_IOC: {reason}")
         return int(descriptor)
+
+    def lookup_batch(
+        self, map_descriptor: int, start: c_uint64 | None, position: c_uint64, keys: Array[Any], values: Array[Any]
+    ) -> tuple[int, int]:
+        """Read as many entries as there is room for, from ``start`` (None: the first) on, and set ``position`` behind
+        them. (entries, error number; ENOENT: these were the last)."""
+        batch = _Batch(
+            from_position=addressof(start) if start is not None else 0,
+            position=addressof(position),
+            keys=addressof(keys),
+            values=addressof(values),
+            count=len(keys),
+            map=map_descriptor,
+        )
+        failed = self._libc.syscall(c_long(self._bpf), c_int(self._LOOKUP_BATCH), byref(batch), c_uint32(sizeof(batch)))
+        error = ctypes.get_errno() if failed else 0
+        return (batch.count if error in (0, errno.ENOENT) else 0), error
 
     def run_statistics(self, program: int) -> tuple[int, int]:
         """(nanoseconds, runs) of a program; both 0 while kernel.bpf_stats_enabled is 0."""

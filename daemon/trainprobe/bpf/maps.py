@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import mmap
 from ctypes import Structure, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p, sizeof
 from typing import Generic, TypeVar, cast
 
 from trainprobe.bpf.errors import ProbesUnavailable
+from trainprobe.bpf.kernel_calls import KernelCalls
 
 BATCH = 64
 MAX_ITEMS = 1 << 16
@@ -29,7 +29,6 @@ def library() -> ctypes.CDLL:
     lib.bpf_lookup_elem.argtypes = [c_int, c_void_p, c_void_p]
     lib.bpf_delete_elem.argtypes = [c_int, c_void_p]
     lib.bpf_lookup_and_delete.argtypes = [c_int, c_void_p, c_void_p]
-    lib.bpf_lookup_batch.argtypes = [c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]
     lib.bpf_new_ringbuf.restype = c_void_p
     lib.bpf_new_ringbuf.argtypes = [c_int, _RING_CALLBACK, c_void_p]
     lib.bpf_consume_ringbuf.argtypes = [c_void_p]
@@ -44,6 +43,7 @@ class Map(Generic[K, V]):
 
     def __init__(self, lib: ctypes.CDLL, descriptor: int, key: type[K], value: type[V]) -> None:
         self._lib, self.descriptor, self._key, self._value = lib, descriptor, key, value
+        self._calls = KernelCalls()
 
     def get(self, key: K) -> V | None:
         value = self._value()
@@ -70,13 +70,10 @@ class Map(Generic[K, V]):
     def entries(self) -> list[tuple[K, V]]:
         """All entries, read in batches; what comes and goes meanwhile may be missed or met twice."""
         keys, values = (self._key * BATCH)(), (self._value * BATCH)()
-        position, count = c_uint64(), c_uint32()
+        position, start = c_uint64(), None
         found: list[tuple[K, V]] = []
-        start = None
         while len(found) < MAX_ITEMS:
-            count.value = BATCH
-            ended = self._lib.bpf_lookup_batch(self.descriptor, start, byref(position), keys, values, byref(count)) != 0
-            taken = count.value if not ended or ctypes.get_errno() == errno.ENOENT else 0
+            taken, error = self._calls.lookup_batch(self.descriptor, start, position, keys, values)
             found += [
                 (
                     cast(K, self._key.from_buffer_copy(keys, index * sizeof(self._key))),
@@ -84,9 +81,9 @@ class Map(Generic[K, V]):
                 )
                 for index in range(taken)
             ]
-            if ended:
+            if error:
                 break
-            start = byref(position)
+            start = position
         return found
 
 

@@ -47,7 +47,7 @@ INLINE void tell_failure(s32 number, s32 error, s32 fd, u64 path) {
         if (!n)
             return;
     }
-    u64 count = __sync_fetch_and_add(&n->count, 1) + 1;
+    __sync_fetch_and_add(&n->count, 1); /* its value is not to be had from the LLVM of BCC 0.18 */
     if (n->told && now - n->told < AGAIN_NS)
         return;
     struct failure_message *m = ring.ringbuf_reserve(sizeof(*m));
@@ -66,7 +66,7 @@ INLINE void tell_failure(s32 number, s32 error, s32 fd, u64 path) {
     m->tid = this_thread();
     m->error = error;
     m->fd = fd;
-    m->count = count;
+    m->count = n->count;
     m->magic = 0;
     m->ino = known ? t.ino : 0;
     m->dev = known ? t.dev : 0;
