@@ -40,7 +40,7 @@ GIVE_BACK_NS = 60 * NS
 def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path, compiling: Compiling) -> bool:
     """Until a signal comes; False: it could not be done, which was told. Raises ProbesUnavailable."""
     allocator.frugal()
-    publisher = Publisher(directory)
+    publisher = Publisher(directory, complain)
     try:
         publisher.open()
     except (rundir.AlreadyRunningError, OSError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainprobe.collect.cgroup_path import Place, parse_cgroups, place
+from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, Proc, read_file
 from trainprobe.collect.source import Unavailable
 from trainprobe.model.sample import LimitSample, MemorySample
@@ -38,7 +39,7 @@ class Throttling:
 def parse_mounts(mountinfo: str) -> list[Mount]:
     """The cgroup mounts of a mountinfo, in its order."""
     mounts = []
-    for line in mountinfo.splitlines():
+    for line in lines_of(mountinfo):
         front, dash, back = line.partition(" - ")
         fields, kind = front.split(" "), back.split(" ")
         if not dash or len(fields) < 6 or len(kind) < 3:
@@ -154,7 +155,7 @@ def number(text: str, name: str) -> int | None:
 def keyed(text: str) -> dict[str, int]:
     """Lines "name number …" (memory.stat, cpu.stat, vmstat, meminfo); others are left out."""
     found = {}
-    for line in text.splitlines():
+    for line in lines_of(text):
         words = line.split(None, 2)
         if len(words) >= 2 and words[1].isascii() and words[1].isdecimal():
             found[words[0]] = int(words[1])

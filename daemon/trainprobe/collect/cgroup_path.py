@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trainprobe.collect.lines import lines_of
+
 LINES_LIMIT = 64
 
 _HEX = "[0-9a-f]{64}"
@@ -37,7 +39,7 @@ class Place:
 def parse_cgroups(text: str) -> dict[str, str]:
     """/proc/PID/cgroup -> path by controller; "" is the unified (v2) hierarchy, "name=systemd" a named one."""
     paths: dict[str, str] = {}
-    for line in text.splitlines()[:LINES_LIMIT]:
+    for line in lines_of(text)[:LINES_LIMIT]:
         parts = line.split(":", 2)
         if len(parts) == 3 and parts[2].startswith("/"):
             for controller in parts[1].split(","):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from trainprobe.collect.cgroup import number
+from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, TICK_NS, read_file
 from trainprobe.collect.source import Failed
 from trainprobe.model.sample import DiskSample, HostSample
@@ -50,7 +51,7 @@ class Host:
     def _disks(self) -> tuple[DiskSample, ...]:
         """Whole devices and partitions that ever did I/O: a file's st_dev is the partition's."""
         disks = []
-        for line in self._text("diskstats").splitlines():
+        for line in lines_of(self._text("diskstats")):
             words = line.split()
             if len(words) < 14 or not all(word.isdecimal() for word in (*words[:2], *words[3:14])):
                 continue

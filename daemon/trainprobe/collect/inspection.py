@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 
 from trainprobe.collect.cgroup_path import parse_cgroups
+from trainprobe.collect.lines import lines_of
 from trainprobe.collect.peer import peer_of
 from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.model.sample import Inspection
@@ -93,7 +94,7 @@ def count_cpus(text: str) -> int | None:
 
 
 def _fields(text: str) -> dict[str, str]:
-    return {key: value.strip() for key, colon, value in (line.partition(":") for line in text.splitlines()) if colon}
+    return {key: value.strip() for key, colon, value in (line.partition(":") for line in lines_of(text)) if colon}
 
 
 def _number(text: str) -> int:

@@ -6,6 +6,7 @@ import ipaddress
 import os
 import sys
 
+from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import Proc
 
 TABLE = 1 << 20  # bytes of a socket table that are read; a busy host's is longer, and then there may be no answer
@@ -30,7 +31,7 @@ def peer_of(proc: Proc, pid: int, fd: int) -> str:
 
 def in_table(text: str, inode: str) -> str:
     """The remote address of an inode in /proc/PID/net/{tcp,udp}{,6}; "" where it is not there or not connected."""
-    for line in text.splitlines()[1:]:
+    for line in lines_of(text)[1:]:
         words = line.split()
         if len(words) > 9 and words[9] == inode:
             return _address(words[2])
@@ -39,7 +40,7 @@ def in_table(text: str, inode: str) -> str:
 
 def in_unix_table(text: str, inode: str) -> str:
     """ "unix:" and the path of the socket; the peer of an unnamed one cannot be told."""
-    for line in text.splitlines()[1:]:
+    for line in lines_of(text)[1:]:
         words = line.split(None, 7)
         if len(words) > 6 and words[6] == inode:
             return f"unix:{words[7]}" if len(words) > 7 else "unix"

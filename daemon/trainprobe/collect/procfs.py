@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from trainprobe.collect.lines import lines_of
 from trainprobe.collect.mapping import Mapping, find_library
 from trainprobe.collect.patience import Patience
 
@@ -191,14 +192,14 @@ class Proc:
 
     def fd_limit(self, pid: int) -> int | None:
         """RLIMIT_NOFILE, soft; None for unlimited too."""
-        for line in (self._text(pid, "limits") or "").splitlines():
+        for line in lines_of(self._text(pid, "limits") or ""):
             if line.startswith("Max open files"):
                 return _number(line.split()[3:4])
         return None
 
     def read_bytes(self, pid: int) -> int | None:
         """Bytes that the process caused to be read from storage."""
-        for line in (self._text(pid, "io") or "").splitlines():
+        for line in lines_of(self._text(pid, "io") or ""):
             if line.startswith("read_bytes:"):
                 return _number(line.split()[1:2])
         return None
@@ -294,7 +295,7 @@ def parse_stat(text: str) -> Stat | None:
 
 
 def parse_status(text: str) -> Status:
-    fields = {key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    fields = {key: value.split() for key, _, value in (line.partition(":") for line in lines_of(text))}
     swap, anonymous = (_number(fields.get(name, [])[:1]) for name in ("VmSwap", "RssAnon"))
     return Status(
         uid=_number(fields.get("Uid", [])[:1]),
@@ -307,7 +308,7 @@ def parse_status(text: str) -> Status:
 
 def _kilobytes(text: str, names: Collection[str]) -> dict[str, int]:
     found = {}
-    for line in text.splitlines():
+    for line in lines_of(text):
         name, colon, value = line.partition(":")
         if colon and name in names and (number := _number(value.split()[:1])) is not None:
             found[name] = number << 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, read_file
 from trainprobe.collect.source import Unavailable
 
@@ -22,7 +23,7 @@ def read(root: str = "/proc") -> dict[str, float] | Unavailable:
 def parse(text: str) -> dict[str, float]:
     """Seconds by kind ("some", "full") of one pressure file."""
     found = {}
-    for line in text.splitlines():
+    for line in lines_of(text):
         kind, _, rest = line.partition(" ")
         total = rest.rpartition("total=")[2]
         if kind in ("some", "full") and total.isascii() and total.isdecimal() and len(total) < 20:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import Leak, LimitSample, SharedSample
@@ -137,7 +138,7 @@ class SharedMemory:
 def shared_memory_device(mountinfo: str) -> int | None:
     """st_dev of the tmpfs that is mounted last on /dev/shm; None: it is none."""
     found = None
-    for line in mountinfo.splitlines():
+    for line in lines_of(mountinfo):
         front, dash, back = line.partition(" - ")
         fields = front.split(" ")
         if dash and len(fields) >= 6 and fields[4] == _PLACE:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pwd
+from collections.abc import Callable
 from pathlib import Path
 
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime import rundir
+from trainprobe.runtime.guard import described
 from trainprobe.wire.report import encode_bounded
 
 LIMIT = 1 << 20
@@ -19,8 +22,13 @@ IDLE_NS = 10 * NS
 class Publisher:
     """Writes reports below ``directory`` until ``close``, which takes everything away again."""
 
-    def __init__(self, directory: Path = rundir.DIRECTORY) -> None:
+    def __init__(
+        self, directory: Path = rundir.DIRECTORY, complain: Callable[[str, str], object] | None = None
+    ) -> None:
+        """``complain``: where to say that nothing can be published, for who reads only that would never know."""
         self._directory = directory
+        self._complain = complain
+        self._problem = ""
         self._users = directory / "users"
         self._report = str(directory / "report.json")
         self._lock = rundir.Lock(directory / "lock")
@@ -40,7 +48,29 @@ class Publisher:
         self._gid = rundir.group_id()
 
     def publish(self, report: Report, now_ns: int) -> None:
-        """Nothing is written while nothing runs and nothing changes, but every ten seconds as a sign of life."""
+        """Nothing is written while nothing runs and nothing changes, but every ten seconds as a sign of life.
+
+        Raises OSError; the next call tries again.
+        """
+        try:
+            self._publish(report, now_ns)
+        except OSError as error:
+            self._failed(error)
+            raise
+        self._problem = ""
+
+    def _failed(self, error: OSError) -> None:
+        problem = f"the report cannot be published: {described(error)}"
+        if problem != self._problem and self._complain is not None:
+            self._complain(problem, f"look at {self._directory} (df -h, ls -l); it is tried again each second")
+        self._problem = problem
+        self._written_ns = self._users_ns = -IDLE_NS
+        if isinstance(error, FileNotFoundError):  # somebody has taken the directories away
+            with contextlib.suppress(OSError):
+                rundir.make(self._directory)
+                rundir.make(self._users, mode=0o711)
+
+    def _publish(self, report: Report, now_ns: int) -> None:
         if not report.runs and not self._runs and now_ns - self._written_ns < IDLE_NS:
             return
         self._written_ns, self._runs = now_ns, len(report.runs)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from benchmarks.limits import groups
+from benchmarks.stalls.host import CannotHere
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect.cgroup import Cgroups, Mount, Throttling, directory, keyed, nearest, number, parse_mounts
 from trainprobe.collect.limits import Limits
@@ -150,6 +154,28 @@ def test_this_machine() -> None:
     assert sample
     assert sample.limit_bytes
     assert 0 < (sample.used_bytes or 0) <= sample.limit_bytes
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_a_real_cgroup_with_everything_in_its_name_that_the_kernel_allows() -> None:
+    """A user may own a part of the hierarchy. Newlines the kernel refuses, so that /proc/PID/cgroup stays readable."""
+    limit, name = 512 << 20, f"{os.getpid()}\"'}}\\{{\x1b[2J\r:0::\u202e \t<script>"
+    with pytest.raises(CannotHere, match="Invalid argument"), groups.memory(f"{name}\n0::/", limit):
+        pass
+    try:
+        with groups.memory(name, limit) as made, subprocess.Popen(["sleep", "60"]) as child:
+            try:
+                (made / "cgroup.procs").write_text(str(child.pid))
+                cgroups = Cgroups(Proc())
+                found = [one for one in cgroups.memory("r", child.pid) if one.limit == limit]
+                place = cgroups.place(child.pid)
+            finally:
+                child.kill()
+                child.wait()
+    except CannotHere as reason:
+        pytest.skip(str(reason))
+    assert [one.place.rpartition("/")[2] for one in found] == [name]
+    assert (place.container, place.pod_uid, place.slurm_job) == (None, None, None)
 
 
 def test_every_limit_of_memory_is_told_with_its_place(host: Hierarchies) -> None:

@@ -160,3 +160,9 @@ def test_a_unit_comes_from_any_hierarchy() -> None:
 def test_hostile_paths_are_only_text() -> None:
     parse_cgroups("\n" * 100_000)
     place_of_path("/" + "pod" * 10_000 + "/" + "job_" * 10_000 + "/\udcff\x00" + "-" * 50_000 + ".scope")
+
+
+@pytest.mark.parametrize("end", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_name_that_some_take_for_two_lines_is_nobody_elses_place(end: str) -> None:
+    spoofed = f"0::/user.slice/mine{end}0::/docker/{'ab' * 32}\n"
+    assert parse_cgroups(spoofed) == {"": f"/user.slice/mine{end}0::/docker/{'ab' * 32}"}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -109,4 +110,43 @@ def test_a_link_in_the_way_is_not_followed(directory: Path, tmp_path: Path) -> N
     publisher.publish(report("root"), NS)
     assert victim.read_text() == "precious"
     assert published(directory) == ["r-root"]
+    publisher.close()
+
+
+def test_where_nothing_can_be_published_the_log_says_so_once_and_it_is_tried_again(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    publisher = Publisher(directory, lambda text, remedy: said.append(text))
+    publisher.open()
+    with monkeypatch.context() as full:
+        full.setattr(rundir, "write", Full())
+        for second in range(5):
+            with pytest.raises(OSError, match="No space left"):
+                publisher.publish(report("root"), second * NS)
+    assert len(said) == 1
+    assert "No space left" in said[0]
+    publisher.publish(report("root"), 5 * NS)
+    assert published(directory) == ["r-root"]
+    publisher.close()
+
+
+class Full:
+    """A disk."""
+
+    def __call__(self, path: str, data: bytes, **how: object) -> None:
+        raise OSError(28, "No space left on device", path)
+
+
+def test_directories_that_somebody_took_away_are_made_anew(directory: Path) -> None:
+    publisher = Publisher(directory)
+    publisher.open()
+    publisher.publish(report("4242"), NS)
+    shutil.rmtree(directory)
+    with pytest.raises(FileNotFoundError):
+        publisher.publish(report("4242"), 2 * NS)
+    publisher.publish(report("4242"), 2 * NS)
+    assert published(directory) == ["r-4242"]
+    assert (directory / "users" / "4242.json").exists()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o751
     publisher.close()
