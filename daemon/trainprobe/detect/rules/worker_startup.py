@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from trainprobe.derive.ledger import Item
 from trainprobe.detect.base import Claim, Window, seconds, take
@@ -28,35 +28,37 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         return _next_batch(window, left)
     if window.workers_started < 1 or window.first_workers:
         return None
-    taken = take(left, states=_STATES)
-    if not taken:
-        return None
-    told = seconds(sum(taken.values()))
-    return Claim(
-        Cause.WORKER_STARTUP,
-        taken,
-        f"{window.workers_started} loader workers started again, {told:.2f} s until data flowed",
-        ["driver starts workers and waits for their first batch"],
-        [
-            Evidence("workers started in the step", window.workers_started, "", window.driver_pid),
-            Evidence("time lost at the edge of the epoch", told, "s", window.driver_pid),
-        ],
+    count = window.workers_started
+    return _claim(
+        window,
+        take(left, states=_STATES),
+        lambda told: f"{count} loader workers started again, {told:.2f} s until data flowed",
+        Evidence("workers started in the step", count, "", window.driver_pid),
+        "time lost at the edge of the epoch",
     )
 
 
 def _next_batch(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """The others of them start at the same time, and may be slower: their first batches are due in the next steps."""
-    taken = take(left, states=[State.DATA_WAIT])
+    return _claim(
+        window,
+        take(left, states=[State.DATA_WAIT]),
+        lambda told: f"{told:.2f} s until the first batch of a loader worker that was started again",
+        Evidence("workers whose first batch was due", window.first_due, "", window.driver_pid),
+        "driver waited for data",
+    )
+
+
+def _claim(
+    window: Window, taken: dict[Item, float], summary: Callable[[float], str], workers: Evidence, lost: str
+) -> Claim | None:
     if not taken:
         return None
     told = seconds(sum(taken.values()))
     return Claim(
         Cause.WORKER_STARTUP,
         taken,
-        f"{told:.2f} s until the first batch of a loader worker that was started again",
+        summary(told),
         ["driver starts workers and waits for their first batch"],
-        [
-            Evidence("workers whose first batch was due", window.first_due, "", window.driver_pid),
-            Evidence("driver waited for data", told, "s", window.driver_pid),
-        ],
+        [workers, Evidence(lost, told, "s", window.driver_pid)],
     )
