@@ -1,4 +1,5 @@
-"""What a probe on CUDA costs each call: one that does not wait, bare, beside us, and watched. As root.
+"""What a probe on CUDA costs each call: one that does not wait, bare, beside us, and watched; then a launch where
+launches are the clock, counted and as a step's boundary. As root.
 
 ``python -m benchmarks.cuda_calls`` prints nanoseconds for each call, the best of a few turns.
 """
@@ -22,7 +23,7 @@ calls = ctypes.CDLL(sys.argv[1] + "/libcaller.so")
 print("ready", flush=True)
 for line in sys.stdin:
     begun = time.perf_counter_ns()
-    calls.many(int(line))
+    getattr(calls, line.split()[0])(int(line.split()[1]), 1)
     print(time.perf_counter_ns() - begun, flush=True)
 """
 
@@ -36,21 +37,44 @@ class Caller:
         assert self.process.stdout is not None
         self.process.stdout.readline()
 
-    def call(self, count: int = CALLS) -> float:
+    def call(self, count: int = CALLS, name: str = "many") -> float:
         """Nanoseconds of each call."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.write(f"{name} {count}\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline()) / count
 
-    def best(self) -> float:
-        return min(self.call() for _ in range(TURNS))
+    def best(self, name: str = "many") -> float:
+        return min(self.call(name=name) for _ in range(TURNS))
 
     def end(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
+
+
+def launches(probes: Probes, caller: Caller) -> None:
+    """As for a training without PyTorch: a probe on each launch, and none of them a step; then each of them."""
+    pid, clocks = caller.process.pid, probes._cuda._clocks
+    print(f"a launch, bare: {caller.best('launch_kernels'):.0f} ns")
+    clocks.begin(pid)
+    clocks._known[pid].launches = True
+    probes._cuda.look(pid)
+    time.sleep(3)
+    print(f"counted: {caller.best('launch_kernels'):.0f} ns")
+    ((key, _),) = [(key, beat) for key, beat in clocks._beats.entries() if beat.launch and key.tgid == pid]
+    clocks._take(pid, clocks._known[pid], (key.tid, key.what), launched=True)
+    caller.call(100, "launch_kernels")
+    probes.drain()
+    print(f"a step's boundary: {min(rows(probes, caller) for _ in range(10 * TURNS)):.0f} ns")
+
+
+def rows(probes: Probes, caller: Caller) -> float:
+    """As many as the ring holds."""
+    spent = caller.call(100, "launch_kernels")
+    probes.drain()
+    return spent
 
 
 def main() -> None:
@@ -68,6 +92,7 @@ def main() -> None:
                 probes.drain()
                 time.sleep(0.05)
             print(f"watched: {caller.best():.0f} ns")
+            launches(probes, caller)
         finally:
             caller.end()
             probes.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ import pytest
 
 from benchmarks.limits.fake_cuda import CALLERS
 from tests.kernel.observing import PROGRAMS, Observed, Told
+from trainprobe.bpf import gpu_clocks
 from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.event import CallFailed, MarkRow, RowKind
+from trainprobe.model.moment import NS
 
 FIRST = 8
 """Steps that may pass until the libraries of a training that has just begun are found."""
@@ -88,3 +92,34 @@ def test_an_allocation_that_is_refused_is_told(probes: Probes, torch_python: str
     assert {(event.call, event.errno) for event in failed} == {("cudaMalloc", 12)}
     assert failed[-1].count <= truth["refused"]
     assert failed[0].pid == told.pid
+
+
+@pytest.mark.parametrize(
+    ("kind", "library"), [("waits", "libcudart.so.12"), ("graphs", "libcuda.so.1"), ("kernels", "libcudart.so.12")]
+)
+def test_calls_that_come_once_a_step_are_its_marks(
+    probes: Probes, cuda_libraries: Path, monkeypatch: pytest.MonkeyPatch, kind: str, library: str
+) -> None:
+    """Without PyTorch. Each step from the first row on is one, and rows tell how many there were before."""
+    monkeypatch.setattr(gpu_clocks, "LEARN_NS", 2 * NS)
+    asked = {"folder": str(cuda_libraries), "library": library, "caller": CALLERS[library], "kind": kind}
+    asked |= {"steps": 600 if kind == "kernels" else 300, "layers": random.randrange(2, 5)}
+    program = Observed(probes, [sys.executable, "-S", str(PROGRAMS / "loop_gpu.py"), json.dumps(asked)])
+    assert program.process.stdout
+    program.process.stdout.readline()
+    program.go()
+    while program.process.poll() is None:
+        probes.clock_by_gpu(program.pid)
+        probes.open_files()
+        program.collect()
+        time.sleep(0.2)
+    told = program.finish()
+    begins = [round(at * NS) for at in json.loads(told.output)["begins"]]
+    rows = told.rows(RowKind.GPU)
+    assert len(rows) > len(begins) / 4
+    assert [row.steps - rows[0].steps for row in rows] == list(range(len(rows)))
+    assert abs(len(rows) - sum(at >= rows[0].at_ns for at in begins)) <= 1
+    assert rows[0].steps <= len(begins) - len(rows)
+    assert told.rows(RowKind.DRIVER)[0].at_ns <= rows[0].at_ns
+    for row in rows:
+        assert sum(row.cells) == row.at_ns - row.opened_ns

@@ -15,8 +15,11 @@ int NAME(cudaFree, cuMemFree_v2)(void *);
 #ifndef DRIVER
 int cudaMemcpy(void *, const void *, size_t, int);
 int cudaMemcpyAsync(void *, const void *, size_t, int, void *);
-int cudaLaunchKernel(void);
+#else
+int cuMemcpyHtoDAsync_v2(unsigned long, const void *, size_t, void *);
 #endif
+int NAME(cudaLaunchKernel, cuLaunchKernel)(const void *);
+int NAME(cudaGraphLaunch, cuGraphLaunch)(void *);
 
 static volatile int last; /* keeps calls from being tail calls, as a check of the result does */
 
@@ -55,7 +58,24 @@ int copy(void) {
     char to[8], from[8];
     return last = cudaMemcpy(to, from, 8, 2);
 }
-int launch(void) {
-    return last = cudaLaunchKernel();
+#else
+int upload(void) {
+    char from[8];
+    return last = cuMemcpyHtoDAsync_v2(0, from, 8, 0);
 }
 #endif
+int launch(void) {
+    return last = NAME(cudaLaunchKernel, cuLaunchKernel)((void *)launch);
+}
+int launch_kernels(int times, int kernels) {
+    for (int i = 0; i < kernels * times; i++)
+        last = NAME(cudaLaunchKernel, cuLaunchKernel)((char *)launch + i % kernels);
+    return last;
+}
+int launch_step(int kernels, int layers) { /* the first kernels come in each layer too, the others once a step */
+    launch_kernels(layers, kernels);
+    return launch_kernels(1, 2 * kernels);
+}
+int launch_graph(void) {
+    return last = NAME(cudaGraphLaunch, cuGraphLaunch)((void *)launch_graph);
+}

@@ -19,6 +19,7 @@ PART_SIZE = 64
 PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new path have their places
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
+BEAT_INTERVALS = 48  # half octaves: up to 17 s
 CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails
 CALL_NUMBERS = 512
 OPERATIONS = ("read", "write", "flush", "discard")  # enum req_op, the numbers from 0
@@ -280,6 +281,20 @@ class GpuSite(Structure):
     _fields_ = [("tgid", c_uint32), ("unused", c_uint32), ("address", c_uint64)]
 
 
+class GpuCaller(Structure):
+    _fields_ = [("tgid", c_uint32), ("tid", c_uint32), ("what", c_uint64)]
+
+
+class GpuBeat(Structure):
+    _fields_ = [
+        ("count", c_uint64),
+        ("last", c_uint64),
+        ("launch", c_uint32),
+        ("unused", c_uint32),
+        ("intervals", c_uint32 * BEAT_INTERVALS),
+    ]
+
+
 class SiteMessage(Structure):
     _fields_ = [("message", c_uint32), ("tgid", c_uint32), ("at", c_uint64), ("address", c_uint64)]
 
@@ -298,6 +313,8 @@ _SIZES = {
     "POOL": Pool,
     "REQUEST_USE": RequestUse,
     "GPU_SITE": GpuSite,
+    "GPU_CALLER": GpuCaller,
+    "GPU_BEAT": GpuBeat,
     "SITE_MESSAGE": SiteMessage,
 }
 _ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
@@ -323,6 +340,7 @@ def defines() -> list[str]:
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
     flags.update(FORM_TRUNCATE=FORM_TRUNCATE, FORM_ALLOCATE=FORM_ALLOCATE)
     flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS, CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE)
+    flags.update(BEAT_INTERVALS=BEAT_INTERVALS)
     flags.update(OPERATIONS=len(OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
     bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
     return [*(f"-D{name}={value}" for name, value in flags.items()), f"-DREQUEST_BOUNDS={bounds}"]

@@ -43,10 +43,11 @@ MARKS = (
     "on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end",
     "on_set_grad", "on_set_grad_single", "on_collector", "on_collector_end",
     "on_gpu_wait", "on_gpu_copy", "on_gpu_allocate", "on_gpu_free", "on_gpu_return",
+    "on_gpu_graph", "on_gpu_upload", "on_gpu_kernel", "on_gpu_kernel_configured",
 )  # fmt: skip
 MAPS = (
     "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
-    "calls", "files", "requests", "gpu_sites",
+    "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks",
 )  # fmt: skip
 OPTIONAL = frozenset(
     ("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", *syscalls.FAILING)

@@ -18,6 +18,7 @@ from ctypes import c_uint8
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import SiteState
+from trainprobe.bpf.gpu_clocks import GpuClocks
 from trainprobe.bpf.kernel_calls import UprobeRefused
 from trainprobe.bpf.maps import Map
 from trainprobe.bpf.marks import Mark, Place, executable_maps, open_mapping, through_descriptor
@@ -40,6 +41,20 @@ IN_RUNTIME = (
     _mark(FREES, "cudaFree"),
 )  # fmt: skip
 """What a training calls a few times a step. Not cudaLaunchKernel: a thousand probes a step would be dear."""
+RARE = (
+    Mark("gpu_graph", "on_gpu_graph",
+         (b"=cudaGraphLaunch", b"=cudaGraphLaunch_ptsz", b"=cuGraphLaunch", b"=cuGraphLaunch_ptsz")),
+    Mark("gpu_upload", "on_gpu_upload",
+         (b"=cuMemcpyHtoD_v2", b"=cuMemcpyHtoD_v2_ptds", b"=cuMemcpyHtoDAsync_v2", b"=cuMemcpyHtoDAsync_v2_ptsz")),
+)  # fmt: skip
+"""What else may come once a step, for a training without other marks."""
+OFTEN = (
+    Mark("gpu_kernel", "on_gpu_kernel",
+         (b"=cudaLaunchKernel", b"=cudaLaunchKernel_ptsz", b"=cuLaunchKernel", b"=cuLaunchKernel_ptsz")),
+    Mark("gpu_kernel_configured", "on_gpu_kernel_configured",
+         (b"=cudaLaunchKernelExC", b"=cudaLaunchKernelExC_ptsz", b"=cuLaunchKernelEx", b"=cuLaunchKernelEx_ptsz")),
+)  # fmt: skip
+"""Launches of kernels: see gpu_clocks.py for when they have probes."""
 IN_DRIVER = (_mark(ALLOCATES, "cuMemCreate"), _mark(FREES, "cuMemRelease"))
 """What PyTorch's expandable segments call past the runtime."""
 IN_DRIVER_ALONE = (
@@ -48,7 +63,7 @@ IN_DRIVER_ALONE = (
     _mark(ALLOCATES, "cuMemAlloc_v2", "cuMemCreate"),
     _mark(FREES, "cuMemFree_v2", "cuMemRelease"),
 )  # fmt: skip
-"""Where no runtime is mapped, as when it was linked statically."""
+"""Where no runtime is mapped, as when it was linked statically; or what calls past it, as XLA does."""
 RUNTIME = re.compile(rb"libcudart([-.].*)?\.so(\.[\d.]+)?$")
 DRIVER = re.compile(rb"libcuda\.so(\.[\d.]+)?$")
 
@@ -70,9 +85,11 @@ class Cuda:
         attach_site: AttachSite,
         program: int,
         sites: Map[abi.GpuSite, c_uint8],
+        clocks: GpuClocks,
         rations: Rations | None = None,
     ) -> None:
         self._attach_at, self._attach_site, self._program, self._sites = attach_at, attach_site, program, sites
+        self._clocks = clocks
         self._rations = rations or Rations()
         self._lock = threading.Lock()  # for all below
         self._waiting: dict[int, deque[int | None]] = {}  # by pid: sites to arm; None: look for libraries
@@ -84,6 +101,20 @@ class Cuda:
         """Put marks on what the process has of CUDA; again where it may have loaded more."""
         self._ask(pid, None)
 
+    def give_clock(self, pid: int) -> None:
+        """Nothing else marks the steps of this process. Looks at what it has of CUDA, again at each call."""
+        self._clocks.begin(pid)
+        self.look(pid)
+
+    def take_clock(self, pid: int) -> None:
+        """It has better marks."""
+        self._clocks.end(pid)
+
+    def look_after(self, now_ns: int) -> None:
+        """Once a second, in the loop."""
+        for pid in self._clocks.look_after(now_ns):
+            self.look(pid)
+
     def arm(self, pid: int, address: int) -> None:
         """Watch a place that calls of CUDA return to."""
         if not self._ask(pid, address):
@@ -91,6 +122,7 @@ class Cuda:
 
     def forget(self, pid: int) -> None:
         """The process is gone."""
+        self._clocks.end(pid)
         with self._lock:
             armed = self._armed.pop(pid, {})
         for address in armed:
@@ -99,6 +131,7 @@ class Cuda:
             threading.Thread(target=_close, args=(list(armed.values()),), name="cuda-marks", daemon=True).start()
 
     def close(self) -> None:
+        self._clocks.close()
         with self._lock:
             self._closed = True
             armed, self._armed = self._armed, {}
@@ -137,7 +170,12 @@ class Cuda:
                 runtime = self._mark(pid, place, IN_RUNTIME) or runtime
         for place in places:
             if DRIVER.fullmatch(os.path.basename(place.path)):
-                driver = self._mark(pid, place, IN_DRIVER if runtime else IN_DRIVER_ALONE) or driver
+                past = IN_DRIVER if runtime and pid not in self._clocks else IN_DRIVER_ALONE
+                driver = self._mark(pid, place, past) or driver
+        for place in places if pid in self._clocks else ():
+            name = os.path.basename(place.path)
+            if RUNTIME.fullmatch(name) or DRIVER.fullmatch(name):
+                self._clocks.probe(pid, place, RARE, OFTEN)
 
     def _mark(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> bool:
         """Whether the library has its marks by now; a uprobe on an inode serves every process that maps it."""
@@ -156,6 +194,8 @@ class Cuda:
         found = self._attach_at(pid, place, marks)
         with self._lock:
             self._rations.took(uid, 0.0, useful=any(found.values()))
+            if not any(found.values()) and pid in self._clocks:
+                self._known.discard(key)  # perhaps it took too long to read: looks are few
         return any(found.values())
 
     def _arm(self, pid: int, address: int) -> None:

@@ -16,6 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from trainprobe.bpf import symbols
@@ -79,8 +80,9 @@ IN_INTERPRETER = (
 )
 """CPython's own probes, which Debian, Ubuntu, Fedora and Red Hat build in."""
 _INTERPRETER = re.compile(rb"(lib)?python3(\.\d+)?t?(\.so[.\d]*)?$")
-Attach = Callable[[int, str, int, int], int]
-"""(program, path, offset, offset of the counter or 0) -> descriptor. Raises UprobeRefused."""
+Attach = Callable[[int, str, int, int, "int | None"], int]
+"""(program, path, offset, offset of the counter or 0, pid or None for every process) -> descriptor. Raises
+UprobeRefused."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Marks:
         return attached
 
     def _attach_both(self, key: Inode, pid: int, path: str, descriptor: int) -> MarksAttached:
-        found, reason = self._attach_library(key, descriptor, IN_CPU)
+        found, reason = self._attach_library(partial(self._keep, key), descriptor, IN_CPU)
         place = _sibling(pid, path)
         beside = self.attach_at(pid, place, IN_PYTHON, key) if place is not None else {}
         found["set_grad"] = any(beside.values())
@@ -204,9 +206,23 @@ class Marks:
         except OSError:
             return {}
         try:
-            return self._attach_library(owner, descriptor, marks)[0]
+            return self._attach_library(partial(self._keep, owner), descriptor, marks)[0]
         finally:
             os.close(descriptor)
+
+    def attach_for(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> list[int]:
+        """Put marks on a library that the process maps there, for that process alone: their descriptors, the caller's
+        to close. Takes its time."""
+        made: list[int] = []
+        try:
+            descriptor = open_mapping(pid, place.start, place.end)
+        except OSError:
+            return made
+        try:
+            self._attach_library(made.append, descriptor, marks, pid)
+        finally:
+            os.close(descriptor)
+        return made
 
     def _attach_interpreter(self, pid: int) -> bool:
         """Whether both ends of a collection are told, by any file of the interpreter: libpython, or python itself."""
@@ -276,7 +292,9 @@ class Marks:
             self._rations.gave_back(self._users.pop(key))
         return self._descriptors.pop(key, [])
 
-    def _attach_library(self, owner: Inode, descriptor: int, marks: tuple[Mark, ...]) -> tuple[dict[str, bool], str]:
+    def _attach_library(
+        self, keep: Callable[[int], None], descriptor: int, marks: tuple[Mark, ...], pid: int | None = None
+    ) -> tuple[dict[str, bool], str]:
         # By descriptor, from symbols to attaching: a process that maps another file there meanwhile would choose where
         # in that file, perhaps the C library, a breakpoint goes.
         mapping = through_descriptor(descriptor)
@@ -293,7 +311,7 @@ class Marks:
                 if mark.anywhere:
                     offset += cheap_place(os.pread(descriptor, 16, offset))
                 try:
-                    self._keep(owner, self._attach(self._programs[mark.program], mapping, offset, counter))
+                    keep(self._attach(self._programs[mark.program], mapping, offset, counter, pid))
                     found[mark.name] = True
                 except UprobeRefused as error:
                     reasons.append(f"{mark.name}: {error}")

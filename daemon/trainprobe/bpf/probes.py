@@ -13,6 +13,7 @@ from trainprobe.bpf import abi, decode, kernel_types, syscalls
 from trainprobe.bpf.cuda import Cuda
 from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure, Site
 from trainprobe.bpf.errors import ProbesUnavailable
+from trainprobe.bpf.gpu_clocks import GpuClocks
 from trainprobe.bpf.kernel_calls import KernelCalls
 from trainprobe.bpf.loader import Compiling, Loaded, load
 from trainprobe.bpf.maps import Levels, Ring
@@ -57,7 +58,10 @@ class Probes:
         self._lost_counts = loaded.map("lost", c_uint32, c_uint64)
         self._marks = Marks(loaded.programs, self._calls.attach_uprobe)
         sites = loaded.map("gpu_sites", abi.GpuSite, c_uint8)
-        self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, loaded.programs["on_gpu_return"], sites)
+        beats = loaded.map("gpu_beats", abi.GpuCaller, abi.GpuBeat)
+        clocks = GpuClocks(beats, loaded.map("gpu_clocks", c_uint32, abi.GpuCaller), self._marks.attach_for)
+        returns = loaded.programs["on_gpu_return"]
+        self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, returns, sites, clocks)
         self._paths = Paths()
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths)
@@ -86,8 +90,14 @@ class Probes:
         """Attach the step marks to the libtorch that the process maps from start to end; None: not yet, ask again."""
         attached = self._marks.attach(pid, path, start, end)
         if attached is not None:
+            if any(attached.found.values()):
+                self._cuda.take_clock(pid)
             self._cuda.look(pid)
         return attached
+
+    def clock_by_gpu(self, pid: int) -> None:
+        """Nothing else marks the steps of this process: its calls of CUDA shall. Again, as it loads libraries."""
+        self._cuda.give_clock(pid)
 
     def fault_tracing(self, on: bool) -> None:
         """Trace every page fault: dear, and needed only where swap comes back without waiting (zram)."""
@@ -197,6 +207,7 @@ class Probes:
         to be said about them comes with the next drain()."""
         found = []
         self._marks.look_after()
+        self._cuda.look_after(time.monotonic_ns())
         now = time.monotonic_ns()
         for key, use in self._files.entries():
             if use.descriptors > 0:

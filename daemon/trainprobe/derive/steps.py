@@ -28,6 +28,7 @@ class Mode(StrEnum):
     NAME = "name"  # steps of the optimiser that came first
     PATTERN = "pattern"  # by the number of backwards before it
     BACKWARD = "backward"
+    GPU = "gpu"  # the call of CUDA that comes once a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class StepClock:
 
     mode: Mode = Mode.LEARNING
     count: int = 0
+    before: int = 0  # of these, steps before the first boundary
     _learnt: list[_Mark] = field(default_factory=list)
     _backward_rows: list[MarkRow] = field(default_factory=list)
     _pending: MarkRow | None = None  # an optimiser step with no backward before it (L-BFGS has its backwards inside)
@@ -55,12 +57,14 @@ class StepClock:
 
     def feed(self, row: MarkRow) -> list[MarkRow]:
         """The boundaries that this row makes known, in time order (several when learning ends)."""
+        if row.kind == RowKind.GPU:
+            return self._gpu(row)
         if row.kind == RowKind.BACKWARD:
             return self._backward(row)
         if row.kind != RowKind.OPTIMIZER:
             return []
-        if self.mode == Mode.BACKWARD:  # optimiser marks after all: they are the steps from here on
-            self.mode, self.count = Mode.LEARNING, 0
+        if self.mode in (Mode.BACKWARD, Mode.GPU):  # optimiser marks after all: they are the steps from here on
+            self.mode, self.count, self.before = Mode.LEARNING, 0, 0
         self._backward_rows.clear()
         last, self._last = self._last, row
         backwards = row.backwards - (last.backwards if last else 0)
@@ -96,12 +100,21 @@ class StepClock:
         """Steps known so far, the undecided ones included."""
         return self.count + len(self._learnt)
 
+    def _gpu(self, row: MarkRow) -> list[MarkRow]:
+        if self._last is not None or self.mode == Mode.BACKWARD:
+            return []
+        if self.mode != Mode.GPU:
+            self.mode, self.before, self.count = Mode.GPU, row.steps, row.steps
+        return self._emit([row])
+
     def _backward(self, row: MarkRow) -> list[MarkRow]:
         if self._pending is not None and row.region == Region.OPTIMIZER:
             pending, self._pending = self._pending, None
             return self._mark(_Mark(pending, 1, 1))
         if self.mode == Mode.BACKWARD:
             return self._emit([row])
+        if self.mode == Mode.GPU:
+            self.mode, self.count, self.before = Mode.LEARNING, 0, 0
         if self._last is None:
             self._backward_rows.append(row)
             if len(self._backward_rows) >= BACKWARDS:

@@ -257,6 +257,8 @@ REPORTS: dict[str, str] = {
     "cgroup {name_text}: quota used up in {number} of {all} periods": "cgroup {name_text}：{all} 个周期中有 {number} 个用完配额",
     "periods throttled": "被限流的周期",
     "throttled, all processors": "所有处理器被限流",
+    "no PyTorch marks them: a step goes from one call of CUDA that recurs evenly to the next": "没有 PyTorch 标记：以每步规律出现一次的 CUDA 调用作为步的边界",
+    "no PyTorch marks tell when it waits for data": "没有 PyTorch 标记，无法知道何时在等待数据",
     "each second's waits are held against the usual ones": "把每一秒的等待与通常的等待比较",
     "no step is marked; in {seconds} s watched no wait was unusual": "没有标记到步；观测的 {seconds} 秒内没有异常的等待",
     "driver on the CPU between them": "训练线程在它们之间占用 CPU",

@@ -16,6 +16,7 @@ class RowKind(IntEnum):
     DRIVER = 2  # the first mark that makes this thread a driver
     EXIT = 3  # the thread's last row
     FETCH_END = 4  # a fetch that waited long ended (rare: see DEEP_FETCH_NS in the BPF source)
+    GPU = 5  # the call of CUDA that comes once a step, where nothing else marks one
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,9 @@ class MarkRow:
     name: str  # of the record_function mark ("Optimizer.step#Adam.step"); "" for other kinds
     region: Region  # before the mark
     opened_ns: int  # when this ledger began
-    steps: int  # outermost Optimizer.step begins, all optimisers
+    steps: (
+        int  # outermost Optimizer.step begins, all optimisers; of kind GPU: such calls, those before the first row too
+    )
     fetches: int
     inline_fetches: int  # of these, by a loader without workers (_SingleProcessDataLoaderIter)
     backwards: int  # outermost

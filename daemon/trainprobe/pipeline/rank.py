@@ -204,7 +204,7 @@ class RankFold:
         if row.kind == RowKind.EXIT:
             self._gone = row  # the process's own end, which comes next, tells how
             return
-        if not self.stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD):
+        if not self.stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD, RowKind.GPU):
             self._first_step()
         for boundary in self.clock.feed(row):
             self._step(boundary)

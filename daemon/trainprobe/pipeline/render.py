@@ -11,6 +11,7 @@ from trainprobe.derive.black_box import Second
 from trainprobe.derive.ledger import by_state, flatten
 from trainprobe.derive.saves import Save
 from trainprobe.derive.stacks import common
+from trainprobe.derive.steps import Mode
 from trainprobe.derive.stretches import medians
 from trainprobe.detect.waiting import CPU, STORAGE, SWAP
 from trainprobe.model.cause import LOST, Cause, Phase, State
@@ -49,6 +50,7 @@ from trainprobe.pipeline.unsafe import unsafe_checkpoints
 from trainprobe.pipeline.verdict import Losses, bound, exit_of, losses, verdict
 
 LIST = 200
+BY_GPU = "no PyTorch marks them: a step goes from one call of CUDA that recurs evenly to the next"
 BY_RHYTHM = "each second's waits are held against the usual ones"
 _ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
 EXITS = ("finished", "oom_kill", "killed", "crashed", "exited")
@@ -115,7 +117,10 @@ def _bound(fold: RankFold, lost: Losses) -> Bound:
     """Data's part of the training's own time: ordinary steps and stalls, without start-up and evaluation."""
     waits = sum(ns for (state, _, _), ns in fold.ordinary.items() if state in (State.DATA_WAIT, State.DATA_INLINE))
     data = waits + sum(lost.stalls.get(cause, 0.0) for cause in _DATA)
-    return bound(data, fold.ordinary_ns + sum(lost.stalls.values()), fold.clock.count)
+    found = bound(data, fold.ordinary_ns + sum(lost.stalls.values()), fold.clock.count)
+    if fold.clock.mode == Mode.GPU and found.by != "input":
+        return Bound("unknown", "no PyTorch marks tell when it waits for data")
+    return found
 
 
 def _reached(fold: RankFold, at: Moment) -> int:
@@ -172,10 +177,12 @@ def _spans(fold: RankFold, at: Moment, reached: int) -> list[PhaseSpan]:
 
 def _steps(fold: RankFold) -> Steps:
     count = fold.clock.provisional
-    source = "autograd" if count else "none"
+    source = "gpu" if fold.clock.mode == Mode.GPU else "autograd" if count else "none"
     reason = "" if count else (fold.seen.marks or "no optimiser step or backward was seen")
     if not count and fold.rhythm.stands:
         source, reason = "rhythm", f"{reason}; {BY_RHYTHM}"
+    elif source == "gpu":
+        reason = BY_GPU
     steps = Steps(count, source, reason)
     if not fold.durations:
         return steps
@@ -183,7 +190,9 @@ def _steps(fold: RankFold) -> Steps:
     steps.median_seconds = median(ordered)
     steps.p99_seconds = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
     if fold.boundary is not None and fold.boundary.at_ns > fold.first_boundary_ns:
-        steps.per_second = (fold.clock.count - 1) / ((fold.boundary.at_ns - fold.first_boundary_ns) / NS)
+        steps.per_second = (fold.clock.count - fold.clock.before - 1) / (
+            (fold.boundary.at_ns - fold.first_boundary_ns) / NS
+        )
     recent = sorted(list(fold.durations)[-200:])
     middle = median(recent)
     if len(recent) >= 10 and middle > 0:

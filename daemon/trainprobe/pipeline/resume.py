@@ -13,7 +13,7 @@ from trainprobe.pipeline.rank import RankFold
 
 def kept_of(fold: RankFold) -> KeptRank | None:
     """What another process would need; None while there is no baseline, or nothing to go on with."""
-    if fold.end_ns is not None or not fold.baseline.stands or fold.clock.mode == Mode.LEARNING:
+    if fold.end_ns is not None or not fold.baseline.stands or fold.clock.mode in (Mode.LEARNING, Mode.GPU):
         return None
     cells, pool = _mean(fold)
     stalled = fold.book.opened is not None and fold.boundary is not None

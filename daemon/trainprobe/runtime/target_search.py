@@ -21,6 +21,7 @@ from trainprobe.runtime.target_table import Process, Table
 NOBODY = -1
 SCAN_NS = 60 * NS
 ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
+UNMARKED_NS = NS  # a run by a person's word that has no libtorch at this age may have the GPU for its clock
 MARKING_NS = 20_000_000  # between questions whether a library has been read
 BUDGET_NS = 10_000_000  # for looking at maps in one step
 
@@ -37,12 +38,14 @@ class Attached(Protocol):
 class Kernel(Protocol):
     """What is needed of ``trainprobe.bpf.probes.Probes``. Each may raise OSError when the process is gone.
 
-    ``attach_marks`` gives None while the library is being read: it is asked again.
+    ``attach_marks`` gives None while the library is being read: it is asked again. ``clock_by_gpu``: nothing marks the
+    steps of this process, unless its calls of CUDA do; asked again as it grows older.
     """
 
     def watch(self, pid: int, /) -> None: ...
     def unwatch(self, pid: int, /) -> None: ...
     def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> Attached | None: ...
+    def clock_by_gpu(self, pid: int, /) -> None: ...
 
 
 class Search:
@@ -137,15 +140,17 @@ class Search:
 
     def _found(self, poll: Poll, stat: Stat, now: int, included: list[Process], marked: list[Process]) -> bool:
         """Look at one process; True: it needs no further look."""
-        process = self._table.get(poll.pid)
+        process, age = self._table.get(poll.pid), now - poll.born_ns
         if process is not None:
             library = self._proc.library(poll.pid)
             if library is None:
+                run = process.run
+                if run is not None and (run.fixed or process.driver) and age >= UNMARKED_NS:
+                    self._kernel.clock_by_gpu(poll.pid)
                 return False
             self.mark(process, library)
             marked.append(process)
             return True
-        age = now - poll.born_ns
         if poll.ticks is None and self._rules.includes and self._included(poll.pid):
             if (process := self.watch(poll.pid, now, attached=age > NS)) is not None:
                 included.append(process)

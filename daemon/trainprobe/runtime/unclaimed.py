@@ -28,3 +28,6 @@ class Unclaimed:
 
     def attach_marks(self, pid: int, path: str, start: int, end: int) -> Attached | None:
         return self._kernel.attach_marks(pid, path, start, end)
+
+    def clock_by_gpu(self, pid: int) -> None:
+        self._kernel.clock_by_gpu(pid)

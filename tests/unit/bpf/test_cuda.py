@@ -14,6 +14,7 @@ import pytest
 
 from trainprobe.bpf import abi, cuda
 from trainprobe.bpf.abi import SiteState
+from trainprobe.bpf.gpu_clocks import GpuClocks
 from trainprobe.bpf.kernel_calls import UprobeRefused
 from trainprobe.bpf.marks import Mark, Place, executable_maps
 
@@ -35,6 +36,19 @@ class Sites:
         return True
 
 
+class Empty:
+    """A table of the kernel in which nothing is kept."""
+
+    def put(self, key: object, value: object) -> bool:
+        return True
+
+    def delete(self, key: object) -> bool:
+        return True
+
+    def entries(self) -> list[Any]:
+        return []
+
+
 @dataclass
 class Kernel:
     """Takes every probe, or none, and remembers where it was to go."""
@@ -42,10 +56,15 @@ class Kernel:
     refuses: bool = False
     marked: list[tuple[bytes, tuple[Mark, ...]]] = field(default_factory=list)
     armed: list[tuple[int, int]] = field(default_factory=list)
+    alone: list[tuple[bytes, tuple[Mark, ...]]] = field(default_factory=list)  # for one process
 
     def attach_at(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> dict[str, bool]:
         self.marked.append((os.path.basename(place.path), marks))
         return {mark.name: True for mark in marks}
+
+    def attach_for(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> list[int]:
+        self.alone.append((os.path.basename(place.path), marks))
+        return []
 
     def attach_site(self, program: int, path: str, offset: int, counter: int, pid: int) -> int:
         if self.refuses:
@@ -56,7 +75,8 @@ class Kernel:
 
 def made(kernel: Kernel) -> tuple[cuda.Cuda, Sites]:
     sites = Sites()
-    return cuda.Cuda(kernel.attach_at, kernel.attach_site, 7, cast(Any, sites)), sites
+    clocks = GpuClocks(cast(Any, Empty()), cast(Any, Empty()), kernel.attach_for)
+    return cuda.Cuda(kernel.attach_at, kernel.attach_site, 7, cast(Any, sites), clocks), sites
 
 
 def settled(sites: Sites, address: int) -> int | None:
@@ -113,4 +133,23 @@ def test_the_runtime_goes_before_the_driver(monkeypatch: pytest.MonkeyPatch) -> 
     names.remove(b"libcudart-a7b20f20.so.11.0")
     marks._look(os.getpid())
     assert kernel.marked[2:] == [(names[0], cuda.IN_DRIVER_ALONE)]
+    assert kernel.alone == []
+    marks.close()
+
+
+@ROOT_ONLY
+def test_a_process_whose_calls_are_its_clock_has_probes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On both libraries, as XLA calls past the runtime; none once it has better marks."""
+    real, names = code(), [b"libcuda.so.1", b"libcudart.so.12"]
+    monkeypatch.setattr(cuda, "executable_maps", lambda pid: [real._replace(path=b"/x/" + name) for name in names])
+    kernel = Kernel()
+    marks, _ = made(kernel)
+    marks._clocks.begin(os.getpid())
+    for _ in range(2):
+        marks._look(os.getpid())
+    assert kernel.marked == [(names[1], cuda.IN_RUNTIME), (names[0], cuda.IN_DRIVER_ALONE)]
+    assert kernel.alone == [(name, cuda.RARE) for name in names]
+    marks.take_clock(os.getpid())
+    marks._look(os.getpid())
+    assert len(kernel.alone) == 2
     marks.close()

@@ -71,7 +71,7 @@ def test_a_library_whose_reading_hangs_holds_up_neither_us_nor_the_others(
         return read(path, prefixes)
 
     monkeypatch.setattr(symbols, "find_apart", hang)
-    attaching = marks.Marks({}, lambda program, path, offset, counter: 0)
+    attaching = marks.Marks({}, lambda program, path, offset, counter, pid: 0)
     with mapped(tmp_path / "hung.so", b"no ELF" * 1000) as hung, mapped(tmp_path / "other.so", b"none" * 900) as other:
         began = time.monotonic()
         assert [attaching.attach(os.getpid(), str(hung), *place_of(hung)) for _ in range(3)] == [None] * 3
@@ -102,7 +102,7 @@ def test_one_library_under_two_names_gets_its_marks_once(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(symbols, "find_apart", find)
     monkeypatch.setattr(marks, "open_mapping", open_together)
-    attaching = marks.Marks({}, lambda program, path, offset, counter: 0)
+    attaching = marks.Marks({}, lambda program, path, offset, counter, pid: 0)
     with mapped(tmp_path / "one.so", b"no ELF" * 1000) as one:
         os.link(one, tmp_path / "two.so")
         where = place_of(one)
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_library_is_read_once_and_counted_against_its_user(tmp
             self.taken.append((uid, useful))
 
     rations, seen = Told(), []
-    attaching = marks.Marks({}, lambda program, path, offset, counter: 0, rations)
+    attaching = marks.Marks({}, lambda program, path, offset, counter, pid: 0, rations)
     for name in ("libtorch_cpu.so", "libtorch_cpu-2.so"):
         with mapped(tmp_path / name, b"no ELF" * 1000) as path:
             seen += [seen_through(attaching, path) for _ in range(2)]
@@ -152,7 +152,7 @@ class Attaching(marks.Marks):
 
         monkeypatch.setattr(symbols, "find_apart", find)
 
-    def _give(self, program: int, path: str, offset: int, counter: int) -> int:
+    def _give(self, program: int, path: str, offset: int, counter: int, pid: int | None) -> int:
         self.given.append(os.open("/dev/null", os.O_RDONLY))
         return self.given[-1]
 
@@ -205,7 +205,9 @@ def test_what_cannot_be_read_takes_no_marks_away(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_gone_is_a_reason() -> None:
-    attached = marks.Marks({}, lambda program, path, offset, counter: 0).attach(1 << 30, "/x/libtorch_cpu.so", 1, 2)
+    attached = marks.Marks({}, lambda program, path, offset, counter, pid: 0).attach(
+        1 << 30, "/x/libtorch_cpu.so", 1, 2
+    )
     assert attached is not None
     assert "cannot be opened" in attached.reason
     assert attached.found == {}

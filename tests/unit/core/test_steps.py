@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.builders.driver import Driver
 from trainprobe.derive.steps import StepClock
 from trainprobe.model.cells import Region
-from trainprobe.model.event import MarkRow
+from trainprobe.model.event import MarkRow, RowKind
 
 
 def counted(driver: Driver) -> int:
@@ -136,3 +138,28 @@ def test_few_backwards_without_an_optimiser_count_at_the_end() -> None:
     for _ in range(5):
         driver.backward()
     assert counted(driver) == 5
+
+
+def gpu_loop(driver: Driver, steps: int, before: int) -> None:
+    """Steps by a call of CUDA; ``before``: such calls that came before it was known for one."""
+    driver.steps = before
+    for _ in range(steps):
+        driver.spend(0.05)
+        driver.row(RowKind.GPU)
+        driver.steps += 1
+
+
+def test_calls_of_cuda_are_steps_with_those_before_the_first_row() -> None:
+    driver, before = Driver(), random.randrange(200)
+    gpu_loop(driver, 60, before)
+    assert counted(driver) == before + 60
+
+
+def test_pytorchs_marks_outrank_calls_of_cuda() -> None:
+    """A libtorch that was loaded late."""
+    driver = Driver()
+    gpu_loop(driver, 30, 5)
+    driver.steps = 0
+    driver.train(40)
+    gpu_loop(driver, 10, 0)
+    assert counted(driver) == 40

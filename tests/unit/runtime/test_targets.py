@@ -56,6 +56,7 @@ class FakeKernel:
     marks: Marks | None = field(default_factory=lambda: Marks({"record": True}))
     refuses: OSError | None = None
     unwatched: list[int] = field(default_factory=list)
+    clocked: list[int] = field(default_factory=list)
 
     def watch(self, pid: int) -> None:
         if pid in self.gone:
@@ -73,6 +74,9 @@ class FakeKernel:
             raise self.refuses
         self.marked.append((pid, path))
         return self.marks
+
+    def clock_by_gpu(self, pid: int) -> None:
+        self.clocked.append(pid)
 
 
 class World:
@@ -274,6 +278,19 @@ def test_without_the_library_the_end_says_why_there_are_no_marks(run: World) -> 
     events = run.step(run.exit(50), after=1)
     assert [rank.marks for rank in seen(events)] == ["no libtorch mapped: marks need PyTorch"]
     assert [end.at_ns for end in ended(events)] == [run.now - NS]
+
+
+def test_only_what_has_no_library_is_clocked_by_its_calls_of_cuda(run: World) -> None:
+    """Of a run by a person's word; a child of it, too, as a script's training is. Again, as it loads libraries."""
+    run.launch(50, "bash", "train.sh")
+    run.step(run.fork(51, 50))
+    run.launch(60, "python", "train.py")
+    run.fake.map(60)
+    run.wait(0.9)
+    assert run.kernel.clocked == []
+    run.wait(10)
+    assert set(run.kernel.clocked) == {50, 51}
+    assert run.kernel.clocked.count(51) > 2
 
 
 def test_a_library_that_never_stepped_says_so(run: World) -> None:

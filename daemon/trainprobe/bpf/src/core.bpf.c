@@ -228,7 +228,7 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
     r->name[0] = 0;
     if (user_name)
         read_user_string(r->name, NAME_SIZE, user_name);
-    if (kind == ROW_OPTIMIZER || kind == ROW_BACKWARD)
+    if (kind == ROW_OPTIMIZER || kind == ROW_BACKWARD || kind == ROW_GPU)
         l->step_at = l->at;
     ring.ringbuf_submit(r, flags);
 }

@@ -107,13 +107,89 @@ int on_gpu_return(struct pt_regs *ctx) { /* at a place that calls of CUDA return
         count_memory(&c, now, RESULT(ctx));
     return 0;
 }
+
+/* ---- the clock of a training that nothing else marks the steps of ----
+ * Each call that may recur once a step is counted by thread and place, with the times between two of them; user space
+ * finds the one that does, and from then on it makes a row. */
+BPF_TABLE("lru_hash", struct gpu_caller, struct gpu_beat, gpu_beats, 2048);
+BPF_HASH(gpu_clocks, u32, struct gpu_caller,
+         256); /* by process that needs one: the call that is it; what 0: not known */
+BPF_PERCPU_ARRAY(blank_beat, struct gpu_beat, 1);
+
+INLINE u32 half_octaves(u32 value) {
+    u32 octave = 0, left = value;
+#pragma unroll
+    for (int bits = 16; bits; bits >>= 1)
+        if (left >> bits) {
+            left >>= bits;
+            octave += bits;
+        }
+    return octave ? 2 * octave + (value >> (octave - 1) & 1) : 0;
+}
+INLINE void step_by_gpu(u32 tid, u32 tgid, u64 now, u32 before) {
+    struct ledger *l = driver(tid, tgid);
+    if (!l)
+        return;
+    struct gpu_call *open = gpu_calls.lookup(&tid);
+    BUSY(l);
+    if (!open || !open->armed)
+        out_of_gpu(l);
+    if (!l->steps)
+        l->steps = before;
+    emit_mark(l, now, ROW_GPU, 0);
+    l->steps++;
+    DONE(l);
+}
+INLINE int beat(u64 what, u32 launch) {
+    struct gpu_caller key = {.tgid = this_process(), .tid = this_thread(), .what = what};
+    u32 tgid = key.tgid, zero = 0;
+    struct gpu_caller *clock = gpu_clocks.lookup(&tgid);
+    if (!clock)
+        return 0;
+    u64 now = bpf_ktime_get_ns();
+    struct gpu_beat *b = gpu_beats.lookup(&key);
+    if (b) {
+        u64 units = (now - b->last) >> 10;
+        u32 bucket = half_octaves(units >> 32 ? 0xffffffff : units);
+        b->intervals[bucket < BEAT_INTERVALS ? bucket : BEAT_INTERVALS - 1]++;
+    } else {
+        struct gpu_beat *blank = blank_beat.lookup(&zero);
+        if (!blank || gpu_beats.update(&key, blank))
+            return 0;
+        b = gpu_beats.lookup(&key);
+        if (!b)
+            return 0;
+        b->launch = launch;
+    }
+    b->last = now;
+    u32 before = b->count++;
+    if (clock->what == what && clock->tid == key.tid)
+        step_by_gpu(key.tid, tgid, now, before);
+    return 0;
+}
+int on_gpu_graph(struct pt_regs *ctx) { /* (graph, ...) */
+    return beat(ARGUMENT_1(ctx), 0);
+}
+int on_gpu_kernel(struct pt_regs *ctx) { /* (function, ...) */
+    return beat(ARGUMENT_1(ctx), 1);
+}
+int on_gpu_kernel_configured(struct pt_regs *ctx) { /* (configuration, function, ...) */
+    return beat(ARGUMENT_2(ctx), 1);
+}
+int on_gpu_upload(struct pt_regs *ctx) {
+    return beat(return_address(ctx), 0);
+}
+
 int on_gpu_wait(struct pt_regs *ctx) {
-    return begin_gpu(ctx, GPU_WAIT);
+    begin_gpu(ctx, GPU_WAIT);
+    return beat(return_address(ctx), 0);
 }
 /* cudaMemcpyAsync(to, from, size, kind): to memory that is not pinned it waits until all before it is done. */
 int on_gpu_copy(struct pt_regs *ctx) {
     u32 kind = ARGUMENT_4(ctx);
-    return kind == 2 || kind == 4 ? begin_gpu(ctx, GPU_WAIT) : 0; /* cudaMemcpyDeviceToHost, cudaMemcpyDefault */
+    if (kind == 2 || kind == 4) /* cudaMemcpyDeviceToHost, cudaMemcpyDefault */
+        begin_gpu(ctx, GPU_WAIT);
+    return beat(return_address(ctx), 0);
 }
 int on_gpu_allocate(struct pt_regs *ctx) {
     return begin_gpu(ctx, GPU_ALLOCATE);

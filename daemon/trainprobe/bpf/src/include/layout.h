@@ -204,6 +204,17 @@ struct gpu_site {
 };
 enum { GPU_WAIT, GPU_ALLOCATE, GPU_FREE };
 
+/* A call of CUDA that a thread makes again and again: where it returns to, or what it launches. */
+struct gpu_caller {
+    u32 tgid, tid;
+    u64 what;
+};
+struct gpu_beat {
+    u64 count, last;
+    u32 launch, unused;
+    u32 intervals[BEAT_INTERVALS]; /* between two of them, by half octaves of 1024 ns */
+};
+
 struct site_message {
     u32 message, tgid;
     u64 at, address;
@@ -224,6 +235,8 @@ _Static_assert(sizeof(struct process_message) == SIZE_PROCESS_MESSAGE, "abi.Proc
 _Static_assert(sizeof(struct candidate_message) == SIZE_CANDIDATE_MESSAGE, "abi.CandidateMessage");
 _Static_assert(sizeof(struct failure_message) == SIZE_FAILURE_MESSAGE, "abi.FailureMessage");
 _Static_assert(sizeof(struct gpu_site) == SIZE_GPU_SITE, "abi.GpuSite");
+_Static_assert(sizeof(struct gpu_caller) == SIZE_GPU_CALLER, "abi.GpuCaller");
+_Static_assert(sizeof(struct gpu_beat) == SIZE_GPU_BEAT, "abi.GpuBeat");
 _Static_assert(sizeof(struct site_message) == SIZE_SITE_MESSAGE, "abi.SiteMessage");
 _Static_assert(sizeof(struct pool) == SIZE_POOL, "abi.Pool");
 _Static_assert(sizeof(struct request_use) == SIZE_REQUEST_USE, "abi.RequestUse");

@@ -1,0 +1,49 @@
+"""Which of a program's calls comes once in each of its steps, where nothing else marks them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+LEAST = 8  # intervals between calls
+EVEN = 0.6
+"""So much of a call's number and of its time lies in intervals of one length, where it comes once a step. Several calls
+of a step come close together, and nearly all of the time lies in the gap behind them."""
+SHORTEST_NS = 2e6
+MANY = 8
+"""So many calls that are equally often are what one step is made of: those that come in each of its layers are as many
+at most, and oftener. Of fewer, as waits are, the one that comes oftest is the step, and no rare look at the result."""
+SAME = 0.1
+_UNIT_NS = 1024
+
+Call = TypeVar("Call", bound=Hashable)
+
+
+def once_a_step(calls: Mapping[Call, Sequence[int]]) -> Call | None:
+    """The call that marks steps, by the numbers of intervals between its calls, by half octaves of 1024 ns; None: none
+    comes evenly, often enough."""
+    counts = {call: sum(intervals) for call, intervals in calls.items() if _is_even(intervals)}
+    if not counts:
+        return None
+
+    alike = {call: sum(abs(other - n) <= SAME * n for other in counts.values()) for call, n in counts.items()}
+    most = max(alike.values())
+    if most < MANY:
+        return max(counts, key=lambda call: counts[call])
+    return min((call for call in counts if 2 * alike[call] >= most), key=lambda call: counts[call])
+
+
+def _is_even(intervals: Sequence[int]) -> bool:
+    number = sum(intervals)
+    if number < LEAST:
+        return False
+    spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
+    most = max(range(len(spent) - 1), key=lambda place: spent[place] + spent[place + 1])
+    count, time = sum(intervals[most : most + 2]), sum(spent[most : most + 2])
+    return count >= EVEN * number and time >= EVEN * sum(spent) and time >= SHORTEST_NS * count
+
+
+def _middle_ns(place: int) -> float:
+    """Of the interval's bounds."""
+    octave, upper = divmod(place, 2)
+    return float(_UNIT_NS * (1 << octave) * (1.75 if upper else 1.25))

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process whose calls of CUDA are its clock: what gets probes, which call is taken, and when that is thought over."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from ctypes import c_uint32
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from trainprobe.bpf import abi
+from trainprobe.bpf.cuda import OFTEN, RARE
+from trainprobe.bpf.gpu_clocks import MOST_LAUNCHES, GpuClocks
+from trainprobe.bpf.marks import Mark, Place
+from trainprobe.model.moment import NS
+
+PID, TID = 4711, 4712
+PLACE = Place(0, 1, 0, b"/x/libcudart.so.12")
+STEP, LAUNCH = 0x1000, 0x2000
+EVEN, BURST = 32, 4  # half octaves: 67 ms, 4 us
+
+
+@dataclass
+class Beats:
+    """The kernel's counts."""
+
+    counts: dict[tuple[int, int, int], abi.GpuBeat] = field(default_factory=dict)
+
+    def add(self, what: int, number: int, place: int, *, launch: bool = False, pid: int = PID) -> None:
+        beat = self.counts.setdefault((pid, TID, what), abi.GpuBeat(launch=launch))
+        beat.count += number
+        beat.intervals[place] += number
+
+    def entries(self) -> list[tuple[abi.GpuCaller, abi.GpuBeat]]:
+        copies = [abi.GpuBeat.from_buffer_copy(bytes(beat)) for beat in self.counts.values()]
+        return [(abi.GpuCaller(tgid=p, tid=t, what=w), b) for (p, t, w), b in zip(self.counts, copies)]
+
+    def delete(self, key: abi.GpuCaller) -> bool:
+        return self.counts.pop((key.tgid, key.tid, key.what), None) is not None
+
+
+@dataclass
+class Clocks:
+    """The kernel's word for each process."""
+
+    known: dict[int, int] = field(default_factory=dict)
+
+    def put(self, key: c_uint32, value: abi.GpuCaller) -> bool:
+        self.known[key.value] = value.what
+        return True
+
+    def delete(self, key: c_uint32) -> bool:
+        return self.known.pop(key.value, None) is not None
+
+
+class World:
+    """One process that is looked at each second."""
+
+    def __init__(self) -> None:
+        self.beats, self.clocks, self.now = Beats(), Clocks(), time.monotonic_ns()
+        self.probed: list[tuple[Mark, ...]] = []
+        self.descriptors: list[int] = []
+        self.made = GpuClocks(cast(Any, self.beats), cast(Any, self.clocks), self.attach)
+        self.made.begin(PID)
+        self.made.probe(PID, PLACE, RARE, OFTEN)
+
+    def attach(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> list[int]:
+        assert (pid, place) == (PID, PLACE)
+        self.probed.append(marks)
+        self.descriptors.append(os.open("/dev/null", os.O_RDONLY))
+        return self.descriptors[-1:]
+
+    def live(self, seconds: int, steps: int = 0, launches: int = 0, place: int = EVEN) -> None:
+        for _ in range(seconds):
+            self.now += NS
+            if steps:
+                self.beats.add(STEP, steps, place)
+            if launches:
+                self.beats.add(LAUNCH, launches, EVEN, launch=True)
+            for pid in self.made.look_after(self.now):
+                self.made.probe(pid, PLACE, RARE, OFTEN)
+
+    def let_go(self, descriptor: int) -> None:
+        until = time.monotonic() + 10
+        while os.path.exists(f"/proc/self/fd/{descriptor}"):
+            assert time.monotonic() < until
+            time.sleep(0.002)
+
+
+def test_a_wait_that_comes_once_a_step_is_the_clock_and_no_launch_is_probed() -> None:
+    world = World()
+    world.beats.add(0x3000, 1000, EVEN, pid=PID + 1)  # somebody else's
+    world.live(3, steps=random.randrange(5, 20))
+    assert world.clocks.known == {PID: STEP}
+    world.live(60, steps=10)
+    assert world.probed == [RARE]
+    world.made.close()
+    assert world.clocks.known == {}
+    world.let_go(world.descriptors[0])
+
+
+def test_launches_are_probed_where_nothing_else_recurs() -> None:
+    world = World()
+    world.live(9, steps=40, place=BURST)
+    assert world.probed == [RARE]
+    world.live(2, steps=40, place=BURST)
+    assert world.probed == [RARE, OFTEN]
+    world.live(3, launches=15)
+    assert world.clocks.known == {PID: LAUNCH}
+    world.made.end(PID)
+    for descriptor in world.descriptors:
+        world.let_go(descriptor)
+
+
+def test_too_many_launches_lose_their_probe_for_good() -> None:
+    world = World()
+    world.live(11)
+    world.live(2, launches=2 * MOST_LAUNCHES)
+    world.let_go(world.descriptors[1])
+    world.live(100)
+    assert world.probed == [RARE, OFTEN]
+    assert world.clocks.known == {PID: 0}
+    world.made.close()
+
+
+def test_a_clock_that_has_stopped_is_thought_over_and_a_stall_is_not() -> None:
+    world = World()
+    world.live(3, steps=10)
+    world.live(200)
+    assert world.clocks.known == {PID: STEP}, "nothing else recurred meanwhile"
+    for _ in range(25):
+        world.beats.add(0x5000, 12, EVEN)
+        world.live(1)
+    assert world.clocks.known == {PID: 0x5000}
+    world.made.close()
