@@ -125,11 +125,36 @@ def gpu_memory(rng: random.Random) -> Case:
     )
 
 
+def gpu_memory_refused(rng: random.Random) -> Case:
+    """CUDA has no memory left, and the training ends."""
+    keep, first = rng.randrange(8, 64) * MB, rng.randrange(60, 140)
+    arguments = ["--keep-bytes", keep, "--first", first, "--room", keep * rng.randrange(20, 80) + MB]
+    return Case("on_a_gpu", ["--cuda", "{cuda}", "--steps", 300, *arguments], "gpu_memory", None, places.cuda_on_paper)
+
+
+def gpu_memory_retried(rng: random.Random) -> Case:
+    """CUDA has no memory left, some is given back, and the training goes on."""
+    keep, first = rng.randrange(8, 64) * MB, rng.randrange(60, 100)
+    arguments = ["--keep-bytes", keep, "--first", first, "--room", keep * rng.randrange(30, 60) + MB, "--retries"]
+    return Case("on_a_gpu", ["--cuda", "{cuda}", "--steps", 220, *arguments], None, "gpu_memory", places.cuda_on_paper)
+
+
+def gpu_memory_churn(rng: random.Random) -> Case:
+    """Memory is asked for and given back all the time, in some of the steps."""
+    churn = ["--churn", rng.randrange(30, 90), "--memory-seconds", round(rng.uniform(0.002, 0.004), 4)]
+    arguments = [*churn, "--every", rng.randrange(8, 20), "--first", rng.randrange(80, 120), "--room", 1 << 34]
+    return Case(
+        "on_a_gpu", ["--cuda", "{cuda}", "--steps", 240, *arguments], None, None, places.cuda_on_paper,
+        stalls_by="gpu_memory",
+    )  # fmt: skip
+
+
 CASES: dict[str, Callable[[random.Random], Case]] = {
     made.__name__: made
     for made in (
         fd_exhaustion, shm_exhaustion, oom_kill, oom_kill_at_once, killed, disk_full, pid_exhaustion, gpu_throttle,
-        gpu_error, gpu_memory, swap, memory_pressure, shm_leak, orphan_workers,
+        gpu_error, gpu_memory, gpu_memory_refused, gpu_memory_retried, gpu_memory_churn, swap, memory_pressure,
+        shm_leak, orphan_workers,
     )
 }  # fmt: skip
 

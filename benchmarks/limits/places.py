@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from benchmarks.advice.host import swap
+from benchmarks.limits import fake_cuda
 from benchmarks.limits.fake_nvml import built
 from benchmarks.limits.groups import group, inside, memory
 from benchmarks.stalls.host import CannotHere
@@ -88,6 +89,14 @@ def gpu_on_paper(folder: Path) -> Iterator[Callable[[list[str]], list[str]]]:
         for name, value in before.items():
             os.environ.pop(name)
             os.environ.update({name: value} if value is not None else {})
+
+
+@contextmanager
+def cuda_on_paper(folder: Path) -> Iterator[Callable[[list[str]], list[str]]]:
+    """The same, and ``{cuda}`` in the command is a folder with a libcudart for it."""
+    libraries = fake_cuda.built(folder / "cuda")
+    with gpu_on_paper(folder):
+        yield lambda command: [str(libraries) if word == "{cuda}" else word for word in command]
 
 
 def littered(sizes: list[int]) -> Place:

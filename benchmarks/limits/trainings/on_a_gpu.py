@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+MB = 1 << 20
 USUAL, MAXIMUM = 1800, 1980  # MHz
 TELL_SECONDS, WINDOW = 0.3, 4  # a figure speaks for the last second, as a reading of it is taken to
 SAVE_SECONDS = 0.6  # on a disk of whatever speed: readings of a GPU come once a second
@@ -24,6 +25,10 @@ class Gpu:
     def __init__(self, path: Path, memory: int, cuda: str = "") -> None:
         self.runtime = ctypes.CDLL(f"{cuda}/libcudart.so.12", ctypes.RTLD_GLOBAL) if cuda else None
         self.calls = ctypes.CDLL(f"{cuda}/libcaller.so") if cuda else None
+        if self.calls is not None:
+            self.calls.allocate.restype = ctypes.c_void_p
+            self.calls.release.argtypes = [ctypes.c_void_p]
+        self.blocks: list[tuple[int, int]] = []
         self.path, self.memory = path, memory
         self.clock, self.reasons, self.used = USUAL, 0, memory // 4
         self.busy = 0.0
@@ -44,6 +49,31 @@ class Gpu:
             while time.perf_counter() < min(end, before + 0.002):
                 pass
             self.busy += time.perf_counter() - before
+
+    def limit(self, room: int, seconds_each: float) -> None:
+        """So much memory may be taken, and asking for some, or giving it back, takes so long."""
+        assert self.runtime is not None
+        self.memory, self.used = room, 0
+        self.runtime.fake_memory(ctypes.c_int64(room), ctypes.c_double(seconds_each))
+
+    def take(self, size: int) -> bool:
+        """Whether there was so much."""
+        assert self.calls is not None
+        error = ctypes.c_int(0)
+        block = self.calls.allocate(ctypes.c_size_t(size), ctypes.byref(error))
+        if error.value:
+            return False
+        self.blocks.append((block, size))
+        self.used += size
+        return True
+
+    def give_back(self) -> None:
+        """All that was taken."""
+        assert self.calls is not None
+        for block, size in self.blocks:
+            self.calls.release(block)
+            self.used -= size
+        self.blocks.clear()
 
     def _tell(self) -> None:
         while True:
@@ -75,12 +105,20 @@ def main() -> None:
     parser.add_argument(
         "--breaks", choices=("", "ecc", "lost"), default="", help="at half of the steps; the end follows"
     )
+    parser.add_argument("--room", type=int, default=0, help="bytes that CUDA gives")
+    parser.add_argument("--memory-seconds", type=float, default=0.0, help="of each call for memory")
+    parser.add_argument("--keep-bytes", type=int, default=0, help="of CUDA's, that each step keeps from --first on")
+    parser.add_argument("--retries", action="store_true", help="give all of it back where it is refused, and go on")
+    parser.add_argument("--churn", type=int, default=0, help="allocations, and frees, of every --every-th step")
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--save", default="", help="a checkpoint here every --every steps")
     parser.add_argument("--every", type=int, default=50)
     parser.add_argument("--cuda", default="", help="folder of a libcudart that waits, instead of this program")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     gpu = Gpu(Path(os.environ["FAKE_NVML"]), 24 << 30, wanted.cuda)
+    if wanted.room:
+        gpu.limit(wanted.room, wanted.memory_seconds)
     model = nn.Linear(64, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     first, count, clock = wanted.throttle
@@ -97,6 +135,14 @@ def main() -> None:
         optimizer.zero_grad()
         model(torch.randn(16, 64)).sum().backward()
         gpu.work(wanted.work)
+        if wanted.keep_bytes and step >= wanted.first and not gpu.take(wanted.keep_bytes):
+            if not wanted.retries:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
+            gpu.give_back()
+        if wanted.churn and step >= wanted.first and step % wanted.every == 0:
+            for _ in range(wanted.churn):
+                gpu.take(MB)
+                gpu.give_back()
         optimizer.step()
         slow += (time.perf_counter() - began - wanted.work) if lowered else 0.0
         if wanted.save and step % wanted.every == wanted.every - 1:

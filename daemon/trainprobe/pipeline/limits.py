@@ -246,7 +246,6 @@ class RunLimits:
             growth=self._growth(fold),
             failures=[f for f in self.failures if fold.known(f.pid)],
             stepped_ns=fold.boundary.at_ns if fold.boundary is not None else 0,
-            ended=fold.end_ns is not None,
             bus_errors=[e for e in self.bus_errors if fold.known(e.pid)],
             victims=[v for v in self.victims if fold.known(v.event.pid)],
             descriptors={pid: kinds for pid, kinds in self.descriptors.items() if pid in owned},

@@ -118,13 +118,17 @@ def test_memory_that_was_refused(goes_on: int) -> None:
     assert ("went on" in warning.summary) == bool(goes_on)
 
 
-def test_a_training_that_goes_on_is_not_told_that_it_ended() -> None:
+def test_what_was_refused_is_told_at_once_and_anew_when_the_training_goes_on() -> None:
     driver = begun()
     pipeline = played(driver)
     driver.events.append(refused(driver))
     driver.spend(3.0)
     played(driver, pipeline)
-    assert not rank_of(pipeline, driver).warnings
+    at_once = rank_of(pipeline, driver)
+    assert [warning.summary for warning in at_once.warnings] == [
+        "the GPU had no memory left (cudaMalloc: out of memory)"
+    ]
+    assert at_once.verdict.kind != "end"
     on_a_gpu(driver, 5)
     driver.spend(3.0)
     played(driver, pipeline)

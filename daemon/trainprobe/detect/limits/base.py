@@ -74,7 +74,6 @@ class Situation:
     growth: Sequence[Growth] = ()
     failures: Sequence[CallFailed] = ()
     stepped_ns: int = 0  # the last step began
-    ended: bool = False  # the driver is gone
     bus_errors: Sequence[ProcessEvent] = ()
     victims: Sequence[Victim] = ()
     descriptors: Mapping[int, DescriptorSample] = field(default_factory=dict)
@@ -117,6 +116,7 @@ class Notice:
     evidence: Sequence[Evidence] = ()
     advice: Sequence[str] = ()
     pid: int = 0  # of the process that felt it
+    replaces: str = ""  # the key of one that was told and is no longer so
     settles_ns: int = 0  # for so long the numbers of something that happened may still come in
 
 

@@ -12,6 +12,7 @@ from trainprobe.model.report import Evidence
 from trainprobe.model.sample import GpuHolder, LimitSample
 
 CALL = "cudaMalloc"
+REFUSED = "gpu-memory-refused"
 
 
 def told(s: Situation) -> Iterator[Notice]:
@@ -26,7 +27,7 @@ def told(s: Situation) -> Iterator[Notice]:
 
 
 def _refused(s: Situation, refused: Sequence[CallFailed]) -> Iterator[Notice]:
-    """The end of the training, where no step came after it; otherwise the allocator has helped itself."""
+    """The end of the training, if no step comes after it; otherwise the allocator has helped itself."""
     last = refused[-1]
     limit = s.fullest("gpu")
     evidence = [Evidence("allocations refused (cudaMalloc: out of memory)", last.count, "", last.pid)]
@@ -37,9 +38,9 @@ def _refused(s: Situation, refused: Sequence[CallFailed]) -> Iterator[Notice]:
         ]
         evidence += [_held(s, holder) for holder in _holders(s, limit)[:5] if holder.bytes is not None]
     used = f": {size(limit.used)} of {size(limit.limit)} of GPU {limit.scope} were used" if limit is not None else ""
-    if s.ended and last.at_ns > s.stepped_ns:
+    if last.at_ns > s.stepped_ns:
         yield Notice(
-            "gpu-memory-refused",
+            REFUSED,
             Cause.GPU_MEMORY,
             last.at_ns,
             f"the GPU had no memory left (cudaMalloc: out of memory){used}",
@@ -48,7 +49,7 @@ def _refused(s: Situation, refused: Sequence[CallFailed]) -> Iterator[Notice]:
             advice=_advice(s, limit),
             pid=s.driver,
         )
-    elif last.at_ns < s.stepped_ns:
+    else:
         yield Notice(
             "gpu-memory-retried",
             Cause.GPU_MEMORY,
@@ -58,6 +59,7 @@ def _refused(s: Situation, refused: Sequence[CallFailed]) -> Iterator[Notice]:
             evidence=evidence,
             advice=_advice(s, limit),
             pid=s.driver,
+            replaces=REFUSED,
         )
 
 

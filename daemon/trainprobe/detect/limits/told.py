@@ -28,6 +28,7 @@ class RankNotices:
         seen = set()
         for notice in found:
             seen.add(notice.key)
+            self.total -= self.told.pop(notice.replaces, None) is not None
             before = self.told.get(notice.key)
             if before is None:
                 self.total += 1
