@@ -150,8 +150,12 @@ INLINE int beat(u64 what, u32 launch) {
     struct gpu_beat *b = gpu_beats.lookup(&key);
     if (b) {
         u64 units = (now - b->last) >> 10;
-        u32 bucket = half_octaves(units >> 32 ? 0xffffffff : units);
-        b->intervals[bucket < BEAT_INTERVALS ? bucket : BEAT_INTERVALS - 1]++;
+        u64 place = half_octaves(units >> 32 ? 0xffffffff : units);
+        if (place > BEAT_INTERVALS - 1)
+            place = BEAT_INTERVALS - 1;
+        asm volatile("" : "+r"(place)); /* as in cell_of */
+        if (place < BEAT_INTERVALS)
+            b->intervals[place]++;
     } else {
         struct gpu_beat *blank = blank_beat.lookup(&zero);
         if (!blank || gpu_beats.update(&key, blank))
