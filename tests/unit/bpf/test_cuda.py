@@ -64,7 +64,7 @@ class Kernel:
 
     def attach_for(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> list[int]:
         self.alone.append((os.path.basename(place.path), marks))
-        return []
+        return [] if self.refuses else [os.open("/dev/null", os.O_RDONLY)]
 
     def attach_site(self, program: int, path: str, offset: int, counter: int, pid: int) -> int:
         if self.refuses:
@@ -147,8 +147,8 @@ def test_a_process_whose_calls_are_its_clock_has_probes_of_its_own(monkeypatch: 
     marks._clocks.begin(os.getpid())
     for _ in range(2):
         marks._look(os.getpid())
-    assert kernel.marked == [(names[1], cuda.IN_RUNTIME), (names[0], cuda.IN_DRIVER_ALONE)]
     assert kernel.alone == [(name, cuda.RARE) for name in names]
+    assert kernel.marked == [(names[1], cuda.IN_RUNTIME), (names[0], cuda.IN_DRIVER_ALONE)]
     marks.take_clock(os.getpid())
     marks._look(os.getpid())
     assert len(kernel.alone) == 2
