@@ -19,7 +19,8 @@ def find(asked: str | None = None) -> str:
     candidates = [asked] if asked else _candidates()
     for candidate in candidates:
         if has(candidate, "torch"):
-            return candidate
+            # Trainings run in directories of their own. Not resolved: a link is what makes it a virtual environment.
+            return os.path.abspath(candidate) if os.sep in candidate else candidate
     raise NoTorch(
         f"no PyTorch in {', '.join(candidates) or 'any Python'}: name one with --python or TRAINPROBE_TORCH_PYTHON"
     )

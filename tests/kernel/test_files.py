@@ -140,6 +140,23 @@ def test_a_log_opened_for_every_line_is_told_once_a_second(probes: Probes, tmp_p
     assert all(e.append for e in closed)
 
 
+def test_a_small_file_ends_when_it_was_closed_though_it_is_told_later(probes: Probes, tmp_path: Path) -> None:
+    """scheduler.pt beside optimizer.pt: 1 kB that takes no time."""
+    body = (
+        "import time\nfor name in (file, other):\n    with open(name, 'wb') as f: f.write(bytes(1500))\n"
+        "    print(time.monotonic_ns(), flush=True)\ntime.sleep(0.4)"
+    )
+    program = Observed.python(probes, SETUP + body, str(tmp_path / "a"), str(tmp_path / "b")).go()
+    told = program.finish()
+    time.sleep(2.1)
+    probes.open_files()
+    program.collect()
+    for name, after in zip("ab", told.output.split()):
+        (closed,) = [e for e in told.files(CLOSED) if e.path == str(tmp_path / name)]
+        assert closed.bytes == 1500
+        assert 0 <= int(after) - closed.at_ns < 5e6
+
+
 def test_a_new_file_that_gets_an_old_ones_inode_is_a_new_file(probes: Probes, tmp_path: Path) -> None:
     body = (
         "for i in range(5):\n    with open(f'{file}{i}', 'wb') as f: f.write(bytes(100))\n    os.unlink(f'{file}{i}')\n"

@@ -27,6 +27,14 @@ def test_cells_add_up_to_the_life_of_the_ledger(probes: Probes) -> None:
 PIPE = "import os, select, socket, threading, time\nr, w = os.pipe()\na, b = socket.socketpair()\n"
 CHILD = "if os.fork() == 0:\n    time.sleep(0.3); {then}; os._exit(0)\n"
 CLOCK = "began = time.monotonic()\n{wait}\nprint(time.monotonic() - began)"
+SERVER = (
+    "s = socket.socket(socket.AF_UNIX); s.bind(''); s.listen()\n"  # a name of the kernel's choosing
+    "here = socket.socket(socket.AF_UNIX); here.connect(s.getsockname()); there, _ = s.accept()\n"
+)
+LOOPBACK = (
+    "s = socket.create_server(('127.0.0.1', 0))\n"
+    "here = socket.create_connection(s.getsockname()); there, _ = s.accept()\n"
+)
 WAITS = {  # leaf, what comes before, the wait
     "sleep": (Leaf.SLEEP, "", "time.sleep(0.3)"),
     "select": (Leaf.POLL, "", "select.select([r], [], [], 0.3)"),
@@ -38,7 +46,16 @@ WAITS = {  # leaf, what comes before, the wait
         "p.poll()",
     ),
     "pipe-full": (Leaf.STREAM_OUT, CHILD.format(then="os.read(r, 1 << 20)"), "os.write(w, bytes(1 << 17))"),
-    "socket": (Leaf.SOCKET, CHILD.format(then="b.send(b'x')"), "a.recv(1)"),
+    "socket": (Leaf.SOCKET, SERVER + CHILD.format(then="there.send(b'x')"), "here.recv(1)"),
+    "server's-end": (Leaf.SOCKET, SERVER + CHILD.format(then="here.send(b'x')"), "os.read(there.fileno(), 1)"),
+    "loopback": (Leaf.SOCKET, LOOPBACK + CHILD.format(then="there.send(b'x')"), "here.recv(1)"),
+    "socketpair": (Leaf.PIPE_READ, CHILD.format(then="b.send(b'x')"), "a.recv(1)"),
+    "read-of-a-pair": (Leaf.PIPE_READ, CHILD.format(then="b.send(b'x')"), "os.read(a.fileno(), 1)"),
+    "poll-on-a-pair": (
+        Leaf.PIPE_READ,
+        "p = select.poll(); p.register(a, select.POLLIN)\n" + CHILD.format(then="b.send(b'x')"),
+        "p.poll()",
+    ),
     "lock": (Leaf.LOCK, "t = threading.Thread(target=time.sleep, args=(0.3,)); t.start()\n", "t.join()"),
 }
 
@@ -129,7 +146,7 @@ def test_an_open_wait_is_seen_while_it_lasts(probes: Probes) -> None:
             lambda: [t for t in probes.threads({program.pid}) if t.leaf is Leaf.PIPE_READ and t.fd > 2], "the read"
         )
         (thread,) = probes.threads({program.pid})
-        assert (thread.run, thread.level, thread.syscall) == (RunState.BLOCKED, Level.FULL, 0)
+        assert (thread.run, thread.level, thread.syscall, thread.call) == (RunState.BLOCKED, Level.FULL, 0, "read")
         before = sum(thread.cells)
         time.sleep(0.2)
         (later,) = probes.threads({program.pid})

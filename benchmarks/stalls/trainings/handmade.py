@@ -1,4 +1,4 @@
-"""No DataLoader anywhere: worker processes, an index queue each, one queue for results; or the loading inline."""
+"""No DataLoader anywhere: worker processes behind queues, or behind a socket pair each; or the loading inline."""
 
 from __future__ import annotations
 
@@ -65,6 +65,46 @@ class Workers:
             process.join()
 
 
+def answer(plan: dict[str, Any], faults: SampleFaults, end: Any) -> None:
+    """A worker behind a pair of sockets, as environments of reinforcement learning are."""
+    torch.set_num_threads(1)
+    while (number := end.recv()) is not None:
+        faults.batch(number)
+        end.send(make_batch(plan["seed"], number, plan["batch"]))
+
+
+class Paired:
+    """Batches in turn from processes that are asked ahead."""
+
+    def __init__(self, plan: dict[str, Any], faults: SampleFaults, count: int) -> None:
+        context = multiprocessing.get_context(plan.get("context") or "fork")
+        self._ends, self._processes = [], []
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=answer, args=(plan, faults, theirs), daemon=True)
+            process.start()
+            theirs.close()  # or its death would go unnoticed
+            self._ends.append(ours)
+            self._processes.append(process)
+        for number in range(AHEAD * count):
+            self._end(number).send(number)
+
+    def _end(self, number: int) -> Any:
+        return self._ends[number % len(self._ends)]
+
+    def get(self, number: int) -> Any:
+        self._end(number).send(number + AHEAD * len(self._ends))
+        try:
+            return self._end(number).recv()
+        except EOFError:
+            raise RuntimeError("a loader process has died") from None
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+
 class Inline:
     """The same batches, made by the training itself."""
 
@@ -82,7 +122,8 @@ class Inline:
 def main() -> None:
     plan, truth, faults = begin()
     sample_faults = SampleFaults(plan, truth.path)
-    source = Workers(plan, sample_faults, plan["workers"]) if plan["workers"] else Inline(plan, sample_faults)
+    parallel = Paired if plan["seed"] % 2 else Workers
+    source = parallel(plan, sample_faults, plan["workers"]) if plan["workers"] else Inline(plan, sample_faults)
     model = perceptron(plan["width"])
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4)
     mark = now()

@@ -183,7 +183,7 @@ class Row(Structure):
 class FileUse(Structure):
     _fields_ = [
         *((n, c_uint64) for n in ("opened", "told", "bytes", "calls", "write_ns", "sync_ns", "meta_ns", "gap_ns")),
-        ("busy_since", c_uint64),
+        *((n, c_uint64) for n in ("busy_since", "closed")),
         *((n, c_uint32) for n in ("generation", "error", "tid")),
         ("fd", c_int32),
         ("descriptors", c_int16),

@@ -7,7 +7,7 @@ Paths come as the process passed them; ``NamedFile`` carries what user space nee
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import Array, Structure, c_char, sizeof
 from dataclasses import dataclass
 from typing import Any
@@ -298,8 +298,8 @@ _DECODERS: dict[int, tuple[Any, Any]] = {
 }
 
 
-def thread_sample(ledger: abi.Ledger, level: int, now_ns: int) -> ThreadSample:
-    """A ledger as read from the map, the open interval included; the path is still empty."""
+def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[int, str]) -> ThreadSample:
+    """A ledger as read from the map, the open interval included; the path is still empty. ``calls``: number -> name."""
     try:
         region, leaf, run = Region(ledger.region), Leaf(ledger.leaf), RunState(ledger.run)
     except ValueError as error:
@@ -331,4 +331,5 @@ def thread_sample(ledger: abi.Ledger, level: int, now_ns: int) -> ThreadSample:
             for f in ledger.files
             if f.io_ns or f.gap_ns or f.bytes
         ),
+        call=calls.get(ledger.blocked_call, "") if blocked else "",
     )

@@ -180,7 +180,7 @@ class Probes:
             if (pids is not None and ledger.tgid not in pids) or not level or (pids is None and level & abi.QUIET):
                 continue
             try:
-                sample = decode.thread_sample(ledger, level, time.monotonic_ns())
+                sample = decode.thread_sample(ledger, level, time.monotonic_ns(), self._call_names)
             except decode.Malformed:
                 self._malformed += 1
                 continue
@@ -221,7 +221,7 @@ class Probes:
         return found
 
     def _closed_file(self, key: abi.FileKey, use: abi.FileUse, at_ns: int) -> FileEvent:
-        return self._paths.complete(decode.file_event(FileEventKind.CLOSED, at_ns, key, use, use.tid))
+        return self._paths.complete(decode.file_event(FileEventKind.CLOSED, use.closed or at_ns, key, use, use.tid))
 
     def block_io(self) -> tuple[BlockIoSample, ...]:
         """What the host's block devices did, and how long it took them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from trainprobe.cli import cells
 from trainprobe.cli.style import Style
@@ -12,6 +12,7 @@ from trainprobe.model.report import Bottleneck, Checkpoint, Evidence, Rank, Run,
 
 STALLS_SHOWN = 10
 CHECKPOINTS_SHOWN = 5
+ONE_SAVE_SECONDS = 0.05  # between two files of one save
 EXITS_SHOWN = 10
 FILES_SHOWN = 5
 FILES_WORTH = 0.001  # of the run: files that took less time are not told
@@ -186,30 +187,58 @@ def _checkpoints(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     del run
     if not rank.checkpoints:
         return
-    total = max(rank.totals.checkpoints, len(rank.checkpoints))
-    shown = rank.checkpoints[-CHECKPOINTS_SHOWN:]
+    saves = _together(rank.checkpoints)
+    files = max(rank.totals.checkpoints, len(rank.checkpoints))
     blocked = sum(saved.blocked_seconds for saved in rank.checkpoints)
-    which = "" if total == len(shown) else style.say(", the latest {shown} of them", shown=len(shown))
+    total = len(saves) if len(saves) < len(rank.checkpoints) else files
+    counted = style.counted(total, "save")
+    if total < files:
+        counted += style.say(" of {files} files", files=len(rank.checkpoints))
+    which = "" if total <= CHECKPOINTS_SHOWN else style.say(", the latest {shown} of them", shown=CHECKPOINTS_SHOWN)
     waited = style.say("; the training waited {blocked} for them", blocked=seconds(blocked))
-    yield from style.wrapped(style.counted(total, "save") + which + waited, "  ")
-    for saved in shown:
-        head = f"  {style.clock(saved.start)}  {seconds(saved.seconds):>9}  {size(saved.bytes):>8}  "
-        yield from style.wrapped(f"{saved.path} ({_how(saved, style)})", head)
+    yield from style.wrapped(counted + which + waited, "  ")
+    for save in saves[-CHECKPOINTS_SHOWN:]:
+        yield from _save(save, style)
 
 
-def _how(saved: Checkpoint, style: Style) -> str:
+def _together(files: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
+    """What one call of the training saved: files of one directory, one after the other."""
+    saves: list[list[Checkpoint]] = []
+    for file in sorted(files, key=lambda file: file.start):
+        last = saves[-1][-1] if saves else None
+        if (
+            last is not None
+            and last.path.rpartition("/")[0] == file.path.rpartition("/")[0]
+            and last.end is not None
+            and file.start - last.end < ONE_SAVE_SECONDS
+        ):
+            saves[-1].append(file)
+        else:
+            saves.append([file])
+    return saves
+
+
+def _save(save: Sequence[Checkpoint], style: Style) -> Iterator[str]:
+    largest = max(save, key=lambda file: file.bytes)
+    lasted = largest.seconds if len(save) == 1 else max(file.start + file.seconds for file in save) - save[0].start
+    head = f"  {style.clock(save[0].start)}  {seconds(lasted):>9}  {size(sum(file.bytes for file in save)):>8}  "
+    more = style.say(" and {number} more", number=len(save) - 1) if len(save) > 1 else ""
+    yield from style.wrapped(f"{largest.path}{more} ({_how(save, style)})", head)
+
+
+def _how(save: Sequence[Checkpoint], style: Style) -> str:
     named = (
-        ("write", saved.write_seconds),
-        ("fsync", saved.fsync_seconds),
-        ("rename", saved.rename_seconds),
-        ("serialise", saved.serialize_seconds),
+        ("write", sum(file.write_seconds for file in save)),
+        ("fsync", sum(file.fsync_seconds for file in save)),
+        ("rename", sum(file.rename_seconds for file in save)),
+        ("serialise", sum(file.serialize_seconds for file in save)),
     )
     parts = [f"{name} {seconds(value)}" for name, value in named if value >= 0.0005]
-    if saved.by != "driver":
-        parts.append(style.say("by a helper thread" if saved.by == "thread" else "by a process"))
-    if saved.outcome != "complete":
-        parts.append(f"{saved.outcome.upper()}{f' {saved.error}' if saved.error else ''}")
-    return ", ".join(parts) or style.say("complete")
+    if save[0].by != "driver":
+        parts.append(style.say("by a helper thread" if save[0].by == "thread" else "by a process"))
+    bad = (file for file in save if file.outcome != "complete")
+    parts += [f"{file.outcome.upper()}{f' {file.error}' if file.error else ''}" for file in bad]
+    return ", ".join(dict.fromkeys(parts)) or style.say("complete")
 
 
 def _workers(run: Run, rank: Rank, style: Style) -> Iterator[str]:

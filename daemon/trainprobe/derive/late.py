@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf
-from trainprobe.model.event import RunState, ThreadSample
+from trainprobe.model.event import RunState, StackSeen, ThreadSample
 from trainprobe.model.sample import Inspection
 
 STACKS = 16
@@ -23,7 +23,7 @@ class Waiting:
 
     pid: int
     leaf: Leaf
-    syscall: int
+    call: str  # name of the system call, "" unknown
     path: str
     dev: int
     since_ns: int
@@ -44,7 +44,7 @@ class Late:
     hang: Waiting | None = None  # in a file's call, on a device that does not answer
     worker: Waiting | None = None  # the longest wait of a worker outside of its queue
     inspection: Inspection | None = None
-    stacks: list[tuple[str, ...]] = field(default_factory=list)  # of the driver
+    stacks: list[StackSeen] = field(default_factory=list)  # of the driver
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
     locked_ns: int = 0  # for so long in all a worker was seen waiting for a lock while no worker did anything
     counted_ns: int = 0  # until when that is counted
@@ -74,4 +74,4 @@ def _outside_of_queues(sample: ThreadSample) -> bool:
 def waiting(sample: ThreadSample, from_ns: int, now_ns: int) -> Waiting:
     """A blocked thread's present wait, counted from ``from_ns`` at the earliest."""
     since = max(sample.since_ns, from_ns)
-    return Waiting(sample.pid, sample.leaf, sample.syscall, sample.path, sample.dev, since, now_ns)
+    return Waiting(sample.pid, sample.leaf, sample.call, sample.path, sample.dev, since, now_ns)

@@ -524,6 +524,8 @@ PROGRAMS: dict[str, str] = {
     "evidence": "证据",
     "{number} save": "保存 {number} 次",
     "{number} saves": "保存 {number} 次",
+    " of {files} files": "，共 {files} 个文件",
+    " and {number} more": " 等，另有 {number} 个文件",
     ", the latest {shown} of them": "，下面是最近的 {shown} 次",
     "; the training waited {blocked} for them": "；训练为此等待 {blocked}",
     "by a helper thread": "由辅助线程",

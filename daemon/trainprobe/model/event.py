@@ -250,3 +250,4 @@ class ThreadSample:
     fetches: int = 0  # cumulative, as in its rows
     backwards: int = 0
     files: tuple[StepFile, ...] = ()  # since the last row of the thread
+    call: str = ""  # name of the blocked call, "" none or unknown

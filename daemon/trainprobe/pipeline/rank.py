@@ -282,7 +282,7 @@ class RankFold:
             self.late.worker_stacks[event.pid] = event.frames
             return
         self.stack = event
-        self.late.stacks.append(event.frames)
+        self.late.stacks.append(event)
         del self.late.stacks[:-STACKS]
 
     def feed_inspection(self, seen: Inspection) -> None:
@@ -513,10 +513,16 @@ class RankFold:
         """The stacks that explain a stall: the worker's where one was waited for, else the driver's."""
         worker = self.late.worker
         if worker is not None and judgement.main is not None and judgement.main.cause in BY_WORKERS:
-            taken = self.late.stack_of(worker.pid)
-            if taken:
-                return [taken]
-        return list(self.late.stacks)
+            of_worker = self.late.stack_of(worker.pid)
+            if of_worker:
+                return [of_worker]
+        taken = self.late.stacks
+        if judgement.main is not None and judgement.main.cause == Cause.CHECKPOINT:
+            taken = [one for one in taken if self._saves_at(one.at_ns)]  # when it was late, the save may have been over
+        return [one.frames for one in taken]
+
+    def _saves_at(self, at_ns: int) -> bool:
+        return any(save.tid == self.tid for save in self.saves.flying(at_ns, at_ns + 1))
 
     def _reach(self, judgement: Judgement) -> int:
         main = judgement.main

@@ -157,20 +157,21 @@ def test_an_open_interval_belongs_to_the_present_leaf() -> None:
     )
     ledger.blocked_call, ledger.blocked_fd, ledger.fetches = 7, 4, 11
     ledger.acc[cell(Region.FETCH, Leaf.POLL)] = 50
-    sample = decode.thread_sample(ledger, Level.COARSE | abi.QUIET, 130)
+    sample = decode.thread_sample(ledger, Level.COARSE | abi.QUIET, 130, {7: "poll"})
     assert sample.cells[cell(Region.FETCH, Leaf.POLL)] == 80
     assert (sample.level, sample.syscall, sample.fd, sample.fetches) == (Level.COARSE, 7, 4, 11)
+    assert sample.call == "poll"
 
 
 def test_a_thread_on_the_cpu_is_in_no_call() -> None:
-    sample = decode.thread_sample(abi.Ledger(run=RunState.ON, blocked_call=7, blocked_fd=4), Level.FULL, 0)
-    assert (sample.syscall, sample.fd, sample.ino) == (-1, -1, 0)
+    sample = decode.thread_sample(abi.Ledger(run=RunState.ON, blocked_call=7, blocked_fd=4), Level.FULL, 0, {7: "poll"})
+    assert (sample.syscall, sample.call, sample.fd, sample.ino) == (-1, "", -1, 0)
 
 
 @given(st.binary(min_size=LEDGER, max_size=LEDGER), st.integers(0, 255))
 def test_any_ledger_is_a_sample_or_malformed(raw: bytes, level: int) -> None:
     try:
-        decode.thread_sample(abi.Ledger.from_buffer_copy(raw), level, 1 << 62)
+        decode.thread_sample(abi.Ledger.from_buffer_copy(raw), level, 1 << 62, {})
     except Malformed:
         pass
 

@@ -17,7 +17,7 @@ from tests.unit.wire import strategies
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import live_line, text_of
 from trainprobe.language import amounts
-from trainprobe.model.report import Report
+from trainprobe.model.report import Checkpoint, Report
 
 GOLDEN = Path(__file__).with_name("golden")
 WIDE = Style(zone=timezone.utc)
@@ -160,3 +160,26 @@ def test_colour_is_for_terminals(terminal: bool, environment: dict[str, str], co
     made = Style.of(Stream(terminal), environment)  # type: ignore[arg-type]
     assert (made.colour, made.width) == (colour, 100)
     assert dataclasses.replace(made, colour=True).paint("x", "red") == "\x1b[31mx\x1b[0m"
+
+
+def test_the_files_of_one_save_are_one_line() -> None:
+    """As trainers write them: weights, optimizer and scheduler one after the other, and that every hundred steps."""
+    files = [
+        Checkpoint(f"/run/checkpoint-{number}/{name}", at, at + lasts, size, lasts, write_seconds=lasts)
+        for number, at in ((100, 50.0), (200, 90.0))
+        for name, at, lasts, size in (
+            ("model.safetensors", at, 0.5, 100_000_000),
+            ("optimizer.pt", at + 0.51, 1.0, 200_000_000),
+            ("scheduler.pt", at + 1.52, 0.001, 1000),
+        )
+    ]
+    # The same directory, and a step between them: two saves.
+    files += [Checkpoint(f"/run/step-{number}.pt", at, at + 0.01, 1000, 0.01) for number, at in ((7, 95.0), (8, 95.2))]
+    report = reports.stalled()
+    report.runs[0].ranks[0].checkpoints = files
+    report.runs[0].ranks[0].totals.checkpoints = len(files)
+    block = text_of(report, WIDE).partition("Checkpoints\n")[2].partition("\n\n")[0]
+    lines = [line for line in block.splitlines() if ":" in line[:12]]
+    assert block.startswith("  4 saves of 8 files")
+    assert len(lines) == 4
+    assert re.search(r" 1\.52 s +300 MB  /run/checkpoint-100/optimizer\.pt and 2 more \(write 1\.50 s", lines[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.builders.driver import Driver, played
 from tests.unit.core.test_pipeline import rank_of
 from trainprobe.derive.python_lines import PythonLines
@@ -29,6 +31,27 @@ def test_one_stray_sample_of_many_does_not_hide_it() -> None:
     assert where == Where("search (a.py:9)", 30, 31)
     assert where is not None
     assert where.told() == "search (a.py:9), seen there in 30 of 31 looks"
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_a_save_is_not_shown_where_the_step_was_after_it(in_time: bool) -> None:
+    """A save that ends before its step is late: what Python did when it was late says nothing of it."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    began = driver.now
+    driver.write("/run/last.pt", 50_000_000, 0.6)
+    at = (began + driver.now) // 2 if in_time else driver.now + 10_000_000
+    frames = (
+        ("main (train.py:9)", "save (train.py:88)") if in_time else ("main (train.py:9)", "backward (_tensor.py:9)")
+    )
+    driver.spend(0.03)
+    driver.events.append(StackSeen(at, driver.pid, driver.tid, frames))
+    driver.train(20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == "checkpoint"
+    assert stall.python_stack == (list(frames) if in_time else None)
 
 
 def test_lines_of_ordinary_steps_are_counted_without_the_loop_itself() -> None:

@@ -80,6 +80,20 @@ INLINE u8 leaf_of_device(struct target *t, bool writes) {
         return LEAF_GPU; /* "nvidia" */
     return writes && (major == 4 || major == 5 || (major >= 136 && major <= 143)) ? LEAF_STREAM_OUT : LEAF_DEVICE;
 }
+/* Two ends without a name, as socketpair(2) makes them: a pipe in both directions, which only relatives can share
+ * (multiprocessing.Pipe). */
+INLINE bool is_pair(s32 fd) {
+    void *file = file_behind(fd), *socket = 0, *sock = 0, *peer = 0, *name = 0, *its_name = 0;
+    u16 family = 0;
+    if (!OFFSET_UNIX_PEER || !file || READ(socket, file, OFFSET_FILE_DATA) || READ(sock, socket, OFFSET_SOCKET_SOCK))
+        return false;
+    READ(family, sock, OFFSET_SOCK_FAMILY);
+    if (family != 1) /* AF_UNIX */
+        return false;
+    READ(peer, sock, OFFSET_UNIX_PEER);
+    READ(name, sock, OFFSET_UNIX_ADDRESS);
+    return peer && !name && !READ(its_name, peer, OFFSET_UNIX_ADDRESS) && !its_name;
+}
 /* The leaf of a thread blocked in a call of this kind on what resolve() found. */
 INLINE u8 leaf_of_target(struct target *t, u8 kind) {
     bool writes = kind == CALL_WRITE || kind == CALL_SYNC;

@@ -45,10 +45,11 @@ INLINE struct named_file_message *begin_named(u32 kind, u64 now, struct file_key
     m->path[0] = m->new_path[0] = 0;
     return m;
 }
+/* Told late, perhaps: a small one's end is kept until then. */
 INLINE void tell_closed(u64 now, struct file_key *key, struct file_use *u) {
     struct file_message *m = ring.ringbuf_reserve(sizeof(*m));
     if (m) {
-        fill_file(m, MESSAGE_FILE, FILE_CLOSED, now, key, u);
+        fill_file(m, MESSAGE_FILE, FILE_CLOSED, u->closed ?: now, key, u);
         ring.ringbuf_submit(m, quietly(sizeof(*m)));
     } else {
         count_lost(LOST_FILE);
@@ -99,6 +100,7 @@ INLINE struct file_use *use_of(struct file_key *key, struct target *t, u64 now, 
         return u;
     if (u && u->generation == t->generation) { /* closed, and yet written: through a descriptor that we did not count */
         u->descriptors = 1;
+        u->closed = 0;
         u->opened = u->calls ? u->opened : now;
         count_writing(key->tgid, 1);
         return u;
@@ -120,6 +122,7 @@ INLINE struct file_use *open_use(struct call *c, struct target *t, u64 now, s32 
     }
     if (again && u->small) { /* a log that is opened for every line: no news */
         u->descriptors = 1;
+        u->closed = 0;
         if (!u->calls)
             u->opened = c->at;
         count_writing(c->key.tgid, 1);
@@ -145,6 +148,7 @@ INLINE void close_use(struct file_key *key, struct file_use *u, u64 now) {
     if (--u->descriptors > 0)
         return;
     u->descriptors = 0;
+    u->closed = now;
     count_writing(key->tgid, -1);
     u->small = u->bytes < SMALL_BYTES && u->write_ns + u->sync_ns + u->meta_ns < SMALL_NS && !u->error;
     if (!u->small || now - u->told >= QUIET_NS)

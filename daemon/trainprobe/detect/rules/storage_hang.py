@@ -56,7 +56,8 @@ def _chain(hang: Waiting, own: bool) -> list[str]:
 
 def _evidence(hang: Waiting) -> list[Evidence]:
     found = [Evidence("call in flight", seconds(hang.ns), "s", hang.pid, hang.path or None)]
-    found.append(Evidence("system call", hang.syscall, "", hang.pid))
+    if hang.call:
+        found.append(Evidence("system call", hang.call, "", hang.pid))
     if hang.still_ns is not None:
         found.append(Evidence("its device moved no byte for", seconds(hang.still_ns), "s", hang.pid))
     if hang.wchan:

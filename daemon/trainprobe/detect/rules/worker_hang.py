@@ -37,7 +37,8 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         summary = f"worker {seen.pid} blocked in {LEAF_WORDS[seen.leaf]}{on} for {seconds(seen.ns):.1f} s{where}"
         chain = [f"driver waits for worker {seen.pid}", summary]
         evidence.append(Evidence("worker blocked", seconds(seen.ns), "s", seen.pid, seen.path or None))
-        evidence.append(Evidence("system call", seen.syscall, "", seen.pid))
+        if seen.call:
+            evidence.append(Evidence("system call", seen.call, "", seen.pid))
     return Claim(Cause.WORKER_HANG, taken, summary, chain, evidence)
 
 

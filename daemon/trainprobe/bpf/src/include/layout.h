@@ -123,6 +123,7 @@ struct file_use {
     u64 opened, told; /* told: when the last event about it went out */
     u64 bytes, calls, write_ns, sync_ns, meta_ns, gap_ns;
     u64 busy_since; /* a call on it is in flight since; 0: none */
+    u64 closed;     /* the last descriptor was, then; 0: it is open */
     u32 generation; /* of the inode: an inode number comes back after unlink(2) */
     u32 error;
     u32 tid; /* of the last call */
