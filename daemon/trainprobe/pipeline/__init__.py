@@ -201,6 +201,7 @@ class Pipeline:
             fold = self.runs.get(event.run)
             if fold is not None and isinstance(event, RankSeen):
                 fold.rank_seen(event)
+                self._takers[event.pid] = event.run
             elif fold is not None:
                 fold.end(event.at_ns)
         elif isinstance(event, (OomTold, GpuXid)):
