@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.devices import Devices
 from trainprobe.detect.policy import Policy
 from trainprobe.model.armed import Armed
-from trainprobe.model.event import Event, GpuXid, RankSeen, RunEnded, RunStarted
+from trainprobe.model.event import (
+    CallFailed,
+    Event,
+    FileEvent,
+    GpuXid,
+    MarkRow,
+    OomTold,
+    ProcessEvent,
+    ProcessEventKind,
+    RankSeen,
+    RunEnded,
+    RunStarted,
+    StackSeen,
+)
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment, Offsets
@@ -27,6 +40,8 @@ from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.gpus import GpuTable
 from trainprobe.pipeline.run import RunFold
 
+ProcessesEvent = MarkRow | FileEvent | ProcessEvent | StackSeen | CallFailed
+"""What a process of a run did, or what was done to it."""
 INSPECT_EVERY = NS // 2
 ENDED = 16
 """Ended runs kept in the report."""
@@ -56,6 +71,7 @@ class Pipeline:
     policy: Policy | None = None
     host: Host | None = None
     runs: dict[str, RunFold] = field(default_factory=dict)
+    _takers: dict[int, str] = field(default_factory=dict)  # by pid: the run whose its last event was
     _settled: dict[str, Run] = field(default_factory=dict)  # runs that ended some time ago, in that order
     _sources: dict[str, SourceState] = field(default_factory=dict)
     _host_sample: HostSample | None = None
@@ -93,12 +109,20 @@ class Pipeline:
         self._opened = bool(stalls - self._open) or any(news)
         self._open = stalls
 
-    def _processes(self, samples: Sequence[ProcessSample]) -> None:
+    def _owners(self) -> dict[int, list[RunFold]]:
+        """By pid the runs that a process belongs to, which is one, mostly."""
+        owners: dict[int, list[RunFold]] = {}
         for run in self.runs.values():
-            for sample in samples:
-                run.feed_sample(sample, self._now)
-            if samples:
-                run.read(self._now)
+            for pid in run.pids():
+                owners.setdefault(pid, []).append(run)
+        return owners
+
+    def _processes(self, samples: Sequence[ProcessSample], owners: Mapping[int, Sequence[RunFold]]) -> None:
+        for sample in samples:
+            for run in owners.get(sample.pid, ()):
+                run.feed_sample(sample)
+        for run in self.runs.values() if samples else ():
+            run.read(self._now)
 
     def _feed_limits(self, frame: Frame) -> None:
         for limit in frame.limits:
@@ -134,10 +158,11 @@ class Pipeline:
 
     def _samples(self, frame: Frame) -> None:
         """What was read of threads, processes and sources."""
+        owners = self._owners() if frame.threads or frame.processes else {}
         for sample in frame.threads:
-            for run in self.runs.values():
+            for run in owners.get(sample.pid, ()):
                 run.feed_thread(sample, self._now)
-        self._processes(frame.processes)
+        self._processes(frame.processes, owners)
         for memory in frame.memory:
             fold = self.runs.get(memory.run)
             if fold is not None:
@@ -176,12 +201,29 @@ class Pipeline:
             fold = self.runs.get(event.run)
             if fold is not None and isinstance(event, RankSeen):
                 fold.rank_seen(event)
+                self._takers[event.pid] = event.run
             elif fold is not None:
                 fold.end(event.at_ns)
-        else:
+        elif isinstance(event, (OomTold, GpuXid)):
             for run in self.runs.values():
-                if run.feed(event):
-                    return
+                run.feed(event)
+        else:
+            self._offer(event)
+
+    def _offer(self, event: ProcessesEvent) -> None:
+        """To one run after the other until one says that it is its own; first to the one that took the last event of
+        the same process, or of the parent of one that is born."""
+        kind = event.kind if isinstance(event, ProcessEvent) else None
+        known = event.ppid if isinstance(event, ProcessEvent) and kind is ProcessEventKind.FORK else event.pid
+        taker = self._takers.get(known, "")
+        likely = self.runs.get(taker)
+        if likely is None or not likely.feed(event):
+            others = ((name, run) for name, run in self.runs.items() if run is not likely)
+            taker = next((name for name, run in others if run.feed(event)), "")
+        if kind is ProcessEventKind.EXIT:
+            self._takers.pop(event.pid, None)
+        elif taker:
+            self._takers[event.pid] = taker
 
     def _settle(self, at: Moment) -> None:
         """Keep of long ended runs only what is said of them."""
@@ -190,6 +232,7 @@ class Pipeline:
             if fold.end_ns is not None and self._now - fold.end_ns >= SETTLED_NS:
                 self._settled[name] = fold.report(self._offsets.known(at), self._cpus())
                 del self.runs[name]
+                self._takers = {pid: taker for pid, taker in self._takers.items() if taker != name}
 
     def _forget(self) -> None:
         """Of ended runs all but the latest, the oldest of him who has most first; and the shared memory of those."""

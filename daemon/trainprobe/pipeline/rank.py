@@ -326,35 +326,32 @@ class RankFold:
             self.flat = (*begun.cells[:place], -gap, *begun.cells[place + 1 :])
             self.boundary = replace(begun, cells=self.flat)
 
-    def feed_sample(self, sample: ProcessSample, at_ns: int) -> None:
-        """Memory and descriptors of one of its processes."""
+    def feed_sample(self, sample: ProcessSample) -> None:
+        """Memory and descriptors of one of its processes; ``read`` follows the last one of a frame."""
         self.processes[sample.pid] = sample
-        pss = self.summed("pss_bytes")
-        if sample.pid == self.seen.pid:
-            self.box.sample(at_ns, self.workers.count, pss)
-        if pss is not None:
-            self.pss_peak = max(self.pss_peak or 0, pss)
-        shm = self.summed("shm_bytes")
-        if shm is not None:
-            self.shm_peak = max(self.shm_peak or 0, self._held(shm))
-        if pss is not None:
-            taken = pss - (shm or 0) + self._held(shm or 0) + self._swapped()
-            taken += self.summed("grown_bytes") or 0
-            self.taken_peak = max(self.taken_peak or 0, taken)
         if sample.open_fds is not None:
             self.fds_peak = max(self.fds_peak or 0, sample.open_fds)
         if sample.pid == self.seen.pid:
             self._feed_cpu(sample)
-            self._feed_counters(sample)
-        elif sample.role == "worker":
-            self._feed_worker_memory()
 
     def read(self, at_ns: int) -> None:
         """Its processes have been read: a point of the rank's course."""
-        if self.end_ns is None:
-            figures = self.summed("pss_bytes"), self.summed("swap_bytes")
-            self.longest_logs = self.saves.longest_logs()
-            self.course.add(Point(at_ns, *figures, self.workers.count, self._gpu_utilization()))
+        if self.end_ns is not None:
+            return
+        pss, shm = self.summed("pss_bytes"), self.summed("shm_bytes")
+        if shm is not None:
+            self.shm_peak = max(self.shm_peak or 0, self._held(shm))
+        if pss is not None:
+            self.pss_peak = max(self.pss_peak or 0, pss)
+            taken = pss - (shm or 0) + self._held(shm or 0) + self._swapped()
+            taken += self.summed("grown_bytes") or 0
+            self.taken_peak = max(self.taken_peak or 0, taken)
+        if (driver := self.processes.get(self.seen.pid)) is not None:
+            self.box.sample(at_ns, self.workers.count, pss)
+            self._feed_counters(driver, pss)
+        self._feed_worker_memory()
+        self.longest_logs = self.saves.longest_logs()
+        self.course.add(Point(at_ns, pss, self.summed("swap_bytes"), self.workers.count, self._gpu_utilization()))
 
     def _gpu_utilization(self) -> float | None:
         """Of its GPUs, since it was asked last."""
@@ -368,9 +365,9 @@ class RankFold:
         self.cpu_last = (sample.cpu_ns, self.clock.count)
         self.cpu_from = self.cpu_from or self.cpu_last
 
-    def _feed_counters(self, sample: ProcessSample) -> None:
+    def _feed_counters(self, sample: ProcessSample, pss: int | None) -> None:
         figures = {
-            "pss_bytes": self.summed("pss_bytes"),
+            "pss_bytes": pss,
             "open_fds": sample.open_fds,
             "threads": sample.threads,
             "workers": self.workers.count,

@@ -112,6 +112,10 @@ class RunFold:
             return folds[0]
         return next((fold for fold in self._all() if fold.workers.owns(pid)), None)
 
+    def pids(self) -> set[int]:
+        """Its drivers, ended ones too, and their live children."""
+        return {*self.folds, *(pid for fold in self._all() for pid in fold.workers.live)}
+
     def owns(self, pid: int) -> bool:
         """Whether it is, or lately was, a process of this run."""
         return any(fold.known(pid) for fold in self._all())
@@ -218,11 +222,11 @@ class RunFold:
             if fold.end_ns is None:
                 fold.feed_host(host, at_ns)
 
-    def feed_sample(self, sample: ProcessSample, at_ns: int) -> None:
+    def feed_sample(self, sample: ProcessSample) -> None:
         """What /proc told of one process."""
         fold = self._of(sample.pid)
         if fold is not None:
-            fold.feed_sample(sample, at_ns)
+            fold.feed_sample(sample)
 
     def go_on(self, kept: RunKept) -> None:
         """An earlier process of ours watched this run."""

@@ -7,8 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from trainprobe.runtime.pace import Allowance
+
 MIN_GAP_NS = 5_000_000
 """Wake-ups closer together than this are handled in one turn: a burst of rare events costs no more than one."""
+
+QUICK, SPREAD_NS = 8, 70_000_000
+"""So many turns follow at once when something happens after a quiet time, and one each so long while it goes on, as
+where a host starts a hundred processes a second."""
 
 LONGEST_NS = 3_600_000_000_000  # epoll counts its time limit in an int of milliseconds
 
@@ -32,6 +38,7 @@ class Loop:
         self._monotonic_ns = monotonic_ns
         self._woken = False
         self._stopped = False
+        self._allowance = Allowance(QUICK, SPREAD_NS)
 
     def on_readable(self, fd: int, handler: Callable[[], None]) -> None:
         """Call ``handler`` while ``fd`` is readable; it reads what is there."""
@@ -64,11 +71,16 @@ class Loop:
         self._stopped = False
         last = self._monotonic_ns() - MIN_GAP_NS
         while not self._stopped:
-            due = max(last + MIN_GAP_NS, last if self._woken else task.due_ns())
+            due = task.due_ns()
+            if self._woken:
+                due = min(due, self._allowance.next_ns())
+            due = max(due, last + MIN_GAP_NS)
             self._wait(due - self._monotonic_ns())
             now = self._monotonic_ns()
             if now >= due and not self._stopped:
                 woken, self._woken = self._woken, False
+                if woken and now >= self._allowance.next_ns():
+                    self._allowance.take(now)
                 last = now
                 task.turn(woken=woken)
 

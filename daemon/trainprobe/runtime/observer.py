@@ -14,7 +14,7 @@ from typing import Any
 from trainprobe.collect import cost
 from trainprobe.collect.source import Sources, Unavailable
 from trainprobe.model.armed import Armed
-from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, ThreadSample
+from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, RunEnded, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
@@ -36,12 +36,18 @@ THREADS_NS = (
 COST_NS = 5 * NS
 SELDOM = 4  # times: the pauses between samples, over the budget
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
-URGENT = frozenset({ProcessEventKind.EXIT, ProcessEventKind.SIGNAL, ProcessEventKind.OOM})
 STACK_NS = 20_000_000  # while a Python stack is being taken
 
 
 def _urgent(event: Event) -> bool:
-    return isinstance(event, CallFailed) or (isinstance(event, ProcessEvent) and event.kind in URGENT)
+    """Whether the report should not wait for it: a call that failed, a victim, a death, the end of a run.
+
+    Not a process that ends well, as those of a crowd do all the time, nor a signal, whose effect is told.
+    """
+    if isinstance(event, ProcessEvent):
+        badly = event.code != 0 or event.signal is not None
+        return event.kind is ProcessEventKind.OOM or (event.kind is ProcessEventKind.EXIT and badly)
+    return isinstance(event, (CallFailed, RunEnded))
 
 
 Sink = Callable[[Frame], None]
@@ -101,8 +107,8 @@ class Observer:
         due = [self._turn_ns + (DETAIL_NS if closely else TICK_NS)]
         if (targets := self._targets.due_ns()) is not None:
             due.append(max(targets, self._turn_ns + TARGETS_NS))
-        if self._on_report is not None:
-            due.append(self._pace.due_ns())
+        if self._on_report is not None and (report := self._pace.waits_ns()) is not None:
+            due.append(report)
         if self._stacks.fileno() is not None:
             due.append(self._turn_ns + STACK_NS)
         return min(due)

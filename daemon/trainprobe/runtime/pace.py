@@ -1,4 +1,4 @@
-"""How often a report is made: at once when something rare happens, never more than ten times a second."""
+"""How often things are done: at once where something rare happens, within a rate where it happens again and again."""
 
 from __future__ import annotations
 
@@ -6,28 +6,53 @@ from trainprobe.model.moment import NS
 
 REGULAR_NS = NS
 LONGEST_NS = 5 * NS
-SHARE = 0.001  # of a processor for the regular ones: a report of many runs comes less often
-QUICK = 3  # so many follow at once when there were none for a while …
+SHARE = 0.0005  # of a processor for the regular reports: one of many runs comes less often
+QUICK = 3  # reports follow at once when there were none for a while …
 SPREAD_NS = 143_000_000  # … and each of these gives room for another: 3 + 7 in any second at most
+URGENT_SHARE = 0.02  # of a processor for the urgent ones: dear ones are spread wider,
+WIDEST_NS = NS // 2  # up to this
+
+
+class Allowance:
+    """``quick`` at once after a pause, then one each ``spread_ns`` (the generic cell rate algorithm)."""
+
+    def __init__(self, quick: int, spread_ns: int) -> None:
+        self._quick = quick
+        self._room_ns = 0  # when there is room for all of them again
+        self.spread_ns = spread_ns
+
+    def next_ns(self) -> int:
+        """From when on there is room for another one."""
+        return self._room_ns - (self._quick - 1) * self.spread_ns
+
+    def take(self, now_ns: int) -> None:
+        """One is made now."""
+        self._room_ns = max(now_ns, self._room_ns) + self.spread_ns
 
 
 class Pace:
-    """Decides when the next one is due."""
+    """Decides when a report is made: at once when something rare happens, never more than ten times a second."""
 
     def __init__(self) -> None:
         self._last_ns: int | None = None
-        self._room_ns = 0  # when there is room for QUICK again (the generic cell rate algorithm)
+        self._allowance = Allowance(QUICK, SPREAD_NS)
         self._pending = False
         self._regular_ns = REGULAR_NS
         self.least_ns = REGULAR_NS
         """Between two regular ones, however little they cost."""
+
+    def waits_ns(self) -> int | None:
+        """When an urgent one that had to wait should be made; None: the next regular one is made with some turn."""
+        if self._last_ns is None:
+            return 0
+        return self.due_ns() if self._pending else None
 
     def due_ns(self) -> int:
         """When the next one should be made."""
         if self._last_ns is None:
             return 0
         regular = self._last_ns + self._regular_ns
-        return min(regular, self._room_ns - (QUICK - 1) * SPREAD_NS) if self._pending else regular
+        return min(regular, self._allowance.next_ns()) if self._pending else regular
 
     def due(self, now_ns: int, *, urgent: bool) -> bool:
         """Whether to make one now, which is noted as made."""
@@ -36,9 +61,10 @@ class Pace:
             return False
         self._pending = False
         self._last_ns = now_ns
-        self._room_ns = max(now_ns, self._room_ns) + SPREAD_NS
+        self._allowance.take(now_ns)
         return True
 
     def took(self, spent_ns: int) -> None:
         """What the last one cost."""
         self._regular_ns = min(max(self.least_ns, round(spent_ns / SHARE)), LONGEST_NS)
+        self._allowance.spread_ns = min(max(SPREAD_NS, round(spent_ns / URGENT_SHARE)), WIDEST_NS)

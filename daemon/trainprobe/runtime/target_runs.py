@@ -71,7 +71,7 @@ class Runs:
             process.refused_ns = at_ns
             return
         run.restart = restart
-        run.stepped = process.driver = True
+        run.stepped = process.driver = self._table.changed = True
         run.drivers.add(process.pid)
         rank, world_size = identity.rank(environ)
         self._rank_seen(

@@ -75,7 +75,8 @@ class Table:
     def __init__(self) -> None:
         self._processes: dict[int, Process] = {}
         self.shares = Shares()
-        self.changed = True  # somebody came, went or changed what it is
+        self.moved = True  # somebody came or went
+        self.changed = True  # somebody changed what it is
 
     def __len__(self) -> int:
         return len(self._processes)
@@ -95,7 +96,7 @@ class Table:
         self.shares.process(process.uid, 1)
 
     def pop(self, pid: int) -> Process | None:
-        self.changed = True
+        self.moved = True
         gone = self._processes.pop(pid, None)
         if gone is not None:
             self.shares.process(gone.uid, -1)

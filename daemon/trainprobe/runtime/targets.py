@@ -47,6 +47,9 @@ MISSING_NS = 2 * NS  # an end that the kernel told may lie in the ring for this 
 IDLE_NS = 4 * 3600 * NS  # what has not stepped for so long is watched no more, until it hits a mark
 EXEC_LOST_NS = NS // 2
 ROLES_NS = 2 * NS
+CROWD = 64  # where more processes than this are watched,
+CROWD_NS = NS // 4  # who came and went is looked at together, so often at most
+NAMED_NS = 60 * NS  # of age: until then a worker has its name, mostly; after it the sweep sees to that
 
 
 class Hint(Protocol):
@@ -86,7 +89,7 @@ class Targets:
         self._awaited: dict[int, tuple[tuple[str, ...], int]] = {}  # launched; its exec is not seen yet
         self._sweep_ns = 0
         self._seen: list[Watched] = []
-        self._seen_ns = 0
+        self._seen_ns = self._named_ns = 0
 
     # What a person names
 
@@ -162,9 +165,13 @@ class Targets:
     def processes(self) -> list[Watched]:
         """The processes of the runs that go on."""
         now = self._clock()
-        if self._table.changed or now - self._seen_ns >= ROLES_NS:
-            self._table.changed, self._seen_ns = False, now
-            self._name_threads()
+        if now - self._named_ns >= ROLES_NS:
+            self._named_ns = now
+            self._name_threads(now)
+        moved = self._table.moved and (len(self._table) <= CROWD or now - self._seen_ns >= CROWD_NS)
+        if self._table.changed or moved:
+            self._table.changed = self._table.moved = False
+            self._seen_ns = now
             self._seen = [
                 Watched(p.pid, p.ticks, p.started_ns, self._table.role(p), p.run.name)
                 for p in self._table
@@ -185,13 +192,18 @@ class Targets:
             due.append(self._sweep_ns + SWEEP_NS)
         return min(due, default=None)
 
-    def _name_threads(self) -> None:
+    def _name_threads(self, now: int) -> None:
         """A worker gets its name some time after its fork."""
         for process in self._table:
-            if process.run is not None and not process.driver and process.comm != WORKER_COMM:
+            young = now - process.watched_ns < NAMED_NS
+            if young and process.run is not None and not process.driver and process.comm != WORKER_COMM:
                 stat = self._proc.stat(process.pid)
                 if stat is not None and stat.ticks == process.ticks:
-                    process.comm = stat.comm
+                    self._name(process, stat.comm)
+
+    def _name(self, process: Process, comm: str) -> None:
+        if process.comm != comm:
+            process.comm, self._table.changed = comm, True
 
     # Events
 
@@ -281,6 +293,7 @@ class Targets:
     def _sweep(self, now: int) -> None:
         """Ends that the kernel could not tell (a full ring), and processes that never step."""
         self._sweep_ns = now
+        self._table.changed = True
         self._runs.tell_no_library(now)
         for process in self._table:
             stat = self._proc.stat(process.pid)
@@ -288,6 +301,7 @@ class Targets:
                 process.ticks = stat.ticks
             if stat is not None and not stat.dead and stat.ticks == process.ticks:
                 process.missing_ns = 0
+                self._name(process, stat.comm)
                 if process.run is None and now - process.watched_ns >= IDLE_NS:
                     self._search.unwatch(process)
             elif not process.missing_ns:

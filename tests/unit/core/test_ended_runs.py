@@ -14,8 +14,9 @@ from trainprobe.model.sample import SharedSample
 from trainprobe.pipeline import ENDED, SETTLED_NS, Pipeline
 
 
-def a_run(pipeline: Pipeline, at: int, pid: int = 1000, user: str = "user") -> Driver:
+def a_run(pipeline: Pipeline, at: int, pid: int = 1000, user: str = "user", name: str = "") -> Driver:
     """A run named after its process, from its start to its end."""
+    name = name or f"train.py-{pid}"
     driver = Driver(pid=pid, tid=pid, now=at)
     driver.begin()
     driver.train(60)
@@ -23,12 +24,12 @@ def a_run(pipeline: Pipeline, at: int, pid: int = 1000, user: str = "user") -> D
     driver.train(20)
     driver.exit()
     driver.events = [
-        dataclasses.replace(event, run=f"train.py-{pid}") if hasattr(event, "run") else event for event in driver.events
+        dataclasses.replace(event, run=name) if hasattr(event, "run") else event for event in driver.events
     ]
     driver.events = [
         dataclasses.replace(event, user=user) if isinstance(event, RunStarted) else event for event in driver.events
     ]
-    driver.events.append(RunEnded(f"train.py-{pid}", driver.now))
+    driver.events.append(RunEnded(name, driver.now))
     played(driver, pipeline)
     return driver
 
@@ -51,6 +52,17 @@ def test_what_is_told_of_a_run_stays_as_it_was_at_its_end() -> None:
     before, after = (only(later(pipeline, driver.now + SETTLED_NS + more)) for more in (-ns(1), ns(1)))
     assert before == after == at_its_end
     assert not pipeline.runs
+
+
+def test_a_pid_that_comes_again_is_of_the_later_run() -> None:
+    pipeline = Pipeline()
+    first = a_run(pipeline, 10 * NS, name="train.py-first")
+    at_its_end = only(pipeline.report(moment(first.now)))
+    second = a_run(pipeline, first.now + NS, name="train.py-second")
+    before, after = pipeline.report(moment(second.now)).runs
+    assert before == at_its_end
+    assert (after.run, after.ranks[0].steps) == ("train.py-second", before.ranks[0].steps)
+    assert after.ranks[0].exit is not None
 
 
 def test_a_run_that_has_not_ended_is_not_settled() -> None:

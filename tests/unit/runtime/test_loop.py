@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from trainprobe.runtime.loop import MIN_GAP_NS, Loop
+from trainprobe.runtime.loop import MIN_GAP_NS, QUICK, SPREAD_NS, Loop
 
 
 class Turns:
@@ -78,6 +78,44 @@ def test_a_burst_of_wake_ups_is_handled_in_few_turns(pipe: tuple[int, int]) -> N
     os.waitpid(child, 0)
     assert task.turns <= took / MIN_GAP_NS + 2
     assert task.taken == 500
+
+
+def test_what_goes_on_and_on_brings_a_turn_now_and_then(pipe: tuple[int, int]) -> None:
+    """An event each two milliseconds for half a second: a few turns at once, then one each ``SPREAD_NS``; the first
+    event after a pause finds room again."""
+    loop = Loop()
+    loop.on_wake(pipe[0])
+    child = os.fork()
+    if child == 0:
+        for _ in range(250):
+            os.write(pipe[1], b"x")
+            time.sleep(0.002)
+        os._exit(0)
+
+    class Counting:
+        turns = taken = 0
+
+        def due_ns(self) -> int:
+            return 1 << 62
+
+        def turn(self, *, woken: bool) -> None:
+            self.turns += 1
+            self.taken += len(os.read(pipe[0], 4096))
+            if self.taken == 250:
+                loop.stop()
+
+    task, began = Counting(), time.monotonic_ns()
+    loop.run(task)
+    took = time.monotonic_ns() - began
+    os.waitpid(child, 0)
+    assert task.taken == 250
+    assert task.turns <= QUICK + took / SPREAD_NS + 1
+
+    time.sleep(3 * SPREAD_NS / 1e9)
+    again = Turns(loop, 10_000_000_000, 1)
+    os.write(pipe[1], b"x")
+    loop.run(again)
+    assert again.turns[0][0] - again.began < 50_000_000
 
 
 def test_what_is_not_read_does_not_spin(pipe: tuple[int, int]) -> None:

@@ -21,6 +21,7 @@ from trainprobe.model.event import (
     ProcessEvent,
     ProcessEventKind,
     Region,
+    RunEnded,
     RunState,
     StackSeen,
     ThreadSample,
@@ -158,8 +159,36 @@ def test_a_rare_event_is_in_a_report_at_once(world: World) -> None:
     assert len(world.reports) == made + 1
 
 
-def test_reports_come_every_second_otherwise(world: World) -> None:
+@pytest.mark.parametrize(
+    "event",
+    [
+        ProcessEvent(ProcessEventKind.EXIT, 1, 77, code=0),
+        ProcessEvent(ProcessEventKind.FORK, 1, 77, 7),
+        ProcessEvent(ProcessEventKind.SIGNAL, 1, 77, signal=15),
+    ],
+)
+def test_what_a_crowd_does_all_the_time_waits_for_the_next_report(world: World, event: ProcessEvent) -> None:
+    world.turn()
+    world.turn()
+    made = len(world.reports)
+    world.kernel.ring = [event]
+    assert event in world.turn(8_000_000, woken=True).events
+    assert len(world.reports) == made
+    world.turn()
+    assert len(world.reports) == made + 1
+
+
+def test_the_end_of_a_run_is_in_a_report_at_once(world: World) -> None:
+    world.turn()
+    made = len(world.reports)
+    world.kernel.ring = [RunEnded("run", 1)]
+    world.turn(8_000_000, woken=True)
+    assert len(world.reports) == made + 1
+
+
+def test_reports_come_every_second_otherwise_with_the_tick(world: World) -> None:
     for _ in range(10):
+        assert world.observer.due_ns() == (world.clock.ns + TICK_NS if world.frames else 0)
         world.turn()
     assert len(world.reports) == 10
 

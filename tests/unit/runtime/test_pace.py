@@ -18,11 +18,29 @@ def test_regular_ones_come_every_second() -> None:
 def test_dear_ones_come_less_often_and_urgent_ones_all_the_same() -> None:
     pace = Pace()
     assert pace.due(NS, urgent=False)
-    pace.took(2 * MS)
+    pace.took(MS)
     assert pace.due_ns() == 3 * NS
     pace.took(NS)
     assert pace.due_ns() == 6 * NS
     assert pace.due(NS + 20 * MS, urgent=True)
+
+
+def test_a_regular_one_asks_for_no_turn_of_its_own_and_an_urgent_one_that_waits_does() -> None:
+    pace = Pace()
+    assert pace.waits_ns() == 0
+    for at in (1000, 1010, 1020, 1030):
+        pace.due(at * MS, urgent=True)
+        assert pace.waits_ns() == (1143 * MS if at == 1030 else None)
+
+
+def test_dear_urgent_ones_are_spread_wider() -> None:
+    """Five milliseconds each: four a second are two per cent of a processor."""
+    pace, made = Pace(), 0
+    for at in range(1000, 11_000, 10):
+        if pace.due(at * MS, urgent=True):
+            made += 1
+            pace.took(5 * MS)
+    assert 35 <= made <= 45
 
 
 def test_an_urgent_one_is_made_at_once() -> None:
