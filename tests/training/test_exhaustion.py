@@ -13,19 +13,21 @@ from typing import Any
 
 import pytest
 
-from benchmarks.limits.groups import inside, memory
+from benchmarks.limits.groups import group, inside, memory
 from benchmarks.programs import ROOT, environment, trainprobe
 from benchmarks.stalls.host import CannotHere
 
 PROGRAM = ROOT / "benchmarks" / "limits" / "trainings" / "exhaust.py"
 MB = 1 << 20
+SPACES = ("unshare", "--pid", "--mount", "--cgroup", "--fork", "--kill-child", "--mount-proc")
+"""For pids, mounts and cgroups: a container in all but name."""
 
 
 def watch(folder: Path, *command: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, the one rank of the report, and stderr of a command under observation."""
     report = folder / "report.json"
     ended = subprocess.run(
-        trainprobe("run", "-o", str(report), "--", *command),
+        trainprobe("run", "-o", str(report), "--record", str(folder / "recording.jsonl"), "--", *command),
         capture_output=True, text=True, timeout=90, env=environment(), check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert report.exists(), ended.stderr
@@ -49,6 +51,13 @@ def evidence(warning: dict[str, Any]) -> str:
         else f"{item['what']}: {item['value']}"
         for item in warning["evidence"]
     )
+
+
+def rooms(recording: Path, directory: str) -> list[int]:
+    """Bytes that were seen free in a directory of the training's, at each look."""
+    frames = (json.loads(line) for line in recording.read_text().splitlines()[1:])
+    looks = (look for frame in frames for look in frame.get("spaces", ()))
+    return [look["available_bytes"] for look in looks if look["path"] == directory]
 
 
 @pytest.fixture
@@ -152,11 +161,14 @@ def test_in_a_container_every_figure_is_the_containers(tmp_path: Path, torch_pyt
     """Namespaces for pids, mounts and cgroups, and a cgroup whose name is a container's: what docker makes of it."""
     limit, size = random.randrange(1500, 2500) * MB, random.randrange(300, 500) * MB
     container = random.randbytes(32).hex()
-    spaces = ("unshare", "--pid", "--mount", "--cgroup", "--fork", "--kill-child", "--mount-proc")
-    mounted = f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"'
+    room, saved = random.randrange(200, 400) * MB, random.randrange(8, 20) * MB
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = f'mount -t tmpfs -o size={size} none /dev/shm && mount -t tmpfs -o size={room} none {disk} && exec "$@"'
     width, batch = random.randrange(2_000, 9_000), random.randrange(8, 33)
     own = ("--steps", 150, "--descriptors", 777, "--width", width, "--batch", batch)
-    command = [*spaces, "sh", "-c", mounted, "sh", *training(torch_python, *own)]
+    own += ("--save", disk, "--save-bytes", saved, "--every", 60)
+    command = [*SPACES, "sh", "-c", mounted, "sh", *training(torch_python, *own)]
     try:
         with memory(container, limit) as made:
             code, rank, said = watch(tmp_path, *inside(made, command))
@@ -175,3 +187,29 @@ def test_in_a_container_every_figure_is_the_containers(tmp_path: Path, torch_pyt
     of_batch = 4 * width * batch + page  # the samples, and a page for their labels
     assert abs(rank["memory"]["shm_bytes_per_batch"] / of_batch - 1) < 0.1, rank["memory"]
     assert rank["steps"]["count"] > 100
+    assert [save["path"] for save in rank["checkpoints"]] == [f"{disk}/step-59.pt", f"{disk}/step-119.pt"]
+    left = rooms(tmp_path / "recording.jsonl", str(disk))
+    assert left, "its room was looked at while it went on"
+    assert all(room - 2 * saved - MB < one < room for one in left), (room, saved, left)
+    assert rank["warnings"] == []
+
+
+@pytest.mark.timeout(120)
+def test_in_a_container_it_is_the_containers_number_of_threads(tmp_path: Path, torch_python: str) -> None:
+    """Far below the host's and the user's; the event says whose limit it was."""
+    container, limit = random.randbytes(32).hex(), random.randrange(90, 200)
+    command = [*SPACES, *training(torch_python, "--threads", "--steps", 3000)]
+    try:
+        with group("pids", container, "pids.max", limit) as made:
+            code, rank, said = watch(tmp_path, *inside(made, command))
+    except CannotHere as reason:
+        pytest.skip(str(reason))
+    assert code == 1, said
+    assert (rank["verdict"]["kind"], rank["verdict"]["cause"]) == ("end", "pid_exhaustion"), (rank["verdict"], said)
+    assert (rank["container_pid"], rank["run"]["labels"]["container"]) == (1, container)
+    (happened,) = [warning for warning in told(rank, "pid_exhaustion") if "could not start" in warning["summary"]]
+    figures = {item["what"]: item for item in happened["evidence"]}
+    assert figures["pids.max"]["value"] == limit
+    assert figures["pids.max"]["path"].endswith(container)
+    assert 0.95 * limit <= figures["threads and processes in the cgroup"]["value"] <= limit
+    assert container in happened["summary"]
