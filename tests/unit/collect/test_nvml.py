@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 import shutil
 import subprocess
 import sys
@@ -110,6 +112,41 @@ def test_what_is_not_supported_is_none_and_never_zero(machine: Machine) -> None:
     assert "reasons" in first
     assert "'ecc'" in second
     assert second.endswith("False False")
+
+
+FIELDS = {
+    "memory_total": ("memory_used_bytes", "memory_total_bytes"), "power": ("power_watts",),
+    "temperature": ("temperature_celsius",), "clock": ("sm_clock_hertz",), "clock_max": ("sm_clock_max_hertz",),
+    "pcie": ("pcie_receive_bytes_per_second", "pcie_transmit_bytes_per_second"), "reasons": ("reasons",),
+    "ecc": ("ecc_errors",), "rows": ("remapped_rows",), "tensor": ("tensor_active",), "pid": ("holders",),
+    "utilization": ("utilization",),
+}  # fmt: skip
+"""What is None where a function of the library knows no answer."""
+
+
+def test_each_figure_may_be_missing_by_itself(machine: Machine) -> None:
+    """Not supported, not permitted, not found: that figure is None and named, no other one is, and none is 0."""
+    told = dict(WHOLE)
+    lacking = random.sample(sorted(FIELDS), random.randrange(1, 6))
+    for name in lacking:
+        told[name] = f"!{random.choice([3, 4, 6])}"
+    if "utilization" in lacking:
+        told["samples"] = "!3"
+    machine.gpus = {0: told, 1: dict(WHOLE)}
+    said = machine.watch(
+        """
+        import dataclasses, json
+        seen = until(lambda by: len(by) == 2 and by[1].tensor_active is not None)  # the second reading
+        print(json.dumps([dataclasses.asdict(seen[0]), dataclasses.asdict(seen[1])]))
+        """
+    )
+    poor, whole = json.loads(said)
+    absent = {field for name in lacking for field in FIELDS[name]}
+    assert {field for field, value in poor.items() if value is None} == absent
+    assert len(poor["missing"]) >= len(lacking)
+    assert [value for value in whole.values() if value is None] == []
+    for field in poor.keys() - absent - {"index", "uuid", "bus_id", "at_ns", "since_ns", "missing"}:
+        assert poor[field] == whole[field], field
 
 
 def test_tensor_cores_between_two_readings(machine: Machine) -> None:

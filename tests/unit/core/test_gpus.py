@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import replace
 from typing import Any
@@ -72,6 +73,26 @@ def test_a_gpu_that_is_lost_is_told_once_and_counts_once() -> None:
     assert [w.cause for w in host.rank.warnings] == ["gpu_error"]
     assert host.report.gpus[0].state == "lost"
     assert host.report.gpus[0].errors == {"lost/": 1}
+
+
+def test_a_gpu_that_is_lost_or_hangs_for_a_while_tells_nothing_then_and_goes_on() -> None:
+    """Time in which it told nothing is neither busy nor idle, and no figure of it becomes 0."""
+    host, seconds = Host(), random.randrange(3, 9)
+    host.second(gpus=(reading(host), reading(host, 1)))
+    for trouble in random.sample([{"lost": True}, {"hung": True}, {"missing": ("handle",)}], 3):
+        known = host.rank.gpus[0].idle_seconds
+        for _ in range(seconds):
+            silent = GpuSample(0, "GPU-0", "00000000:01:00.0", **trouble)  # type: ignore[arg-type]
+            host.second(gpus=(silent, reading(host, 1)))
+        state, other = host.report.gpus
+        assert state.state == next((name for name in trouble if name != "missing"), "up")
+        told = (state.utilization, state.memory_used_bytes, state.memory_total_bytes, state.power_watts)
+        assert told == (None,) * 4
+        assert (other.state, other.utilization) == ("up", pytest.approx(0.9))
+        assert host.rank.gpus[0].idle_seconds == known
+        host.second(gpus=(reading(host), reading(host, 1)))
+        assert (host.report.gpus[0].state, host.report.gpus[0].utilization) == ("up", pytest.approx(0.9))
+        assert host.rank.gpus[0].idle_seconds > (known or 0.0)
 
 
 def test_errors_that_were_there_before_are_not_this_runs() -> None:

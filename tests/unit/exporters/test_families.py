@@ -20,7 +20,7 @@ from tests.unit.exporters.reports import (
 from tests.unit.exporters.told import Told, told, told_now
 from tests.unit.wire import strategies
 from trainprobe.model.cause import LOST, Cause
-from trainprobe.model.report import BlockIo, Counters, Gpu, Host, Rank, Report, Run, Source
+from trainprobe.model.report import BlockIo, Counters, Gpu, GpuState, Host, Rank, Report, Run, Source
 from trainprobe_exporters.catalogue import MAX_SERIES_PER_RANK, METRICS
 from trainprobe_exporters.exposition import Format, exposition
 from trainprobe_exporters.families import Series
@@ -208,6 +208,17 @@ def test_an_ordinary_rank_loses_nothing() -> None:
     seen = told_of_rank(rank)
     assert seen.of("trainprobe_series_dropped_total") == 0
     assert len(seen.all("trainprobe_stall_last_start_timestamp_seconds")) == 2
+
+
+@pytest.mark.parametrize("state", ["up", "lost", "hung"])
+def test_a_gpu_that_tells_nothing_has_no_figure_that_could_be_taken_for_one(state: str) -> None:
+    """The other one of the host has all of its own."""
+    silent = GpuState(0, "GPU-0", state=state, missing=["samples", "power"], errors={"lost/": 1})
+    seen = told_of(gpus=[silent, replace(a_full_report().gpus[0], index=1, uuid="GPU-1")])
+    assert {name for name, labels in seen if ("uuid", "GPU-0") in labels} == {"trainprobe_gpu_errors_total"}
+    assert {name for name, labels in seen if ("uuid", "GPU-1") in labels} == {
+        metric.name for metric in METRICS if "uuid" in metric.labels and metric.name != "trainprobe_run_gpu_info"
+    }
 
 
 def test_a_rank_that_claims_a_thousand_gpus_names_a_few() -> None:
