@@ -1,5 +1,5 @@
-"""What a probe on CUDA costs each call: one that does not wait, bare, beside us, and watched; then a launch where
-launches are the clock, counted and as a step's boundary. As root.
+"""What a probe on CUDA costs each call: one that does not wait, bare, beside us, and watched; then a launch, bare
+and where launches are the clock. As root.
 
 ``python -m benchmarks.cuda_calls`` prints nanoseconds for each call, the best of a few turns.
 """
@@ -55,26 +55,17 @@ class Caller:
 
 
 def launches(probes: Probes, caller: Caller) -> None:
-    """As for a training without PyTorch: a probe on each launch, and none of them a step; then each of them."""
+    """As for a training without PyTorch in which nothing else recurs: a probe on each."""
     pid, clocks = caller.process.pid, probes._cuda._clocks
     print(f"a launch, bare: {caller.best('launch_kernels'):.0f} ns")
     clocks.begin(pid)
     clocks._known[pid].launches = True
     probes._cuda.look(pid)
     time.sleep(3)
-    print(f"counted: {caller.best('launch_kernels'):.0f} ns")
-    ((key, _),) = [(key, beat) for key, beat in clocks._beats.entries() if beat.launch and key.tgid == pid]
-    clocks._take(pid, clocks._known[pid], (key.tid, key.what), launched=True)
-    caller.call(100, "launch_kernels")
-    probes.drain()
-    print(f"a step's boundary: {min(rows(probes, caller) for _ in range(10 * TURNS)):.0f} ns")
-
-
-def rows(probes: Probes, caller: Caller) -> float:
-    """As many as the ring holds."""
-    spent = caller.call(100, "launch_kernels")
-    probes.drain()
-    return spent
+    counted = caller.best("launch_kernels")
+    seen = sum(beat.count for key, beat in clocks._beats.entries() if beat.launch and key.tgid == pid)
+    assert seen == TURNS * CALLS, "each of them"
+    print(f"counted: {counted:.0f} ns")
 
 
 def main() -> None:

@@ -92,6 +92,7 @@ class Cuda:
         self._clocks = clocks
         self._rations = rations or Rations()
         self._lock = threading.Lock()  # for all below
+        self._unmarked: set[int] = set()  # processes that nothing else marks the steps of
         self._waiting: dict[int, deque[int | None]] = {}  # by pid: sites to arm; None: look for libraries
         self._known: set[tuple[int, int, tuple[Mark, ...]]] = set()
         self._armed: dict[int, dict[int, int]] = {}  # by pid: descriptor by address
@@ -103,11 +104,14 @@ class Cuda:
 
     def give_clock(self, pid: int) -> None:
         """Nothing else marks the steps of this process. Looks at what it has of CUDA, again at each call."""
-        self._clocks.begin(pid)
+        with self._lock:
+            self._unmarked.add(pid)
         self.look(pid)
 
     def take_clock(self, pid: int) -> None:
         """It has better marks."""
+        with self._lock:
+            self._unmarked.discard(pid)
         self._clocks.end(pid)
 
     def look_after(self, now_ns: int) -> None:
@@ -122,7 +126,7 @@ class Cuda:
 
     def forget(self, pid: int) -> None:
         """The process is gone."""
-        self._clocks.end(pid)
+        self.take_clock(pid)
         with self._lock:
             armed = self._armed.pop(pid, {})
         for address in armed:
@@ -164,7 +168,9 @@ class Cuda:
 
     def _look(self, pid: int) -> None:
         runtime = driver = False
-        places = list(executable_maps(pid))
+        places = [place for place in executable_maps(pid) if _is_cuda(place)]
+        if places and pid in self._unmarked:
+            self._clocks.begin(pid)
         for place in places:
             if RUNTIME.fullmatch(os.path.basename(place.path)):
                 runtime = self._mark(pid, place, IN_RUNTIME) or runtime
@@ -173,9 +179,7 @@ class Cuda:
                 past = IN_DRIVER if runtime and pid not in self._clocks else IN_DRIVER_ALONE
                 driver = self._mark(pid, place, past) or driver
         for place in places if pid in self._clocks else ():
-            name = os.path.basename(place.path)
-            if RUNTIME.fullmatch(name) or DRIVER.fullmatch(name):
-                self._clocks.probe(pid, place, RARE, OFTEN)
+            self._clocks.probe(pid, place, RARE, OFTEN)
 
     def _mark(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> bool:
         """Whether the library has its marks by now; a uprobe on an inode serves every process that maps it."""
@@ -225,6 +229,11 @@ class Cuda:
             return self._attach_site(self._program, through_descriptor(descriptor), offset, 0, pid)
         finally:
             os.close(descriptor)
+
+
+def _is_cuda(place: Place) -> bool:
+    name = os.path.basename(place.path)
+    return bool(RUNTIME.fullmatch(name) or DRIVER.fullmatch(name))
 
 
 def _key(pid: int, address: int) -> abi.GpuSite:

@@ -1,4 +1,4 @@
-"""Finding PyTorch's library in /proc/PID/maps (pure)."""
+"""Finding PyTorch's library, and CUDA's, in /proc/PID/maps (pure)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ _LIBRARY = re.compile(rb"libtorch_cpu(-[0-9A-Za-z]+)?\.so[.0-9]*")
 _LINE = re.compile(
     rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ([r-][w-])([x-])[ps] [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) ([0-9]+) +(/.*)"
 )
+_CUDA = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ r-xp .*/lib(cuda|cudart[-.\w]*)\.so[.\d]*$", re.MULTILINE)
 _DELETED = b" (deleted)"
 
 
@@ -36,6 +37,11 @@ def find_library(maps: bytes) -> Mapping | None:
             return found
         at = maps.find(b"libtorch_cpu", begin + len(line))
     return None
+
+
+def uses_cuda(maps: bytes) -> bool:
+    """Whether CUDA's runtime or its driver's library is mapped, to be executed."""
+    return _CUDA.search(maps) is not None
 
 
 def _mapping(line: bytes) -> Mapping | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from trainprobe.collect.command import Kind, python_like, redact, understand
+from trainprobe.collect.mapping import find_library, uses_cuda
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc
 from trainprobe.model.event import (
     CallFailed,
@@ -112,7 +113,7 @@ class Targets:
         if pid in self._table:
             raise NoSuchTraining(f"{who} is watched already")
         if not any(self._trains(member) for member in (pid, *self._proc.descendants(pid))):
-            raise NoSuchTraining(f"{who} is no Python and maps no libtorch, and neither does any of its children")
+            raise NoSuchTraining(f"{who} is no Python and maps no libtorch and no CUDA, and so are all of its children")
         process = self._search.watch(pid, self._clock(), attached=True)
         if process is None:
             raise NoSuchTraining(f"{who} cannot be watched: it has ended, or too many processes are watched")
@@ -134,7 +135,10 @@ class Targets:
 
     def _trains(self, pid: int) -> bool:
         stat = self._proc.stat(pid)
-        return stat is not None and (python_like(stat.comm) or self._proc.library(pid) is not None)
+        if stat is None or python_like(stat.comm):
+            return stat is not None
+        maps = self._proc.maps(pid) or b""
+        return find_library(maps) is not None or uses_cuda(maps)
 
     # The fold
 

@@ -144,7 +144,7 @@ def test_a_process_whose_calls_are_its_clock_has_probes_of_its_own(monkeypatch: 
     monkeypatch.setattr(cuda, "executable_maps", lambda pid: [real._replace(path=b"/x/" + name) for name in names])
     kernel = Kernel()
     marks, _ = made(kernel)
-    marks._clocks.begin(os.getpid())
+    marks._unmarked.add(os.getpid())
     for _ in range(2):
         marks._look(os.getpid())
     assert kernel.alone == [(name, cuda.RARE) for name in names]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.collect.fake_proc import LIBTORCH, maps_line
-from trainprobe.collect.mapping import Mapping, find_library
+from trainprobe.collect.mapping import Mapping, find_library, uses_cuda
 
 FOUND = Mapping(0x7F0000001000, 0x7F0000400000, (0xFD, 1), 4711, LIBTORCH)
 OTHERS = "55d0-55e0 r-xp 00000000 fd:01 12 /usr/bin/python3\n7ffd-7ffe r-xp 00000000 00:00 0 [vdso]\n"
@@ -60,3 +60,18 @@ def test_what_is_not_the_library(line: str) -> None:
 
 def test_hostile_maps_take_linear_time() -> None:
     assert find_library((maps_line("/libtorch_cpu" * 300) * 2000).encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "perms", "uses"),
+    [
+        ("/x/libcudart.so.12", "r-xp", True),
+        ("/x/libcudart-a7b20f20.so.11.0", "r-xp", True),
+        ("/usr/lib/libcuda.so.550.54.14", "r-xp", True),
+        ("/x/libcudart.so.12", "r--p", False),
+        ("/x/libcudadebugger.so.1", "r-xp", False),
+        ("/x/libcuda.so.1/other", "r-xp", False),
+    ],
+)
+def test_libraries_of_cuda(path: str, perms: str, uses: bool) -> None:
+    assert uses_cuda((OTHERS + maps_line(path, perms=perms) + OTHERS).encode()) == uses

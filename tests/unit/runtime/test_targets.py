@@ -763,6 +763,16 @@ def test_attach_is_a_run_at_once(run: World) -> None:
     assert [event.rank for event in seen(run.step(run.row(50)))] == [2]
 
 
+def test_a_program_that_uses_cuda_may_be_a_training(run: World) -> None:
+    """Written by hand, in no Python; its calls may be its clock."""
+    run.fake.add(50, ("./train",), comm="train")
+    run.fake.map(50, line=maps_line("/usr/lib/x86_64-linux-gnu/libcuda.so.1"))
+    run.targets.attach(50)
+    assert kinds(run.step())[:2] == ["RunStarted", "RankSeen"]
+    run.wait(100)
+    assert set(run.kernel.clocked) == {50}
+
+
 def test_attach_to_torchrun_takes_its_children(run: World) -> None:
     run.fake.add(50, ("torchrun", "train.py"), comm="torchrun")
     run.fake.add(51, ppid=50, libtorch=True)

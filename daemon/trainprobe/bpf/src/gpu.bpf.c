@@ -113,7 +113,8 @@ int on_gpu_return(struct pt_regs *ctx) { /* at a place that calls of CUDA return
  * finds the one that does, and from then on it makes a row. */
 BPF_TABLE("lru_hash", struct gpu_caller, struct gpu_beat, gpu_beats, 2048);
 BPF_HASH(gpu_clocks, u32, struct gpu_caller,
-         256); /* by process that needs one: the call that is it; what 0: not known */
+         256);            /* by process that needs one: the call that is it; what 0: not known */
+#define SHORTEST_STEP 977 /* about a millisecond: what comes sooner is no step, and would fill the ring */
 BPF_PERCPU_ARRAY(blank_beat, struct gpu_beat, 1);
 
 INLINE u32 half_octaves(u32 value) {
@@ -146,10 +147,10 @@ INLINE int beat(u64 what, u32 launch) {
     struct gpu_caller *clock = gpu_clocks.lookup(&tgid);
     if (!clock)
         return 0;
-    u64 now = bpf_ktime_get_ns();
+    u64 now = bpf_ktime_get_ns(), units = 0;
     struct gpu_beat *b = gpu_beats.lookup(&key);
     if (b) {
-        u64 units = (now - b->last) >> 10;
+        units = (now - b->last) >> 10;
         u64 place = half_octaves(units >> 32 ? 0xffffffff : units);
         if (place > BEAT_INTERVALS - 1)
             place = BEAT_INTERVALS - 1;
@@ -167,7 +168,7 @@ INLINE int beat(u64 what, u32 launch) {
     }
     b->last = now;
     u32 before = b->count++;
-    if (clock->what == what && clock->tid == key.tid)
+    if (clock->what == what && clock->tid == key.tid && units >= SHORTEST_STEP)
         step_by_gpu(key.tid, tgid, now, before);
     return 0;
 }
