@@ -225,7 +225,7 @@ def _gpu_idle(gpus: Iterable[Gpu]) -> Iterator[Reading]:
 
 def _counts_steps(rank: Rank) -> bool:
     """Whether there is a step clock: without one no step is not zero steps."""
-    return rank.steps.source != "none"
+    return rank.steps.source not in ("none", "rhythm")
 
 
 def _instant(at: float | None) -> float | None:

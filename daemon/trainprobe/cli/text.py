@@ -98,11 +98,13 @@ def _share(value: float, rank: Rank) -> float:
 
 def _speed(rank: Rank, style: Style) -> str:
     steps = rank.steps
-    if steps.source == "none":
-        if not steps.reason:
-            return style.say("no steps were seen")
+    if steps.source == "none" and not steps.reason:
+        return style.say("no steps were seen")
+    if steps.source in ("none", "rhythm"):
         return style.say("no steps: {reason}", reason=style.told(steps.reason))
     parts = [style.counted(steps.count, "step")]
+    if steps.source == "gpu":
+        parts.append(style.say("by its calls of CUDA"))
     if steps.per_second is not None:
         parts.append(f"{steps.per_second:.2f} it/s")
     if steps.median_seconds is not None:

@@ -463,6 +463,7 @@ PROGRAMS: dict[str, str] = {
     "{share} lost: {lost} of {wall}, most to {cause} ({most})": "损失 {share}：{wall} 中的 {lost}，最多的是 {cause}（{most}）",
     "no steps were seen": "没有看到训练步",
     "no steps: {reason}": "没有训练步：{reason}",
+    "by its calls of CUDA": "按其 CUDA 调用计",
     "{number} step": "{number} 步",
     "{number} steps": "{number} 步",
     ", p99 {p99}": "，p99 {p99}",

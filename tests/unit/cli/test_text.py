@@ -91,6 +91,20 @@ def test_the_rhythm_of_a_cause_is_told_once() -> None:
     assert " ".join(lines.split()).count("every 300 steps, 6.0 s, 8% of the run") == 2  # checkpoint, data_storage
 
 
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [("autograd", " it/s"), ("gpu", " steps · by its calls of CUDA · "), ("rhythm", "no steps: no libtorch mapped")],
+)
+def test_by_what_the_steps_are_known(source: str, told: str) -> None:
+    report = reports.stalled()
+    steps = report.runs[0].ranks[0].steps
+    steps.source, steps.reason = source, "no libtorch mapped"
+    text = text_of(report, WIDE)
+    assert told in text
+    assert ("CUDA" in text) == (source == "gpu")
+    assert (" it/s" in text) == (source != "rhythm")
+
+
 def test_files_that_took_no_time_are_left_out() -> None:
     report = reports.stalled()
     report.runs[0].ranks[0].logs[0].seconds = 0.2

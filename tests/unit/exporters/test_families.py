@@ -20,7 +20,7 @@ from tests.unit.exporters.reports import (
 from tests.unit.exporters.told import Told, told, told_now
 from tests.unit.wire import strategies
 from trainprobe.model.cause import LOST, Cause
-from trainprobe.model.report import BlockIo, Counters, Gpu, GpuState, Host, Rank, Report, Run, Source
+from trainprobe.model.report import BlockIo, Counters, Gpu, GpuState, Host, Rank, Report, Run, Source, Steps
 from trainprobe_exporters.catalogue import MAX_SERIES_PER_RANK, METRICS
 from trainprobe_exporters.exposition import Format, exposition
 from trainprobe_exporters.families import Series
@@ -67,8 +67,10 @@ def test_an_instant_that_has_not_come_is_absent_even_when_it_is_written_as_zero(
     assert not seen.all("trainprobe_stall_last_start_timestamp_seconds")
 
 
-def test_without_a_step_clock_there_are_no_steps_rather_than_zero() -> None:
-    seen = told_of_rank(a_rank())
+@pytest.mark.parametrize("source", ["none", "rhythm"])
+def test_without_a_step_clock_there_are_no_steps_rather_than_zero(source: str) -> None:
+    """The rhythm of waits knows stalls, and no steps: nobody may be told of a training that makes none."""
+    seen = told_of_rank(a_rank(steps=Steps(0, source)))
     assert not seen.all("trainprobe_steps_total")
     assert not seen.all("trainprobe_step_duration_seconds_count")
     assert told_of_rank(a_stepping_rank()).of("trainprobe_steps_total", **ME) == 1000

@@ -19,7 +19,8 @@ function showVerdict(scene) {
     h("span", { class: `pill ${is.tone}${is.pulse ? " pulse" : ""}`, role: "status" }, is.word),
     h("h1", {}, capital(verdict.summary || "nothing to tell yet: a verdict needs some steps")),
     h("p", { class: "soft wrap" }, [run.command.join(" "), `pid ${rank.pid}`, run.user].filter(Boolean).join(" · ")),
-    steps.source === "none" && steps.reason ? h("p", { class: "meh" }, `steps cannot be counted: ${steps.reason}`) : null,
+    steps.source !== "autograd" && steps.reason
+      ? h("p", { class: "meh" }, `${steps.source === "gpu" ? "steps" : "steps cannot be counted"}: ${steps.reason}`) : null,
     h("dl", { class: "tiles" }, tiles.map(([name, value, more, tone]) =>
       h("div", { class: `tile ${tone}` }, h("dt", {}, name), h("dd", {}, value, more ? h("small", {}, more) : null)))),
   ]);
