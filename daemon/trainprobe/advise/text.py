@@ -30,6 +30,7 @@ class Facts:
     where_told: str = ""  # the same with its samples
     sync_share: float = 0.0  # of a checkpoint's time, in fsync
     writes_per_step: float = 0.0  # to logs
+    loader: bool = False  # a DataLoader is seen to fetch
 
 
 def advice(cause: Cause, facts: Facts) -> list[str]:
@@ -101,7 +102,10 @@ def _data_cpu(f: Facts) -> list[str]:
                 f"{text}: {needed} workers would keep up, but {f.cpus} CPUs allow {cap}; "
                 "make the samples cheaper (decode, resize, cache)"
             )
-    out.append("prefetch_factor=4 lets cheap batches pay for a dear one; find the samples that cost most")
+    if f.loader:
+        out.append("prefetch_factor=4 lets cheap batches pay for a dear one; find the samples that cost most")
+    else:
+        out.append("make batches further ahead (a deeper queue): cheap ones pay for a dear one; find what costs most")
     return out
 
 

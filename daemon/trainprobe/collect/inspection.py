@@ -6,12 +6,15 @@ Everything read here belongs to the process that is looked at: reads are bounded
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.peer import peer_of
 from trainprobe.collect.procfs import SMALL, Proc, read_file
-from trainprobe.model.sample import Inspection
+from trainprobe.model.sample import Inspection, ThreadLook
+
+THREADS = 64  # of a process that are looked at
 
 _PATH_ARGUMENT: dict[str, dict[int, int]] = {  # system call -> which argument is a path (syscall_64.tbl, unistd.h)
     "x86_64": {
@@ -49,7 +52,35 @@ class Inspector:
             allowed_cpus=count_cpus(status.get("Cpus_allowed_list", "")),
             path=self._path(pid, call, arguments),
             peer=peer_of(self._proc, pid, arguments[0]) if arguments and arguments[0] < 1 << 20 else "",
+            threads=tuple(self._others(pid, tid)) if wchan.startswith("futex") else (),
         )
+
+    def _others(self, pid: int, tid: int) -> Iterator[ThreadLook]:
+        """Whoever may hold what the thread waits for. The idle ones are left out: they wait for a lock themselves."""
+        for other in self._proc.threads(pid)[:THREADS]:
+            if other == tid:
+                continue
+            status = _fields(self._text(pid, f"task/{other}/status"))
+            wchan = self._text(pid, f"task/{other}/wchan").strip()
+            if "State" not in status or wchan.startswith("futex"):
+                continue
+            spent = self._text(pid, f"task/{other}/schedstat").split()
+            state = status["State"][:1]
+            call, arguments = self._call(pid, other) if state == "D" else (-1, [])
+            yield ThreadLook(
+                other,
+                _number(status.get("NSpid", "").rpartition("\t")[2]) or other,
+                state,
+                wchan if wchan != "0" else "",
+                _number(spent[0]) if spent else None,
+                self._blocked_on(pid, call, arguments),
+            )
+
+    def _blocked_on(self, pid: int, call: int, arguments: list[int]) -> str:
+        """The file of the call in flight: the one that it names, or the one behind its first argument."""
+        if path := self._path(pid, call, arguments):
+            return path
+        return self._proc.descriptor(pid, arguments[0]) if arguments and arguments[0] < 1 << 20 else ""
 
     def _text(self, pid: int, name: str) -> str:
         return (self._proc.read(pid, name, SMALL) or b"").decode("utf-8", "surrogateescape")

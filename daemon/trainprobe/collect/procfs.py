@@ -190,6 +190,14 @@ class Proc:
         told = self._patience.read(pid, lambda: _shared_held(f"{self.root}/{pid}/fd"))
         return None if told is None else int(told)
 
+    def descriptor(self, pid: int, fd: int) -> str:
+        """The path of the file behind a descriptor; "" where it is none, or no file."""
+        try:
+            path = os.readlink(f"{self.root}/{pid}/fd/{fd}")
+        except OSError:
+            return ""
+        return path if path.startswith("/") else ""
+
     def fd_limit(self, pid: int) -> int | None:
         """RLIMIT_NOFILE, soft; None for unlimited too."""
         for line in lines_of(self._text(pid, "limits") or ""):

@@ -23,7 +23,7 @@ from trainprobe.model.moment import NS
 LIMIT_NS = NS // 5
 PAUSE_NS = 5 * NS
 OUTPUT_LIMIT = 1 << 20
-FRAMES_LIMIT = 64
+FRAMES_LIMIT = THREADS_LIMIT = 64
 NAME_LIMIT = 120
 INSTALL = (
     "python3 -m venv /opt/py-spy && /opt/py-spy/bin/pip install py-spy && ln -s /opt/py-spy/bin/py-spy /usr/local/bin/"
@@ -190,9 +190,23 @@ def read_dump(data: bytes, at_ns: int, pid: int, tid: int, own_tid: int = 0) -> 
         chosen = [thread for thread in threads if thread.get("thread_name") == "MainThread"] or threads[:1]
     if not chosen:
         return StackSeen(at_ns, pid, tid, (), "py-spy does not know the thread")
-    frames = chosen[0].get("frames")
-    texts = [_frame(frame) for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
-    return StackSeen(at_ns, pid, tid, tuple(reversed(texts[:FRAMES_LIMIT])), "" if texts else "no Python frame")
+    texts = _frames(chosen[0])
+    others = [(thread.get("os_thread_id"), _frames(thread)[:1]) for thread in threads if thread is not chosen[0]]
+    known = tuple((number, inner[0]) for number, inner in others if isinstance(number, int) and inner)
+    return StackSeen(
+        at_ns,
+        pid,
+        tid,
+        tuple(reversed(texts[:FRAMES_LIMIT])),
+        "" if texts else "no Python frame",
+        known[:THREADS_LIMIT],
+    )
+
+
+def _frames(thread: dict[str, object]) -> list[str]:
+    """Innermost first, as py-spy tells them."""
+    frames = thread.get("frames")
+    return [_frame(frame) for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
 
 
 def _frame(frame: dict[str, object]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import RunState, StackSeen, ThreadSample
-from trainprobe.model.sample import Inspection
+from trainprobe.model.sample import Inspection, ThreadLook
 
 STACKS = 16
 FROZEN_WAITS = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
@@ -38,6 +38,36 @@ class Waiting:
 
 
 @dataclass(slots=True)
+class Beside:
+    """Another thread of the driver's process, as it was seen while the driver waited for a lock. Times in ns."""
+
+    tid: int
+    own_tid: int
+    since_ns: int  # of the first look
+    first_cpu_ns: int
+    looks: int = 0
+    running: int = 0  # looks that found it on a CPU, or wanting one
+    reading: int = 0  # looks that found it blocked on a device
+    until_ns: int = 0
+    cpu_ns: int = 0
+    path: str = ""  # of the file that it was blocked on
+    wchan: str = ""
+
+    def take(self, look: ThreadLook, at_ns: int) -> None:
+        """Another look."""
+        self.looks += 1
+        self.running += look.state == "R"
+        self.reading += look.state == "D"
+        self.until_ns, self.cpu_ns = at_ns, look.cpu_ns or 0
+        self.path, self.wchan = look.path or self.path, look.wchan
+
+    def busy(self) -> float:
+        """The part of the time between its looks that it was on a CPU; of a single look whether it was."""
+        spent = self.until_ns - self.since_ns
+        return (self.cpu_ns - self.first_cpu_ns) / spent if spent > 0 else float(self.running)
+
+
+@dataclass(slots=True)
 class Late:
     """The open step's observations; a new one begins with each step that had any."""
 
@@ -48,6 +78,7 @@ class Late:
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
     locked_ns: int = 0  # for so long in all a worker was seen waiting for a lock while no worker did anything
     counted_ns: int = 0  # until when that is counted
+    beside: dict[int, Beside] = field(default_factory=dict)  # by tid
     looks: int = 0
     queued: int = 0  # looks that found the driver runnable without a CPU
 
@@ -61,6 +92,12 @@ class Late:
         if locks and all(sample.run == RunState.BLOCKED and sample.leaf in IDLE for sample in samples):
             self.locked_ns += now_ns - max(min(locks), self.counted_ns)
         self.counted_ns = now_ns
+
+    def see_threads(self, looks: Sequence[ThreadLook], at_ns: int) -> None:
+        """What the process's other threads did in one look."""
+        for look in looks:
+            known = self.beside.setdefault(look.tid, Beside(look.tid, look.own_tid, at_ns, look.cpu_ns or 0))
+            known.take(look, at_ns)
 
     def stack_of(self, pid: int) -> tuple[str, ...]:
         """A worker's Python stack; empty where none was taken."""

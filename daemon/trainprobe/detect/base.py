@@ -61,6 +61,7 @@ class Window:
     threads: Sequence[ThreadSample] = ()  # workers, as last seen
     stack: Sequence[str] = ()
     late: Late = field(default_factory=Late)  # what was seen of it while it was late
+    python_threads: frozenset[int] = frozenset()  # beside the driver, as the process calls them
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver, when it came in this step
     devices: Devices | None = None
     quota: Bitten | None = None

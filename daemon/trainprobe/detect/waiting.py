@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainprobe.detect.base import Window
+from trainprobe.derive.ledger import Item
+from trainprobe.detect.base import Window, take
+from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import RunState, ThreadSample
 
@@ -12,6 +15,7 @@ STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
 CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)
 SWAP = (Leaf.SWAP, Leaf.RECLAIM)
 BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.DEVICE, Leaf.FILE_SYNC, Leaf.FILE_WRITE)
+_WORTH_A_LOCK = 0.7
 LEAF_WORDS = {
     Leaf.SLEEP: "a sleep",
     Leaf.SOCKET: "a socket call",
@@ -45,6 +49,18 @@ def shares(window: Window) -> Busy:
     if total < 0.05 * window.excess_ns or total <= 0:
         return Busy(0.0, 0.0, 0.0, 0.0)
     return Busy(*(part / total for part in parts))
+
+
+def waited(window: Window, left: Mapping[Item, float], part: float = 1.0) -> dict[Item, float]:
+    """The driver's wait for its workers. A pool of processes (concurrent.futures, multiprocessing.Pool) answers through
+    a thread of the driver's process, for which the driver waits at a lock: such a lock counts where workers did as much
+    meanwhile, beyond the ordinary. Where a DataLoader is seen to fetch, its own waits are known, and a lock is none."""
+    states = [State.DATA_WAIT]
+    locked = sum(ns for (state, _, _), ns in window.excess.items() if state == State.LOCK)
+    if window.setting.workers and not window.fetches_per_backward and locked > 0:
+        worked = max(0.0, window.pool_ns(*STORAGE, *CPU, *SWAP, *BLOCKED))
+        states += [State.LOCK] if worked >= _WORTH_A_LOCK * locked else []
+    return take(left, states=states, part=part)
 
 
 def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:

@@ -159,6 +159,7 @@ class StackSeen:
     tid: int
     frames: tuple[str, ...]
     reason: str = ""  # why there is none
+    others: tuple[tuple[int, str], ...] = ()  # other Python threads: what the process calls them, innermost frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,18 @@ class RivalSample:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadLook:
+    """Another thread of a driver's process, while the driver waits for a lock."""
+
+    tid: int
+    own_tid: int  # what the process calls it: another number in a pid namespace
+    state: str  # R S D T t …
+    wchan: str = ""  # the kernel's function that it sleeps in
+    cpu_ns: int | None = None  # in its whole life
+    path: str = ""  # of the file that it is blocked on
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """What /proc said of one thread while its step was late."""
 
@@ -215,6 +227,7 @@ class Inspection:
     allowed_cpus: int | None = None  # processors that its affinity leaves it
     path: str = ""  # that the system call in flight was given
     peer: str = ""  # of the socket that the call in flight is about: "address:port", "unix:path"
+    threads: tuple[ThreadLook, ...] = ()  # the others of its process, when it waits for a lock
 
 
 BLOCK_IO_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)

@@ -186,7 +186,7 @@ class Pipeline:
                 self.runs[quota.run].quota.feed(quota, self._now)
         for seen in frame.inspections:
             for run in self.runs.values():
-                run.feed_inspection(seen)
+                run.feed_inspection(seen, self._now)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):

@@ -131,6 +131,7 @@ class RankFold:
     deaths: list[Death] = field(default_factory=list)
     passed: Passed = field(default_factory=Passed)
     stack: StackSeen | None = None
+    python_threads: frozenset[int] = frozenset()  # beside the driver, as the process calls them
     pss_peak: int | None = None
     shm_peak: int | None = None
     worker_pss: int | None = None  # of one worker without shared memory, the largest mean
@@ -272,6 +273,8 @@ class RankFold:
 
     def feed_stack(self, event: StackSeen) -> None:
         """A Python stack of the driver or of a worker, asked for by an open stall."""
+        if event.pid == self.seen.pid and event.others:
+            self.python_threads = frozenset(own_tid for own_tid, _ in event.others)
         if event.at_ns == self.lines_ns and event.pid == self.seen.pid:
             if event.frames:
                 self.lines.add(event.frames)
@@ -285,10 +288,11 @@ class RankFold:
         self.late.stacks.append(event)
         del self.late.stacks[:-STACKS]
 
-    def feed_inspection(self, seen: Inspection) -> None:
+    def feed_inspection(self, seen: Inspection, at_ns: int) -> None:
         """A look at the driver, asked for because its step is late."""
         if seen.tid == self.tid:
             self.late.inspection = seen
+            self.late.see_threads(seen.threads, at_ns)
 
     def _see_queueing(self, sample: ThreadSample, at_ns: int) -> None:
         before, spent = self.sample, at_ns - self.sample_ns
@@ -437,7 +441,7 @@ class RankFold:
             self.book.resumed_id = ""
         self._see_starts(before.at_ns, row.at_ns)
         self.stack = None
-        if self.late.looks or self.late.stacks:
+        if self.late.looks or self.late.stacks or self.late.beside:
             self.late = Late()
         self._pool_at.clear()
 
@@ -619,6 +623,8 @@ class RankFold:
             threads=list(self.worker_samples.values()),
             stack=self.stack.frames if self.stack else (),
             late=self.late,
+            python_threads=self.python_threads,
+            fetches_per_backward=self.baseline.fetches() / max(1.0, self.baseline.backwards()),
             stopper=self.stopper if self.stopper and start_ns <= self.stopper.at_ns <= end_ns else None,
             devices=self.devices,
             quota=self.quota.over(start_ns, end_ns),

@@ -235,7 +235,7 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
     out = {}
     step = fold.baseline.ns / NS
     total = lost.total()
-    fetches = max(1, fold.ordinary_fetches)
+    fetches = fold.ordinary_fetches
     busy = sum(fold.ordinary_pool[leaf] for leaf in CPU) / NS
     wait = sum(ns for (state, _, _), ns in fold.ordinary.items() if state in (State.DATA_WAIT, State.DATA_INLINE))
     for cause, ns in total.items():
@@ -251,7 +251,8 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
             step_seconds=step,
             workers=fold.workers.peak,
             cpus=cpus,
-            worker_seconds_per_batch=busy / fetches,
+            worker_seconds_per_batch=busy / fetches if fetches else 0.0,
+            loader=fetches > 0,
             wait_per_step=wait / max(1, fold.ordinary_steps) / NS,
             period=_period(fold, cause),
             where=where.frame if where else "",

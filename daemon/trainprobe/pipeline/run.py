@@ -198,10 +198,10 @@ class RunFold:
         for fold in folds:
             fold.feed_stack(event)
 
-    def feed_inspection(self, seen: Inspection) -> None:
+    def feed_inspection(self, seen: Inspection, at_ns: int) -> None:
         """A look at a late driver."""
         for fold in self.folds.get(seen.pid, ()):
-            fold.feed_inspection(seen)
+            fold.feed_inspection(seen, at_ns)
 
     def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
         """An open ledger."""

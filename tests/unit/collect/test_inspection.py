@@ -16,6 +16,7 @@ import pytest
 from trainprobe.collect.inspection import Inspector, count_cpus
 from trainprobe.collect.peer import in_table, in_unix_table
 from trainprobe.collect.procfs import Proc
+from trainprobe.model.sample import ThreadLook
 
 
 @contextmanager
@@ -49,6 +50,54 @@ def test_an_open_that_does_not_come_back_is_told_with_its_path(tmp_path: Path) -
     assert seen.path == str(fifo)
     assert seen.tracer_pid is None
     assert seen.allowed_cpus == len(os.sched_getaffinity(0))
+
+
+def test_whoever_may_hold_the_lock_is_looked_at() -> None:
+    """A thread on the CPU and one asleep are told, one that waits for a lock itself is not."""
+    code = (
+        "import threading, time\nlock = threading.Lock(); lock.acquire()\n"
+        "def spin():\n    while True: sum(range(1 << 22))\n"
+        "for what in (spin, lambda: time.sleep(99), lock.acquire): threading.Thread(target=what, daemon=True).start()\n"
+        "lock.acquire()"
+    )
+    with child(code) as pid:
+        settled_threads(pid, 4)
+        before, after = (looks(pid) for _ in range(2))
+    spinning, asleep = sorted(after, key=lambda look: look.wchan)
+    assert (spinning.state, asleep.state) == ("R", "S")
+    assert "nanosleep" in asleep.wchan
+    first = next(look for look in before if look.tid == spinning.tid)
+    assert spinning.own_tid == spinning.tid
+    assert (spinning.cpu_ns or 0) > (first.cpu_ns or 0)
+
+
+def test_who_waits_for_no_lock_has_its_threads_left_alone() -> None:
+    with child(
+        "import threading, time; threading.Thread(target=time.sleep, args=(99,)).start(); time.sleep(99)"
+    ) as pid:
+        settled_threads(pid, 2)
+        settled(pid)
+        seen = Inspector(Proc()).look(pid, pid)
+    assert seen is not None
+    assert seen.threads == ()
+
+
+def settled_threads(pid: int, count: int) -> None:
+    end = time.monotonic() + 20
+    while len(Proc().threads(pid)) < count:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def looks(pid: int) -> tuple[ThreadLook, ...]:
+    """Those of a moment in which the main thread is at its lock: it asks for the interpreter's now and then."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        seen = Inspector(Proc()).look(pid, pid)
+        if seen is not None and len(seen.threads) == 2:
+            return seen.threads
+    raise AssertionError("two threads that do not wait for a lock")
 
 
 def test_a_socket_is_told_with_its_peer() -> None:

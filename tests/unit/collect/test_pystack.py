@@ -49,6 +49,16 @@ def test_frames_are_outermost_first_with_short_file_names() -> None:
     assert read_dump(dump.encode(), 5, 8, 8) == StackSeen(5, 8, 8, ("<module> (train.py:3)", "save (train.py:88)"))
 
 
+def test_other_python_threads_are_told_with_their_innermost_frame() -> None:
+    threads = [
+        thread(8, "MainThread", frame("get", 9)),
+        thread(9, "L", frame("decode", 31), frame("run", 1)),
+        thread(7, "X"),
+    ]
+    seen = read_dump(json.dumps([*threads, thread(None, "N", frame("a", 1))]).encode(), 5, 8, 8)
+    assert seen.others == ((9, "decode (train.py:31)"),)
+
+
 def test_the_main_thread_is_found_where_thread_ids_are_unknown() -> None:
     dump = json.dumps([thread(None, "T", frame("x", 1)), thread(None, "MainThread", frame("y", 2))]).encode()
     assert read_dump(dump, 5, 8, 8).frames == ("y (train.py:2)",)

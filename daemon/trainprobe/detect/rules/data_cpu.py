@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainprobe.derive.ledger import Item
-from trainprobe.detect.base import Claim, Window, seconds, take
-from trainprobe.detect.waiting import CPU, shares
-from trainprobe.model.cause import Cause, State
+from trainprobe.detect.base import Claim, Window, seconds
+from trainprobe.detect.waiting import CPU, shares, waited
+from trainprobe.model.cause import Cause
 from trainprobe.model.report import Evidence
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """The wait's share in which workers were on a CPU or wanted one."""
     busy = shares(window)
-    taken = take(left, states=[State.DATA_WAIT], part=busy.cpu / (1 - busy.storage) if busy.storage < 1 else 0.0)
+    taken = waited(window, left, busy.cpu / (1 - busy.storage) if busy.storage < 1 else 0.0)
     if not taken:
         return None
     spent = window.pool_ns(*CPU)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trainprobe.derive.ledger import Item
 from trainprobe.detect.base import Claim, Window, seconds, take
-from trainprobe.detect.waiting import STORAGE, shares, slowest
+from trainprobe.detect.waiting import STORAGE, shares, slowest, waited
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.report import Evidence
@@ -20,7 +20,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     taken = take(left, states=[State.FAULT_IO])
     part = shares(window).storage
     if part > 0:
-        taken |= take(left, states=[State.DATA_WAIT], part=part)
+        taken |= waited(window, left, part)
     inline = take(left, states=[State.DATA_INLINE])
     blocked = take(inline, leaves=[Leaf.FILE_READ, Leaf.FAULT])
     if blocked and sum(blocked.values()) >= _OWN * sum(inline.values()):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainprobe.derive.ledger import Item
-from trainprobe.detect.base import Claim, Window, seconds, take
-from trainprobe.detect.waiting import BLOCKED, LEAF_WORDS, shares
-from trainprobe.model.cause import Cause, State
+from trainprobe.detect.base import Claim, Window, seconds
+from trainprobe.detect.waiting import BLOCKED, LEAF_WORDS, shares, waited
+from trainprobe.model.cause import Cause
 from trainprobe.model.report import Evidence
 
 SINCE_DEATH = "since the worker's death"
@@ -18,7 +18,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     blocked = shares(window).blocked >= 0.5
     if not blocked and not window.deaths:
         return None
-    taken = take(left, states=[State.DATA_WAIT])
+    taken = waited(window, left)
     if not taken:
         return None
     if not blocked:
