@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from trainprobe.collect.cgroup import Cgroups
@@ -14,6 +16,8 @@ from trainprobe.model.sample import LimitSample
 EXITING = 0x4  # PF_EXITING
 CONSTANT_NS = 4 * NS
 """A process's own limit and a run's container are asked again after this."""
+CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each time
+IN_TURN, ROUNDS = 64, 8  # of the others so many, or more where not all would have their turn in so many readings
 
 
 class Watched(Protocol):
@@ -42,9 +46,12 @@ class Limits:
         self._containers: dict[int, str] = {}
         self._places: dict[int, tuple[int, str]] = {}  # by pid: its start, and its cgroups while it lived
         self._until_ns = 0
+        self._close: set[int] = set()  # pids that held many descriptors when they were counted
+        self._readings = 0
 
-    def read(self, watched: Sequence[Watched], now_ns: int) -> list[LimitSample]:
-        """All of all runs; what has no limit is left out."""
+    def read(self, watched: Sequence[Watched], now_ns: int, asked: Collection[int] = ()) -> list[LimitSample]:
+        """All of all runs; what has no limit is left out, and where many processes are far from their limit of
+        descriptors, those that are not in turn. ``asked``: processes whose descriptors are counted now."""
         if now_ns >= self._until_ns:
             self._until_ns = now_ns + CONSTANT_NS
             self._fd_limits, self._containers = {}, {}
@@ -52,18 +59,32 @@ class Limits:
         found: list[LimitSample] = []
         chosen = first_of_each_run(watched)
         self._places = {pid: known for pid in chosen.values() if (known := self._place(pid)) is not None}
+        alike: dict[str, list[LimitSample]] = {}  # runs of one cgroup have the same limits
         for run, pid in chosen.items():
             if pid not in self._places:
                 continue
             cgroups = self._places[pid][1]
-            found += self._cgroups.memory(run, pid, cgroups)
-            found += self._cgroups.processes(run, pid, cgroups)
+            if cgroups not in alike:
+                alike[cgroups] = [*self._cgroups.memory(run, pid, cgroups), *self._cgroups.processes(run, pid, cgroups)]
+            found += [replace(one, run=run) for one in alike[cgroups]]
             shm = self._shared.limit(run, pid, self._container(pid), now_ns)
             found += [shm] if shm is not None else []
-        for process in watched:
+        return found + self._descriptors(watched, asked)
+
+    def _descriptors(self, watched: Sequence[Watched], asked: Collection[int]) -> list[LimitSample]:
+        rounds = min(ROUNDS, math.ceil(len(watched) / IN_TURN))
+        self._readings += 1
+        found, close = [], set()
+        for place, process in enumerate(watched):
+            in_turn = (place + self._readings) % rounds == 0
+            if not (in_turn or process.pid in self._close or process.pid in asked):
+                continue
             limit, used = self._fd_limit(process), self._proc.open_fds(process.pid)
             if limit is not None and used is not None:
                 found.append(LimitSample(process.run, "fds", used, limit, pid=process.pid))
+                if used >= CLOSE * limit:
+                    close.add(process.pid)
+        self._close = close
         return found
 
     def _place(self, pid: int) -> tuple[int, str] | None:

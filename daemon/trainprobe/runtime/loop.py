@@ -85,6 +85,9 @@ class Loop:
                 task.turn(woken=woken)
 
     def _wait(self, pause_ns: int) -> None:
+        if self._woken and pause_ns > 0:  # it knows, and each further event would wake it
+            time.sleep(pause_ns / 1e9)
+            pause_ns = 0
         for fd, _events in self._epoll.poll(min(max(0, pause_ns), LONGEST_NS) / 1e9):
             handler = self._handlers.get(fd)
             if handler is not None and not self._stopped:

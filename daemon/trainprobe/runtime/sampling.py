@@ -182,10 +182,11 @@ class Collectors:
         return tuple(look for look in looks if look is not None)
 
     def _read_limits(self, watched: Sequence[Watched], at: int, events: Sequence[Event]) -> tuple[LimitSample, ...]:
-        if at < self._due.limits and not any(map(_about_a_limit, events)):
+        asked = {pid for event in events if (pid := _short_of_something(event)) is not None}
+        if at < self._due.limits and not asked:
             return ()
         self._due.limits = at + LIMITS_NS * (1 if self._near else self._times)
-        found = self._sources.read("limits", lambda: self._limits.read(watched, at), at) or []
+        found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked), at) or []
         self._near = _is_near(found, self._last)
         self._last = tuple(found)
         return self._last
@@ -323,5 +324,8 @@ def _is_near(now: Sequence[LimitSample], before: Sequence[LimitSample]) -> bool:
     )
 
 
-def _about_a_limit(event: Event) -> bool:
-    return isinstance(event, CallFailed) or (isinstance(event, ProcessEvent) and event.kind is ProcessEventKind.OOM)
+def _short_of_something(event: Event) -> int | None:
+    """The process that ran into a limit."""
+    if isinstance(event, CallFailed) or (isinstance(event, ProcessEvent) and event.kind is ProcessEventKind.OOM):
+        return event.pid
+    return None

@@ -50,7 +50,7 @@ EXEC_LOST_NS = NS // 2
 ROLES_NS = 2 * NS
 CROWD = 64  # where more processes than this are watched,
 CROWD_NS = NS // 4  # who came and went is looked at together, so often at most
-NAMED_NS = 60 * NS  # of age: until then a worker has its name, mostly; after it the sweep sees to that
+NAMED_NS = 10 * NS  # of age: until then a forked worker has its name; after it the sweep sees to that
 
 
 class Hint(Protocol):

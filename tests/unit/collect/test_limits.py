@@ -13,7 +13,9 @@ import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect import descriptors
+from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.kernel_log import KernelLog, kernel_text, oom_told
+from trainprobe.collect.limits import Limits
 from trainprobe.collect.orphans import GRACE_NS, Orphans
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.shared_memory import SharedMemory, shared_memory_device
@@ -21,6 +23,8 @@ from trainprobe.collect.source import Unavailable
 from trainprobe.collect.space import Spaces
 from trainprobe.model.event import OomTold
 from trainprobe.model.moment import NS
+from trainprobe.model.sample import LimitSample
+from trainprobe.runtime.target_table import Watched
 
 MEMCG = (
     "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/job 7/step,"
@@ -137,6 +141,39 @@ def test_a_mount_that_belongs_to_nobody_we_know(fake: FakeProc) -> None:
     (fake.root / "5/root/dev/shm").symlink_to("/")
     (fake.root / "5/mountinfo").write_text("36 25 0:32 / /dev/shm rw - tmpfs tmpfs rw\n")
     assert SharedMemory(fake.proc).limit("r", 5, "", 1) is None
+
+
+def a_crowd(fake: FakeProc, count: int) -> list[Watched]:
+    for pid in range(100, 100 + count):
+        fake.add(pid)
+    return [Watched(pid, pid * 10, fake.started_ns(pid), "helper", "run") for pid in range(100, 100 + count)]
+
+
+def counted(found: list[LimitSample]) -> list[int]:
+    return [one.pid for one in found if one.kind == "fds"]
+
+
+def test_few_processes_are_counted_each_time(fake: FakeProc) -> None:
+    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 64)
+    assert [len(counted(limits.read(watched, at * NS))) for at in range(3)] == [64, 64, 64]
+
+
+def test_of_many_those_far_from_their_limit_are_counted_in_turn(fake: FakeProc) -> None:
+    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 200)
+    full = watched[random.randrange(200)].pid
+    for number in range(200):
+        (fake.root / f"{full}/fd/{number}").touch()
+    rounds = [counted(limits.read(watched, at * NS)) for at in range(8)]
+    assert all(45 <= len(found) <= 55 for found in rounds)
+    assert {pid for found in rounds[:4] for pid in found} == {process.pid for process in watched}
+    first = next(place for place, found in enumerate(rounds) if full in found)
+    assert all(full in found for found in rounds[first:])
+
+
+def test_one_that_ran_out_of_them_is_counted_at_once(fake: FakeProc) -> None:
+    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 200)
+    for process in random.sample(watched, 20):
+        assert process.pid in counted(limits.read(watched, 0, {process.pid}))
 
 
 def test_room_of_a_directory(tmp_path: Path) -> None:

@@ -102,6 +102,29 @@ def test_it_is_read_for_a_few_at_a_time_and_everyone_has_its_turn(fake: FakeProc
     assert known == [4, 8, 10]
 
 
+def test_one_that_does_nothing_is_not_looked_into_each_time(fake: FakeProc) -> None:
+    """It has opened nothing since; but the kernel counts time in ticks, so it is looked into now and then."""
+    fake.add(7)
+    processes, seen = Processes(fake.proc), []
+    for at in range(0, 45, 5):
+        (fake.root / f"7/fd/{at}").touch()
+        seen.append(processes.read([of(7)], at * NS)[0].open_fds)
+    assert seen == [1, 1, 1, 1, 5, 5, 5, 5, 9]
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_one_that_works_is_looked_into_each_time_and_so_is_anyone_near_a_limit(fake: FakeProc, near: bool) -> None:
+    fake.add(7)
+    processes, seen = Processes(fake.proc), []
+    for at in (0, 5, 10):
+        (fake.root / f"7/fd/{at}").touch()
+        if not near:
+            text = (fake.root / "7/stat").read_text()
+            (fake.root / "7/stat").write_text(text.replace(f" 120 {30 + at} ", f" 120 {35 + at} "))
+        seen.append(processes.read([of(7)], at * NS, near=near)[0].open_fds)
+    assert seen == [1, 2, 3]
+
+
 def test_a_new_process_with_an_old_pid_does_not_inherit_its_memory(fake: FakeProc) -> None:
     fake.add(7)
     processes = Processes(fake.proc)
