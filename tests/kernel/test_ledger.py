@@ -51,6 +51,11 @@ WAITS = {  # leaf, what comes before, the wait
     "loopback": (Leaf.SOCKET, LOOPBACK + CHILD.format(then="there.send(b'x')"), "here.recv(1)"),
     "socketpair": (Leaf.PIPE_READ, CHILD.format(then="b.send(b'x')"), "a.recv(1)"),
     "read-of-a-pair": (Leaf.PIPE_READ, CHILD.format(then="b.send(b'x')"), "os.read(a.fileno(), 1)"),
+    "pair-of-a-worker": (
+        Leaf.SOCKET,
+        "open('/proc/self/comm', 'w').write('pt_data_worker')\n" + CHILD.format(then="b.send(b'x')"),
+        "a.recv(1)",
+    ),
     "poll-on-a-pair": (
         Leaf.PIPE_READ,
         "p = select.poll(); p.register(a, select.POLLIN)\n" + CHILD.format(then="b.send(b'x')"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trainprobe.derive.ledger import Item, by_state
-from trainprobe.detect.base import Claim, Window
+from trainprobe.detect.base import Claim, Window, WrittenLog
 from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import ORDINARY, claims_of
 from trainprobe.detect.rules import gpu_memory, gpu_throttle
@@ -76,6 +76,11 @@ def _tied(fold: RankFold) -> list[Found]:
         suspects[item] = ns
     if not suspects:
         return []
+    logs = fold.saves.all_logs()
+    if any(state == State.LOGGING for state, _, _ in suspects):  # what lies between calls may be the lines' making
+        suspects |= {
+            item: ns for item, ns in fold.ordinary.items() if item[0] == State.COMPUTE and item[2] == Leaf.FILE_GAP
+        }
     latest = fold.latest
     backwards = latest.backwards if latest else 0
     window = Window(
@@ -89,6 +94,7 @@ def _tied(fold: RankFold) -> list[Found]:
         fold.policy,
         workers=fold.workers.count,
         cpus=fold.devices.cpus,
+        logs=[WrittenLog("", sum(log.ns for log in logs), 0, sum(log.writes for log in logs))],
         devices=fold.devices,
         quota=fold.quota.over(fold.start_ns, fold.sample_ns),
         rivals=fold.devices.rivals_at(fold.start_ns),

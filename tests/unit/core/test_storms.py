@@ -54,3 +54,18 @@ def test_a_temporary_file_in_shared_memory_is_what_it_is_moved_to() -> None:
     saves.feed(written)
     saves.feed(moved)
     assert saves.class_of(9, 5, 1 << 24)[0] == FileClass.CHECKPOINT
+
+
+@pytest.mark.parametrize(("between", "counts"), [(0.0001, True), (0.004, False)])
+def test_making_the_lines_of_a_storm_in_every_step_counts_too(between: float, counts: bool) -> None:
+    """Ten short lines in each step: Python's way from call to call is part of it, a computation between two is not."""
+    driver, each = Driver(), 0.0006
+    driver.begin()
+    for _ in range(300):
+        for number in range(10):
+            driver.write(f"/out/metric_{number}.log", 40, each, gap=between, ino=100 + number, created=False)
+        driver.step()
+    report = played(driver).report(moment(driver.now))
+    rank = report.runs[0].ranks[0]
+    told = sum(one.seconds for one in rank.bottlenecks if one.cause == "logging")
+    assert told / rank.steps.count == pytest.approx(10 * (each + (between if counts else 0.0)), rel=0.1)

@@ -94,6 +94,12 @@ INLINE bool is_pair(s32 fd) {
     READ(name, sock, OFFSET_UNIX_ADDRESS);
     return peer && !name && !READ(its_name, peer, OFFSET_UNIX_ADDRESS) && !its_name;
 }
+/* A DataLoader's worker, which is asked through a pipe: whatever else it waits for is not its queue. */
+INLINE bool is_loaders_worker(void) {
+    u64 name[2] = {};
+    bpf_get_current_comm(name, sizeof(name));
+    return name[0] == 0x5f617461645f7470ull; /* "pt_data_" */
+}
 /* The leaf of a thread blocked in a call of this kind on what resolve() found. */
 INLINE u8 leaf_of_target(struct target *t, u8 kind) {
     bool writes = kind == CALL_WRITE || kind == CALL_SYNC;

@@ -60,7 +60,7 @@ INLINE u8 leaf_of_wait(struct ledger *l, u8 kind, u64 argument) {
     if (!resolve(fd, &t))
         return kind == CALL_POLL ? LEAF_POLL : kind == CALL_SOCKET ? LEAF_SOCKET : LEAF_OTHER;
     u8 leaf = leaf_of_target(&t, kind);
-    if (leaf == LEAF_SOCKET && kind != CALL_WRITE && is_pair(fd))
+    if (leaf == LEAF_SOCKET && kind != CALL_WRITE && is_pair(fd) && !is_loaders_worker())
         leaf = LEAF_PIPE_READ;
     l->dev = t.dev;
     l->ino = is_regular(&t) ? t.ino : 0;
