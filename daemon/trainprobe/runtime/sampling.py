@@ -1,4 +1,4 @@
-"""The collectors, each at its own pace: limits every second, the host every two, processes every five.
+"""The collectors, each at its own pace: limits every second or two, the host every two, processes every five.
 
 What the kernel tells of (a call that failed, a victim) is looked into in the same turn: its process may soon be gone.
 """
@@ -44,6 +44,7 @@ from trainprobe.model.sample import (
 )
 
 LIMITS_NS = NS
+FAR_LIMITS_NS = 2 * NS  # while less than half of everything is used
 HOST_NS = 2 * NS
 LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
@@ -185,9 +186,10 @@ class Collectors:
         asked = {pid for event in events if (pid := _short_of_something(event)) is not None}
         if at < self._due.limits and not asked:
             return ()
-        self._due.limits = at + LIMITS_NS * (1 if self._near else self._times)
         found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked), at) or []
         self._near = _is_near(found, self._last)
+        far = all(one.used < HALF * one.limit for one in found)
+        self._due.limits = at + (FAR_LIMITS_NS if far else LIMITS_NS) * (1 if self._near else self._times)
         self._last = tuple(found)
         return self._last
 
