@@ -88,8 +88,8 @@ class Cgroups:
         found = []
         for version, point, path in self._places(parse_cgroups(text), "memory"):
             for level in _upwards(point, path):
-                used = _memory_v2(level) if version == 2 else _memory_v1(level)
-                if used and used[1] < total:
+                used = _memory(level, _V2 if version == 2 else _V1, total)
+                if used is not None:
                     found.append(LimitSample(run, "memory", *used, "cgroup", level[len(point) :] or "/"))
         return [*found, LimitSample(run, "memory", total - available, total, "host")]
 
@@ -99,8 +99,8 @@ class Cgroups:
         text = self._proc.cgroup(pid) if cgroups is None else cgroups
         for _, point, path in self._places(parse_cgroups(text or ""), "pids"):
             for level in _upwards(point, path):
-                limit, used = _value(f"{level}/pids.max"), _value(f"{level}/pids.current")
-                if limit is not None and used is not None:
+                limit = _value(f"{level}/pids.max")
+                if limit is not None and (used := _value(f"{level}/pids.current")) is not None:
                     found.append(LimitSample(run, "pids", used, limit, "cgroup", level[len(point) :] or "/"))
         return found
 
@@ -170,18 +170,17 @@ def _upwards(point: str, path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def _memory_v2(level: str) -> tuple[int, int] | None:
-    limit, used = _value(f"{level}/memory.max"), _value(f"{level}/memory.current")
-    if limit is None or used is None:
-        return None
-    return max(0, used - (number(_text(f"{level}/memory.stat"), "inactive_file") or 0)), limit
+_V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+_V2 = "memory.max", "memory.current", "inactive_file"
 
 
-def _memory_v1(level: str) -> tuple[int, int] | None:
-    limit, used = _value(f"{level}/memory.limit_in_bytes"), _value(f"{level}/memory.usage_in_bytes")
-    if limit is None or used is None:
+def _memory(level: str, names: tuple[str, str, str], total: int) -> tuple[int, int] | None:
+    """(used, limit); None where there is no limit below ``total``. Then nothing more is read: the kernel adds up a
+    cgroup's statistics when they are asked for."""
+    limit = _value(f"{level}/{names[0]}")
+    if limit is None or limit >= total or (used := _value(f"{level}/{names[1]}")) is None:
         return None
-    return max(0, used - (number(_text(f"{level}/memory.stat"), "total_inactive_file") or 0)), limit
+    return max(0, used - (number(_text(f"{level}/memory.stat"), names[2]) or 0)), limit
 
 
 def _cpu_v2(level: str) -> Throttling | None:

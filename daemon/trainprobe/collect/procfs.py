@@ -89,10 +89,6 @@ class Proc:
         """The same for a file whose reader waits for the lock of the process's memory map."""
         return self._patience.read(pid, lambda: self.read(pid, name, limit))
 
-    def hanging(self) -> tuple[int, ...]:
-        """Processes that cannot be read, for the lock of their memory map is held."""
-        return self._patience.hanging()
-
     def _text(self, pid: int, name: str, limit: int = SMALL) -> str | None:
         data = self.read(pid, name, limit)
         return None if data is None else data.decode("utf-8", "surrogateescape")

@@ -16,6 +16,8 @@ class Churn:
     frees: int = 0
 
     def __add__(self, other: Churn) -> Churn:
+        if other is NONE:  # of every step where there is no GPU
+            return self
         return Churn(self.ns + other.ns, self.allocations + other.allocations, self.frees + other.frees)
 
 

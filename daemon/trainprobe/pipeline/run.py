@@ -52,6 +52,8 @@ from trainprobe.pipeline.resume import kept_of, resume
 
 STACK_EVERY = 5 * NS
 ORDINARY_STACK_EVERY = 30 * NS
+OFTEN, SELDOM = 4, 6
+"""After so many of a rank the pause grows by itself, up to so many times."""
 CROWDED = 0.15
 """Part of a driver's time in the run queue."""
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
@@ -319,12 +321,14 @@ class RunFold:
         return [_asked(f) for f in busy_first]
 
     def _ordinary_stack(self, now_ns: int) -> list[tuple[int, int]]:
-        """Now and then one of a step that is not late, of each rank in turn."""
+        """Now and then one of a step that is not late, of each rank in turn; seldomer when there are some."""
         stepping = [f for f in self._all() if f.baseline.stands and f.end_ns is None]
         if not stepping or now_ns - self._stack_at < ORDINARY_STACK_EVERY:
             return []
-        self._stack_at = now_ns
         fold = min(stepping, key=lambda f: f.lines.samples)
+        if now_ns - self._stack_at < ORDINARY_STACK_EVERY * min(1 + fold.lines.samples // OFTEN, SELDOM):
+            return []
+        self._stack_at = now_ns
         fold.lines_ns = now_ns
         return [(fold.seen.pid, fold.tid)]
 

@@ -51,7 +51,7 @@ class _Rank:
     open: tuple[str, ...] = ()
     lists: dict[str, list[Any]] = field(default_factory=dict)
     tiers: TierRows = field(default_factory=TierRows)
-    recent: list[StepRow] = field(default_factory=list)
+    recent: list[RecentSteps] = field(default_factory=list)  # not in the database yet
 
 
 class Changes:
@@ -104,16 +104,17 @@ class Changes:
         rank = self._rank(told.run, told.rank)
         for tier, rows in zip(TIERS, rank.tiers.add(told.rows)):
             if rows:
-                changed.lines.append((_stem(told.run, told.rank, tier), wire.STEPS, "".join(map(wire.step_line, rows))))
+                text = "".join(map(wire.step_line, rows))
+                changed.lines.append((_stem(told.run, told.rank, tier), wire.STEPS, text))
                 if tier is FINEST:
-                    rank.recent += rows
+                    rank.recent.append(RecentSteps(told.run, told.rank, rows[0].start, rows[-1].end, text))
                 else:
                     changed.batch.add_steps(_steps_row(told.run, told.rank, tier.name, row) for row in rows)
 
     def _flush_steps(self, run: str, name: str, rank: _Rank, changed: Changed, *, last: bool) -> None:
         batch = changed.batch
         if rank.recent:
-            text = "".join(map(wire.step_line, rank.recent))
+            text = "".join(steps.rows for steps in rank.recent)
             batch.recent.append(RecentSteps(run, name, rank.recent[0].start, rank.recent[-1].end, text))
             rank.recent = []
         for tier, row in zip(COARSER, rank.tiers.open()[1:]):

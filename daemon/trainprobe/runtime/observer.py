@@ -30,6 +30,7 @@ NOTHING: Sequence[Any] = ()
 TICK_NS = NS
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # after a stall limit until it is looked at: most steps are over by then
+TOGETHER_NS = 250_000_000  # alarms so shortly before another turn are looked at with it
 THREADS_NS = (
     9 * NS // 10
 )  # thread samples, open files and losses, while nothing is wrong: at each tick, which may be early
@@ -98,8 +99,10 @@ class Observer:
         self._last = Moment(0, 0)
 
     def due_ns(self) -> int:
-        """The next turn: a tick, or sooner when the core or the targets ask for it."""
-        return min([self._duties_ns(), *(one.limit_ns + SLACK_NS for one in self._armed)])
+        """The next turn: a tick, or sooner when the core or the targets ask for it. An alarm shortly before waits."""
+        duties = self._duties_ns()
+        alarm = min((one.limit_ns + SLACK_NS for one in self._armed), default=duties)
+        return alarm if alarm < duties - TOGETHER_NS else duties
 
     def _duties_ns(self) -> int:
         """When something is due whatever the drivers do."""

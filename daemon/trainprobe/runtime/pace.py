@@ -6,7 +6,7 @@ from trainprobe.model.moment import NS
 
 REGULAR_NS = NS
 LONGEST_NS = 5 * NS
-SHARE = 0.0005  # of a processor for the regular reports: one of many runs comes less often
+SHARE = 0.0004  # of a processor for the regular reports: one of many runs comes less often
 QUICK = 3  # reports follow at once when there were none for a while …
 SPREAD_NS = 143_000_000  # … and each of these gives room for another: 3 + 7 in any second at most
 URGENT_SHARE = 0.02  # of a processor for the urgent ones: dear ones are spread wider,

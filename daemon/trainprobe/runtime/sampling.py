@@ -1,4 +1,4 @@
-"""The collectors, each at its own pace: limits every second, the host every two, processes every five.
+"""The collectors, each at its own pace: limits every second or two, the host every two, processes every five.
 
 What the kernel tells of (a call that failed, a victim) is looked into in the same turn: its process may soon be gone.
 """
@@ -17,13 +17,12 @@ from trainprobe.collect.kernel_log import KernelLog
 from trainprobe.collect.limits import Limits, Watched
 from trainprobe.collect.nvml import Gpus
 from trainprobe.collect.orphans import Orphans, workers_of
+from trainprobe.collect.places import Places
 from trainprobe.collect.process import Processes
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.rivals import Rivals
 from trainprobe.collect.shared_memory import SharedMemory
-from trainprobe.collect.sizes import Sizes
 from trainprobe.collect.source import Failed, Sources, Unavailable
-from trainprobe.collect.space import Spaces
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.sample import (
@@ -44,6 +43,7 @@ from trainprobe.model.sample import (
 )
 
 LIMITS_NS = NS
+FAR_LIMITS_NS = 2 * NS  # while less than half of everything is used
 HOST_NS = 2 * NS
 LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
@@ -108,8 +108,7 @@ class Collectors:
         self._shared = SharedMemory(proc)
         self._cgroups = Cgroups(proc)
         self._limits = Limits(proc, self._cgroups, self._shared)
-        self._spaces = Spaces(proc)
-        self._sizes = Sizes(proc)
+        self._places = Places(proc)
         self._orphans = Orphans(proc)
         self._log = kernel_log
         self._gpus = gpus
@@ -185,9 +184,10 @@ class Collectors:
         asked = {pid for event in events if (pid := _short_of_something(event)) is not None}
         if at < self._due.limits and not asked:
             return ()
-        self._due.limits = at + LIMITS_NS * (1 if self._near else self._times)
         found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked), at) or []
         self._near = _is_near(found, self._last)
+        far = all(one.used < HALF * one.limit for one in found)
+        self._due.limits = at + (FAR_LIMITS_NS if far else LIMITS_NS) * (1 if self._near else self._times)
         self._last = tuple(found)
         return self._last
 
@@ -249,14 +249,14 @@ class Collectors:
         if at < self._due.spaces or not self._wanted:
             return ()
         self._due.spaces = at + SPACES_NS
-        found = [self._sources.read("space", partial(self._spaces.read, *place), at) for place in self._wanted]
+        found = [self._sources.read("space", partial(self._places.room, *place), at) for place in self._wanted]
         return tuple(sample for sample in found if sample is not None)
 
     def _read_sizes(self, at: int) -> tuple[FileSizeSample, ...]:
         if at < self._due.sizes or not self._files:
             return ()
         self._due.sizes = at + SIZES_NS * self._times
-        found = [self._sources.read("sizes", partial(self._sizes.read, file), at) for file in self._files]
+        found = [self._sources.read("sizes", partial(self._places.size, file), at) for file in self._files]
         return tuple(sample for sample in found if sample is not None)
 
     def _read_gpus(self, at: int) -> tuple[GpuSample, ...]:

@@ -20,7 +20,6 @@ from trainprobe.collect.orphans import GRACE_NS, Orphans
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.shared_memory import SharedMemory, shared_memory_device
 from trainprobe.collect.source import Unavailable
-from trainprobe.collect.space import Spaces
 from trainprobe.model.event import OomTold
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
@@ -174,14 +173,6 @@ def test_one_that_ran_out_of_them_is_counted_at_once(fake: FakeProc) -> None:
     limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 200)
     for process in random.sample(watched, 20):
         assert process.pid in counted(limits.read(watched, 0, {process.pid}))
-
-
-def test_room_of_a_directory(tmp_path: Path) -> None:
-    space = Spaces(Proc()).read(os.getpid(), str(tmp_path))
-    truth = os.statvfs(tmp_path)
-    assert space is not None
-    assert abs(space.available_bytes - truth.f_bavail * truth.f_frsize) < 1 << 30
-    assert Spaces(Proc()).read(os.getpid(), str(tmp_path / "gone")) is None
 
 
 def test_orphans_are_told_after_a_grace(fake: FakeProc) -> None:

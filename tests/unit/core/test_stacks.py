@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.builders.driver import Driver, played
@@ -9,6 +11,7 @@ from tests.unit.core.test_pipeline import rank_of
 from trainprobe.derive.python_lines import PythonLines
 from trainprobe.derive.stacks import Where, common
 from trainprobe.model.event import StackSeen
+from trainprobe.model.moment import NS
 
 
 def test_without_a_stack_there_is_no_place() -> None:
@@ -86,3 +89,22 @@ def test_a_stack_of_an_ordinary_step_is_asked_for_each_half_minute_and_told() ->
     assert rank.stalls == []
     told = {line.frame: (line.hits, line.samples) for line in rank.python_lines}
     assert told["item (main.py:60)"] == ((asked + 1) // 2, asked)
+
+
+def test_when_there_are_some_stacks_of_ordinary_steps_the_next_ones_have_time() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    (run,) = pipeline.runs.values()
+    (fold,) = run.folds[driver.pid]
+    fold.lines.samples = 12
+    asked: list[int] = []
+    for _ in range(300):
+        driver.train(20)
+        played(driver, pipeline)
+        if pipeline.wants().stacks:
+            asked.append(driver.now)
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert pauses
+    assert all(120 * NS <= pause < 125 * NS for pause in pauses)

@@ -123,6 +123,14 @@ def test_a_step_that_is_over_costs_a_look_at_its_ledger_and_no_frame(world: Worl
     assert len(world.frames) == frames + 1, "the later step is late itself"
 
 
+def test_an_alarm_shortly_before_the_tick_is_looked_at_with_it(world: World) -> None:
+    world.turn()
+    tick = world.clock.ns + TICK_NS
+    alarm(world, TICK_NS - SLACK_NS - 100_000_000)
+    world.observer.turn(woken=True)
+    assert world.observer.due_ns() == tick
+
+
 def test_a_driver_whose_ledger_is_gone_is_looked_at(world: World) -> None:
     one = alarm(world)
     world.turn(10_000_000)

@@ -19,7 +19,7 @@ def test_dear_ones_come_less_often_and_urgent_ones_all_the_same() -> None:
     pace = Pace()
     assert pace.due(NS, urgent=False)
     pace.took(MS)
-    assert pace.due_ns() == 3 * NS
+    assert pace.due_ns() == NS + 2_500_000_000
     pace.took(NS)
     assert pace.due_ns() == 6 * NS
     assert pace.due(NS + 20 * MS, urgent=True)

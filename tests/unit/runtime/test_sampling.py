@@ -45,3 +45,17 @@ def test_workers_of_a_trainer_that_lived_between_two_readings_are_its_orphans(tm
         now = at + second * NS
         told = collectors.read(Moment(now, now), watched((WORKER, "worker")), events).orphans or told
     assert [(orphan.pid, orphan.trainer) for orphan in told] == [(WORKER, DRIVER if drivers == 1 else None)]
+
+
+@pytest.mark.parametrize(("descriptors", "readings"), [(10, 5), (600, 10)])
+def test_limits_are_read_each_second_where_half_of_one_is_used(tmp_path: Path, descriptors: int, readings: int) -> None:
+    """Of 1 024 descriptors."""
+    fake = FakeProc(tmp_path)
+    fake.add(DRIVER)
+    for number in range(descriptors):
+        (fake.root / f"{DRIVER}/fd/{number}").touch()
+    collectors, told = Collectors(Sources(), fake.proc), 0
+    for second in range(1, 11):
+        now = second * NS
+        told += bool(collectors.read(Moment(now, now), watched((DRIVER, "driver"))).limits)
+    assert told == readings

@@ -4,8 +4,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from trainprobe.collect.places import Places
 from trainprobe.collect.procfs import Proc
-from trainprobe.collect.sizes import Sizes
 from trainprobe.model.sample import FileSizeSample, WrittenFile
 
 
@@ -18,7 +18,7 @@ def test_the_size_is_that_of_the_file_that_was_written(tmp_path: Path) -> None:
     log = tmp_path / "events.out.tfevents.\n\udcff"
     log.write_bytes(bytes(1234))
     file = written(log)
-    assert Sizes(Proc()).read(file) == FileSizeSample(os.getpid(), file.dev, file.ino, 1234)
+    assert Places(Proc()).size(file) == FileSizeSample(os.getpid(), file.dev, file.ino, 1234)
 
 
 def test_another_file_of_that_name_is_none_of_ours(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_another_file_of_that_name_is_none_of_ours(tmp_path: Path) -> None:
     file = written(log)
     log.unlink()
     log.symlink_to(secret)
-    assert Sizes(Proc()).read(file) is None
+    assert Places(Proc()).size(file) is None
 
 
 def test_a_file_or_process_that_is_gone_has_no_size(tmp_path: Path) -> None:
@@ -37,6 +37,14 @@ def test_a_file_or_process_that_is_gone_has_no_size(tmp_path: Path) -> None:
     log.write_bytes(b"x")
     file = written(log)
     log.unlink()
-    sizes = Sizes(Proc())
-    assert sizes.read(file) is None
-    assert sizes.read(WrittenFile(2**22 + 1, file.path, file.dev, file.ino)) is None
+    places = Places(Proc())
+    assert places.size(file) is None
+    assert places.size(WrittenFile(2**22 + 1, file.path, file.dev, file.ino)) is None
+
+
+def test_room_of_a_directory(tmp_path: Path) -> None:
+    space = Places(Proc()).room(os.getpid(), str(tmp_path))
+    truth = os.statvfs(tmp_path)
+    assert space is not None
+    assert abs(space.available_bytes - truth.f_bavail * truth.f_frsize) < 1 << 30
+    assert Places(Proc()).room(os.getpid(), str(tmp_path / "gone")) is None
