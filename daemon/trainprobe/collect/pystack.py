@@ -17,7 +17,7 @@ from pathlib import Path
 from trainprobe.collect.confine import confined, confinement
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.source import Unavailable
-from trainprobe.model.event import StackSeen
+from trainprobe.model.event import PythonThread, StackSeen
 from trainprobe.model.moment import NS
 
 LIMIT_NS = NS // 5
@@ -192,7 +192,7 @@ def read_dump(data: bytes, at_ns: int, pid: int, tid: int, own_tid: int = 0) -> 
         return StackSeen(at_ns, pid, tid, (), "py-spy does not know the thread")
     texts = _frames(chosen[0])
     others = [(thread.get("os_thread_id"), _frames(thread)[:1]) for thread in threads if thread is not chosen[0]]
-    known = tuple((number, inner[0]) for number, inner in others if isinstance(number, int) and inner)
+    known = tuple(PythonThread(number, inner[0]) for number, inner in others if isinstance(number, int) and inner)
     return StackSeen(
         at_ns,
         pid,

@@ -151,6 +151,14 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class PythonThread:
+    """Another thread of the same interpreter: what the process calls it (in its pid namespace), its innermost frame."""
+
+    own_tid: int
+    frame: str
+
+
+@dataclass(frozen=True, slots=True)
 class StackSeen:
     """A Python stack, innermost frame last is NOT the order: outermost first, as "name (file:line)"."""
 
@@ -159,7 +167,7 @@ class StackSeen:
     tid: int
     frames: tuple[str, ...]
     reason: str = ""  # why there is none
-    others: tuple[tuple[int, str], ...] = ()  # other Python threads: what the process calls them, innermost frame
+    others: tuple[PythonThread, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

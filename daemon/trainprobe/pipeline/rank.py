@@ -274,7 +274,7 @@ class RankFold:
     def feed_stack(self, event: StackSeen) -> None:
         """A Python stack of the driver or of a worker, asked for by an open stall."""
         if event.pid == self.seen.pid and event.others:
-            self.python_threads = frozenset(own_tid for own_tid, _ in event.others)
+            self.python_threads = frozenset(one.own_tid for one in event.others)
         if event.at_ns == self.lines_ns and event.pid == self.seen.pid:
             if event.frames:
                 self.lines.add(event.frames)

@@ -117,6 +117,8 @@ def decoder(hint: Any) -> Decoder:
     if origin is list:
         return _sequence(decoder(arguments[0]), list)
     if origin is tuple:
+        if arguments[1:] != (Ellipsis,):
+            raise TypeError(f"{hint}: only tuples of one kind of item have a form on the wire")
         return _sequence(decoder(arguments[0]), tuple)
     if origin is dict:
         return _mapping(decoder(arguments[1]))

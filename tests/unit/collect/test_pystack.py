@@ -15,7 +15,7 @@ from trainprobe.collect.confine import confinement
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.pystack import LIMIT_NS, PyStack, find, read_dump
 from trainprobe.collect.source import Unavailable
-from trainprobe.model.event import StackSeen
+from trainprobe.model.event import PythonThread, StackSeen
 from trainprobe.model.moment import NS
 
 OWN = os.getpid()
@@ -56,7 +56,7 @@ def test_other_python_threads_are_told_with_their_innermost_frame() -> None:
         thread(7, "X"),
     ]
     seen = read_dump(json.dumps([*threads, thread(None, "N", frame("a", 1))]).encode(), 5, 8, 8)
-    assert seen.others == ((9, "decode (train.py:31)"),)
+    assert seen.others == (PythonThread(9, "decode (train.py:31)"),)
 
 
 def test_the_main_thread_is_found_where_thread_ids_are_unknown() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.builders.driver import Driver, moment, played
 from tests.unit.core.test_pipeline import rank_of
 from trainprobe.model.cells import Leaf
-from trainprobe.model.event import StackSeen
+from trainprobe.model.event import PythonThread, StackSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import Inspection, ThreadLook
@@ -43,7 +43,7 @@ def locked(driver: Driver, pipeline: Pipeline, *others: str, share: float = 0.0,
         loader = ThreadLook(LOADER, 5, state, "", round(share * driver.now), "/data/a.bin" if state == "D" else "")
         monitor = ThreadLook(MONITOR, 6, "S", "hrtimer_nanosleep", 0)
         seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=(loader, monitor))
-        threads = ((5, LINE), (6, "watch (tqdm.py:60)")) if python else ((6, "watch (tqdm.py:60)"),)
+        threads = (PythonThread(6, "watch (tqdm.py:60)"), *((PythonThread(5, LINE),) if python else ()))
         stack = StackSeen(driver.now, driver.pid, driver.tid, ("main (a.py:1)", "get (queue.py:9)"), others=threads)
         pipeline.step(Frame(moment(driver.now), (stack,), threads=(driver.sample(Leaf.LOCK),), inspections=(seen,)))
     steps(driver, 20)

@@ -30,6 +30,7 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
     if origin is list:
         return st.lists(of(arguments[0]), max_size=2)
     if origin is tuple:
+        assert arguments[1:] == (...,), f"{hint}: the wire has no form for it"
         return st.lists(of(arguments[0]), max_size=2).map(tuple)
     if origin is dict:
         return st.dictionaries(text, of(arguments[1]), max_size=2)

@@ -49,7 +49,7 @@ def _reads(window: Window, taken: dict[Item, float], thread: Beside) -> Claim:
 
 
 def _works(window: Window, taken: dict[Item, float], thread: Beside) -> Claim:
-    frames = [frame for stack in window.late.stacks for own_tid, frame in stack.others if own_tid == thread.own_tid]
+    frames = [one.frame for stack in window.late.stacks for one in stack.others if one.own_tid == thread.own_tid]
     where = f" in {frames[-1]}" if frames else ""
     told = f"thread {thread.tid} of the training on the CPU{where}"
     return Claim(
