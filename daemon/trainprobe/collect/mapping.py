@@ -41,7 +41,7 @@ def find_library(maps: bytes) -> Mapping | None:
 
 def uses_cuda(maps: bytes) -> bool:
     """Whether CUDA's runtime or its driver's library is mapped, to be executed."""
-    return _CUDA.search(maps) is not None
+    return b"/libcuda" in maps and _CUDA.search(maps) is not None
 
 
 def _mapping(line: bytes) -> Mapping | None:

@@ -36,6 +36,7 @@ THREADS_NS = (
 )  # thread samples, open files and losses, while nothing is wrong: at each tick, which may be early
 COST_NS = 5 * NS
 SELDOM = 4  # times: the pauses between samples, over the budget
+NEVER = 1 << 62
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
 STACK_NS = 20_000_000  # while a Python stack is being taken
 
@@ -85,7 +86,7 @@ class Observer:
         self._guard = Guard(sources)
         sources.note("bpf", True, 0)
         self._pace = Pace()
-        self._turn_ns = 0
+        self._turn_ns = self._searched_ns = 0
         self._threads_ns = 0
         self._cost_ns = 0
         self._armed: list[Armed] = []
@@ -100,7 +101,7 @@ class Observer:
 
     def due_ns(self) -> int:
         """The next turn: a tick, or sooner when the core or the targets ask for it. An alarm shortly before waits."""
-        duties = self._duties_ns()
+        duties = min(self._duties_ns(), self._search_ns())
         alarm = min((one.limit_ns + SLACK_NS for one in self._armed), default=duties)
         return alarm if alarm < duties - TOGETHER_NS else duties
 
@@ -108,22 +109,36 @@ class Observer:
         """When something is due whatever the drivers do."""
         closely = self._detail and not self._budget.sheds(Shed.DETAIL)
         due = [self._turn_ns + (DETAIL_NS if closely else TICK_NS)]
-        if (targets := self._targets.due_ns()) is not None:
-            due.append(max(targets, self._turn_ns + TARGETS_NS))
         if self._on_report is not None and (report := self._pace.waits_ns()) is not None:
             due.append(report)
         if self._stacks.fileno() is not None:
             due.append(self._turn_ns + STACK_NS)
         return min(due)
 
+    def _search_ns(self) -> int:
+        """When the search for trainings is due."""
+        due = self._targets.due_ns()
+        return NEVER if due is None else max(due, self._turn_ns + TARGETS_NS, self._searched_ns + TARGETS_NS)
+
     def turn(self, *, woken: bool) -> None:
         now = self._clock()
         late = self._late(now.monotonic_ns)
+        found: Sequence[Event] = ()
         if not woken and not late and now.monotonic_ns < self._duties_ns():
-            return
-        rare = self._look(now, late)  # a fork wakes us, too, and is nothing to hurry for
+            found = self._search(now)
+            if not found:
+                return
+        rare = self._look(now, late, found)  # a fork wakes us, too, and is nothing to hurry for
         if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=rare or self._hurry):
             self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
+
+    def _search(self, now: Moment) -> Sequence[Event]:
+        """What only the search is due for: nothing, most often, where a host starts processes all the time."""
+        at = now.monotonic_ns
+        if at < self._search_ns():
+            return ()
+        self._searched_ns = at
+        return self._guard.call("targets", at, lambda: self._targets.step(now, ()), ())
 
     def finish(self) -> Report:
         """The last look (whatever is due or not), and the report of everything until then."""
@@ -153,10 +168,10 @@ class Observer:
             self._armed[place] = later
         return False
 
-    def _look(self, now: Moment, late: bool) -> bool:
+    def _look(self, now: Moment, late: bool, found: Sequence[Event] = ()) -> bool:
         """One frame. Whether it held something rare, which the tick may have brought before its wake-up did."""
         at = now.monotonic_ns
-        events = self._events(now)
+        events = [*found, *self._events(now)]
         threads = self._threads(at, late)
         samples = self._guard.call("collectors", at, self._samples(now, events), Samples())
         self._tell_gpu_users(now, samples)

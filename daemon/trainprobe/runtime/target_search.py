@@ -10,7 +10,7 @@ from typing import Protocol
 
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.command import Kind, python_like, redact, understand
-from trainprobe.collect.mapping import Mapping
+from trainprobe.collect.mapping import Mapping, find_library, uses_cuda
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
@@ -142,10 +142,12 @@ class Search:
         """Look at one process; True: it needs no further look."""
         process, age = self._table.get(poll.pid), now - poll.born_ns
         if process is not None:
-            library = self._proc.library(poll.pid)
+            maps = self._proc.maps(poll.pid) or b""
+            library = find_library(maps)
             if library is None:
                 run = process.run
-                if run is not None and (run.fixed or process.driver) and age >= UNMARKED_NS:
+                asked = run is not None and (run.fixed or process.driver) and age >= UNMARKED_NS
+                if asked and uses_cuda(maps):
                     self._kernel.clock_by_gpu(poll.pid)
                 return False
             self.mark(process, library)

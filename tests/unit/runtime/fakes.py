@@ -87,10 +87,12 @@ class FakeTargets:
 
     due: int | None = None
     refused: str = ""
+    found: list[Event] = field(default_factory=list)  # by the next search
     watched: list[FakeWatched] = field(default_factory=lambda: [FakeWatched()])
 
     def step(self, now: Moment, events: Sequence[Any]) -> list[Event]:
-        return list(events)
+        found, self.found = self.found, []
+        return [*found, *events]
 
     def processes(self) -> list[FakeWatched]:
         return self.watched

@@ -22,6 +22,7 @@ from trainprobe.model.event import (
     ProcessEventKind,
     Region,
     RunEnded,
+    RunStarted,
     RunState,
     StackSeen,
     ThreadSample,
@@ -149,6 +150,24 @@ def test_targets_that_are_always_due_do_not_spin(world: World) -> None:
     world.turn()
     world.targets.due = 0
     assert world.observer.due_ns() >= world.clock.ns + 10_000_000
+
+
+def test_a_search_that_finds_nothing_makes_no_frame(world: World) -> None:
+    world.turn()
+    frames = len(world.frames)
+    for _ in range(3):
+        world.targets.due = world.clock.ns + 200_000_000
+        assert world.observer.due_ns() == world.targets.due
+        world.turn(200_000_000)
+        assert world.observer.due_ns() > world.clock.ns, "it does not spin"
+    assert len(world.frames) == frames
+
+
+def test_what_a_search_finds_is_in_a_frame_at_once_before_what_the_kernel_told_meanwhile(world: World) -> None:
+    world.turn()
+    begun = RunStarted("train.py-1", 5, 7, ("python", "train.py"), "user", "/", {})
+    world.targets.due, world.targets.found, world.kernel.ring = world.clock.ns + 200_000_000, [begun], [DEATH]
+    assert world.turn(200_000_000).events == (begun, DEATH)
 
 
 def test_who_holds_a_gpu_is_told_to_the_search_for_trainings(world: World) -> None:
