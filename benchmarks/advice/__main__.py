@@ -33,7 +33,7 @@ from benchmarks.stalls.host import CannotHere
 TRAINING = Path(__file__).parent / "training.py"
 GAIN, MEMORY = 0.8, 0.15
 GROUP = f"trainprobe-advice-{os.getpid()}"
-TIME_LIMIT = 110.0
+TIME_LIMIT = 500.0
 
 
 @dataclass
