@@ -14,6 +14,7 @@ from trainprobe.model.report import Rank
 
 DEFAULT_PREFETCH = 2  # torch's prefetch_factor; what a training has set cannot be seen from outside
 WAITING = ("data_wait", "data_inline")
+FAIR = 0.5  # of the CPUs: what a training gets of them at least, however busy others are
 WORTH = 0.02  # of a step: what is gained by one more worker must be more
 MORE_FOR_STORAGE = 4  # workers per CPU, at most, where they wait for storage and not for a CPU
 
@@ -34,6 +35,7 @@ class Loader:
     queued: float = 0.0  # of a step, the driver runnable without a CPU
     starved: float = 0.0  # of a step, the driver itself in swap-in and reclaim
     queueing: float = 0.0  # of `cpu`, the worker runnable without a CPU
+    others: float = 0.0  # CPUs that other programs use
 
     def unswapped(self) -> Loader:
         """The same if all of it fitted the memory.
@@ -51,7 +53,8 @@ class Loader:
         made = self.fetches * (self.cpu + self.storage)
         if workers == 0:
             return self.own + made
-        together = (self.driver_cpu + self.fetches * self.cpu) / max(self.cpus, 1)
+        free = max(self.cpus - self.others, FAIR * self.cpus)
+        together = (self.driver_cpu + self.fetches * self.cpu) / max(free, FAIR)
         return max(self.own, made / workers, together)
 
     def gain(self, workers: int) -> float:
@@ -69,8 +72,11 @@ class Loader:
         return next(n for n in range(least, most + 1) if self.step(n) <= shortest * (1 + WORTH))
 
 
-def measured(rank: Rank, cpus: int) -> Loader | None:
-    """None where too little was measured: no ordinary steps, or nothing of how batches are made."""
+def measured(rank: Rank, cpus: int, ranks: int = 1) -> Loader | None:
+    """None where too little was measured: no ordinary steps, or nothing of how batches are made.
+
+    ``cpus``: its part of the host's, which it shares with ``ranks`` that do the same.
+    """
     ordinary = rank.ordinary
     if ordinary.seconds is None or not ordinary.fetches or not ordinary.count or not cpus:
         return None
@@ -87,10 +93,12 @@ def measured(rank: Rank, cpus: int) -> Loader | None:
         return Loader(0, own, wait, ordinary.fetches, made, 0.0, alone, cpus)
     if cpu is None or storage is None:
         return None
+    queueing, swapping = ordinary.worker_queue_seconds_per_batch or 0.0, ordinary.worker_memory_seconds_per_batch or 0.0
+    used = (driver if driver is not None else own) + ordinary.fetches * (cpu - queueing + swapping)
+    others = max(0.0, (ordinary.busy_cpus or 0.0) / ranks - used / ordinary.seconds)
     return Loader(
         rank.workers.peak, own, wait, ordinary.fetches, cpu, storage, driver if driver is not None else own, cpus,
-        ordinary.worker_memory_seconds_per_batch or 0.0, ordinary.states.get("runqueue", 0.0),
-        ordinary.states.get("memory", 0.0), ordinary.worker_queue_seconds_per_batch or 0.0,
+        swapping, ordinary.states.get("runqueue", 0.0), ordinary.states.get("memory", 0.0), queueing, others,
     )  # fmt: skip
 
 

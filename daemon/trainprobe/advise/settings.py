@@ -94,7 +94,7 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
         return Advice((), empty.wall, empty.trained, empty.steps, why)
     own_cpus = max(1, cpus // max(1, len(run.ranks))) if cpus else 0
     memory = memories.measured(rank)
-    facts = Facts(rank, loading.measured(rank, own_cpus), memory)
+    facts = Facts(rank, loading.measured(rank, own_cpus, max(1, len(run.ranks))), memory)
     makers: tuple[Callable[[Facts], Setting], ...] = (
         _workers, _prefetch, _persistent, _pinned, _checkpoints, _logs, _evaluations,
     )  # fmt: skip

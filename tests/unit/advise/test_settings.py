@@ -72,6 +72,17 @@ def test_workers_share_the_cpus_with_the_training_itself() -> None:
     assert "share the same 2 CPUs; make the samples cheaper" in str(slow.reason)
 
 
+def test_what_other_programs_use_is_not_there_for_more_workers() -> None:
+    """Two CPUs; a batch costs 90 ms, the driver's step 30. Another program uses a fifth of a CPU."""
+    rank = a_rank(workers=1, wait=0.0, cpu=0.09, driver=0.03)
+    rank.ordinary.states = {"compute": 0.03, "data_wait": 0.07}
+    alone = settings(rank, cpus=2)["num_workers"]
+    assert alone.gain == pytest.approx(COUNT * (0.1 - 0.06) - COUNT * 0.01, rel=0.01)
+    rank.ordinary.busy_cpus = (0.03 + 0.09) / 0.1 + 0.2
+    beside = settings(rank, cpus=2)["num_workers"]
+    assert beside.gain == pytest.approx(COUNT * (0.09 - 0.12 / 1.8), rel=0.01)
+
+
 def test_workers_that_wait_for_storage_may_be_more_than_the_cpus() -> None:
     told = settings(a_rank(workers=2, wait=0.3, cpu=0.01, storage=0.79), cpus=2)["num_workers"]
     assert told.proposed == "8"
