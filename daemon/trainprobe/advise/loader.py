@@ -37,15 +37,19 @@ class Loader:
     queueing: float = 0.0  # of `cpu`, the worker runnable without a CPU
     others: float = 0.0  # CPUs that other programs use
 
+    @property
+    def swapped(self) -> float:
+        """Share of the time in which workers do something that they swap; what queues behind them does so for it."""
+        return self.swapping / (self.cpu - self.queueing + self.swapping) if self.swapping else 0.0
+
     def unswapped(self) -> Loader:
         """The same if all of it fitted the memory.
 
         Swap in memory and reclaim use CPUs: for the workers' part of it in all that they use, the driver queued. They
         themselves queue no more: where the CPUs are too few then, all CPU seconds together make the step.
         """
+        own = max(1e-6, self.own - self.starved - self.queued * self.swapped)
         cpu = self.cpu - self.queueing
-        swapped = self.swapping / (cpu + self.swapping) if self.swapping else 0.0
-        own = max(1e-6, self.own - self.starved - self.queued * swapped)
         return replace(self, own=own, cpu=cpu, swapping=0.0, queued=0.0, starved=0.0, queueing=0.0)
 
     def step(self, workers: int) -> float:

@@ -169,12 +169,13 @@ def _worker_limit(load: Loader, fit: int | None, best: int) -> Saying:
 def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) -> Setting:
     """More workers than the memory holds: what swapping and reclaim took comes back.
 
-    That is what the driver lost to them, or what a step becomes shorter by without the workers' part of it: each of
-    the two is a part of the truth.
+    That is what the driver lost to them, and to the workers that swap (it waits for their batches, and for a CPU), or
+    what an ordinary step becomes shorter by without the workers' part of it: each of the two is a part of the truth.
     """
     calm, count = load.unswapped(), facts.rank.ordinary.count
     best = min(fit, calm.best())
     lost = sum(facts.rank.lost.get(cause, 0.0) for cause in ("swap", "memory_pressure"))
+    behind = load.swapped * sum(facts.rank.lost.get(cause, 0.0) for cause in ("cpu_contention", "data_cpu"))
     then = calm.step(best)
     slower = max(0.0, then - calm.step(load.workers)) * count
     swapping = load.swapping * load.fetches * count
@@ -187,7 +188,7 @@ def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) ->
         lost=seconds(lost), swapping=seconds(swapping),
     )  # fmt: skip
     limit = saying("a step then takes {step}", step=seconds(then)) if slower else None
-    gain = max(0.0, lost - slower, shorter)
+    gain = max(0.0, lost + behind - slower, shorter)
     return Setting("num_workers", now, str(best), gain, reason, limit, taken, memory.verdict(taken))
 
 

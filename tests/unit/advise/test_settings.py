@@ -158,6 +158,10 @@ def test_workers_that_no_longer_swap_no_longer_queue_for_the_cpus() -> None:
     assert told.proposed == "1"
     assert told.gain == pytest.approx(COUNT * (0.12 - 0.07)), "a batch then costs 70 ms, a step without waiting 68 ms"
     assert "of the workers' time" in str(told.reason)
+    rank.lost = {"cpu_contention": 100.0, "swap": 5.0}
+    assert settings(rank, cpus=2)["num_workers"].gain == pytest.approx(5.0 + 100.0 * 0.28 / 0.35 - 2.0), (
+        "late steps too"
+    )
 
 
 def test_what_workers_share_goes_with_none_of_them() -> None:
