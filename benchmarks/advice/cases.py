@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MB = 1 << 20
-HOT_BYTES = 120 * MB
+HOT_BYTES = 60 * MB
 """What PyTorch itself uses in each step, about; the rest of it can be swapped out for good and costs nothing then."""
 Settings = dict[str, Any]
 
@@ -33,6 +33,11 @@ def _plain(draw: random.Random, pace: Pace, own: float, batch: float, seconds: f
     return {
         "steps": round(seconds / max(own, batch / max(more.get("workers", 1), 1))),
         "workers": 1,
+        "prefetch": 2,
+        "objects": 0,
+        "weights": 0,
+        "pause": 0.0,
+        "long_pause": 0.0,
         "own_work": max(1, round(own / pace.own)),
         "batch_work": max(1, round(batch / pace.batch)),
         "private": draw.randint(5, 40) * MB,
@@ -50,10 +55,10 @@ def too_few_workers(draw: random.Random, pace: Pace, seconds: float) -> Case:
 
 
 def too_many_for_the_memory(draw: random.Random, pace: Pace, seconds: float) -> Case:
-    own, workers, private = draw.uniform(0.03, 0.06), draw.randint(5, 7), draw.randint(60, 110) * MB
+    own, workers, private = draw.uniform(0.03, 0.06), draw.randint(4, 6), draw.randint(60, 110) * MB
     # Steps that swap take several times as long.
     settings = _plain(draw, pace, own, own * draw.uniform(0.5, 0.8), seconds / 3, private=private, workers=workers)
-    return Case(settings, round(HOT_BYTES + (workers - draw.uniform(0.3, 1.0)) * private))
+    return Case(settings, round(HOT_BYTES + (workers - draw.uniform(0.5, 1.2)) * private))
 
 
 def checkpoints_too_often(draw: random.Random, pace: Pace, seconds: float) -> Case:

@@ -14,26 +14,32 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 FEATURES = 256
-BATCH = 8
+BATCH = 64
+BLOCK = np.random.default_rng(1).standard_normal(4_000)
+OBJECT_BYTES, OBJECTS_AT_ONCE = 160, 20_000
 
 
 def sort(times: int) -> None:
     """Work as decoding does it: outside of the interpreter, the same amount each time."""
-    block = np.random.default_rng(1).standard_normal(20_000)
     for _ in range(times):
-        np.sort(block)
+        np.sort(BLOCK)
 
 
 class Samples(Dataset[Any]):
-    """A worker keeps ``private`` bytes of its own, as a cache does, and uses all of it.
+    """A worker keeps ``private`` bytes of its own, as a cache does, and uses all of it for each batch.
 
-    Items are collated into shared memory, as PyTorch does by default: batches that were made on a worker's heap would
-    leave holes there, 128 batches long (torch keeps so many references to what was sent).
+    It also uses ``objects`` of the driver's, as lists of samples are: Python counts references in them, so their pages
+    are copied by and by.
+
+    Samples are small (tens of kilobytes) and are collated into shared memory, as PyTorch does by default. Of dense ones
+    of a megabyte the C library leaves holes on a worker's heap, or does not, as the memory lies: torch keeps a
+    reference to each of the last 128 batches that were sent, and each may hold up a hole.
     """
 
     def __init__(self, wanted: dict[str, Any]) -> None:
         self.wanted = wanted
         self.cache: np.ndarray[Any, Any] | None = None
+        self.objects = [str(number) * 20 for number in range(wanted["objects"] // OBJECT_BYTES)]
 
     def __len__(self) -> int:
         return BATCH * int(self.wanted["steps"])
@@ -41,9 +47,12 @@ class Samples(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         if self.cache is None:
             self.cache = np.random.default_rng(index).integers(0, 255, self.wanted["private"], dtype=np.uint8)
-        self.cache[::4096] += 1
+        if index % BATCH == 0:
+            self.cache[::4096] += 1
+            begin = index // BATCH * OBJECTS_AT_ONCE % max(len(self.objects), 1)
+            sum(len(one) for one in self.objects[begin : begin + OBJECTS_AT_ONCE])
         sort(self.wanted["batch_work"] // BATCH)
-        return torch.randn(self.wanted["batch_bytes"] // 4 // FEATURES // BATCH, FEATURES)
+        return torch.full((self.wanted["batch_bytes"] // 4 // FEATURES // BATCH, FEATURES), 0.5)
 
 
 def calibrate() -> None:
@@ -68,7 +77,11 @@ def main() -> None:
     model = nn.Sequential(nn.Linear(FEATURES, 512), nn.ReLU(), nn.Linear(512, 10))
     optimiser = torch.optim.SGD(model.parameters(), 0.01)
     extra = torch.zeros(wanted["save_bytes"] // 4)
-    loader = DataLoader(Samples(wanted), batch_size=BATCH, num_workers=wanted["workers"])
+    weights = torch.ones(
+        wanted["weights"] // 4
+    )  # that a step changes in place: workers keep the ones they were born with
+    ahead = wanted["prefetch"] if wanted["workers"] else None
+    loader = DataLoader(Samples(wanted), batch_size=BATCH, num_workers=wanted["workers"], prefetch_factor=ahead)
     matrix = torch.randn(256, 256)
     folder = wanted["directory"]
     with open(os.path.join(folder, "train.log"), "a", buffering=1) as log:
@@ -78,6 +91,8 @@ def main() -> None:
             loss = model(data[:, :2]).square().mean()
             for _ in range(wanted["own_work"]):
                 matrix = (matrix @ matrix).clamp(-1, 1)
+            weights.mul_(0.999)
+            time.sleep(wanted["pause"] if step % 100 != 50 else wanted["long_pause"])
             loss.backward()
             optimiser.step()
             if wanted["log_every"] and step % wanted["log_every"] == 0:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from trainprobe.advise import loader as loading
-from trainprobe.advise.loader import DEFAULT_PREFETCH, Loader, Memory
+from trainprobe.advise import memory as memories
+from trainprobe.advise.loader import DEFAULT_PREFETCH, Loader
+from trainprobe.advise.memory import Memory
 from trainprobe.advise.numbers import interval_for_share, round_up
 from trainprobe.language.amounts import percent, seconds, size
 from trainprobe.language.saying import Saying, saying
@@ -43,6 +45,9 @@ class Advice:
     trained: float  # seconds of training steps, phases left out
     steps: int
     refused: Saying | None = None
+    memory: Memory | None = None  # None: not known
+    taken: tuple[memories.Taken, ...] = ()  # with other workers and more batches ahead
+    unsure: tuple[Saying, ...] = ()  # about it
 
     @property
     def gain(self) -> float:
@@ -87,13 +92,16 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
     if not rank.ordinary.count or rank.ordinary.seconds is None:
         why = saying("too few steps were seen to know what an ordinary step is made of; watch it for a minute")
         return Advice((), empty.wall, empty.trained, empty.steps, why)
-    used = run.memory.get("used_bytes")
     own_cpus = max(1, cpus // max(1, len(run.ranks))) if cpus else 0
-    facts = Facts(rank, loading.measured(rank, own_cpus), loading.memory(rank, used if isinstance(used, int) else None))
+    memory = memories.measured(rank)
+    facts = Facts(rank, loading.measured(rank, own_cpus, max(1, len(run.ranks))), memory)
     makers: tuple[Callable[[Facts], Setting], ...] = (
         _workers, _prefetch, _persistent, _pinned, _checkpoints, _logs, _evaluations,
     )  # fmt: skip
-    return Advice(tuple(make(facts) for make in makers), empty.wall, empty.trained, empty.steps)
+    made = Advice(tuple(make(facts) for make in makers), empty.wall, empty.trained, empty.steps, memory=memory)
+    if memory is None:
+        return made
+    return replace(made, taken=memories.others(memory), unsure=tuple(memories.unsure(rank, memory)))
 
 
 def _workers(facts: Facts) -> Setting:
@@ -161,14 +169,17 @@ def _worker_limit(load: Loader, fit: int | None, best: int) -> Saying:
 def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) -> Setting:
     """More workers than the memory holds: what swapping and reclaim took comes back.
 
-    That is what the driver lost to them, or what a step becomes shorter by without the workers' part of it: each of
-    the two is a part of the truth.
+    That is what the driver lost to them, and to the workers that swap (it waits for their batches, and for a CPU), or
+    what an ordinary step becomes shorter by without the workers' part of it: each of the two is a part of the truth.
     """
-    best, count = min(fit, load.best()), facts.rank.ordinary.count
+    calm, count = load.unswapped(), facts.rank.ordinary.count
+    best = min(fit, calm.best())
     lost = sum(facts.rank.lost.get(cause, 0.0) for cause in ("swap", "memory_pressure"))
-    slower = max(0.0, load.step(best) - load.step(load.workers)) * count
+    behind = load.swapped * sum(facts.rank.lost.get(cause, 0.0) for cause in ("cpu_contention", "data_cpu"))
+    then = calm.step(best)
+    slower = max(0.0, then - calm.step(load.workers)) * count
     swapping = load.swapping * load.fetches * count
-    shorter = max(0.0, load.own + load.wait - load.unswapped(best)) * count if swapping else 0.0
+    shorter = max(0.0, load.own + load.wait - then) * count if swapping else 0.0
     taken = memory.with_(best)
     reason = saying(
         "{workers} workers of {each} each leave too little of {budget} ({scope}); swapping and reclaim took {lost} of "
@@ -176,14 +187,15 @@ def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) ->
         workers=load.workers, each=size(memory.worker or 0), budget=size(memory.budget or 0), scope=memory.scope,
         lost=seconds(lost), swapping=seconds(swapping),
     )  # fmt: skip
-    limit = saying("a step then takes {step}", step=seconds(load.step(best))) if slower else None
-    gain = max(0.0, lost - slower, shorter)
+    limit = saying("a step then takes {step}", step=seconds(then)) if slower else None
+    gain = max(0.0, lost + behind - slower, shorter)
     return Setting("num_workers", now, str(best), gain, reason, limit, taken, memory.verdict(taken))
 
 
 def _prefetch(facts: Facts) -> Setting:
     load, memory = facts.loader, facts.memory
-    now = saying("not seen, taken as {prefetch}", prefetch=DEFAULT_PREFETCH)
+    ahead = memory.prefetch if memory is not None else DEFAULT_PREFETCH
+    now = saying("not seen, taken as {prefetch}", prefetch=ahead)
     if load is None or not load.workers:
         return Setting("prefetch_factor", now, None, 0.0, saying("it counts with workers only"))
     late = [stall.seconds for stall in facts.stalls("data_cpu", "data_storage")]
@@ -194,20 +206,23 @@ def _prefetch(facts: Facts) -> Setting:
             "prefetch_factor", now, None, 0.0,
             saying("workers are slower than the training on the whole: batches ahead are used up; see num_workers"),
         )  # fmt: skip
-    wanted = min(MOST_PREFETCH, max(loading.prefetch_for(extra, load) for extra in late))
-    covers = (wanted - DEFAULT_PREFETCH) * load.workers * load.own
+    wanted = min(MOST_PREFETCH, max(loading.prefetch_for(extra, load, ahead) for extra in late))
+    covers = (wanted - ahead) * load.workers * load.own
     part = sum(min(extra, covers) for extra in late) / sum(late)
     taken = memory.with_(load.workers, wanted) if memory is not None else None
+    verdict = memory.verdict(taken) if memory is not None else ""
+    if verdict == "out of memory":
+        why = saying("{prefetch} would cover late batches, and take {memory}: more than there is",
+                     prefetch=wanted, memory=size(taken or 0))  # fmt: skip
+        return Setting("prefetch_factor", now, None, 0.0, why)
     reason = saying(
         "{number} batches came late, {each} in the middle; {ahead} batches made beforehand cover {covers}",
         number=len(late), each=seconds(median(late)), ahead=wanted * load.workers,
         covers=seconds(covers),
     )  # fmt: skip
     limit = saying("batches ahead are kept in shared memory; all late batches must not be neighbours")
-    return Setting(
-        "prefetch_factor", now, str(wanted), part * facts.stalled("data_cpu", "data_storage"), reason, limit, taken,
-        memory.verdict(taken) if memory is not None else "",
-    )  # fmt: skip
+    gain = part * facts.stalled("data_cpu", "data_storage")
+    return Setting("prefetch_factor", now, str(wanted), gain, reason, limit, taken, verdict)
 
 
 def _persistent(facts: Facts) -> Setting:

@@ -29,7 +29,7 @@ from trainprobe.language.amounts import percent, seconds, size
 from trainprobe.language.saying import Saying
 from trainprobe.runtime import rundir
 
-NAME, NOW, PROPOSED = 20, 20, 10
+NAME, NOW, PROPOSED, SETTING = 20, 20, 10, 34
 LOOK = {"safe": "green", "tight": "yellow", "out of memory": "red"}
 
 
@@ -84,6 +84,23 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
         if setting.proposed is None:
             name = style.say("{setting} ({now})", setting=style.say(setting.name), now=inert(_said(setting.now, style)))
             yield from style.wrapped(inert(_said(setting.reason, style)), f"  - {name}: ", "    ")
+    yield ""
+    yield from _memory(made, style)
+
+
+def _memory(made: Advice, style: Style) -> Iterator[str]:
+    """What other settings would take, and why that may be wrong."""
+    yield style.paint(style.say("Memory, now and with other settings"), "bold")
+    if made.memory is None:
+        text = style.say("not known: its processes were not all read since its workers were started; watch it longer")
+        yield from style.wrapped(text, "  - ", "    ")
+        return
+    for one in (made.memory.now, *made.taken):
+        ahead = f", prefetch_factor={one.prefetch_factor}" if one.num_workers else ""
+        setting = f"num_workers={one.num_workers}{ahead}"
+        yield f"  {cells.fill(setting, SETTING)}  {size(one.bytes)}{_judged(one.verdict, style)}"
+    for why in made.unsure:
+        yield from style.wrapped(_said(why, style), "  - ", "    ")
 
 
 def _headline(made: Advice, style: Style) -> str:
@@ -110,11 +127,14 @@ def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:
     yield style.paint(f"  {line}  {seconds(setting.gain)} ({percent(setting.gain / made.wall)})", "bold")
     yield from style.wrapped(inert(_said(setting.reason, style)), "      ")
     if setting.memory is not None:
-        verdict = style.paint(style.say(setting.verdict), LOOK[setting.verdict]) if setting.verdict else ""
         text = style.say("memory then: {memory}", memory=size(setting.memory))
-        yield f"      {text}" + (f" ({verdict})" if verdict else "")
+        yield f"      {text}{_judged(setting.verdict, style)}"
     if setting.limit is not None:
         yield from style.wrapped(inert(_said(setting.limit, style)), f"      {style.say('limit')}: ")
+
+
+def _judged(verdict: str, style: Style) -> str:
+    return f" ({style.paint(style.say(verdict), LOOK[verdict])})" if verdict else ""
 
 
 def _said(what: Saying, style: Style) -> str:
@@ -135,4 +155,9 @@ def as_json(chosen: Chosen, made: Advice) -> dict[str, object]:
         "gain_seconds": made.gain,
         "refused": None if made.refused is None else str(made.refused),
         "settings": settings,
-    }
+        "memory": None if made.memory is None else {
+            "now": dataclasses.asdict(made.memory.now),
+            "then": [dataclasses.asdict(one) for one in made.taken],
+            "unsure": [str(why) for why in made.unsure],
+        },
+    }  # fmt: skip

@@ -3,8 +3,10 @@
 Measured on a process with torch (1500 mappings): all cheap fields together 0.05 ms; smaps_rollup 2.5 to 5 ms, with the
 process's memory map locked for reading. So the latter is asked every 10 s at most (every 3 s while a limit is near),
 for PSS_AT_ONCE processes a round. Where two readings in a row say the same, the pause doubles, up to PSS_STEADY_NS;
-resident memory that moves ends it. Away from limits all readings but a process's first take no more than PSS_SHARE of a
-processor together, however many processes there are. (psutil is no cheaper: 0.07 and 2.5 ms.)
+resident memory that moves ends it. A worker that is started makes all of them begin anew: what forked processes share
+is divided among more of them, and readings from before and after it do not add up. Away from limits all readings but
+the first two take no more than PSS_SHARE of a processor together, however many processes there are; the second tells
+of the pages that were copied on write in the first seconds. (psutil is no cheaper: 0.07 and 2.5 ms.)
 
 Of a process that has used no processor since it was read, and whose memory is as it was, only the one file is read that
 tells so: it has opened and read nothing. With a thousand processes most are like that.
@@ -28,6 +30,7 @@ MOVED = 0.02  # of what it was: this is another reading
 PSS_AT_ONCE = 2
 PSS_NEAR_AT_ONCE = 6
 PSS_SHARE = 0.0004
+PSS_AT_FIRST = 2
 PSS_NEAR_SHARE = 0.001  # for one process, near a limit
 IDLE_NS = 20 * NS  # one that seems to have done nothing is read again after this: the kernel counts in ticks
 
@@ -43,6 +46,8 @@ class Watched(Protocol):
     def started_ns(self) -> int: ...
     @property
     def role(self) -> str: ...
+    @property
+    def run(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +70,28 @@ class _Memory:
     read_ns: int  # the last reading; before the first one, since when it waits
     rollup: Rollup | None = None
     pause_ns: int = 0  # 0: never read
+    times: int = 0  # it was read since the newest worker shares its memory
     least_ns: int = 0  # of a pause, for what a reading costs
     rss_bytes: int = 0  # now, and at the last reading
     rss_then: int = 0
     shm_held: int | None = None
-    anonymous_then: int | None = None  # at the last reading; None: it was made just now
+    anonymous_then: int | None = None  # at the last reading, swapped pages too; None: it was made just now
     details: _Details | None = None
 
-    def grown(self, anonymous: int | None) -> int:
-        """Anonymous bytes since the last reading."""
+    def grown(self, now: _Details) -> int:
+        """Anonymous bytes since the last reading. Pages that went to swap or came back from there are no growth."""
+        anonymous = (now.anonymous_bytes or 0) + (now.swap_bytes or 0)
         if self.anonymous_then is None:
             self.anonymous_then = anonymous
-        return max(0, (anonymous or 0) - (self.anonymous_then or 0))
+        return max(0, anonymous - self.anonymous_then)
+
+    def forked(self, at_ns: int) -> None:
+        """The newest worker was started then."""
+        if self.read_ns < at_ns:
+            self.times = 0
 
     def due_ns(self, near: bool, every_ns: int) -> int:
-        if not self.pause_ns:
+        if not self.times:
             return self.read_ns
         pause = self.pause_ns
         if near:
@@ -96,6 +108,7 @@ class _Memory:
         self.pause_ns = min(2 * self.pause_ns, PSS_STEADY_NS) if steady else every_ns
         self.least_ns = round(took_ns / PSS_NEAR_SHARE)
         self.read_ns, self.rss_then = now_ns, self.rss_bytes
+        self.times += 1
         self.rollup = rollup or self.rollup
 
 
@@ -146,7 +159,10 @@ class Processes:
                     private_bytes=rollup.private_bytes if rollup else None,
                     shm_held_bytes=memory.shm_held,
                     swap_share_bytes=rollup.swap_bytes if rollup else None,
-                    grown_bytes=memory.grown(details.anonymous_bytes),
+                    swap_read_bytes=rollup.swap_all_bytes if rollup else None,
+                    grown_bytes=memory.grown(details),
+                    pss_read_ns=memory.read_ns if rollup else None,
+                    major_faults=stat.major_faults,
                 )
             )
         self._memory = alive
@@ -170,9 +186,14 @@ class Processes:
     def _measure(self, wanted: list[Watched], now_ns: int, near: bool) -> None:
         """Proportional memory of those that wait longest."""
         due = []
+        forked: dict[str, int] = {}
+        for process in wanted:
+            if process.role == "worker":
+                forked[process.run] = max(forked.get(process.run, 0), process.started_ns)
         for process in wanted:
             memory = self._memory.setdefault((process.pid, process.ticks), _Memory(now_ns))
-            if not (near or not memory.pause_ns or now_ns >= self._free_ns):
+            memory.forked(forked.get(process.run, 0))
+            if not (near or memory.times < PSS_AT_FIRST or now_ns >= self._free_ns):
                 continue
             if (due_ns := memory.due_ns(near, self._every)) <= now_ns:
                 due.append((due_ns, process.pid, memory))
@@ -180,7 +201,8 @@ class Processes:
             began = time.perf_counter_ns()
             rollup = self._proc.rollup(pid)
             took = time.perf_counter_ns() - began
+            if memory.times >= PSS_AT_FIRST:
+                self._free_ns = max(self._free_ns, now_ns) + round(took / PSS_SHARE)
             memory.take(rollup, now_ns, took, self._every)
-            self._free_ns = max(self._free_ns, now_ns) + round(took / PSS_SHARE)
             memory.anonymous_then = None
             memory.shm_held = self._proc.shared_held(pid)

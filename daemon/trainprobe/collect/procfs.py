@@ -49,6 +49,7 @@ class Stat:
     threads: int
     ticks: int  # start, clock ticks since boot: with the pid the identity of a process
     rss_bytes: int
+    major_faults: int = 0
 
     @property
     def dead(self) -> bool:
@@ -64,12 +65,16 @@ class Status:
     anonymous_bytes: int | None = None  # resident
 
 
+ROLLUP = ("Pss", "Pss_Shmem", "SwapPss", "Private_Dirty", "Swap")
+
+
 @dataclass(frozen=True, slots=True)
 class Rollup:
     pss_bytes: int | None
     shm_bytes: int | None  # Pss_Shmem
     swap_bytes: int | None  # SwapPss
     private_bytes: int | None = None  # Private_Dirty
+    swap_all_bytes: int | None = None  # Swap
 
 
 class Proc:
@@ -213,8 +218,8 @@ class Proc:
         data = self._patient(pid, "smaps_rollup", SMALL)
         if not data:
             return None
-        sizes = _kilobytes(data.decode("ascii", "replace"), ("Pss", "Pss_Shmem", "SwapPss", "Private_Dirty"))
-        return Rollup(sizes.get("Pss"), sizes.get("Pss_Shmem"), sizes.get("SwapPss"), sizes.get("Private_Dirty"))
+        sizes = _kilobytes(data.decode("ascii", "replace"), ROLLUP)
+        return Rollup(*map(sizes.get, ROLLUP))
 
     def threads(self, pid: int) -> list[int]:
         try:
@@ -293,6 +298,7 @@ def parse_stat(text: str) -> Stat | None:
             threads=int(fields[17]),
             ticks=int(fields[19]),
             rss_bytes=max(0, int(fields[21])) * PAGE,
+            major_faults=int(fields[9]),
         )
     except ValueError:
         return None

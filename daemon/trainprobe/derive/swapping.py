@@ -1,4 +1,4 @@
-"""Is swapped memory read back just now, and by the driver? Major faults alone may be about files."""
+"""Is swapped memory read back just now, and by the training? Major faults alone may be about files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainprobe.model.moment import NS
 
 RECENT_NS = 5 * NS  # the host is read every 2 s
-WORTH = 20  # major faults of a driver between two readings of the host: fewer cost next to nothing
+WORTH = 20  # major faults of a driver, or of its workers, between two readings of the host: fewer cost next to nothing
 
 
 @dataclass(slots=True)
@@ -15,22 +15,27 @@ class Swapping:
     """Counters as last read, and when they last rose together."""
 
     _pages: int | None = None
-    _faults: int | None = None
+    _driver: int | None = None
+    _workers: int | None = None
     _host_ns: int | None = None
-    _driver_ns: int | None = None
+    _own_ns: int | None = None
 
-    def feed(self, pages: int | None, faults: int | None, at_ns: int) -> None:
-        """The host's pages read back from swap and the driver's major faults, both since ever; None: not known."""
-        if pages is not None and self._pages is not None and pages > self._pages:
+    def feed(self, pages: int | None, driver: int | None, workers: int | None, at_ns: int) -> None:
+        """The host's pages read back from swap and major faults, all since ever; None: not known."""
+        if _rose(self._pages, pages, 1):
             self._host_ns = at_ns
-            if faults is not None and self._faults is not None and faults - self._faults >= WORTH:
-                self._driver_ns = at_ns
-        self._pages, self._faults = pages, faults
+            if _rose(self._driver, driver, WORTH) or _rose(self._workers, workers, WORTH):
+                self._own_ns = at_ns
+        self._pages, self._driver, self._workers = pages, driver, workers
 
     def on_host(self, now_ns: int) -> bool:
         """Whether anything of the host was read back a moment ago."""
         return self._host_ns is not None and now_ns - self._host_ns <= RECENT_NS
 
-    def by_driver(self, now_ns: int) -> bool:
-        """Whether the driver had many major faults meanwhile."""
-        return self._driver_ns is not None and now_ns - self._driver_ns <= RECENT_NS
+    def by_training(self, now_ns: int) -> bool:
+        """Whether the driver or its workers had many major faults meanwhile."""
+        return self._own_ns is not None and now_ns - self._own_ns <= RECENT_NS
+
+
+def _rose(before: int | None, after: int | None, least: int) -> bool:
+    return before is not None and after is not None and after - before >= least

@@ -130,6 +130,8 @@ class Memory:
     worker_pss_bytes: int | None = None  # of one loader worker without shared memory: the largest mean
     worker_private_bytes: int | None = None  # of that what no other process shares, swapped pages too
     taken_peak_bytes: int | None = None  # PSS, batches that wait unmapped in /dev/shm, and swap, together
+    others_bytes: int | None = None  # of the limit's memory, held by others while all its workers lived
+    read_after_seconds: float | None = None  # all of these were last read so long after the newest worker was started
 
 
 @dataclass(slots=True)
@@ -199,6 +201,7 @@ class OrdinaryStep:
     stretches: list[float] = field(default_factory=list)
     """Median step of up to 32 equal stretches of the latest 1024: how far medians lie apart in one and the same run."""
     worker_memory_seconds_per_batch: float | None = None  # a worker in swap-in and reclaim
+    worker_queue_seconds_per_batch: float | None = None  # of its CPU seconds: runnable, without a CPU
 
 
 @dataclass(slots=True)

@@ -28,7 +28,10 @@ class ProcessSample:
     private_bytes: int | None = None  # Private_Dirty: its own copies
     shm_held_bytes: int | None = None  # files of /dev/shm that it has open, mapped or not
     swap_share_bytes: int | None = None  # SwapPss: forked workers share swapped pages; read as seldom as `pss_bytes`
-    grown_bytes: int = 0  # anonymous memory that came since `pss_bytes` was read, which is seldom
+    swap_read_bytes: int | None = None  # Swap, read with it: what forked processes share is in each of theirs
+    grown_bytes: int = 0  # anonymous memory, swapped pages too, that came since `pss_bytes` was read, which is seldom
+    pss_read_ns: int | None = None  # when that was, CLOCK_MONOTONIC
+    major_faults: int | None = None  # cumulative
 
 
 @dataclass(frozen=True, slots=True)

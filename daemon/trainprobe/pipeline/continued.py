@@ -29,6 +29,7 @@ from trainprobe.model.report import (
 LISTED = 200
 _MEMORY_PEAKS = (
     "pss_peak_bytes", "shm_peak_bytes", "worker_pss_bytes", "worker_private_bytes", "taken_peak_bytes",
+    "read_after_seconds",
 )  # fmt: skip
 POINTS = 128  # of samples
 LATEST = frozenset({"stall_last_start", "stall_active", "phase"})

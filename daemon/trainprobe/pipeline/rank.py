@@ -137,6 +137,8 @@ class RankFold:
     worker_pss: int | None = None  # of one worker without shared memory, the largest mean
     worker_private: int | None = None  # of one worker what it shares with nobody, the largest mean
     taken_peak: int | None = None
+    read_after_ns: int | None = None
+    others_bytes: int | None = None
     gpu_ns: tuple[float, int] = (0.0, 0)  # of all its GPUs: busy, and of how long that is known
     gpu_told_ns: tuple[float, int] = (0.0, 0)
     cpu_from: tuple[int, int] | None = None  # (CPU ns of the driver's process, steps) when the baseline stood
@@ -303,7 +305,10 @@ class RankFold:
     def feed_host(self, host: HostSample, at_ns: int) -> None:
         """What the whole host has and lacks."""
         self.box.host(at_ns, host)
-        self.swapping.feed(host.swap_in_pages, self.latest.major_faults if self.latest else None, at_ns)
+        driver = self.latest.major_faults if self.latest else None
+        workers = [p.major_faults for p in self.processes.values() if p.role == "worker" and p.pid in self.workers.live]
+        known = [faults for faults in workers if faults is not None]
+        self.swapping.feed(host.swap_in_pages, driver, sum(known) if known else None, at_ns)
 
     def feed_thread(self, sample: ThreadSample, at_ns: int) -> None:
         """An open ledger as it stands now."""
@@ -347,6 +352,8 @@ class RankFold:
             self.shm_peak = max(self.shm_peak or 0, self._held(shm))
         if pss is not None:
             self.pss_peak = max(self.pss_peak or 0, pss)
+        if pss is not None and (old_ns := self._read_after_ns()) is not None and old_ns >= 0:
+            self.read_after_ns = max(self.read_after_ns or 0, old_ns)
             taken = pss - (shm or 0) + self._held(shm or 0) + self._swapped()
             taken += self.summed("grown_bytes") or 0
             self.taken_peak = max(self.taken_peak or 0, taken)
@@ -379,6 +386,18 @@ class RankFold:
         }
         self.counters.add(self.trend.steps, {name: float(v) for name, v in figures.items() if v is not None})
 
+    def _read_after_ns(self) -> int | None:
+        """How long after the newest worker's start the oldest of the readings was made: before it, they do not add up.
+
+        None: a process was not read. Older recordings do not tell when one was.
+        """
+        workers = {pid: life.start_ns for pid, life in self.workers.live.items() if life.role == "worker"}
+        forked = max(workers.values(), default=self.seen.started_ns)
+        read = [p for pid in (self.seen.pid, *workers) if (p := self.processes.get(pid)) and p.pss_bytes is not None]
+        if len(read) <= len(workers):
+            return None
+        return min(forked if p.pss_read_ns is None else p.pss_read_ns for p in read) - forked
+
     def _swapped(self) -> int:
         """Swapped memory of all its processes, what forked ones share once."""
         return sum(_swapped(p) for p in self.processes.values() if self.workers.owns(p.pid))
@@ -392,13 +411,21 @@ class RankFold:
         own = [p.pss_bytes - (p.shm_bytes or 0) for p in live if p.pss_bytes is not None]
         if own:
             self.worker_pss = max(self.worker_pss or 0, sum(own) // len(own))
+        family = 1 + self.workers.count
         private = [
-            max(0, p.private_bytes - (p.shm_bytes or 0)) + p.grown_bytes + _swapped(p)
+            max(0, p.private_bytes - (p.shm_bytes or 0)) + p.grown_bytes + _swapped_alone(p, family)
             for p in live
             if p.private_bytes is not None
         ]
         if private:
             self.worker_private = max(self.worker_private or 0, sum(private) // len(private))
+
+    def feed_used(self, used: int) -> None:
+        """Of its limit's memory, by everybody, when its processes were read."""
+        pss = self.summed("pss_bytes")
+        whole = self.taken_peak is not None and self.workers.count == self.workers.peak
+        if pss is not None and whole and self.end_ns is None:
+            self.others_bytes = max(0, used - pss)
 
     def known(self, pid: int) -> bool:
         """Whether ``pid`` is the driver or ever was a child of it, as far back as is remembered."""
@@ -837,3 +864,11 @@ def _merged(older: MarkRow, newer: MarkRow) -> MarkRow:
 def _swapped(process: ProcessSample) -> int:
     """Its part of swapped pages. VmSwap counts in each forked process what all of them share."""
     return (process.swap_bytes if process.swap_share_bytes is None else process.swap_share_bytes) or 0
+
+
+def _swapped_alone(process: ProcessSample, family: int) -> int:
+    """Its own swapped pages: the others are swapped in each of the ``family`` of forked processes, a part for each."""
+    part, all_ = process.swap_share_bytes, process.swap_read_bytes
+    if part is None or all_ is None or family < 2:
+        return _swapped(process)
+    return max(0, (family * part - all_) // (family - 1))

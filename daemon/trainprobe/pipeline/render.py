@@ -224,6 +224,7 @@ def _ordinary(fold: RankFold) -> OrdinaryStep:
         made.worker_cpu_seconds_per_batch = sum(pool[leaf] for leaf in CPU) / fetches / NS
         made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
         made.worker_memory_seconds_per_batch = sum(pool[leaf] for leaf in SWAP) / fetches / NS
+        made.worker_queue_seconds_per_batch = pool[Leaf.RUNQUEUE] / fetches / NS
     if fold.cpu_from and fold.cpu_last and fold.cpu_last[1] > fold.cpu_from[1]:
         made.driver_cpu_seconds = (fold.cpu_last[0] - fold.cpu_from[0]) / (fold.cpu_last[1] - fold.cpu_from[1]) / NS
     made.busy_cpus = fold.busy.cpus
@@ -396,6 +397,8 @@ def _memory(fold: RankFold) -> Memory:
         fold.worker_pss,
         fold.worker_private,
         fold.taken_peak,
+        fold.others_bytes,
+        None if fold.read_after_ns is None else fold.read_after_ns / NS,
     )
 
 

@@ -248,6 +248,8 @@ class RunFold:
         """The processes of this moment are all told."""
         for fold in self._all():
             fold.read(at_ns)
+            if self.memory is not None and self.memory.used_bytes is not None:
+                fold.feed_used(self.memory.used_bytes)
 
     def look(self, now_ns: int) -> bool:
         """Judge open steps and limits; whether a limit has news."""
@@ -341,9 +343,9 @@ class RunFold:
         return any(f.queueing >= CROWDED or f.late.queued for f in self._all() if f.end_ns is None)
 
     def faulting(self, now_ns: int) -> bool:
-        """Whether a driver's major faults are worth tracing: swapping is under way."""
+        """Whether major faults are worth tracing: swapping is under way."""
         return any(
-            f.swapping.by_driver(now_ns)
+            f.swapping.by_training(now_ns)
             or (f.book.open is not None and f.book.open.cause in (Cause.SWAP, Cause.MEMORY_PRESSURE))
             for f in self._all()
             if f.end_ns is None

@@ -36,8 +36,8 @@ def a_rank(workers: int = 2, wait: float = 0.0, cpu: float = 0.0, storage: float
     return rank
 
 
-def settings(rank: Rank, cpus: int = 16, used: int | None = None) -> dict[str, Setting]:
-    run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank], {} if used is None else {"used_bytes": used})
+def settings(rank: Rank, cpus: int = 16) -> dict[str, Setting]:
+    run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank])
     return {setting.name: setting for setting in advice(run, rank, cpus).settings}
 
 
@@ -72,6 +72,17 @@ def test_workers_share_the_cpus_with_the_training_itself() -> None:
     assert "share the same 2 CPUs; make the samples cheaper" in str(slow.reason)
 
 
+def test_what_other_programs_use_is_not_there_for_more_workers() -> None:
+    """Two CPUs; a batch costs 90 ms, the driver's step 30. Another program uses a fifth of a CPU."""
+    rank = a_rank(workers=1, wait=0.0, cpu=0.09, driver=0.03)
+    rank.ordinary.states = {"compute": 0.03, "data_wait": 0.07}
+    alone = settings(rank, cpus=2)["num_workers"]
+    assert alone.gain == pytest.approx(COUNT * (0.1 - 0.06) - COUNT * 0.01, rel=0.01)
+    rank.ordinary.busy_cpus = (0.03 + 0.09) / 0.1 + 0.2
+    beside = settings(rank, cpus=2)["num_workers"]
+    assert beside.gain == pytest.approx(COUNT * (0.09 - 0.12 / 1.8), rel=0.01)
+
+
 def test_workers_that_wait_for_storage_may_be_more_than_the_cpus() -> None:
     told = settings(a_rank(workers=2, wait=0.3, cpu=0.01, storage=0.79), cpus=2)["num_workers"]
     assert told.proposed == "8"
@@ -99,11 +110,14 @@ def test_no_workers_for_a_compute_bound_run() -> None:
 def test_what_fits_the_memory_is_the_limit_and_what_others_hold_is_not_ours() -> None:
     rank = a_rank(workers=2, wait=0.1, cpu=0.4)
     rank.memory = Memory(3000 * MB, 3000 * MB, 0, 200 * MB, None, 8000 * MB, "cgroup", 200 * MB, 1000 * MB)
-    told = settings(rank, used=5000 * MB)["num_workers"]
+    rank.memory.worker_private_bytes, rank.memory.taken_peak_bytes = 1000 * MB, 3000 * MB
+    rank.memory.others_bytes = 2000 * MB
+    told = settings(rank)["num_workers"]
     assert told.proposed == "4"  # 8 GB - 2 GB of others = 6 GB; 3 GB + 2 x 1.1 GB fits into 90 % of it
     assert told.memory == pytest.approx(3000 * MB + 2 * 1000 * MB + 200 * MB)
     assert told.verdict == "tight"
-    less = settings(rank, used=6400 * MB)["num_workers"]
+    rank.memory.others_bytes = 3400 * MB
+    less = settings(rank)["num_workers"]
     assert less.proposed == "3"
     assert str(less.limit) == "memory: 3 workers fit"
 
@@ -111,6 +125,7 @@ def test_what_fits_the_memory_is_the_limit_and_what_others_hold_is_not_ours() ->
 def test_too_many_workers_for_the_memory_are_made_fewer() -> None:
     rank = a_rank(workers=8, cpu=0.15)
     rank.memory = Memory(8400 * MB, 8400 * MB, 0, 400 * MB, None, 8000 * MB, "cgroup", 400 * MB, 900 * MB)
+    rank.memory.worker_private_bytes, rank.memory.taken_peak_bytes = 900 * MB, 8400 * MB
     rank.lost = {"swap": 30.0, "memory_pressure": 5.0}
     told = settings(rank)["num_workers"]
     assert told.proposed == "2"  # two keep up with the step; six would fit
@@ -123,6 +138,7 @@ def test_fewer_workers_give_back_the_cpus_that_swapping_used() -> None:
     """The driver never faults itself: the workers' swapping keeps it waiting for data and for a CPU."""
     rank = a_rank(workers=6, wait=0.08, cpu=0.05)
     rank.memory = Memory(8400 * MB, 8400 * MB, 0, 400 * MB, None, 8000 * MB, "cgroup", 400 * MB, 900 * MB)
+    rank.memory.worker_private_bytes, rank.memory.taken_peak_bytes = 900 * MB, 8400 * MB
     rank.ordinary.states = {"compute": 0.07, "runqueue": 0.03, "data_wait": 0.08}
     rank.ordinary.worker_memory_seconds_per_batch = 0.2
     told = settings(rank)["num_workers"]
@@ -130,6 +146,22 @@ def test_fewer_workers_give_back_the_cpus_that_swapping_used() -> None:
     assert "0 ms of the run and 3 min 20 s of the workers' time" in str(told.reason)
     rank.ordinary.worker_memory_seconds_per_batch = 0.0
     assert settings(rank)["num_workers"].gain == 0
+
+
+def test_workers_that_no_longer_swap_no_longer_queue_for_the_cpus() -> None:
+    """Two CPUs, five workers: 700 of the 770 ms that a batch costs one of them it only waits for a CPU."""
+    rank = a_rank(workers=5, wait=0.02, cpu=0.77)
+    rank.memory = Memory(limit_bytes=450 * MB, worker_private_bytes=130 * MB, taken_peak_bytes=930 * MB)
+    rank.ordinary.states = {"compute": 0.06, "runqueue": 0.04, "data_wait": 0.02}
+    rank.ordinary.worker_memory_seconds_per_batch, rank.ordinary.worker_queue_seconds_per_batch = 0.28, 0.7
+    told = settings(rank, cpus=2)["num_workers"]
+    assert told.proposed == "1"
+    assert told.gain == pytest.approx(COUNT * (0.12 - 0.07)), "a batch then costs 70 ms, a step without waiting 68 ms"
+    assert "of the workers' time" in str(told.reason)
+    rank.lost = {"cpu_contention": 100.0, "swap": 5.0}
+    assert settings(rank, cpus=2)["num_workers"].gain == pytest.approx(5.0 + 100.0 * 0.28 / 0.35 - 2.0), (
+        "late steps too"
+    )
 
 
 def test_what_workers_share_goes_with_none_of_them() -> None:
@@ -151,6 +183,11 @@ def test_prefetch_covers_a_dear_batch_where_workers_keep_up_otherwise() -> None:
     told = settings(rank)["prefetch_factor"]
     assert told.proposed == "5"  # 2 + 1.2 s / (4 x 0.1 s)
     assert told.gain == pytest.approx(3.6)
+    rank.memory = Memory(limit_bytes=450 * MB, worker_private_bytes=30 * MB, taken_peak_bytes=430 * MB)
+    rank.memory.shm_bytes_per_batch, rank.memory.shm_peak_bytes = 3.0 * MB, 27 * MB
+    full = settings(rank)["prefetch_factor"]
+    assert full.proposed is None
+    assert str(full.reason) == "5 would cover late batches, and take 466 MB: more than there is"
     rank.ordinary.worker_cpu_seconds_per_batch = 0.5
     slow = settings(rank)["prefetch_factor"]
     assert slow.proposed is None

@@ -25,6 +25,7 @@ class Of:
     ticks: int
     started_ns: int
     role: str = "driver"
+    run: str = "train.py-1"
 
 
 def of(pid: int, role: str = "driver") -> Of:
@@ -43,6 +44,7 @@ def test_all_fields(fake: FakeProc) -> None:
         pid=7, ppid=3, role="worker", started_ns=70 * TICK_NS, cpu_ns=150 * TICK_NS, rss_bytes=2560 * 4096,
         pss_bytes=2048 << 10, swap_bytes=12 << 10, shm_bytes=512 << 10, open_fds=1, max_fds=1024, threads=3,
         read_bytes=8192, comm="pt_data_worker", shm_held_bytes=0, swap_share_bytes=4 << 10,
+        pss_read_ns=0, major_faults=0,
     )  # fmt: skip
 
 
@@ -123,6 +125,31 @@ def test_one_that_works_is_looked_into_each_time_and_so_is_anyone_near_a_limit(f
             (fake.root / "7/stat").write_text(text.replace(f" 120 {30 + at} ", f" 120 {35 + at} "))
         seen.append(processes.read([of(7)], at * NS, near=near)[0].open_fds)
     assert seen == [1, 2, 3]
+
+
+def test_all_are_read_again_after_a_worker_was_forked(fake: FakeProc) -> None:
+    """What the driver had for itself it now shares: readings from before and after do not add up."""
+    fake.add(7)
+    processes = Processes(fake.proc)
+    driver = Of(7, 70, 0)
+    assert processes.read([driver], 0)[0].pss_read_ns == 0
+    fake.add(8)
+    worker = Of(8, 80, NS, "worker")
+    assert [s.pss_read_ns for s in processes.read([driver, worker], 2 * NS)] == [2 * NS, 2 * NS]
+    assert [s.pss_read_ns for s in processes.read([driver, worker], 4 * NS)] == [2 * NS, 2 * NS]
+    of_another_run = Of(9, 90, 5 * NS, "worker", "other.py-1")
+    fake.add(9)
+    assert [s.pss_read_ns for s in processes.read([driver, worker, of_another_run], 6 * NS)][:2] == [2 * NS, 2 * NS]
+
+
+def test_what_came_since_the_last_reading_is_told_and_swapping_is_no_growth(fake: FakeProc) -> None:
+    fake.add(7)
+    processes = Processes(fake.proc)
+    grown = []
+    for at, (resident, swapped) in enumerate([(900, 100), (500, 500), (700, 500), (1000, 100)]):
+        (fake.root / "7/status").write_text(f"RssAnon:\t{resident} kB\nVmSwap:\t{swapped} kB\n")
+        grown.append(processes.read([of(7)], at, near=True)[0].grown_bytes >> 10)
+    assert grown == [0, 0, 200, 100]
 
 
 def test_a_new_process_with_an_old_pid_does_not_inherit_its_memory(fake: FakeProc) -> None:

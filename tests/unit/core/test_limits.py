@@ -104,6 +104,32 @@ def test_swapped_pages_that_forked_processes_share_count_once() -> None:
     host.second(processes=(sample(PID, "driver", 3 * GB, **swapped), sample(WORKER, "worker", 2 * GB, **swapped)))
     assert host.rank.memory.taken_peak_bytes == 6 * GB
     assert host.rank.memory.worker_private_bytes == 2.5 * GB
+    host = Host()
+    told = {**swapped, "swap_read_bytes": GB}
+    host.second(processes=(sample(PID, "driver", 3 * GB, **told), sample(WORKER, "worker", 2 * GB, **told)))
+    assert host.rank.memory.worker_private_bytes == 2 * GB, "what is swapped they share"
+
+
+def test_readings_from_before_and_after_a_fork_are_not_added_up() -> None:
+    """The driver had 3 GB for itself; with the worker it has 1.5 GB of them, and so has the worker."""
+    host = Host()
+    before, after = host.driver.now - 60 * NS, host.driver.now
+    worker = sample(WORKER, "worker", 2 * GB, pss_read_ns=after)
+    host.second(processes=(sample(PID, "driver", 3 * GB, pss_read_ns=before), worker))
+    assert host.rank.memory.taken_peak_bytes is None
+    host.second(processes=(sample(PID, "driver", 3 * GB // 2, pss_read_ns=after), worker))
+    assert host.rank.memory.taken_peak_bytes == 3.5 * GB
+
+
+def test_what_others_hold_of_its_limit_is_told_as_of_when_its_workers_lived() -> None:
+    host = Host()
+    used = MemorySample(RUN, 7 * GB, 10 * GB, "cgroup")
+    host.second(memory=(used,), processes=(sample(PID, "driver", 3 * GB), sample(WORKER, "worker", 2 * GB)))
+    host.second(memory=(used,), processes=(sample(PID, "driver", 3 * GB), sample(WORKER, "worker", 2 * GB)))
+    assert host.rank.memory.others_bytes == 2 * GB
+    host.driver.die(WORKER)
+    host.second(processes=(sample(PID, "driver", 3 * GB),))
+    assert host.rank.memory.others_bytes == 2 * GB
 
 
 def test_a_victim_of_its_container_and_one_of_the_host() -> None:

@@ -6,15 +6,16 @@ import random
 
 import pytest
 
-from tests.builders.driver import Driver, moment
+from tests.builders.driver import PID, Driver, moment
 from trainprobe.model.cells import Leaf
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
-from trainprobe.model.sample import HostSample
+from trainprobe.model.sample import HostSample, ProcessSample
 from trainprobe.pipeline import Pipeline
 
 PAGE_SECONDS = 20e-6
+WORKER = PID + 1
 
 
 class Host:
@@ -25,13 +26,16 @@ class Host:
         self.driver.begin()
         self.pipeline = Pipeline()
         self.pages = 7_000_000
+        self.worker_faults = 0
+        self.driver.fork(WORKER)
         self.driver.train(40)
 
     def read(self) -> None:
         told = tuple(self.driver.events)
         self.driver.events.clear()
         host = HostSample(2, swap_in_pages=self.pages)
-        self.pipeline.step(Frame(moment(self.driver.now), told, host=host))
+        worker = ProcessSample(WORKER, PID, "worker", 1, major_faults=self.worker_faults)
+        self.pipeline.step(Frame(moment(self.driver.now), told, host=host, processes=(worker,)))
 
     def slow_steps(self, count: int, leaf: Leaf, faults: int, pages: int) -> None:
         """A third of a second each, in which so many major faults come and so many pages are read back."""
@@ -86,3 +90,14 @@ def test_page_faults_are_traced_while_the_driver_reads_swapped_memory() -> None:
     host.driver.now += 10 * NS
     host.read()
     assert not host.wants_faults, "it is over"
+
+
+def test_page_faults_are_traced_while_workers_read_swapped_memory() -> None:
+    """The driver never faults: it waits for what its workers make."""
+    host = Host()
+    for faults, pages, wanted in ((5000, 0, False), (0, 5000, False), (5000, 5000, True)):
+        host.driver.train(20)
+        host.worker_faults += faults
+        host.pages += pages
+        host.read()
+        assert host.wants_faults == wanted

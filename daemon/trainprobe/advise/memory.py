@@ -1,0 +1,135 @@
+"""What memory a run takes with other loader settings: the arithmetic, from what was measured, and what is unsure of it.
+
+A worker more takes what it shares with nobody, and its part of the batches that wait in shared memory; one less gives
+that back. Everything else is there once, however many workers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainprobe.advise.loader import DEFAULT_PREFETCH
+from trainprobe.language.amounts import seconds, size
+from trainprobe.language.saying import Saying, saying
+from trainprobe.model.report import Rank
+
+IN_USE = 1  # batches: the one that the training works on
+ROOM = 0.9  # of the memory that is there: a run that takes more is near its end
+SAFE = 0.8
+REMEMBERED = 128
+"""Batches that torch keeps a reference to in each worker after they were sent: until then the holes that they leave on
+its heap become more."""
+SETTLED = 8.0  # seconds: pages are copied on write most of all in the first ones
+GROWTH = 1.1  # of the second half of a run over the first: it still grows
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What the run takes with one setting."""
+
+    num_workers: int
+    prefetch_factor: int
+    bytes: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the run takes, and what there is for it; bytes."""
+
+    taken: int
+    budget: int | None
+    worker: int | None  # of one worker
+    shared: int  # batches on their way
+    workers: int
+    scope: str
+    batch: float | None = None  # what one takes of shared memory; None: not known, or it takes none
+
+    @property
+    def prefetch(self) -> int:
+        """As many batches ahead as were seen in shared memory at once; torch's default where they were fewer."""
+        if not self.batch or not self.workers:
+            return DEFAULT_PREFETCH
+        return max(DEFAULT_PREFETCH, round((self.shared / self.batch - IN_USE) / self.workers))
+
+    @property
+    def now(self) -> Taken:
+        return Taken(self.workers, self.prefetch, self.taken, self.verdict(self.taken))
+
+    def with_(self, workers: int, prefetch: int | None = None) -> int | None:
+        """Bytes with other settings; None where a worker's, or a batch's, were not measured.
+
+        Sooner or later (a save, an evaluation) the workers are as far ahead as they may be.
+        """
+        prefetch = self.prefetch if prefetch is None else prefetch
+        if workers == self.workers and prefetch == self.prefetch:
+            return self.taken
+        if not self.workers or self.worker is None or (prefetch != self.prefetch and not self.batch):
+            return None
+        ahead = self.shared * workers / self.workers
+        if self.batch:
+            ahead = self.batch * (workers * prefetch + IN_USE)
+        return round(self.taken + (workers - self.workers) * self.worker + ahead - self.shared)
+
+    def most_workers(self) -> int | None:
+        """Workers that fit; None where that cannot be told."""
+        if self.budget is None or self.worker is None or not self.workers:
+            return None
+        each = self.worker + (self.batch * self.prefetch if self.batch else self.shared / self.workers)
+        return max(0, self.workers + int((ROOM * self.budget - self.taken) // max(each, 1)))
+
+    def verdict(self, taken: int | None) -> str:
+        """safe, tight, "out of memory", or "" where it cannot be told."""
+        if taken is None or not self.budget:
+            return ""
+        return "safe" if taken <= SAFE * self.budget else "tight" if taken <= self.budget else "out of memory"
+
+
+def measured(rank: Rank) -> Memory | None:
+    """None where its processes were not all read at a time."""
+    told = rank.memory
+    if told.taken_peak_bytes is None:
+        return None
+    budget = told.limit_bytes
+    if budget is not None and told.others_bytes is not None:
+        budget -= told.others_bytes  # what others hold in it is not ours to plan with
+    return Memory(
+        told.taken_peak_bytes, budget, told.worker_private_bytes, told.shm_peak_bytes or 0, rank.workers.peak,
+        told.limit_scope or "host", told.shm_bytes_per_batch,
+    )  # fmt: skip
+
+
+def others(memory: Memory) -> tuple[Taken, ...]:
+    """Fewer workers, more of them, and more batches ahead, as far as each can be told."""
+    workers, prefetch = memory.workers, memory.prefetch
+    settings = dict.fromkeys(((max(1, workers // 2), prefetch), (2 * workers, prefetch), (workers, 2 * prefetch)))
+    settings.pop((workers, prefetch), None)
+    told = ((setting, memory.with_(*setting)) for setting in settings)
+    return tuple(Taken(*setting, taken, memory.verdict(taken)) for setting, taken in told if taken is not None)
+
+
+def unsure(rank: Rank, memory: Memory) -> Iterator[Saying]:
+    """Why the predictions may not hold."""
+    if not memory.workers:
+        yield saying("what a worker takes is not known: there was none")
+        return
+    if (after := rank.memory.read_after_seconds or 0.0) < SETTLED:
+        yield saying("it was last read {after} after the workers were started: too early", after=seconds(after))
+    made = round(rank.steps.count * (rank.ordinary.fetches or 0.0) / memory.workers)
+    if made < REMEMBERED:
+        yield saying(
+            "each worker has made {made} batches: it may grow until it has made {enough}; watch it for longer",
+            made=made, enough=REMEMBERED,
+        )  # fmt: skip
+    points = [value for value in rank.samples.pss_bytes if value is not None]
+    half = len(points) // 2
+    if half and max(points[half:]) > GROWTH * (before := max(points[:half])):
+        yield saying(
+            "memory still grew when it was last looked at, from {before} to {after}: all of this becomes more",
+            before=size(before), after=size(max(points[half:])),
+        )  # fmt: skip
+    if memory.workers == 1:
+        yield saying("one worker's own memory cannot be told from what the driver left to it: more take less than this")
+    if not memory.batch:
+        yield saying("no batches were seen in shared memory: what prefetch_factor takes is not known")
