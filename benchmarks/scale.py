@@ -28,7 +28,7 @@ SIZES = (16, 64, 256, 1000)
 RUNS = 64
 THREADS = 10
 FORKS_PER_SECOND = 5000 / 60
-RSS_LIMIT, CPU_LIMIT = 80e6, 0.05
+RSS_LIMIT, CPU_LIMIT, STORM_CPU_LIMIT = 80e6, 0.05, 0.15
 LINEAR = 1.3  # times what the smaller sizes would make of the largest
 SETTLE_SECONDS, SECONDS = 10.0, 15.0
 
@@ -85,6 +85,8 @@ def problems(found: Sequence[Size]) -> Iterator[str]:
         yield f"more than {RSS_LIMIT / 1e6:.0f} MB"
     if largest.cpu_share > CPU_LIMIT:
         yield f"more than {CPU_LIMIT:.0%} of a core"
+    if storm.cpu_share > STORM_CPU_LIMIT:
+        yield f"more than {STORM_CPU_LIMIT:.0%} of a core in the storm"
     if any(one.lost for one in (*calm, storm)):
         yield "events were lost"
     for what in ("rss_bytes", "cpu_share"):
