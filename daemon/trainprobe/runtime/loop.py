@@ -12,7 +12,7 @@ from trainprobe.runtime.pace import Allowance
 MIN_GAP_NS = 5_000_000
 """Wake-ups closer together than this are handled in one turn: a burst of rare events costs no more than one."""
 
-QUICK, SPREAD_NS = 8, 70_000_000
+QUICK, SPREAD_NS = 8, 40_000_000
 """So many turns follow at once when something happens after a quiet time, and one each so long while it goes on, as
 where a host starts a hundred processes a second."""
 

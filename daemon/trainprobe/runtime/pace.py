@@ -9,7 +9,7 @@ LONGEST_NS = 5 * NS
 SHARE = 0.0004  # of a processor for the regular reports: one of many runs comes less often
 QUICK = 3  # reports follow at once when there were none for a while …
 SPREAD_NS = 143_000_000  # … and each of these gives room for another: 3 + 7 in any second at most
-URGENT_SHARE = 0.02  # of a processor for the urgent ones: dear ones are spread wider,
+URGENT_SHARE = 0.1  # of a processor for the urgent ones: those of hundreds of processes are spread wider,
 WIDEST_NS = NS // 2  # up to this
 
 

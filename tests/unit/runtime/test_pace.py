@@ -34,12 +34,12 @@ def test_a_regular_one_asks_for_no_turn_of_its_own_and_an_urgent_one_that_waits_
 
 
 def test_dear_urgent_ones_are_spread_wider() -> None:
-    """Five milliseconds each: four a second are two per cent of a processor."""
+    """25 ms each: four a second are a tenth of a processor."""
     pace, made = Pace(), 0
     for at in range(1000, 11_000, 10):
         if pace.due(at * MS, urgent=True):
             made += 1
-            pace.took(5 * MS)
+            pace.took(25 * MS)
     assert 35 <= made <= 45
 
 
