@@ -144,6 +144,21 @@ def test_writes_and_the_work_between_them_are_the_files(probes: Probes, tmp_path
     assert told.seconds(Leaf.CPU) >= 0.1
 
 
+def test_between_short_lines_each_in_a_file_of_its_own_all_is_gap(probes: Probes, tmp_path: object) -> None:
+    """From a close to the next open, too, where it comes at once; a computation between two is the program's own."""
+    body = (
+        "import os, sys, time\n"
+        "def work(s):\n    end = time.thread_time() + s\n    while time.thread_time() < end: pass\n"
+        "def line(i):\n    with open(f'{sys.argv[1]}/{i % 9}', 'a') as f: f.write('a line\\n')\n"
+        "line(0)\nbegan = time.thread_time()\nfor i in range(20000): line(i)\nspent = time.thread_time() - began\n"
+        "for i in range(20): work(0.01); line(i)\nprint(spent)"
+    )
+    told = observe(probes, body, str(tmp_path))
+    calls = sum(told.seconds(leaf) for leaf in (Leaf.FILE_META, Leaf.FILE_WRITE))
+    assert told.seconds(Leaf.CPU) >= 0.19
+    assert told.seconds(Leaf.FILE_GAP) + calls > 0.9 * float(told.output), cells_of(told)
+
+
 def test_an_open_wait_is_seen_while_it_lasts(probes: Probes) -> None:
     program = Observed.python(probes, "import os\nr, w = os.pipe()\nos.read(r, 1)").go()
     try:

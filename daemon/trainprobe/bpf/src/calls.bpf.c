@@ -33,6 +33,15 @@ INLINE u64 take_gap(struct ledger *l, u32 dev, u64 ino) {
     *cell_of(l, LEAF_FILE_GAP) += gap;
     return gap;
 }
+/* The next file opened so soon after the last one's call, as by whoever opens a log for every line: that belongs to it. */
+#define NEXT_FILE_NS 100000
+INLINE u64 take_gap_before_open(struct ledger *l) {
+    u64 gap = *cpu_cell(l) - l->gap_mark;
+    if (gap <= NEXT_FILE_NS)
+        return take_gap(l, l->gap_dev, l->gap_ino);
+    l->gap_ino = 0;
+    return 0;
+}
 /* ---- reads ---- */
 int on_read_begin(struct call_entry *e) {
     struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
@@ -308,7 +317,11 @@ int on_name_begin(struct call_entry *e) {
     c->at = now;
     c->number = number + 1;
     c->kind = kind;
-    c->gap_ns = l && kind == CALL_CLOSE ? take_gap(l, key.dev, key.ino) : 0;
+    c->gap_ns = 0;
+    if (l && kind == CALL_CLOSE)
+        c->gap_ns = take_gap(l, key.dev, key.ino);
+    else if (l && kind == CALL_OPEN)
+        c->gap_ns = take_gap_before_open(l);
     c->key = key;
     c->flags = flags;
     c->fd = a[0];
@@ -413,7 +426,7 @@ int on_name_end(struct call_end *e) {
     u32 dev = u ? c->key.dev : renames ? c->last.dev : 0; /* renames are booked on what the thread wrote last */
     u64 ino = u ? c->key.ino : renames ? c->last.ino : 0;
     add_to_step(l, dev, ino, l->call_ns, c->gap_ns, 0);
-    l->gap_ino = kind == CALL_OPEN ? ino : 0;
+    l->gap_ino = kind == CALL_OPEN || kind == CALL_CLOSE ? ino : 0;
     l->gap_dev = dev;
     return 0;
 }
