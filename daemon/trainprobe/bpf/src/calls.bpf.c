@@ -33,7 +33,8 @@ INLINE u64 take_gap(struct ledger *l, u32 dev, u64 ino) {
     *cell_of(l, LEAF_FILE_GAP) += gap;
     return gap;
 }
-/* The next file opened so soon after the last one's call, as by whoever opens a log for every line: that belongs to it. */
+/* The next file opened so soon after the last one's call, as by whoever opens a log for every line: that belongs to it.
+ */
 #define NEXT_FILE_NS 100000
 INLINE u64 take_gap_before_open(struct ledger *l) {
     u64 gap = *cpu_cell(l) - l->gap_mark;
