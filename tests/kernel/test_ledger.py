@@ -141,7 +141,7 @@ def test_writes_and_the_work_between_them_are_the_files(probes: Probes, tmp_path
     )
     told = observe(probes, body, f"{tmp_path}/file")
     assert within(told.seconds(Leaf.FILE_GAP), 0.2), cells_of(told)
-    assert told.seconds(Leaf.CPU) >= 0.1
+    assert told.seconds(Leaf.CPU) + told.seconds(Leaf.RUNQUEUE) >= 0.1, cells_of(told)  # it may have a rival
 
 
 def test_between_short_lines_each_in_a_file_of_its_own_all_is_gap(probes: Probes, tmp_path: object) -> None:
