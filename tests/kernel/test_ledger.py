@@ -133,14 +133,20 @@ def test_reading_a_file_is_read_cpu_or_file_read(probes: Probes, tmp_path: objec
 
 
 def test_writes_and_the_work_between_them_are_the_files(probes: Probes, tmp_path: object) -> None:
-    """Bytes produced between two writes of one file are its gap; the rest of the program stays CPU."""
+    """Bytes produced between two writes of one file are its gap; the rest of the program stays CPU.
+
+    The thread's own clock leaves out what a hypervisor takes of it, the wall's has rivals' time in it.
+    """
     body = (
         "import os, sys, time\nfd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n"
         "def work(s):\n    end = time.thread_time() + s\n    while time.thread_time() < end: pass\n"
-        "os.write(fd, b'x' * 100)\nwork(0.2)\nos.write(fd, b'x' * 100)\nos.close(fd)\nwork(0.1)"
+        "os.write(fd, b'x' * 100)\nbegan = time.monotonic()\nwork(0.2)\ntook = time.monotonic() - began\n"
+        "os.write(fd, b'x' * 100)\nos.close(fd)\nwork(0.1)\nprint(took)"
     )
     told = observe(probes, body, f"{tmp_path}/file")
-    assert within(told.seconds(Leaf.FILE_GAP), 0.2), cells_of(told)
+    took = float(told.output)
+    gap = told.seconds(Leaf.FILE_GAP)
+    assert within(gap, min(max(gap, 0.2), took)), cells_of(told)
     assert told.seconds(Leaf.CPU) + told.seconds(Leaf.RUNQUEUE) >= 0.1, cells_of(told)  # it may have a rival
 
 
