@@ -18,7 +18,7 @@ from ctypes import c_uint8
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import SiteState
-from trainprobe.bpf.gpu_clocks import GpuClocks
+from trainprobe.bpf.gpu_clocks import GpuClocks, close_all, let_go
 from trainprobe.bpf.kernel_calls import UprobeRefused
 from trainprobe.bpf.maps import Map
 from trainprobe.bpf.marks import Mark, Place, executable_maps, open_mapping, through_descriptor
@@ -131,8 +131,7 @@ class Cuda:
             armed = self._armed.pop(pid, {})
         for address in armed:
             self._sites.delete(_key(pid, address))
-        if armed:  # the kernel takes its time to let go of each
-            threading.Thread(target=_close, args=(list(armed.values()),), name="cuda-marks", daemon=True).start()
+        let_go([list(armed.values())])
 
     def close(self) -> None:
         self._clocks.close()
@@ -140,7 +139,7 @@ class Cuda:
             self._closed = True
             armed, self._armed = self._armed, {}
         for descriptors in armed.values():
-            _close(list(descriptors.values()))
+            close_all(list(descriptors.values()))
 
     def _ask(self, pid: int, what: int | None) -> bool:
         with self._lock:
@@ -238,8 +237,3 @@ def _is_cuda(place: Place) -> bool:
 
 def _key(pid: int, address: int) -> abi.GpuSite:
     return abi.GpuSite(tgid=pid, address=address)
-
-
-def _close(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

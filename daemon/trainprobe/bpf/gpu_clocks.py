@@ -83,7 +83,7 @@ class GpuClocks:
         for key, _ in self._beats.entries():
             if key.tgid == pid:
                 self._beats.delete(key)
-        _let_go([*clock.rare.values(), *clock.often.values()])
+        let_go([*clock.rare.values(), *clock.often.values()])
 
     def probe(self, pid: int, place: Place, rare: tuple[Mark, ...], often: tuple[Mark, ...]) -> None:
         """Put probes on a library of CUDA: ``rare`` on what comes a few times a step, ``often`` on launches, where they
@@ -101,7 +101,7 @@ class GpuClocks:
             if pid in self._known and descriptors:  # where there are none, the next look tries again
                 kept[path] = descriptors
                 return
-        _let_go([descriptors])
+        let_go([descriptors])
 
     def look_after(self, now_ns: int) -> list[int]:
         """Once a second: find calls that mark steps. Processes whose launches are to be probed from now on."""
@@ -158,7 +158,7 @@ class GpuClocks:
     def _drop_launches(self, clock: Clock) -> None:
         with self._lock:
             clock.launches, often, clock.often = False, clock.often, {}
-        _let_go([*often.values()])
+        let_go([*often.values()])
 
     def close(self) -> None:
         for pid in list(self._known):
@@ -169,13 +169,14 @@ def _more(now: tuple[int, ...], before: tuple[bool, tuple[int, ...]] | None) -> 
     return now if before is None else tuple(max(0, a - b) for a, b in zip(now, before[1]))
 
 
-def _let_go(descriptors: list[list[int]]) -> None:
-    """The kernel takes its time to let go of each."""
+def let_go(descriptors: list[list[int]]) -> None:
+    """Close probes without waiting: the kernel takes its time to let go of each."""
     every = [one for some in descriptors for one in some]
     if every:
-        threading.Thread(target=_close, args=(every,), name="cuda-marks", daemon=True).start()
+        threading.Thread(target=close_all, args=(every,), name="cuda-marks", daemon=True).start()
 
 
-def _close(descriptors: list[int]) -> None:
+def close_all(descriptors: list[int]) -> None:
+    """Close probes, one after the other."""
     for descriptor in descriptors:
         os.close(descriptor)

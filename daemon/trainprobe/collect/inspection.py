@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.peer import peer_of
-from trainprobe.collect.procfs import SMALL, Proc, read_file
+from trainprobe.collect.procfs import SMALL, Proc, parse_status, read_file
 from trainprobe.model.sample import Inspection, ThreadLook
 
 THREADS = 64  # of a process that are looked at
@@ -51,7 +51,7 @@ class Inspector:
             frozen=self._frozen(pid),
             allowed_cpus=count_cpus(status.get("Cpus_allowed_list", "")),
             path=self._path(pid, call, arguments),
-            peer=peer_of(self._proc, pid, arguments[0]) if arguments and arguments[0] < 1 << 20 else "",
+            peer=peer_of(self._proc, pid, arguments[0]) if _names_descriptor(arguments) else "",
             threads=tuple(self._others(pid, tid)) if wchan.startswith("futex") else (),
         )
 
@@ -60,7 +60,8 @@ class Inspector:
         for other in self._proc.threads(pid)[:THREADS]:
             if other == tid:
                 continue
-            status = _fields(self._text(pid, f"task/{other}/status"))
+            text = self._text(pid, f"task/{other}/status")
+            status = _fields(text)
             wchan = self._text(pid, f"task/{other}/wchan").strip()
             if "State" not in status or wchan.startswith("futex"):
                 continue
@@ -69,7 +70,7 @@ class Inspector:
             call, arguments = self._call(pid, other) if state == "D" else (-1, [])
             yield ThreadLook(
                 other,
-                _number(status.get("NSpid", "").rpartition("\t")[2]) or other,
+                parse_status(text).container_pid or other,
                 state,
                 wchan if wchan != "0" else "",
                 _number(spent[0]) if spent else None,
@@ -80,7 +81,8 @@ class Inspector:
         """The file of the call in flight: the one that it names, or the one behind its first argument."""
         if path := self._path(pid, call, arguments):
             return path
-        return self._proc.descriptor(pid, arguments[0]) if arguments and arguments[0] < 1 << 20 else ""
+        link = self._proc.descriptor(pid, arguments[0]) if _names_descriptor(arguments) else ""
+        return link if link.startswith("/") else ""
 
     def _text(self, pid: int, name: str) -> str:
         return (self._proc.read(pid, name, SMALL) or b"").decode("utf-8", "surrogateescape")
@@ -122,6 +124,10 @@ def count_cpus(text: str) -> int | None:
             return None
         count += int(last) - int(first) + 1 if dash else 1
     return count
+
+
+def _names_descriptor(arguments: list[int]) -> bool:
+    return bool(arguments) and arguments[0] < 1 << 20
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import sys
 
 from trainprobe.collect.lines import lines_of
@@ -15,10 +14,7 @@ _KINDS = ("tcp", "tcp6", "udp", "udp6")
 
 def peer_of(proc: Proc, pid: int, fd: int) -> str:
     """ "address:port", "unix:path"; "" where the descriptor is no socket or the tables do not have it."""
-    try:
-        link = os.readlink(f"{proc.root}/{pid}/fd/{fd}")
-    except OSError:
-        return ""
+    link = proc.descriptor(pid, fd)
     if not link.startswith("socket:["):
         return ""
     inode = link[len("socket:[") : -1]

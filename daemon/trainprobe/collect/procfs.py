@@ -192,12 +192,11 @@ class Proc:
         return None if told is None else int(told)
 
     def descriptor(self, pid: int, fd: int) -> str:
-        """The path of the file behind a descriptor; "" where it is none, or no file."""
+        """What a descriptor leads to: a path, "socket:[INODE]" and the like; "" where it is none."""
         try:
-            path = os.readlink(f"{self.root}/{pid}/fd/{fd}")
+            return os.readlink(f"{self.root}/{pid}/fd/{fd}")
         except OSError:
             return ""
-        return path if path.startswith("/") else ""
 
     def fd_limit(self, pid: int) -> int | None:
         """RLIMIT_NOFILE, soft; None for unlimited too."""

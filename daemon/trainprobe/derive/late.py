@@ -51,7 +51,6 @@ class Beside:
     until_ns: int = 0
     cpu_ns: int = 0
     path: str = ""  # of the file that it was blocked on
-    wchan: str = ""
 
     def take(self, look: ThreadLook, at_ns: int) -> None:
         """Another look."""
@@ -59,7 +58,7 @@ class Beside:
         self.running += look.state == "R"
         self.reading += look.state == "D"
         self.until_ns, self.cpu_ns = at_ns, look.cpu_ns or 0
-        self.path, self.wchan = look.path or self.path, look.wchan
+        self.path = look.path or self.path
 
     def busy(self) -> float:
         """The part of the time between its looks that it was on a CPU; of a single look whether it was."""

@@ -76,8 +76,10 @@ def _tied(fold: RankFold) -> list[Found]:
         suspects[item] = ns
     if not suspects:
         return []
-    logs = fold.saves.all_logs()
+    logs: list[WrittenLog] = []
     if any(state == State.LOGGING for state, _, _ in suspects):  # what lies between calls may be the lines' making
+        written = fold.saves.all_logs()
+        logs.append(WrittenLog("", sum(log.ns for log in written), 0, sum(log.writes for log in written)))
         suspects |= {
             item: ns for item, ns in fold.ordinary.items() if item[0] == State.COMPUTE and item[2] == Leaf.FILE_GAP
         }
@@ -94,7 +96,7 @@ def _tied(fold: RankFold) -> list[Found]:
         fold.policy,
         workers=fold.workers.count,
         cpus=fold.devices.cpus,
-        logs=[WrittenLog("", sum(log.ns for log in logs), 0, sum(log.writes for log in logs))],
+        logs=logs,
         devices=fold.devices,
         quota=fold.quota.over(fold.start_ns, fold.sample_ns),
         rivals=fold.devices.rivals_at(fold.start_ns),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import io
 import os
@@ -78,6 +79,7 @@ def _configurations() -> list[bytes]:
 def _scratch() -> Path:
     descriptor, path = tempfile.mkstemp(prefix="trainprobe-hostile-")
     os.close(descriptor)
+    atexit.register(Path(path).unlink, missing_ok=True)
     return Path(path)
 
 

@@ -49,34 +49,38 @@ def test_a_wake_up_brings_a_turn_at_once(pipe: tuple[int, int]) -> None:
     assert task.turns[0][0] - task.began < 50_000_000
 
 
+class Counting:
+    """Reads what another process writes, byte by byte with a pause between two, and stops the loop after the last."""
+
+    def __init__(self, loop: Loop, pipe: tuple[int, int], count: int, pause: float) -> None:
+        self.loop, self.pipe, self.count = loop, pipe, count
+        self.turns = self.taken = 0
+        loop.on_wake(pipe[0])
+        child = os.fork()
+        if child == 0:
+            for _ in range(count):
+                os.write(pipe[1], b"x")
+                time.sleep(pause)
+            os._exit(0)
+        began = time.monotonic_ns()
+        loop.run(self)
+        self.took_ns = time.monotonic_ns() - began
+        os.waitpid(child, 0)
+
+    def due_ns(self) -> int:
+        return 1 << 62
+
+    def turn(self, *, woken: bool) -> None:
+        self.turns += 1
+        self.taken += len(os.read(self.pipe[0], 4096))
+        if self.taken == self.count:
+            self.loop.stop()
+
+
 def test_a_burst_of_wake_ups_is_handled_in_few_turns(pipe: tuple[int, int]) -> None:
     """500 events in 50 ms: at most a turn each five milliseconds, and none is forgotten."""
-    loop = Loop()
-    loop.on_wake(pipe[0])
-    child = os.fork()
-    if child == 0:
-        for _ in range(500):
-            os.write(pipe[1], b"x")
-            time.sleep(0.0001)
-        os._exit(0)
-
-    class Counting:
-        turns = taken = 0
-
-        def due_ns(self) -> int:
-            return 1 << 62
-
-        def turn(self, *, woken: bool) -> None:
-            self.turns += 1
-            self.taken += len(os.read(pipe[0], 4096))
-            if self.taken == 500:
-                loop.stop()
-
-    task, began = Counting(), time.monotonic_ns()
-    loop.run(task)
-    took = time.monotonic_ns() - began
-    os.waitpid(child, 0)
-    assert task.turns <= took / MIN_GAP_NS + 2
+    task = Counting(Loop(), pipe, 500, 0.0001)
+    assert task.turns <= task.took_ns / MIN_GAP_NS + 2
     assert task.taken == 500
 
 
@@ -84,32 +88,9 @@ def test_what_goes_on_and_on_brings_a_turn_now_and_then(pipe: tuple[int, int]) -
     """An event each two milliseconds for half a second: a few turns at once, then one each ``SPREAD_NS``; the first
     event after a pause finds room again."""
     loop = Loop()
-    loop.on_wake(pipe[0])
-    child = os.fork()
-    if child == 0:
-        for _ in range(250):
-            os.write(pipe[1], b"x")
-            time.sleep(0.002)
-        os._exit(0)
-
-    class Counting:
-        turns = taken = 0
-
-        def due_ns(self) -> int:
-            return 1 << 62
-
-        def turn(self, *, woken: bool) -> None:
-            self.turns += 1
-            self.taken += len(os.read(pipe[0], 4096))
-            if self.taken == 250:
-                loop.stop()
-
-    task, began = Counting(), time.monotonic_ns()
-    loop.run(task)
-    took = time.monotonic_ns() - began
-    os.waitpid(child, 0)
+    task = Counting(loop, pipe, 250, 0.002)
     assert task.taken == 250
-    assert task.turns <= QUICK + took / SPREAD_NS + 1
+    assert task.turns <= QUICK + task.took_ns / SPREAD_NS + 1
 
     time.sleep(3 * SPREAD_NS / 1e9)
     again = Turns(loop, 10_000_000_000, 1)
