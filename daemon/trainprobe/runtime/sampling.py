@@ -43,7 +43,9 @@ from trainprobe.model.sample import (
 )
 
 LIMITS_NS = NS
-FAR_LIMITS_NS = 2 * NS  # while less than half of everything is used
+FAR_LIMITS_NS = 2 * NS  # while less than half of everything is used, and will be
+SOON_SECONDS = 60.0  # growth that reaches a limit in so long is followed from its beginning: a forecast needs points
+EARLY_NS = NS // 4  # turns come about once a second: what is due so soon is read in this one
 HOST_NS = 2 * NS
 LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
@@ -121,6 +123,7 @@ class Collectors:
         self._wanted: tuple[tuple[int, str], ...] = ()
         self._files: tuple[WrittenFile, ...] = ()
         self._last: tuple[LimitSample, ...] = ()
+        self._last_ns = 0
         self._before: Sequence[Watched] = ()
 
     def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...] = ()) -> None:
@@ -182,13 +185,13 @@ class Collectors:
 
     def _read_limits(self, watched: Sequence[Watched], at: int, events: Sequence[Event]) -> tuple[LimitSample, ...]:
         asked = {pid for event in events if (pid := _short_of_something(event)) is not None}
-        if at < self._due.limits and not asked:
+        if at < self._due.limits - EARLY_NS and not asked:
             return ()
         found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked), at) or []
         self._near = _is_near(found, self._last)
-        far = all(one.used < HALF * one.limit for one in found)
+        far = _is_far(found, self._last, (at - self._last_ns) / NS)
         self._due.limits = at + (FAR_LIMITS_NS if far else LIMITS_NS) * (1 if self._near else self._times)
-        self._last = tuple(found)
+        self._last, self._last_ns = tuple(found), at
         return self._last
 
     def _memory(self, limits: Sequence[LimitSample]) -> tuple[MemorySample, ...]:
@@ -322,6 +325,18 @@ def _is_near(now: Sequence[LimitSample], before: Sequence[LimitSample]) -> bool:
         for one in now
         if one.kind == "memory"
     )
+
+
+def _is_far(now: Sequence[LimitSample], before: Sequence[LimitSample], seconds: float) -> bool:
+    """Whether each is less than half used, and is not filled soon at its growth since it was read before."""
+    used = {(one.run, one.kind, one.place, one.pid): one.used for one in before}
+    for one in now:
+        was = used.get((one.run, one.kind, one.place, one.pid))
+        if was is None or one.used >= HALF * one.limit:
+            return False
+        if one.used + max(0, one.used - was) / max(seconds, 1e-3) * SOON_SECONDS >= one.limit:
+            return False
+    return True
 
 
 def _short_of_something(event: Event) -> int | None:

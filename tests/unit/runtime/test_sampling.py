@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -47,15 +48,20 @@ def test_workers_of_a_trainer_that_lived_between_two_readings_are_its_orphans(tm
     assert [(orphan.pid, orphan.trainer) for orphan in told] == [(WORKER, DRIVER if drivers == 1 else None)]
 
 
-@pytest.mark.parametrize(("descriptors", "readings"), [(10, 5), (600, 10)])
-def test_limits_are_read_each_second_where_half_of_one_is_used(tmp_path: Path, descriptors: int, readings: int) -> None:
-    """Of 1 024 descriptors."""
+@pytest.mark.parametrize(
+    ("descriptors", "more", "readings"), [(10, 0, 6), (600, 0, 10), (10, 2, 6), pytest.param(10, 25, 10, id="soon full")]
+)
+def test_limits_are_read_each_second_where_half_of_one_is_used_or_will_be_soon(
+    tmp_path: Path, descriptors: int, more: int, readings: int
+) -> None:
+    """Of 1 024 descriptors; turns are a little early or late."""
     fake = FakeProc(tmp_path)
     fake.add(DRIVER)
-    for number in range(descriptors):
-        (fake.root / f"{DRIVER}/fd/{number}").touch()
-    collectors, told = Collectors(Sources(), fake.proc), 0
+    collectors, told, made = Collectors(Sources(), fake.proc), 0, 0
     for second in range(1, 11):
-        now = second * NS
+        for number in range(made, descriptors + more * second):
+            (fake.root / f"{DRIVER}/fd/{number}").touch()
+        made = descriptors + more * second
+        now = second * NS + random.randrange(-NS // 10, NS // 10)
         told += bool(collectors.read(Moment(now, now), watched((DRIVER, "driver"))).limits)
     assert told == readings
