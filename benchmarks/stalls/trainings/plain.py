@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable, Iterator
 
@@ -24,6 +25,9 @@ def in_groups(loader: Iterable[list[torch.Tensor]], pieces: int) -> Iterator[tup
             taken = []
 
 
+LINE = b"x" * 63 + b"\n"
+
+
 def main() -> None:
     plan, truth, faults = begin()
     steps, per_epoch = plan["steps"], plan.get("epoch_steps") or plan["steps"]
@@ -42,6 +46,7 @@ def main() -> None:
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     jitter = random.Random(plan["seed"])
+    log = os.open(f"{plan['scratch']}/lines", os.O_WRONLY | os.O_CREAT, 0o600)
     step = 0
     mark = now()
     while step < steps:
@@ -57,6 +62,8 @@ def main() -> None:
             loss.backward()
             stepping = now()
             optimizer.step()
+            for _ in range(plan.get("writes", 0)):  # small ones, to the same place: they fill no disk
+                os.pwrite(log, LINE, 0)
             if step % 50 == 0:
                 print(f"step {step} loss {loss.item():.4f}", flush=True)
             faults.at("after", step, model)

@@ -10,12 +10,14 @@ import struct
 from collections.abc import Mapping
 from ctypes import Array, Structure, c_char, sizeof
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
 from operator import itemgetter
 from typing import Any
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import FileKind, Message, ProcessKind, Why
-from trainprobe.model.cells import CELLS, LEAVES, STEP_FILES, Leaf, Region, cell
+from trainprobe.model.cells import CELLS, Leaf, Region, cell
 from trainprobe.model.event import (
     CallFailed,
     FileEvent,
@@ -137,45 +139,36 @@ def _code(kind: Any) -> str:
 
 
 # Rows are most of what the ring brings: struct takes a third of the time of ctypes.
-_ROW = struct.Struct("@" + _format(abi.Row))
-_HEAD = 15
+_ROW_FIELDS = {name: _code(kind) for name, kind in abi.Row._fields_}  # type: ignore[misc]
+_HEAD = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in takewhile("files".__ne__, _ROW_FIELDS)))
+_FILES, _CELLS = (struct.Struct("@" + _ROW_FIELDS[name]) for name in ("files", "acc"))
+_REST = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in ("pool", "shared", "name")))
 _FILE_VALUES = len(abi.StepFileRecord._fields_)
-_FILES = slice(_HEAD, _HEAD + STEP_FILES * _FILE_VALUES)
-_CELLS = slice(_FILES.stop, _FILES.stop + CELLS)
-_POOL = slice(_CELLS.stop, _CELLS.stop + LEAVES)
+_FILES_AT, _CELLS_AT, _POOL_AT = abi.Row.files.offset, abi.Row.acc.offset, abi.Row.pool.offset
+_NO_FILES = bytes(_FILES.size)
+_ROW_KINDS = {kind.value: kind for kind in RowKind}
+_REGIONS = {region.value: region for region in Region}
+_mark_name = lru_cache(maxsize=64)(text)
 
 
 def _row(raw: bytes) -> MarkRow:
-    if len(raw) < _ROW.size:
+    if len(raw) < sizeof(abi.Row):
         raise Malformed(f"a row of {len(raw)} bytes")
-    values = _ROW.unpack_from(raw)
-    _, kind, at, opened, tid, tgid, steps, fetches, inline_fetches, backwards, major_faults, region, *gpu = values[
-        :_HEAD
-    ]
-    try:
-        return MarkRow(
-            kind=RowKind(kind),
-            at_ns=at,
-            pid=tgid,
-            tid=tid,
-            name=text(values[-1]),
-            region=Region(region),
-            opened_ns=opened,
-            steps=steps,
-            fetches=fetches,
-            inline_fetches=inline_fetches,
-            backwards=backwards,
-            major_faults=major_faults,
-            cells=values[_CELLS],
-            pool=values[_POOL],
-            shared_bytes=values[_POOL.stop],
-            files=_step_files(values[_FILES]),
-            gpu_memory_ns=gpu[0],
-            gpu_allocations=gpu[1],
-            gpu_frees=gpu[2],
-        )
-    except ValueError as error:
-        raise Malformed(f"a row: {error}") from error
+    (
+        _, kind, at, opened, tid, tgid, steps, fetches, inline_fetches, backwards, faults, region,
+        gpu_memory_ns, gpu_allocations, gpu_frees,
+    ) = _HEAD.unpack_from(raw)  # fmt: skip
+    if kind not in _ROW_KINDS or region not in _REGIONS:
+        raise Malformed(f"a row of kind {kind} in region {region}")
+    *pool, shared, name = _REST.unpack_from(raw, _POOL_AT)
+    files: tuple[StepFile, ...] = ()
+    if raw[_FILES_AT:_CELLS_AT] != _NO_FILES:
+        files = _step_files(_FILES.unpack_from(raw, _FILES_AT))
+    return MarkRow(
+        _ROW_KINDS[kind], at, tgid, tid, _mark_name(name), _REGIONS[region], opened, steps, fetches, inline_fetches,
+        backwards, faults, _CELLS.unpack_from(raw, _CELLS_AT), tuple(pool), files, gpu_memory_ns,
+        gpu_allocations, gpu_frees, shared,
+    )  # fmt: skip
 
 
 def _step_files(values: tuple[int, ...]) -> tuple[StepFile, ...]:

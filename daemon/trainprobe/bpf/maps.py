@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from ctypes import Structure, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p, sizeof
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.kernel_calls import KernelCalls
@@ -44,6 +44,7 @@ class Map(Generic[K, V]):
     def __init__(self, lib: ctypes.CDLL, descriptor: int, key: type[K], value: type[V]) -> None:
         self._lib, self.descriptor, self._key, self._value = lib, descriptor, key, value
         self._calls = KernelCalls()
+        self._room: tuple[ctypes.Array[Any], ctypes.Array[Any]] | None = None
 
     def get(self, key: K) -> V | None:
         value = self._value()
@@ -69,7 +70,7 @@ class Map(Generic[K, V]):
 
     def entries(self) -> list[tuple[K, V]]:
         """All entries, read in batches; what comes and goes meanwhile may be missed or met twice."""
-        keys, values = (self._key * BATCH)(), (self._value * BATCH)()
+        keys, values = self._batch()
         position, start = c_uint64(), None
         found: list[tuple[K, V]] = []
         while len(found) < MAX_ITEMS:
@@ -85,6 +86,12 @@ class Map(Generic[K, V]):
                 break
             start = position
         return found
+
+    def _batch(self) -> tuple[ctypes.Array[Any], ctypes.Array[Any]]:
+        """Room for one, kept from the first time on: of ledgers it is 100 KB that would be cleared each time."""
+        if self._room is None:
+            self._room = (self._key * BATCH)(), (self._value * BATCH)()
+        return self._room
 
 
 class Levels:

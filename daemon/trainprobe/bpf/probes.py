@@ -234,8 +234,8 @@ class Probes:
 
     def lost(self) -> dict[str, int]:
         """Messages and ledgers lost since the start, by probe."""
-        found = {probe.name.lower(): self._lost_counts.get(c_uint32(probe)) for probe in abi.Lost}
-        counts = {name: count.value if count else 0 for name, count in found.items()}
+        found = {key.value: count.value for key, count in self._lost_counts.entries()}
+        counts = {probe.name.lower(): found.get(probe, 0) for probe in abi.Lost}
         return {**counts, "ledger": counts["ledger"] + self._watching.refused, "malformed": self._malformed}
 
     def missing(self) -> list[str]:

@@ -29,9 +29,10 @@ class Host:
         memory, available, swap, free = (_kilobytes(text, name) for name in MEMINFO)
         if memory is None:
             return Failed(f"{self._proc}/meminfo cannot be read")
-        idle, stolen = _unused(self._text("stat"))
+        stat = self._text("stat")
+        idle, stolen = _unused(stat)
         return HostSample(
-            cpus=os.cpu_count() or 1,
+            cpus=stat.count("\ncpu") or os.cpu_count() or 1,
             memory_bytes=memory,
             available_bytes=available,
             swap_used_bytes=None if swap is None or free is None else swap - free,

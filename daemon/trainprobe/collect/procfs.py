@@ -24,7 +24,7 @@ ENVIRON_KEYS = frozenset({
 """The only environment variables that are ever looked at."""
 
 VALUE_LIMIT = 256
-SMALL = 16 << 10
+SMALL, LARGE = 16 << 10, 1 << 20
 ENVIRON_LIMIT = 1 << 20
 COMMAND_LIMIT = 64 << 10
 MAPS_LIMIT = 16 << 20
@@ -252,10 +252,12 @@ def read_file(path: str, limit: int) -> bytes | None:
     except OSError:
         return None
     try:
-        parts, left = [], limit
-        while left > 0 and (part := os.read(fd, min(left, 1 << 20))):
+        parts, left, room = [], limit, SMALL
+        while left > 0 and (part := os.read(fd, min(left, room))):
             parts.append(part)
             left -= len(part)
+            if len(part) == room:  # a long one; some give a page at a time, whatever room there is
+                room = min(4 * room, LARGE)
         return b"".join(parts)
     except OSError:  # ESRCH: it died between open and read
         return None

@@ -47,10 +47,11 @@ class Sources:
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
+        self._states: tuple[SourceState, ...] | None = None  # None: to be made anew
 
     def read(self, name: str, read: Callable[[], T | Unavailable | Failed], now_ns: int) -> T | None:
         """The source's value; None when it is unavailable, broken, or not to be asked again yet."""
-        record = self._records.setdefault(name, _Record())
+        record = self._record(name)
         if now_ns < record.retry_ns:
             return None
         began = time.perf_counter()
@@ -65,9 +66,20 @@ class Sources:
 
     def note(self, name: str, outcome: object, now_ns: int) -> None:
         """Record the outcome of a source that is not read through here (the kernel's, a child's)."""
-        self._note(self._records.setdefault(name, _Record()), outcome, now_ns)
+        self._note(self._record(name), outcome, now_ns)
+
+    def _record(self, name: str) -> _Record:
+        if name not in self._records:
+            self._records[name], self._states = _Record(), None
+        return self._records[name]
 
     def _note(self, record: _Record, outcome: object, now_ns: int) -> None:
+        before = record.status, record.reason, record.remedy
+        self._take(record, outcome, now_ns)
+        if before != (record.status, record.reason, record.remedy):
+            self._states = None
+
+    def _take(self, record: _Record, outcome: object, now_ns: int) -> None:
         if isinstance(outcome, Unavailable):
             record.status, record.reason, record.remedy = SourceStatus.UNAVAILABLE, outcome.reason, outcome.remedy
             record.retry_ns, record.failures = now_ns + RETRY_UNAVAILABLE_NS, 0
@@ -81,7 +93,11 @@ class Sources:
             record.retry_ns = record.failures = 0
 
     def states(self) -> tuple[SourceState, ...]:
-        return tuple(SourceState(name, r.status, r.reason, r.remedy) for name, r in sorted(self._records.items()))
+        """How each is; the same object while nothing changes."""
+        if self._states is None:
+            records = sorted(self._records.items())
+            self._states = tuple(SourceState(name, r.status, r.reason, r.remedy) for name, r in records)
+        return self._states
 
     def errors(self) -> dict[str, int]:
         """Failures since the start, by source."""

@@ -9,8 +9,9 @@ from trainprobe.model.event import RunState, ThreadSample
 from trainprobe.model.moment import NS
 
 KEEP = 256
-LONGEST = NS
-"""A look stands for no more than this: threads are looked at each second, or more often while a step is late."""
+LONGEST = 2 * NS
+"""A look stands for no more than this: threads are looked at each second, each two while a training runs evenly, and
+more often while a step is late."""
 _READS = frozenset({Leaf.FILE_READ, Leaf.FAULT})
 
 

@@ -96,6 +96,11 @@ class StepClock:
         self._fetches = -1
 
     @property
+    def single(self) -> bool:
+        """Whether a step has one optimiser step, or is a backward."""
+        return self.mode in (Mode.EACH, Mode.BACKWARD, Mode.GPU)
+
+    @property
     def provisional(self) -> int:
         """Steps known so far, the undecided ones included."""
         return self.count + len(self._learnt)

@@ -31,7 +31,7 @@ class StepFile:
     calls: int = 0  # such calls that ended
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # the most frequent of all, and nobody changes one: being frozen would make it thrice as dear
 class MarkRow:
     """A driver's ledger at a mark. Counters and cells are cumulative since the thread's ledger was opened."""
 

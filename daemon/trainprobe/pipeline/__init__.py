@@ -62,6 +62,7 @@ class Wants:
     tell: bool = False  # a stall has opened or a limit was hit: a report should not wait
     spaces: tuple[tuple[int, str], ...] = ()  # (pid, directory) whose file system's room is of interest
     files: tuple[WrittenFile, ...] = ()  # whose size is of interest
+    calm: bool = False  # all that runs runs evenly: a look each two seconds is enough
 
 
 @dataclass(slots=True)
@@ -94,7 +95,8 @@ class Pipeline:
         self._now = frame.at.monotonic_ns
         self._offsets.note(frame.at)
         for event in frame.events:
-            self._event(event)
+            if not isinstance(event, MarkRow) or not self._known_row(event):
+                self._event(event)
         self._samples(frame)
         self._surroundings(frame)
         self._feed_limits(frame)
@@ -210,6 +212,11 @@ class Pipeline:
         else:
             self._offer(event)
 
+    def _known_row(self, row: MarkRow) -> bool:
+        """Whether the run that took the last event of its process takes this row, too. Most events are such."""
+        run = self.runs.get(self._takers.get(row.pid, ""))
+        return run is not None and run.feed_row(row)
+
     def _offer(self, event: ProcessesEvent) -> None:
         """To one run after the other until one says that it is its own; first to the one that took the last event of
         the same process, or of the parent of one that is born."""
@@ -261,7 +268,8 @@ class Pipeline:
         spaces = tuple(place for run in live for place in run.spaces())
         crowded = any(run.crowded() for run in live)
         files = tuple(file for run in live for file in run.logs())
-        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces, files)
+        calm = not (late or crowded or faults) and all(run.calm(self._now) for run in self.runs.values())
+        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces, files, calm)
 
     def _due(self, threads: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """Late threads are looked at as they become late, and twice a second from then on."""

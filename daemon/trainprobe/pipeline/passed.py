@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainprobe.derive.stretch import Stretch
+from trainprobe.model.cause import State
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.steprow import StepRow, joined
 
 WAITING = 64
 """Steps that wait to become rows: a stretch holds on to the whole ledger of two marks."""
+_NAMES = {state: state.value for state in State}
 LIMIT = 1024
 """Rows that wait. Where nobody takes them (``trainprobe run``), neighbours share one, and again when that is full."""
 
@@ -39,6 +41,6 @@ class Passed:
         if len(self.rows) + len(self.waiting) > LIMIT:
             self.rows = [joined(self.rows[at : at + 2]) for at in range(0, len(self.rows), 2)]
         for start_ns, ns, stretch in self.waiting:
-            states = {state.value: spent / NS for state, spent in stretch.states().items()}
+            states = {_NAMES[state]: spent / NS for state, spent in stretch.states().items()}
             self.rows.append(StepRow(start_ns / NS, ns / NS, 1, ns / NS, ns / NS, states))
         self.waiting.clear()

@@ -143,22 +143,27 @@ class RunFold:
         folds = self.folds.get(row.pid)
         if not folds:
             return False
-        fold = next((f for f in folds if f.tid == row.tid), None)
-        if fold is None:
-            if folds[0].stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD):
-                fold = RankFold(
-                    folds[0].seen, self.policy, attached=self.started.attached, devices=self.devices, quota=self.quota
-                )
-                fold.tid = row.tid
-                fold.start_ns = row.opened_ns or row.at_ns
-                folds.append(fold)
-            else:
-                fold = folds[0]
+        fold = folds[0] if folds[0].tid == row.tid else self._fold_of(row, folds)
         stepped = fold.stepped
         fold.feed_row(row)
         if fold.stepped and not stepped:
             self._several()
         return True
+
+    def _fold_of(self, row: MarkRow, folds: list[RankFold]) -> RankFold:
+        """Of several drivers of a process this row's own, which may be new."""
+        for fold in folds:
+            if fold.tid == row.tid:
+                return fold
+        if not folds[0].stepped or row.kind not in (RowKind.OPTIMIZER, RowKind.BACKWARD):
+            return folds[0]
+        fold = RankFold(
+            folds[0].seen, self.policy, attached=self.started.attached, devices=self.devices, quota=self.quota
+        )
+        fold.tid = row.tid
+        fold.start_ns = row.opened_ns or row.at_ns
+        folds.append(fold)
+        return fold
 
     def feed_file(self, event: FileEvent) -> bool:
         """Whether the event belongs to this run."""
@@ -337,6 +342,11 @@ class RunFold:
     def late_threads(self, now_ns: int) -> list[tuple[int, int]]:
         """Drivers whose step is late: what /proc says of them helps."""
         return [(f.seen.pid, f.tid) for f in self._all() if (limit := f.limit_ns()) is not None and now_ns >= limit]
+
+    def calm(self, now_ns: int) -> bool:
+        """Whether it goes on, and each rank that steps has stepped evenly for a while."""
+        stepping = [fold for fold in self._all() if fold.stepped]
+        return self.end_ns is None and bool(stepping) and all(fold.calm(now_ns) for fold in stepping)
 
     def crowded(self) -> bool:
         """Whether a driver waits for a processor so much that its rivals are worth a look."""

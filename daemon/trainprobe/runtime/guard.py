@@ -19,6 +19,7 @@ class Guard:
         self._sources = sources
         self._failed: set[str] = set()
         self._told: frozenset[SourceState] = frozenset()
+        self._seen: tuple[SourceState, ...] = ()
 
     def call(self, name: str, now_ns: int, part: Callable[[], Result], otherwise: Result) -> Result:
         """What ``part`` returns; ``otherwise`` when it fails, and then the source ``name`` is in error."""
@@ -36,6 +37,9 @@ class Guard:
     def news(self) -> tuple[SourceState, ...]:
         """The states that changed since the last call."""
         states = self._sources.states()
+        if states is self._seen:
+            return ()
+        self._seen = states
         news = tuple(state for state in states if state not in self._told)
         if news:
             self._told = frozenset(states)

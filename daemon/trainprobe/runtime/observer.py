@@ -6,6 +6,7 @@ Nothing in here ends the watching: what fails is a source that is in error, with
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from trainprobe.runtime.sampling import Samples
 
 NOTHING: Sequence[Any] = ()
 TICK_NS = NS
+CALM_TICK_NS = 2 * NS  # while everything goes on as before; alarms and rare events come as ever
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # after a stall limit until it is looked at: most steps are over by then
 TOGETHER_NS = 250_000_000  # alarms so shortly before another turn are looked at with it
@@ -90,7 +92,7 @@ class Observer:
         self._threads_ns = 0
         self._cost_ns = 0
         self._armed: list[Armed] = []
-        self._detail = False
+        self._detail = self._calm = False
         self._faults = False
         self._hurry = False
         self._inspect: tuple[tuple[int, int], ...] = ()
@@ -108,7 +110,7 @@ class Observer:
     def _duties_ns(self) -> int:
         """When something is due whatever the drivers do."""
         closely = self._detail and not self._budget.sheds(Shed.DETAIL)
-        due = [self._turn_ns + (DETAIL_NS if closely else TICK_NS)]
+        due = [self._turn_ns + (DETAIL_NS if closely else CALM_TICK_NS if self._calm else TICK_NS)]
         if self._on_report is not None and (report := self._pace.waits_ns()) is not None:
             due.append(report)
         if self._stacks.fileno() is not None:
@@ -277,6 +279,7 @@ class Observer:
         wants = self._core.wants()
         self._armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this very turn
         self._detail = wants.detail
+        self._calm = wants.calm and self._sampler.far
         self._hurry = wants.tell
         self._inspect = wants.inspect
         self._sampler.look_at(wants.spaces, wants.files)
@@ -295,6 +298,6 @@ class Observer:
 
     def _tell(self, now: Moment) -> None:
         if self._on_report is not None:
-            began = self._clock().monotonic_ns
+            began = time.thread_time_ns()  # whoever trains takes the processor meanwhile
             self._on_report(self._core.report(now))
-            self._pace.took(self._clock().monotonic_ns - began)
+            self._pace.took(time.thread_time_ns() - began)

@@ -54,6 +54,10 @@ class Sampler(Protocol):
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]:
         """A look at threads whose step is late."""
 
+    @property
+    def far(self) -> bool:
+        """Whether nothing that can run out comes near its limit soon, and no GPU is to be asked."""
+
     def rivals(self, now: Moment, /) -> tuple[RivalSample, ...]:
         """Who uses the processors."""
 
@@ -86,6 +90,8 @@ class Wants(Protocol):
     def files(self) -> tuple[WrittenFile, ...]: ...
     @property
     def tell(self) -> bool: ...
+    @property
+    def calm(self) -> bool: ...
 
 
 class Core(Protocol):

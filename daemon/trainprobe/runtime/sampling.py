@@ -120,6 +120,8 @@ class Collectors:
         self._due = _Due()
         self._times = 1
         self._near = False
+        self._far = True
+        self._gpus_present = False
         self._wanted: tuple[tuple[int, str], ...] = ()
         self._files: tuple[WrittenFile, ...] = ()
         self._last: tuple[LimitSample, ...] = ()
@@ -189,8 +191,8 @@ class Collectors:
             return ()
         found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked), at) or []
         self._near = _is_near(found, self._last)
-        far = _is_far(found, self._last, (at - self._last_ns) / NS)
-        self._due.limits = at + (FAR_LIMITS_NS if far else LIMITS_NS) * (1 if self._near else self._times)
+        self._far = _is_far(found, self._last, (at - self._last_ns) / NS)
+        self._due.limits = at + (FAR_LIMITS_NS if self._far else LIMITS_NS) * (1 if self._near else self._times)
         self._last, self._last_ns = tuple(found), at
         return self._last
 
@@ -267,7 +269,8 @@ class Collectors:
         if gpus is None or at < self._due.gpus:
             return ()
         self._due.gpus = at + GPUS_NS
-        if not gpus.present(at):  # most hosts have none: that is no source that lacks
+        self._gpus_present = gpus.present(at)
+        if not self._gpus_present:  # most hosts have none: that is no source that lacks
             return ()
         return self._sources.read("nvml", lambda: gpus.poll(at), at) or ()
 
@@ -299,6 +302,11 @@ class Collectors:
         if isinstance(told, Unavailable) or told.quota_cpus is None:
             return None
         return QuotaSample(run, told.periods, told.throttled_periods, told.throttled_ns, told.quota_cpus, told.path)
+
+    @property
+    def far(self) -> bool:
+        """Whether no limit is to be read each second, and no GPU more often."""
+        return self._far and not self._gpus_present
 
     def rivals(self, now: Moment) -> tuple[RivalSample, ...]:
         """Who uses the processors; empty when it is not time for a look, or the first one."""

@@ -66,3 +66,15 @@ def test_outcomes_of_what_is_read_elsewhere_can_be_noted() -> None:
     assert sources.states()[0].state is SourceStatus.ERROR
     sources.note("bpf", True, NS)
     assert sources.states()[0].state is SourceStatus.UP
+
+
+def test_states_are_the_same_object_until_one_changes() -> None:
+    sources = Sources()
+    sources.note("a", True, 0)
+    before = sources.states()
+    sources.read("a", lambda: 1, 1)
+    assert sources.states() is before
+    sources.note("b", True, 2)
+    assert [state.name for state in sources.states()] == ["a", "b"]
+    sources.note("b", Failed("gone"), 3)
+    assert [state.reason for state in sources.states()] == ["", "gone"]

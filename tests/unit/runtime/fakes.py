@@ -112,6 +112,7 @@ class FakeSampler:
     inspected: list[tuple[int, int]] = []
     samples = Samples()
     times = 1
+    far = True
 
     def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event]) -> Samples:
         if self.broken:
@@ -163,6 +164,7 @@ class FakeWants:
     spaces: tuple[tuple[int, str], ...] = ()
     files: tuple[WrittenFile, ...] = ()
     tell: bool = False
+    calm: bool = False
 
 
 @dataclass

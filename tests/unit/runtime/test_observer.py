@@ -32,7 +32,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import GpuHolder, GpuSample, SourceStatus
 from trainprobe.runtime.budget import Budget
-from trainprobe.runtime.observer import DETAIL_NS, SLACK_NS, TICK_NS, Observer
+from trainprobe.runtime.observer import CALM_TICK_NS, DETAIL_NS, SLACK_NS, TICK_NS, Observer
 from trainprobe.runtime.sampling import Samples
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
@@ -130,6 +130,19 @@ def test_an_alarm_shortly_before_the_tick_is_looked_at_with_it(world: World) -> 
     alarm(world, TICK_NS - SLACK_NS - 100_000_000)
     world.observer.turn(woken=True)
     assert world.observer.due_ns() == tick
+
+
+def test_while_all_is_calm_ticks_are_longer_but_alarms_come_as_ever(world: World) -> None:
+    world.core.wanted = FakeWants(calm=True)
+    world.turn()
+    assert world.observer.due_ns() == world.clock.ns + CALM_TICK_NS
+    one = alarm(world)
+    world.turn(10_000_000, woken=True)
+    assert world.observer.due_ns() == one.limit_ns + SLACK_NS
+    world.core.alarms = []
+    world.sampler.far = False
+    world.turn()
+    assert world.observer.due_ns() == world.clock.ns + TICK_NS, "a limit is read each second"
 
 
 def test_a_driver_whose_ledger_is_gone_is_looked_at(world: World) -> None:
