@@ -49,7 +49,8 @@ def test_workers_of_a_trainer_that_lived_between_two_readings_are_its_orphans(tm
 
 
 @pytest.mark.parametrize(
-    ("descriptors", "more", "readings"), [(10, 0, 6), (600, 0, 10), (10, 2, 6), pytest.param(10, 25, 10, id="soon full")]
+    ("descriptors", "more", "readings"),
+    [(10, 0, 6), (600, 0, 10), (10, 2, 6), pytest.param(10, 25, 10, id="soon full")],
 )
 def test_limits_are_read_each_second_where_half_of_one_is_used_or_will_be_soon(
     tmp_path: Path, descriptors: int, more: int, readings: int
