@@ -28,6 +28,7 @@ class Facts:
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: str = ""  # Python line
     where_told: str = ""  # the same with its samples
+    saved_beside: bool = False  # the longest save was another thread's or process's, and the driver waited for it
     sync_share: float = 0.0  # of a checkpoint's time, in fsync
     writes_per_step: float = 0.0  # to logs
     loader: bool = False  # a DataLoader is seen to fetch
@@ -80,7 +81,13 @@ def _checkpoint(f: Facts) -> list[str]:
                 f"save every {better} steps instead of every {f.every}: "
                 f"saving then takes 1 % of the run, not {f.share:.1%}"
             )
-    out.append("save from another process or thread (asynchronously), so that the steps go on while it is written")
+    if f.saved_beside:
+        out.append(
+            "the save runs beside the steps already: wait for it later, or save from another process (a thread holds "
+            "the interpreter while it serialises)"
+        )
+    else:
+        out.append("save from another process or thread (asynchronously), so that the steps go on while it is written")
     if f.sync_share > 0.5:
         out.append(f"{f.sync_share:.0%} of a save is fsync: write to a faster local disk and move the file afterwards")
     else:

@@ -22,6 +22,7 @@ from trainprobe.model.moment import NS
 
 LIMIT_NS = NS // 5
 PAUSE_NS = 5 * NS
+TOGETHER = 3  # stacks of a run that may come sooner one after the other: several stalls in a row
 OUTPUT_LIMIT = 1 << 20
 FRAMES_LIMIT = THREADS_LIMIT = 64
 NAME_LIMIT = 120
@@ -54,7 +55,7 @@ class _Running:
 
 
 class PyStack:
-    """Takes stacks on request: one at a time, at most one in five seconds for a run.
+    """Takes stacks on request: one at a time, one in five seconds for a run in the mean, three in a row at most.
 
     ``enabled`` False (privacy) answers every request with the reason. Call ``poll`` when ``fileno`` is readable or
     ``deadline_ns`` has come.
@@ -67,7 +68,7 @@ class PyStack:
         self._tools = () if isinstance(self._program, Unavailable) else confinement()
         self._running: _Running | None = None
         self._answer: StackSeen | None = None
-        self._last_ns: dict[str, int] = {}
+        self._room_ns: dict[str, int] = {}  # by run: when there is room for as many as ever again
 
     def available(self) -> str | Unavailable:
         """The program's path, or why there are no stacks."""
@@ -75,10 +76,11 @@ class PyStack:
 
     def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool:
         """Ask for the stack of a thread. False: not now (one is under way, or this run's last is too recent)."""
-        if self._running or self._answer or now_ns - self._last_ns.get(run, -PAUSE_NS) < PAUSE_NS:
+        room_ns = max(now_ns, self._room_ns.get(run, now_ns)) + PAUSE_NS
+        if self._running or self._answer or room_ns - now_ns > TOGETHER * PAUSE_NS:
             return False
-        self._last_ns = {key: at for key, at in self._last_ns.items() if now_ns - at < PAUSE_NS}
-        self._last_ns[run] = now_ns
+        self._room_ns = {key: at for key, at in self._room_ns.items() if at > now_ns}
+        self._room_ns[run] = room_ns
         if isinstance(self._program, Unavailable):
             self._answer = StackSeen(now_ns, pid, tid, (), self._program.reason)
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
@@ -42,6 +43,16 @@ class Life:
     start_ns: int
     role: str = "worker"  # until an exec says otherwise: worker | compiler | helper
     comm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A child process that is neither worker nor compiler: a command that the training started. Times in ns."""
+
+    pid: int
+    name: str  # as the kernel calls it
+    start_ns: int
+    end_ns: int | None  # None: it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,7 @@ class Workers:
     starts: list[int] = field(default_factory=list)  # ns, the last 256
     ends: list[int] = field(default_factory=list)
     compiles: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of compilers
+    errands: deque[Errand] = field(default_factory=lambda: deque(maxlen=64))  # those that ended
     deaths: list[Death] = field(default_factory=list)
     exits_by_reason: dict[str, int] = field(default_factory=dict)
     driver_ended: bool = False
@@ -162,6 +174,8 @@ class Workers:
             if life.role == "compiler":
                 self.compiles.append((life.start_ns, event.at_ns))
                 del self.compiles[:-256]
+            elif life.role == "helper":
+                self.errands.append(Errand(life.pid, life.comm, life.start_ns, event.at_ns))
             return None
         sent = self._signals.pop(event.pid, None)
         death = self._judge(event, life, sent)
@@ -204,6 +218,15 @@ class Workers:
     def starts_in(self, start_ns: int, end_ns: int) -> int:
         """Workers started in an interval."""
         return sum(1 for at in self.starts if start_ns <= at < end_ns)
+
+    def errand_in(self, start_ns: int, end_ns: int) -> Errand | None:
+        """The command that ran longest in an interval; None where none did."""
+        running = [Errand(one.pid, one.comm, one.start_ns, None) for one in self.live.values() if one.role == "helper"]
+        spans = [
+            (min(end_ns, one.end_ns or end_ns) - max(start_ns, one.start_ns), one) for one in (*self.errands, *running)
+        ]
+        longest, errand = max(spans, key=lambda span: span[0], default=(0, None))
+        return errand if longest > 0 else None
 
     def compile_ns(self, start_ns: int, end_ns: int) -> int:
         """Nanoseconds of an interval in which a compiler ran."""

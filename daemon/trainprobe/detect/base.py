@@ -14,7 +14,7 @@ from trainprobe.derive.ledger import Item, Setting
 from trainprobe.derive.quota import Bitten
 from trainprobe.derive.saves import Removal, Save
 from trainprobe.derive.slow_files import SlowRead
-from trainprobe.derive.workers import Death
+from trainprobe.derive.workers import Death, Errand
 from trainprobe.detect.policy import Policy
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import LEAVES, Leaf, Region
@@ -58,6 +58,7 @@ class Window:
     removals: Sequence[Removal] = ()  # of checkpoints
     logs: Sequence[WrittenLog] = ()
     deaths: Sequence[Death] = ()
+    errand: Errand | None = None  # the command that the training ran longest in the window
     threads: Sequence[ThreadSample] = ()  # workers, as last seen
     stack: Sequence[str] = ()
     late: Late = field(default_factory=Late)  # what was seen of it while it was late

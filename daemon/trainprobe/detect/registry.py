@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainprobe.derive.ledger import Item, by_state
-from trainprobe.detect.base import Claim, Rule, Window, seconds
+from trainprobe.detect.base import Claim, Rule, Window, seconds, take
 from trainprobe.detect.rules import (
     checkpoint,
     collective_wait,
@@ -35,7 +35,8 @@ from trainprobe.detect.rules import (
     worker_hang,
     worker_startup,
 )
-from trainprobe.model.cause import Cause
+from trainprobe.model.cause import Cause, State
+from trainprobe.model.cells import Leaf
 from trainprobe.model.report import Evidence
 
 RULES: Sequence[Rule] = (
@@ -142,12 +143,35 @@ def judge(window: Window) -> Judgement:
 
 def _unknown(window: Window, left: dict[Item, float]) -> Claim:
     seen = sorted(by_state(left).items(), key=lambda pair: -pair[1])
-    text = ", ".join(f"{seconds(ns):.2f} s {state}" for state, ns in seen[:3])
-    leaves = {leaf.name.lower() for (_, _, leaf) in left}
+    told, chain = _errand(window, left) or _pause(left) or _seen(seen, left)
     return Claim(
         Cause.UNKNOWN,
         dict(left),
-        f"no evidence for a cause; seen: {text}",
-        [f"driver in {', '.join(sorted(leaves))}"],
+        told,
+        chain,
         [Evidence(f"driver in {state}", seconds(ns), "s", window.driver_pid) for state, ns in seen[:3]],
     )
+
+
+def _errand(window: Window, left: Mapping[Item, float]) -> tuple[str, list[str]] | None:
+    """The driver waits for a process that it started to do something."""
+    waited = sum(take(left, leaves=[Leaf.CHILD]).values())
+    if waited <= 0.5 * sum(left.values()):
+        return None
+    errand = window.errand
+    who = f"{errand.name} (pid {errand.pid})" if errand is not None else "a process"
+    return f"waiting for {who} that the training started: {seconds(waited):.2f} s", [f"driver waits for {who}"]
+
+
+def _pause(left: Mapping[Item, float]) -> tuple[str, list[str]] | None:
+    """A sleep in the driver's own code is no riddle, whatever it is good for."""
+    slept = sum(take(left, states=[State.SLEEP]).values())
+    if slept <= 0.5 * sum(left.values()):
+        return None
+    return f"a pause that the training's own code asks for: {seconds(slept):.2f} s of sleep", ["driver in sleep"]
+
+
+def _seen(seen: Sequence[tuple[State, float]], left: Mapping[Item, float]) -> tuple[str, list[str]]:
+    text = ", ".join(f"{seconds(ns):.2f} s {state}" for state, ns in seen[:3])
+    leaves = {leaf.name.lower() for (_, _, leaf) in left}
+    return f"no evidence for a cause; seen: {text}", [f"driver in {', '.join(sorted(leaves))}"]

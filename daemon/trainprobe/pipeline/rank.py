@@ -652,6 +652,7 @@ class RankFold:
             removals=self.saves.removed(start_ns, end_ns),
             logs=[WrittenLog(path, use.io_ns, use.bytes, use.calls) for use, of, path in files if of == FileClass.LOG],
             deaths=[d for d in self.deaths if start_ns - self.policy.death_stalls_ns <= d.at_ns <= end_ns],
+            errand=self.workers.errand_in(start_ns, end_ns),
             threads=list(self.worker_samples.values()),
             stack=self.stack.frames if self.stack else (),
             late=self.late,

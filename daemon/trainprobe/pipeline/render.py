@@ -13,6 +13,7 @@ from trainprobe.derive.saves import Save
 from trainprobe.derive.stacks import common
 from trainprobe.derive.steps import Mode
 from trainprobe.derive.stretches import medians
+from trainprobe.detect.rules.checkpoint import SAVED_BESIDE
 from trainprobe.detect.waiting import CPU, STORAGE, SWAP
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
@@ -258,6 +259,7 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
             period=_period(fold, cause),
             where=where.frame if where else "",
             where_told=where.told() if where else "",
+            saved_beside=any(e.what == SAVED_BESIDE for e in (largest.evidence if largest else [])),
             sync_share=sum(v for v in sync if isinstance(v, (int, float))) / spent if spent else 0.0,
             writes_per_step=sum(u.writes for u in fold.saves.all_logs()) / max(1, fold.clock.count),
         )

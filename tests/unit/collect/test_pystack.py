@@ -95,16 +95,23 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     assert outcome.remedy
 
 
-def test_one_at_a_time_and_one_in_five_seconds_for_a_run(tmp_path: Path) -> None:
+def test_one_at_a_time_three_in_a_row_and_then_one_in_five_seconds_for_a_run(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "echo '[]'"))
     now = time.monotonic_ns()
+
+    def taken(seconds: float, run: str) -> bool:
+        begun = stacks.start(OWN, OWN, now + int(seconds * NS), run)
+        if begun:
+            wait(stacks)
+        return begun
+
     assert stacks.start(OWN, OWN, now, "a")
     assert not stacks.start(OWN, OWN, now, "b")
     wait(stacks)
-    assert not stacks.start(OWN, OWN, now + 4 * NS, "a")
-    assert stacks.start(OWN, OWN, now + 4 * NS, "b")
-    wait(stacks)
-    assert stacks.start(OWN, OWN, now + 5 * NS, "a")
+    assert [taken(0.1 * number, "a") for number in range(1, 4)] == [True, True, False]
+    assert taken(0.4, "b")
+    assert [taken(5.0 * number + extra, "a") for number in (1, 2) for extra in (0.0, 4.9)] == [True, False] * 2
+    assert [taken(60 + number, "a") for number in range(5)] == [True] * 3 + [False] * 2
     stacks.close()
 
 

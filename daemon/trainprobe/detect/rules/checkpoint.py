@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from trainprobe.derive.ledger import Item
 from trainprobe.derive.saves import Save
@@ -13,6 +13,8 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
 _WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
+SAVED_BESIDE = "driver waited for the one that saves"
+"""Evidence of a save that runs beside the steps."""
 _COVER = 0.8
 """A wait is for somebody else's save when the save covers so much of it."""
 
@@ -31,6 +33,8 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if others and waited > 0:
         covered = sum(_overlap(s, window) for s in others)
         if covered >= _COVER * waited and waited > 0.25 * window.excess_ns:
+            if waited > sum(taken.values()):
+                return _for_another(window, {**taken, **waits}, others)
             taken = {**taken, **waits}
     if not taken:
         return None
@@ -62,6 +66,24 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if removing > 0.25 * sum(taken.values()):
         summary += f", {seconds(removing):.2f} s in removing an older one"
     return Claim(Cause.CHECKPOINT, taken, summary, [f"driver writes {path}"], evidence)
+
+
+def _for_another(window: Window, taken: Mapping[Item, float], saves: Sequence[Save]) -> Claim:
+    """The driver waits for its thread or process that saves: to end, or for the interpreter that the thread holds."""
+    saves = sorted(saves, key=lambda one: -_overlap(one, window))
+    first = saves[0]
+    who = f"thread {first.tid}" if first.key[0] == window.driver_pid else f"process {first.key[0]}"
+    evidence = [
+        Evidence(SAVED_BESIDE, seconds(sum(taken.values())), "s", window.driver_pid),
+        *(found for save in saves[:3] for found in _of(save, window)),
+    ]
+    return Claim(
+        Cause.CHECKPOINT,
+        taken,
+        f"waiting for {who} of the training, which writes checkpoint {first.path}",
+        [f"driver waits for {who}", f"{who} writes {first.path}"],
+        evidence,
+    )
 
 
 def _copied(window: Window, left: Mapping[Item, float], written: float) -> dict[Item, float]:
