@@ -24,7 +24,8 @@ INSTRUCTIONS = {
     "on_name_begin": 690, "on_name_end": 1600,
     "on_record": 1200, "on_record_end": 540, "on_backward": 1300, "on_graph_task": 120, "on_backward_end": 270,
     "on_set_grad": 210, "on_maker_end": 180, "on_receive_end": 200, "on_clone_end": 180, "on_file_fault": 80,
-    "on_gpu_wait": 1280, "on_gpu_copy": 1280, "on_gpu_allocate": 440, "on_gpu_free": 440, "on_gpu_return": 340,
+    "on_gpu_wait": 630, "on_gpu_copy": 240, "on_gpu_allocate": 440, "on_gpu_free": 440, "on_gpu_return": 340,
+    "on_gpu_kernel": 220, "on_gpu_graph": 220, "on_gpu_upload": 230, "on_gpu_step": 690,
 }  # fmt: skip
 """As the kernel holds each program of the hot paths, with 15 % of room for other compilers and kernels."""
 

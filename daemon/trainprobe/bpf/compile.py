@@ -43,12 +43,14 @@ MARKS = (
     "on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end",
     "on_set_grad", "on_set_grad_single", "on_collector", "on_collector_end",
     "on_gpu_wait", "on_gpu_copy", "on_gpu_allocate", "on_gpu_free", "on_gpu_return",
-    "on_gpu_graph", "on_gpu_upload", "on_gpu_kernel", "on_gpu_kernel_configured",
+    "on_gpu_graph", "on_gpu_upload", "on_gpu_kernel", "on_gpu_kernel_configured", "on_gpu_step",
 )  # fmt: skip
 MAPS = (
     "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
-    "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks",
+    "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks", "gpu_tails",
 )  # fmt: skip
+GPU_TAILS = ("on_gpu_wait", "on_gpu_step")
+"""Programs that others go over to, in the order of the map; it is empty once nobody holds its descriptor."""
 OPTIONAL = frozenset(
     ("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", *syscalls.FAILING)
 )
@@ -114,6 +116,9 @@ class Builder:
         self._load("on_page_fault", RAW_TRACEPOINT)
         for name in MARKS:
             self._load(name, UPROBE)
+        tails = self._module[b"gpu_tails"]
+        for place, name in enumerate(GPU_TAILS):
+            tails[ctypes.c_int(place)] = ctypes.c_int(self.built.programs[name])
         for name in MAPS:
             self.built.maps[name] = self._bcc.lib.bpf_table_fd(self._module.module, name.encode())
         return self.built
