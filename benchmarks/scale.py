@@ -1,8 +1,8 @@
 """How the daemon's cost grows with the host: runs, processes and threads at four sizes, and under storms.
 
-``python -m benchmarks.scale [--sizes 16 64 256 1000] [--output FILE]``: launches of many small processes, all watched,
-ten threads each; then, beside the largest, a process that writes as fast as it can and one that forks 5 000 times a
-minute. Exit code 0: within the limits, nothing lost, and growth is linear.
+``python -m benchmarks.scale [--sizes 16 64 256 1000] [--threads 10] [--output FILE]``: launches of many small
+processes, all watched, ten threads each; then, beside the largest, a process that writes as fast as it can and one that
+forks 5 000 times a minute. Exit code 0: within the limits, nothing lost, and growth is linear.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Size:
     """Of one size; shares are of one processor."""
 
     processes: int
-    threads: int
+    threads: int  # of all of them together
     runs: int
     rss_bytes: int
     cpu_share: float
@@ -50,20 +50,23 @@ class Size:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="PROCESSES")
+    parser.add_argument("--threads", type=int, default=THREADS, help="of each process (%(default)s)")
+    parser.add_argument("--calm", action="store_true", help="without the storms")
     parser.add_argument("--output", type=Path, metavar="FILE", help="all figures as JSON")
     parser.add_argument("--python", help=argparse.SUPPRESS)  # `make nightly` gives it to every benchmark
     options = parser.parse_args(arguments)
     try:
-        found = [measure(size) for size in options.sizes]
-        found.append(measure(options.sizes[-1], storms=True))
+        found = [measure(size, options.threads) for size in options.sizes]
+        storm = None if options.calm else measure(options.sizes[-1], options.threads, storms=True)
     except ProgramError as error:
         print(f"scale: {error}", file=sys.stderr)
         return 2
     if options.output:
-        options.output.write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
-    for one in found:
+        every = [*found, *([storm] if storm else [])]
+        options.output.write_text(json.dumps([asdict(one) for one in every], indent=1) + "\n")
+    for one in (*found, *([storm] if storm else [])):
         print(_line(one))
-    wrong = [*problems(found)]
+    wrong = [*problems(found, storm)]
     for text in wrong:
         print(f"  OVER: {text}")
     return 1 if wrong else 0
@@ -77,17 +80,16 @@ def _line(one: Size) -> str:
     )
 
 
-def problems(found: Sequence[Size]) -> Iterator[str]:
+def problems(calm: Sequence[Size], storm: Size | None) -> Iterator[str]:
     """What is over a limit, lost, or grows faster than the host."""
-    *calm, storm = found
     largest = calm[-1]
     if largest.rss_bytes > RSS_LIMIT:
         yield f"more than {RSS_LIMIT / 1e6:.0f} MB"
     if largest.cpu_share > CPU_LIMIT:
         yield f"more than {CPU_LIMIT:.0%} of a core"
-    if storm.cpu_share > STORM_CPU_LIMIT:
+    if storm and storm.cpu_share > STORM_CPU_LIMIT:
         yield f"more than {STORM_CPU_LIMIT:.0%} of a core in the storm"
-    if any(one.lost for one in (*calm, storm)):
+    if any(one.lost for one in calm) or (storm and storm.lost):
         yield "events were lost"
     for what in ("rss_bytes", "cpu_share"):
         if len(calm) > 2 and getattr(largest, what) > LINEAR * _continued(calm[:-1], what, largest.processes):
@@ -101,14 +103,14 @@ def _continued(sizes: Sequence[Size], what: str, processes: int) -> float:
     return float(getattr(last, what) + max(slope, 0.0) * (processes - last.processes))
 
 
-def measure(processes: int, *, storms: bool = False) -> Size:
+def measure(processes: int, threads: int = THREADS, *, storms: bool = False) -> Size:
     """One size, with a daemon of its own. Raises ProgramError."""
     runs = min(RUNS, max(1, processes // 4))
     with ExitStack() as stack:
         directory = tempfile.TemporaryDirectory(prefix="trainprobe-scale-", dir=footprint.SHARED_MEMORY)
         daemon = stack.enter_context(Daemon(Path(stack.enter_context(directory)), CONFIG))
         each = [processes // runs + (number < processes % runs) for number in range(runs)]
-        heads = [stack.enter_context(_started("crowd.py", str(count), str(THREADS))) for count in each]
+        heads = [stack.enter_context(_started("crowd.py", str(count), str(threads))) for count in each]
         if storms:
             heads.append(stack.enter_context(_started("crowd.py", "1", "1", str(FORKS_PER_SECOND))))
         writer = stack.enter_context(_started("calls.py")) if storms else None
@@ -119,10 +121,10 @@ def measure(processes: int, *, storms: bool = False) -> Size:
             assert head.stdout is not None
             head.stdout.readline()
         time.sleep(SETTLE_SECONDS)
-        return _watch(daemon, processes, runs, writer)
+        return _watch(daemon, processes, processes * threads, runs, writer)
 
 
-def _watch(daemon: Daemon, processes: int, runs: int, writer: subprocess.Popen[str] | None) -> Size:
+def _watch(daemon: Daemon, processes: int, threads: int, runs: int, writer: subprocess.Popen[str] | None) -> Size:
     pid = daemon.process.pid
     cpu, begin, calls, rss = cpu_seconds(pid, children=True), time.monotonic(), 0.0, 0
     while time.monotonic() - begin < SECONDS:
@@ -136,7 +138,7 @@ def _watch(daemon: Daemon, processes: int, runs: int, writer: subprocess.Popen[s
     share = (cpu_seconds(pid, children=True) - cpu) / (time.monotonic() - begin)
     lost = int(daemon.report()["events_lost"])
     forks = FORKS_PER_SECOND if writer else 0.0
-    return Size(processes, processes * THREADS, runs, rss, share, lost, calls, forks)
+    return Size(processes, threads, runs, rss, share, lost, calls, forks)
 
 
 def _wait_for_runs(daemon: Daemon, count: int) -> None:
