@@ -1,9 +1,9 @@
 """What watching costs: the daemon's memory and CPU, time in BPF, and what a probe costs who is not watched.
 
-``python -m benchmarks.footprint [--calls N]``: one training of about 20 steps/s with four loader workers, which makes N
-small writes a second beside, watched by the daemon for a minute after its beginning, in which it is looked at more
-often; then marks are timed in a process that maps the same libtorch and is not watched. Exit code 0: within the limits,
-and no event was lost.
+``python -m benchmarks.footprint [--calls N] [--gpus N]``: one training of about 20 steps/s with four loader workers,
+which makes so many small writes a second beside and holds memory of so many GPUs on paper (2: no collector is idle),
+watched by the daemon for a minute after its beginning, in which it is looked at more often; then marks are timed in a
+process that maps the same libtorch and is not watched. Exit code 0: within the limits, and no event was lost.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import programs
+from benchmarks.limits import fake_nvml
+from benchmarks.limits.places import gpu_on_paper
 from benchmarks.programs import Daemon, ProgramError, cpu_seconds, resident
 from benchmarks.stalls import torch_python
 from benchmarks.stalls.run import TRAININGS
@@ -28,6 +30,7 @@ STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 WIDTH, STEP_SECONDS = 1024, 0.054
 READY_LIMIT, RSS_LIMIT, CPU_LIMIT, WATCHED_LIMIT, UNWATCHED_LIMIT = 1.5, 45e6, 0.005, 0.002, 0.01
 CALL_LIMIT = 380e-9  # of the run's time for each traced call: 4 % at 100 000 a second
+GPUS_CPU_LIMIT = 0.007
 UPROBES = ("record", "backward")
 """Programs on uprobes have these words in their names."""
 ROUNDS = 40
@@ -43,6 +46,7 @@ class Footprint:
     rss_bytes: int
     first_cpu_share: float  # while it settled
     cpu_share: float
+    cpu_limit: float
     bpf_share: float
     hits_per_step: float
     steps_per_second: float
@@ -73,7 +77,7 @@ class Footprint:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _arguments(arguments)
     try:
-        found = measure(torch_python.find(options.python), options.seconds, options.calls)
+        found = measure(torch_python.find(options.python), options.seconds, options.calls, options.gpus)
     except (ProgramError, torch_python.NoTorch) as error:
         print(f"footprint: {error}", file=sys.stderr)
         return 2
@@ -92,7 +96,7 @@ def show(found: Footprint) -> bool:
     lines = (
         ("ready after, s", found.ready_seconds, READY_LIMIT, "{:.2f}"),
         ("resident memory, MB", found.rss_bytes / 1e6, RSS_LIMIT / 1e6, "{:.1f}"),
-        ("CPU of the daemon, of a core", found.cpu_share, CPU_LIMIT, "{:.2%}"),
+        ("CPU of the daemon, of a core", found.cpu_share, found.cpu_limit, "{:.2%}"),
         ("BPF and uprobes, of the run", found.watched_share, found.watched_limit, "{:.3%}"),
         ("slowdown of who is not watched", found.unwatched_share, UNWATCHED_LIMIT, "{:.3%}"),
     )
@@ -102,16 +106,21 @@ def show(found: Footprint) -> bool:
     return not found.lost and all(value <= limit for _, value, limit, _ in lines)
 
 
-def measure(python: str, seconds: float, calls: int = 0) -> Footprint:
+def measure(python: str, seconds: float, calls: int = 0, gpus: int = 0) -> Footprint:
     """Takes about ``seconds`` and half a minute. Raises ProgramError."""
     with tempfile.TemporaryDirectory(prefix="trainprobe-footprint-", dir=SHARED_MEMORY) as temporary, _statistics():
         directory = Path(temporary)
         marks = [python, str(TRAININGS / "marks.py"), str(ROUNDS)]
         bare = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
-        with Daemon(directory, "targets: {exclude: {commands: ['*/marks.py *']}}\n") as daemon:
+        with (
+            _driver(directory, gpus) as driver,
+            Daemon(directory, "targets: {exclude: {commands: ['*/marks.py *']}}\n") as daemon,
+        ):
             training = start(python, directory, calls)
+            if driver is not None:
+                driver.held_by(training.pid)
             try:
-                return _watch(daemon, training, marks, bare, seconds, _writes(calls))
+                return _watch(daemon, training, marks, bare, seconds, _writes(calls), gpus)
             finally:
                 programs.end(training)
 
@@ -138,7 +147,13 @@ def _writes(calls: int) -> int:
 
 
 def _watch(
-    daemon: Daemon, training: subprocess.Popen[bytes], marks: list[str], bare: float, seconds: float, writes: int
+    daemon: Daemon,
+    training: subprocess.Popen[bytes],
+    marks: list[str],
+    bare: float,
+    seconds: float,
+    writes: int,
+    gpus: int,
 ) -> Footprint:
     _wait_for_steps(daemon, training.pid, 100)
     pid = daemon.process.pid
@@ -152,12 +167,21 @@ def _watch(
         rss = max(rss, resident(pid))
     spent, passed = cpu_seconds(pid, children=True) - cpu, time.monotonic() - begin
     after = _state(daemon, training.pid)
+    if _gpus_seen(daemon, training.pid) != gpus:
+        raise ProgramError("the daemon does not see the training's GPUs")
     probed = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
     steps, between = after.steps - before.steps, after.at - before.at
     return Footprint(
-        daemon.ready_seconds, rss, first, spent / passed, (after.bpf - before.bpf) / between,
-        (after.hits - before.hits) / max(steps, 1), steps / between, bare, probed, writes * steps / between, after.lost,
+        daemon.ready_seconds, rss, first, spent / passed, GPUS_CPU_LIMIT if gpus else CPU_LIMIT,
+        (after.bpf - before.bpf) / between, (after.hits - before.hits) / max(steps, 1), steps / between, bare, probed,
+        writes * steps / between, after.lost,
     )  # fmt: skip
+
+
+def _gpus_seen(daemon: Daemon, pid: int) -> int:
+    """How many GPUs the report gives to a training."""
+    found = daemon.rank_of(pid)
+    return len(found[1]["gpus"]) if found else 0
 
 
 @dataclass
@@ -194,6 +218,16 @@ def _wait_for_steps(daemon: Daemon, pid: int, steps: int) -> None:
 
 
 @contextmanager
+def _driver(directory: Path, gpus: int) -> Iterator[fake_nvml.Working | None]:
+    """NVML for so many GPUs, where our children find it; none for none."""
+    if not gpus:
+        yield None
+        return
+    with gpu_on_paper(directory), fake_nvml.Working(directory / "gpus", gpus) as driver:
+        yield driver
+
+
+@contextmanager
 def _statistics() -> Iterator[None]:
     """The kernel times its BPF programs meanwhile (which itself costs some 60 ns a run)."""
     before = STATISTICS.read_text()
@@ -208,6 +242,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.footprint", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to watch (60)")
     parser.add_argument("--calls", type=int, default=0, help="small writes a second by the driver (0)")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs on paper that the training holds memory of (0)")
     parser.add_argument("--python", help="an interpreter with PyTorch")
     return parser.parse_args(arguments)
 

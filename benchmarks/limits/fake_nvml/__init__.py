@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
+import threading
 from pathlib import Path
+from types import TracebackType
 
 from benchmarks.stalls.host import CannotHere
 
@@ -22,3 +25,51 @@ def built(folder: Path) -> Path:
         [compiler, "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-o", str(folder / NAME), str(SOURCE)], check=True
     )
     return folder
+
+
+class Working:
+    """GPUs that a training keeps busy: every figure that NVML knows, anew three times a second."""
+
+    TELL_SECONDS = 0.3
+    TOTAL = 80 << 30
+
+    def __init__(self, state: Path, count: int) -> None:
+        self._state, self._count = state, count
+        self._over = threading.Event()
+        self._pid = 0
+        self._teller = threading.Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> Working:
+        self._write()
+        self._teller.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._teller.join()
+
+    def held_by(self, pid: int) -> None:
+        """Whose memory it is from now on."""
+        self._pid = pid
+
+    def _tell(self) -> None:
+        while not self._over.wait(self.TELL_SECONDS):
+            self._write()
+
+    def _write(self) -> None:
+        fresh = self._state.with_suffix(".new")
+        fresh.write_text("\n".join([f"99 count {self._count}", *map(self._figures, range(self._count))]) + "\n")
+        fresh.rename(self._state)
+
+    def _figures(self, index: int) -> str:
+        busy = random.randrange(60, 100)
+        figures = {
+            "memory_total": self.TOTAL, "memory_used": self.TOTAL // 2 + random.randrange(1 << 20),
+            "utilization": busy, "samples": busy, "power": 3000 * busy, "temperature": random.randrange(60, 72),
+            "clock": random.randrange(1700, 1900), "clock_max": 1980, "pcie": random.randrange(1 << 20),
+            "reasons": random.choice((0, 4)), "ecc": 0, "mig": 0, "rows": 0, "tensor": busy // 2,
+            "pid": self._pid, "pid_memory": self.TOTAL // 2,
+        }  # fmt: skip
+        return "\n".join(f"{index} {name} {value}" for name, value in figures.items())

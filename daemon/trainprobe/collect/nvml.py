@@ -25,6 +25,7 @@ EVERY_NS = NS
 HUNG_NS = 3 * NS
 LOOK_NS = 60 * NS
 LEFT_BEHIND = 4
+SELDOM = 30  # readings
 PAUSES_NS = (NS, 2 * NS, 5 * NS, 15 * NS, 60 * NS)
 GPUS_LIMIT = 64
 HOLDERS_LIMIT = 256
@@ -40,6 +41,7 @@ _REASONS = {
 _REOPEN = frozenset((1, 2, 4, 9, 999))  # uninitialized, invalid argument, no permission, driver not loaded, unknown
 _LOST = 15  # NVML_ERROR_GPU_IS_LOST
 _NOT_THERE = frozenset((3, 6, 13))  # not supported, not found, function not found
+_NEVER_THERE = frozenset((3, 13))  # nothing to be found now, as no new samples, is not for good
 
 
 class _Reopen(Exception):
@@ -203,11 +205,16 @@ class _Device:
         self._seen_us = 0
         self._at_ns = 0
         self._missing: set[str] = set()
+        self._readings = 0
+        self._kept: dict[str, Any] = {}  # since the last thirtieth reading; None: not supported
 
     def read(self, now_ns: int) -> GpuSample:
         """Raises _Reopen where the handles are dead; a lost GPU is a sample that says so."""
         nvml = self._nvml
         self._missing = set()
+        if self._handle is None or self._readings >= SELDOM:
+            self._readings, self._kept = 0, {}
+        self._readings += 1
         try:
             if self._handle is None:
                 self._handle = nvml.nvmlDeviceGetHandleByIndex(self.index)
@@ -225,14 +232,14 @@ class _Device:
             return GpuSample(self.index, self._uuid, self._bus, missing=("handle",))
 
     def _sample(self, now_ns: int) -> GpuSample:
-        nvml, handle, ask = self._nvml, self._handle, self._ask
+        nvml, handle, ask, ask_seldom = self._nvml, self._handle, self._ask, self._ask_seldom
         memory = ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
         power = ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         clock = ask("sm_clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-        top = ask("sm_clock_max", lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
-        mig = ask("mig", lambda: nvml.nvmlDeviceGetMigMode(handle))
+        top = ask_seldom("sm_clock_max", lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
+        mig = ask_seldom("mig", lambda: nvml.nvmlDeviceGetMigMode(handle))
         reasons = ask("throttle_reasons", lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        rows = ask("remapped_rows", lambda: nvml.nvmlDeviceGetRemappedRows(handle))
+        rows = ask_seldom("remapped_rows", lambda: nvml.nvmlDeviceGetRemappedRows(handle))
         receive = ask("pcie_receive", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES))
         transmit = ask("pcie_transmit", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES))
         since, self._at_ns = self._at_ns, now_ns
@@ -285,15 +292,26 @@ class _Device:
 
     def _ask(self, what: str, call: Callable[[], Any]) -> Any:
         """The answer; None where this GPU or driver has none. What concerns the whole GPU goes on."""
+        if what in self._kept:
+            self._missing.add(what)
+            return None
         try:
             return call()
         except self._nvml.NVMLError as error:
             if error.value == _LOST or (error.value in _REOPEN and error.value != 4):
                 raise
             self._missing.add(what)
+            if error.value in _NEVER_THERE:
+                self._kept[what] = None
         except AttributeError:  # a binding that is older than the function
             self._missing.add(what)
         return None
+
+    def _ask_seldom(self, what: str, call: Callable[[], Any]) -> Any:
+        """The same for what hardly ever changes."""
+        if self._kept.get(what) is None and (answer := self._ask(what, call)) is not None:
+            self._kept[what] = answer
+        return self._kept.get(what)
 
     def _utilization(self) -> float | None:
         """Mean of the driver's samples since the last time; where it keeps none, its own last figure."""
