@@ -25,10 +25,12 @@ def test_the_daemon_is_small_and_soon_ready(torch_python: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_watching_costs_little(torch_python: str) -> None:
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_watching_costs_little(torch_python: str, gpus: int) -> None:
     """The whole bar, on a machine that does nothing else: shares of a processor say little beside other work."""
-    found = footprint.measure(torch_python, 60)
+    found = footprint.measure(torch_python, 60, gpus)
     footprint.show(found)
-    assert found.cpu_share <= footprint.CPU_LIMIT
+    assert found.rss_bytes <= footprint.RSS_LIMIT
+    assert found.cpu_share <= found.cpu_limit
     assert found.watched_share <= footprint.WATCHED_LIMIT
     assert found.unwatched_share <= footprint.UNWATCHED_LIMIT

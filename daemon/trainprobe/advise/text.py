@@ -182,6 +182,12 @@ def _gc_pause(f: Facts) -> list[str]:
     return [rest, "gc.disable(), and gc.collect() where the training waits anyway (evaluation, a save)"]
 
 
+def _worker_hang(facts: Facts) -> list[str]:
+    if facts.loader:
+        return ["see the worker's call above; a DataLoader timeout= turns a hang into an error"]
+    return ["see the worker's call above; waiting with a time limit (timeout= of get() or result()) makes it an error"]
+
+
 _COMPUTED: dict[Cause, Callable[[Facts], list[str]]] = {
     Cause.CHECKPOINT: _checkpoint,
     Cause.DATA_CPU: _data_cpu,
@@ -191,6 +197,7 @@ _COMPUTED: dict[Cause, Callable[[Facts], list[str]]] = {
     Cause.CPU_BOUND: _cpu_bound,
     Cause.NETWORK: _network,
     Cause.GC_PAUSE: _gc_pause,
+    Cause.WORKER_HANG: _worker_hang,
 }
 _MEMORY = ("lower batch size, workers or prefetch_factor until the run fits its memory",)
 _PLAIN: dict[Cause, tuple[str, ...]] = {
@@ -232,7 +239,6 @@ _PLAIN: dict[Cause, tuple[str, ...]] = {
         "the reason says what to mend: cooling and air flow for heat, the power supply or its limit for power",
         "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER shows it; until then use another GPU",
     ),
-    Cause.WORKER_HANG: ("see the worker's call above; a DataLoader timeout= turns a hang into an error",),
     Cause.SUSPENDED: ("somebody stopped the process: a debugger, SIGSTOP, a job scheduler or the cgroup freezer",),
     Cause.SWAP: _MEMORY,
     Cause.MEMORY_PRESSURE: _MEMORY,

@@ -15,6 +15,8 @@ from statistics import median
 POINT_SECONDS = (1.0, 8.0, 64.0, 512.0)
 KEPT = 64
 LEAST_POINTS = 9
+LONG_SECONDS, SHORT_SECONDS = 6.0, 4.5  # a ramp has lasted so long; the short one where no start-up is taken for it
+ENDS = 0.1  # of a ramp's growth at its begin and at its end, where it may rest for a while
 PARTS = (1.0, 0.75, 0.5, 0.36, 0.25, 0.18, 0.125)  # of a level's points: stretches that may be the ramp
 GROUPS = 24  # points of a stretch are put together to so many before slopes of all pairs are taken
 NEAR_SECONDS = 120.0
@@ -110,8 +112,9 @@ class Series:
         return max(highs, default=None)
 
 
-def forecast(series: Series, limit: float) -> Forecast | None:
-    """When the limit is reached at the present growth; None: not in sight."""
+def forecast(series: Series, limit: float, started: float | None = None) -> Forecast | None:
+    """When the limit is reached at the present growth; None: not in sight. ``started``: when the training began to
+    step: growth since then may be told sooner, where it was read often enough."""
     last = series.last
     if last is None or limit <= 0 or last.high < COVERED_NEAR * limit or last.high >= limit:
         return None
@@ -120,19 +123,23 @@ def forecast(series: Series, limit: float) -> Forecast | None:
         if points and points[-1].at < last.at:
             points.append(last)
         for part in PARTS:
-            length = int(part * len(points))
-            if length >= LEAST_POINTS and (found := _ramp(series, points[-length:], limit)) is not None:
+            stretch = points[-int(part * len(points)) :]
+            if len(stretch) < LEAST_POINTS:
+                continue
+            running = started is not None and stretch[0].at >= started
+            found = _ramp(series, stretch, limit, SHORT_SECONDS if running else LONG_SECONDS)
+            if found is not None:
                 return found
     return None
 
 
-def _ramp(series: Series, points: Sequence[Point], limit: float) -> Forecast | None:
+def _ramp(series: Series, points: Sequence[Point], limit: float, least_seconds: float) -> Forecast | None:
     start = median(p.mean for p in points[:3])
     earlier = series._before(points[0].at)
     base = start if earlier is None else max(start, earlier)
     high = max(p.high for p in points[-3:])
     covered = (high - base) / (limit - base) if base < limit else 0.0
-    if covered < COVERED_NEAR:
+    if covered < COVERED_NEAR or _rise_seconds(points, start, high) < least_seconds:
         return None
     grouped = _grouped(points)
     line, rising = _line(grouped)
@@ -149,6 +156,14 @@ def _ramp(series: Series, points: Sequence[Point], limit: float) -> Forecast | N
     if eta > HORIZON_SECONDS or (eta > NEAR_SECONDS and covered < COVERED_FAR):
         return None
     return Forecast(eta, slope, high, limit, points[-1].at - points[0].at)
+
+
+def _rise_seconds(points: Sequence[Point], start: float, high: float) -> float:
+    """How long it took, without the rest before and after it."""
+    low, top = start + ENDS * (high - start), high - ENDS * (high - start)
+    began = next((p.at for p in reversed(points) if p.mean <= low), points[0].at)
+    ended = next((p.at for p in points if p.mean >= top), points[-1].at)
+    return (ended - began) / (1 - 2 * ENDS)
 
 
 def _goes_on(points: Sequence[Point], limit: float) -> bool:

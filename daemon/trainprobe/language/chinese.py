@@ -124,6 +124,7 @@ REPORTS: dict[str, str] = {
     "; the GPU worked on for {seconds} s more, which are not lost": "；GPU 另有 {seconds} 秒仍在工作，不算损失",
     "{seconds} s of CPU in {where_text}, seen there in {hits} of {looks} looks": "{where_text} 用了 {seconds} 秒 CPU，查看 {looks} 次中有 {hits} 次在那里",
     "{seconds} s of CPU in {where_text}; the GPU worked on for {more} s more, which are not lost": "{where_text} 用了 {seconds} 秒 CPU；GPU 另有 {more} 秒仍在工作，不算损失",
+    "see the worker's call above; waiting with a time limit (timeout= of get() or result()) makes it an error": "查看上面 worker 的调用；等待时设置时限（get() 或 result() 的 timeout=）会让它变成错误",
     "see the worker's call above; a DataLoader timeout= turns a hang into an error": "查看上面 worker 的调用；DataLoader 的 timeout= 可以把卡死变成错误",
     # workers
     "worker lived": "worker 存活时间",

@@ -26,6 +26,7 @@ from trainprobe.pipeline.gpus import RankGpus, faults_of, memory_of
 from trainprobe.pipeline.rank import RankFold
 
 JUDGE_NS = 2 * NS
+SOON_NS = NS // 2  # while something is read more often than each second: it fills up
 STALE_NS = 15 * NS  # a limit that is no longer read is of a process that is gone
 WORTH = 0.1  # of a limit: what uses less is not followed
 FULL = 0.9
@@ -87,6 +88,7 @@ class RunLimits:
     _told: deque[OomTold] = field(default_factory=lambda: deque(maxlen=TOLD))
     _judged_ns: int = 0
     _stirred: bool = False
+    _haste: bool = False
     _refused: bool = False  # the GPU's memory: whether a step follows decides what that means
 
     # ---- feeding ----
@@ -106,6 +108,7 @@ class RunLimits:
             if sample.used < WORTH * sample.limit:
                 return
             series = self._series[key] = Series()
+        self._haste = self._haste or (series.last is not None and at_ns / NS - series.last.at <= SOON_NS / NS)
         series.add(at_ns / NS, sample.used)
 
     def feed_failure(self, event: CallFailed) -> None:
@@ -184,15 +187,17 @@ class RunLimits:
 
     def judge(self, folds: Sequence[RankFold], now_ns: int) -> bool:
         """Tell each rank what there is to say; whether something new has happened."""
-        if not self._stirred and now_ns - self._judged_ns < JUDGE_NS:
+        if not self._stirred and now_ns - self._judged_ns < (SOON_NS if self._haste else JUDGE_NS):
             return False
-        self._judged_ns = now_ns
+        self._judged_ns, self._haste = now_ns, False
         for key in [key for key, seen in self._seen_ns.items() if now_ns - seen > STALE_NS]:
             self._forget(key)
+        stepped = [fold.first_boundary_ns / NS for fold in folds]
+        started = max(stepped) if stepped and all(stepped) else None
         self.forecasts = {
             key: found
             for key, series in self._series.items()
-            if (sample := self.latest.get(key)) and (found := forecast(series, sample.limit)) is not None
+            if (sample := self.latest.get(key)) and (found := forecast(series, sample.limit, started)) is not None
         }
         self._settle_victims()
         news = [self._tell(fold, now_ns) for fold in folds if self._concerns(fold)]

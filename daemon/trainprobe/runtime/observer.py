@@ -113,6 +113,8 @@ class Observer:
         due = [self._turn_ns + (DETAIL_NS if closely else CALM_TICK_NS if self._calm else TICK_NS)]
         if self._on_report is not None and (report := self._pace.waits_ns()) is not None:
             due.append(report)
+        if (sampling := self._sampler.due_ns()) is not None:
+            due.append(max(sampling, self._turn_ns + DETAIL_NS))
         if self._stacks.fileno() is not None:
             due.append(self._turn_ns + STACK_NS)
         return min(due)

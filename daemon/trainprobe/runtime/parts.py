@@ -51,6 +51,9 @@ class Sampler(Protocol):
     def seldom(self, times: int, /) -> None:
         """Make the pauses between regular samples so many times as long from now on."""
 
+    def due_ns(self) -> int | None:
+        """When something wants a turn of its own; None: nothing does."""
+
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]:
         """A look at threads whose step is late."""
 

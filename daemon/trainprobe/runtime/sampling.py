@@ -5,6 +5,7 @@ What the kernel tells of (a call that failed, a victim) is looked into in the sa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,6 +47,10 @@ LIMITS_NS = NS
 FAR_LIMITS_NS = 2 * NS  # while less than half of everything is used, and will be
 SOON_SECONDS = 60.0  # growth that reaches a limit in so long is followed from its beginning: a forecast needs points
 EARLY_NS = NS // 4  # turns come about once a second: what is due so soon is read in this one
+FORGOTTEN_NS = 30 * NS  # of many processes, descriptors are counted in turn
+HASTE_SECONDS = 20.0  # and in so long, more closely: turns are taken for it
+HASTE_NS = NS // 4
+HASTE_LASTS_NS, HASTE_RESTS_NS = 30 * NS, 60 * NS  # what goes up and down all the time is not worth it
 HOST_NS = 2 * NS
 LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
@@ -96,6 +101,61 @@ class _Due:
     descriptors: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Haste:
+    """Something fills within seconds. It does not last: what fills and empties again and again is left to itself."""
+
+    on: bool = False
+    until_ns: int = -HASTE_RESTS_NS
+
+    def feed(self, at: int, wanted: bool) -> None:
+        if wanted and at >= self.until_ns + HASTE_RESTS_NS:
+            self.until_ns = at + HASTE_LASTS_NS
+        self.on = wanted and at < self.until_ns
+
+
+@dataclass(slots=True)
+class _Used:
+    """What was used of each limit a second ago or more, and what follows for when to look again."""
+
+    at_ns: int = 0
+    before: dict[tuple[str, str, str, int], tuple[int, int]] = field(default_factory=dict)  # (used, when)
+
+    def near(self, now: Sequence[LimitSample]) -> bool:
+        """Whether memory is all but used up, or on its way to be."""
+        return any(
+            one.used > NEAR * one.limit or (one.used > HALF * one.limit and self._growth(one) > QUICK * one.limit)
+            for one in now
+            if one.kind == "memory"
+        )
+
+    def far(self, now: Sequence[LimitSample]) -> bool:
+        """Whether each is known and less than half used."""
+        return all(_which(one) in self.before and one.used < HALF * one.limit for one in now)
+
+    def seconds_left(self, now: Sequence[LimitSample], at: int) -> float:
+        """Until the first of them is filled at its growth since then."""
+        left = [
+            (one.limit - one.used) / grown * (at - self.before[_which(one)][1]) / NS
+            for one in now
+            if (grown := self._growth(one)) > 0
+        ]
+        return min(left, default=math.inf)
+
+    def keep(self, now: Sequence[LimitSample], at: int) -> None:
+        """This is what the next readings are compared with."""
+        self.at_ns = at
+        self.before = {which: seen for which, seen in self.before.items() if at - seen[1] < FORGOTTEN_NS}
+        self.before.update({_which(one): (one.used, at) for one in now})
+
+    def _growth(self, one: LimitSample) -> int:
+        return one.used - self.before.get(_which(one), (one.used, 0))[0]
+
+
+def _which(one: LimitSample) -> tuple[str, str, str, int]:
+    return one.run, one.kind, one.place, one.pid
+
+
 class Collectors:
     """Reads what is due; how each source is stands in ``sources``."""
 
@@ -121,11 +181,12 @@ class Collectors:
         self._times = 1
         self._near = False
         self._far = True
+        self._haste = _Haste()
         self._gpus_present = False
         self._wanted: tuple[tuple[int, str], ...] = ()
         self._files: tuple[WrittenFile, ...] = ()
         self._last: tuple[LimitSample, ...] = ()
-        self._last_ns = 0
+        self._used = _Used()
         self._before: Sequence[Watched] = ()
 
     def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...] = ()) -> None:
@@ -139,6 +200,10 @@ class Collectors:
         """Make the pauses between regular samples so many times as long; not what an event asks for, nor near
         a limit."""
         self._times = times
+
+    def due_ns(self) -> int | None:
+        """When limits want a turn of their own; None: they wait for the next one."""
+        return self._due.limits if self._haste.on else None
 
     def read(self, now: Moment, watched: Sequence[Watched], events: Sequence[Event] = ()) -> Samples:
         """The samples of this turn. The host's are left out while nothing is watched."""
@@ -187,13 +252,18 @@ class Collectors:
 
     def _read_limits(self, watched: Sequence[Watched], at: int, events: Sequence[Event]) -> tuple[LimitSample, ...]:
         asked = {pid for event in events if (pid := _short_of_something(event)) is not None}
-        if at < self._due.limits - EARLY_NS and not asked:
+        if at < self._due.limits and not asked:
             return ()
         found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked), at) or []
-        self._near = _is_near(found, self._last)
-        self._far = _is_far(found, self._last, (at - self._last_ns) / NS)
-        self._due.limits = at + (FAR_LIMITS_NS if self._far else LIMITS_NS) * (1 if self._near else self._times)
-        self._last, self._last_ns = tuple(found), at
+        self._last = tuple(found)
+        if at >= self._used.at_ns + (FAR_LIMITS_NS if self._haste.on else LIMITS_NS) - EARLY_NS:
+            left = self._used.seconds_left(found, at)
+            self._near = self._used.near(found)
+            self._haste.feed(at, left < HASTE_SECONDS and (self._near or self._times == 1))
+            self._far = left > SOON_SECONDS and self._used.far(found)
+            self._used.keep(found, at)
+        pause = (FAR_LIMITS_NS if self._far else LIMITS_NS) * (1 if self._near else self._times)
+        self._due.limits = at + (HASTE_NS if self._haste.on else pause - EARLY_NS)
         return self._last
 
     def _memory(self, limits: Sequence[LimitSample]) -> tuple[MemorySample, ...]:
@@ -323,28 +393,6 @@ def _first_of_each_run(watched: Sequence[Watched]) -> dict[str, int]:
     for process in sorted(watched, key=lambda process: (process.role != "driver", process.started_ns)):
         chosen.setdefault(process.run, process.pid)
     return chosen
-
-
-def _is_near(now: Sequence[LimitSample], before: Sequence[LimitSample]) -> bool:
-    used = {(one.run, one.place): one.used for one in before if one.kind == "memory"}
-    return any(
-        one.used > NEAR * one.limit
-        or (one.used > HALF * one.limit and one.used - used.get((one.run, one.place), one.used) > QUICK * one.limit)
-        for one in now
-        if one.kind == "memory"
-    )
-
-
-def _is_far(now: Sequence[LimitSample], before: Sequence[LimitSample], seconds: float) -> bool:
-    """Whether each is less than half used, and is not filled soon at its growth since it was read before."""
-    used = {(one.run, one.kind, one.place, one.pid): one.used for one in before}
-    for one in now:
-        was = used.get((one.run, one.kind, one.place, one.pid))
-        if was is None or one.used >= HALF * one.limit:
-            return False
-        if one.used + max(0, one.used - was) / max(seconds, 1e-3) * SOON_SECONDS >= one.limit:
-            return False
-    return True
 
 
 def _short_of_something(event: Event) -> int | None:

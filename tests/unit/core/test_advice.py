@@ -26,3 +26,10 @@ def test_the_collector_is_a_candidate_only_where_no_line_was_seen() -> None:
 def test_nothing_is_advised_to_come_more_often() -> None:
     rare = Facts(share=0.001, each=0.4, every=5_000, step_seconds=0.5)
     assert not any("every" in line for line in advice(Cause.NETWORK, rare))
+
+
+def test_a_hang_of_a_worker_names_the_loader_only_where_there_is_one() -> None:
+    """A pool of processes has no DataLoader whose timeout= could be set."""
+    assert "DataLoader" in advice(Cause.WORKER_HANG, Facts(loader=True))[0]
+    assert "DataLoader" not in advice(Cause.WORKER_HANG, Facts())[0]
+    assert "timeout=" in advice(Cause.WORKER_HANG, Facts())[0]

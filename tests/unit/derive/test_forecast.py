@@ -14,15 +14,17 @@ LIMIT = 8e9
 Shape = Callable[[float], float]  # seconds -> part of the limit
 
 
-def watched(shape: Shape, seconds: float, rng: random.Random, noise: float = 0.002) -> Iterator[tuple[float, Forecast]]:
-    """The forecasts of a series sampled about once a second."""
+def watched(
+    shape: Shape, seconds: float, rng: random.Random, noise: float = 0.002, every: float = 1.0
+) -> Iterator[tuple[float, Forecast]]:
+    """The forecasts of a series of a training that has begun, sampled about once a second, or ``every`` so many."""
     series, at = Series(), 0.0
     while at < seconds:
         series.add(at, LIMIT * (shape(at) + rng.gauss(0, noise)))
-        found = forecast(series, LIMIT)
+        found = forecast(series, LIMIT, 0.0)
         if found is not None:
             yield at, found
-        at += rng.uniform(0.95, 1.3)
+        at += every * rng.uniform(0.95, 1.3)
 
 
 @pytest.mark.parametrize("number", range(14))
@@ -84,6 +86,40 @@ def test_habits_are_not_told(shape: Shape) -> None:
     rng = random.Random()
     told = list(watched(shape, 1000, rng, rng.choice([0.0, 0.002])))
     assert not told, told[0]
+
+
+@pytest.mark.parametrize("shape", STILL.values(), ids=STILL)
+def test_habits_that_are_read_often_are_not_told(shape: Shape) -> None:
+    told = list(watched(shape, 120, random.Random(), random.choice([0.0, 0.002]), every=0.25))
+    assert not told, told[0]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_ramp_of_seconds_that_is_read_often_is_told_at_half_of_it(number: int) -> None:
+    seed = random.randrange(1 << 30)
+    rng = random.Random(seed)
+    base, flat, length = rng.uniform(0.02, 0.5), rng.uniform(0, 30), rng.uniform(15, 40)
+    shape = lambda at: base + max(0.0, at - flat) / length * (1 - base)  # noqa: E731
+    told = watched(shape, flat + 0.97 * length, rng, 0.001, every=0.25)
+    at, found = next((at, found) for at, found in told if at >= flat + length * 0.5)
+    left = flat + length - at
+    assert left >= 0.44 * length, f"seed {seed}"
+    assert abs(found.eta_seconds - left) <= 0.25 * left, f"seed {seed}"
+
+
+@pytest.mark.parametrize("started", [None, 0.0], ids=["imports", "in the first steps"])
+def test_what_a_start_takes_at_once_is_no_ramp(started: float | None) -> None:
+    """As steadily as it may grow; before the first step a little longer still."""
+    seed = random.randrange(1 << 30)
+    rng = random.Random(seed)
+    base, begin = rng.uniform(0.02, 0.3), rng.uniform(1, 10)
+    growth, length = rng.uniform(0.3, 0.95 - base), rng.uniform(0.5, 3.5 if started is not None else 5.0)
+    series, at = Series(), 0.0
+    while at < 30:
+        at += 0.25 * rng.uniform(0.95, 1.3)
+        part = base + growth * min(1.0, max(0.0, (at - begin) / length))
+        series.add(at, LIMIT * (part + rng.gauss(0, 0.002)))
+        assert forecast(series, LIMIT, started) is None, f"seed {seed}, {at:.1f} s"
 
 
 @pytest.mark.nightly

@@ -113,6 +113,10 @@ class FakeSampler:
     samples = Samples()
     times = 1
     far = True
+    due: int | None = None
+
+    def due_ns(self) -> int | None:
+        return self.due
 
     def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event]) -> Samples:
         if self.broken:

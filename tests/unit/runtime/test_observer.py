@@ -98,6 +98,15 @@ def test_detail_means_thread_samples_at_every_tick_and_shorter_ticks(world: Worl
     assert all(world.turn(DETAIL_NS).threads for _ in range(5))
 
 
+def test_a_limit_that_fills_within_seconds_gets_turns_of_its_own(world: World) -> None:
+    world.turn()
+    world.sampler.due = world.clock.ns + NS // 4
+    assert world.observer.due_ns() == world.sampler.due
+    frames = len(world.frames)
+    world.turn(NS // 4)
+    assert len(world.frames) == frames + 1
+
+
 def alarm(world: World, limit_ns: int = 80_000_000) -> Armed:
     """A step that has just begun, the driver's eleventh."""
     world.core.alarms = [one := Armed(7, 10, 10, world.clock.ns, world.clock.ns + limit_ns)]

@@ -66,3 +66,24 @@ def test_limits_are_read_each_second_where_half_of_one_is_used_or_will_be_soon(
         now = second * NS + random.randrange(-NS // 10, NS // 10)
         told += bool(collectors.read(Moment(now, now), watched((DRIVER, "driver"))).limits)
     assert told == readings
+
+
+def test_what_is_full_within_seconds_is_read_four_times_a_second_and_not_for_long(tmp_path: Path) -> None:
+    """A saw-tooth would otherwise be followed for ever."""
+    fake = FakeProc(tmp_path)
+    fake.add(DRIVER)
+    collectors, at, read = Collectors(Sources(), fake.proc), 1000 * NS, []
+    begin, made = at, 0
+    while at < begin + 100 * NS:
+        wanted = 100 + (60 * (at - begin) // NS % 600 if at > begin + 10 * NS else 0)
+        for number in range(min(made, wanted), max(made, wanted)):
+            path = fake.root / f"{DRIVER}/fd/{number}"
+            path.touch() if made < wanted else path.unlink()
+        made = wanted
+        if collectors.read(Moment(at, at), watched((DRIVER, "driver"))).limits:
+            read.append((at - begin) / NS)
+        due = collectors.due_ns()
+        at = min(at + NS, due) if due is not None else at + NS
+    assert sum(1 for second in read if second < 10) <= 7
+    assert sum(1 for second in read if 13 <= second < 17) >= 14
+    assert sum(1 for second in read if 50 <= second < 90) <= 40
