@@ -6,7 +6,8 @@ for PSS_AT_ONCE processes a round. Where two readings in a row say the same, the
 resident memory that moves ends it. A worker that is started makes all of them begin anew: what forked processes share
 is divided among more of them, and readings from before and after it do not add up. Away from limits all readings but
 the first two take no more than PSS_SHARE of a processor together, however many processes there are; the second tells
-of the pages that were copied on write in the first seconds. (psutil is no cheaper: 0.07 and 2.5 ms.)
+of the pages that were copied on write in the first seconds. A driver that has just been started is asked at each round:
+it grows quickly, and may not live for long. (psutil is no cheaper: 0.07 and 2.5 ms.)
 
 Of a process that has used no processor since it was read, and whose memory is as it was, only the one file is read that
 tells so: it has opened and read nothing. With a thousand processes most are like that.
@@ -32,6 +33,7 @@ PSS_NEAR_AT_ONCE = 6
 PSS_SHARE = 0.0002
 PSS_AT_FIRST = 2
 PSS_NEAR_SHARE = 0.001  # for one process, near a limit
+YOUNG_NS = 10 * NS
 IDLE_NS = 20 * NS  # one that seems to have done nothing is read again after this: the kernel counts in ticks
 
 
@@ -110,6 +112,11 @@ class _Memory:
         self.read_ns, self.rss_then = now_ns, self.rss_bytes
         self.times += 1
         self.rollup = rollup or self.rollup
+
+
+def young(process: Watched, now_ns: int) -> bool:
+    """Whether it is a driver that was started just now."""
+    return process.role == "driver" and now_ns - process.started_ns < YOUNG_NS
 
 
 def _moved(before: int | None, after: int | None) -> bool:
@@ -193,6 +200,9 @@ class Processes:
         for process in wanted:
             memory = self._memory.setdefault((process.pid, process.ticks), _Memory(now_ns))
             memory.forked(forked.get(process.run, 0))
+            if young(process, now_ns):
+                due.append((memory.read_ns, process.pid, memory))
+                continue
             if not (near or memory.times < PSS_AT_FIRST or now_ns >= self._free_ns):
                 continue
             if (due_ns := memory.due_ns(near, self._every)) <= now_ns:

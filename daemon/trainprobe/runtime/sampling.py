@@ -1,6 +1,7 @@
 """The collectors, each at its own pace: limits every second or two, the host every two, processes every five.
 
-What the kernel tells of (a call that failed, a victim) is looked into in the same turn: its process may soon be gone.
+A run's first seconds are read more often. What the kernel tells of (a call that failed, a victim) is looked into in the
+same turn: its process may soon be gone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from trainprobe.collect.limits import Limits, Watched
 from trainprobe.collect.nvml import Gpus
 from trainprobe.collect.orphans import Orphans, workers_of
 from trainprobe.collect.places import Places
-from trainprobe.collect.process import Processes
+from trainprobe.collect.process import Processes, young
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.rivals import Rivals
 from trainprobe.collect.shared_memory import SharedMemory
@@ -276,7 +277,8 @@ class Collectors:
     def _read_processes(self, watched: Sequence[Watched], at: int) -> tuple[ProcessSample, ...]:
         if at < self._due.processes:
             return ()
-        self._due.processes = at + (NEAR_PROCESSES_NS if self._near else PROCESSES_NS * self._times)
+        soon = self._near or any(young(process, at) for process in watched)
+        self._due.processes = at + (NEAR_PROCESSES_NS if soon else PROCESSES_NS * self._times)
         found = self._sources.read("proc", lambda: self._processes.read(watched, at, near=self._near), at) or ()
         ticks = {process.pid: process.ticks for process in watched}
         known = [(s.pid, ticks[s.pid], s.role, s.ppid) for s in found if s.pid in ticks]

@@ -29,7 +29,8 @@ class Of:
 
 
 def of(pid: int, role: str = "driver") -> Of:
-    return Of(pid, pid * 10, FakeProc.started_ns(pid), role)
+    """A driver was started an hour ago."""
+    return Of(pid, pid * 10, FakeProc.started_ns(pid) if role == "worker" else -3600 * NS, role)
 
 
 def rollup(fake: FakeProc, pid: int, kilobytes: int) -> None:
@@ -63,6 +64,16 @@ def test_proportional_memory_is_read_seldom_and_repeated_meanwhile(fake: FakePro
     rollup(fake, 7, 4096)
     read += [processes.read([of(7)], at * NS)[0].pss_bytes for at in (4, 8, 300)]
     assert read == [2048 << 10, 2048 << 10, 2048 << 10, 2048 << 10, 4096 << 10]
+
+
+def test_a_driver_that_was_just_started_is_read_each_time(fake: FakeProc) -> None:
+    """What it took would be told too small if it ended after some seconds."""
+    fake.add(7)
+    processes, told = Processes(fake.proc), []
+    for at in (2, 4, 6, 8, 20):
+        rollup(fake, 7, 1000 * at)
+        told.append(processes.read([Of(7, 70, FakeProc.started_ns(7))], at * NS)[0].pss_bytes)
+    assert told == [1000 * at << 10 for at in (2, 4, 6, 8, 20)]
 
 
 def readings(fake: FakeProc, seconds: range, kilobytes: Callable[[int], int], pages: Callable[[int], int]) -> list[int]:
@@ -131,7 +142,7 @@ def test_all_are_read_again_after_a_worker_was_forked(fake: FakeProc) -> None:
     """What the driver had for itself it now shares: readings from before and after do not add up."""
     fake.add(7)
     processes = Processes(fake.proc)
-    driver = Of(7, 70, 0)
+    driver = of(7)
     assert processes.read([driver], 0)[0].pss_read_ns == 0
     fake.add(8)
     worker = Of(8, 80, NS, "worker")
