@@ -41,7 +41,6 @@ _REASONS = {
 _REOPEN = frozenset((1, 2, 4, 9, 999))  # uninitialized, invalid argument, no permission, driver not loaded, unknown
 _LOST = 15  # NVML_ERROR_GPU_IS_LOST
 _NOT_THERE = frozenset((3, 6, 13))  # not supported, not found, function not found
-_NEVER_THERE = frozenset((3, 13))  # nothing to be found now, as no new samples, is not for good
 
 
 class _Reopen(Exception):
@@ -206,7 +205,7 @@ class _Device:
         self._at_ns = 0
         self._missing: set[str] = set()
         self._readings = 0
-        self._kept: dict[str, Any] = {}  # since the last thirtieth reading; None: not supported
+        self._kept: dict[str, Any] = {}  # answers since the last thirtieth reading
 
     def read(self, now_ns: int) -> GpuSample:
         """Raises _Reopen where the handles are dead; a lost GPU is a sample that says so."""
@@ -292,24 +291,19 @@ class _Device:
 
     def _ask(self, what: str, call: Callable[[], Any]) -> Any:
         """The answer; None where this GPU or driver has none. What concerns the whole GPU goes on."""
-        if what in self._kept:
-            self._missing.add(what)
-            return None
         try:
             return call()
         except self._nvml.NVMLError as error:
             if error.value == _LOST or (error.value in _REOPEN and error.value != 4):
                 raise
             self._missing.add(what)
-            if error.value in _NEVER_THERE:
-                self._kept[what] = None
         except AttributeError:  # a binding that is older than the function
             self._missing.add(what)
         return None
 
     def _ask_seldom(self, what: str, call: Callable[[], Any]) -> Any:
         """The same for what hardly ever changes."""
-        if self._kept.get(what) is None and (answer := self._ask(what, call)) is not None:
+        if what not in self._kept and (answer := self._ask(what, call)) is not None:
             self._kept[what] = answer
         return self._kept.get(what)
 
