@@ -17,6 +17,8 @@ from benchmarks.limits.places import Place
 MB = 1 << 20
 TORCH = 160 * MB
 """What a training with one worker takes before it does anything."""
+BEGUN = 260 * MB
+"""What it takes after its first steps."""
 Rank: TypeAlias = dict[str, Any]
 
 
@@ -58,6 +60,14 @@ def oom_kill_at_once(rng: random.Random) -> Case:
     """Too fast to be seen coming: the report still knows whose limit it was."""
     around = places.grouped("memory", "memory.limit_in_bytes", rng.randrange(700, 1000) * MB)
     return Case("exhaust", ["--leak-bytes", 60 * MB, "--steps", 5000], "oom_kill", None, around)
+
+
+def fits(rng: random.Random) -> Case:
+    """A cache that is filled in the first seconds, and rests near the limit: nothing is to be warned of."""
+    filled, steps = rng.randrange(100, 400) * MB, rng.randrange(15, 90)
+    limit = int((BEGUN + filled) * rng.uniform(1.1, 1.5))
+    arguments = ["--leak-bytes", filled // steps, "--leak-steps", steps, "--steps", 600]
+    return Case("exhaust", arguments, None, None, places.grouped("memory", "memory.limit_in_bytes", limit))
 
 
 def killed(rng: random.Random) -> Case:
@@ -154,7 +164,7 @@ CASES: dict[str, Callable[[random.Random], Case]] = {
     for made in (
         fd_exhaustion, shm_exhaustion, oom_kill, oom_kill_at_once, killed, disk_full, pid_exhaustion, gpu_throttle,
         gpu_error, gpu_memory, gpu_memory_refused, gpu_memory_retried, gpu_memory_churn, swap, memory_pressure,
-        shm_leak, orphan_workers,
+        shm_leak, orphan_workers, fits,
     )
 }  # fmt: skip
 

@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--prefetch", type=int, default=2)
     parser.add_argument("--pause", type=float, default=0.03)
     parser.add_argument("--leak-bytes", type=int, default=0)
+    parser.add_argument("--leak-steps", type=int, default=1 << 62, help="the first ones; then no more")
     parser.add_argument("--keep", action="store_true", help="keep the batches")
     parser.add_argument("--descriptors", type=int, default=0, help="RLIMIT_NOFILE")
     parser.add_argument("--save", default="", help="directory for a checkpoint every --every steps")
@@ -92,7 +93,7 @@ def main() -> None:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(values), labels).backward()
         optimizer.step()
-        if wanted.leak_bytes:
+        if wanted.leak_bytes and step < wanted.leak_steps:
             kept.append(bytearray(b"x") * wanted.leak_bytes)
         if wanted.keep:
             kept.append((values, labels))
