@@ -102,7 +102,9 @@ def _overlap(save: Save, window: Window) -> int:
 def _of(save: Save, window: Window) -> list[Evidence]:
     spent = (save.end_ns or window.end_ns) - save.start_ns
     rate = save.bytes / (spent / NS) if spent > 0 else 0.0
-    out = [Evidence("bytes written", save.bytes, "bytes", save.key[0], save.path)]
+    out = []
+    if save.bytes:  # of a small or a new file they are told when it is closed
+        out.append(Evidence("bytes written", save.bytes, "bytes", save.key[0], save.path))
     for what, ns in (
         ("write", save.write_ns),
         ("fsync", save.sync_ns),
