@@ -4,7 +4,7 @@ A step waits for data when its batches take longer to make than the step: with n
 seconds. It cannot be shorter than the training's own part, and the CPU seconds of training and workers together must
 fit the CPUs that there are.
 
-Each is reckoned twice. What is promised: other programs stay, a twentieth of the CPUs cannot be used, workers that want
+Each is reckoned twice. What is promised: other programs stay, some of the CPUs' time cannot be used, workers that want
 a CPU at the same time take it from the driver. What it can be at most: the host is all its own, and nothing queues.
 """
 
@@ -19,8 +19,8 @@ from trainprobe.model.report import OrdinaryStep, Rank
 DEFAULT_PREFETCH = 2  # torch's prefetch_factor; what a training has set cannot be seen from outside
 WAITING = ("data_wait", "data_inline")
 LATE = ("data_cpu", "data_storage", "data_inline")  # causes of late batches
-USABLE = 0.95
-"""Of the CPUs: what driver and workers together get to use of them (93 to 99 % was seen on 2 CPUs)."""
+USABLE = 0.93
+"""Of the CPUs: what driver and workers together get to use of them at least (93 to 99 % was seen on 2 CPUs)."""
 FAIR = 0.5  # of the CPUs: what a training gets of them at least, however busy others are
 WORTH = 0.02  # of a step: what is gained by one more worker must be more
 MORE_FOR_WAITING = 4  # workers per CPU, at most, where they wait for storage or the network and not for a CPU

@@ -75,7 +75,7 @@ ORDINARY: Sequence[Rule] = (
     memory_pressure.claim,
     cpu_throttled.claim,
     fake_batching.claim,
-    data_blocked.claim,
+    data_blocked.claim_usual,
     data_storage.claim,
     data_cpu.claim,
     data_inline.claim,

@@ -101,7 +101,6 @@ def _tied(fold: RankFold) -> list[Found]:
         fold.ordinary_pool,
         fold.setting(),
         fold.policy,
-        usual=fold.ordinary_pool,
         workers=fold.workers.count,
         cpus=fold.devices.cpus,
         logs=logs,

@@ -16,17 +16,22 @@ from trainprobe.model.report import Evidence
 
 _MOST = 0.5
 """Of what the workers do: where they are blocked for less of it, batches are dear for another reason."""
-_USUAL = 0.1
-"""Of it in an ordinary step: then it is how this data is fetched."""
+_USUAL = 0.25
+"""Of the workers' time in ordinary steps: then it is how this data is fetched."""
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
-    """The whole wait, where workers mostly were blocked; on sockets it is storage that lies behind a network."""
+    """Of a late step the wait, where workers mostly were blocked in it and are so usually. (One that waits for much
+    longer than a batch takes hangs, also then.)"""
+    usual = window.usual_ns(*FETCHING) >= _USUAL * window.baseline_ns * max(1, window.workers)
+    return claim_usual(window, left) if usual and window.excess_ns < window.policy.hang_ns else None
+
+
+def claim_usual(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Of ordinary steps. On sockets it is storage that lies behind a network."""
     blocked = window.pool_ns(*FETCHING)
-    if not window.fetches_per_backward or window.usual_ns(*FETCHING) < _USUAL * blocked:
-        return None
     mostly = blocked >= _MOST * (blocked + window.pool_ns(*CPU, *STORAGE, *SWAP))
-    taken = waited(window, left) if mostly and blocked > 0 else {}
+    taken = waited(window, left) if mostly and blocked > 0 and window.fetches_per_backward else {}
     if not taken:
         return None
     leaf = max(FETCHING, key=lambda one: window.pool_ns(one))
