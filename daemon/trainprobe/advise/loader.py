@@ -60,14 +60,16 @@ class Loader:
         """Share of the time in which workers do something that they swap; what queues behind them does so for it."""
         return self.swapping / (self.cpu + self.swapping) if self.swapping else 0.0
 
-    def unswapped(self) -> Loader:
-        """The same if all of it fitted the memory.
+    def unswapped(self, workers: int) -> Loader:
+        """The same if all of it fitted the memory, with so many workers.
 
-        Swap in memory and reclaim use CPUs: for the workers' part of it in all that they use, the driver queued. They
-        themselves queue no more: where the CPUs are too few then, all CPU seconds together make the step.
+        Swap in memory and reclaim use CPUs: for the workers' part of it in all that they use, the driver queued. What
+        is left of its queueing goes too, as far as there is then a CPU for each.
         """
-        own = max(1e-6, self.own - self.starved - self.queued * self.swapped)
-        return replace(self, own=own, swapping=0.0, queued=0.0, starved=0.0, queueing=0.0)
+        crowded = min(1.0, max(0.0, workers + 1 + self.others - self.cpus))
+        queued = self.queued * (1 - self.swapped) * crowded
+        own = max(1e-6, self.own - self.starved - self.queued + queued)
+        return replace(self, own=own, swapping=0.0, queued=queued, starved=0.0, queueing=0.0)
 
     @property
     def used(self) -> float:

@@ -18,6 +18,7 @@ from trainprobe.model.report import Rank, Run, Stall
 LEAST_GAIN = 0.01  # of the run: what gains less is not proposed
 LITTLE = 0.05  # of a step: a wait for data that is less needs no explanation
 MOST_PREFETCH = 16
+SWAPPED = ("swap", "memory_pressure")
 SAVING, EVALUATING, LOG_EVERY = 0.01, 0.05, 50
 """Share of a run that saves and evaluations should take at most; steps between two lines of a log."""
 
@@ -179,17 +180,20 @@ def _worker_limit(load: Loader, fit: int | None, best: int) -> Saying:
 def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) -> Setting:
     """More workers than the memory holds: what swapping and reclaim took comes back.
 
-    That is what the driver lost to them, and to the workers that swap (it waits for their batches, and for a CPU), or
-    what an ordinary step becomes shorter by without the workers' part of it: each of the two is a part of the truth.
+    That is in late steps what was lost to them, and behind workers that swap (the driver waits for their batches, and
+    for a CPU); in ordinary ones what they become shorter by, or what was lost to them where no worker swaps.
     """
-    calm, count = load.unswapped(), facts.rank.ordinary.count
-    best = min(fit, calm.best())
-    lost = sum(facts.rank.lost.get(cause, 0.0) for cause in ("swap", "memory_pressure"))
-    behind = load.swapped * sum(facts.rank.lost.get(cause, 0.0) for cause in ("cpu_contention", "data_cpu"))
+    rank = facts.rank
+    ordinary = rank.ordinary.seconds or 0.0
+    best = min(fit, load.unswapped(fit).best())
+    calm = load.unswapped(best)
     then = calm.step(best)
-    slower = max(0.0, then - calm.quickest(load.workers)) * count
-    swapping = load.swapping * load.fetches * count
-    shorter = max(0.0, load.own + load.wait - then) * count if swapping else 0.0
+    slower = max(0.0, then - calm.quickest(load.workers)) * rank.ordinary.count
+    swapping = load.swapping * load.fetches * rank.ordinary.count
+    lost, late = sum(rank.lost.get(cause, 0.0) for cause in SWAPPED), facts.stalled(*SWAPPED)
+    behind = load.swapped * facts.stalled("cpu_contention", "data_cpu")
+    shorter = (ordinary - then) * rank.ordinary.count if swapping else lost - late - slower
+    gain = max(0.0, late + behind + shorter)
     taken = memory.with_(best)
     reason = saying(
         "{workers} workers of {each} each leave too little of {budget} ({scope}); swapping and reclaim took {lost} of "
@@ -198,7 +202,6 @@ def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) ->
         lost=seconds(lost), swapping=seconds(swapping),
     )  # fmt: skip
     limit = saying("a step then takes {step}", step=seconds(then)) if slower else None
-    gain = max(0.0, lost + behind - slower, shorter)
     return Setting("num_workers", now, str(best), gain, reason, limit, taken, memory.verdict(taken))
 
 
