@@ -83,8 +83,7 @@ def run(report: Path, python: str, pace: Pace, steps: int, step: float, slower: 
     """
     settings = {
         "steps": steps + WARM, "workers": 1, "own_work": round(step * (1 + slower) / pace.own), "batch_work": 1,
-        "private": 1 << 20, "batch_bytes": 1 << 16, "save_every": 0, "save_bytes": 0, "log_every": 0, "log_lines": 0,
-        "directory": str(report.parent),
+        "private": 1 << 20, "batch_bytes": 1 << 16, "directory": str(report.parent),
     }  # fmt: skip
     made = report.with_suffix(".new")
     command = programs.trainprobe("run", "-o", str(made), "--", python, str(TRAINING), json.dumps(settings))

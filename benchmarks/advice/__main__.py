@@ -33,6 +33,7 @@ from benchmarks.stalls.host import CannotHere
 TRAINING = Path(__file__).parent / "training.py"
 GAIN, MEMORY = 0.8, 0.15
 MORE, MORE_TIMES = 1.06, 4
+TRIES = 3
 GROUP = f"trainprobe-advice-{os.getpid()}"
 TIME_LIMIT = 500.0
 
@@ -51,7 +52,9 @@ class Outcome:
     predicted_memory: int | None = None
     memory_before: int = 0
     memory: int | None = None
-    others: float = 0.0  # cores that other programs used meanwhile: beyond quiet.DISTURBED the seconds say little
+    others: tuple[float, float] = (0.0, 0.0)
+    """Cores that other programs used during each run: beyond quiet.DISTURBED its seconds say little."""
+    started: tuple[float, float] = (0.0, 0.0)  # seconds of the first steps in each run: they are in before and after
 
     @property
     def gain(self) -> float | None:
@@ -99,41 +102,64 @@ def measure(
 
     ``patience``: seconds to wait, at most, for a quiet host; ``kept``: a folder for both reports.
     """
-    quiet.wait(patience)
-    busy = quiet.now()
     case = CASES[name](random.Random(f"{name} {seed}"), pace, seconds)
     with tempfile.TemporaryDirectory(prefix="trainprobe-advice-") as temporary, contextlib.ExitStack() as stack:
         if case.limit is not None:
             stack.enter_context(swap())
         folder = Path(temporary)
-        case, (before, taken, advice) = _as_it_is(case, python, folder)
+        case, one = _as_it_is(case, python, folder, patience)
         _keep(folder, kept, "before")
-        proposals = [one for one in advice["settings"] if one["proposed"] is not None]
-        told = {one["name"]: one["proposed"] for one in proposals}
-        outcome = Outcome(name, seed, case.settings, told, before, memory_before=taken)
+        proposals = [setting for setting in one.advice["settings"] if setting["proposed"] is not None]
+        told = {setting["name"]: setting["proposed"] for setting in proposals}
+        outcome = Outcome(name, seed, case.settings, told, one.seconds, memory_before=one.memory)
+        outcome.others, outcome.started = (one.others, 0.0), (one.started, 0.0)
         if proposals:
-            outcome.predicted_gain = advice["gain_seconds"]
-            outcome.predicted_memory = next((one["memory"] for one in proposals if one["memory"]), None)
-            outcome.after, outcome.memory, _ = run(case, applied(case.settings, proposals), python, folder)
+            outcome.predicted_gain = one.advice["gain_seconds"]
+            outcome.predicted_memory = next((setting["memory"] for setting in proposals if setting["memory"]), None)
+            then = undisturbed(case, applied(case.settings, proposals), python, folder, patience)
+            outcome.after, outcome.memory = then.seconds, then.memory
+            outcome.others, outcome.started = (one.others, then.others), (one.started, then.started)
             _keep(folder, kept, "after")
-        outcome.others = quiet.others(busy, quiet.now())
         return outcome
 
 
-def _as_it_is(case: Case, python: str, folder: Path) -> tuple[Case, tuple[float, int, dict[str, Any]]]:
+def _as_it_is(case: Case, python: str, folder: Path, patience: float) -> tuple[Case, Ran]:
     """Of processes that swap all the time the kernel kills one, now and then: they get a bit more memory then."""
     for _ in range(MORE_TIMES):
         try:
-            return case, run(case, case.settings, python, folder)
+            return case, undisturbed(case, case.settings, python, folder, patience)
         except ProgramError:
             if case.limit is None:
                 raise
             case = dataclasses.replace(case, limit=round(MORE * case.limit))
-    return case, run(case, case.settings, python, folder)
+    return case, undisturbed(case, case.settings, python, folder, patience)
 
 
-def run(case: Case, settings: Settings, python: str, folder: Path) -> tuple[float, int, dict[str, Any]]:
-    """Seconds of the loop by the training's own clock, peak bytes, and the advice that a user then gets."""
+@dataclass(frozen=True)
+class Ran:
+    """Seconds of the loop by the training's own clock, and of its first steps; peak bytes; the advice that a user then
+    gets; cores that other programs used."""
+
+    seconds: float
+    started: float
+    memory: int
+    advice: dict[str, Any]
+    others: float
+
+
+def undisturbed(case: Case, settings: Settings, python: str, folder: Path, patience: float) -> Ran:
+    """The training once, and again where other programs used the processors meanwhile."""
+    for _ in range(TRIES - 1):
+        quiet.wait(patience)
+        ran = run(case, settings, python, folder)
+        if ran.others <= quiet.DISTURBED or case.limit is not None:  # the kernel's swapping is nobody else
+            return ran
+    return run(case, settings, python, folder)
+
+
+def run(case: Case, settings: Settings, python: str, folder: Path) -> Ran:
+    """One training under observation. Raises ProgramError."""
+    busy = quiet.now()
     report = folder / "report.json"
     settings = settings | {"directory": str(folder)}
     with contextlib.ExitStack() as stack:
@@ -152,9 +178,11 @@ def run(case: Case, settings: Settings, python: str, folder: Path) -> tuple[floa
                 raise
     if process.returncode:
         raise ProgramError(f"the training ended with {process.returncode}: {said.decode(errors='replace')[-2000:]}")
+    others = quiet.others(busy, quiet.now())
     asked = programs.trainprobe("advise", "--json", str(report))
     advice = subprocess.run(asked, check=True, capture_output=True, env=programs.environment()).stdout
-    return json.loads(out)["seconds"], peak.bytes, json.loads(advice)
+    clock = json.loads(out)
+    return Ran(clock["seconds"], clock["started"], peak.bytes, json.loads(advice), others)
 
 
 def _keep(folder: Path, kept: Path | None, when: str) -> None:
@@ -173,8 +201,8 @@ def _line(outcome: Outcome) -> str:
     if outcome.off is not None and outcome.memory and outcome.predicted_memory:
         told = f"{outcome.memory_before / 1e6:.0f} MB became {outcome.memory / 1e6:.0f} MB"
         text += f"; {told}, predicted {outcome.predicted_memory / 1e6:.0f} MB ({outcome.off:+.0%})"
-    if outcome.others > quiet.DISTURBED:
-        text += f"  (other programs used {outcome.others:.1f} cores)"
+    if max(outcome.others) > quiet.DISTURBED:
+        text += f"  (other programs used {outcome.others[0]:.2f} and {outcome.others[1]:.2f} cores)"
     return text + ("" if outcome.holds else "  <- does not hold")
 
 

@@ -33,25 +33,24 @@ def _plain(draw: random.Random, pace: Pace, own: float, batch: float, seconds: f
     return {
         "steps": round(seconds / max(own, batch / max(more.get("workers", 1), 1))),
         "workers": 1,
-        "prefetch": 2,
-        "objects": 0,
-        "weights": 0,
-        "pause": 0.0,
-        "long_pause": 0.0,
         "own_work": max(1, round(own / pace.own)),
         "batch_work": max(1, round(batch / pace.batch)),
         "private": draw.randint(5, 40) * MB,
         "batch_bytes": draw.randint(1, 6) * MB,
-        "save_every": 0,
-        "save_bytes": 0,
-        "log_every": 0,
-        "log_lines": 0,
     } | more
 
 
 def too_few_workers(draw: random.Random, pace: Pace, seconds: float) -> Case:
     own = draw.uniform(0.03, 0.06)
     return Case(_plain(draw, pace, own, own * draw.uniform(1.4, 2.2), seconds, private=draw.randint(10, 120) * MB))
+
+
+def too_few_for_slow_storage(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    """A batch waits most of its time, as for an answer over the network."""
+    own, workers = draw.uniform(0.03, 0.06), draw.randint(1, 2)
+    wait, work = own * draw.uniform(1.4, 3.5) * workers, own * draw.uniform(0.1, 0.3)
+    steps = round(seconds / ((wait + work) / workers))
+    return Case(_plain(draw, pace, own, work, seconds, workers=workers, batch_wait=wait, steps=steps))
 
 
 def too_many_for_the_memory(draw: random.Random, pace: Pace, seconds: float) -> Case:
@@ -75,6 +74,7 @@ def logging_each_step(draw: random.Random, pace: Pace, seconds: float) -> Case:
 
 CASES: dict[str, Callable[[random.Random, Pace, float], Case]] = {
     "too-few-workers": too_few_workers,
+    "too-few-for-slow-storage": too_few_for_slow_storage,
     "too-many-for-memory": too_many_for_the_memory,
     "checkpoint-too-often": checkpoints_too_often,
     "logging-each-step": logging_each_step,

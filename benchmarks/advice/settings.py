@@ -58,10 +58,6 @@ def drawn(seed: int, batches: int) -> Settings:
         "batch_bytes": draw.randint(1, 12) * MB,
         "objects": draw.choice((0, draw.randint(10, 80))) * MB,
         "weights": draw.randint(1, 80) * MB,
-        "save_every": 0,
-        "save_bytes": 0,
-        "log_every": 0,
-        "log_lines": 0,
     }
 
 

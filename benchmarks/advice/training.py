@@ -16,7 +16,12 @@ from torch.utils.data import DataLoader, Dataset
 FEATURES = 256
 BATCH = 64
 BLOCK = np.random.default_rng(1).standard_normal(4_000)
+FIRST_STEPS = 10  # in which workers start, and the queues fill
 OBJECT_BYTES, OBJECTS_AT_ONCE = 160, 20_000
+PLAIN = {
+    "workers": 1, "prefetch": 2, "objects": 0, "weights": 0, "batch_wait": 0.0, "pause": 0.0, "long_pause": 0.0,
+    "save_every": 0, "save_bytes": 0, "log_every": 0, "log_lines": 0,
+}  # fmt: skip
 
 
 def sort(times: int) -> None:
@@ -52,6 +57,8 @@ class Samples(Dataset[Any]):
             begin = index // BATCH * OBJECTS_AT_ONCE % max(len(self.objects), 1)
             sum(len(one) for one in self.objects[begin : begin + OBJECTS_AT_ONCE])
         sort(self.wanted["batch_work"] // BATCH)
+        if self.wanted["batch_wait"]:
+            time.sleep(self.wanted["batch_wait"] / BATCH)
         return torch.full((self.wanted["batch_bytes"] // 4 // FEATURES // BATCH, FEATURES), 0.5)
 
 
@@ -72,7 +79,7 @@ def main() -> None:
     if len(sys.argv) < 2:
         calibrate()
         return
-    wanted: dict[str, Any] = json.loads(sys.argv[1])
+    wanted: dict[str, Any] = PLAIN | json.loads(sys.argv[1])
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(FEATURES, 512), nn.ReLU(), nn.Linear(512, 10))
     optimiser = torch.optim.SGD(model.parameters(), 0.01)
@@ -86,7 +93,10 @@ def main() -> None:
     folder = wanted["directory"]
     with open(os.path.join(folder, "train.log"), "a", buffering=1) as log:
         begin = time.monotonic()
+        started = 0.0
         for step, data in enumerate(loader):
+            if step == FIRST_STEPS:
+                started = time.monotonic() - begin
             optimiser.zero_grad()
             loss = model(data[:, :2]).square().mean()
             for _ in range(wanted["own_work"]):
@@ -105,7 +115,7 @@ def main() -> None:
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(f"{path}.tmp", path)
-        print(json.dumps({"seconds": time.monotonic() - begin}), flush=True)
+        print(json.dumps({"seconds": time.monotonic() - begin, "started": started}), flush=True)
 
 
 if __name__ == "__main__":

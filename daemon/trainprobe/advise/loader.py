@@ -3,20 +3,28 @@
 A step waits for data when its batches take longer to make than the step: with n workers a batch is ready every w/n
 seconds. It cannot be shorter than the training's own part, and the CPU seconds of training and workers together must
 fit the CPUs that there are.
+
+Each is reckoned twice. What is promised: other programs stay, some of the CPUs' time cannot be used, workers that want
+a CPU at the same time take it from the driver. What it can be at most: the host is all its own, and nothing queues.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, comb
 
-from trainprobe.model.report import Rank
+from trainprobe.model.report import OrdinaryStep, Rank
 
 DEFAULT_PREFETCH = 2  # torch's prefetch_factor; what a training has set cannot be seen from outside
 WAITING = ("data_wait", "data_inline")
+LATE = ("data_cpu", "data_storage", "data_inline")  # causes of late batches
+USABLE = 0.93
+"""Of the CPUs: what driver and workers together get to use of them at least (93 to 99 % was seen on 2 CPUs)."""
 FAIR = 0.5  # of the CPUs: what a training gets of them at least, however busy others are
 WORTH = 0.02  # of a step: what is gained by one more worker must be more
-MORE_FOR_STORAGE = 4  # workers per CPU, at most, where they wait for storage and not for a CPU
+MORE_FOR_WAITING = 4  # workers per CPU, at most, where they wait for storage or the network and not for a CPU
+ROUNDS = 3  # until a step and the workers' share of the CPUs in it agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,47 +35,87 @@ class Loader:
     own: float  # of a step, without its data
     wait: float  # for data, of a mean step, stalls included
     fetches: float  # batches per step
-    cpu: float  # of a worker for a batch (of the driver itself without workers)
-    storage: float
+    cpu: float  # of a worker for a batch, on a CPU (of the driver itself without workers)
+    blocked: float  # of a worker for a batch, in storage, the network, a sleep
     driver_cpu: float  # of all threads of the driver per step, without its own loading
     cpus: int
     swapping: float = 0.0  # of a worker for a batch, in swap-in and reclaim
     queued: float = 0.0  # of a step, the driver runnable without a CPU
     starved: float = 0.0  # of a step, the driver itself in swap-in and reclaim
-    queueing: float = 0.0  # of `cpu`, the worker runnable without a CPU
+    queueing: float = 0.0  # of a worker for a batch, runnable without a CPU
     others: float = 0.0  # CPUs that other programs use
+
+    @property
+    def each(self) -> float:
+        """Seconds that a batch takes a worker."""
+        return self.cpu + self.queueing + self.blocked
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether its workers make batches as fast as steps use them, but for single ones."""
+        return self.workers > 0 and self.fetches * self.each / self.workers <= self.own
 
     @property
     def swapped(self) -> float:
         """Share of the time in which workers do something that they swap; what queues behind them does so for it."""
-        return self.swapping / (self.cpu - self.queueing + self.swapping) if self.swapping else 0.0
+        return self.swapping / (self.cpu + self.swapping) if self.swapping else 0.0
 
-    def unswapped(self) -> Loader:
-        """The same if all of it fitted the memory.
+    def unswapped(self, workers: int) -> Loader:
+        """The same if all of it fitted the memory, with so many workers.
 
-        Swap in memory and reclaim use CPUs: for the workers' part of it in all that they use, the driver queued. They
-        themselves queue no more: where the CPUs are too few then, all CPU seconds together make the step.
+        Swap in memory and reclaim use CPUs: for the workers' part of it in all that they use, the driver queued. What
+        is left of its queueing goes too, as far as there is then a CPU for each.
         """
-        own = max(1e-6, self.own - self.starved - self.queued * self.swapped)
-        cpu = self.cpu - self.queueing
-        return replace(self, own=own, cpu=cpu, swapping=0.0, queued=0.0, starved=0.0, queueing=0.0)
+        crowded = min(1.0, max(0.0, workers + 1 + self.others - self.cpus))
+        queued = self.queued * (1 - self.swapped) * crowded
+        own = max(1e-6, self.own - self.starved - self.queued + queued)
+        return replace(self, own=own, swapping=0.0, queued=queued, starved=0.0, queueing=0.0)
+
+    @property
+    def used(self) -> float:
+        """CPU seconds of a step, the workers' too."""
+        return self.driver_cpu + self.fetches * self.cpu
 
     def step(self, workers: int) -> float:
-        """Seconds of a mean step with so many workers."""
-        made = self.fetches * (self.cpu + self.storage)
+        """Seconds of a mean step with so many workers: it will not be longer."""
         if workers == 0:
-            return self.own + made
-        free = max(self.cpus - self.others, FAIR * self.cpus)
-        together = (self.driver_cpu + self.fetches * self.cpu) / max(free, FAIR)
-        return max(self.own, made / workers, together)
+            return self.own + self.fetches * self.each
+        free = max(USABLE * self.cpus - self.others, FAIR * self.cpus, FAIR)
+        least = max(self.own, self.fetches * self.each / workers, self.used / free)
+        longest = least
+        for _ in range(ROUNDS):
+            longest = max(least, self._beside(workers, longest))
+        return longest
+
+    def _beside(self, workers: int, step: float) -> float:
+        """The training's own part of a step while so many workers want CPUs too, each for its share of ``step``."""
+        busy = min(1.0, self.fetches * self.cpu / workers / step)
+        slower = sum(
+            comb(workers, n) * busy**n * (1 - busy) ** (workers - n) * max(0.0, (n + 1) / self.cpus - 1)
+            for n in range(self.cpus, workers + 1)
+        )
+        on_cpu = min(self.driver_cpu, self.own - self.queued)
+        return self.own - self.queued + max(0.0, on_cpu) * slower
+
+    def quickest(self, workers: int) -> float:
+        """Seconds of a mean step with so many workers: it will not be shorter."""
+        if workers == 0:
+            return self.own - self.queued + self.fetches * (self.cpu + self.blocked)
+        made = self.fetches * (self.cpu + self.blocked) / workers
+        return max(self.own - self.queued, made, self.used / self.cpus)
 
     def gain(self, workers: int) -> float:
-        """Seconds that a mean step becomes shorter; never more than it waits."""
-        return max(0.0, min(self.wait, self.step(self.workers) - self.step(workers)))
+        """Seconds that a mean step becomes shorter at least: of what it waits because too few workers make batches."""
+        paced = self.fetches * self.each / self.workers if self.workers else self.own + self.wait
+        return max(0.0, min(self.own + self.wait, paced) - self.step(workers))
+
+    def gain_at_most(self, workers: int) -> float:
+        """Seconds that it may become shorter where nothing else is in the way."""
+        return max(self.gain(workers), self.own + self.wait - self.quickest(workers))
 
     def most(self) -> int:
         """Workers beyond which more bring nothing on these CPUs."""
-        return self.cpus * (MORE_FOR_STORAGE if self.storage > self.cpu else 1)
+        return self.cpus * (MORE_FOR_WAITING if self.blocked > self.cpu else 1)
 
     def best(self, least: int = 1) -> int:
         """The fewest workers (not fewer than ``least``) with which a step is as short as it can be made by workers."""
@@ -81,27 +129,35 @@ def measured(rank: Rank, cpus: int, ranks: int = 1) -> Loader | None:
 
     ``cpus``: its part of the host's, which it shares with ``ranks`` that do the same.
     """
-    ordinary = rank.ordinary
+    return loader(rank.ordinary, rank.workers.peak, rank.counters.stall_seconds, cpus, ranks)
+
+
+def loader(
+    ordinary: OrdinaryStep, workers: int, stalls: Mapping[str, float], cpus: int, ranks: int = 1
+) -> Loader | None:
+    """The same from its parts. ``stalls``: seconds by cause."""
     if ordinary.seconds is None or not ordinary.fetches or not ordinary.count or not cpus:
         return None
     waiting = sum(ordinary.states.get(state, 0.0) for state in WAITING)
-    stalled = sum(rank.counters.stall_seconds.get(cause, 0.0) for cause in ("data_cpu", "data_storage", "data_inline"))
-    wait = waiting + stalled / ordinary.count
+    blocked = (ordinary.worker_storage_seconds_per_batch or 0.0) + (ordinary.worker_blocked_seconds_per_batch or 0.0)
+    late = (*LATE, "unknown") if blocked > (ordinary.worker_cpu_seconds_per_batch or 0.0) else LATE
+    wait = waiting + sum(stalls.get(cause, 0.0) for cause in late) / ordinary.count
     own = max(ordinary.seconds - waiting, 1e-6)
-    cpu, storage = ordinary.worker_cpu_seconds_per_batch, ordinary.worker_storage_seconds_per_batch
+    wanted, storage = ordinary.worker_cpu_seconds_per_batch, ordinary.worker_storage_seconds_per_batch
     driver = ordinary.driver_cpu_seconds
-    if not rank.workers.peak:
+    if not workers:
         made = wait / ordinary.fetches
         # Loading is on the driver's own thread: what it costs is what it takes, and it leaves with the loading.
         alone = max(0.0, (driver if driver is not None else own + wait) - wait)
         return Loader(0, own, wait, ordinary.fetches, made, 0.0, alone, cpus)
-    if cpu is None or storage is None:
+    if wanted is None or storage is None:
         return None
     queueing, swapping = ordinary.worker_queue_seconds_per_batch or 0.0, ordinary.worker_memory_seconds_per_batch or 0.0
-    used = (driver if driver is not None else own) + ordinary.fetches * (cpu - queueing + swapping)
+    cpu = wanted - queueing
+    used = (driver if driver is not None else own) + ordinary.fetches * (cpu + swapping)
     others = max(0.0, (ordinary.busy_cpus or 0.0) / ranks - used / ordinary.seconds)
     return Loader(
-        rank.workers.peak, own, wait, ordinary.fetches, cpu, storage, driver if driver is not None else own, cpus,
+        workers, own, wait, ordinary.fetches, cpu, blocked, driver if driver is not None else own, cpus,
         swapping, ordinary.states.get("runqueue", 0.0), ordinary.states.get("memory", 0.0), queueing, others,
     )  # fmt: skip
 

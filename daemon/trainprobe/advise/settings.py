@@ -18,13 +18,15 @@ from trainprobe.model.report import Rank, Run, Stall
 LEAST_GAIN = 0.01  # of the run: what gains less is not proposed
 LITTLE = 0.05  # of a step: a wait for data that is less needs no explanation
 MOST_PREFETCH = 16
+SWAPPED = ("swap", "memory_pressure")
 SAVING, EVALUATING, LOG_EVERY = 0.01, 0.05, 50
 """Share of a run that saves and evaluations should take at most; steps between two lines of a log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One line. ``proposed`` None: leave it. ``gain``: seconds of the watched run; ``memory``: of the run, in bytes."""
+    """One line. ``proposed`` None: leave it. ``gain``: seconds of the watched run that are safe to promise;
+    ``gain_at_most``: what they may be, where that is more; ``memory``: of the run, in bytes."""
 
     name: str
     now: Saying
@@ -34,6 +36,7 @@ class Setting:
     limit: Saying | None = None
     memory: int | None = None
     verdict: str = ""  # of the memory: safe, tight, out of memory
+    gain_at_most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def _workers(facts: Facts) -> Setting:
     taken = memory.with_(best) if memory is not None else None
     return Setting(
         "num_workers", now, str(best), gain, reason, _worker_limit(load, fit, best), taken,
-        memory.verdict(taken) if memory is not None else "",
+        memory.verdict(taken) if memory is not None else "", load.gain_at_most(best) * count,
     )  # fmt: skip
 
 
@@ -132,10 +135,17 @@ def _batch_and_step(load: Loader) -> Saying:
             "the driver loads by itself for {wait} of each step; workers do it beside the step of {own}",
             wait=seconds(load.wait), own=seconds(load.own),
         )  # fmt: skip
+    if load.blocked > load.cpu:
+        return saying(
+            "a batch takes a worker {each}, {blocked} of it blocked (storage, network, a sleep); a step without "
+            "waiting takes {own}: with num_workers={workers} one comes every {pace}",
+            each=seconds(load.each), blocked=seconds(load.blocked), own=seconds(load.own), workers=load.workers,
+            pace=seconds(load.each / load.workers),
+        )  # fmt: skip
     return saying(
-        "a batch costs a worker {each}, a step without waiting takes {own}: {workers} workers make one every {pace}",
-        each=seconds(load.cpu + load.storage), own=seconds(load.own), workers=load.workers,
-        pace=seconds((load.cpu + load.storage) / load.workers),
+        "a batch costs a worker {each}, a step without waiting takes {own}: with num_workers={workers} one comes every "
+        "{pace}",
+        each=seconds(load.each), own=seconds(load.own), workers=load.workers, pace=seconds(load.each / load.workers),
     )  # fmt: skip
 
 
@@ -147,39 +157,43 @@ def _enough(load: Loader, best: int) -> Saying:
         )
     if best > load.workers:
         return saying("more workers would gain less than 1 % of the run")
-    made = load.cpu + load.storage
-    if load.fetches * made / load.workers <= load.own:
+    if load.keeps_up:
         return saying(
             "a batch costs a worker {each} and a step takes {own}: workers keep up but for single batches",
-            each=seconds(made), own=seconds(load.own),
+            each=seconds(load.each), own=seconds(load.own),
         )  # fmt: skip
     return saying(
-        "a batch costs a worker {each}: more workers would share the same {cpus} CPUs; make the samples cheaper "
+        "a batch costs a worker {each_amount}: more workers would share the same {cpus} CPUs; make the samples cheaper "
         "(decode, resize, cache)",
-        each=seconds(made), cpus=load.cpus,
+        each_amount=seconds(load.each), cpus=load.cpus,
     )  # fmt: skip
 
 
 def _worker_limit(load: Loader, fit: int | None, best: int) -> Saying:
     if fit is not None and fit <= best:
         return saying("memory: {fit} workers fit", fit=fit)
+    if load.blocked > load.cpu:
+        return saying("workers hide the latency of storage and network, not their bandwidth")
     return saying("{cpus} CPUs: more than {most} workers would not be faster", cpus=load.cpus, most=load.most())
 
 
 def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) -> Setting:
     """More workers than the memory holds: what swapping and reclaim took comes back.
 
-    That is what the driver lost to them, and to the workers that swap (it waits for their batches, and for a CPU), or
-    what an ordinary step becomes shorter by without the workers' part of it: each of the two is a part of the truth.
+    That is in late steps what was lost to them, and behind workers that swap (the driver waits for their batches, and
+    for a CPU); in ordinary ones what they become shorter by, or what was lost to them where no worker swaps.
     """
-    calm, count = load.unswapped(), facts.rank.ordinary.count
-    best = min(fit, calm.best())
-    lost = sum(facts.rank.lost.get(cause, 0.0) for cause in ("swap", "memory_pressure"))
-    behind = load.swapped * sum(facts.rank.lost.get(cause, 0.0) for cause in ("cpu_contention", "data_cpu"))
+    rank = facts.rank
+    ordinary = rank.ordinary.seconds or 0.0
+    best = min(fit, load.unswapped(fit).best())
+    calm = load.unswapped(best)
     then = calm.step(best)
-    slower = max(0.0, then - calm.step(load.workers)) * count
-    swapping = load.swapping * load.fetches * count
-    shorter = max(0.0, load.own + load.wait - then) * count if swapping else 0.0
+    slower = max(0.0, then - calm.quickest(load.workers)) * rank.ordinary.count
+    swapping = load.swapping * load.fetches * rank.ordinary.count
+    lost, late = sum(rank.lost.get(cause, 0.0) for cause in SWAPPED), facts.stalled(*SWAPPED)
+    behind = load.swapped * facts.stalled("cpu_contention", "data_cpu")
+    shorter = (ordinary - then) * rank.ordinary.count if swapping else lost - late - slower
+    gain = max(0.0, late + behind + shorter)
     taken = memory.with_(best)
     reason = saying(
         "{workers} workers of {each} each leave too little of {budget} ({scope}); swapping and reclaim took {lost} of "
@@ -188,7 +202,6 @@ def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) ->
         lost=seconds(lost), swapping=seconds(swapping),
     )  # fmt: skip
     limit = saying("a step then takes {step}", step=seconds(then)) if slower else None
-    gain = max(0.0, lost + behind - slower, shorter)
     return Setting("num_workers", now, str(best), gain, reason, limit, taken, memory.verdict(taken))
 
 
@@ -201,7 +214,7 @@ def _prefetch(facts: Facts) -> Setting:
     late = [stall.seconds for stall in facts.stalls("data_cpu", "data_storage")]
     if not late or facts.stalled("data_cpu", "data_storage") < facts.worth:
         return Setting("prefetch_factor", now, None, 0.0, saying("no step waited for one dear batch"))
-    if load.fetches * (load.cpu + load.storage) / load.workers > load.own:
+    if not load.keeps_up:
         return Setting(
             "prefetch_factor", now, None, 0.0,
             saying("workers are slower than the training on the whole: batches ahead are used up; see num_workers"),
@@ -233,7 +246,7 @@ def _persistent(facts: Facts) -> Setting:
             "persistent_workers", saying("not seen"), None, 0.0,
             saying("no workers were started again between epochs while it was watched"),
         )  # fmt: skip
-    first = load.cpu + load.storage if load is not None else 0.0
+    first = load.each if load is not None else 0.0
     gain = max(0.0, lost - edges * first)
     reason = saying("workers were started again {edges} times, {each} each", edges=edges, each=seconds(lost / edges))
     limit = saying("workers keep their memory between epochs, and their copy of the dataset")

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from trainprobe.advise.numbers import interval_for_share, workers_needed
+from trainprobe.advise.loader import Loader
+from trainprobe.advise.numbers import interval_for_share
+from trainprobe.language.amounts import seconds
 from trainprobe.model.cause import Cause
 
 SHARE = 0.01
@@ -21,17 +23,14 @@ class Facts:
     each: float = 0.0  # seconds of one occurrence, median
     every: int | None = None  # steps between occurrences
     step_seconds: float = 0.0  # ordinary step
-    workers: int = 0
-    cpus: int = 0
-    worker_seconds_per_batch: float = 0.0
-    wait_per_step: float = 0.0  # data wait of an ordinary step, seconds
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: str = ""  # Python line
     where_told: str = ""  # the same with its samples
     saved_beside: bool = False  # the longest save was another thread's or process's, and the driver waited for it
     sync_share: float = 0.0  # of a checkpoint's time, in fsync
     writes_per_step: float = 0.0  # to logs
-    loader: bool = False  # a DataLoader is seen to fetch
+    fetching: bool = False  # a DataLoader is seen to fetch
+    loader: Loader | None = None  # what making its batches costs, as far as measured
 
 
 def advice(cause: Cause, facts: Facts) -> list[str]:
@@ -96,34 +95,47 @@ def _checkpoint(f: Facts) -> list[str]:
 
 
 def _data_cpu(f: Facts) -> list[str]:
-    out = []
-    if f.worker_seconds_per_batch and f.step_seconds:
-        step = max(f.step_seconds - f.wait_per_step, 1e-3)
-        needed = workers_needed(f.worker_seconds_per_batch, step)
-        cap = max(1, f.cpus - 1) if f.cpus else needed
-        text = f"a batch costs a worker {f.worker_seconds_per_batch:.3f} s, a step without waiting takes {step:.3f} s"
-        if needed > f.workers and cap > f.workers:
-            out.append(f"num_workers={min(needed, cap)} instead of {f.workers}: {text}")
-        elif needed > f.workers:
-            out.append(
-                f"{text}: {needed} workers would keep up, but {f.cpus} CPUs allow {cap}; "
+    load = f.loader
+    if load is not None and load.workers and not load.keeps_up:  # all batches are dear: none are made ahead
+        return _workers(load) or [
+            (
+                f"a batch costs a worker {seconds(load.each)}: more workers would share the same {load.cpus} CPUs; "
                 "make the samples cheaper (decode, resize, cache)"
             )
-    if f.loader:
-        out.append("prefetch_factor=4 lets cheap batches pay for a dear one; find the samples that cost most")
-    else:
-        out.append("make batches further ahead (a deeper queue): cheap ones pay for a dear one; find what costs most")
-    return out
+        ]
+    if f.fetching:
+        return ["prefetch_factor=4 lets cheap batches pay for a dear one; find the samples that cost most"]
+    return ["make batches further ahead (a deeper queue): cheap ones pay for a dear one; find what costs most"]
+
+
+def _data_storage(f: Facts) -> list[str]:
+    more = _workers(f.loader) if f.loader is not None and f.loader.workers else []
+    return [
+        *more,
+        "copy the data to a local SSD, or pack it into larger shards that are read in order",
+        "more workers hide latency (not bandwidth): each adds one read in flight",
+    ]
+
+
+def _unknown(f: Facts) -> list[str]:
+    """Where workers are blocked in each batch, more of them are blocked at the same time."""
+    load = f.loader
+    return _workers(load) if load is not None and not load.keeps_up and load.blocked > load.cpu else []
+
+
+def _workers(load: Loader) -> list[str]:
+    """More of them, where that is worth it."""
+    best = load.best()
+    if best <= load.workers or load.gain(best) < SHARE * (load.own + load.wait):
+        return []
+    why = f"a batch costs a worker {seconds(load.each)}, a step without waiting takes {seconds(load.own)}"
+    return [f"num_workers={best} instead of {load.workers}: {why}"]
 
 
 def _data_inline(f: Facts) -> list[str]:
-    needed = workers_needed(f.wait_per_step, max(f.step_seconds - f.wait_per_step, 1e-3)) if f.wait_per_step else 2
-    cap = max(1, f.cpus - 1) if f.cpus else needed
+    workers = f.loader.best() if f.loader is not None else 1
     return [
-        (
-            f"num_workers={min(max(needed, 1), cap)} in the DataLoader: "
-            f"the loading then runs beside the step ({f.share:.0%} of the run)"
-        )
+        (f"num_workers={workers} in the DataLoader: the loading then runs beside the step ({f.share:.0%} of the run)")
     ]
 
 
@@ -191,7 +203,9 @@ def _worker_hang(facts: Facts) -> list[str]:
 _COMPUTED: dict[Cause, Callable[[Facts], list[str]]] = {
     Cause.CHECKPOINT: _checkpoint,
     Cause.DATA_CPU: _data_cpu,
+    Cause.DATA_STORAGE: _data_storage,
     Cause.DATA_INLINE: _data_inline,
+    Cause.UNKNOWN: _unknown,
     Cause.WORKER_STARTUP: _worker_startup,
     Cause.LOGGING: _logging,
     Cause.CPU_BOUND: _cpu_bound,
@@ -201,10 +215,6 @@ _COMPUTED: dict[Cause, Callable[[Facts], list[str]]] = {
 }
 _MEMORY = ("lower batch size, workers or prefetch_factor until the run fits its memory",)
 _PLAIN: dict[Cause, tuple[str, ...]] = {
-    Cause.DATA_STORAGE: (
-        "copy the data to a local SSD, or pack it into larger shards that are read in order",
-        "more workers hide latency (not bandwidth): each adds one read in flight",
-    ),
     Cause.CHECKPOINT_UNSAFE: (
         "write to a temporary name in the same directory, fsync, then rename over the old one; keep the last two",
     ),

@@ -30,6 +30,7 @@ from trainprobe.language.saying import Saying
 from trainprobe.runtime import rundir
 
 NAME, NOW, PROPOSED, SETTING = 20, 20, 10, 34
+TELLING = 1.1  # times the gain that is promised: from there on it is said how much it may be
 LOOK = {"safe": "green", "tight": "yellow", "out of memory": "red"}
 
 
@@ -124,7 +125,10 @@ def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:
         (setting.proposed or "", PROPOSED),
     )
     line = "  ".join(cells.fill(text, room) for text, room in columns)
-    yield style.paint(f"  {line}  {seconds(setting.gain)} ({percent(setting.gain / made.wall)})", "bold")
+    gain = f"{seconds(setting.gain)} ({percent(setting.gain / made.wall)})"
+    if setting.gain_at_most is not None and setting.gain_at_most > TELLING * setting.gain:
+        gain += style.say(", up to {most}", most=seconds(setting.gain_at_most))
+    yield style.paint(f"  {line}  {gain}", "bold")
     yield from style.wrapped(inert(_said(setting.reason, style)), "      ")
     if setting.memory is not None:
         text = style.say("memory then: {memory}", memory=size(setting.memory))

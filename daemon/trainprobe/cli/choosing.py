@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainprobe.cli import FAILED, outputs, published
+from trainprobe.cli import FAILED, published
 from trainprobe.cli.published import Refusal
 from trainprobe.cli.text import worst
 from trainprobe.model.report import Rank, Report, Run
-from trainprobe.wire.codec import WireError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
     Of several runs the one whose name begins with ``name``; without a name the one that trained most steps.
     """
     file = Path(source) if source and (Path(source).exists() or source.endswith(".json")) else None
-    report = _of_file(file) if file is not None else published.read(directory)
+    report = published.of_file(file) if file is not None else published.read(directory)
     if isinstance(report, Refusal):
         if source and file is None:
             return Refusal(report.code, f"there is no file {source!r}, and of runs: {report.reason}", report.remedy)
@@ -38,19 +37,11 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
     if not runs:
         known = ", ".join(run.run for run in report.runs) or "none"
         asked = f"no run {name!r}" if name else "no run with a training"
-        return Refusal(FAILED, f"{asked} in {file or 'what the daemon knows'}; known there: {known}")
+        remedy = "" if report.runs else "watch one: trainprobe run -o REPORT.json -- COMMAND"
+        return Refusal(FAILED, f"{asked} in {file or 'what the daemon knows'}; known there: {known}", remedy)
     run = max(runs, key=lambda one: max(each.steps.count for each in one.ranks))
     chosen = next((each for each in run.ranks if each.name == rank), None) if rank else worst(run)
     if chosen is None:
         names = ", ".join(each.name for each in run.ranks)
         return Refusal(FAILED, f"no rank {rank!r} in {run.run}; there are: {names}")
     return Chosen(report, run, chosen)
-
-
-def _of_file(path: Path) -> Report | Refusal:
-    try:
-        return published.decoded(path)
-    except OSError as error:
-        return Refusal(FAILED, outputs.reason(error), "trainprobe run -o REPORT.json -- COMMAND writes one")
-    except WireError as error:
-        return Refusal(FAILED, f"{path} is no report: {error}", "trainprobe run -o REPORT.json -- COMMAND writes one")

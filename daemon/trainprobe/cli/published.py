@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainprobe.cli import FAILED, FORBIDDEN
+from trainprobe.cli import FAILED, FORBIDDEN, outputs
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime.history_files import PUBLISHED, USERS
 from trainprobe.wire import history as wire_history
@@ -15,6 +15,9 @@ from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
 
 SIZE_LIMIT = 16 << 20
+BEGINNING = 200  # bytes that tell what else a file is
+GZIP = b"\x1f\x8b"
+WRITES_ONE = "trainprobe run -o REPORT.json -- COMMAND writes one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,24 @@ def decoded(path: Path) -> Report:
     """A report file. Raises OSError and WireError."""
     with path.open("rb") as file:
         return wire.decode(file.read(SIZE_LIMIT))
+
+
+def of_file(path: Path) -> Report | Refusal:
+    """A report that `-o` wrote; what else it is where it is none."""
+    try:
+        return decoded(path)
+    except OSError as error:
+        return Refusal(FAILED, outputs.reason(error), WRITES_ONE)
+    except WireError as error:
+        with path.open("rb") as file:
+            begin = file.read(BEGINNING)
+        if not begin.strip():
+            return Refusal(FAILED, f"{path} is empty", WRITES_ONE)
+        if b'"trainprobe_recording"' in begin:
+            return Refusal(FAILED, f"{path} is a recording, no report", f"trainprobe replay {path} -o REPORT.json")
+        if begin.startswith(GZIP):
+            return Refusal(FAILED, f"{path} is compressed", f"gunzip -k {path}")
+        return Refusal(FAILED, f"{path} is no report: {error}", WRITES_ONE)
 
 
 def matching(report: Report, name: str) -> list[str]:

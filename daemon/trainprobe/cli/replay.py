@@ -3,23 +3,30 @@
 examples:
   trainprobe replay run.jsonl
   trainprobe replay run.jsonl -o report.json
+  trainprobe replay run.jsonl.gz
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import os
 import sys
+import zlib
 from pathlib import Path
 
-from trainprobe.cli import FAILED, OK, complain, outputs
+from trainprobe.cli import FAILED, OK, complain, outputs, published
 from trainprobe.cli.compose_core import recorded_core
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
+from trainprobe.model.report import Report
 from trainprobe.runtime.replay import replay
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
+
+WRITES_ONE = "trainprobe run --record REC.jsonl -- COMMAND writes one"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +38,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def act(args: argparse.Namespace) -> int:
     try:
         output = outputs.checked(args.output) if args.output else None
-        with args.recording.open("rb") as lines:
+        with _opened(args.recording) as lines:
             report = replay(lines, recorded_core)
         print(text_of(report, Style.of(sys.stdout, os.environ, args.lang)))
         if output:
             outputs.write(output, wire.encode(report, indent=2) + "\n")
-    except WireError as error:
-        complain(f"{args.recording}: {error}")
+    except (WireError, EOFError, zlib.error) as error:
+        complain(f"{args.recording}: {error}", _remedy(args.recording))
         return FAILED
     except OSError as error:
-        complain(outputs.reason(error))
+        complain(outputs.reason(error), "" if args.recording.is_file() else WRITES_ONE)
         return FAILED
     return OK
+
+
+def _opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    """Recordings are mailed and kept compressed."""
+    with path.open("rb") as file:
+        compressed = file.read(len(published.GZIP)) == published.GZIP
+    return gzip.open(path) if compressed else path.open("rb")
+
+
+def _remedy(path: Path) -> str:
+    is_report = isinstance(published.of_file(path), Report)
+    return f"it is a report: trainprobe report --input {path}" if is_report else WRITES_ONE

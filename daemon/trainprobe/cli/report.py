@@ -27,7 +27,6 @@ from trainprobe.language.amounts import seconds
 from trainprobe.language.speaker import Speaker
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.runtime import rundir
-from trainprobe.wire.codec import WireError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LATEST = 16  # runs that are told of where no daemon runs and nobody asks for more
@@ -68,7 +67,7 @@ def act(args: argparse.Namespace) -> int:
     if args.merge and args.format != "perfetto":
         complain("--merge goes with --format perfetto")
         return WRONG
-    report = _from_file(args.input) if args.input else _found(args)
+    report = published.of_file(args.input) if args.input else _found(args)
     if isinstance(report, published.Refusal):
         complain(report.reason, report.remedy)
         return report.code
@@ -89,15 +88,6 @@ def act(args: argparse.Namespace) -> int:
         complain(str(error))
         return FAILED
     return write(text, args.output)
-
-
-def _from_file(path: Path) -> Report | published.Refusal:
-    try:
-        return published.decoded(path)
-    except OSError as error:
-        return published.Refusal(FAILED, outputs.reason(error))
-    except WireError as error:
-        return published.Refusal(FAILED, f"{path} holds no report: {error}")
 
 
 def _found(args: argparse.Namespace) -> Report | published.Refusal:

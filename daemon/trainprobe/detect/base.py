@@ -46,6 +46,7 @@ class Window:
     pool: Sequence[float]  # of all workers, beyond an ordinary step's, by leaf
     setting: Setting
     policy: Policy
+    usual: Sequence[float] = ()  # of all workers in an ordinary step, by leaf
     extra_fetches: float = 0.0
     fetches_per_backward: float = 0.0
     workers: int = 0
@@ -84,6 +85,10 @@ class Window:
     def pool_ns(self, *leaves: Leaf) -> float:
         """Workers' excess in some leaves."""
         return sum(self.pool[leaf] for leaf in leaves)
+
+    def usual_ns(self, *leaves: Leaf) -> float:
+        """What workers do in some leaves in an ordinary step."""
+        return sum(self.usual[leaf] for leaf in leaves) if self.usual else 0.0
 
 
 @dataclass(frozen=True, slots=True)

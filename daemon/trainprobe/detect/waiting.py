@@ -15,6 +15,9 @@ STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
 CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)
 SWAP = (Leaf.SWAP, Leaf.RECLAIM)
 BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.DEVICE, Leaf.FILE_SYNC, Leaf.FILE_WRITE)
+FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)
+"""Where a worker of torch's DataLoader is blocked while it makes a batch: idle, it waits at its pipe. (Workers of other
+pools are idle at a lock.)"""
 _WORTH_A_LOCK = 0.7
 LEAF_WORDS = {
     Leaf.SLEEP: "a sleep",
@@ -28,6 +31,7 @@ LEAF_WORDS = {
     Leaf.FILE_READ: "read",
     Leaf.FAULT: "a fault on a mapped file",
     Leaf.LOCK: "futex",
+    Leaf.POLL: "epoll or poll",
 }
 """Where a thread is blocked, for people."""
 

@@ -202,6 +202,7 @@ class OrdinaryStep:
     """Median step of up to 32 equal stretches of the latest 1024: how far medians lie apart in one and the same run."""
     worker_memory_seconds_per_batch: float | None = None  # a worker in swap-in and reclaim
     worker_queue_seconds_per_batch: float | None = None  # of its CPU seconds: runnable, without a CPU
+    worker_blocked_seconds_per_batch: float | None = None  # a worker in sleeps, socket and other calls, not idle
 
 
 @dataclass(slots=True)

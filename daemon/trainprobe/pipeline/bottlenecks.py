@@ -9,7 +9,7 @@ from trainprobe.detect.base import Claim, Window, WrittenLog
 from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import ORDINARY, claims_of
 from trainprobe.detect.rules import gpu_memory, gpu_throttle
-from trainprobe.detect.waiting import CPU, STORAGE, SWAP
+from trainprobe.detect.waiting import CPU, FETCHING, STORAGE, SWAP
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.pipeline.drifting import drift
@@ -28,6 +28,13 @@ class Found:
     cause: Cause
     ns: float
     share: float
+
+    def beside(self, other: Found | None) -> Found:
+        """Two rules' time of one cause; the larger one's words."""
+        if other is None:
+            return self
+        larger = max(self, other, key=lambda one: one.ns)
+        return replace(larger, ns=self.ns + other.ns, share=self.share + other.share)
 
 
 def _limit(policy: Policy, item: Item) -> float | None:
@@ -113,7 +120,8 @@ def _tied(fold: RankFold) -> list[Found]:
     merged: dict[Cause, Found] = {}
     for claim in claims:
         if claim.cause is not None:
-            merged[claim.cause] = Found(claim, claim.cause, claim.ns * everywhere, claim.ns / total)
+            found = Found(claim, claim.cause, claim.ns * everywhere, claim.ns / total)
+            merged[claim.cause] = found.beside(merged.get(claim.cause))
     return [found for found in merged.values() if found.share >= 0.5 * _least(fold.policy)]
 
 
@@ -167,5 +175,6 @@ def _starved(fold: RankFold) -> bool:
 
 def _busy(fold: RankFold) -> float:
     """Part of the workers' time in which they worked (0 when there are none)."""
-    work = sum(fold.ordinary_pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP))
+    blocked = FETCHING if fold.ordinary_fetches else ()
+    work = sum(fold.ordinary_pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP, *blocked))
     return work / fold.worker_ns if fold.worker_ns > 0 else 0.0

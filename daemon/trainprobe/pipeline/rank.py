@@ -29,7 +29,7 @@ from trainprobe.derive.stretch import Files, Stretch
 from trainprobe.derive.swapping import Swapping
 from trainprobe.derive.trend import Trend
 from trainprobe.derive.workers import Death, Workers
-from trainprobe.detect.base import Window, WrittenLog
+from trainprobe.detect.base import Claim, Window, WrittenLog
 from trainprobe.detect.limits.told import RankNotices
 from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import Judgement, judge
@@ -525,7 +525,7 @@ class RankFold:
             entry = self.book.close(judgement, int(end - told), end, index - 1, stacks, reach)
             if entry is not None and told >= self.policy.freeze_ns and entry.steps == 1:
                 self._freeze(entry)
-            if judgement.main is not None and judgement.main.cause in WAITED:
+            if judgement.main is not None and _is_waited(judgement.main):
                 self.waited_pool = [total + ns for total, ns in zip(self.waited_pool, made_of.pool())]
                 self.waited_fetches += step.fetches
         else:
@@ -642,6 +642,7 @@ class RankFold:
             pool,
             self.setting(),
             self.policy,
+            usual=self.baseline.pool(),
             workers=self.workers.count,
             cpus=self.devices.cpus,
             workers_started=started,
@@ -859,6 +860,12 @@ class RankFold:
             self.take_phase(Phase.EVALUATION, start, int(start + quiet + fetch))
             start = int(start + quiet + fetch)
         self.take_phase(Phase.SHUTDOWN, start, at_ns)
+
+
+def _is_waited(main: Claim) -> bool:
+    """Whether workers made batches meanwhile; in calls that nobody knows a cause of, too."""
+    unknown = main.cause == Cause.UNKNOWN and any(state == State.DATA_WAIT for state, _, _ in main.taken)
+    return main.cause in WAITED or unknown
 
 
 def _sum(a: StepFile | None, b: StepFile) -> StepFile:

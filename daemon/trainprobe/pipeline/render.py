@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
+from trainprobe.advise.loader import loader
 from trainprobe.advise.text import Facts, advice, worker_death
 from trainprobe.derive.black_box import Second
 from trainprobe.derive.ledger import by_state, flatten
@@ -14,7 +15,7 @@ from trainprobe.derive.stacks import common
 from trainprobe.derive.steps import Mode
 from trainprobe.derive.stretches import medians
 from trainprobe.detect.rules.checkpoint import SAVED_BESIDE
-from trainprobe.detect.waiting import CPU, STORAGE, SWAP
+from trainprobe.detect.waiting import CPU, FETCHING, STORAGE, SWAP
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.moment import NS, Moment
@@ -70,7 +71,8 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
     states = _states(fold)
     total = lost.total()
     productive = max(0.0, wall - sum(phases.values()) - sum(total.values()))
-    facts = _facts(fold, lost, wall, cpus)
+    ordinary = _ordinary(fold)
+    facts = _facts(fold, lost, wall, ordinary, cpus)
     entries = [entry for entry in fold.book.listed() if not entry.given_back]
     saves = fold.saves.checkpoints()
     warnings = [*_warnings(fold, at), *unsafe_checkpoints(fold, at)]
@@ -106,7 +108,7 @@ def rank_report(fold: RankFold, at: Moment, run: str, number: int, name: str, wo
             len(warnings),
         ),
         counters=_counters(fold, at, lost, phases),
-        ordinary=_ordinary(fold),
+        ordinary=ordinary,
         samples=_samples(fold, at),
     )
 
@@ -226,6 +228,7 @@ def _ordinary(fold: RankFold) -> OrdinaryStep:
         made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
         made.worker_memory_seconds_per_batch = sum(pool[leaf] for leaf in SWAP) / fetches / NS
         made.worker_queue_seconds_per_batch = pool[Leaf.RUNQUEUE] / fetches / NS
+        made.worker_blocked_seconds_per_batch = sum(pool[leaf] for leaf in FETCHING) / fetches / NS
     if fold.cpu_from and fold.cpu_last and fold.cpu_last[1] > fold.cpu_from[1]:
         made.driver_cpu_seconds = (fold.cpu_last[0] - fold.cpu_from[0]) / (fold.cpu_last[1] - fold.cpu_from[1]) / NS
     made.busy_cpus = fold.busy.cpus
@@ -233,13 +236,12 @@ def _ordinary(fold: RankFold) -> OrdinaryStep:
     return made
 
 
-def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, Facts]:
+def _facts(fold: RankFold, lost: Losses, wall: float, ordinary: OrdinaryStep, cpus: int) -> dict[Cause, Facts]:
     out = {}
     step = fold.baseline.ns / NS
     total = lost.total()
-    fetches = fold.ordinary_fetches
-    busy = sum(fold.ordinary_pool[leaf] for leaf in CPU) / NS
-    wait = sum(ns for (state, _, _), ns in fold.ordinary.items() if state in (State.DATA_WAIT, State.DATA_INLINE))
+    stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
+    costs = loader(ordinary, fold.workers.peak, stalls, cpus)
     for cause, ns in total.items():
         entries = [e for e in fold.book.entries if e.cause == cause]
         largest = max(entries, key=lambda e: e.ns, default=None)
@@ -251,11 +253,8 @@ def _facts(fold: RankFold, lost: Losses, wall: float, cpus: int) -> dict[Cause, 
             each=median(e.ns for e in entries) / NS if entries else 0.0,
             every=fold.book.every(cause) if fold.clock.count else None,
             step_seconds=step,
-            workers=fold.workers.peak,
-            cpus=cpus,
-            worker_seconds_per_batch=busy / fetches if fetches else 0.0,
-            loader=fetches > 0,
-            wait_per_step=wait / max(1, fold.ordinary_steps) / NS,
+            fetching=fold.ordinary_fetches > 0,
+            loader=costs,
             period=_period(fold, cause),
             where=where.frame if where else "",
             where_told=where.told() if where else "",

@@ -22,8 +22,11 @@ def encode(report: Report, *, indent: int | None = None) -> str:
 def decode(text: str | bytes) -> Report:
     """The report that was written by this or a later version 1. Raises WireError with the path of what is wrong."""
     value = codec.loads(text)
-    if not isinstance(value, dict) or value.get("version") != VERSION:
-        raise WireError(f"no report of version {VERSION}")
+    version = value.get("version") if isinstance(value, dict) else None
+    if version is None:
+        raise WireError("it has no version")
+    if version != VERSION:
+        raise WireError(f"it is of version {version}, and this program reads version {VERSION}")
     report: Report = codec.decode(Report, value)
     return report
 

@@ -290,4 +290,4 @@ def test_an_old_report_is_called_old(directory: Path, capsys: pytest.CaptureFixt
 def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "report.json").write_text('{"version": 7}')
     assert call(tmp_path) == 1
-    assert "no report of version 1" in capsys.readouterr().err
+    assert "it is of version 7, and this program reads version 1" in capsys.readouterr().err

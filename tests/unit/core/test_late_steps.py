@@ -374,3 +374,21 @@ def test_a_driver_whose_workers_have_just_gone_may_be_ending(gone: bool, after: 
         pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=(driver.sample(Leaf.CPU),)))
         driver.events.clear()
     assert [stall.cause for stall in rank_of(pipeline, driver).stalls] == ["cpu_bound"] * told
+
+
+def test_batches_that_come_together_and_then_none_are_how_slow_data_is_fetched() -> None:
+    """Four workers are blocked for each batch alike: every fourth step is late, and nobody hangs."""
+    driver, pipeline = started()
+    for number in range(200):
+        late = 0.09 if number % 4 == 0 else 0.0001
+        driver.work(4 * (late + 0.02), Leaf.SLEEP)
+        driver.work(0.005)
+        driver.fetch(late, Leaf.POLL)
+        driver.spend(0.01)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert {stall.cause for stall in rank.stalls[-20:]} == {"unknown"}, "the first ones came after steps without any"
+    assert "workers were blocked in a sleep" in rank.stalls[-1].summary
+    assert rank.ordinary.worker_blocked_seconds_per_batch == pytest.approx(4 * 0.0425, rel=0.2)

@@ -12,6 +12,7 @@ from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import FileEventKind, StackSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
+from trainprobe.model.sample import HostSample
 from trainprobe.pipeline import Pipeline
 
 
@@ -180,16 +181,61 @@ def test_input_bound_with_busy_workers_is_data_cpu() -> None:
     driver.begin()
     driver.fork(2000)
     for _ in range(200):
-        driver.work(0.08)
+        driver.work(0.13)
         driver.fetch(0.05, Leaf.POLL)
         driver.spend(0.01)
         driver.backward()
         driver.optimizer()
     driver.exit()
-    rank = rank_of(played(driver), driver)
+    rank = rank_of(played(driver, host=HostSample(cpus=8)), driver)
     assert rank.verdict.cause == "data_cpu"
     assert rank.bound.by == "input"
     assert any("num_workers=" in line for line in rank.bottlenecks[0].advice)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "cause", "words"),
+    [
+        (Leaf.SOCKET, "data_storage", "reading data over the network: workers were blocked in socket calls for"),
+        (Leaf.SLEEP, "unknown", "workers were blocked in a sleep for"),
+        (Leaf.LOCK, "unknown", "workers were blocked in futex for"),
+    ],
+)
+def test_input_bound_by_workers_that_are_blocked_in_each_batch(leaf: Leaf, cause: str, words: str) -> None:
+    """As long as all of their time outside of the queue is spent there: no hang: it is how the data is fetched."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for _ in range(200):
+        driver.work(0.12, leaf)
+        driver.work(0.01)
+        driver.fetch(0.09, Leaf.POLL)
+        driver.spend(0.01)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver, host=HostSample(cpus=8)), driver)
+    assert rank.verdict.cause == cause
+    assert rank.bottlenecks[0].summary.startswith(words)
+    assert "num_workers=" in rank.bottlenecks[0].advice[0]
+    assert rank.ordinary.worker_blocked_seconds_per_batch == pytest.approx(0.12, rel=0.02)
+    adds_up(rank)
+
+
+def test_workers_that_are_idle_at_their_pipe_are_no_cause() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for _ in range(200):
+        driver.work(0.12, Leaf.PIPE_READ)
+        driver.work(0.01)
+        driver.fetch(0.09, Leaf.POLL)
+        driver.spend(0.01)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver, host=HostSample(cpus=8)), driver)
+    assert not rank.bottlenecks
 
 
 def test_fetches_that_outnumber_backwards_are_fake_batching() -> None:

@@ -102,8 +102,8 @@ def test_what_real_trainings_were_told_is_told_in_chinese(path: Path) -> None:
             "worker 99 因内存不足被杀死，随后以退出码 1 结束",
         ),
         (
-            "num_workers=3 instead of 1: a batch costs a worker 0.300 s, a step without waiting takes 0.100 s",
-            "num_workers=3，而不是 1：一个 batch 需要 worker 0.300 秒，不等待的一步需要 0.100 秒",
+            "num_workers=3 instead of 1: a batch costs a worker 300 ms, a step without waiting takes 100 ms",
+            "num_workers=3，而不是 1：一个 batch 需要 worker 300 ms，不等待的一步需要 100 ms",
         ),
         (
             "/dev/shm of container 3f2a holds 7.2 GB of 8.0 GB and grows by 12.0 MB a second: full in 1 min 06 s",

@@ -120,8 +120,8 @@ def test_names_that_are_no_unicode_become_valid() -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("null", "no report of version 1"),
-        ('{"version": 2}', "no report of version 1"),
+        ("null", "it has no version"),
+        ('{"version": 2}', "it is of version 2, and this program reads version 1"),
         ('{"version": 1, "runs": [{"run": "a"}]}', "runs.0.command: is missing"),
         ('{"version": 1, "generated": "now"}', "generated: expected a number"),
         ('{"version": 1, "sources": {"bpf": {"state": 1}}}', "sources.bpf.state: expected text"),

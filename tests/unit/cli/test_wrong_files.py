@@ -1,0 +1,94 @@
+"""A file that is none of what a verb reads: what it is instead, what mends it, exit code 1."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli import reports
+from trainprobe.cli import main
+from trainprobe.wire import report as wire
+
+RECORDING = Path(__file__).parents[2] / "replay" / "recordings" / "unmarked.jsonl.gz"
+VERBS = (["advise", "{}"], ["compare", "{}", "{}"], ["report", "--input", "{}"])
+WRITES_ONE = "to mend it: trainprobe run -o REPORT.json -- COMMAND writes one"
+
+
+def refused(verb: list[str], file: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said on stderr; nothing is printed, and the code is 1."""
+    assert main([word.replace("{}", str(file)) for word in verb]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, ["No such file or directory", WRITES_ONE]),
+        (b"", ["is empty", WRITES_ONE]),
+        (wire.encode(reports.stalled()).encode()[:4000], ["is no report: not JSON", WRITES_ONE]),
+        (b'{"version": 2, "runs": []}', ["it is of version 2, and this program reads version 1"]),
+        (b"[1, 2]", ["is no report: it has no version", WRITES_ONE]),
+        (gzip.decompress(RECORDING.read_bytes())[:5000], ["is a recording, no report", "trainprobe replay "]),
+        (gzip.compress(b"{}"), ["is compressed", "to mend it: gunzip -k "]),
+    ],
+    ids=["missing", "empty", "cut", "version", "no report", "recording", "compressed"],
+)
+def test_what_is_no_report(
+    verb: list[str], content: bytes | None, says: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "it.json"
+    if content is not None:
+        file.write_bytes(content)
+    told = refused(verb, file, capsys)
+    assert all(words in told for words in says), told
+
+
+@pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])
+def test_a_report_without_a_training(verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "it.json"
+    file.write_text('{"version": 1, "runs": []}')
+    told = refused(verb, file, capsys)
+    assert "no run with a training" in told
+    assert "to mend it: watch one: trainprobe run" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, ["No such file or directory", "trainprobe run --record REC.jsonl -- COMMAND writes one"]),
+        (b"", ["not a trainprobe recording", "--record"]),
+        (b"{}\n", ["not a trainprobe recording", "--record"]),
+        (json.dumps({"trainprobe_recording": 9}).encode(), ["recording of version 9; this program reads up to"]),
+        (gzip.decompress(RECORDING.read_bytes()).split(b"\n")[0] + b"\n", ["a recording without a frame", "--record"]),
+        (wire.encode(reports.stalled(), indent=2).encode(), ["it is a report: trainprobe report --input "]),
+        (RECORDING.read_bytes()[:-100], ["ended before the end-of-stream marker"]),
+    ],
+    ids=["missing", "empty", "no recording", "version", "no frame", "report", "cut while compressed"],
+)
+def test_what_is_no_recording(
+    content: bytes | None, says: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "it.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+    told = refused(["replay", "{}"], file, capsys)
+    assert all(words in told for words in says), told
+
+
+def test_a_recording_is_read_compressed_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line of a training that was cut off is cut, too."""
+    assert main(["replay", str(RECORDING)]) == 0
+    whole = capsys.readouterr().out
+    plain = tmp_path / "it.jsonl"
+    plain.write_bytes(gzip.decompress(RECORDING.read_bytes()))
+    assert main(["replay", str(plain)]) == 0
+    assert capsys.readouterr().out == whole
+    plain.write_bytes(plain.read_bytes()[:-20])
+    assert main(["replay", str(plain)]) == 0
+    assert capsys.readouterr().out
