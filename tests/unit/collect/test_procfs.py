@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import time
@@ -181,3 +182,12 @@ def test_shared_memory_that_waits_unmapped_is_seen() -> None:
             os.close(second)
     assert proc.shared_held(os.getpid()) == before
     assert proc.shared_held(2**22 + 1) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 16 << 10, (16 << 10) + 1, 3 << 20])
+def test_a_file_is_read_whole_and_no_further_than_the_limit(tmp_path: Path, size: int) -> None:
+    data = random.randbytes(size)
+    (tmp_path / "file").write_bytes(data)
+    assert read_file(str(tmp_path / "file"), 4 << 20) == data
+    limit = random.randrange(size + 1)
+    assert read_file(str(tmp_path / "file"), limit) == data[:limit]

@@ -66,6 +66,7 @@ def test_limits_are_read_each_second_where_half_of_one_is_used_or_will_be_soon(
         now = second * NS + random.randrange(-NS // 10, NS // 10)
         told += bool(collectors.read(Moment(now, now), watched((DRIVER, "driver"))).limits)
     assert told == readings
+    assert collectors.far == (readings == 6), "else the looks have to come each second"
 
 
 def test_what_is_full_within_seconds_is_read_four_times_a_second_and_not_for_long(tmp_path: Path) -> None:
