@@ -33,7 +33,7 @@ PSS_NEAR_AT_ONCE = 6
 PSS_SHARE = 0.0002
 PSS_AT_FIRST = 2
 PSS_NEAR_SHARE = 0.001  # for one process, near a limit
-YOUNG_NS = 10 * NS
+BEGUN_NS, YOUNG_NS = NS, 10 * NS  # before, an interpreter is all that is there
 IDLE_NS = 20 * NS  # one that seems to have done nothing is read again after this: the kernel counts in ticks
 
 
@@ -201,7 +201,8 @@ class Processes:
             memory = self._memory.setdefault((process.pid, process.ticks), _Memory(now_ns))
             memory.forked(forked.get(process.run, 0))
             if young(process, now_ns):
-                due.append((memory.read_ns, process.pid, memory))
+                if now_ns - process.started_ns >= BEGUN_NS:
+                    due.append((memory.read_ns, process.pid, memory))
                 continue
             if not (near or memory.times < PSS_AT_FIRST or now_ns >= self._free_ns):
                 continue

@@ -15,7 +15,7 @@ from statistics import median
 POINT_SECONDS = (1.0, 8.0, 64.0, 512.0)
 KEPT = 64
 LEAST_POINTS = 9
-LONG_SECONDS, SHORT_SECONDS = 6.0, 4.5  # a ramp has lasted so long; the short one where no start-up is taken for it
+LONG_SECONDS, SHORT_SECONDS = 8.0, 4.5  # a ramp has lasted so long; the short one where no start-up is taken for it
 ENDS = 0.1  # of a ramp's growth at its begin and at its end, where it may rest for a while
 PARTS = (1.0, 0.75, 0.5, 0.36, 0.25, 0.18, 0.125)  # of a level's points: stretches that may be the ramp
 GROUPS = 24  # points of a stretch are put together to so many before slopes of all pairs are taken

@@ -113,7 +113,7 @@ def test_what_a_start_takes_at_once_is_no_ramp(started: float | None) -> None:
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
     base, begin = rng.uniform(0.02, 0.3), rng.uniform(1, 10)
-    growth, length = rng.uniform(0.3, 0.95 - base), rng.uniform(0.5, 3.5 if started is not None else 5.0)
+    growth, length = rng.uniform(0.3, 0.95 - base), rng.uniform(0.5, 3.5 if started is not None else 6.5)
     series, at = Series(), 0.0
     while at < 30:
         at += 0.25 * rng.uniform(0.95, 1.3)
