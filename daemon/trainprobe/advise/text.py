@@ -26,6 +26,7 @@ class Facts:
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: str = ""  # Python line
     where_told: str = ""  # the same with its samples
+    loader_starts: bool = False  # the workers that were started were a DataLoader's
     saved_beside: bool = False  # the longest save was another thread's or process's, and the driver waited for it
     sync_share: float = 0.0  # of a checkpoint's time, in fsync
     writes_per_step: float = 0.0  # to logs
@@ -140,6 +141,10 @@ def _data_inline(f: Facts) -> list[str]:
 
 
 def _worker_startup(f: Facts) -> list[str]:
+    if not f.loader_starts:
+        return [
+            "keep the processes (a pool, a queue) instead of starting new ones: a fork copies the driver's page tables"
+        ]
     each = f"; saves {f.each:.1f} s per epoch" if f.each else ""
     return [f"persistent_workers=True keeps the workers between epochs{each}"]
 

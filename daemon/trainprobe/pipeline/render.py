@@ -15,6 +15,7 @@ from trainprobe.derive.stacks import common
 from trainprobe.derive.steps import Mode
 from trainprobe.derive.stretches import medians
 from trainprobe.detect.rules.checkpoint import SAVED_BESIDE
+from trainprobe.detect.rules.worker_startup import WORKERS_STARTED
 from trainprobe.detect.waiting import CPU, FETCHING, STORAGE, SWAP
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
@@ -245,7 +246,9 @@ def _facts(fold: RankFold, lost: Losses, wall: float, ordinary: OrdinaryStep, cp
     for cause, ns in total.items():
         entries = [e for e in fold.book.entries if e.cause == cause]
         largest = max(entries, key=lambda e: e.ns, default=None)
-        sync = [e.value for e in (largest.evidence if largest else []) if e.what == "seconds in fsync"]
+        evidence = largest.evidence if largest else []
+        seen = {one.what for one in evidence}
+        sync = [e.value for e in evidence if e.what == "seconds in fsync"]
         spent = largest.ns / NS if largest else 0.0
         where = common([stack for e in entries for stack in e.stacks])
         out[cause] = Facts(
@@ -255,10 +258,11 @@ def _facts(fold: RankFold, lost: Losses, wall: float, ordinary: OrdinaryStep, cp
             step_seconds=step,
             fetching=fold.ordinary_fetches > 0,
             loader=costs,
+            loader_starts=WORKERS_STARTED in seen,
             period=_period(fold, cause),
             where=where.frame if where else "",
             where_told=where.told() if where else "",
-            saved_beside=any(e.what == SAVED_BESIDE for e in (largest.evidence if largest else [])),
+            saved_beside=SAVED_BESIDE in seen,
             sync_share=sum(v for v in sync if isinstance(v, (int, float))) / spent if spent else 0.0,
             writes_per_step=sum(u.writes for u in fold.saves.all_logs()) / max(1, fold.clock.count),
         )

@@ -86,3 +86,18 @@ def test_a_sleep_of_the_drivers_own_is_told_as_that() -> None:
     assert stall.cause == "unknown"
     assert stall.summary.startswith("a pause that the training's own code asks for: ")
     assert stall.seconds == pytest.approx(spent, abs=0.03)
+
+
+def test_processes_that_are_not_a_loaders_are_not_called_that() -> None:
+    driver, pipeline = started()
+    for pid in (SERVER, SERVER + 1):
+        driver.fork(pid)
+        driver.spend(0.3)
+        driver.train(30)
+        driver.die(pid)
+    stalls = rank_of(played(driver, pipeline), driver).stalls
+    assert stalls
+    assert stalls[-1].cause == "worker_startup"
+    assert stalls[-1].summary.startswith("the training started processes of its own: 1, 0.3")
+    assert "persistent_workers" not in " ".join(stalls[-1].advice)
+    assert "keep the processes" in stalls[-1].advice[0]

@@ -7,8 +7,13 @@ from collections.abc import Callable, Mapping
 from trainprobe.derive.ledger import Item
 from trainprobe.detect.base import Claim, Window, seconds, take
 from trainprobe.model.cause import Cause, State
+from trainprobe.model.cells import Region
 from trainprobe.model.report import Evidence
 
+WORKERS_STARTED = "workers started in the step"
+"""Evidence that it was a DataLoader's."""
+_FETCHED = 0.1
+"""A DataLoader's workers are waited for in its fetch, so much of the time at least."""
 _STATES = (
     State.DATA_WAIT,
     State.DATA_INLINE,
@@ -29,12 +34,27 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if window.workers_started < 1 or window.first_workers:
         return None
     count = window.workers_started
+    taken = take(left, states=_STATES)
+    if sum(take(taken, regions=[Region.FETCH]).values()) < _FETCHED * sum(taken.values()):
+        return _processes(window, taken, count)
     return _claim(
         window,
-        take(left, states=_STATES),
+        taken,
         lambda told: f"{count} loader workers started again, {told:.2f} s until data flowed",
-        Evidence("workers started in the step", count, "", window.driver_pid),
+        Evidence(WORKERS_STARTED, count, "", window.driver_pid),
         "time lost at the edge of the epoch",
+    )
+
+
+def _processes(window: Window, taken: dict[Item, float], count: int) -> Claim | None:
+    """Nothing was waited for in a DataLoader: they may be anything (a save beside the steps, a pool, environments)."""
+    return _claim(
+        window,
+        taken,
+        lambda told: f"the training started processes of its own: {count}, {told:.2f} s until it went on",
+        Evidence("processes started in the step", count, "", window.driver_pid),
+        "time lost while they started",
+        "driver starts processes",
     )
 
 
@@ -50,7 +70,12 @@ def _next_batch(window: Window, left: Mapping[Item, float]) -> Claim | None:
 
 
 def _claim(
-    window: Window, taken: dict[Item, float], summary: Callable[[float], str], workers: Evidence, lost: str
+    window: Window,
+    taken: dict[Item, float],
+    summary: Callable[[float], str],
+    workers: Evidence,
+    lost: str,
+    chain: str = "driver starts workers and waits for their first batch",
 ) -> Claim | None:
     if not taken:
         return None
@@ -59,6 +84,6 @@ def _claim(
         Cause.WORKER_STARTUP,
         taken,
         summary(told),
-        ["driver starts workers and waits for their first batch"],
+        [chain],
         [workers, Evidence(lost, told, "s", window.driver_pid)],
     )
