@@ -717,6 +717,8 @@ PROGRAMS: dict[str, str] = {
     "Too few ordinary steps to tell a difference: 50 of each are needed, 500 are well.": "普通步太少，无法判断差别：各需要 50 步，500 步为好。",
     "Undisturbed, B's steps are {change} faster: {b} in its quickest stretch, {a} in A's.": "不受干扰时，B 的训练步快 {change}：最快的一段为 {b}，A 为 {a}。",
     "Undisturbed, B's steps are {change} slower: {b} in its quickest stretch, {a} in A's.": "不受干扰时，B 的训练步慢 {change}：最快的一段为 {b}，A 为 {a}。",
+    "The processors themselves were {change} slower during B (a fixed piece of work took longer): so much and half as much more of a slower B may be theirs. Measure A, B, A, B.": "B 期间处理器本身慢了 {change}（一项固定的工作用时更长）：B 变慢的部分中，这么多再加一半可能来自处理器。请按 A、B、A、B 的顺序测量。",
+    "The processors themselves were {change} faster during B (a fixed piece of work was done sooner): so much and half as much more of a faster B may be theirs. Measure A, B, A, B.": "B 期间处理器本身快了 {change}（一项固定的工作更早完成）：B 变快的部分中，这么多再加一半可能来自处理器。请按 A、B、A、B 的顺序测量。",
     "No difference that these runs can tell: {change}, which may be chance up to {least}.": "这两次运行看不出差别：{change}，{least} 以内可能是偶然。",
     "B is {change} faster (± {spread}): {b} a step instead of {a}.": "B 快 {change}（± {spread}）：一步 {b}，而不是 {a}。",
     "B is {change} slower (± {spread}): {b} a step instead of {a}.": "B 慢 {change}（± {spread}）：一步 {b}，而不是 {a}。",
