@@ -674,7 +674,7 @@ PROGRAMS: dict[str, str] = {
     "a batch costs a worker {each}, a step without waiting takes {own}: with num_workers={workers} one comes every {pace}": "一个 batch 需要 worker {each}，不等待的一步需要 {own}：num_workers={workers} 时每 {pace} 产生一个",
     "a batch takes a worker {each}, {blocked} of it blocked (storage, network, a sleep); a step without waiting takes {own}: with num_workers={workers} one comes every {pace}": "一个 batch 需要 worker {each}，其中阻塞（存储、网络、睡眠）{blocked}；不等待的一步需要 {own}：num_workers={workers} 时每 {pace} 产生一个",
     "workers hide the latency of storage and network, not their bandwidth": "worker 能掩盖存储和网络的延迟，不能增加其带宽",
-    ", up to {most}": "，最多 {most}",
+    "so much is safe; at best it is {most}": "这是有把握的收益；最好的情况是 {most}",
     "a step waits {wait} of {step} for data: that is little": "一步 {step} 中等待数据 {wait}：很少",
     "more workers would gain less than 1 % of the run": "更多 worker 的收益不到运行时间的 1 %",
     "a batch costs a worker {each} and a step takes {own}: workers keep up but for single batches": "一个 batch 需要 worker {each}，一步需要 {own}：除个别 batch 外 worker 跟得上",
