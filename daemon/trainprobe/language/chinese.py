@@ -653,7 +653,7 @@ PROGRAMS: dict[str, str] = {
     "Memory, now and with other settings": "内存：现在以及其他设置下",
     "not known: its processes were not all read since its workers were started; watch it longer": "未知：worker 启动后还没有读取过它的所有进程；请观测更久",
     "what a worker takes is not known: there was none": "不知道一个 worker 需要多少：没有 worker",
-    "it was last read {after} after the workers were started: too early": "最后一次读取是在 worker 启动后 {after}：太早",
+    "these figures may be too low: memory was last read {after} after the workers were started": "这些数字可能偏低：最后一次读取内存是在 worker 启动后 {after}",
     "each worker has made {made} batches: it may grow until it has made {enough}; watch it for longer": "每个 worker 只产生了 {made} 个 batch：在产生 {enough} 个之前内存可能继续增长；请观测更久",
     "memory still grew when it was last looked at, from {before} to {after}: all of this becomes more": "最后一次查看时内存仍在增长，从 {before} 到 {after}：以上数字都会变大",
     "one worker's own memory cannot be told from what the driver left to it: more take less than this": "只有一个 worker 时，无法区分它自己的内存和训练线程留给它的内存：更多 worker 的实际占用会低于此数",
