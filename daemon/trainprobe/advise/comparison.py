@@ -31,6 +31,8 @@ UNSEEN = 0.05  # of a step, at most: what only the slower stretches have
 STEADY_INTERFERENCE, STEADY_OTHERS = 0.05, 0.25
 """By what part two equal runs' quickest stretches differ more when all CPUs are busy with something else; and the
 share of the CPUs beyond which no stretch of 16 steps is left alone."""
+SAME_PACE, BY_PACE = 0.02, 1.5
+"""Relative difference of two hosts' paces that says nothing; and by how much more than it a training may differ."""
 DISTURBED = 0.05  # of the CPUs: what others use beyond it is told
 ON_CPU = ("compute", "data_inline")
 PART_WORTH = 0.05  # of the difference: what explains less is not named
@@ -81,6 +83,7 @@ class Comparison:
     samples: tuple[float, float] | None = None  # per step, where they were told
     others: tuple[float, float] = (0.0, 0.0)  # shares of the host's CPUs that other programs used meanwhile
     quickest: tuple[float, float] | None = None  # step in the quickest stretch of each, seconds
+    pace: float | None = None  # speed of the processors in B against A, relative, by a fixed piece of work
 
     @property
     def disturbed(self) -> bool:
@@ -102,16 +105,31 @@ class Comparison:
         return self.samples[1] / self.samples[0] if self.samples else 1.0
 
     @property
+    def least(self) -> float:
+        """Up to here ``change`` may be chance, or the machine's."""
+        return max(LEAST, self.spread or 0.0) + self._by_pace(self.change)
+
+    @property
     def told(self) -> bool:
         """Whether that is a difference at all."""
-        return self.spread is not None and abs(self.change) > max(LEAST, self.spread)
+        return self.spread is not None and abs(self.change) > self.least
+
+    def _by_pace(self, change: float) -> float:
+        """How much of a change may be that the processors were faster, or slower, themselves."""
+        pace = self.pace or 0.0
+        return BY_PACE * abs(pace) if abs(pace) > SAME_PACE and pace * change > 0 else 0.0
+
+    @property
+    def paced(self) -> bool:
+        """Whether the processors themselves were not equally fast."""
+        return self.pace is not None and abs(self.pace) > SAME_PACE
 
     @property
     def steady_told(self) -> bool:
         """Whether only the quickest stretches tell a difference: chance or other programs hide it on the whole."""
         if self.told or self.spread is None or self.steady is None or max(self.others) > STEADY_OTHERS:
             return False
-        return abs(self.steady) > LEAST + STEADY_INTERFERENCE * max(self.others)
+        return abs(self.steady) > LEAST + STEADY_INTERFERENCE * max(self.others) + self._by_pace(self.steady)
 
     @property
     def explained(self) -> list[tuple[Part, float]]:
@@ -148,8 +166,16 @@ def compare(
     if min(a.ordinary.count, b.ordinary.count) >= FEWEST:
         spread = sqrt((_spread(a) / a_step) ** 2 + (_spread(b) / b_step) ** 2)
         spread += _unseen(a, b) + _interference(others)
-    made = Comparison(a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b))
+    made = Comparison(
+        a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b), _pace(a, b)
+    )
     return replace(made, figures=_figures(a, b, made))
+
+
+def _pace(a: Rank, b: Rank) -> float | None:
+    if not (a.ordinary.pace_seconds and b.ordinary.pace_seconds):
+        return None
+    return a.ordinary.pace_seconds / b.ordinary.pace_seconds - 1
 
 
 def _unseen(a: Rank, b: Rank) -> float:

@@ -115,7 +115,10 @@ def unsure(rank: Rank, memory: Memory) -> Iterator[Saying]:
         yield saying("what a worker takes is not known: there was none")
         return
     if (after := rank.memory.read_after_seconds or 0.0) < SETTLED:
-        yield saying("it was last read {after} after the workers were started: too early", after=seconds(after))
+        yield saying(
+            "these figures may be too low: memory was last read {after} after the workers were started",
+            after=seconds(after),
+        )
     made = round(rank.steps.count * (rank.ordinary.fetches or 0.0) / memory.workers)
     if made < REMEMBERED:
         yield saying(

@@ -6,8 +6,8 @@ examples:
   trainprobe advise report.json            a report that `trainprobe run -o report.json -- …` wrote
   trainprobe advise --json report.json     for scripts
 
-Everything is arithmetic from what was measured in this run; what was not measured is said. Watch at least a minute,
-a save and the edge of an epoch, and a run without other work on the same machine."""
+Everything is arithmetic from what was measured in this run; what was not measured is said. A gain is what is safe to
+promise. Watch at least a minute, a save and the edge of an epoch, and a run without other work on the same machine."""
 
 from __future__ import annotations
 
@@ -125,11 +125,11 @@ def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:
         (setting.proposed or "", PROPOSED),
     )
     line = "  ".join(cells.fill(text, room) for text, room in columns)
-    gain = f"{seconds(setting.gain)} ({percent(setting.gain / made.wall)})"
-    if setting.gain_at_most is not None and setting.gain_at_most > TELLING * setting.gain:
-        gain += style.say(", up to {most}", most=seconds(setting.gain_at_most))
-    yield style.paint(f"  {line}  {gain}", "bold")
+    yield style.paint(f"  {line}  {seconds(setting.gain)} ({percent(setting.gain / made.wall)})", "bold")
     yield from style.wrapped(inert(_said(setting.reason, style)), "      ")
+    if setting.gain_at_most is not None and setting.gain_at_most > TELLING * setting.gain:
+        text = style.say("so much is safe; at best it is {most}", most=seconds(setting.gain_at_most))
+        yield from style.wrapped(text, "      ")
     if setting.memory is not None:
         text = style.say("memory then: {memory}", memory=size(setting.memory))
         yield f"      {text}{_judged(setting.verdict, style)}"

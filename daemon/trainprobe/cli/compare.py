@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainprobe.advise.comparison import LEAST, Comparison, Figure, Part, compare, others
+from trainprobe.advise.comparison import Comparison, Figure, Part, compare, others
 from trainprobe.cli import FAILED, OK, cells, complain
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.languages import add_language
@@ -56,6 +56,16 @@ def batch(text: str) -> tuple[float, float]:
     if len(numbers) not in (1, 2) or any(not 0 < number < 1e9 for number in numbers):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of samples per step; examples: 32, or 4,8")
     return numbers[0], numbers[-1]
+
+
+SLOWER = (
+    "The processors themselves were {change} slower during B (a fixed piece of work took longer): so much and half as "
+    "much more of a slower B may be theirs. Measure A, B, A, B."
+)
+FASTER = (
+    "The processors themselves were {change} faster during B (a fixed piece of work was done sooner): so much and half "
+    "as much more of a faster B may be theirs. Measure A, B, A, B."
+)
 
 
 def act(args: argparse.Namespace) -> int:
@@ -103,6 +113,9 @@ def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -
             a=a_share, b=b_share,
         )  # fmt: skip
         yield from style.painted(text, "yellow")
+    if made.paced and made.pace is not None:
+        template = SLOWER if made.pace < 0 else FASTER
+        yield from style.painted(style.say(template, change=percent(abs(made.pace))), "yellow")
     yield ""
     yield style.paint(_row("", "A", "B", "").rstrip(), "dim")
     for figure in made.figures:
@@ -125,7 +138,7 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
     if not made.told:
         text = style.say(
             "No difference that these runs can tell: {change}, which may be chance up to {least}.",
-            change=change, least=percent(max(LEAST, made.spread)),
+            change=change, least=percent(made.least),
         )  # fmt: skip
         yield from style.painted(text, "bold")
         yield from _steady(made, style)
@@ -239,6 +252,7 @@ def as_json(made: Comparison) -> dict[str, object]:
         "steady_change": made.steady,
         "steady_told": made.steady_told,
         "others_share_of_cpus": list(made.others),
+        "pace_change": made.pace,
         "a_step_seconds": made.a_step,
         "b_step_seconds": made.b_step,
         "figures": [{**dataclasses.asdict(figure), "change": figure.change} for figure in made.figures],

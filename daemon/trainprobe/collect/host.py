@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from trainprobe.collect import pace
 from trainprobe.collect.cgroup import number
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, TICK_NS, read_file
@@ -43,6 +44,7 @@ class Host:
             idle_ns=idle,
             steal_ns=stolen,
             disks=self._disks(),
+            pace_ns=pace.now(),
         )
 
     def _text(self, name: str) -> str:

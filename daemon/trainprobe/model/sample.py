@@ -263,6 +263,7 @@ class HostSample:
     steal_ns: int | None = None  # taken by the hypervisor, the same way
     disks: tuple[DiskSample, ...] = ()
     block_io: tuple[BlockIoSample, ...] = ()
+    pace_ns: int | None = None  # CPU time of a fixed piece of work: the more, the slower the processors are
 
 
 class SourceStatus(StrEnum):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
 
 from trainprobe.model.sample import HostSample
+
+PACES = 512  # kept: a quarter of an hour
 
 
 @dataclass(slots=True)
@@ -14,12 +18,20 @@ class Busy:
     _from: tuple[int, int] | None = None  # (ns, idle ns of all processors)
     _last: tuple[int, int] | None = None
     _cpus: int = 0
+    _paces: deque[int] = field(default_factory=lambda: deque(maxlen=PACES))
 
     def feed(self, sample: HostSample, at_ns: int) -> None:
+        if sample.pace_ns is not None:
+            self._paces.append(sample.pace_ns)
         if sample.idle_ns is None:
             return
         self._cpus, self._last = sample.cpus, (at_ns, sample.idle_ns)
         self._from = self._from or self._last
+
+    @property
+    def pace_ns(self) -> float | None:
+        """CPU time of a fixed piece of work, in the middle of what was seen lately."""
+        return median(self._paces) if self._paces else None
 
     @property
     def cpus(self) -> float | None:

@@ -215,3 +215,25 @@ def test_a_drifting_run_has_more_spread_than_a_shuffled_one() -> None:
     assert autocorrelation(medians(drifting)) > 0.8
     assert median_error(medians(drifting)) > 2 * median_error(medians(shuffled))
     assert median_error([]) == 0.0
+
+
+@pytest.mark.parametrize("slower", [1.08, 0.92])
+def test_what_the_processors_themselves_were_slower_or_faster_is_not_the_trainings(slower: float) -> None:
+    """The same training on a machine that is 8 % slower, or faster, for as long: so is a fixed piece of work."""
+    for seed in range(PAIRS):
+        a, b = a_rank(drawn(seed)), a_rank(drawn(seed + 100, slower))
+        a.ordinary.pace_seconds, b.ordinary.pace_seconds = 26e-6, 26e-6 * slower
+        made = compare(a, b)
+        assert made is not None
+        assert made.paced
+        assert not made.told
+        assert not made.steady_told
+        b.ordinary.pace_seconds = 26e-6 / slower
+        other_way = compare(a, b)
+        assert other_way is not None
+        assert other_way.told, "it is slower although the processors were faster"
+        b.ordinary.pace_seconds = 26e-6 * 1.01
+        same = compare(a, b)
+        assert same is not None
+        assert same.told
+        assert not same.paced

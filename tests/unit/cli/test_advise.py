@@ -65,3 +65,23 @@ def test_what_is_no_report_is_said_with_the_way_to_one(tmp_path: Path, capsys: p
     (tmp_path / "bad.json").write_text("{}")
     assert main(["advise", str(tmp_path / "bad.json")]) == 1
     assert "is no report" in capsys.readouterr().err
+
+
+def test_what_it_may_be_at_best_is_said_where_it_is_much_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(
+        wire.encode(
+            Report(
+                host=Host(cpus=2),
+                runs=[Run("train.py-1", [], "ann", "/", 0.0, None, {}, [a_rank(1, 0.1, 0.2, driver=0.1)])],
+            )
+        )
+    )
+    assert main(["advise", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "so much is safe; at best it is 50.0 s" in out
+    assert all(len(line) <= 100 for line in out.splitlines())
+    assert main(["advise", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)["settings"][0]["gain_at_most"] == pytest.approx(50.0)

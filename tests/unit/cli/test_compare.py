@@ -86,3 +86,15 @@ def test_a_name_that_is_neither_file_nor_run_is_told_as_both(
     said = capsys.readouterr().err
     assert "there is no file 'befor'" in said
     assert "no daemon publishes here" in said
+
+
+def test_processors_that_were_slower_themselves_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = a_rank(drawn(1)), a_rank(drawn(2, 1.05))
+    a.ordinary.pace_seconds, b.ordinary.pace_seconds = 26e-6, 28e-6
+    files = [written(tmp_path, "a.json", a), written(tmp_path, "b.json", b)]
+    assert main(["compare", *files]) == 0
+    out = capsys.readouterr().out
+    assert "No difference that these runs can tell" in out
+    assert "The processors themselves were 7.1 % slower during B" in out
+    assert main(["compare", "--json", *files]) == 0
+    assert json.loads(capsys.readouterr().out)["pace_change"] == pytest.approx(26 / 28 - 1)

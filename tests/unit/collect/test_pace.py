@@ -1,0 +1,26 @@
+"""A fixed piece of work takes its time, and about the same again; where others run beside it, too."""
+
+from __future__ import annotations
+
+from trainprobe.collect import pace
+from trainprobe.collect.host import Host
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import HostSample
+from trainprobe.pipeline.busy import Busy
+
+
+def test_it_takes_the_time_of_a_processor_and_little_of_it() -> None:
+    readings = sorted(pace.now() for _ in range(20))
+    assert 1_000 < readings[0] < NS // 1000
+    assert readings[10] < 3 * readings[0]
+
+
+def test_the_host_tells_it_and_a_run_keeps_the_middle() -> None:
+    sample = Host().read()
+    assert isinstance(sample, HostSample)
+    assert sample.pace_ns
+    busy = Busy()
+    assert busy.pace_ns is None
+    for at, ns in enumerate((30_000, 26_000, 90_000)):
+        busy.feed(HostSample(cpus=2, idle_ns=at, pace_ns=ns), at * NS)
+    assert busy.pace_ns == 30_000
