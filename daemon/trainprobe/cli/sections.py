@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from trainprobe.cli import cells
 from trainprobe.cli.style import Style
 from trainprobe.language.amounts import percent, seconds, size
-from trainprobe.model.report import Bottleneck, Checkpoint, Evidence, Rank, Run, Stall, Warning_
+from trainprobe.model.report import Bottleneck, Checkpoint, Evidence, Rank, Run, SlowFile, Stall, Warning_
 
 STALLS_SHOWN = 10
 CHECKPOINTS_SHOWN = 5
 ONE_SAVE_SECONDS = 0.05  # between two files of one save
 EXITS_SHOWN = 10
 FILES_SHOWN = 5
+LOOKS = 3  # that met a wait for a file, or seconds of it, before it is told
 FILES_WORTH = 0.001  # of the run: files that took less time are not told
 STATES_SHOWN = 6
 NAME, BAR = 16, 40
@@ -288,10 +289,15 @@ def _resources(run: Run, rank: Rank, style: Style) -> Iterator[str]:
         yield from style.wrapped(", ".join(parts), "  ")
 
 
+def _surely(file: SlowFile) -> bool:
+    """Its seconds are estimated from looks a second or two apart: one that met a wait says nothing of its length."""
+    return file.reads >= LOOKS or file.seconds > LOOKS
+
+
 def _files(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     del run
     least = FILES_WORTH * rank.wall_seconds
-    slow = [file for file in rank.slow_files if file.seconds >= least]
+    slow = [file for file in rank.slow_files if file.seconds >= least and _surely(file)]
     for file in sorted(slow, key=lambda file: -file.seconds)[:FILES_SHOWN]:
         head = style.say("  {spent} reading  ", spent=f"{seconds(file.seconds):>9}")
         yield from style.wrapped(style.say("{path} ({reads} reads)", path=file.path, reads=file.reads), head)

@@ -157,6 +157,6 @@ def hostile() -> Report:
     rank.stalls[0].evidence = [Evidence(evil, evil, evil, 1, evil)]
     rank.warnings = [Warning_("unknown", START, 1.0, evil)]
     rank.bottlenecks = [Bottleneck("unknown", 0.1, 1.0, evil, [], [evil])]
-    rank.slow_files, rank.logs = [SlowFile(evil, 1, 1.0)], [LogFile(evil, 1, 1, 1.0, evil)]
+    rank.slow_files, rank.logs = [SlowFile(evil, 3, 1.0)], [LogFile(evil, 1, 1, 1.0, evil)]
     report.sources = {evil: Source("error", evil, evil)}
     return report

@@ -112,6 +112,15 @@ def test_files_that_took_no_time_are_left_out() -> None:
     assert "Files" not in text_of(report, WIDE)
 
 
+@pytest.mark.parametrize(("reads", "seconds", "told"), [(1, 2.0, False), (1, 9.0, True), (5, 2.0, True)])
+def test_a_file_that_one_look_found_read_is_not_told_as_seconds(reads: int, seconds: float, told: bool) -> None:
+    """Its seconds are an estimate by looks at the threads."""
+    report = reports.stalled()
+    file = report.runs[0].ranks[0].slow_files[0]
+    file.reads, file.seconds = reads, seconds
+    assert (f"{file.path} ({reads} reads)" in text_of(report, WIDE)) == told
+
+
 def test_a_report_without_runs_says_so() -> None:
     assert text_of(Report(), WIDE).startswith("No training was seen.")
 
