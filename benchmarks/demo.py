@@ -31,6 +31,7 @@ from benchmarks.stalls.truth import Truth, planted_stalls, read
 
 WIDTH, STEP_SECONDS = 1024, 0.045
 MB = 1_000_000
+AT_MOST = 240.0  # seconds of a training that takes 75
 LEAST = 0.2
 """A slow batch that the workers' head start hid to less than this was not felt as a stall."""
 KEPT = programs.ROOT / "build" / "demo"
@@ -160,14 +161,20 @@ def _train(directory: Path, python: str, daemon: Daemon, seed: int) -> tuple[int
     killer.start()
     try:
         begin = time.monotonic()
-        while training.poll() is None and time.monotonic() - begin < 240:
+        while training.poll() is None and time.monotonic() - begin < AT_MOST:
             _progress(daemon, training.pid, time.monotonic() - begin)
             _pause(training, 1.0 if sys.stderr.isatty() else 10.0)
+        late = training.poll() is None
     finally:
         programs.end(training)
         killer.stop()
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr)
+    if late:
+        raise ProgramError(
+            f"the training had not ended after {AT_MOST:.0f} s and was stopped: this machine is very slow, or other "
+            "programs use its processors (top shows them); run it again when they are done"
+        )
     last = [line for line in (directory / "training.log").read_text(errors="replace").splitlines() if line.strip()]
     say(f"the training ended with exit code {training.returncode}; its last words: {last[-1] if last else '-'}")
     return training.pid, killer.killed

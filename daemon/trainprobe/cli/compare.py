@@ -228,7 +228,7 @@ def _step(value: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else '+'}{seconds(abs(value))}"
+    return f"{'-' if value < 0 else '+'}{_step(abs(value))}"
 
 
 def _value(value: float | None, unit: str) -> str:

@@ -26,7 +26,7 @@ def test_slower_and_by_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"A  a.py-1 ({a}): 500 ordinary steps"
     assert lines[3].startswith("B is 30.8 % slower (± ")
-    assert lines[4] == "  99 % of it: stalls by checkpoint, +20 ms a step"
+    assert lines[4] == "  99 % of it: stalls by checkpoint, +19.8 ms a step"
     speed = next(line for line in lines if "it/s in training" in line)
     assert speed.endswith("worse")
 
