@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
+
 from tests.builders.driver import PID, Driver, moment
+from trainprobe.derive.forecast import Forecast
+from trainprobe.detect.limits import out_of_memory
+from trainprobe.detect.limits.base import Growth, Situation
 from trainprobe.model.event import CallFailed, Event, OomTold, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
@@ -95,6 +100,20 @@ def test_memory_that_grows_is_told_with_the_time_left_and_who_grows() -> None:
     assert warning.eta_seconds is None
     assert "did not go on" in warning.summary
     assert host.rank.counters.memory_exhaustion_seconds is None
+
+
+@pytest.mark.parametrize(("batch", "worth"), [(8_000, False), (40_000_000, True)])
+def test_what_frees_next_to_nothing_is_no_advice(batch: int, worth: bool) -> None:
+    limit = LimitSample(RUN, "memory", 8 * GB, 10 * GB, "cgroup", "/job")
+    key = ("memory", "/job", 0)
+    growth = [Growth("driver", 1, 7 * GB, 1e8, 1e8), Growth("worker", 3, GB, 0.0, 0.0)]
+    told = Situation(
+        1, PID, limits={key: limit}, forecasts={key: Forecast(20, 1e8, 8 * GB, 10 * GB, 60)}, growth=growth, workers=3,
+        shm_per_batch=batch,
+    )  # fmt: skip
+    (notice,) = out_of_memory.told(told)
+    assert any("prefetch_factor one lower" in line for line in notice.advice) == worth
+    assert any("the driver keeps" in line for line in notice.advice)
 
 
 def test_swapped_pages_that_forked_processes_share_count_once() -> None:

@@ -11,6 +11,7 @@ from trainprobe.model.report import Evidence
 from trainprobe.model.sample import LimitSample, ProcessSample
 
 COPIED = 0.3  # of all growth: so much of it in the workers' own pages
+WORTH = 0.01  # of what all of them hold: so much may be freed, or it is no advice
 
 
 def told(s: Situation) -> Iterator[Notice]:
@@ -114,6 +115,7 @@ def _advice(s: Situation, growth: Sequence[Growth]) -> list[str]:
     if s.workers > 1 and workers is not None and workers.processes:
         each = workers.bytes / workers.processes
         out.append(f"one worker fewer frees {size(each)} (of {workers.processes} workers)")
-    if s.shm_per_batch and s.workers:
-        out.append(f"prefetch_factor one lower frees {size(s.shm_per_batch * s.workers)} of shared memory")
+    freed = (s.shm_per_batch or 0) * s.workers
+    if freed > WORTH * sum(g.bytes for g in s.growth):
+        out.append(f"prefetch_factor one lower frees {size(freed)} of shared memory")
     return out or ["lower batch size, workers or prefetch_factor until the run fits its memory"]
