@@ -59,12 +59,12 @@ def batch(text: str) -> tuple[float, float]:
 
 
 SLOWER = (
-    "The processors themselves were {change} slower during B (a fixed piece of work took longer): so much and half as "
-    "much more of a slower B may be theirs. Measure A, B, A, B."
+    "The processors themselves were {change} slower during B (a fixed piece of work took longer): up to three times as "
+    "much of a slower B may be theirs. Measure A, B, A, B."
 )
 FASTER = (
-    "The processors themselves were {change} faster during B (a fixed piece of work was done sooner): so much and half "
-    "as much more of a faster B may be theirs. Measure A, B, A, B."
+    "The processors themselves were {change} faster during B (a fixed piece of work was done sooner): up to three "
+    "times as much of a faster B may be theirs. Measure A, B, A, B."
 )
 
 
