@@ -27,9 +27,11 @@ from trainprobe.cli.published import Refusal
 from trainprobe.cli.style import Style, inert
 from trainprobe.language.amounts import percent, seconds, size
 from trainprobe.language.saying import Saying
+from trainprobe.model.report import Rank
 from trainprobe.runtime import rundir
 
 NAME, NOW, PROPOSED, SETTING = 20, 20, 10, 34
+WORTH = 0.02  # of the run: such a loss is named where no setting helps
 TELLING = 1.1  # times the gain that is promised: from there on it is said how much it may be
 LOOK = {"safe": "green", "tight": "yellow", "out of memory": "red"}
 
@@ -71,6 +73,7 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
         yield from style.wrapped(_said(made.refused, style))
         return
     yield from style.wrapped(_headline(made, style))
+    yield from _elsewhere(rank, made, style)
     proposals = [setting for setting in made.settings if setting.proposed is not None]
     if proposals:
         yield ""
@@ -116,6 +119,19 @@ def _headline(made: Advice, style: Style) -> str:
     if speed is None:
         return gain
     return gain + style.say(", {now} it/s become {then}", now=f"{speed[0]:.2f}", then=f"{speed[1]:.2f}")
+
+
+def _elsewhere(rank: Rank, made: Advice, style: Style) -> Iterator[str]:
+    """Where no setting gains anything and yet much is lost, the loss is not theirs."""
+    lost = sum(rank.lost.values())
+    if any(setting.proposed is not None for setting in made.settings) or lost < WORTH * made.wall:
+        return
+    cause = max(rank.lost, key=lambda one: rank.lost[one])
+    text = style.say(
+        "Yet {lost} ({share}) were lost, most to {cause}: the report says what to do about it.",
+        lost=seconds(lost), share=percent(lost / made.wall), cause=cause,
+    )  # fmt: skip
+    yield from style.wrapped(text)
 
 
 def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:

@@ -643,6 +643,7 @@ PROGRAMS: dict[str, str] = {
     # advise
     " rank {rank}": " rank {rank}",
     "{run}{of}: {steps} steps in {wall}": "{run}{of}：{wall} 内 {steps} 步",
+    "Yet {lost} ({share}) were lost, most to {cause}: the report says what to do about it.": "但仍损失了 {lost}（{share}），最多的是 {cause}：该怎么办见报告。",
     "There is nothing to gain by these settings: none would bring 1 % of the run.": "这些设置没有可以改进的：没有一项能带来运行时间的 1 %。",
     "All proposals together: {gain} of {wall} ({share})": "全部建议合计：{wall} 中节省 {gain}（{share}）",
     ", {now} it/s become {then}": "，速度从 {now} 步/秒变为 {then}",

@@ -39,6 +39,17 @@ def test_nothing_to_gain_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "There is nothing to gain by these settings" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("lost", "told"), [(16.0, True), (1.0, False)])
+def test_a_loss_that_no_setting_mends_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: float, told: bool
+) -> None:
+    rank = a_rank()
+    rank.lost = {"data_cpu": 0.5, "worker_hang": lost}
+    run = Run("train.py-2", [], "ann", "/", 0.0, None, {}, [rank])
+    assert main(["advise", written(tmp_path, run)]) == 0
+    assert ("most to worker_hang: the report says" in capsys.readouterr().out) == told
+
+
 def test_json_is_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", "--json", written(tmp_path, a_run())]) == 0
     told = json.loads(capsys.readouterr().out)
