@@ -119,10 +119,12 @@ def throttled(trainings: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def crowded(trainings: Sequence[int]) -> Iterator[None]:
-    """Four busy processes for each processor."""
+    """Four busy processes for each processor, each a session of its own: where the kernel schedules by sessions
+    (autogroup), those of one session are one load, which it may keep away from the training altogether."""
     del trainings
     hogs = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * len(os.sched_getaffinity(0)))
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+        for _ in range(4 * len(os.sched_getaffinity(0)))
     ]
     try:
         yield
