@@ -268,7 +268,7 @@ class Pipeline:
         spaces = tuple(place for run in live for place in run.spaces())
         crowded = any(run.crowded() for run in live)
         files = tuple(file for run in live for file in run.logs())
-        calm = not (late or crowded or faults) and all(run.calm(self._now) for run in self.runs.values())
+        calm = bool(live) and not (late or crowded or faults) and all(run.calm(self._now) for run in self.runs.values())
         return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces, files, calm)
 
     def _due(self, threads: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

@@ -280,7 +280,7 @@ class Observer:
         at = frame.at.monotonic_ns
         wants = self._core.wants()
         self._armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this very turn
-        self._detail = wants.detail
+        self._detail = self._pace.late = wants.detail
         self._calm = wants.calm and self._sampler.far
         self._hurry = wants.tell
         self._inspect = wants.inspect

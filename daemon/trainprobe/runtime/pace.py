@@ -7,6 +7,7 @@ from trainprobe.model.moment import NS
 REGULAR_NS = NS
 LONGEST_NS = 5 * NS
 SHARE = 0.0004  # of a processor for the regular reports: one of many runs comes less often
+LATE_SHARE = 0.005  # the same while a step is late: somebody may be looking at it
 QUICK = 3  # reports follow at once when there were none for a while …
 SPREAD_NS = 143_000_000  # … and each of these gives room for another: 3 + 7 in any second at most
 URGENT_SHARE = 0.1  # of a processor for the urgent ones: those of hundreds of processes are spread wider,
@@ -37,7 +38,9 @@ class Pace:
         self._last_ns: int | None = None
         self._allowance = Allowance(QUICK, SPREAD_NS)
         self._pending = False
-        self._regular_ns = REGULAR_NS
+        self._regular_ns = self._late_ns = REGULAR_NS
+        self.late = False
+        """Whether a step is late."""
         self.least_ns = REGULAR_NS
         """Between two regular ones, however little they cost."""
 
@@ -51,7 +54,7 @@ class Pace:
         """When the next one should be made."""
         if self._last_ns is None:
             return 0
-        regular = self._last_ns + self._regular_ns
+        regular = self._last_ns + (self._late_ns if self.late else self._regular_ns)
         return min(regular, self._allowance.next_ns()) if self._pending else regular
 
     def due(self, now_ns: int, *, urgent: bool) -> bool:
@@ -67,4 +70,5 @@ class Pace:
     def took(self, spent_ns: int) -> None:
         """What the last one cost."""
         self._regular_ns = min(max(self.least_ns, round(spent_ns / SHARE)), LONGEST_NS)
+        self._late_ns = min(max(self.least_ns, round(spent_ns / LATE_SHARE)), LONGEST_NS)
         self._allowance.spread_ns = min(max(SPREAD_NS, round(spent_ns / URGENT_SHARE)), WIDEST_NS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,17 @@ def test_dear_ones_come_less_often_and_urgent_ones_all_the_same() -> None:
     pace.took(NS)
     assert pace.due_ns() == 6 * NS
     assert pace.due(NS + 20 * MS, urgent=True)
+
+
+@pytest.mark.parametrize(("spent_ms", "apart_ms"), [(2, 1000), (10, 2000), (500, 5000)])
+def test_while_a_step_is_late_they_come_each_second_unless_they_are_dear(spent_ms: int, apart_ms: int) -> None:
+    pace = Pace()
+    pace.late = True
+    assert pace.due(NS, urgent=False)
+    pace.took(spent_ms * MS)
+    assert pace.due_ns() == NS + apart_ms * MS
+    pace.late = False
+    assert pace.due_ns() == NS + 5000 * MS
 
 
 def test_a_regular_one_asks_for_no_turn_of_its_own_and_an_urgent_one_that_waits_does() -> None:
