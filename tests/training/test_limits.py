@@ -28,7 +28,7 @@ def test_the_daemon_is_small_and_soon_ready(torch_python: str) -> None:
 @pytest.mark.parametrize("gpus", [0, 2])
 def test_watching_costs_little(torch_python: str, gpus: int) -> None:
     """The whole bar, on a machine that does nothing else: shares of a processor say little beside other work."""
-    found = footprint.measure(torch_python, 60, gpus)
+    found = footprint.measure(torch_python, 60, gpus=gpus)
     footprint.show(found)
     assert found.rss_bytes <= footprint.RSS_LIMIT
     assert found.cpu_share <= found.cpu_limit

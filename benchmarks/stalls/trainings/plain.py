@@ -46,7 +46,8 @@ def main() -> None:
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     jitter = random.Random(plan["seed"])
-    log = os.open(f"{plan['scratch']}/lines", os.O_WRONLY | os.O_CREAT, 0o600)
+    writes = plan.get("writes", 0)
+    log = os.open(f"{plan['scratch']}/lines", os.O_WRONLY | os.O_CREAT, 0o600) if writes else -1
     step = 0
     mark = now()
     while step < steps:
@@ -62,7 +63,7 @@ def main() -> None:
             loss.backward()
             stepping = now()
             optimizer.step()
-            for _ in range(plan.get("writes", 0)):  # small ones, to the same place: they fill no disk
+            for _ in range(writes):  # small ones, to the same place: they fill no disk
                 os.pwrite(log, LINE, 0)
             if step % 50 == 0:
                 print(f"step {step} loss {loss.item():.4f}", flush=True)

@@ -200,7 +200,7 @@ def _gc_pause(f: Facts) -> list[str]:
 
 
 def _worker_hang(facts: Facts) -> list[str]:
-    if facts.loader:
+    if facts.fetching:
         return ["see the worker's call above; a DataLoader timeout= turns a hang into an error"]
     return ["see the worker's call above; waiting with a time limit (timeout= of get() or result()) makes it an error"]
 

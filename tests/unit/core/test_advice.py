@@ -30,6 +30,6 @@ def test_nothing_is_advised_to_come_more_often() -> None:
 
 def test_a_hang_of_a_worker_names_the_loader_only_where_there_is_one() -> None:
     """A pool of processes has no DataLoader whose timeout= could be set."""
-    assert "DataLoader" in advice(Cause.WORKER_HANG, Facts(loader=True))[0]
+    assert "DataLoader" in advice(Cause.WORKER_HANG, Facts(fetching=True))[0]
     assert "DataLoader" not in advice(Cause.WORKER_HANG, Facts())[0]
     assert "timeout=" in advice(Cause.WORKER_HANG, Facts())[0]
