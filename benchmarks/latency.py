@@ -17,8 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import programs
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _arguments(arguments)
     try:
         python = torch_python.find(options.python)
-        with _load(os.cpu_count() or 1 if options.loaded else 0):
+        with programs.rivals(os.cpu_count() or 1 if options.loaded else 0):
             seconds = measure(python, options.deaths, random.Random(options.seed))
     except (ProgramError, torch_python.NoTorch) as error:
         print(f"latency: {error}", file=sys.stderr)
@@ -48,17 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     print(f"{len(seconds)} deaths, in the published report after {told}")
     return 0 if worst <= LIMIT_SECONDS else 1
-
-
-@contextmanager
-def _load(processors: int) -> Iterator[None]:
-    """As many programs that compute all the time."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processors)]
-    try:
-        yield
-    finally:
-        for one in busy:
-            programs.end(one)
 
 
 def measure(python: str, deaths: int, rng: random.Random) -> list[float]:

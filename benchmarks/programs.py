@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -146,6 +148,22 @@ class Exporter:
                 if not data:
                     break
         raise ProgramError(f"the exporter did not start: {said.decode(errors='replace').strip()}")
+
+
+@contextmanager
+def rivals(count: int) -> Iterator[None]:
+    """So many programs that compute all the time, each a session of its own: where the kernel schedules by sessions
+    (autogroup), those of one session are one load, which it may keep away from others altogether."""
+    started = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for one in started:
+            one.kill()
+        for one in started:
+            one.wait()
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 10.0) -> int:

@@ -61,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ProgramError as error:
         print(f"scale: {error}", file=sys.stderr)
         return 2
+    every = [*found, storm] if storm else found
     if options.output:
-        every = [*found, *([storm] if storm else [])]
         options.output.write_text(json.dumps([asdict(one) for one in every], indent=1) + "\n")
-    for one in (*found, *([storm] if storm else [])):
+    for one in every:
         print(_line(one))
     wrong = [*problems(found, storm)]
     for text in wrong:

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from benchmarks import programs
 
 
 @dataclass
@@ -119,20 +120,10 @@ def throttled(trainings: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def crowded(trainings: Sequence[int]) -> Iterator[None]:
-    """Four busy processes for each processor, each a session of its own: where the kernel schedules by sessions
-    (autogroup), those of one session are one load, which it may keep away from the training altogether."""
+    """Four busy processes for each processor."""
     del trainings
-    hogs = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
-        for _ in range(4 * len(os.sched_getaffinity(0)))
-    ]
-    try:
+    with programs.rivals(4 * len(os.sched_getaffinity(0))):
         yield
-    finally:
-        for hog in hogs:
-            hog.kill()
-        for hog in hogs:
-            hog.wait()
 
 
 @contextmanager

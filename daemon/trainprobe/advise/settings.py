@@ -53,9 +53,14 @@ class Advice:
     unsure: tuple[Saying, ...] = ()  # about it
 
     @property
+    def proposals(self) -> list[Setting]:
+        """The settings that should be others."""
+        return [setting for setting in self.settings if setting.proposed is not None]
+
+    @property
     def gain(self) -> float:
         """Seconds of the watched run, all proposals together: each is about other seconds."""
-        return sum(setting.gain for setting in self.settings if setting.proposed is not None)
+        return sum(setting.gain for setting in self.proposals)
 
     @property
     def speed(self) -> tuple[float, float] | None:

@@ -74,7 +74,7 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
         return
     yield from style.wrapped(_headline(made, style))
     yield from _elsewhere(rank, made, style)
-    proposals = [setting for setting in made.settings if setting.proposed is not None]
+    proposals = made.proposals
     if proposals:
         yield ""
         rooms = (("setting", NAME), ("now", NOW), ("proposed", PROPOSED))
@@ -108,8 +108,7 @@ def _memory(made: Advice, style: Style) -> Iterator[str]:
 
 
 def _headline(made: Advice, style: Style) -> str:
-    proposed = [setting for setting in made.settings if setting.proposed is not None]
-    if not proposed:
+    if not made.proposals:
         return style.say("There is nothing to gain by these settings: none would bring 1 % of the run.")
     gain = style.say(
         "All proposals together: {gain} of {wall} ({share})",
@@ -124,7 +123,7 @@ def _headline(made: Advice, style: Style) -> str:
 def _elsewhere(rank: Rank, made: Advice, style: Style) -> Iterator[str]:
     """Where no setting gains anything and yet much is lost, the loss is not theirs."""
     lost = sum(rank.lost.values())
-    if any(setting.proposed is not None for setting in made.settings) or lost < WORTH * made.wall:
+    if made.proposals or lost < WORTH * made.wall:
         return
     cause = max(rank.lost, key=lambda one: rank.lost[one])
     text = style.say(

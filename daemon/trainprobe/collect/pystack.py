@@ -17,6 +17,7 @@ from pathlib import Path
 from trainprobe.collect.confine import confined, confinement
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.source import Unavailable
+from trainprobe.derive.allowance import Allowance
 from trainprobe.model.event import PythonThread, StackSeen
 from trainprobe.model.moment import NS
 
@@ -68,7 +69,7 @@ class PyStack:
         self._tools = () if isinstance(self._program, Unavailable) else confinement()
         self._running: _Running | None = None
         self._answer: StackSeen | None = None
-        self._room_ns: dict[str, int] = {}  # by run: when there is room for as many as ever again
+        self._allowances: dict[str, Allowance] = {}  # by run
 
     def available(self) -> str | Unavailable:
         """The program's path, or why there are no stacks."""
@@ -76,11 +77,12 @@ class PyStack:
 
     def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool:
         """Ask for the stack of a thread. False: not now (one is under way, or this run's last is too recent)."""
-        room_ns = max(now_ns, self._room_ns.get(run, now_ns)) + PAUSE_NS
-        if self._running or self._answer or room_ns - now_ns > TOGETHER * PAUSE_NS:
+        allowance = self._allowances.get(run) or Allowance(TOGETHER, PAUSE_NS)
+        if self._running or self._answer or now_ns < allowance.next_ns():
             return False
-        self._room_ns = {key: at for key, at in self._room_ns.items() if at > now_ns}
-        self._room_ns[run] = room_ns
+        self._allowances = {key: one for key, one in self._allowances.items() if not one.is_full(now_ns)}
+        self._allowances[run] = allowance
+        allowance.take(now_ns)
         if isinstance(self._program, Unavailable):
             self._answer = StackSeen(now_ns, pid, tid, (), self._program.reason)
             return True

@@ -26,6 +26,7 @@ _COMPILERS = (
     "collect2",
     "cmake",
 )
+_ERRANDS = ("compiler", "helper")
 _LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork", "multiprocessing.forkserver")
 _HELPER_ARGUMENTS = ("resource_tracker", "semaphore_tracker")
 SAME_NS = NS // 20
@@ -47,12 +48,12 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """A child process that is neither worker nor compiler: a command that the training started. Times in ns."""
+    """A child process that is no worker: a command that the training ran. Times in ns."""
 
     pid: int
     name: str  # as the kernel calls it
     start_ns: int
-    end_ns: int | None  # None: it runs
+    end_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,8 @@ class Workers:
     peak: int = 0  # live at once
     starts: list[int] = field(default_factory=list)  # ns, the last 256
     ends: list[int] = field(default_factory=list)
-    compiles: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of compilers
-    errands: deque[Errand] = field(default_factory=lambda: deque(maxlen=64))  # those that ended
+    errands: dict[str, deque[Errand]] = field(default_factory=lambda: {role: deque(maxlen=256) for role in _ERRANDS})
+    """Those that ended, by role."""
     deaths: list[Death] = field(default_factory=list)
     exits_by_reason: dict[str, int] = field(default_factory=dict)
     driver_ended: bool = False
@@ -171,11 +172,7 @@ class Workers:
         if life is None:
             return None
         if life.role != "worker":
-            if life.role == "compiler":
-                self.compiles.append((life.start_ns, event.at_ns))
-                del self.compiles[:-256]
-            elif life.role == "helper":
-                self.errands.append(Errand(life.pid, life.comm, life.start_ns, event.at_ns))
+            self.errands[life.role].append(Errand(life.pid, life.comm, life.start_ns, event.at_ns))
             return None
         sent = self._signals.pop(event.pid, None)
         death = self._judge(event, life, sent)
@@ -221,17 +218,19 @@ class Workers:
 
     def errand_in(self, start_ns: int, end_ns: int) -> Errand | None:
         """The command that ran longest in an interval; None where none did."""
-        running = [Errand(one.pid, one.comm, one.start_ns, None) for one in self.live.values() if one.role == "helper"]
-        spans = [
-            (min(end_ns, one.end_ns or end_ns) - max(start_ns, one.start_ns), one) for one in (*self.errands, *running)
-        ]
+        spans = [(min(end_ns, one.end_ns) - max(start_ns, one.start_ns), one) for one in self._ran("helper", end_ns)]
         longest, errand = max(spans, key=lambda span: span[0], default=(0, None))
         return errand if longest > 0 else None
 
+    def _ran(self, role: str, until_ns: int) -> list[Errand]:
+        """Those of a role, also what still runs then."""
+        running = [Errand(one.pid, one.comm, one.start_ns, until_ns) for one in self.live.values() if one.role == role]
+        return [*self.errands[role], *running]
+
     def compile_ns(self, start_ns: int, end_ns: int) -> int:
         """Nanoseconds of an interval in which a compiler ran."""
-        running = [(life.start_ns, end_ns) for life in self.live.values() if life.role == "compiler"]
-        spans = sorted((max(a, start_ns), min(b, end_ns)) for a, b in [*self.compiles, *running])
+        ran = self._ran("compiler", end_ns)
+        spans = sorted((max(one.start_ns, start_ns), min(one.end_ns, end_ns)) for one in ran)
         total, reached = 0, start_ns
         for a, b in spans:
             if b > max(a, reached):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from trainprobe.runtime.pace import Allowance
+from trainprobe.derive.allowance import Allowance
 
 MIN_GAP_NS = 5_000_000
 """Wake-ups closer together than this are handled in one turn: a burst of rare events costs no more than one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainprobe.derive.allowance import Allowance
 from trainprobe.model.moment import NS
 
 REGULAR_NS = NS
@@ -12,23 +13,6 @@ QUICK = 3  # reports follow at once when there were none for a while …
 SPREAD_NS = 143_000_000  # … and each of these gives room for another: 3 + 7 in any second at most
 URGENT_SHARE = 0.1  # of a processor for the urgent ones: those of hundreds of processes are spread wider,
 WIDEST_NS = NS // 2  # up to this
-
-
-class Allowance:
-    """``quick`` at once after a pause, then one each ``spread_ns`` (the generic cell rate algorithm)."""
-
-    def __init__(self, quick: int, spread_ns: int) -> None:
-        self._quick = quick
-        self._room_ns = 0  # when there is room for all of them again
-        self.spread_ns = spread_ns
-
-    def next_ns(self) -> int:
-        """From when on there is room for another one."""
-        return self._room_ns - (self._quick - 1) * self.spread_ns
-
-    def take(self, now_ns: int) -> None:
-        """One is made now."""
-        self._room_ns = max(now_ns, self._room_ns) + self.spread_ns
 
 
 class Pace:
@@ -69,6 +53,7 @@ class Pace:
 
     def took(self, spent_ns: int) -> None:
         """What the last one cost."""
-        self._regular_ns = min(max(self.least_ns, round(spent_ns / SHARE)), LONGEST_NS)
-        self._late_ns = min(max(self.least_ns, round(spent_ns / LATE_SHARE)), LONGEST_NS)
+        self._regular_ns, self._late_ns = (
+            min(max(self.least_ns, round(spent_ns / share)), LONGEST_NS) for share in (SHARE, LATE_SHARE)
+        )
         self._allowance.spread_ns = min(max(SPREAD_NS, round(spent_ns / URGENT_SHARE)), WIDEST_NS)

@@ -176,18 +176,24 @@ def test_inline_loading_is_a_bottleneck_with_its_share() -> None:
     adds_up(rank)
 
 
-def test_input_bound_with_busy_workers_is_data_cpu() -> None:
+def fed_by_a_worker(waited: float, *parts: tuple[float, Leaf]) -> Rank:
+    """A training that waits so long for each batch; what its worker does for one, in seconds."""
     driver = Driver()
     driver.begin()
     driver.fork(2000)
     for _ in range(200):
-        driver.work(0.13)
-        driver.fetch(0.05, Leaf.POLL)
+        for seconds, leaf in parts:
+            driver.work(seconds, leaf)
+        driver.fetch(waited, Leaf.POLL)
         driver.spend(0.01)
         driver.backward()
         driver.optimizer()
     driver.exit()
-    rank = rank_of(played(driver, host=HostSample(cpus=8)), driver)
+    return rank_of(played(driver, host=HostSample(cpus=8)), driver)
+
+
+def test_input_bound_with_busy_workers_is_data_cpu() -> None:
+    rank = fed_by_a_worker(0.05, (0.13, Leaf.CPU))
     assert rank.verdict.cause == "data_cpu"
     assert rank.bound.by == "input"
     assert any("num_workers=" in line for line in rank.bottlenecks[0].advice)
@@ -203,18 +209,7 @@ def test_input_bound_with_busy_workers_is_data_cpu() -> None:
 )
 def test_input_bound_by_workers_that_are_blocked_in_each_batch(leaf: Leaf, cause: str, words: str) -> None:
     """As long as all of their time outside of the queue is spent there: no hang: it is how the data is fetched."""
-    driver = Driver()
-    driver.begin()
-    driver.fork(2000)
-    for _ in range(200):
-        driver.work(0.12, leaf)
-        driver.work(0.01)
-        driver.fetch(0.09, Leaf.POLL)
-        driver.spend(0.01)
-        driver.backward()
-        driver.optimizer()
-    driver.exit()
-    rank = rank_of(played(driver, host=HostSample(cpus=8)), driver)
+    rank = fed_by_a_worker(0.09, (0.12, leaf), (0.01, Leaf.CPU))
     assert rank.verdict.cause == cause
     assert rank.bottlenecks[0].summary.startswith(words)
     assert "num_workers=" in rank.bottlenecks[0].advice[0]
@@ -223,18 +218,7 @@ def test_input_bound_by_workers_that_are_blocked_in_each_batch(leaf: Leaf, cause
 
 
 def test_workers_that_are_idle_at_their_pipe_are_no_cause() -> None:
-    driver = Driver()
-    driver.begin()
-    driver.fork(2000)
-    for _ in range(200):
-        driver.work(0.12, Leaf.PIPE_READ)
-        driver.work(0.01)
-        driver.fetch(0.09, Leaf.POLL)
-        driver.spend(0.01)
-        driver.backward()
-        driver.optimizer()
-    driver.exit()
-    rank = rank_of(played(driver, host=HostSample(cpus=8)), driver)
+    rank = fed_by_a_worker(0.09, (0.12, Leaf.PIPE_READ), (0.01, Leaf.CPU))
     assert not rank.bottlenecks
 
 
