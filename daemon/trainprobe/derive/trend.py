@@ -2,14 +2,20 @@
 
 A level that jumps is no trend (somebody else came and stays): the test asks for growth from block to block. One step
 costs an append; each block of BLOCK steps one sort of it, and a test of BLOCKS numbers.
+
+What grows with what other programs take of the processors, or as these become slower, is no trend of the training's
+either: growth waits for the next reading of both before it is confirmed, and is dropped where they grew along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import median
+
+from trainprobe.derive.series import Series
+from trainprobe.model.moment import NS
 
 BLOCK = 20  # steps
 BLOCKS = 15  # of a scale's window: 300 steps on the first, twice as many on each next one
@@ -24,8 +30,19 @@ CERTAIN = 6.0
 """The growth in standard errors of it, by what the blocks scatter about the line."""
 LEVELS = 0.7
 """Two levels have to fit so much better than a line (as a part of its squares) to be what it is."""
+BRIEF_NS = 10 * NS
+"""Growth within less is none that goes on: caches fill, the processors' clocks settle."""
 BACK = 0.01
 """So near the level before the drift, it is over."""
+OTHERS_LEAST = 0.05
+"""Of the host's processors: where others take so much more of them than before, they may be what slows the steps …"""
+OTHERS_PART = 0.25
+"""… and where that is so much of the growth: two threads that wait for each other take twice as long when one of them
+has half a processor less, which is a quarter of two."""
+PACE_LEAST = 0.03
+"""By so much slower, in a fixed piece of work, the processors may be what slows the steps …"""
+PACE_PART = 1 / 3
+"""… and where that is so much of the growth: a training feels a neighbour in the caches more than that work does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +73,9 @@ class Trend:
     last: Growth | None = None  # the drift before, that is over
     steps: int = 0
     lost_ns: float = 0.0  # beyond the level before the drift, all drifts so far
+    around: Series = field(default_factory=Series)
+    _candidate: Growth | None = None
+    _candidate_ns: float = 0.0  # what it cost, should it be one
     _block: list[int] = field(default_factory=list)
     _scales: list[list[float]] = field(default_factory=lambda: [[] for _ in range(SCALES)])
     _pending: list[float | None] = field(default_factory=lambda: [None] * SCALES)
@@ -66,6 +86,8 @@ class Trend:
         self.steps += 1
         if self.growth is not None:
             self.lost_ns += max(0.0, ns - self.growth.from_ns)
+        elif self._candidate is not None:
+            self._candidate_ns += max(0.0, ns - self._candidate.from_ns)
         self._block.append(ns)
         if len(self._block) == BLOCK:
             value = median(self._block)
@@ -74,11 +96,39 @@ class Trend:
             if self.growth is not None:
                 self._follow(value)
 
+    def surroundings(self, others: float | None, pace_ns: float | None) -> None:
+        """What is in the steps' way by now: the part of the host's processors that other programs use, and the CPU time
+        of a fixed piece of work on them."""
+        if others is None:
+            return
+        figures = {"others": others} | ({} if pace_ns is None else {"pace": pace_ns})
+        self.around.add(self.steps, figures)
+        candidate, self._candidate = self._candidate, None
+        if candidate is not None and not self._disturbed(candidate, figures):
+            self.growth = candidate
+            self.lost_ns += self._candidate_ns
+
+    def _disturbed(self, candidate: Growth, latest: Mapping[str, float]) -> bool:
+        others, pace = (self._change(name, candidate, latest) for name in ("others", "pace"))
+        if others is None or others[1] - others[0] >= max(OTHERS_LEAST, OTHERS_PART * candidate.ratio):
+            return True  # or it began before anything was read
+        return pace is not None and pace[1] >= pace[0] * (1 + max(PACE_LEAST, PACE_PART * candidate.ratio))
+
+    def _change(self, name: str, grown: Growth, latest: Mapping[str, float]) -> tuple[float, float] | None:
+        """A figure in the first and in the last third of the steps that grew. None: it is not known of both."""
+        third = (grown.to_step - grown.from_step) / 3
+        points = [(step, figures[name]) for step, figures in self.around.points if name in figures]
+        earlier = [value for step, value in points if step < grown.from_step][-1:]
+        earlier += [value for step, value in points if grown.from_step <= step <= grown.from_step + third]
+        later = [value for step, value in points if step >= grown.to_step - third]
+        later += [latest[name]] if name in latest else []
+        return (median(earlier), median(later)) if earlier and later else None
+
     def _add(self, scale: int, value: float) -> None:
         blocks = self._scales[scale]
         blocks.append(value)
         del blocks[:-BLOCKS]
-        if self.growth is None and len(blocks) >= LEAST:
+        if self.growth is None and self._candidate is None and len(blocks) >= LEAST:
             self._positive[scale] = self._positive[scale] + 1 if grows(blocks) else 0
             if self._positive[scale] >= 2:
                 self._confirm(blocks, BLOCK << scale)
@@ -92,9 +142,16 @@ class Trend:
         slope, middle, length = _slope(blocks), median(blocks), len(blocks)
         # Where the growth begins within the window, the line begins below the level before it.
         start = max(middle - slope * (length - 1) / 2, median(blocks[:3]))
+        if sum(blocks) * size < BRIEF_NS:
+            return
         begin = max(0, self.steps - length * size)
-        self.growth = Growth(start, middle + slope * (length - 1) / 2, begin, self.steps)
-        self.lost_ns += sum(max(0.0, block - start) for block in blocks) * size
+        growth = Growth(start, middle + slope * (length - 1) / 2, begin, self.steps)
+        lost_ns = sum(max(0.0, block - start) for block in blocks) * size
+        if self.around.points:
+            self._candidate, self._candidate_ns = growth, lost_ns
+        else:  # nothing is read of the host
+            self.growth = growth
+            self.lost_ns += lost_ns
 
     def _follow(self, value: float) -> None:
         """The drift goes on, or is over."""

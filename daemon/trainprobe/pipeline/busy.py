@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from trainprobe.model.moment import NS
 from trainprobe.model.sample import HostSample
 
 PACES = 512  # kept: a quarter of an hour
+LATEST = 3
+READ_NS = 4 * NS  # at least from one reading of what a run uses to the next: its processes are not all read at once
 
 
 @dataclass(slots=True)
@@ -29,6 +33,11 @@ class Busy:
         self._from = self._from or self._last
 
     @property
+    def pace_now_ns(self) -> float | None:
+        """The same of the last readings."""
+        return median(list(self._paces)[-LATEST:]) if self._paces else None
+
+    @property
     def pace_ns(self) -> float | None:
         """CPU time of a fixed piece of work, in the middle of what was seen lately."""
         return median(self._paces) if self._paces else None
@@ -40,3 +49,35 @@ class Busy:
             return None
         idle = (self._last[1] - self._from[1]) / (self._last[0] - self._from[0])
         return min(max(0.0, self._cpus - idle), float(self._cpus))
+
+
+@dataclass(slots=True)
+class Others:
+    """What other programs than the run's use of the processors, from one reading of the run's processes to the next."""
+
+    _host: tuple[int, int, int] | None = None  # (ns, idle ns of all processors, processors), the latest
+    _at: tuple[int, int] | None = None  # of the reading before: (ns, idle ns) of its host
+    _read: tuple[int, Mapping[tuple[int, int], int]] | None = None  # of the reading before: ns, CPU ns by process
+
+    def feed(self, sample: HostSample, at_ns: int) -> None:
+        if sample.idle_ns is not None and sample.cpus:
+            self._host = (at_ns, sample.idle_ns, sample.cpus)
+
+    def read(self, cpu_ns: Mapping[tuple[int, int], int], at_ns: int) -> float | None:
+        """The part of the processors that others used since the reading before.
+
+        ``cpu_ns`` by (pid, start of the process), cumulative. None: there was none a while ago, or no news of the host.
+        """
+        host, before, own_before = self._host, self._at, self._read
+        if host is None or (before is not None and host[0] <= before[0]):
+            return None
+        if own_before is not None and at_ns < own_before[0] + READ_NS:
+            return None
+        self._at, self._read = host[:2], (at_ns, cpu_ns)
+        if before is None or own_before is None:
+            return None
+        idle = (host[1] - before[1]) / (host[0] - before[0])
+        own = sum(max(0, ns - own_before[1].get(process, ns)) for process, ns in cpu_ns.items()) / (
+            at_ns - own_before[0]
+        )
+        return min(max(0.0, host[2] - idle - own) / host[2], 1.0)

@@ -42,6 +42,7 @@ from trainprobe.model.sample import (
 )
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.beat import beat
+from trainprobe.pipeline.busy import Others
 from trainprobe.pipeline.continued import closed, continued, cut, open_stall
 from trainprobe.pipeline.culprit import name_culprits
 from trainprobe.pipeline.gpus import bound_by
@@ -74,6 +75,7 @@ class RunFold:
     kept: RunKept | None = None  # what an earlier process of ours told of it
     devices: Devices = field(default_factory=Devices)
     quota: Quota = field(default_factory=Quota)
+    others: Others = field(default_factory=Others)
     _stack_at: int = 0
 
     def rank_seen(self, seen: RankSeen) -> None:
@@ -225,6 +227,7 @@ class RunFold:
 
     def feed_host(self, host: HostSample, at_ns: int) -> None:
         """What the whole host has and lacks."""
+        self.others.feed(host, at_ns)
         for fold in self._all():
             if fold.end_ns is None:
                 fold.feed_host(host, at_ns)
@@ -251,10 +254,16 @@ class RunFold:
 
     def read(self, at_ns: int) -> None:
         """The processes of this moment are all told."""
+        others = self.others.read(self._cpu_ns(), at_ns)
         for fold in self._all():
             fold.read(at_ns)
+            fold.trend.surroundings(others, fold.busy.pace_now_ns)
             if self.memory is not None and self.memory.used_bytes is not None:
                 fold.feed_used(self.memory.used_bytes)
+
+    def _cpu_ns(self) -> dict[tuple[int, int], int]:
+        read = (sample for fold in self._all() for sample in fold.processes.values())
+        return {(one.pid, one.started_ns): one.cpu_ns for one in read if one.cpu_ns is not None}
 
     def look(self, now_ns: int) -> bool:
         """Judge open steps and limits; whether a limit has news."""
