@@ -3,13 +3,13 @@
 A level that jumps is no trend (somebody else came and stays): the test asks for growth from block to block. One step
 costs an append; each block of BLOCK steps one sort of it, and a test of BLOCKS numbers.
 
-What grows with what other programs take of the processors, or as these become slower, is no trend of the training's
-either: growth waits for the next reading of both before it is confirmed, and is dropped where they grew along.
+What grows with what other programs take of the processors is no trend of the training's either: growth waits for the
+next reading of that before it is confirmed, and is dropped where they took more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import median
@@ -39,10 +39,6 @@ OTHERS_LEAST = 0.05
 OTHERS_PART = 0.25
 """… and where that is so much of the growth: two threads that wait for each other take twice as long when one of them
 has half a processor less, which is a quarter of two."""
-PACE_LEAST = 0.03
-"""By so much slower, in a fixed piece of work, the processors may be what slows the steps …"""
-PACE_PART = 1 / 3
-"""… and where that is so much of the growth: a training feels a neighbour in the caches more than that work does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,33 +92,25 @@ class Trend:
             if self.growth is not None:
                 self._follow(value)
 
-    def surroundings(self, others: float | None, pace_ns: float | None) -> None:
-        """What is in the steps' way by now: the part of the host's processors that other programs use, and the CPU time
-        of a fixed piece of work on them."""
+    def surroundings(self, others: float | None) -> None:
+        """What is in the steps' way by now: the part of the host's processors that other programs use."""
         if others is None:
             return
-        figures = {"others": others} | ({} if pace_ns is None else {"pace": pace_ns})
-        self.around.add(self.steps, figures)
+        self.around.add(self.steps, {"others": others})
         candidate, self._candidate = self._candidate, None
-        if candidate is not None and not self._disturbed(candidate, figures):
+        if candidate is not None and not self._disturbed(candidate, others):
             self.growth = candidate
             self.lost_ns += self._candidate_ns
 
-    def _disturbed(self, candidate: Growth, latest: Mapping[str, float]) -> bool:
-        others, pace = (self._change(name, candidate, latest) for name in ("others", "pace"))
-        if others is None or others[1] - others[0] >= max(OTHERS_LEAST, OTHERS_PART * candidate.ratio):
-            return True  # or it began before anything was read
-        return pace is not None and pace[1] >= pace[0] * (1 + max(PACE_LEAST, PACE_PART * candidate.ratio))
-
-    def _change(self, name: str, grown: Growth, latest: Mapping[str, float]) -> tuple[float, float] | None:
-        """A figure in the first and in the last third of the steps that grew. None: it is not known of both."""
+    def _disturbed(self, grown: Growth, latest: float) -> bool:
+        """Whether others took more in the last third of the steps that grew than in the first, or when read first."""
         third = (grown.to_step - grown.from_step) / 3
-        points = [(step, figures[name]) for step, figures in self.around.points if name in figures]
+        points = [(step, figures["others"]) for step, figures in self.around.points]
         earlier = [value for step, value in points if step < grown.from_step][-1:]
         earlier += [value for step, value in points if grown.from_step <= step <= grown.from_step + third]
-        later = [value for step, value in points if step >= grown.to_step - third]
-        later += [latest[name]] if name in latest else []
-        return (median(earlier), median(later)) if earlier and later else None
+        later = [value for step, value in points[1:] if step >= grown.to_step - third]
+        more = median([*later, latest]) - median(earlier or [points[0][1]])
+        return more >= max(OTHERS_LEAST, OTHERS_PART * grown.ratio)
 
     def _add(self, scale: int, value: float) -> None:
         blocks = self._scales[scale]

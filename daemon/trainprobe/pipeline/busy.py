@@ -11,7 +11,6 @@ from trainprobe.model.moment import NS
 from trainprobe.model.sample import HostSample
 
 PACES = 512  # kept: a quarter of an hour
-LATEST = 3
 READ_NS = 4 * NS  # at least from one reading of what a run uses to the next: its processes are not all read at once
 
 
@@ -31,11 +30,6 @@ class Busy:
             return
         self._cpus, self._last = sample.cpus, (at_ns, sample.idle_ns)
         self._from = self._from or self._last
-
-    @property
-    def pace_now_ns(self) -> float | None:
-        """The same of the last readings."""
-        return median(list(self._paces)[-LATEST:]) if self._paces else None
 
     @property
     def pace_ns(self) -> float | None:

@@ -257,7 +257,7 @@ class RunFold:
         others = self.others.read(self._cpu_ns(), at_ns)
         for fold in self._all():
             fold.read(at_ns)
-            fold.trend.surroundings(others, fold.busy.pace_now_ns)
+            fold.trend.surroundings(others)
             if self.memory is not None and self.memory.used_bytes is not None:
                 fold.feed_used(self.memory.used_bytes)
 

@@ -103,29 +103,25 @@ def test_growth_needs_most_points_to_agree() -> None:
     assert series.grown(0) == [Grown("fds", 10.0, 13.0)]
 
 
-def grown_beside(others: Callable[[int], float], pace: Callable[[int], float]) -> Trend:
+def grown_beside(others: Callable[[int], float]) -> Trend:
     """Steps of 50 ms that grow by 40 % from the 600th to the 1 200th; their surroundings are read each 100 steps."""
     rng, trend = random.Random(11), Trend()
     for step in range(2_000):
         trend.feed(int(BASE * (1 + 0.4 * min(1, max(0, step - 600) / 600)) * rng.gauss(1, 0.01)))
         if step % 100 == 0:
-            trend.surroundings(others(step) + rng.gauss(0, 0.01), 40_000 * pace(step) * rng.gauss(1, 0.01))
+            trend.surroundings(others(step) + rng.gauss(0, 0.01))
     return trend
 
 
 def test_growth_on_an_even_host_is_told_with_the_next_reading_of_it() -> None:
-    trend = grown_beside(lambda _: 0.3, lambda _: 1)
+    trend = grown_beside(lambda _: 0.3)
     assert trend.growth is not None
     assert trend.lost_ns == pytest.approx((0.2 * 600 + 0.4 * 800) * BASE, rel=0.1)
 
 
 def test_growth_as_others_take_processors_is_none_of_the_training() -> None:
-    assert grown_beside(lambda step: 0.5 * min(1, max(0, step - 600) / 600), lambda _: 1).growth is None
-
-
-def test_growth_as_the_processors_become_slower_is_none_of_the_training() -> None:
-    assert grown_beside(lambda _: 0.0, lambda step: 1 + 0.2 * min(1, max(0, step - 600) / 600)).growth is None
+    assert grown_beside(lambda step: 0.5 * min(1, max(0, step - 600) / 600)).growth is None
 
 
 def test_others_who_take_little_more_do_not_hide_growth() -> None:
-    assert grown_beside(lambda step: 0.02 + 0.06 * (step > 900), lambda _: 1).growth is not None
+    assert grown_beside(lambda step: 0.02 + 0.06 * (step > 900)).growth is not None
