@@ -1,53 +1,58 @@
 """Whether `trainprobe compare` tells what differs and claims nothing of equal runs, on real trainings.
 
-``python -m benchmarks.comparison``: the same training again and again, with one of slower steps after each. Neighbours
-of the first kind are equal pairs, a training and the slower one after it a different pair. A run during which other
-programs used the processors is made again, whatever it says; how often is told. ``--folder`` keeps the reports: runs
-that are there are not run again, so that a long series can be made in pieces. Exit code 0: no equal pair was told
-apart, and every different one was.
+``python -m benchmarks.comparison``: in each round a training runs twice, in drawn order: as it is, and slower by a
+planted difference: more computing in a step, a loader that waits longer for each batch, or writes through to the disk.
+Both are a different pair; the one as it is and the last one of the same settings before it an equal pair. A run during
+which other programs used the processors is made again, whatever it says; how often is told. ``--folder`` keeps the
+reports: runs that are there are not run again, so that a long series can be made in pieces. Exit code 0: no equal pair
+was told apart, and every different one was.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import random
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 
 from benchmarks import programs
-from benchmarks.advice.cases import Pace
+from benchmarks.advice.cases import Pace, Settings
 from benchmarks.programs import Json, ProgramError
 from benchmarks.stalls import quiet, torch_python
 
 TRAINING = Path(__file__).parent / "advice" / "training.py"
 WARM = 60  # steps before and around the ordinary ones
 TIME_LIMIT = 100.0
+KINDS = ("compute", "data", "io")
+PLAIN, SLOWER = "plain", "slower"
+OWN, LATE = 0.55, 0.2
+"""Of a step that waits for data: what it computes itself, and what sleeps last longer than they were asked to."""
 
 
 @dataclass(frozen=True)
 class Told:
     """A pair. ``true``: speed of B against A by the trainings' own clocks, relative; the rest as compare says."""
 
+    round: int
     kind: str
+    equal: bool
     true: float
     change: float
-    spread: float | None
     told: bool
-    steady: float | None = None  # of the quickest stretches
-    steady_told: bool = False
+    steps_apart: float  # seconds between the beginnings of both
+    answer: Json
 
     @property
     def holds(self) -> bool:
         """An equal pair must not be told apart; of a different one it must be told which is the faster."""
-        if self.kind == "equal":
-            return not (self.told or self.steady_told)
-        return (self.told and self.change < 0) or (self.steady_told and (self.steady or 0) < 0)
+        return not self.told if self.equal else self.told and self.change < 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,15 +64,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             python = torch_python.find(options.python)
             pace, again = _pace(folder, python), 0
-            for number in range(options.pairs + 1):
-                for kind, slower in (("plain", 0.0), ("slower", options.difference)):
-                    report = folder / f"{kind}-{number}.json"
+            for number in range(options.rounds):
+                for kind, role in planned(options.seed, number):
+                    report = folder / f"{number}-{kind}-{role}.json"
+                    slower = options.difference * options.step if role == SLOWER else 0.0
+                    wanted = settings(kind, options.steps, options.step, slower, pace)
                     while time.monotonic() < until and not report.exists():
-                        again += not run(report, python, pace, options.steps, options.step, slower, options.others)
+                        again += not run(report, python, wanted, options.others)
         except (ProgramError, torch_python.NoTorch, subprocess.SubprocessError) as error:
             print(f"comparison: {error}", file=sys.stderr)
             return 2
-        pairs = list(compared(folder, options.pairs))
+        pairs = list(compared(folder, options.seed, options.rounds))
     _show(pairs)
     if again:
         print(f"made again, because other programs used the processors meanwhile: {again} runs")
@@ -76,17 +83,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if pairs and all(pair.holds for pair in pairs) else 1
 
 
-def run(report: Path, python: str, pace: Pace, steps: int, step: float, slower: float, others: float) -> bool:
+def planned(seed: int, number: int) -> list[tuple[str, str]]:
+    """A round's runs in their order: (kind, role). Of as many rounds as there are kinds, each has another one."""
+    cycle, roles = list(KINDS), [PLAIN, SLOWER]
+    random.Random(f"{seed} {number // len(KINDS)}").shuffle(cycle)
+    random.Random(f"{seed} {number} order").shuffle(roles)
+    return [(cycle[number % len(KINDS)], role) for role in roles]
+
+
+def settings(kind: str, steps: int, step: float, slower: float, pace: Pace) -> Settings:
+    """A training whose steps take ``step`` seconds, and at least ``slower`` more by its kind's part."""
+    own = round(step * (OWN if kind == "data" else 1.0) / pace.own)
+    return {
+        "steps": steps + WARM, "workers": 1, "batch_work": 1, "private": 1 << 20, "batch_bytes": 1 << 16,
+        "own_work": own + (ceil(slower / pace.own) if kind == "compute" else 0),
+        "batch_wait": step * (1 - LATE) + slower if kind == "data" else 0.0,
+        "sync": slower if kind == "io" else 0.0,
+    }  # fmt: skip
+
+
+def run(report: Path, python: str, wanted: Settings, others: float) -> bool:
     """One training under observation; its report, and beside it what its own clock said. Raises ProgramError.
 
     False: other programs used more than ``others`` cores, and there is no report.
     """
-    settings = {
-        "steps": steps + WARM, "workers": 1, "own_work": round(step * (1 + slower) / pace.own), "batch_work": 1,
-        "private": 1 << 20, "batch_bytes": 1 << 16, "directory": str(report.parent),
-    }  # fmt: skip
     made = report.with_suffix(".new")
-    command = programs.trainprobe("run", "-o", str(made), "--", python, str(TRAINING), json.dumps(settings))
+    asked = json.dumps(wanted | {"directory": str(report.parent)})
+    command = programs.trainprobe("run", "-o", str(made), "--", python, str(TRAINING), asked)
     before = quiet.now()
     ended = subprocess.run(
         command, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIME_LIMIT,
@@ -101,31 +124,33 @@ def run(report: Path, python: str, pace: Pace, steps: int, step: float, slower: 
     return True
 
 
-def compared(folder: Path, pairs: int) -> Iterator[Told]:
+def compared(folder: Path, seed: int, rounds: int) -> Iterator[Told]:
     """Every pair of which both runs are there."""
-    for number in range(pairs):
-        plain = folder / f"plain-{number}.json"
-        for kind, other in (
-            ("equal", folder / f"plain-{number + 1}.json"),
-            ("slower", folder / f"slower-{number}.json"),
-        ):
-            if plain.exists() and other.exists():
-                told = _compare(plain, other)
-                true = _seconds(plain) / _seconds(other) - 1
-                yield Told(
-                    kind, true, told["change"], told["spread"], told["told"], told["steady_change"], told["steady_told"]
-                )
+    before: dict[bool, Path] = {}
+    for number in range(rounds):
+        kind = planned(seed, number)[0][0]
+        plain, slower = (folder / f"{number}-{kind}-{role}.json" for role in (PLAIN, SLOWER))
+        if not plain.exists():
+            continue
+        if last := before.get(kind == "data"):
+            yield _pair(number, kind, last, plain)
+        before[kind == "data"] = plain
+        if slower.exists():
+            yield _pair(number, kind, plain, slower)
 
 
-def _compare(a: Path, b: Path) -> Json:
+def _pair(number: int, kind: str, a: Path, b: Path) -> Told:
     command = programs.trainprobe("compare", "--json", str(a), str(b))
-    answer = subprocess.run(command, check=True, capture_output=True, env=programs.environment())
-    told: Json = json.loads(answer.stdout)
-    return told
+    told: Json = json.loads(subprocess.run(command, check=True, capture_output=True, env=programs.environment()).stdout)
+    apart = b.stat().st_mtime - a.stat().st_mtime
+    true = _seconds(a) / _seconds(b) - 1
+    return Told(number, kind, b.stem.endswith(PLAIN), true, told["change"], told["told"], apart, told)
 
 
 def _seconds(report: Path) -> float:
-    return float(json.loads(report.with_suffix(".clock").read_text())["seconds"])
+    """Of the steps in which nothing starts any more."""
+    clock = json.loads(report.with_suffix(".clock").read_text())
+    return float(clock["seconds"]) - float(clock["started"])
 
 
 def _pace(folder: Path, python: str) -> Pace:
@@ -137,20 +162,15 @@ def _pace(folder: Path, python: str) -> Pace:
 
 
 def _show(pairs: Sequence[Told]) -> None:
-    for kind, wanted in (("equal", "told apart"), ("slower", "told")):
-        these = [pair for pair in pairs if pair.kind == kind]
+    for equal, kind, wanted in ((True, "equal", "told apart"), (False, "slower", "told")):
+        these = [pair for pair in pairs if pair.equal == equal]
         if not these:
             continue
-        number = sum(pair.told for pair in these)
-        steady = sum(pair.steady_told for pair in these)
         changes = sorted(abs(pair.change) for pair in these)
-        spreads = [pair.spread for pair in these if pair.spread is not None]
-        off = max(abs(pair.change - pair.true) for pair in these)
+        true = sorted(abs(pair.true) for pair in these)
+        print(f"{len(these)} {kind} pairs: {sum(pair.told for pair in these)} {wanted}")
         print(
-            f"{len(these)} {kind} pairs: {number} {wanted}, {steady} more by their quickest stretches; "
-            f"differences {changes[0]:.1%} to {changes[-1]:.1%}, "
-            f"± {statistics.median(spreads):.1%} in the middle and {max(spreads):.1%} at most; "
-            f"off the trainings' own clocks by {off:.1%} at most"
+            f"  differences {changes[0]:.1%} to {changes[-1]:.1%}; by their own clocks {true[0]:.1%} to {true[-1]:.1%}"
         )
         for pair in these:
             if not pair.holds:
@@ -159,10 +179,15 @@ def _show(pairs: Sequence[Told]) -> None:
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.comparison", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument(
+        "--rounds", type=int, default=22, help="each a different pair, and an equal one but for the first two"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the kinds and of the order within a round")
     parser.add_argument("--steps", type=int, default=500, help="ordinary steps of each run")
-    parser.add_argument("--step", type=float, default=0.016, help="seconds of a step")
-    parser.add_argument("--difference", type=float, default=0.065, help="more work in a slower run's steps")
+    parser.add_argument("--step", type=float, default=0.020, help="seconds of a step")
+    parser.add_argument(
+        "--difference", type=float, default=0.05, help="of a step: what a slower run takes more, at least"
+    )
     parser.add_argument(
         "--others", type=float, default=quiet.DISTURBED, help="cores that other programs may use during a run"
     )

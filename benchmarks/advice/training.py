@@ -20,7 +20,7 @@ FIRST_STEPS = 10  # in which workers start, and the queues fill
 OBJECT_BYTES, OBJECTS_AT_ONCE = 160, 20_000
 PLAIN = {
     "workers": 1, "prefetch": 2, "objects": 0, "weights": 0, "batch_wait": 0.0, "pause": 0.0, "long_pause": 0.0,
-    "save_every": 0, "save_bytes": 0, "log_every": 0, "log_lines": 0,
+    "save_every": 0, "save_bytes": 0, "log_every": 0, "log_lines": 0, "sync": 0.0,
 }  # fmt: skip
 
 
@@ -62,6 +62,14 @@ class Samples(Dataset[Any]):
         return torch.full((self.wanted["batch_bytes"] // 4 // FEATURES // BATCH, FEATURES), 0.5)
 
 
+def sync(file: int, seconds: float) -> None:
+    """Writes a page through to the disk, again and again, until so much time is gone."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        os.pwrite(file, bytes(4096), 0)
+        os.fdatasync(file)
+
+
 def calibrate() -> None:
     """Prints the seconds of one piece of a batch's work and of one of a step's own."""
     matrix = torch.randn(256, 256)
@@ -91,8 +99,11 @@ def main() -> None:
     loader = DataLoader(Samples(wanted), batch_size=BATCH, num_workers=wanted["workers"], prefetch_factor=ahead)
     matrix = torch.randn(256, 256)
     folder = wanted["directory"]
-    with open(os.path.join(folder, "train.log"), "a", buffering=1) as log:
-        begin = time.monotonic()
+    with (
+        open(os.path.join(folder, "train.log"), "a", buffering=1) as log,
+        open(os.path.join(folder, "written"), "wb") as through,
+    ):
+        begin, used = time.monotonic(), time.thread_time()
         started = 0.0
         for step, data in enumerate(loader):
             if step == FIRST_STEPS:
@@ -102,6 +113,7 @@ def main() -> None:
             for _ in range(wanted["own_work"]):
                 matrix = (matrix @ matrix).clamp(-1, 1)
             weights.mul_(0.999)
+            sync(through.fileno(), wanted["sync"])
             time.sleep(wanted["pause"] if step % 100 != 50 else wanted["long_pause"])
             loss.backward()
             optimiser.step()
@@ -115,7 +127,8 @@ def main() -> None:
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(f"{path}.tmp", path)
-        print(json.dumps({"seconds": time.monotonic() - begin, "started": started}), flush=True)
+        cpu = time.thread_time() - used
+        print(json.dumps({"seconds": time.monotonic() - begin, "started": started, "cpu": cpu}), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 A step of the training, stalls included and phases left out, is made of the states of an ordinary step and of what
 stalls cost per step: the difference of two runs is the sum of the differences of these parts. How much a median may
 differ by chance is told by the medians of equal stretches of one and the same run, their autocorrelation counted. A
-machine is never the same twice: what is below ``LEAST`` is never called a difference, and what the quickest stretches
-do not show as well may be the machine's, up to ``UNSEEN``. Whatever disturbs a machine only ever adds to a step: where
-other programs hide a difference, the quickest stretches of both runs still tell it.
+machine is never the same twice: what is below ``LEAST`` is never called a difference, and the runs are judged at equal
+speed of the processors (``trainprobe.advise.speed``). Where that was not measured, what the quickest stretches do not
+show as well may be the machine's, up to ``UNSEEN``. Whatever disturbs a machine only ever adds to a step: where other
+programs hide a difference, the quickest stretches of both runs still tell it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import sqrt
+from math import hypot, sqrt
 from statistics import mean, median
 
+from trainprobe.advise.speed import ON_CPU, Speeds, computing, speeds
 from trainprobe.model.report import Rank, Run
 
 LEAST = 0.03
@@ -31,11 +33,8 @@ UNSEEN = 0.05  # of a step, at most: what only the slower stretches have
 STEADY_INTERFERENCE, STEADY_OTHERS = 0.05, 0.25
 """By what part two equal runs' quickest stretches differ more when all CPUs are busy with something else; and the
 share of the CPUs beyond which no stretch of 16 steps is left alone."""
-SAME_PACE, BY_PACE = 0.02, 3.0
-"""Relative difference of two paces that says nothing; and how many times it a training may differ: a neighbour on the
-same core takes more from matrices than from the interpreter's loop (0.8 to 3.4 times was seen)."""
 DISTURBED = 0.05  # of the CPUs: what others use beyond it is told
-ON_CPU = ("compute", "data_inline")
+SLOWER = 0.01  # processors whose speed differs by less are not spoken of
 PART_WORTH = 0.05  # of the difference: what explains less is not named
 
 
@@ -74,7 +73,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``spread``: what ``change`` may be off by chance, relative; None: too few steps."""
+    """``spread``: what ``change`` may be off, relative; None: too few steps."""
 
     a_step: float
     b_step: float
@@ -84,7 +83,8 @@ class Comparison:
     samples: tuple[float, float] | None = None  # per step, where they were told
     others: tuple[float, float] = (0.0, 0.0)  # shares of the host's CPUs that other programs used meanwhile
     quickest: tuple[float, float] | None = None  # step in the quickest stretch of each, seconds
-    pace: float | None = None  # speed of the processors in B against A, relative, by a fixed piece of work
+    speeds: Speeds | None = None  # None: not measured
+    computing: float = 0.0  # seconds of B's step that take the longer, the slower the processors are
 
     @property
     def disturbed(self) -> bool:
@@ -92,8 +92,24 @@ class Comparison:
         return max(self.others) > DISTURBED
 
     @property
+    def by_speed(self) -> float:
+        """Seconds that a step of B takes more because the processors were slower than in A; 0: not measured."""
+        return -self.computing * self.speeds.change if self.speeds else 0.0
+
+    @property
+    def even_step(self) -> float:
+        """Seconds of a step of B on processors as fast as in A."""
+        return self.b_step - self.by_speed
+
+    @property
     def change(self) -> float:
-        """Speed of B against A, relative: steps per second of training, or samples where they were told."""
+        """Speed of B against A at equal speed of the processors, relative: steps per second of training, or samples
+        where they were told."""
+        return self.a_step / self.even_step * self._factor - 1
+
+    @property
+    def clock_change(self) -> float:
+        """The same as the clock says, on processors as fast as they were."""
         return self.a_step / self.b_step * self._factor - 1
 
     @property
@@ -108,53 +124,62 @@ class Comparison:
     @property
     def least(self) -> float:
         """Up to here ``change`` may be chance, or the machine's."""
-        return max(LEAST, self.spread or 0.0) + self._by_pace(self.change)
+        return max(LEAST, self.spread or 0.0)
 
     @property
     def told(self) -> bool:
         """Whether that is a difference at all."""
         return self.spread is not None and abs(self.change) > self.least
 
-    def _by_pace(self, change: float) -> float:
-        """How much of a change may be that the processors were faster, or slower, themselves."""
-        pace = self.pace or 0.0
-        return BY_PACE * abs(pace) if abs(pace) > SAME_PACE and pace * change > 0 else 0.0
-
     @property
     def paced(self) -> bool:
         """Whether the processors themselves were not equally fast."""
-        return self.pace is not None and abs(self.pace) > SAME_PACE
+        return self.speeds is not None and abs(self.speeds.change) > SLOWER
 
     @property
     def steady_told(self) -> bool:
-        """Whether only the quickest stretches tell a difference: chance or other programs hide it on the whole."""
-        if self.told or self.spread is None or self.steady is None or max(self.others) > STEADY_OTHERS:
+        """Whether only the quickest stretches tell a difference: other programs hide it on the whole."""
+        if self.told or self.spread is None or self.steady is None or not DISTURBED < max(self.others) <= STEADY_OTHERS:
             return False
-        return abs(self.steady) > LEAST + STEADY_INTERFERENCE * max(self.others) + self._by_pace(self.steady)
+        uneven = abs(self.speeds.change) if self.speeds else 0.0
+        return abs(self.steady) > LEAST + STEADY_INTERFERENCE * max(self.others) + uneven
 
     @property
     def explained(self) -> list[tuple[Part, float]]:
         """Parts that went the way of the whole, the largest first, each with its share of the difference."""
-        whole = self.b_step - self.a_step
-        if not whole:
-            return []
-        shares = [(part, part.change / whole) for part in self.parts]
-        return sorted((pair for pair in shares if pair[1] >= PART_WORTH), key=lambda pair: -pair[1])
+        return sorted((pair for pair in self._shares if pair[1] >= PART_WORTH), key=lambda pair: -pair[1])
 
     @property
     def against(self) -> list[tuple[Part, float]]:
         """Parts that went the other way."""
-        whole = self.b_step - self.a_step
-        if not whole:
-            return []
-        shares = [(part, part.change / whole) for part in self.parts]
-        return sorted((pair for pair in shares if pair[1] <= -PART_WORTH), key=lambda pair: pair[1])
+        return sorted((pair for pair in self._shares if pair[1] <= -PART_WORTH), key=lambda pair: pair[1])
+
+    @property
+    def _shares(self) -> list[tuple[Part, float]]:
+        whole = self.even_step - self.a_step
+        return [(part, part.change / whole) for part in self._even_parts] if whole else []
+
+    @property
+    def _even_parts(self) -> tuple[Part, ...]:
+        """The parts at equal speed of the processors: what computes is rid of what their speed made of it."""
+        computed = sum(part.b for part in self.parts if _computes(part))
+        scale = 1 - self.by_speed / computed if computed > 0 else 1.0
+        return tuple(replace(part, b=part.b * scale) if _computes(part) else part for part in self.parts)
+
+
+def _computes(part: Part) -> bool:
+    return part.kind == "state" and part.name in ON_CPU
 
 
 def compare(
-    a: Rank, b: Rank, samples: tuple[float, float] | None = None, others: tuple[float, float] = (0.0, 0.0)
+    a: Rank,
+    b: Rank,
+    samples: tuple[float, float] | None = None,
+    others: tuple[float, float] = (0.0, 0.0),
+    own: tuple[float, float] | None = None,
 ) -> Comparison | None:
-    """``samples``: per step in A and B, where the reader knows them; ``others``: as in Comparison.
+    """``samples``: per step in A and B, where the reader knows them; ``others``: as in Comparison; ``own``: shares of
+    the host's CPUs that the runs kept busy themselves, where they are known.
 
     None: one of them has no ordinary steps.
     """
@@ -163,20 +188,21 @@ def compare(
     a_step, b_step = step_seconds(a), step_seconds(b)
     if a_step <= 0 or b_step <= 0:
         return None
+    measured = speeds(a, b, own)
+    part = min(1.0, computing(b) / b_step)
     spread = None
     if min(a.ordinary.count, b.ordinary.count) >= FEWEST:
-        spread = sqrt((_spread(a) / a_step) ** 2 + (_spread(b) / b_step) ** 2)
-        spread += _unseen(a, b) + _interference(others)
+        spread = hypot(_spread(a) / a_step, _spread(b) / b_step)
+        if measured is None:
+            spread += _unseen(a, b)
+        else:
+            spread = hypot(spread, part * SURE * measured.error, part * measured.doubt)
+        spread += _interference(others)
     made = Comparison(
-        a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b), _pace(a, b)
-    )
+        a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b), measured,
+        part * b_step,
+    )  # fmt: skip
     return replace(made, figures=_figures(a, b, made))
-
-
-def _pace(a: Rank, b: Rank) -> float | None:
-    if not (a.ordinary.pace_seconds and b.ordinary.pace_seconds):
-        return None
-    return a.ordinary.pace_seconds / b.ordinary.pace_seconds - 1
 
 
 def _unseen(a: Rank, b: Rank) -> float:
@@ -196,16 +222,23 @@ def _quickest(a: Rank, b: Rank) -> tuple[float, float] | None:
 
 def _interference(others: tuple[float, float]) -> float:
     """What other programs may have made of a difference: most where they were there in one of the runs only."""
-    return INTERFERENCE * (abs(others[0] - others[1]) + max(others) / 2)
+    seen = [max(0.0, share - DISTURBED) for share in others]
+    return INTERFERENCE * (abs(seen[0] - seen[1]) + max(seen) / 2)
 
 
 def others(run: Run, cpus: int) -> float:
     """The share of the host's CPUs that programs outside of the run used while it trained; 0 where it is not known."""
     busy = [rank.ordinary.busy_cpus for rank in run.ranks if rank.ordinary.busy_cpus is not None]
-    own = [used for rank in run.ranks if (used := _own_cpus(rank)) is not None]
-    if not busy or not cpus or len(own) < len(run.ranks):
+    used = own_cpus(run, cpus)
+    if not busy or used is None:
         return 0.0
-    return max(0.0, max(busy) - sum(own)) / cpus
+    return max(0.0, max(busy) / cpus - used)
+
+
+def own_cpus(run: Run, cpus: int) -> float | None:
+    """The share of the host's CPUs that the run itself kept busy while it trained; None where it is not known."""
+    own = [used for rank in run.ranks if (used := _own_cpus(rank)) is not None]
+    return sum(own) / cpus if cpus and own and len(own) == len(run.ranks) else None
 
 
 def _own_cpus(rank: Rank) -> float | None:
@@ -287,7 +320,8 @@ def _names(*maps: Mapping[str, float]) -> list[str]:
 
 
 def _figures(a: Rank, b: Rank, made: Comparison) -> tuple[Figure, ...]:
-    verdict = (1 if made.change > 0 else -1) if made.told else 0
+    agreed = made.told and made.change * made.clock_change > 0
+    verdict = (1 if made.change > 0 else -1) if agreed else 0
     figures = [Figure("it/s in training", 1 / made.a_step, 1 / made.b_step, "1/s", 0 if made.samples else verdict)]
     if made.samples:
         per_second = (made.samples[0] / made.a_step, made.samples[1] / made.b_step)

@@ -11,7 +11,8 @@ A table of configurations is one report for each of them and one command for eac
   trainprobe run -o w8.json -- python train.py --workers 8
   trainprobe compare w4.json w8.json
 
-500 steps of each tell a difference of 5 %. What is below 3 % is called none: a machine is never the same twice."""
+500 steps of each tell a difference of 5 %. What is below 3 % is called none: a machine is never the same twice. Both
+runs are judged at equal speed of the processors, which a fixed piece of work tells all along."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainprobe.advise.comparison import Comparison, Figure, Part, compare, others
+from trainprobe.advise.comparison import LEAST, Comparison, Figure, Part, compare, others, own_cpus
 from trainprobe.cli import FAILED, OK, cells, complain
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.languages import add_language
@@ -58,16 +59,6 @@ def batch(text: str) -> tuple[float, float]:
     return numbers[0], numbers[-1]
 
 
-SLOWER = (
-    "The processors themselves were {change} slower during B (a fixed piece of work took longer): up to three times as "
-    "much of a slower B may be theirs. Measure A, B, A, B."
-)
-FASTER = (
-    "The processors themselves were {change} faster during B (a fixed piece of work was done sooner): up to three "
-    "times as much of a faster B may be theirs. Measure A, B, A, B."
-)
-
-
 def act(args: argparse.Namespace) -> int:
     pair = []
     for source in (args.a, args.b):
@@ -78,7 +69,9 @@ def act(args: argparse.Namespace) -> int:
         pair.append(chosen)
     a, b = pair
     busy = others(a.run, a.report.host.cpus), others(b.run, b.report.host.cpus)
-    made = compare(a.rank, b.rank, args.batch, busy)
+    used = own_cpus(a.run, a.report.host.cpus), own_cpus(b.run, b.report.host.cpus)
+    own = None if used[0] is None or used[1] is None else (used[0], used[1])
+    made = compare(a.rank, b.rank, args.batch, busy, own)
     if made is None:
         complain("one of them has no ordinary step to compare", "watch it for a minute of training")
         return FAILED
@@ -108,14 +101,12 @@ def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -
     if made.disturbed:
         a_share, b_share = (percent(share) for share in made.others)
         text = style.say(
-            "Other programs used {a} of the CPUs during A and {b} during B: they slow a training too, and that is in "
-            "the ±.",
+            "Other programs used {a} of the CPUs during A and {b} during B: they slow a training too, "
+            "which is counted as chance.",
             a=a_share, b=b_share,
         )  # fmt: skip
         yield from style.painted(text, "yellow")
-    if made.paced and made.pace is not None:
-        template = SLOWER if made.pace < 0 else FASTER
-        yield from style.painted(style.say(template, change=percent(abs(made.pace))), "yellow")
+    yield from _speed(made, style)
     yield ""
     yield style.paint(_row("", "A", "B", "").rstrip(), "dim")
     for figure in made.figures:
@@ -134,21 +125,61 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
         text = style.say("Too few ordinary steps to tell a difference: 50 of each are needed, 500 are well.")
         yield from style.painted(text, "bold", "yellow")
         return
-    change, spread = percent(abs(made.change)), percent(made.spread)
+    if made.paced:
+        yield from style.wrapped(style.say("At equal speed of the processors:"))
     if not made.told:
-        text = style.say(
-            "No difference that these runs can tell: {change}, which may be chance up to {least}.",
-            change=change, least=percent(made.least),
-        )  # fmt: skip
-        yield from style.painted(text, "bold")
-        yield from _steady(made, style)
+        yield from _undecided(made, style)
         return
-    values = {"change": change, "spread": spread, "a": _step(made.a_step), "b": _step(made.b_step)}
+    change, spread = abs(made.change), made.spread
+    values = {
+        "change": percent(change), "low": f"{100 * max(0.0, change - spread):.1f}", "high": percent(change + spread),
+        "a": _step(made.a_step), "b": _step(made.even_step),
+    }  # fmt: skip
     if made.change > 0:
-        text = style.say("B is {change} faster (± {spread}): {b} a step instead of {a}.", **values)
+        text = style.say("B is {change} faster ({low} to {high}): {b} a step instead of {a}.", **values)
     else:
-        text = style.say("B is {change} slower (± {spread}): {b} a step instead of {a}.", **values)
+        text = style.say("B is {change} slower ({low} to {high}): {b} a step instead of {a}.", **values)
     yield from style.painted(text, "bold", "green" if made.change > 0 else "red")
+
+
+def _undecided(made: Comparison, style: Style) -> Iterator[str]:
+    values = {"change": percent(abs(made.change)), "least": percent(made.least)}
+    if made.change > 0:
+        text = style.say(
+            "No difference that these runs can tell: B is {change} faster, and up to {least} may be chance.", **values
+        )
+    else:
+        text = style.say(
+            "No difference that these runs can tell: B is {change} slower, and up to {least} may be chance.", **values
+        )
+    yield from style.painted(text, "bold")
+    yield from _steady(made, style)
+    if abs(made.change) > LEAST and not made.steady_told:
+        text = style.say("Run both again, in turn and for more steps: what stays is theirs.")
+        yield from style.wrapped(text, "  ")
+
+
+def _speed(made: Comparison, style: Style) -> Iterator[str]:
+    """What the processors themselves made of it."""
+    if not made.paced or made.speeds is None:
+        return
+    speed = percent(abs(made.speeds.change))
+    if made.speeds.change < 0:
+        text = style.say(
+            "The processors themselves were {speed} slower during B: a fixed piece of work took longer.", speed=speed
+        )
+    else:
+        text = style.say(
+            "The processors themselves were {speed} faster during B: a fixed piece of work was done sooner.",
+            speed=speed,
+        )
+    yield from style.painted(text, "yellow")
+    values = {"change": percent(abs(made.clock_change)), "a": _step(made.a_step), "b": _step(made.b_step)}
+    if made.clock_change > 0:
+        text = style.say("By the clock B is {change} faster: {b} a step instead of {a}.", **values)
+    else:
+        text = style.say("By the clock B is {change} slower: {b} a step instead of {a}.", **values)
+    yield from style.painted(text, "yellow")
 
 
 def _steady(made: Comparison, style: Style) -> Iterator[str]:
@@ -247,12 +278,15 @@ def as_json(made: Comparison) -> dict[str, object]:
     """The same for scripts; seconds, ratios, bytes."""
     return {
         "change": made.change,
+        "low": None if made.spread is None else made.change - made.spread,
+        "high": None if made.spread is None else made.change + made.spread,
         "spread": made.spread,
+        "clock_change": made.clock_change,
         "told": made.told,
         "steady_change": made.steady,
         "steady_told": made.steady_told,
         "others_share_of_cpus": list(made.others),
-        "pace_change": made.pace,
+        "pace_change": made.speeds.change if made.speeds else None,
         "a_step_seconds": made.a_step,
         "b_step_seconds": made.b_step,
         "figures": [{**dataclasses.asdict(figure), "change": figure.change} for figure in made.figures],

@@ -1,10 +1,10 @@
-"""Steps in equal stretches: how far one and the same run's medians lie apart tells what a difference is worth."""
+"""Figures in equal stretches: how far those of one and the same run lie apart tells what a difference is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 
 MOST, SHORTEST = 32, 8
 """Stretches at most, and how many steps one has at least."""
@@ -12,6 +12,15 @@ MOST, SHORTEST = 32, 8
 
 def medians(lengths: Sequence[float]) -> list[float]:
     """The median of each of up to MOST equal stretches; empty for fewer than SHORTEST lengths."""
-    number = min(MOST, len(lengths) // SHORTEST)
-    cuts = [len(lengths) * i // number for i in range(number + 1)] if number else []
-    return [median(lengths[a:b]) for a, b in pairwise(cuts)]
+    return [median(part) for part in _parts(lengths, len(lengths) // SHORTEST)]
+
+
+def means(readings: Sequence[float]) -> list[float]:
+    """The mean of each of up to MOST equal stretches."""
+    return [mean(part) for part in _parts(readings, len(readings))]
+
+
+def _parts(values: Sequence[float], number: int) -> Iterator[list[float]]:
+    values, number = list(values), min(MOST, number)
+    cuts = [len(values) * i // number for i in range(number + 1)] if number else []
+    return (values[a:b] for a, b in pairwise(cuts))

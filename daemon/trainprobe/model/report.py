@@ -203,7 +203,8 @@ class OrdinaryStep:
     worker_memory_seconds_per_batch: float | None = None  # a worker in swap-in and reclaim
     worker_queue_seconds_per_batch: float | None = None  # of its CPU seconds: runnable, without a CPU
     worker_blocked_seconds_per_batch: float | None = None  # a worker in sleeps, socket and other calls, not idle
-    pace_seconds: float | None = None  # CPU time of a fixed piece of work: the more, the slower the host's processors
+    paces: list[float] = field(default_factory=list)
+    """CPU seconds of a fixed piece of work in up to 32 equal stretches of time: the more, the slower the processors."""
 
 
 @dataclass(slots=True)

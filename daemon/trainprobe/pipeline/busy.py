@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median
 
+from trainprobe.derive.stretches import means
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import HostSample
 
@@ -32,9 +32,9 @@ class Busy:
         self._from = self._from or self._last
 
     @property
-    def pace_ns(self) -> float | None:
-        """CPU time of a fixed piece of work, in the middle of what was seen lately."""
-        return median(self._paces) if self._paces else None
+    def paces_ns(self) -> list[float]:
+        """CPU times of a fixed piece of work in equal stretches of what was seen lately; empty: not measured."""
+        return means(self._paces)
 
     @property
     def cpus(self) -> float | None:

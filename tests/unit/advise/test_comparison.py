@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainprobe.advise.comparison import LEAST, autocorrelation, compare, median_error, others, step_seconds
+from trainprobe.advise.speed import computing
 from trainprobe.derive.stretches import medians
 from trainprobe.model.report import Counters, OrdinaryStep, Period, Rank, Run, Stall, Steps, Totals
 from trainprobe.pipeline import Pipeline
@@ -17,6 +18,7 @@ from trainprobe.wire.recording import read_frames, read_header
 
 RECORDINGS = Path(__file__).parents[2] / "replay" / "recordings"
 PAIRS, STEPS = 20, 500
+ALIKE = 0.5, 0.5  # of the CPUs: what both runs keep busy themselves
 
 
 @cache
@@ -217,23 +219,74 @@ def test_a_drifting_run_has_more_spread_than_a_shuffled_one() -> None:
     assert median_error([]) == 0.0
 
 
-@pytest.mark.parametrize("slower", [1.08, 0.92])
+def paced(rank: Rank, speed: float, seed: int) -> Rank:
+    """As on processors on which a fixed piece of work takes ``speed`` times as long; five readings of it."""
+    rng = random.Random(seed)
+    rank.ordinary.paces = [28e-6 * speed * rng.gauss(1, 0.005) for _ in range(5)]
+    return rank
+
+
+@pytest.mark.parametrize("slower", [1.08, 1.04, 0.92])
 def test_what_the_processors_themselves_were_slower_or_faster_is_not_the_trainings(slower: float) -> None:
-    """The same training on a machine that is 8 % slower, or faster, for as long: so is a fixed piece of work."""
+    """The same training on a machine that is slower, or faster, for as long: so is a fixed piece of work."""
     for seed in range(PAIRS):
-        a, b = a_rank(drawn(seed)), a_rank(drawn(seed + 100, slower))
-        a.ordinary.pace_seconds, b.ordinary.pace_seconds = 26e-6, 26e-6 * slower
-        made = compare(a, b)
+        a, b = paced(a_rank(drawn(seed)), 1.0, seed), paced(a_rank(drawn(seed + 100, slower)), slower, -seed - 1)
+        made = compare(a, b, None, (0.0, 0.0), ALIKE)
         assert made is not None
         assert made.paced
         assert not made.told
         assert not made.steady_told
-        b.ordinary.pace_seconds = 26e-6 / slower
-        other_way = compare(a, b)
-        assert other_way is not None
-        assert other_way.told, "it is slower although the processors were faster"
-        b.ordinary.pace_seconds = 26e-6 * 1.01
-        same = compare(a, b)
-        assert same is not None
-        assert same.told
-        assert not same.paced
+        assert (made.clock_change < 0) == (slower > 1)
+
+
+@pytest.mark.parametrize("slower", [1.03, 1.0, 0.97])
+def test_a_difference_of_five_per_cent_is_told_whatever_the_processors_did(slower: float) -> None:
+    """Also where it cannot be seen by the clock, because the processors were faster during the slower run."""
+    for seed in range(PAIRS):
+        a, b = (
+            paced(a_rank(drawn(seed)), 1.0, seed),
+            paced(a_rank(drawn(seed + 100, 1.055 * slower)), slower, -seed - 1),
+        )
+        made = compare(a, b, None, (0.0, 0.0), ALIKE)
+        assert made is not None
+        assert made.told, (seed, made.change, made.spread)
+        assert made.change == pytest.approx(1 / 1.055 - 1, abs=0.02)
+        part, share = made.explained[0]
+        assert (part.name, share) == ("compute", pytest.approx(1.0))
+
+
+def test_a_wait_does_not_take_longer_on_slower_processors() -> None:
+    """Steps of waits alone are judged as the clock says; a wait for workers that compute is as much as they do."""
+    states = {"compute": 0.0, "sleep": 0.045}
+    a, b = a_rank(drawn(1), None, states), a_rank(drawn(2, 1.06), None, states)
+    made = compare(paced(a, 1.0, 1), paced(b, 1.08, 2), None, (0.0, 0.0), ALIKE)
+    assert made is not None
+    assert made.change == made.clock_change
+    assert made.told
+    rank = a_rank(drawn(1), None, {"compute": 0.010, "data_inline": 0.002, "data_wait": 0.020})
+    assert computing(rank) == pytest.approx(0.012)
+    rank.ordinary.worker_cpu_seconds_per_batch, rank.ordinary.worker_storage_seconds_per_batch = 0.030, 0.010
+    assert computing(rank) == pytest.approx(0.012 + 0.015)
+
+
+def test_a_run_that_slows_the_processors_itself_is_less_sure() -> None:
+    """Twice as many workers, and the fixed piece of work takes longer: that may be their doing."""
+    a, b = paced(a_rank(drawn(1)), 1.0, 1), paced(a_rank(drawn(2)), 1.06, 2)
+    spreads = []
+    for own in (ALIKE, (0.4, 0.8), None):
+        made = compare(a, b, None, (0.0, 0.0), own)
+        assert made is not None
+        assert made.spread is not None
+        spreads.append(made.spread)
+    alike, more, unknown = spreads
+    assert alike < more == unknown
+    assert more > 0.055
+
+
+def test_too_few_readings_are_no_speed() -> None:
+    a, b = paced(a_rank(drawn(1)), 1.0, 1), paced(a_rank(drawn(2, 1.08)), 1.08, 2)
+    b.ordinary.paces = b.ordinary.paces[:2]
+    made = compare(a, b, None, (0.0, 0.0), ALIKE)
+    assert made is not None
+    assert made.speeds is None
+    assert made.change == made.clock_change

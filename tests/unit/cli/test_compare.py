@@ -25,7 +25,7 @@ def test_slower_and_by_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["compare", a, b]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"A  a.py-1 ({a}): 500 ordinary steps"
-    assert lines[3].startswith("B is 30.8 % slower (± ")
+    assert lines[3] == "B is 30.8 % slower (24.3 to 37.2 %): 64.9 ms a step instead of 44.9 ms."
     assert lines[4] == "  99 % of it: stalls by checkpoint, +19.8 ms a step"
     speed = next(line for line in lines if "it/s in training" in line)
     assert speed.endswith("worse")
@@ -88,13 +88,29 @@ def test_a_name_that_is_neither_file_nor_run_is_told_as_both(
     assert "no daemon publishes here" in said
 
 
-def test_processors_that_were_slower_themselves_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = a_rank(drawn(1)), a_rank(drawn(2, 1.05))
-    a.ordinary.pace_seconds, b.ordinary.pace_seconds = 26e-6, 28e-6
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        (1.0, "No difference that these runs can tell"),
+        (1.1, "B is "),
+    ],
+)
+def test_processors_that_were_slower_themselves_are_said(
+    work: float, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speed = 1.06
+    a, b = a_rank(drawn(1)), a_rank(drawn(2, work * speed))
+    a.ordinary.paces, b.ordinary.paces = [26e-6] * 5, [26e-6 * speed] * 5
     files = [written(tmp_path, "a.json", a), written(tmp_path, "b.json", b)]
     assert main(["compare", *files]) == 0
-    out = capsys.readouterr().out
-    assert "No difference that these runs can tell" in out
-    assert "The processors themselves were 7.1 % slower during B" in out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "At equal speed of the processors: " + said in out
+    assert "The processors themselves were 5.7 % slower during B" in out
+    assert "By the clock B is " in out
+    assert main(["compare", "--lang", "zh", *files]) == 0
+    assert "处理器速度相同时：" in capsys.readouterr().out
     assert main(["compare", "--json", *files]) == 0
-    assert json.loads(capsys.readouterr().out)["pace_change"] == pytest.approx(26 / 28 - 1)
+    told = json.loads(capsys.readouterr().out)
+    assert told["pace_change"] == pytest.approx(1 / speed - 1)
+    assert told["clock_change"] < told["change"]
+    assert told["low"] < told["change"] < told["high"]

@@ -15,12 +15,17 @@ def test_it_takes_the_time_of_a_processor_and_little_of_it() -> None:
     assert readings[10] < 3 * readings[0]
 
 
-def test_the_host_tells_it_and_a_run_keeps_the_middle() -> None:
+def test_the_host_tells_it_and_a_run_keeps_what_it_was_over_time() -> None:
     sample = Host().read()
     assert isinstance(sample, HostSample)
     assert sample.pace_ns
     busy = Busy()
-    assert busy.pace_ns is None
+    assert busy.paces_ns == []
     for at, ns in enumerate((30_000, 26_000, 90_000)):
         busy.feed(HostSample(cpus=2, idle_ns=at, pace_ns=ns), at * NS)
-    assert busy.pace_ns == 30_000
+    assert busy.paces_ns == [30_000, 26_000, 90_000]
+    for at in range(3, 67):
+        busy.feed(HostSample(cpus=2, idle_ns=at, pace_ns=30_000 if at < 35 else 40_000), at * NS)
+    paces = busy.paces_ns
+    assert len(paces) == 32
+    assert (paces[5], paces[-1]) == (30_000, 40_000)

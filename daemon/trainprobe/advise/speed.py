@@ -1,0 +1,70 @@
+"""What the processors' own speed makes of a difference of two runs.
+
+A machine is never the same twice: turbo, heat, a power limit or a neighbour on the same core make all that computes
+slower, for minutes and unseen by any counter. A fixed piece of work that is timed all along in both runs is slower then
+by the same part, so two runs can be held against each other at equal speed. What waits (storage, network, a GPU, a
+sleep) does not go faster on a faster processor and is left as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import mean, stdev
+
+from trainprobe.model.report import Rank
+
+ON_CPU = ("compute", "data_inline")
+FEWEST = 3  # readings in each run: less tells no speed
+RESIDUAL = 0.004
+"""Standard error: what computing differs by from the fixed piece of work, relative, from one run to the next."""
+UNSURE, OWN = 0.5, 1.0
+"""Part of a difference of speeds that may not be the training's: a neighbour on the same core takes more from one kind
+of instructions than from another. All of it where one run kept more processors busy itself: it may have slowed them."""
+ALIKE = 0.1  # of the host's processors: up to here two runs kept as many busy
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Of the processors in B against A. ``change``: relative, negative: slower in B. ``error``: standard error of it.
+
+    ``doubt``: by how much a difference of wholly computing steps may be off because of ``change``.
+    """
+
+    change: float
+    error: float
+    doubt: float
+
+
+def speeds(a: Rank, b: Rank, own: tuple[float, float] | None) -> Speeds | None:
+    """``own``: shares of the host's processors that A and B kept busy themselves. None: not measured in one of them."""
+    paces = a.ordinary.paces, b.ordinary.paces
+    if any(len(readings) < FEWEST or min(readings) <= 0 for readings in paces):
+        return None
+    change = mean(paces[0]) / mean(paces[1]) - 1
+    error = sqrt(RESIDUAL**2 + sum(_error(readings) ** 2 for readings in paces))
+    alike = own is not None and abs(own[0] - own[1]) <= ALIKE
+    return Speeds(change, error, (UNSURE if alike else OWN) * abs(change))
+
+
+def _error(readings: Sequence[float]) -> float:
+    """Standard error of their mean, relative."""
+    return stdev(readings) / mean(readings) / sqrt(len(readings))
+
+
+def computing(rank: Rank) -> float:
+    """Seconds of an ordinary step that take the longer, the slower the processors are.
+
+    A wait for data is as much of that as the workers spend of a batch on a processor.
+    """
+    ordinary = rank.ordinary
+    on_cpu = ordinary.worker_cpu_seconds_per_batch or 0.0
+    blocked = (
+        ordinary.worker_storage_seconds_per_batch,
+        ordinary.worker_memory_seconds_per_batch,
+        ordinary.worker_blocked_seconds_per_batch,
+    )
+    batch = on_cpu + sum(value or 0.0 for value in blocked)
+    waited = ordinary.states.get("data_wait", 0.0) * (on_cpu / batch if batch else 0.0)
+    return sum(ordinary.states.get(state, 0.0) for state in ON_CPU) + waited
