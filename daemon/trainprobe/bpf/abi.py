@@ -19,6 +19,7 @@ PART_SIZE = 64
 PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new path have their places
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
+ALARMS = 64  # drivers whose steps the kernel itself holds against their limits
 BEAT_INTERVALS = 48  # half octaves: up to 17 s
 CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails
 CALL_NUMBERS = 512
@@ -142,7 +143,7 @@ class CallRecord(Structure):
 
 class Ledger(Structure):
     _fields_ = [
-        *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "fetch_at", "fault_at", "graph_task")),
+        *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "row_at", "fetch_at", "fault_at", "graph_task")),
         *((n, c_uint64) for n in ("gap_mark", "gap_ino", "gpu_mark", "call_ns", "ino")),
         *((n, c_uint32) for n in ("dev", "gap_dev", "tid", "tgid", "steps", "fetches", "inline_fetches", "backwards")),
         *((n, c_uint32) for n in ("major_faults", "pool")),
@@ -269,6 +270,10 @@ class Process(Structure):
     ]
 
 
+class Alarm(Structure):
+    _fields_ = [("limit", c_uint64), ("told", c_uint64)]
+
+
 class RequestKey(Structure):
     _fields_ = [("dev", c_uint32), ("operation", c_uint32)]
 
@@ -311,6 +316,7 @@ _SIZES = {
     "FAILURE_MESSAGE": FailureMessage,
     "PROCESS": Process,
     "POOL": Pool,
+    "ALARM": Alarm,
     "REQUEST_USE": RequestUse,
     "GPU_SITE": GpuSite,
     "GPU_CALLER": GpuCaller,
@@ -340,7 +346,7 @@ def defines() -> list[str]:
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
     flags.update(FORM_TRUNCATE=FORM_TRUNCATE, FORM_ALLOCATE=FORM_ALLOCATE)
     flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS, CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE)
-    flags.update(BEAT_INTERVALS=BEAT_INTERVALS)
+    flags.update(BEAT_INTERVALS=BEAT_INTERVALS, ALARMS=ALARMS)
     flags.update(OPERATIONS=len(OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
     bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
     return [*(f"-D{name}={value}" for name, value in flags.items()), f"-DREQUEST_BOUNDS={bounds}"]

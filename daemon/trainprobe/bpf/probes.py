@@ -10,6 +10,7 @@ from ctypes import c_uint8, c_uint32, c_uint64
 from dataclasses import replace
 
 from trainprobe.bpf import abi, decode, kernel_types, syscalls
+from trainprobe.bpf.alarms import Alarms
 from trainprobe.bpf.cuda import Cuda
 from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure, Site
 from trainprobe.bpf.errors import ProbesUnavailable
@@ -20,7 +21,7 @@ from trainprobe.bpf.maps import Levels, Ring
 from trainprobe.bpf.marks import Marks, MarksAttached
 from trainprobe.bpf.paths import Paths, read_bounded
 from trainprobe.bpf.watching import Watching
-from trainprobe.model.armed import Progress
+from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import (
     Event,
@@ -62,6 +63,7 @@ class Probes:
         clocks = GpuClocks(beats, loaded.map("gpu_clocks", c_uint32, abi.GpuCaller), self._marks.attach_for)
         returns = loaded.programs["on_gpu_return"]
         self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, returns, sites, clocks)
+        self._alarms = Alarms(loaded)
         self._paths = Paths()
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths)
@@ -192,6 +194,11 @@ class Probes:
         """How far a driver is: one look-up, no decoding."""
         ledger = self._ledgers.get(c_uint32(tid))
         return Progress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
+
+    def alarm(self, steps: Collection[Armed]) -> bool:
+        """Wake whoever waits on ``fileno`` when one of these drivers is late, in this step or in any later one. In
+        place of those asked for before; False: it cannot be done, and is not."""
+        return self._alarms.set({one.tid: one.limit_ns - one.began_ns for one in steps})
 
     def _path_of(self, sample: ThreadSample) -> str:
         if sample.run is not RunState.BLOCKED or not sample.ino:

@@ -63,6 +63,7 @@ struct ledger {
     u64 opened;     /* the ledger began */
     u64 since;      /* the present wait, or stay on the CPU, began */
     u64 step_at;    /* the last OPTIMIZER or BACKWARD row */
+    u64 row_at;     /* the last row that ends a step */
     u64 fetch_at;   /* the fetch that is open began */
     u64 fault_at;   /* a page fault was entered; 0: none, or page faults are not traced */
     u64 graph_task; /* address of the GraphTask of the outermost backward that is open */
@@ -221,6 +222,12 @@ struct site_message {
     u64 at, address;
 };
 
+/* How long a step may take until user space is woken for it. */
+struct alarm {
+    u64 limit; /* ns from the row that began it */
+    u64 told;  /* when the step began that was told of last */
+};
+
 /* Requests of a block device that ended, by duration. */
 struct request_use {
     u64 ns, count[REQUEST_BUCKETS];
@@ -239,6 +246,7 @@ _Static_assert(sizeof(struct gpu_site) == SIZE_GPU_SITE, "abi.GpuSite");
 _Static_assert(sizeof(struct gpu_caller) == SIZE_GPU_CALLER, "abi.GpuCaller");
 _Static_assert(sizeof(struct gpu_beat) == SIZE_GPU_BEAT, "abi.GpuBeat");
 _Static_assert(sizeof(struct site_message) == SIZE_SITE_MESSAGE, "abi.SiteMessage");
+_Static_assert(sizeof(struct alarm) == SIZE_ALARM, "abi.Alarm");
 _Static_assert(sizeof(struct pool) == SIZE_POOL, "abi.Pool");
 _Static_assert(sizeof(struct request_use) == SIZE_REQUEST_USE, "abi.RequestUse");
 _Static_assert(sizeof(struct process) == SIZE_PROCESS, "abi.Process");
