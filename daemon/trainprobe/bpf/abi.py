@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint32, c_uint64, sizeof
+from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint16, c_uint32, c_uint64, sizeof
 from enum import IntEnum
 
 from trainprobe.model.cells import CELLS, LEAVES, STEP_FILES, Leaf, Region
@@ -121,6 +121,7 @@ class FileKey(Structure):
 class Known(Structure):
     _fields_ = [
         ("inode", c_uint64),
+        ("sb", c_uint64),
         ("key", FileKey),
         *((n, c_uint8) for n in ("kind", "leaf", "regular", "told")),
         ("unused", c_uint32),
@@ -184,11 +185,12 @@ class Row(Structure):
 class FileUse(Structure):
     _fields_ = [
         *((n, c_uint64) for n in ("opened", "told", "bytes", "calls", "write_ns", "sync_ns", "meta_ns", "gap_ns")),
-        *((n, c_uint64) for n in ("busy_since", "closed")),
+        ("closed", c_uint64),
         *((n, c_uint32) for n in ("generation", "error", "tid")),
         ("fd", c_int32),
         ("descriptors", c_int16),
-        *((n, c_uint8) for n in ("created", "append", "small", "busy_kind", "shared", "unused")),
+        *((n, c_uint8) for n in ("created", "append", "small", "shared")),
+        ("unused", c_uint16),
     ]
 
 

@@ -32,7 +32,7 @@ struct file_key {
 
 /* What a thread's last write-class call went to: the next one mostly goes there too. */
 struct known {
-    u64 inode; /* the kernel's address of it; 0: nothing */
+    u64 inode, sb; /* the kernel's addresses of it and of its file system; 0: nothing */
     struct file_key key;
     u8 kind; /* of the call */
     u8 leaf;
@@ -123,16 +123,15 @@ struct row {
 struct file_use {
     u64 opened, told; /* told: when the last event about it went out */
     u64 bytes, calls, write_ns, sync_ns, meta_ns, gap_ns;
-    u64 busy_since; /* a call on it is in flight since; 0: none */
     u64 closed;     /* the last descriptor was, then; 0: it is open */
     u32 generation; /* of the inode: an inode number comes back after unlink(2) */
     u32 error;
     u32 tid; /* of the last call */
     s32 fd;
     s16 descriptors; /* open ones, as far as seen */
-    u8 created, append, small, busy_kind;
+    u8 created, append, small;
     u8 shared; /* more than one thread of the process wrote it: totals are then added up atomically */
-    u8 unused;
+    u16 unused;
 };
 
 struct file_message {
