@@ -3,7 +3,7 @@
 ``python -m benchmarks.footprint [--calls N] [--gpus N] [--settle SECONDS]``: one training of about 20 steps/s with four
 loader workers, which makes so many small writes a second beside and holds memory of so many GPUs on paper (2: no
 collector is idle), watched by the daemon for a minute after its beginning, in which it is looked at more often (in its
-first four minutes somewhat: ``--settle 250`` shows what lasts); then marks are timed in a process that maps the same
+first two minutes somewhat: ``--settle 140`` shows what lasts); then marks are timed in a process that maps the same
 libtorch and is not watched. All of it together, as a part of the training's time, is said in one line with its parts.
 Exit code 0: within the limits, and no event was lost.
 """
