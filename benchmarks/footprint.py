@@ -1,9 +1,11 @@
 """What watching costs: the daemon's memory and CPU, time in BPF, and what a probe costs who is not watched.
 
-``python -m benchmarks.footprint [--calls N] [--gpus N]``: one training of about 20 steps/s with four loader workers,
-which makes so many small writes a second beside and holds memory of so many GPUs on paper (2: no collector is idle),
-watched by the daemon for a minute after its beginning, in which it is looked at more often; then marks are timed in a
-process that maps the same libtorch and is not watched. Exit code 0: within the limits, and no event was lost.
+``python -m benchmarks.footprint [--calls N] [--gpus N] [--settle SECONDS]``: one training of about 20 steps/s with four
+loader workers, which makes so many small writes a second beside and holds memory of so many GPUs on paper (2: no
+collector is idle), watched by the daemon for a minute after its beginning, in which it is looked at more often (in its
+first two minutes somewhat: ``--settle 140`` shows what lasts); then marks are timed in a process that maps the same
+libtorch and is not watched. All of it together, as a part of the training's time, is said in one line with its parts.
+Exit code 0: within the limits, and no event was lost.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import programs
+from benchmarks import bpf_floor, programs
 from benchmarks.limits import fake_nvml
 from benchmarks.limits.places import gpu_on_paper
 from benchmarks.programs import Daemon, ProgramError, cpu_seconds, resident
@@ -54,6 +56,24 @@ class Footprint:
     probed_ns: float  # the same in a process that is not watched
     calls_per_second: float
     lost: int  # events
+    settled_seconds: float
+    runs_per_second: float  # of BPF programs, those that find nothing to do included
+    counted_ns: float  # of each run by the kernel for its own reading of the clock
+    training_cpus: float  # that the training's processes used
+
+    @property
+    def traps_share(self) -> float:
+        return self.hits_per_step * self.steps_per_second * self.trap_ns / 1e9
+
+    @property
+    def counting_share(self) -> float:
+        """A part of ``bpf_share`` that is there only while the kernel counts."""
+        return min(self.runs_per_second * self.counted_ns / 1e9, self.bpf_share)
+
+    @property
+    def all_in_share(self) -> float:
+        """Everything, as counted, of the training's time."""
+        return self.bpf_share + self.traps_share + self.cpu_share
 
     @property
     def trap_ns(self) -> float:
@@ -62,7 +82,7 @@ class Footprint:
 
     @property
     def watched_share(self) -> float:
-        return self.bpf_share + self.hits_per_step * self.steps_per_second * self.trap_ns / 1e9
+        return self.bpf_share + self.traps_share
 
     @property
     def watched_limit(self) -> float:
@@ -71,13 +91,13 @@ class Footprint:
     @property
     def unwatched_share(self) -> float:
         """What the same training would lose unwatched, beside one that is watched."""
-        return self.hits_per_step * self.steps_per_second * self.trap_ns / 1e9
+        return self.traps_share
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _arguments(arguments)
     try:
-        found = measure(torch_python.find(options.python), options.seconds, options.calls, options.gpus)
+        found = measure(torch_python.find(options.python), options.seconds, options.calls, options.gpus, options.settle)
     except (ProgramError, torch_python.NoTorch) as error:
         print(f"footprint: {error}", file=sys.stderr)
         return 2
@@ -90,9 +110,10 @@ def show(found: Footprint) -> bool:
         f"{found.steps_per_second:.1f} steps/s, {found.hits_per_step:.1f} uprobe hits per step; "
         f"a pair of marks takes {found.bare_ns:.0f} ns, with probes {found.probed_ns:.0f} ns where nobody watches; "
         f"in BPF programs {found.bpf_share:.3%} of the run; "
-        f"the daemon took {found.first_cpu_share:.2%} of a core in the first {SETTLE_SECONDS:.0f} s; "
+        f"the daemon took {found.first_cpu_share:.2%} of a core in the first {found.settled_seconds:.0f} s; "
         f"{found.calls_per_second:.0f} small writes a second, {found.lost} events lost"
     )
+    print(_all_in(found))
     lines = (
         ("ready after, s", found.ready_seconds, READY_LIMIT, "{:.2f}"),
         ("resident memory, MB", found.rss_bytes / 1e6, RSS_LIMIT / 1e6, "{:.1f}"),
@@ -106,8 +127,21 @@ def show(found: Footprint) -> bool:
     return not found.lost and all(value <= limit for _, value, limit, _ in lines)
 
 
-def measure(python: str, seconds: float, calls: int = 0, gpus: int = 0) -> Footprint:
-    """Takes about ``seconds`` and half a minute. Raises ProgramError."""
+def _all_in(found: Footprint) -> str:
+    """The sum and its parts, with and without what only the kernel's counting adds."""
+    total, counting = found.all_in_share, found.counting_share
+    return (
+        f"all in {total:.3%} of the training's time: in BPF programs {found.bpf_share:.3%}, "
+        f"uprobe traps {found.traps_share:.3%}, the daemon {found.cpu_share:.3%}. "
+        f"Without what the kernel counts for its own clock, {found.counted_ns:.0f} ns of each of "
+        f"{found.runs_per_second:.0f} runs/s: {total - counting:.3%}. "
+        f"Of the processor time of the training ({found.training_cpus:.2f} cores): "
+        f"{total / found.training_cpus:.3%} and {(total - counting) / found.training_cpus:.3%}"
+    )
+
+
+def measure(python: str, seconds: float, calls: int = 0, gpus: int = 0, settle: float = SETTLE_SECONDS) -> Footprint:
+    """Takes about ``seconds``, ``settle`` and half a minute. Raises ProgramError."""
     with tempfile.TemporaryDirectory(prefix="trainprobe-footprint-", dir=SHARED_MEMORY) as temporary, _statistics():
         directory = Path(temporary)
         marks = [python, str(TRAININGS / "marks.py"), str(ROUNDS)]
@@ -120,7 +154,7 @@ def measure(python: str, seconds: float, calls: int = 0, gpus: int = 0) -> Footp
             if driver is not None:
                 driver.held_by(training.pid)
             try:
-                return _watch(daemon, training, marks, bare, seconds, _writes(calls), gpus)
+                return _watch(daemon, training, marks, bare, seconds, settle, _writes(calls), gpus)
             finally:
                 programs.end(training)
 
@@ -152,20 +186,23 @@ def _watch(
     marks: list[str],
     bare: float,
     seconds: float,
+    settle: float,
     writes: int,
     gpus: int,
 ) -> Footprint:
     _wait_for_steps(daemon, training.pid, 100)
     pid = daemon.process.pid
     cpu, begin = cpu_seconds(pid, children=True), time.monotonic()
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(settle)
     first = (cpu_seconds(pid, children=True) - cpu) / (time.monotonic() - begin)
     before, cpu, begin = _state(daemon, training.pid), cpu_seconds(pid, children=True), time.monotonic()
+    used = _family_seconds(training.pid)
     rss = 0
     while time.monotonic() - begin < seconds:
         time.sleep(0.5)
         rss = max(rss, resident(pid))
     spent, passed = cpu_seconds(pid, children=True) - cpu, time.monotonic() - begin
+    used = _family_seconds(training.pid) - used
     after = _state(daemon, training.pid)
     if _gpus_seen(daemon, training.pid) != gpus:
         raise ProgramError("the daemon does not see the training's GPUs")
@@ -174,7 +211,8 @@ def _watch(
     return Footprint(
         daemon.ready_seconds, rss, first, spent / passed, GPUS_CPU_LIMIT if gpus else CPU_LIMIT,
         (after.bpf - before.bpf) / between, (after.hits - before.hits) / max(steps, 1), steps / between, bare, probed,
-        writes * steps / between, after.lost,
+        writes * steps / between, after.lost, settle, (after.runs - before.runs) / between,
+        bpf_floor.nanoseconds_of_nothing(), used / passed,
     )  # fmt: skip
 
 
@@ -189,24 +227,41 @@ class _State:
     at: float
     steps: int
     bpf: float
+    runs: int
     hits: int
     lost: int
 
 
+def _family_seconds(pid: int) -> float:
+    """Processor time of a process and of its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return cpu_seconds(pid, children=True) + sum(cpu_seconds(int(child)) for child in children)
+
+
 def _state(daemon: Daemon, training: int) -> _State:
-    """Waits for a report in which the cost was read anew, so that differences are of one moment."""
-    old = daemon.report()["cost"]
-    deadline = time.monotonic() + 10
-    while (report := daemon.report())["cost"] == old:
+    """Waits for a report in which the cost was read anew, so that differences are of one moment.
+
+    Each is read once only: for somebody who waits for the next one the daemon looks more often.
+    """
+    path = daemon.directory / "report.json"
+    old, seen = daemon.report()["cost"], path.stat().st_ino
+    deadline = time.monotonic() + 30
+    report = None
+    while report is None or report["cost"] == old:
         if time.monotonic() > deadline:
             raise ProgramError("the daemon does not tell its cost")
         time.sleep(0.02)
+        if (now := path.stat().st_ino) != seen:
+            report, seen = daemon.report(), now
     cost = report["cost"]
     if cost["bpf_seconds"] is None:
         raise ProgramError("the kernel keeps no BPF statistics")
     hits = sum(runs for name, runs in cost["bpf_runs"].items() if any(word in name for word in UPROBES))
     ranks = [rank for run in report["runs"] for rank in run["ranks"] if rank["pid"] == training]
-    return _State(report["generated"], ranks[0]["steps"]["count"], cost["bpf_seconds"], hits, report["events_lost"])
+    runs = sum(cost["bpf_runs"].values())
+    return _State(
+        report["generated"], ranks[0]["steps"]["count"], cost["bpf_seconds"], runs, hits, report["events_lost"]
+    )
 
 
 def _wait_for_steps(daemon: Daemon, pid: int, steps: int) -> None:
@@ -241,6 +296,7 @@ def _statistics() -> Iterator[None]:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.footprint", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to watch (60)")
+    parser.add_argument("--settle", type=float, default=SETTLE_SECONDS, help="how long to wait before (45)")
     parser.add_argument("--calls", type=int, default=0, help="small writes a second by the driver (0)")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs on paper that the training holds memory of (0)")
     parser.add_argument("--python", help="an interpreter with PyTorch")

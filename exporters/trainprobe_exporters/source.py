@@ -12,7 +12,7 @@ from pathlib import Path
 from trainprobe.model.report import Report
 
 MAX_BYTES = 4 * 1024 * 1024  # the daemon keeps its snapshot below 1 MB
-STALE_SECONDS = 10.0  # while runs go on, the daemon publishes each second
+STALE_SECONDS = 20.0  # while runs go on, the daemon publishes each second, or each ten while all is calm
 IDLE_STALE_SECONDS = 30.0  # otherwise every ten, as a sign of life
 
 _Signature = tuple[int, int, int, int]  # device, inode, mtime, size

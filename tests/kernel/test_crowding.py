@@ -18,7 +18,7 @@ from trainprobe.model.event import Level, ProcessEventKind
 FORK, EXIT = ProcessEventKind.FORK, ProcessEventKind.EXIT
 NOBODY = 1 << 23
 """Behind every thread id that a kernel gives."""
-CHILDREN = 5000
+CHILDREN = 8000
 CROWD = f"""
 import os
 for _ in range({CHILDREN}):
@@ -36,7 +36,7 @@ def own_probes() -> Iterator[Probes]:
 
 
 def test_what_the_ring_has_no_room_for_is_counted_to_the_last_event(own_probes: Probes) -> None:
-    """Nobody reads while 5 000 processes come and go, as when the daemon was stopped."""
+    """Nobody reads while 8 000 processes come and go, as when the daemon was stopped."""
     with subprocess.Popen(["true"]):  # an ordinary parent of ours may be reaped meanwhile
         pass
     crowd = Observed.python(own_probes, CROWD).go()

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint32, c_uint64, sizeof
+from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint16, c_uint32, c_uint64, sizeof
 from enum import IntEnum
 
 from trainprobe.model.cells import CELLS, LEAVES, STEP_FILES, Leaf, Region
@@ -19,6 +19,7 @@ PART_SIZE = 64
 PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new path have their places
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
+ALARMS = 64  # drivers whose steps the kernel itself holds against their limits
 BEAT_INTERVALS = 48  # half octaves: up to 17 s
 CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails
 CALL_NUMBERS = 512
@@ -120,6 +121,7 @@ class FileKey(Structure):
 class Known(Structure):
     _fields_ = [
         ("inode", c_uint64),
+        ("sb", c_uint64),
         ("key", FileKey),
         *((n, c_uint8) for n in ("kind", "leaf", "regular", "told")),
         ("unused", c_uint32),
@@ -142,7 +144,7 @@ class CallRecord(Structure):
 
 class Ledger(Structure):
     _fields_ = [
-        *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "fetch_at", "fault_at", "graph_task")),
+        *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "row_at", "fetch_at", "fault_at", "graph_task")),
         *((n, c_uint64) for n in ("gap_mark", "gap_ino", "gpu_mark", "call_ns", "ino")),
         *((n, c_uint32) for n in ("dev", "gap_dev", "tid", "tgid", "steps", "fetches", "inline_fetches", "backwards")),
         *((n, c_uint32) for n in ("major_faults", "pool")),
@@ -183,11 +185,12 @@ class Row(Structure):
 class FileUse(Structure):
     _fields_ = [
         *((n, c_uint64) for n in ("opened", "told", "bytes", "calls", "write_ns", "sync_ns", "meta_ns", "gap_ns")),
-        *((n, c_uint64) for n in ("busy_since", "closed")),
+        ("closed", c_uint64),
         *((n, c_uint32) for n in ("generation", "error", "tid")),
         ("fd", c_int32),
         ("descriptors", c_int16),
-        *((n, c_uint8) for n in ("created", "append", "small", "busy_kind", "shared", "unused")),
+        *((n, c_uint8) for n in ("created", "append", "small", "shared")),
+        ("unused", c_uint16),
     ]
 
 
@@ -269,6 +272,10 @@ class Process(Structure):
     ]
 
 
+class Alarm(Structure):
+    _fields_ = [("limit", c_uint64), ("told", c_uint64)]
+
+
 class RequestKey(Structure):
     _fields_ = [("dev", c_uint32), ("operation", c_uint32)]
 
@@ -311,6 +318,7 @@ _SIZES = {
     "FAILURE_MESSAGE": FailureMessage,
     "PROCESS": Process,
     "POOL": Pool,
+    "ALARM": Alarm,
     "REQUEST_USE": RequestUse,
     "GPU_SITE": GpuSite,
     "GPU_CALLER": GpuCaller,
@@ -340,7 +348,7 @@ def defines() -> list[str]:
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
     flags.update(FORM_TRUNCATE=FORM_TRUNCATE, FORM_ALLOCATE=FORM_ALLOCATE)
     flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS, CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE)
-    flags.update(BEAT_INTERVALS=BEAT_INTERVALS)
+    flags.update(BEAT_INTERVALS=BEAT_INTERVALS, ALARMS=ALARMS)
     flags.update(OPERATIONS=len(OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
     bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
     return [*(f"-D{name}={value}" for name, value in flags.items()), f"-DREQUEST_BOUNDS={bounds}"]

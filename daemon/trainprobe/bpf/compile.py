@@ -16,13 +16,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainprobe.bpf import abi, handover, kernel_types, syscalls
+from trainprobe.bpf import abi, alarms, handover, kernel_types, syscalls
 from trainprobe.bpf.btf import Btf, BtfError
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.kernel_calls import KernelCalls
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCES = ("core", "descriptors", "sched", "faults", "files", "failures", "calls", "marks", "gpu", "lives", "disks")
+SOURCES = (
+    "core",
+    "alarms",
+    "descriptors",
+    "sched",
+    "faults",
+    "files",
+    "failures",
+    "calls",
+    "marks",
+    "gpu",
+    "lives",
+    "disks",
+)
 TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT = 5, 17, 2, 7  # bpf_prog_type; uprobes are kprobes to BPF
 _RAW = {
     "on_switch": "sched_switch",
@@ -48,11 +61,12 @@ MARKS = (
 MAPS = (
     "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
     "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks", "gpu_tails",
+    "alarms", "alarm_threads", "clock_seen",
 )  # fmt: skip
 GPU_TAILS = ("on_gpu_wait", "on_gpu_step")
 """Programs that others go over to, in the order of the map; it is empty once nobody holds its descriptor."""
 OPTIONAL = frozenset(
-    ("on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", *syscalls.FAILING)
+    ("on_clock", "on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", *syscalls.FAILING)
 )
 
 
@@ -113,6 +127,7 @@ class Builder:
         self._attach_syscalls()
         self._attach_failures()
         self._attach_major_faults()
+        self._attach_clock()
         self._load("on_page_fault", RAW_TRACEPOINT)
         for name in MARKS:
             self._load(name, UPROBE)
@@ -181,6 +196,14 @@ class Builder:
         for cpu in _online_cpus():
             descriptor = self._bcc.lib.bpf_attach_perf_event(program, software, major_faults, 1, 0, -1, cpu, -1)
             self._keep("on_major_fault", f"page-faults-maj:{cpu}", descriptor)
+
+    def _attach_clock(self) -> None:
+        """On one processor: a clock that the parent lets run while it looks seldom."""
+        program = self._load("on_clock", PERF_EVENT)
+        software, cpu_clock = 1, 0  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK
+        cpu = next(iter(_online_cpus()))
+        descriptor = self._bcc.lib.bpf_attach_perf_event(program, software, cpu_clock, alarms.TICK_NS, 0, -1, cpu, -1)
+        self._keep("on_clock", alarms.CLOCK, descriptor)
 
 
 def _online_cpus() -> Iterator[int]:

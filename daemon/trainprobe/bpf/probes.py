@@ -10,6 +10,7 @@ from ctypes import c_uint8, c_uint32, c_uint64
 from dataclasses import replace
 
 from trainprobe.bpf import abi, decode, kernel_types, syscalls
+from trainprobe.bpf.alarms import Alarms
 from trainprobe.bpf.cuda import Cuda
 from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure, Site
 from trainprobe.bpf.errors import ProbesUnavailable
@@ -20,7 +21,7 @@ from trainprobe.bpf.maps import Levels, Ring
 from trainprobe.bpf.marks import Marks, MarksAttached
 from trainprobe.bpf.paths import Paths, read_bounded
 from trainprobe.bpf.watching import Watching
-from trainprobe.model.armed import Progress
+from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import (
     Event,
@@ -41,6 +42,8 @@ SETTLED_NS = 2_000_000_000  # a closed file's last small totals are told after t
 FORGOTTEN_NS = 10_000_000_000  # and its entry is dropped after this
 CROWDED = 1536  # ledgers of the 2048 that there is room for
 MAX_COMMAND_BYTES = 1 << 16
+_File = tuple[int, int, int]  # process, device, inode
+_WRITING = frozenset((abi.Call.WRITE, abi.Call.SYNC, abi.Call.SUBMIT))
 _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
 
 
@@ -62,9 +65,12 @@ class Probes:
         clocks = GpuClocks(beats, loaded.map("gpu_clocks", c_uint32, abi.GpuCaller), self._marks.attach_for)
         returns = loaded.programs["on_gpu_return"]
         self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, returns, sites, clocks)
+        self._alarms = Alarms(loaded)
         self._paths = Paths()
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths)
+        self._others = loaded.map("calls", c_uint32, abi.CallRecord)
+        self._just_read: list[tuple[c_uint32, abi.Ledger]] = []  # by open_files(), for threads(), which comes next
         self._late: list[Event] = []
         self._faults: int | None = None
         self._malformed = 0
@@ -172,7 +178,7 @@ class Probes:
     def threads(self, pids: Collection[int] | None = None) -> list[ThreadSample]:
         """What the watched threads with a ledger do now: of these processes, or of all."""
         found = []
-        ledgers = self._ledgers.entries()
+        ledgers, self._just_read = self._just_read or self._ledgers.entries(), []
         if len(ledgers) >= CROWDED:
             self._watching.make_room()
         for key, ledger in ledgers:
@@ -193,6 +199,11 @@ class Probes:
         ledger = self._ledgers.get(c_uint32(tid))
         return Progress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
 
+    def alarm(self, steps: Collection[Armed]) -> bool:
+        """Wake whoever waits on ``fileno`` when one of these drivers is late, in this step or in any later one. In
+        place of those asked for before; False: it cannot be done, and is not."""
+        return self._alarms.set({one.tid: one.limit_ns - one.began_ns for one in steps})
+
     def _path_of(self, sample: ThreadSample) -> str:
         if sample.run is not RunState.BLOCKED or not sample.ino:
             return ""
@@ -209,16 +220,27 @@ class Probes:
         self._marks.look_after()
         self._cuda.look_after(time.monotonic_ns())
         now = time.monotonic_ns()
+        flights: dict[_File, abi.CallRecord] | None = None
         for key, use in self._files.entries():
             if use.descriptors > 0:
+                flights = self._flights() if flights is None else flights
                 event = decode.file_event(FileEventKind.PROGRESS, now, key, use, use.tid)
-                found.append(self._paths.complete(_with_flight(event, use, now)))
+                call = flights.get((key.tgid, key.dev, key.ino))
+                found.append(self._paths.complete(_with_flight(event, call, now) if call else event))
                 continue
             quiet_ns = now - use.told
             settled = quiet_ns > (SETTLED_NS if use.calls else FORGOTTEN_NS)
             if settled and (last := self._files.take(key)) and last.calls:
                 self._late.append(self._closed_file(key, last, now))
         return found
+
+    def _flights(self) -> dict[_File, abi.CallRecord]:
+        """The write-class calls in flight, of each file the one that has lasted longest."""
+        self._just_read = self._ledgers.entries()
+        calls = [ledger.flying for _, ledger in self._just_read] + [call for _, call in self._others.entries()]
+        flying = [call for call in calls if call.number and call.key.ino and call.kind in _WRITING]
+        flying.sort(key=lambda call: -call.at)
+        return {(call.key.tgid, call.key.dev, call.key.ino): call for call in flying}
 
     def _closed_file(self, key: abi.FileKey, use: abi.FileUse, at_ns: int) -> FileEvent:
         return self._paths.complete(decode.file_event(FileEventKind.CLOSED, use.closed or at_ns, key, use, use.tid))
@@ -263,12 +285,10 @@ class Probes:
         self._loaded.close()
 
 
-def _with_flight(event: FileEvent, use: abi.FileUse, now: int) -> FileEvent:
+def _with_flight(event: FileEvent, call: abi.CallRecord, now: int) -> FileEvent:
     """Add the call that is in flight: a hung write has no end to tell of."""
-    if not use.busy_since or now <= use.busy_since:
-        return event
-    spent = now - use.busy_since
-    if use.busy_kind == abi.Call.SYNC:
+    spent = max(0, now - call.at)
+    if call.kind == abi.Call.SYNC:
         return replace(event, sync_ns=event.sync_ns + spent)
     return replace(event, write_ns=event.write_ns + spent)
 

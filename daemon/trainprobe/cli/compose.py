@@ -47,8 +47,10 @@ def assemble(
     on_report: Callable[[Report], None] | None = None,
     claims: Claims | None = None,
     compiling: Compiling | None = None,
+    followed: Callable[[], bool] = lambda: False,
 ) -> Assembled:
-    """Everything, running in the kernel already; ``compiling`` where that was begun before.
+    """Everything, running in the kernel already; ``compiling`` where that was begun before, ``followed``: whether
+    somebody looks at the reports now.
 
     Raises ProbesUnavailable; ``observer.close`` takes it all away.
     """
@@ -78,5 +80,6 @@ def assemble(
         on_frame=on_frame,
         on_report=on_report,
         budget=Budget(config.budget.cpu),
+        followed=followed,
     )
     return Assembled(probes, targets, core, observer)

@@ -29,6 +29,7 @@ from trainprobe.runtime.notify import Notifier
 from trainprobe.runtime.observer import Observer
 from trainprobe.runtime.privacy import withheld
 from trainprobe.runtime.publish import Publisher, uid_of
+from trainprobe.runtime.readers import Readers
 from trainprobe.runtime.recorder import Recorder, to_file
 from trainprobe.runtime.signals import Signals
 from trainprobe.store.schema import NewerSchemaError
@@ -40,7 +41,8 @@ GIVE_BACK_NS = 60 * NS
 def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path, compiling: Compiling) -> bool:
     """Until a signal comes; False: it could not be done, which was told. Raises ProbesUnavailable."""
     allocator.frugal()
-    publisher = Publisher(directory, complain)
+    readers = Readers()
+    publisher = Publisher(directory, complain, readers.follow)
     try:
         publisher.open()
     except (rundir.AlreadyRunningError, OSError) as error:
@@ -50,7 +52,7 @@ def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path,
         last = _published(directory)
         kept = History(state, config.retention, complain=complain, uid_of=uid_of)
         try:
-            HostWatch(path, config, publisher, directory, kept, kept.open(last), compiling).run()
+            HostWatch(path, config, publisher, readers, directory, kept, kept.open(last), compiling).run()
         finally:
             kept.close()
     except NewerSchemaError as error:
@@ -61,6 +63,7 @@ def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path,
         return False
     finally:
         publisher.close()
+        readers.close()
     return True
 
 
@@ -80,6 +83,7 @@ class HostWatch:
         path: Path | None,
         config: DaemonConfig,
         publisher: Publisher,
+        readers: Readers,
         directory: Path,
         history: History,
         found: Found,
@@ -88,6 +92,7 @@ class HostWatch:
         self._path = path
         self._config = config
         self._publisher = publisher
+        self._readers = readers
         self._history = history
         self._notifier = Notifier.of_environment()
         self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
@@ -98,7 +103,7 @@ class HostWatch:
         claims = Claims(parents(proc), directory)
         self._made = compose.assemble(
             config, auto=config.targets.auto, on_frame=self._recorder(), on_report=self._publish, claims=claims,
-            compiling=compiling,
+            compiling=compiling, followed=self._followed,
         )  # fmt: skip
         self._observer: Observer = self._made.observer
         self._told: Report | None = None
@@ -110,6 +115,8 @@ class HostWatch:
         try:
             self._loop.on_wake(self._made.probes.fileno())
             self._loop.on_readable(self._signals.fileno(), self._take_signals)
+            if (readers := self._readers.fileno()) is not None:
+                self._loop.on_readable(readers, self._opened)
             self._observer.turn(woken=False)
             self._notifier.tell("READY=1", "STATUS=watching")
             gc.freeze()  # what stays need not be looked through again
@@ -136,6 +143,15 @@ class HostWatch:
         if self._notifier.watchdog_ns and now >= self._watchdog_ns:
             self._watchdog_ns = now + self._notifier.watchdog_ns
             self._notifier.tell("WATCHDOG=1")
+
+    def _followed(self) -> bool:
+        """Whether somebody waits for the next report."""
+        return self._readers.follows(clock.now().monotonic_ns)
+
+    def _opened(self) -> None:
+        self._readers.read(clock.now().monotonic_ns)
+        if self._followed():
+            self._observer.look_sooner()
 
     def _publish(self, report: Report) -> None:
         now = clock.now()

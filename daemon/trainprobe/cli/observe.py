@@ -65,7 +65,10 @@ def _observe(wanted: order.Order, config: DaemonConfig) -> int:
         if not wanted.command:
             undo.callback(Claim(pid).drop)
         recorder = Recorder(_send_frame, compose_core.header(config)) if wanted.record else None
-        made = compose.assemble(config, auto=False, on_frame=recorder, on_report=_send_live if wanted.live else None)
+        made = compose.assemble(
+            config, auto=False, on_frame=recorder, on_report=_send_live if wanted.live else None,
+            followed=lambda: wanted.live,
+        )  # fmt: skip
         undo.callback(made.observer.close)
         _send(order.LOADED, True)
         if wanted.command:

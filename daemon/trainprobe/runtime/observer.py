@@ -30,6 +30,8 @@ from trainprobe.runtime.sampling import Samples
 NOTHING: Sequence[Any] = ()
 TICK_NS = NS
 CALM_TICK_NS = 2 * NS  # while everything goes on as before; alarms and rare events come as ever
+CALM_TICKS_NS = ((90 * NS, 10 * NS), (30 * NS, 5 * NS), (0, CALM_TICK_NS))
+"""(calm for so long, so seldom), where the kernel itself wakes us for a late step and nobody looks at our reports."""
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # after a stall limit until it is looked at: most steps are over by then
 TOGETHER_NS = 250_000_000  # alarms so shortly before another turn are looked at with it
@@ -74,7 +76,10 @@ class Observer:
         on_frame: Sink | None = None,
         on_report: ReportSink | None = None,
         budget: Budget | None = None,
+        followed: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``followed``: whether somebody looks at the reports now."""
+        self._followed = followed
         self._budget = budget or Budget(0.0)
         self._sources = sources
         self._kernel = kernel
@@ -92,7 +97,10 @@ class Observer:
         self._threads_ns = 0
         self._cost_ns = 0
         self._armed: list[Armed] = []
-        self._detail = self._calm = False
+        self._detail = self._alarmed = False
+        self._calm_since: int | None = None
+        self._tick_ns = TICK_NS
+        self._glanced_ns = 0
         self._faults = False
         self._hurry = False
         self._inspect: tuple[tuple[int, int], ...] = ()
@@ -103,14 +111,16 @@ class Observer:
 
     def due_ns(self) -> int:
         """The next turn: a tick, or sooner when the core or the targets ask for it. An alarm shortly before waits."""
-        duties = min(self._duties_ns(), self._search_ns())
+        duties = min(self._duties_ns(), self._search_ns(), self._glance_ns())
+        if self._alarmed:
+            return duties
         alarm = min((one.limit_ns + SLACK_NS for one in self._armed), default=duties)
         return alarm if alarm < duties - TOGETHER_NS else duties
 
     def _duties_ns(self) -> int:
         """When something is due whatever the drivers do."""
         closely = self._detail and not self._budget.sheds(Shed.DETAIL)
-        due = [self._turn_ns + (DETAIL_NS if closely else CALM_TICK_NS if self._calm else TICK_NS)]
+        due = [self._turn_ns + (DETAIL_NS if closely else self._tick_ns)]
         if self._on_report is not None and (report := self._pace.waits_ns()) is not None:
             due.append(report)
         if (sampling := self._sampler.due_ns()) is not None:
@@ -124,13 +134,21 @@ class Observer:
         due = self._targets.due_ns()
         return NEVER if due is None else max(due, self._turn_ns + TARGETS_NS, self._searched_ns + TARGETS_NS)
 
+    def _glance_ns(self) -> int:
+        """When limits are read between two looks that are far apart."""
+        return self._glanced_ns + CALM_TICK_NS if self._tick_ns > CALM_TICK_NS else NEVER
+
+    def look_sooner(self) -> None:
+        """Somebody has begun to look at the reports."""
+        self._tick_ns = min(self._tick_ns, CALM_TICK_NS)
+
     def turn(self, *, woken: bool) -> None:
         now = self._clock()
-        late = self._late(now.monotonic_ns)
+        late = (woken or not self._alarmed) and self._late(now.monotonic_ns)
         found: Sequence[Event] = ()
         if not woken and not late and now.monotonic_ns < self._duties_ns():
             found = self._search(now)
-            if not found:
+            if not found and self._still_far(now):
                 return
         rare = self._look(now, late, found)  # a fork wakes us, too, and is nothing to hurry for
         if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=rare or self._hurry):
@@ -143,6 +161,15 @@ class Observer:
             return ()
         self._searched_ns = at
         return self._guard.call("targets", at, lambda: self._targets.step(now, ()), ())
+
+    def _still_far(self, now: Moment) -> bool:
+        """A glance at limits, where one is due: whether what can run out is still far from it."""
+        at = now.monotonic_ns
+        if at < self._glance_ns():
+            return True
+        self._glanced_ns = at
+        self._guard.call("collectors", at, lambda: self._sampler.glance(now, self._targets.processes()), None)
+        return self._sampler.far
 
     def finish(self) -> Report:
         """The last look (whatever is due or not), and the report of everything until then."""
@@ -200,7 +227,7 @@ class Observer:
             cost=self._cost(at),
             events_lost=self._lost,
         )
-        self._turn_ns, self._last = at, now
+        self._turn_ns, self._glanced_ns, self._last = at, at, now
         self._guard.call("core", at, lambda: self._judge(frame), None)
         if self._on_frame is not None:
             self._guard.call("recording", at, lambda: self._record(frame), None)
@@ -281,7 +308,7 @@ class Observer:
         wants = self._core.wants()
         self._armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this very turn
         self._detail = self._pace.late = wants.detail
-        self._calm = wants.calm and self._sampler.far
+        self._slow_down(at, wants.calm and self._sampler.far)
         self._hurry = wants.tell
         self._inspect = wants.inspect
         self._sampler.look_at(wants.spaces, wants.files)
@@ -293,6 +320,19 @@ class Observer:
             runs = {process.pid: process.run for process in self._targets.processes()}
             for pid, tid in wants.stacks:
                 self._stacks.start(pid, tid, at, runs.get(pid, ""))
+
+    def _slow_down(self, at: int, calm: bool) -> None:
+        """The next look may wait while all is calm, and the longer the longer that lasts."""
+        self._calm_since = (at if self._calm_since is None else self._calm_since) if calm else None
+        steps = self._armed if calm else []
+        self._alarmed = self._guard.call("bpf", at, lambda: self._kernel.alarm(steps), False) and calm
+        if self._calm_since is None:
+            self._tick_ns = TICK_NS
+        elif not self._alarmed or self._followed():
+            self._tick_ns = CALM_TICK_NS
+        else:
+            lasts = at - self._calm_since
+            self._tick_ns = next(pause for after, pause in CALM_TICKS_NS if lasts >= after)
 
     def _record(self, frame: Frame) -> None:
         if self._on_frame is not None:

@@ -21,6 +21,9 @@ class Kernel(Protocol):
     def drain(self) -> Sequence[Any]: ...
     def threads(self, pids: Collection[int] | None = None) -> Sequence[ThreadSample]: ...
     def progress(self, tid: int) -> Progress | None: ...
+    def alarm(self, steps: Collection[Armed]) -> bool:
+        """Whether it wakes us itself from now on when one of these drivers is late."""
+
     def open_files(self) -> Sequence[FileEvent]: ...
     def fault_tracing(self, on: bool) -> None: ...
     def lost(self) -> dict[str, int]: ...
@@ -53,6 +56,9 @@ class Sampler(Protocol):
 
     def due_ns(self) -> int | None:
         """When something wants a turn of its own; None: nothing does."""
+
+    def glance(self, now: Moment, watched: Sequence[Any], /) -> None:
+        """Read limits alone, for ``far``; the next ``read`` gives them."""
 
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]:
         """A look at threads whose step is late."""

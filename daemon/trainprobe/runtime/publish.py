@@ -23,9 +23,14 @@ class Publisher:
     """Writes reports below ``directory`` until ``close``, which takes everything away again."""
 
     def __init__(
-        self, directory: Path = rundir.DIRECTORY, complain: Callable[[str, str], object] | None = None
+        self,
+        directory: Path = rundir.DIRECTORY,
+        complain: Callable[[str, str], object] | None = None,
+        written: Callable[[str], object] = lambda _path: None,
     ) -> None:
-        """``complain``: where to say that nothing can be published, for who reads only that would never know."""
+        """``complain``: where to say that nothing can be published, for who reads only that would never know;
+        ``written``: is told of each file that was put in its place."""
+        self._written = written
         self._directory = directory
         self._complain = complain
         self._problem = ""
@@ -76,6 +81,7 @@ class Publisher:
         self._written_ns, self._runs = now_ns, len(report.runs)
         data = encode_bounded(report, LIMIT)
         rundir.write(self._report, data, mode=0o640, gid=self._gid)
+        self._written(self._report)
         if now_ns - self._users_ns >= USERS_NS:
             self._users_ns = now_ns
             self._publish_to_owners(report, data)
@@ -104,7 +110,8 @@ class Publisher:
             theirs = whole  # the usual case: one user trains
             if len(runs) < len(report.runs):
                 theirs = encode_bounded(dataclasses.replace(report, runs=runs), LIMIT)
-            rundir.write(str(self._users / f"{uid}.json"), theirs, mode=0o400, uid=uid)
+            rundir.write(path := str(self._users / f"{uid}.json"), theirs, mode=0o400, uid=uid)
+            self._written(path)
         for uid in self._owners - owned.keys():
             (self._users / f"{uid}.json").unlink(missing_ok=True)
         self._owners = set(owned)

@@ -187,6 +187,7 @@ class Collectors:
         self._wanted: tuple[tuple[int, str], ...] = ()
         self._files: tuple[WrittenFile, ...] = ()
         self._last: tuple[LimitSample, ...] = ()
+        self._glanced: tuple[LimitSample, ...] = ()
         self._used = _Used()
         self._before: Sequence[Watched] = ()
 
@@ -218,7 +219,8 @@ class Collectors:
         orphans = self._read_orphans(at)
         if not watched:
             return Samples(orphans=orphans, events=tuple(told))
-        limits = self._read_limits(watched, at, events)
+        limits = self._read_limits(watched, at, events) or self._glanced
+        self._glanced = ()
         processes = self._read_processes(watched, at)
         host: HostSample | None = None
         quotas: tuple[QuotaSample, ...] = ()
@@ -240,6 +242,10 @@ class Collectors:
             gpus=self._read_gpus(at),
             events=tuple(told),
         )
+
+    def glance(self, now: Moment, watched: Sequence[Watched]) -> None:
+        """Read limits alone, for ``far``; the next ``read`` gives them."""
+        self._glanced = self._read_limits(watched, now.monotonic_ns, ()) or self._glanced
 
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
         """A look at threads whose step is late (pid, tid); the disks are looked at sooner for them."""

@@ -34,6 +34,8 @@ class FakeKernel:
         self.closed = False
         self.broken: Exception | None = None
         self.reached: dict[int, Progress] = {}
+        self.alarms: list[int] = []
+        self.has_clock = True
         self.disks: tuple[BlockIoSample, ...] = ()
 
     def fileno(self) -> int:
@@ -41,6 +43,10 @@ class FakeKernel:
 
     def progress(self, tid: int) -> Progress | None:
         return self.reached.get(tid)
+
+    def alarm(self, steps: Collection[Armed]) -> bool:
+        self.alarms = [one.tid for one in steps] if self.has_clock else []
+        return self.has_clock
 
     def drain(self) -> list[Event]:
         if self.broken:
@@ -113,6 +119,7 @@ class FakeSampler:
     samples = Samples()
     times = 1
     far = True
+    glances = 0
     due: int | None = None
 
     def due_ns(self) -> int | None:
@@ -122,6 +129,9 @@ class FakeSampler:
         if self.broken:
             raise OSError(5, "Input/output error")
         return self.samples
+
+    def glance(self, now: Moment, watched: Sequence[Any]) -> None:
+        self.glances += 1
 
     def seldom(self, times: int) -> None:
         self.times = times

@@ -32,7 +32,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import GpuHolder, GpuSample, SourceStatus
 from trainprobe.runtime.budget import Budget
-from trainprobe.runtime.observer import CALM_TICK_NS, DETAIL_NS, SLACK_NS, TICK_NS, Observer
+from trainprobe.runtime.observer import CALM_TICK_NS, CALM_TICKS_NS, DETAIL_NS, SLACK_NS, TICK_NS, Observer
 from trainprobe.runtime.sampling import Samples
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
@@ -48,6 +48,7 @@ class World:
         self.frames: list[Frame] = []
         self.reports: list[Report] = []
         self.kernel.samples = [SAMPLE]
+        self.followed = False
         self.sources = Sources()
         self.observer = Observer(
             kernel=self.kernel,
@@ -60,6 +61,7 @@ class World:
             on_frame=self.frames.append,
             on_report=self.reports.append,
             budget=budget,
+            followed=lambda: self.followed,
         )
 
     def turn(self, after_ns: int = TICK_NS, *, woken: bool = False) -> Frame:
@@ -141,7 +143,77 @@ def test_an_alarm_shortly_before_the_tick_is_looked_at_with_it(world: World) -> 
     assert world.observer.due_ns() == tick
 
 
+def calm(world: World) -> None:
+    """From now on, with a driver whose steps are short."""
+    world.core.wanted = FakeWants(calm=True)
+    alarm(world)
+    world.turn(10_000_000, woken=True)
+
+
+def pause(world: World) -> int:
+    """From one look to the next."""
+    frames = len(world.frames)
+    began = world.clock.ns
+    while len(world.frames) == frames:
+        world.clock.ns = max(world.observer.due_ns(), world.clock.ns + 1)
+        world.core.alarms = []
+        if world.core.wanted.calm and world.sampler.far:
+            alarm(world)
+        world.observer.turn(woken=False)
+    return world.clock.ns - began
+
+
+def test_the_longer_all_is_calm_the_seldomer_are_the_looks(world: World) -> None:
+    calm(world)
+    began = world.clock.ns
+    seen = {}
+    while world.clock.ns - began < 300 * NS:
+        lasts = world.clock.ns - began
+        seen[lasts] = pause(world)
+    for after, wanted in CALM_TICKS_NS:
+        assert {one for lasts, one in seen.items() if after <= lasts < after + 25 * NS} == {wanted}
+    world.core.wanted = FakeWants()
+    world.turn(woken=True)
+    assert pause(world) == TICK_NS
+
+
+def test_between_far_looks_limits_are_glanced_at(world: World) -> None:
+    calm(world)
+    while pause(world) < max(tick for _, tick in CALM_TICKS_NS):
+        pass
+    before = world.sampler.glances
+    assert pause(world) == 10 * NS
+    assert world.sampler.glances - before == 4
+    world.sampler.far = False
+    assert pause(world) == CALM_TICK_NS, "what a glance finds to fill is looked at there and then"
+    assert pause(world) == TICK_NS
+
+
+def test_while_somebody_follows_the_reports_they_come_as_soon_as_ever(world: World) -> None:
+    calm(world)
+    while pause(world) < max(tick for _, tick in CALM_TICKS_NS):
+        pass
+    world.followed = True
+    world.observer.look_sooner()
+    assert world.observer.due_ns() <= world.clock.ns + CALM_TICK_NS
+    assert [pause(world) for _ in range(5)] == [CALM_TICK_NS] * 5
+    world.followed = False
+    pause(world)
+    assert pause(world) == 10 * NS
+
+
+def test_where_the_kernel_can_wake_us_no_alarm_is_asked_after(world: World) -> None:
+    calm(world)
+    assert world.kernel.alarms == [7]
+    assert world.observer.due_ns() == world.clock.ns + CALM_TICK_NS
+    assert world.turn(50_000_000, woken=True).threads == (), "and when it does we look, whatever the alarm says"
+    world.core.wanted = FakeWants()
+    world.turn(CALM_TICK_NS)
+    assert world.kernel.alarms == [], "no longer calm: our own alarms are exact"
+
+
 def test_while_all_is_calm_ticks_are_longer_but_alarms_come_as_ever(world: World) -> None:
+    world.kernel.has_clock = False
     world.core.wanted = FakeWants(calm=True)
     world.turn()
     assert world.observer.due_ns() == world.clock.ns + CALM_TICK_NS

@@ -87,15 +87,17 @@ INLINE u64 bytes_of_submit(u64 *a,
     return bytes;
 }
 INLINE bool is_known(struct known *k, s32 fd, u8 kind) {
-    void *file = file_behind(fd), *inode = 0;
+    void *file = file_behind(fd), *inode = 0, *sb = 0;
     u64 ino = 0;
     if (!file || READ(inode, file, OFFSET_FILE_INODE) || k->inode != (u64)inode || k->kind != kind)
         return false;
-    READ(ino, inode, OFFSET_INODE_INO); /* the address of an inode comes back after unlink(2) */
-    return ino == k->key.ino;
+    READ(ino, inode, OFFSET_INODE_INO); /* the address of an inode comes back after unlink(2), */
+    READ(sb, inode, OFFSET_INODE_SB);   /* for another file system, too */
+    return ino == k->key.ino && (u64)sb == k->sb;
 }
 INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 kind) {
     k->inode = there ? t->inode : 0;
+    k->sb = t->sb;
     k->key.tgid = this_process();
     k->key.dev = t->dev;
     k->key.ino = t->ino;
@@ -111,11 +113,9 @@ INLINE void note_shared(struct target *t, u8 form, u64 *a) {
     u32 tgid = this_process();
     struct ledger *l = ledgers.lookup(&tgid); /* of its main thread: another one, which sends batches, may make it */
     u64 size = 0, magic = 0, wanted = form == FORM_ALLOCATE ? a[2] + a[3] : a[1];
-    void *sb = 0;
     if (!l || !l->pool || !is_mapped_only(t) || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) || wanted <= size)
         return;
-    READ(sb, (void *)t->inode, OFFSET_INODE_SB);
-    READ(magic, sb, OFFSET_SB_MAGIC);
+    READ(magic, (void *)t->sb, OFFSET_SB_MAGIC);
     struct pool *p = magic == TMPFS ? pool_in_use(l) : 0;
     if (p)
         __sync_fetch_and_add(&p->shared, (wanted - size + 4095) & ~4095ull);
@@ -140,14 +140,9 @@ int on_write_begin(struct call_entry *e) {
             fd = -1, submitted = bytes_of_submit(arguments, &fd);
     }
     struct target t = {};
-    struct file_use *u = 0;
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
     bool again = c && form < FORM_TRUNCATE && is_known(&c->known, fd, kind);
-    if (again && c->known.told) {
-        u = files.lookup(&c->known.key);
-        again = u && u->descriptors > 0; /* else it was closed: perhaps it is another file by now */
-    }
     if (!again) {
         bool there = resolve(fd, &t), told = there && is_told(&t, kind == CALL_WRITE);
         if (!c && told)
@@ -178,13 +173,7 @@ int on_write_begin(struct call_entry *e) {
     c->fd = fd;
     c->bytes = submitted;
     if (!again)
-        u = use_of(&c->key, &t, now, fd);
-    if (!u)
-        return 0;
-    u->busy_since = now;
-    u->busy_kind = kind;
-    if (u->tid != tid)
-        u->shared = 1;
+        use_of(&c->key, &t, now, fd);
     return 0;
 }
 int on_write_end(struct call_end *e) {
@@ -213,8 +202,12 @@ int on_write_end(struct call_end *e) {
         l->gap_dev = c->key.dev;
     }
     struct file_use *u = files.lookup(&c->key);
+    if (!u || u->descriptors <= 0)
+        c->known.inode = 0; /* it was closed: perhaps it is another file by now */
     if (!u)
         return 0;
+    if (u->tid != tid)
+        u->shared = 1;
     u64 *spent = c->kind == CALL_SYNC ? &u->sync_ns : &u->write_ns;
     if (u->shared) {
         __sync_fetch_and_add(spent, now - c->at);
@@ -226,7 +219,6 @@ int on_write_end(struct call_end *e) {
         u->calls++;
     }
     u->gap_ns += c->gap_ns;
-    u->busy_since = 0;
     u->tid = tid;
     if (is_failure(e->result) && !u->error)
         u->error = -e->result;

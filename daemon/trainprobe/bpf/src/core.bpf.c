@@ -22,7 +22,7 @@ BPF_ARRAY(pool_target, u32, POOLS);
 BPF_HASH(pool_owner, u32, u32, POOLS); /* slot -> process: inserting is the claim */
 BPF_ARRAY(pool_next, u32, 1);
 BPF_ARRAY(lost, u64, 16);
-BPF_RINGBUF_OUTPUT(ring, 128); /* pages: 512 KiB */
+BPF_RINGBUF_OUTPUT(ring, 256); /* pages: 1 MiB */
 BPF_ARRAY(quiet_bytes, u64, 1);
 
 INLINE void count_lost(u32 probe) {
@@ -180,15 +180,15 @@ INLINE u32 pool_of(struct process *p, u32 tgid) {
 }
 
 /* ---- telling ---- */
-/* Frequent messages wait for the reader's tick: waking it for each cost up to 235 us. Only every quarter of the ring,
- * so that a fast training does not fill it before the tick. */
+/* Frequent messages wait for the reader's tick: waking it for each cost up to 235 us. Only every half of the ring, so
+ * that a fast training does not fill it before the tick. */
 INLINE u64 quietly(u32 size) {
     u32 zero = 0;
     u64 *bytes = quiet_bytes.lookup(&zero);
     if (!bytes)
         return 0;
     __sync_fetch_and_add(bytes, size);
-    if (*bytes < 128 << 10)
+    if (*bytes < 512 << 10)
         return BPF_RB_NO_WAKEUP;
     *bytes = 0;
     return BPF_RB_FORCE_WAKEUP;
@@ -229,7 +229,7 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
     if (user_name)
         read_user_string(r->name, NAME_SIZE, user_name);
     if (kind == ROW_OPTIMIZER || kind == ROW_BACKWARD || kind == ROW_GPU)
-        l->step_at = l->at;
+        l->step_at = l->row_at = l->at;
     ring.ringbuf_submit(r, flags);
 }
 INLINE struct process_message *begin_process(u32 kind, u32 tgid) {

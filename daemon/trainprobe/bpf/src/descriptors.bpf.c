@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What is behind a descriptor of the current process, by walking task->files as the kernel does. */
 struct target {
-    u64 ino, magic, inode;
+    u64 ino, magic, inode, sb;
     u32 dev, generation, links, rdev;
     void *dentry;
     u16 mode;
@@ -18,14 +18,14 @@ INLINE void *file_behind(s32 fd) { /* 0: nothing */
     return file;
 }
 INLINE bool resolve(s32 fd, struct target *t) {
-    void *file = file_behind(fd), *inode = 0, *sb = 0;
+    void *file = file_behind(fd), *inode = 0;
     t->ino = 0;
     t->mode = 0;
     if (!file || READ(inode, file, OFFSET_FILE_INODE) || READ(t->mode, inode, OFFSET_INODE_MODE))
         return false;
     READ(t->ino, inode, OFFSET_INODE_INO);
-    READ(sb, inode, OFFSET_INODE_SB);
-    READ(t->dev, sb, OFFSET_SB_DEV);
+    READ(t->sb, inode, OFFSET_INODE_SB);
+    READ(t->dev, (void *)t->sb, OFFSET_SB_DEV);
     READ(t->dentry, file, OFFSET_FILE_DENTRY);
     t->inode = (u64)inode;
     return true;
@@ -44,13 +44,13 @@ INLINE bool is_mapped_only(struct target *t) {
 /* A file whose life is told: on a file system that keeps data. On a shared memory mount only what is written to, as a
  * checkpoint on its way elsewhere is. */
 INLINE bool is_told(struct target *t, bool written) {
-    void *sb = 0;
     u64 magic = 0;
-    u8 *skipped = skipped_devices.lookup(&t->dev);
-    if (!is_regular(t) || (skipped && (*skipped == 2 || !written || is_mapped_only(t))))
+    if (!is_regular(t))
         return false;
-    READ(sb, (void *)t->inode, OFFSET_INODE_SB);
-    READ(magic, sb, OFFSET_SB_MAGIC);
+    u8 *skipped = skipped_devices.lookup(&t->dev);
+    if (skipped && (*skipped == 2 || !written || is_mapped_only(t)))
+        return false;
+    READ(magic, (void *)t->sb, OFFSET_SB_MAGIC);
     switch (magic) {
     case 0x9fa0:     /* proc */
     case 0x62656572: /* sysfs */

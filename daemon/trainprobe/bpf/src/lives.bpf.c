@@ -48,6 +48,8 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
             processes.update(&tgid, &fresh);
             open_ledger(tid, tgid, LEVEL_COARSE | QUIET, RUN_ON, 0);
         }
+        if (python)
+            note_python();
         emit_candidate(tgid, WHY_EXEC, quietly(sizeof(struct candidate_message)));
 #endif
         return 0;

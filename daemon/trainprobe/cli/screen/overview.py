@@ -16,6 +16,7 @@ from trainprobe.model.report import Rank, Report, Run
 LEAST_ROWS = 3
 SPARKS = 8
 WIDE = 66  # columns from which speed is drawn, not only told
+OLD = 15.0  # seconds: a daemon that nobody follows publishes every ten
 HEAD = 3  # lines above the list
 
 
@@ -80,7 +81,7 @@ def _head(report: Report, runs: Sequence[Run], style: Style, age: float, trouble
     first = style.paint(cells.cut(" · ".join(parts), style.width), "bold")
     if trouble:
         return [first, style.paint(cells.cut(trouble, style.width), "bold", "red")]
-    if age > 5:
+    if age > OLD:
         old = style.say("nothing new for {age}: is the daemon alive?", age=seconds(age))
         return [first, style.paint(cells.cut(old, style.width), "bold", "red")]
     if stalled:

@@ -32,7 +32,7 @@ struct file_key {
 
 /* What a thread's last write-class call went to: the next one mostly goes there too. */
 struct known {
-    u64 inode; /* the kernel's address of it; 0: nothing */
+    u64 inode, sb; /* the kernel's addresses of it and of its file system; 0: nothing */
     struct file_key key;
     u8 kind; /* of the call */
     u8 leaf;
@@ -63,6 +63,7 @@ struct ledger {
     u64 opened;     /* the ledger began */
     u64 since;      /* the present wait, or stay on the CPU, began */
     u64 step_at;    /* the last OPTIMIZER or BACKWARD row */
+    u64 row_at;     /* the last row that ends a step */
     u64 fetch_at;   /* the fetch that is open began */
     u64 fault_at;   /* a page fault was entered; 0: none, or page faults are not traced */
     u64 graph_task; /* address of the GraphTask of the outermost backward that is open */
@@ -122,16 +123,15 @@ struct row {
 struct file_use {
     u64 opened, told; /* told: when the last event about it went out */
     u64 bytes, calls, write_ns, sync_ns, meta_ns, gap_ns;
-    u64 busy_since; /* a call on it is in flight since; 0: none */
     u64 closed;     /* the last descriptor was, then; 0: it is open */
     u32 generation; /* of the inode: an inode number comes back after unlink(2) */
     u32 error;
     u32 tid; /* of the last call */
     s32 fd;
     s16 descriptors; /* open ones, as far as seen */
-    u8 created, append, small, busy_kind;
+    u8 created, append, small;
     u8 shared; /* more than one thread of the process wrote it: totals are then added up atomically */
-    u8 unused;
+    u16 unused;
 };
 
 struct file_message {
@@ -221,6 +221,12 @@ struct site_message {
     u64 at, address;
 };
 
+/* How long a step may take until user space is woken for it. */
+struct alarm {
+    u64 limit; /* ns from the row that began it */
+    u64 told;  /* when the step began that was told of last */
+};
+
 /* Requests of a block device that ended, by duration. */
 struct request_use {
     u64 ns, count[REQUEST_BUCKETS];
@@ -239,6 +245,7 @@ _Static_assert(sizeof(struct gpu_site) == SIZE_GPU_SITE, "abi.GpuSite");
 _Static_assert(sizeof(struct gpu_caller) == SIZE_GPU_CALLER, "abi.GpuCaller");
 _Static_assert(sizeof(struct gpu_beat) == SIZE_GPU_BEAT, "abi.GpuBeat");
 _Static_assert(sizeof(struct site_message) == SIZE_SITE_MESSAGE, "abi.SiteMessage");
+_Static_assert(sizeof(struct alarm) == SIZE_ALARM, "abi.Alarm");
 _Static_assert(sizeof(struct pool) == SIZE_POOL, "abi.Pool");
 _Static_assert(sizeof(struct request_use) == SIZE_REQUEST_USE, "abi.RequestUse");
 _Static_assert(sizeof(struct process) == SIZE_PROCESS, "abi.Process");
