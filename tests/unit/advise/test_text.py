@@ -38,4 +38,4 @@ def test_a_worker_that_comes_back_needs_no_time_limit() -> None:
     again = advice(Cause.WORKER_HANG, Facts(each=1.4, every=94, fetching=True))
     assert "timeout=" in once[0]
     assert "goes on by itself after 1.40 s, every 94 steps" in again[0]
-    assert Speaker("zh").say(again[0]) != again[0]
+    assert Speaker("zh").told(again[0]) != again[0]
