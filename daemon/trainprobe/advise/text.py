@@ -200,6 +200,13 @@ def _gc_pause(f: Facts) -> list[str]:
 
 
 def _worker_hang(facts: Facts) -> list[str]:
+    if facts.every and facts.each:
+        return [
+            (
+                f"the worker goes on by itself after {seconds(facts.each)}, every {facts.every} steps: see its call "
+                "above for sleeps, retries and locks, and take them out of the samples"
+            )
+        ]
     if facts.fetching:
         return ["see the worker's call above; a DataLoader timeout= turns a hang into an error"]
     return ["see the worker's call above; waiting with a time limit (timeout= of get() or result()) makes it an error"]

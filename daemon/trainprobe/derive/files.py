@@ -12,6 +12,9 @@ CHECKPOINT_PATTERNS: tuple[str, ...] = (
     "*.pth",
     "*.pt",
     "*.ckpt",
+    "*.pth.tar",
+    "*.pt.tar",
+    "*.ckpt.tar",
     "*.bin",
     "*.safetensors",
     "*.distcp",
@@ -28,6 +31,8 @@ CHECKPOINT_PATTERNS: tuple[str, ...] = (
     "*/iter_*/*",
     "*orbax-checkpoint-tmp*",
 )
+_DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack")
+"""Names of checkpoints that data sets have, too: what is written under them before the first step is data."""
 _NEVER: tuple[str, ...] = (
     "*.arrow",
     "*.lock",
@@ -36,12 +41,14 @@ _NEVER: tuple[str, ...] = (
     "*.so",
     "*.o",
     "*.parquet",
-    "*.tar",
+    "*.mdb",
+    "*.tfrecord",
     "*.idx",
     "*.cubin",
 )
 _CACHES: tuple[str, ...] = ("/.cache/", "/torchinductor_", "/.triton/", "/__pycache__/", "/pymp-")
-_LOGS: tuple[str, ...] = ("*.log", "*.jsonl", "*.csv", "*.txt", "*.out", "*.err", "*.tsv", "*.log.*", "*.ndjson")
+_LOGS: tuple[str, ...] = ("*.log", "*.jsonl", "*.csv", "*.txt", "*.out", "*.err", "*.tsv", "*.log.*", "*.ndjson",
+                          "*.db", "*.db-*", "*.sqlite", "*.sqlite-*", "*.sqlite3", "*.sqlite3-*")  # fmt: skip
 LARGE = 1 << 20  # bytes: an unnamed file that is written whole and at least so large is a checkpoint
 
 
@@ -71,11 +78,18 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(path, pattern) for pattern in patterns)
 
 
-def classify(path: str, size: int, *, created: bool, append: bool, rules: FileRules | None = None) -> FileKind:
+@lru_cache(maxsize=8)
+def _unlike_data(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(pattern for pattern in patterns if pattern not in _DATA)
+
+
+def classify(
+    path: str, size: int, *, created: bool, append: bool, early: bool = False, rules: FileRules | None = None
+) -> FileKind:
     """The kind of a written file.
 
     ``path`` as the process sees it, ``size`` the bytes written so far, ``created`` whether it was opened with
-    O_CREAT or O_TRUNC, ``append`` whether with O_APPEND.
+    O_CREAT or O_TRUNC, ``append`` whether with O_APPEND, ``early`` whether that was before the first step.
     """
     rules = rules or FileRules()
     name = path.rpartition("/")[2]
@@ -89,13 +103,13 @@ def classify(path: str, size: int, *, created: bool, append: bool, rules: FileRu
         return FileKind(FileClass.OTHER)
     if any(cache in path for cache in _CACHES) or (name.startswith("torch_") and path.startswith("/dev/shm/")):
         return FileKind(FileClass.OTHER)
-    if _matches(path, rules.checkpoints):
+    if _matches(path, _unlike_data(rules.checkpoints) if early else rules.checkpoints):
         return FileKind(FileClass.CHECKPOINT)
     if _matches(name, _LOGS) or append:
         return FileKind(FileClass.LOG, "stdout" if name in {"stdout", "stderr"} else "log")
     if _matches(name, _NEVER):
         return FileKind(FileClass.OTHER)
-    if created and size >= LARGE:
+    if created and size >= LARGE and not early:
         return FileKind(FileClass.CHECKPOINT)
     if size < LARGE and name and "." in name and not name.startswith(".") and not name.startswith("tmp"):
         return FileKind(FileClass.LOG, "log")

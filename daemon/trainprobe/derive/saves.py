@@ -6,7 +6,7 @@ import errno as errors
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from trainprobe.derive.files import FileClass, FileRules, classify
+from trainprobe.derive.files import FileClass, FileKind, FileRules, classify
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
 
@@ -60,6 +60,7 @@ class Save:
     errno: int = 0
     created: bool = False
     append: bool = False
+    early: bool = False  # opened before the training's first step
     unsafe: bool = False  # written over the only complete checkpoint, and not synced
     moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
 
@@ -78,7 +79,11 @@ class Save:
 
     def kind_of(self, rules: FileRules) -> FileClass:
         """What this file is for, by all that is known so far."""
-        return classify(self.path, self.bytes, created=self.created, append=self.append, rules=rules).of
+        return self.filed(rules).of
+
+    def filed(self, rules: FileRules) -> FileKind:
+        """The same, with the kind of log."""
+        return classify(self.path, self.bytes, created=self.created, append=self.append, early=self.early, rules=rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class Saves:
     open: dict[tuple[int, int, int], Save] = field(default_factory=dict)
     closed: list[Save] = field(default_factory=list)
     total: int = 0
+    steps_ns: int | None = 0  # when the training began to step; None: it does not yet
     drivers: set[int] = field(default_factory=set)  # tids: their saves block
     gone: SaveTotals = field(default_factory=SaveTotals)
     logs: dict[str, LogUse] = field(default_factory=dict)
@@ -149,6 +155,7 @@ class Saves:
             return again
         moved = next((s for s in reversed(self.closed) if s.moving_to and s.moving_to == event.path), None)
         save = Save(key, event.path, start, event.tid, created=event.created, append=event.append)
+        save.early = self._early(start)
         if moved is not None:
             self.closed.remove(moved)
             save.start_ns, save.tid, save.created = moved.start_ns, moved.tid, True
@@ -193,7 +200,7 @@ class Saves:
     def _keep(self, save: Save) -> None:
         if save.bytes == 0 and not save.errno:
             return
-        kind = classify(save.path, save.bytes, created=save.created, append=save.append, rules=self.rules)
+        kind = save.filed(self.rules)
         if kind.of == FileClass.LOG:
             self._log(save, kind.log)
             return
@@ -277,13 +284,17 @@ class Saves:
         open_save = self.open.get((event.pid, dev, ino))
         path = open_save.path if open_save else event.path
         size = max(size, event.bytes, open_save.bytes if open_save else 0)
-        return classify(path, size, created=event.created, append=event.append, rules=self.rules).of, path
+        early = open_save.early if open_save else self._early(event.opened_ns or event.at_ns)
+        return classify(path, size, created=event.created, append=event.append, early=early, rules=self.rules).of, path
+
+    def _early(self, start_ns: int) -> bool:
+        return self.steps_ns is None or start_ns < self.steps_ns
 
     def all_logs(self) -> list[LogUse]:
         """Logs of the run, those still open included."""
         out = {path: replace(use) for path, use in self.logs.items()}
         for save in self.open.values():
-            kind = classify(save.path, save.bytes, created=save.created, append=save.append, rules=self.rules)
+            kind = save.filed(self.rules)
             if kind.of == FileClass.LOG and save.calls:
                 use = out.setdefault(save.path, LogUse(save.path, kind.log))
                 use.bytes += save.bytes

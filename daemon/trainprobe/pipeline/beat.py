@@ -31,6 +31,7 @@ def beat(fold: RankFold, sample: ThreadSample, at_ns: int) -> None:
     rhythm.windows += 1
     if not rhythm.stands:
         if rhythm.add(second.items, ns):
+            fold.saves.steps_ns = at_ns if fold.saves.steps_ns is None else fold.saves.steps_ns
             fold.take_phase(Phase.ATTACHING if fold.attached else Phase.STARTUP, fold.start_ns, at_ns)
         return
     rhythm.judged_ns += ns

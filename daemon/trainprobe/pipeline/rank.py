@@ -194,6 +194,8 @@ class RankFold:
         self.saves.rules = self.policy.files
         self.saves.drivers.add(self.tid)
         self.start_ns = self.seen.at_ns if self.attached else self.seen.started_ns
+        if not self.attached:
+            self.saves.steps_ns = None
 
     # ---- events ----
     def feed_row(self, row: MarkRow) -> None:
@@ -211,13 +213,15 @@ class RankFold:
             self._gone = row  # the process's own end, which comes next, tells how
             return
         if not self.stepped and row.kind in (RowKind.OPTIMIZER, RowKind.BACKWARD, RowKind.GPU):
-            self._first_step()
+            self._first_step(row)
         for boundary in self.clock.feed(row):
             self._step(boundary)
 
-    def _first_step(self) -> None:
+    def _first_step(self, row: MarkRow) -> None:
         """There are marks: what was told by the rhythm until now was the start-up."""
         self.stepped = True
+        if self.saves.steps_ns is None:
+            self.saves.steps_ns = row.at_ns
         if self.rhythm.cells:
             self.rhythm, self.book = Rhythm(), StallBook()
             self.phases.clear()
@@ -731,7 +735,7 @@ class RankFold:
         limit = self.limit_ns()
         if limit is None or now_ns < limit or self.boundary is None or self.sample is None or self.sample_ns < limit:
             return
-        watch.look(self.late, self.sample, list(self.worker_samples.values()), self.devices, self.policy,
+        watch.look(self.late, self.sample, self._waited_for(), self.devices, self.policy,
                    since_ns=self.boundary.at_ns, now_ns=self.sample_ns)  # fmt: skip
         delta = [max(0, a - b) for a, b in zip(self.sample.cells, self.flat)]
         live = self.live_files()
@@ -786,6 +790,13 @@ class RankFold:
             )
             out.append((use, save.kind_of(self.policy.files), save.path))
         return out
+
+    def _waited_for(self) -> list[ThreadSample]:
+        """Its children, but where it has workers not the other programs that it started: those wait as they like."""
+        roles = {pid: life.role for pid, life in self.workers.live.items()}
+        if "worker" not in roles.values():
+            return list(self.worker_samples.values())
+        return [one for pid, one in self.worker_samples.items() if roles.get(pid, "worker") == "worker"]
 
     def _live_pool(self) -> list[float]:
         """Workers' time by leaf in the open step, as far as samples tell."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainprobe.advise.text import Facts, advice
+from trainprobe.language.amounts import seconds
 from trainprobe.model.cause import Cause
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Evidence, Warning_
@@ -23,9 +24,9 @@ def unsafe_checkpoints(fold: RankFold, at: Moment) -> list[Warning_]:
     how = "is written over in place" if in_place else "is deleted before the next one is complete"
     sync = "" if gaps.synced or not in_place else ", without fsync"
     times = gaps.count + ended_so
-    text = f"for {longest / NS:.1f} s no complete checkpoint existed: {path} {how}{sync}"
+    text = f"for {seconds(longest / NS)} no complete checkpoint existed: {path} {how}{sync}"
     if times > 1:
-        text = f"{times} times, {longest / NS:.1f} s at most, no complete checkpoint existed: {path} {how}{sync}"
+        text = f"{times} times, {seconds(longest / NS)} at most, no complete checkpoint existed: {path} {how}{sync}"
     if ended_so:
         text += "; the training ended in such a moment"
     evidence = [

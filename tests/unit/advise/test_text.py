@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainprobe.advise.text import worker_death
+from trainprobe.advise.text import Facts, advice, worker_death
 from trainprobe.language.speaker import Speaker
+from trainprobe.model.cause import Cause
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,11 @@ def test_who_killed_a_worker_says_whom_to_ask(
         assert "num_workers" not in " ".join(told)
     chinese = Speaker("zh")
     assert all(chinese.told(sentence) != sentence for sentence in told)
+
+
+def test_a_worker_that_comes_back_needs_no_time_limit() -> None:
+    once = advice(Cause.WORKER_HANG, Facts(each=4.0, fetching=True))
+    again = advice(Cause.WORKER_HANG, Facts(each=1.4, every=94, fetching=True))
+    assert "timeout=" in once[0]
+    assert "goes on by itself after 1.40 s, every 94 steps" in again[0]
+    assert Speaker("zh").told(again[0]) != again[0]

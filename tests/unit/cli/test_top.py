@@ -73,7 +73,7 @@ def test_an_ended_run_is_forgotten_when_the_report_forgets_it() -> None:
 
 def test_a_stall_that_goes_on_is_the_first_thing_one_sees() -> None:
     text = shown(68)
-    assert text[1] == "STALLED now: 1 run (train_0.py-00000000)"
+    assert text[1] == "STALLED now: train_0.py-00000000"
     row = next(line for line in text if line.startswith("> train_0"))
     assert row.endswith("STALL 3.00 s data_storage")
     panel = "\n".join(text)

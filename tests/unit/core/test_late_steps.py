@@ -227,6 +227,25 @@ def test_stalls_that_come_by_the_clock_say_so() -> None:
     assert period.seconds == pytest.approx(20, rel=0.02)
 
 
+def test_another_program_that_the_training_started_is_not_the_worker_that_hangs() -> None:
+    """A monitor that sleeps since long before: the step waits for a worker that has just begun to."""
+    driver, pipeline = started()
+    driver.fork(2001)
+    command = ("python", "-c", "import time; time.sleep(9)")
+    driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, 2001, comm="python", command=command))
+    driver.spend(0.01)
+    pipeline = played(driver, pipeline)
+    since = driver.now
+    driver.fetches += 1
+    for _ in range(4):
+        driver.spend(0.5, Leaf.POLL, Region.FETCH)
+        driver.work(0.5, Leaf.SLEEP)
+        monitor = replace(worker(driver, Leaf.SLEEP, since - 5_000_000_000), pid=2001, tid=2001)
+        threads = (blocked(driver, Leaf.POLL, "", since), worker(driver, Leaf.SLEEP, since), monitor)
+        pipeline.step(Frame(moment(driver.now), threads=threads))
+    assert pipeline.wants().stacks == ((2000, 2000),)
+
+
 def test_a_hung_worker_is_told_with_its_call_and_its_line() -> None:
     driver, pipeline = started()
     since = driver.now

@@ -35,7 +35,7 @@ def test_the_only_checkpoint_written_over_in_place_is_unsafe() -> None:
         driver.train(20)
     rank = trained(driver)
     (warning,) = unsafe(rank)
-    assert "2 times, 0.8 s at most, no complete checkpoint existed: /out/last.pt" in warning.summary
+    assert "2 times, 800 ms at most, no complete checkpoint existed: /out/last.pt" in warning.summary
     assert "without fsync" in warning.summary
     assert [save.outcome for save in rank.checkpoints] == ["complete", "unsafe", "unsafe"]
     assert rank.totals.warnings == 1
@@ -49,7 +49,7 @@ def test_the_old_one_deleted_first_is_unsafe() -> None:
     driver.file(FileEventKind.UNLINKED, "/out/step-1.pt", 7)
     driver.write("/out/step-2.pt", 100 * MB, 6.2, ino=8)
     (warning,) = unsafe(trained(driver))
-    assert warning.summary.startswith("for 6.2 s no complete checkpoint existed: /out/step-1.pt is deleted before")
+    assert warning.summary.startswith("for 6.20 s no complete checkpoint existed: /out/step-1.pt is deleted before")
 
 
 def test_deleting_the_old_one_after_the_new_is_safe() -> None:

@@ -10,7 +10,7 @@ from trainprobe.cli.screen import figures
 from trainprobe.cli.screen.history import History
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import worst
-from trainprobe.language.amounts import count, seconds, size
+from trainprobe.language.amounts import seconds, size
 from trainprobe.model.report import Rank, Report, Run
 
 LEAST_ROWS = 3
@@ -86,7 +86,9 @@ def _head(report: Report, runs: Sequence[Run], style: Style, age: float, trouble
         return [first, style.paint(cells.cut(old, style.width), "bold", "red")]
     if stalled:
         names = ", ".join(inert(run.run) for run in stalled)
-        text = style.say("STALLED now: {number} ({names})", number=count(len(stalled), "run"), names=names)
+        text = style.say("STALLED now: {names}", names=names)
+        if len(stalled) > 1:
+            text = style.say("STALLED now, {number} runs: {names}", number=len(stalled), names=names)
         return [first, style.paint(cells.cut(text, style.width), "bold", "red")]
     bad = [f"{inert(name)}: {inert(s.reason)}" for name, s in sorted(report.sources.items()) if s.state != "up"]
     return [first, style.paint(cells.cut("! " + "; ".join(bad), style.width), "yellow") if bad else ""]
