@@ -12,7 +12,7 @@ programs hide a difference, the quickest stretches of both runs still tell it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import hypot, sqrt
 from statistics import mean, median
@@ -34,7 +34,7 @@ STEADY_INTERFERENCE, STEADY_OTHERS = 0.05, 0.25
 """By what part two equal runs' quickest stretches differ more when all CPUs are busy with something else; and the
 share of the CPUs beyond which no stretch of 16 steps is left alone."""
 DISTURBED = 0.05  # of the CPUs: what others use beyond it is told
-SLOWER = 0.01  # processors whose speed differs by less are not spoken of
+SLOWER = 0.01  # of a step: what the processors' own speed makes of it is not spoken of below
 PART_WORTH = 0.05  # of the difference: what explains less is not named
 
 
@@ -73,7 +73,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``spread``: what ``change`` may be off, relative; None: too few steps."""
+    """``spread``: what B's steps may be off against A's, relative; None: too few steps."""
 
     a_step: float
     b_step: float
@@ -84,7 +84,7 @@ class Comparison:
     others: tuple[float, float] = (0.0, 0.0)  # shares of the host's CPUs that other programs used meanwhile
     quickest: tuple[float, float] | None = None  # step in the quickest stretch of each, seconds
     speeds: Speeds | None = None  # None: not measured
-    computing: float = 0.0  # seconds of B's step that take the longer, the slower the processors are
+    computing: Mapping[str, float] = field(default_factory=dict)  # of B, see trainprobe.advise.speed.computing
 
     @property
     def disturbed(self) -> bool:
@@ -94,7 +94,7 @@ class Comparison:
     @property
     def by_speed(self) -> float:
         """Seconds that a step of B takes more because the processors were slower than in A; 0: not measured."""
-        return -self.computing * self.speeds.change if self.speeds else 0.0
+        return -sum(self.computing.values()) * self.speeds.change if self.speeds else 0.0
 
     @property
     def even_step(self) -> float:
@@ -119,12 +119,23 @@ class Comparison:
 
     @property
     def _factor(self) -> float:
-        return self.samples[1] / self.samples[0] if self.samples else 1.0
+        a, b = self.units
+        return b / a
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """What a step of A and of B is judged by: its samples where they were told, else the step itself."""
+        return self.samples or (1.0, 1.0)
+
+    @property
+    def margin(self) -> float | None:
+        """What ``change`` may be off by chance; None: too few steps."""
+        return None if self.spread is None else self.spread * (1 + self.change)
 
     @property
     def least(self) -> float:
         """Up to here ``change`` may be chance, or the machine's."""
-        return max(LEAST, self.spread or 0.0)
+        return max(LEAST, self.margin or 0.0)
 
     @property
     def told(self) -> bool:
@@ -133,8 +144,8 @@ class Comparison:
 
     @property
     def paced(self) -> bool:
-        """Whether the processors themselves were not equally fast."""
-        return self.speeds is not None and abs(self.speeds.change) > SLOWER
+        """Whether the processors' own speed made a difference worth speaking of."""
+        return abs(self.by_speed) > SLOWER * self.b_step
 
     @property
     def steady_told(self) -> bool:
@@ -146,7 +157,10 @@ class Comparison:
 
     @property
     def explained(self) -> list[tuple[Part, float]]:
-        """Parts that went the way of the whole, the largest first, each with its share of the difference."""
+        """Parts that went the way of the whole, the largest first, each with its share of the difference.
+
+        Their seconds are a sample's where samples were told, a step's otherwise.
+        """
         return sorted((pair for pair in self._shares if pair[1] >= PART_WORTH), key=lambda pair: -pair[1])
 
     @property
@@ -156,19 +170,20 @@ class Comparison:
 
     @property
     def _shares(self) -> list[tuple[Part, float]]:
-        whole = self.even_step - self.a_step
-        return [(part, part.change / whole) for part in self._even_parts] if whole else []
+        a, b = self.units
+        whole = self.even_step / b - self.a_step / a
+        parts = [replace(part, a=part.a / a, b=part.b / b) for part in self._even_parts]
+        return [(part, part.change / whole) for part in parts] if whole else []
 
     @property
     def _even_parts(self) -> tuple[Part, ...]:
         """The parts at equal speed of the processors: what computes is rid of what their speed made of it."""
-        computed = sum(part.b for part in self.parts if _computes(part))
-        scale = 1 - self.by_speed / computed if computed > 0 else 1.0
-        return tuple(replace(part, b=part.b * scale) if _computes(part) else part for part in self.parts)
+        return tuple(replace(part, b=part.b + self._faster(part)) for part in self.parts)
 
-
-def _computes(part: Part) -> bool:
-    return part.kind == "state" and part.name in ON_CPU
+    def _faster(self, part: Part) -> float:
+        """Seconds a step by which the processors were faster in B, in one of the parts."""
+        computed = self.computing.get(part.name, 0.0) if part.kind == "state" else 0.0
+        return computed * self.speeds.change if self.speeds else 0.0
 
 
 def compare(
@@ -189,7 +204,8 @@ def compare(
     if a_step <= 0 or b_step <= 0:
         return None
     measured = speeds(a, b, own)
-    part = min(1.0, computing(b) / b_step)
+    computed = computing(b)
+    part = min(1.0, sum(computed.values()) / b_step)
     spread = None
     if min(a.ordinary.count, b.ordinary.count) >= FEWEST:
         spread = hypot(_spread(a) / a_step, _spread(b) / b_step)
@@ -200,7 +216,7 @@ def compare(
         spread += _interference(others)
     made = Comparison(
         a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b), measured,
-        part * b_step,
+        computed,
     )  # fmt: skip
     return replace(made, figures=_figures(a, b, made))
 

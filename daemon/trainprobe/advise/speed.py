@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
 
-from trainprobe.model.report import Rank
+from trainprobe.model.report import OrdinaryStep, Rank
 
-ON_CPU = ("compute", "data_inline")
+ON_CPU, WAIT = ("compute", "data_inline"), "data_wait"
+BOUND = 0.1  # of a step: whoever waits so long for data goes as fast as it comes
 FEWEST = 3  # readings in each run: less tells no speed
 RESIDUAL = 0.004
 """Standard error: what computing differs by from the fixed piece of work, relative, from one run to the next."""
@@ -53,12 +54,22 @@ def _error(readings: Sequence[float]) -> float:
     return stdev(readings) / mean(readings) / sqrt(len(readings))
 
 
-def computing(rank: Rank) -> float:
-    """Seconds of an ordinary step that take the longer, the slower the processors are.
+def computing(rank: Rank) -> dict[str, float]:
+    """Seconds of an ordinary step that take the longer, the slower the processors are, by the state in which they show.
 
-    A wait for data is as much of that as the workers spend of a batch on a processor.
+    A wait for data is as much of that as the workers spend of a batch on a processor. Where it is a good part of the
+    step, the workers set the pace: what the driver computes sooner, it waits the longer.
     """
     ordinary = rank.ordinary
+    waited = ordinary.states.get(WAIT, 0.0)
+    if ordinary.seconds and waited >= BOUND * ordinary.seconds:
+        return {WAIT: ordinary.seconds * _on_cpu(ordinary)}
+    computed = {state: ordinary.states.get(state, 0.0) for state in ON_CPU}
+    return computed | {WAIT: waited * _on_cpu(ordinary)}
+
+
+def _on_cpu(ordinary: OrdinaryStep) -> float:
+    """The share of a batch's time that the workers spend on a processor, or waiting for one."""
     on_cpu = ordinary.worker_cpu_seconds_per_batch or 0.0
     blocked = (
         ordinary.worker_storage_seconds_per_batch,
@@ -66,5 +77,4 @@ def computing(rank: Rank) -> float:
         ordinary.worker_blocked_seconds_per_batch,
     )
     batch = on_cpu + sum(value or 0.0 for value in blocked)
-    waited = ordinary.states.get("data_wait", 0.0) * (on_cpu / batch if batch else 0.0)
-    return sum(ordinary.states.get(state, 0.0) for state in ON_CPU) + waited
+    return on_cpu / batch if batch else 0.0

@@ -3,7 +3,7 @@
 examples:
   trainprobe compare before.json after.json          two reports of `trainprobe run -o`
   trainprobe compare train.py-3f2a train.py-77c0     two runs that the daemon knows
-  trainprobe compare --batch 4,8 four.json eight.json
+  trainprobe compare --batch 4,8 four.json eight.json  steps of 4 and of 8 samples: judges a sample
   trainprobe compare --json a.json b.json            for scripts
 
 A table of configurations is one report for each of them and one command for each pair:
@@ -35,6 +35,7 @@ from trainprobe.runtime import rundir
 
 NAME, VALUE = 26, 10
 MANY = 3.0  # times: what changed by more is told as a factor
+MOST = 1.5  # times a difference: what parts make more of it cancels out, and their shares say nothing
 WORTH = 0.01  # of a step: states and stalls that take less in both runs are not shown
 
 
@@ -121,7 +122,7 @@ def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -
 
 
 def _headline(made: Comparison, style: Style) -> Iterator[str]:
-    if made.spread is None:
+    if made.margin is None:
         text = style.say("Too few ordinary steps to tell a difference: 50 of each are needed, 500 are well.")
         yield from style.painted(text, "bold", "yellow")
         return
@@ -130,15 +131,15 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
     if not made.told:
         yield from _undecided(made, style)
         return
-    change, spread = abs(made.change), made.spread
+    change, margin = abs(made.change), made.margin
     values = {
-        "change": percent(change), "low": f"{100 * max(0.0, change - spread):.1f}", "high": percent(change + spread),
-        "a": _step(made.a_step), "b": _step(made.even_step),
+        "change": percent(change), "low": f"{100 * max(0.0, change - margin):.1f}", "high": percent(change + margin),
+        **_steps(made, made.even_step, style),
     }  # fmt: skip
     if made.change > 0:
-        text = style.say("B is {change} faster ({low} to {high}): {b} a step instead of {a}.", **values)
+        text = style.say("B is {change} faster ({low} to {high}): {b} {each} instead of {a}.", **values)
     else:
-        text = style.say("B is {change} slower ({low} to {high}): {b} a step instead of {a}.", **values)
+        text = style.say("B is {change} slower ({low} to {high}): {b} {each} instead of {a}.", **values)
     yield from style.painted(text, "bold", "green" if made.change > 0 else "red")
 
 
@@ -174,11 +175,11 @@ def _speed(made: Comparison, style: Style) -> Iterator[str]:
             speed=speed,
         )
     yield from style.painted(text, "yellow")
-    values = {"change": percent(abs(made.clock_change)), "a": _step(made.a_step), "b": _step(made.b_step)}
+    values = {"change": percent(abs(made.clock_change)), **_steps(made, made.b_step, style)}
     if made.clock_change > 0:
-        text = style.say("By the clock B is {change} faster: {b} a step instead of {a}.", **values)
+        text = style.say("By the clock B is {change} faster: {b} {each} instead of {a}.", **values)
     else:
-        text = style.say("By the clock B is {change} slower: {b} a step instead of {a}.", **values)
+        text = style.say("By the clock B is {change} slower: {b} {each} instead of {a}.", **values)
     yield from style.painted(text, "yellow")
 
 
@@ -199,23 +200,36 @@ def _steady(made: Comparison, style: Style) -> Iterator[str]:
     yield from style.painted(text, "bold", "green" if made.steady > 0 else "red")
 
 
+def _steps(made: Comparison, b_step: float, style: Style) -> dict[str, str]:
+    """What a step of A takes and one of B, or a sample where samples are compared."""
+    a, b = made.units
+    return {"a": _step(made.a_step / a), "b": _step(b_step / b), "each": _each(made, style)}
+
+
+def _each(made: Comparison, style: Style) -> str:
+    return style.say("a sample") if made.samples else style.say("a step")
+
+
 def _explanation(made: Comparison, style: Style) -> Iterator[str]:
-    """Which parts went the way of the whole, and which the other."""
+    """Which parts went the way of the whole, and which the other. Parts that cancel out are no shares of it."""
+    cancel = any(share > MOST for _, share in made.explained)
     for part, share in made.explained:
         if part.kind == "rest":
             continue
-        text = style.say(
-            "{share} of it: {part}, {change} a step", share=_hundredths(share), part=_name(part, style),
-            change=_signed(part.change),
-        )  # fmt: skip
+        values = {"part": _name(part, style), "change": _signed(part.change), "each": _each(made, style)}
+        if cancel:
+            text = style.say("{part}: {change} {each}", **values)
+        else:
+            text = style.say("{share} of it: {part}, {change} {each}", share=_hundredths(share), **values)
         yield from style.wrapped(text, "  ")
     for part, share in made.against:
         if part.kind == "rest":
             continue
-        text = style.say(
-            "against it: {part}, {change} a step ({share})", part=_name(part, style), change=_signed(part.change),
-            share=_hundredths(share),
-        )  # fmt: skip
+        values = {"part": _name(part, style), "change": _signed(part.change), "each": _each(made, style)}
+        if cancel:
+            text = style.say("against it: {part}, {change} {each}", **values)
+        else:
+            text = style.say("against it: {part}, {change} {each} ({share})", share=_hundredths(share), **values)
         yield from style.wrapped(text, "  ")
 
 
@@ -255,7 +269,7 @@ def _row(name: str, a: str, b: str, tail: str) -> str:
 
 def _step(value: float) -> str:
     """A step's seconds, fine enough that a difference of a few per cent can be seen: 6.83 ms."""
-    return f"{1000 * value:.3g} ms" if 0.001 <= value < 0.09995 else seconds(value)
+    return f"{1000 * value:#.3g} ms" if 0.001 <= value < 0.09995 else seconds(value)
 
 
 def _signed(value: float) -> str:
@@ -278,9 +292,9 @@ def as_json(made: Comparison) -> dict[str, object]:
     """The same for scripts; seconds, ratios, bytes."""
     return {
         "change": made.change,
-        "low": None if made.spread is None else made.change - made.spread,
-        "high": None if made.spread is None else made.change + made.spread,
-        "spread": made.spread,
+        "low": None if made.margin is None else made.change - made.margin,
+        "high": None if made.margin is None else made.change + made.margin,
+        "spread": made.margin,
         "clock_change": made.clock_change,
         "told": made.told,
         "steady_change": made.steady,
