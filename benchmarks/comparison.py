@@ -46,13 +46,15 @@ class Told:
     true: float
     change: float
     told: bool
-    steps_apart: float  # seconds between the beginnings of both
+    apart: float  # seconds from the end of A to that of B
     answer: Json
 
     @property
     def holds(self) -> bool:
         """An equal pair must not be told apart; of a different one it must be told which is the faster."""
-        return not self.told if self.equal else self.told and self.change < 0
+        if self.equal:
+            return not (self.told or self.answer["steady_told"])
+        return self.told and self.change < 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
