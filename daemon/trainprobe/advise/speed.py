@@ -23,6 +23,10 @@ RESIDUAL = 0.004
 UNSURE, OWN = 0.5, 1.0
 """Part of a difference of speeds that may not be the training's: a neighbour on the same core takes more from one kind
 of instructions than from another. All of it where one run kept more processors busy itself: it may have slowed them."""
+TURBO, NEIGHBOUR = 0.05, 2.0
+"""Up to so much clock rates go up and down, and all that computes with them. Beyond it is a neighbour, who may take as
+many times more from a training: one that streams through memory took 4 % from the fixed piece of work, 3 % from products
+of matrices, 46 % from a small layer."""
 ALIKE = 0.1  # of the host's processors: up to here two runs kept as many busy
 
 
@@ -46,7 +50,8 @@ def speeds(a: Rank, b: Rank, own: tuple[float, float] | None) -> Speeds | None:
     change = mean(paces[0]) / mean(paces[1]) - 1
     error = sqrt(RESIDUAL**2 + sum(_error(readings) ** 2 for readings in paces))
     alike = own is not None and abs(own[0] - own[1]) <= ALIKE
-    return Speeds(change, error, (UNSURE if alike else OWN) * abs(change))
+    doubt = (UNSURE if alike else OWN) * abs(change) + NEIGHBOUR * max(0.0, abs(change) - TURBO)
+    return Speeds(change, error, doubt)
 
 
 def _error(readings: Sequence[float]) -> float:

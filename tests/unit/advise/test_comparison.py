@@ -306,3 +306,17 @@ def test_too_few_readings_are_no_speed() -> None:
     assert made is not None
     assert made.speeds is None
     assert made.change == made.clock_change
+
+
+def test_processors_that_are_far_slower_have_a_neighbour_who_may_take_more_from_a_training() -> None:
+    """Up to 5 % all that computes is slower by about the same; beyond it nobody knows by how much."""
+    a = paced(a_rank(drawn(1)), 1.0, 1)
+    spreads = []
+    for slower in (1.0, 1.04, 1.08):
+        made = compare(a, paced(a_rank(drawn(2, 1.06 * slower)), slower, 2), None, (0.0, 0.0), ALIKE)
+        assert made is not None
+        assert made.spread is not None
+        spreads.append(made.spread)
+        assert made.told == (slower < 1.05)
+    assert spreads == sorted(spreads)
+    assert spreads[2] > 0.08
