@@ -25,8 +25,8 @@ UNSURE, OWN = 0.5, 1.0
 of instructions than from another. All of it where one run kept more processors busy itself: it may have slowed them."""
 TURBO, NEIGHBOUR = 0.05, 2.0
 """Up to so much clock rates go up and down, and all that computes with them. Beyond it is a neighbour, who may take as
-many times more from a training: one that streams through memory took 4 % from the fixed piece of work, 3 % from products
-of matrices, 46 % from a small layer."""
+many times more from a training: one that streams through memory took 4 % from the fixed piece of work, 3 % from
+products of matrices, 46 % from a small layer."""
 ALIKE = 0.1  # of the host's processors: up to here two runs kept as many busy
 
 
