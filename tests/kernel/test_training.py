@@ -168,6 +168,22 @@ def test_a_driver_found_among_the_children_gets_a_pool_of_its_own(probes: Probes
     assert last.opened_ns < driver.at_ns - 0.2e9, "its ledger began with its fork, not with its first mark"
 
 
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_what_monitors_sleep_is_not_their_workers_time(probes: Probes, torch_python: str, context: str) -> None:
+    """Two programs that the training starts, before its first step and after it, sleep all the time."""
+    program = start(
+        probes, torch_python, "--steps", "200", "--sample-seconds", "0.002", "--context", context, "--monitors"
+    )
+    program.attach_marks()
+    told = program.go().finish()
+    truth = json.loads(told.output)
+    (driver,) = told.rows(RowKind.DRIVER)
+    rows = [row for row in told.rows() if row.tid == driver.tid and row.steps > 40]
+    slept = (rows[-1].pool[Leaf.SLEEP] - rows[0].pool[Leaf.SLEEP]) / 1e9
+    made = (rows[-1].steps - rows[0].steps) * 8 * 0.002
+    assert 0.9 * made <= slept <= 1.5 * made, truth["wall"]
+
+
 def test_an_unwatched_training_is_a_candidate_once(torch_python: str) -> None:
     probes = Probes.start(auto=True)
     try:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from ctypes import c_uint8, c_uint32, c_uint64
 from dataclasses import replace
 
-from trainprobe.bpf import abi, decode, kernel_types, syscalls
+from trainprobe.bpf import abi, decode, kernel_types, seed, syscalls
 from trainprobe.bpf.alarms import Alarms
 from trainprobe.bpf.cuda import Cuda
 from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure, Site
@@ -41,7 +41,6 @@ __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 SETTLED_NS = 2_000_000_000  # a closed file's last small totals are told after this
 FORGOTTEN_NS = 10_000_000_000  # and its entry is dropped after this
 CROWDED = 1536  # ledgers of the 2048 that there is room for
-MAX_COMMAND_BYTES = 1 << 16
 _File = tuple[int, int, int]  # process, device, inode
 _WRITING = frozenset((abi.Call.WRITE, abi.Call.SYNC, abi.Call.SUBMIT))
 _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
@@ -153,7 +152,9 @@ class Probes:
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:
         if event.kind is ProcessEventKind.EXEC:
             self._paths.met(event.pid)
-            return [replace(event, command=_command(event.pid))]
+            command = seed.command(event.pid)
+            self._watching.executed(event.pid, event.comm, command)
+            return [replace(event, command=command)]
         if event.kind is ProcessEventKind.FORK:
             self._paths.met(event.pid)
         if event.kind is not ProcessEventKind.EXIT:
@@ -298,11 +299,6 @@ def _open_file(pid: int, descriptor: int) -> str:
         return os.readlink(f"/proc/{pid}/fd/{descriptor}").removesuffix(" (deleted)")
     except OSError:
         return ""
-
-
-def _command(pid: int) -> tuple[str, ...]:
-    raw = read_bounded(f"/proc/{pid}/cmdline", MAX_COMMAND_BYTES)
-    return tuple(part.decode(errors="surrogateescape") for part in raw.rstrip(b"\0").split(b"\0")) if raw else ()
 
 
 def _mapped(pid: int, ino: int) -> str:

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 
 from trainprobe.bpf import syscalls
 from trainprobe.bpf.abi import Call
+from trainprobe.bpf.paths import read_bounded
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import RunState
 
 MAX_THREADS = 8192
 MAX_DESCENDANTS = 4096
+MAX_COMMAND_BYTES = 1 << 16
+PF_FORKNOEXEC = 0x40  # linux/sched.h
+_FLAGS = 6  # of the fields of /proc/PID/stat, from the state on
 _LEAVES = {
     Call.LOCK: Leaf.LOCK,
     Call.CONTROL: Leaf.LOCK,
@@ -117,6 +121,23 @@ def descendants(pid: int) -> Iterator[tuple[int, int]]:
                 seen.add(child)
                 queue.append(child)
                 yield parent, child
+
+
+def command(pid: int) -> tuple[str, ...]:
+    """Its arguments; () when it is gone."""
+    raw = read_bounded(f"/proc/{pid}/cmdline", MAX_COMMAND_BYTES)
+    return tuple(part.decode(errors="surrogateescape") for part in raw.rstrip(b"\0").split(b"\0")) if raw else ()
+
+
+def comm(pid: int) -> str:
+    """What the kernel calls its first thread."""
+    return _read(f"/proc/{pid}/comm", 64).rstrip("\n")
+
+
+def only_forked(pid: int) -> bool:
+    """Whether it has not called exec(2) since it was forked (PF_FORKNOEXEC among its flags), or is gone."""
+    fields = _read(f"/proc/{pid}/stat", 4096).rpartition(")")[2].split()
+    return len(fields) <= _FLAGS or bool(int(fields[_FLAGS]) & PF_FORKNOEXEC)
 
 
 def _read(path: str, limit: int) -> str:

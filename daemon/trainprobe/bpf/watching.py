@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from ctypes import c_uint8, c_uint32
 
 from trainprobe.bpf import abi, seed
 from trainprobe.bpf.loader import Loaded
 from trainprobe.bpf.maps import Levels, Map
 from trainprobe.bpf.paths import Paths, read_bounded, shared_memory_devices
+from trainprobe.derive.workers import role_of
 from trainprobe.model.event import Level
 
 
@@ -56,11 +58,27 @@ class Watching:
         """
         self._skip_devices(read_bounded(f"/proc/{pid}/mountinfo"))
         own = 0
-        for _, child in seed.descendants(pid):
+        for parent, child in seed.descendants(pid):
+            if parent == pid and not seed.only_forked(child):
+                self._set_aside(child, seed.comm(child), seed.command(child))
             process = self._processes.get(c_uint32(child))
             if process and process.pool and not process.driver:
                 own = own or self._pool(pid)
                 self._pool_target.put(c_uint32(process.pool), c_uint32(own))
+
+    def executed(self, pid: int, comm: str, command: Sequence[str]) -> None:
+        """A watched process runs another program."""
+        process = self._processes.get(c_uint32(pid))
+        parent = self._processes.get(c_uint32(process.parent)) if process and process.parent else None
+        if parent and parent.driver:
+            self._set_aside(pid, comm, command)
+
+    def _set_aside(self, pid: int, comm: str, command: Sequence[str]) -> None:
+        """A driver's child that makes no batches, as a monitor: what it does or waits for is not its workers' time. The
+        files that it writes are followed."""
+        if role_of(comm, command) == "helper":
+            self._levels[pid] = Level.WRITER
+            self._ledgers.delete(c_uint32(pid))
 
     def make_room(self) -> None:
         """Forget the Pythons that are kept in case they train: anybody can start thousands. Found, they are watched."""

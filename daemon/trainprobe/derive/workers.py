@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
@@ -33,6 +34,16 @@ SAME_NS = NS // 20
 """A process's start as /proc has it, in clock ticks, and as the kernel's event tells it are no further apart."""
 SENT = 5 * NS
 """A death this long after a signal was sent is that signal's."""
+
+
+def role_of(comm: str, command: Sequence[str]) -> str:
+    """What a training's child is by the program that it runs, where exec(2) was called: worker | compiler | helper."""
+    line = " ".join(command)
+    if any(mark in line for mark in _HELPER_ARGUMENTS):
+        return "helper"
+    if not line or any(mark in line for mark in _LOADER_ARGUMENTS):
+        return "worker"
+    return "compiler" if comm in _COMPILERS else "helper"
 
 
 @dataclass(slots=True)
@@ -150,14 +161,8 @@ class Workers:
         life = self.live.get(event.pid)
         if life is None:
             return
-        line = " ".join(event.command)
         life.comm = event.comm
-        if any(mark in line for mark in _HELPER_ARGUMENTS):
-            role = "helper"
-        elif not line or any(mark in line for mark in _LOADER_ARGUMENTS):
-            role = "worker"
-        else:
-            role = "compiler" if event.comm in _COMPILERS else "helper"
+        role = role_of(event.comm, event.command)
         if life.role == "worker" and role != "worker":
             self.started -= 1
             if self.starts and life.start_ns in self.starts:

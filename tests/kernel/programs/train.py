@@ -5,6 +5,7 @@ import argparse
 import gc
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -36,6 +37,26 @@ class Raises(torch.autograd.Function):
         raise RuntimeError("on purpose")
 
 
+class Monitors:
+    """Programs that sleep: one from the start, one from a later step on."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self.running = wanted, []
+
+    def start(self) -> None:
+        if self.wanted:
+            self.running.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"]))
+
+    def at(self, number: int) -> None:
+        if number == 20:
+            self.start()
+
+    def end(self) -> None:
+        for one in self.running:
+            one.kill()
+            one.wait()
+
+
 def closure_of(optimizer, model, batch):
     def closure():
         optimizer.zero_grad()
@@ -58,6 +79,9 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--save-to", default="")
     parser.add_argument("--evaluate-every", type=int, default=0)
+    parser.add_argument(
+        "--monitors", action="store_true", help="two programs that sleep, one from the start, one later"
+    )
     parser.add_argument("--collect-every", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -83,11 +107,14 @@ def main() -> None:
         multiprocessing_context=args.context if args.workers else None,
     )
     begun = time.monotonic()
+    monitors = Monitors(args.monitors)
+    monitors.start()
 
     def loop() -> None:
         no_grad_seconds = 0.0
         for number, batch in enumerate(loader):
             counts["fetches"] += 1
+            monitors.at(number)
             if args.mode == "lbfgs":
                 evaluations = optimizer.state[optimizer._params[0]].get("func_evals", 0)
                 optimizer.step(closure_of(optimizer, model, batch))
@@ -145,6 +172,7 @@ def main() -> None:
     else:
         loop()
     wall = time.monotonic() - begun
+    monitors.end()
     print(json.dumps({"counts": counts, "begun": begun, "wall": wall}), flush=True)
 
 
