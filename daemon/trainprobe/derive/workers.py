@@ -28,8 +28,9 @@ _COMPILERS = (
     "cmake",
 )
 _ERRANDS = ("compiler", "helper")
-_LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork", "multiprocessing.forkserver")
-_HELPER_ARGUMENTS = ("resource_tracker", "semaphore_tracker")
+_LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork")
+_HELPER_ARGUMENTS = ("resource_tracker", "semaphore_tracker", "multiprocessing.forkserver")
+"""A fork server makes no batches: what it forks does, and calls no exec(2)."""
 SAME_NS = NS // 20
 """A process's start as /proc has it, in clock ticks, and as the kernel's event tells it are no further apart."""
 SENT = 5 * NS

@@ -92,14 +92,17 @@ class RunFold:
         self._several()
 
     def _hand_over(self, other: RankFold, fold: RankFold) -> None:
-        """Children that were taken for another process's, because theirs was not known yet."""
+        """Children that were taken for another process's, because theirs was not known yet, and what they forked."""
         other.workers.live.pop(fold.seen.pid, None)
-        for pid, life in list(other.workers.live.items()):
-            if life.ppid == fold.seen.pid:
+        own = {fold.seen.pid}
+        for pid, life in list(other.workers.live.items()):  # parents come first
+            if life.ppid in own:
+                own.add(pid)
                 fold.workers.live[pid] = other.workers.live.pop(pid)
-                fold.workers.started += 1
-                fold.workers.starts.append(life.start_ns)
-                other.workers.started -= 1
+                if life.role == "worker":
+                    fold.workers.started += 1
+                    fold.workers.starts.append(life.start_ns)
+                    other.workers.started -= 1
         fold.workers.peak = max(fold.workers.peak, fold.workers.count)
 
     def _several(self) -> None:

@@ -1,0 +1,40 @@
+"""A training that is found below its launcher takes over its children, and theirs."""
+
+from __future__ import annotations
+
+from tests.builders.driver import moment
+from trainprobe.model.event import Event, ProcessEvent, ProcessEventKind, RankSeen, RunStarted
+from trainprobe.model.frame import Frame
+from trainprobe.pipeline import Pipeline
+
+RUN = "train.py-0123abcd"
+SHELL, DRIVER, TRACKER, SERVER, WORKER = 10, 11, 12, 13, 14
+
+
+def forked(at: int, pid: int, ppid: int) -> ProcessEvent:
+    return ProcessEvent(ProcessEventKind.FORK, at, pid, ppid, comm="python")
+
+
+def executed(at: int, pid: int, *command: str) -> ProcessEvent:
+    return ProcessEvent(ProcessEventKind.EXEC, at, pid, comm="python", command=command)
+
+
+def test_the_worker_of_a_fork_server_is_the_drivers_and_the_server_is_none() -> None:
+    pipeline = Pipeline()
+    events: list[Event] = [
+        RunStarted(RUN, 1, SHELL, ("sh", "-c", "python train.py | tee log"), "user", "/"),
+        RankSeen(RUN, 1, SHELL, None, 1, candidate=True),
+        forked(2, DRIVER, SHELL),
+        executed(3, DRIVER, "python", "train.py"),
+        forked(4, TRACKER, DRIVER),
+        executed(5, TRACKER, "python", "-c", "from multiprocessing.resource_tracker import main;main(5)"),
+        forked(6, SERVER, DRIVER),
+        executed(7, SERVER, "python", "-c", "from multiprocessing.forkserver import main; main(8, 9)"),
+        forked(8, WORKER, SERVER),
+        RankSeen(RUN, 9, DRIVER, None, 2),
+    ]
+    pipeline.step(Frame(moment(10), tuple(events)))
+    (fold,) = pipeline.runs[RUN].folds[DRIVER]
+    assert (fold.workers.started, fold.workers.count, fold.workers.peak) == (1, 1, 1)
+    assert fold.workers.owns(WORKER)
+    assert not pipeline.runs[RUN].folds.get(SHELL) or pipeline.runs[RUN].folds[SHELL][0].workers.count == 0
