@@ -35,14 +35,15 @@ def trainprobe(*arguments: str) -> list[str]:
 
 
 class Daemon:
-    """``trainprobe daemon`` that publishes below ``directory``; ``ready_seconds`` is how long it took to."""
+    """``trainprobe daemon`` that publishes below ``directory``; ``ready_seconds`` is how long it took to. ``more``:
+    of its environment."""
 
-    def __init__(self, directory: Path, configuration: str = "") -> None:
+    def __init__(self, directory: Path, configuration: str = "", **more: str) -> None:
         self.directory = directory / "published"
         self.state = directory / "state"
         self._config = directory / "trainprobe.yaml"
         self._log = directory / "daemon.log"
-        self._configuration = configuration
+        self._configuration, self._more = configuration, more
         self.process: subprocess.Popen[bytes]
         self.ready_seconds = 0.0
 
@@ -53,7 +54,7 @@ class Daemon:
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(
                 trainprobe("daemon", "--config", str(self._config), "--directory", str(self.directory), *state),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(**self._more),
             )  # fmt: skip
         try:
             while not (self.directory / "report.json").exists():

@@ -12,6 +12,7 @@ _FILES = {
         ("/run/trainprobe/report.json", "the latest report, for root and the group trainprobe"),
         ("/run/trainprobe/users/", "one file for each user, with his own runs"),
         ("/var/lib/trainprobe/", "what the daemon keeps"),
+        ("/var/cache/trainprobe/", "its programs, compiled"),
         ("/usr/share/doc/trainprobe/", "configuration, metrics, security: all keys and meanings"),
     ),
     "trainprobe-exporter": (

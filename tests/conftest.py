@@ -26,6 +26,12 @@ TESTS = Path(__file__).parent
 FOLDERS = frozenset({"kernel", "training", "observability", "browser", "systemd", "nightly"})
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Programs that are compiled once serve the whole session, and no file of the host is touched or trusted."""
+    os.environ.setdefault("TRAINPROBE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]

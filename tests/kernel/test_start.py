@@ -39,7 +39,8 @@ except ProbesUnavailable as e:
 
 
 def test_the_ring_delivers_after_the_compilers_child_is_gone(probes: Probes) -> None:
-    """The child exited before start() returned; what its programs tell still comes."""
+    """The child exits when the marks are there, too; what its programs tell still comes."""
+    probes.await_marks()
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
     assert not [pid for pid in children if "compile" in Path(f"/proc/{pid}/cmdline").read_text()]
     told = observe(probes, "import os\nif os.fork() == 0: os._exit(0)\nos.wait()")
@@ -58,6 +59,7 @@ def test_the_parent_stays_small_and_has_no_compiler() -> None:
 
 def program_ids(probes: Probes) -> list[int]:
     """The kernel's ids of our programs."""
+    probes.await_marks()
     libc, ids = ctypes.CDLL(None), []
     bpf = KernelCalls._NUMBERS[os.uname().machine][0]
     for descriptor in probes._loaded.programs.values():

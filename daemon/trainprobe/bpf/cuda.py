@@ -13,7 +13,7 @@ import re
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ctypes import c_uint8
 
 from trainprobe.bpf import abi
@@ -72,6 +72,8 @@ AttachAt = Callable[[int, Place, tuple[Mark, ...]], dict[str, bool]]
 AttachSite = Callable[[int, str, int, int, int], int]
 """(program, path, offset, 0, pid) -> descriptor. Raises UprobeRefused."""
 
+RETURN = "on_gpu_return"
+
 
 class Cuda:
     """Finds the libraries of CUDA in processes that train, and the places that their calls return to.
@@ -83,12 +85,12 @@ class Cuda:
         self,
         attach_at: AttachAt,
         attach_site: AttachSite,
-        program: int,
+        programs: Mapping[str, int],
         sites: Map[abi.GpuSite, c_uint8],
         clocks: GpuClocks,
         rations: Rations | None = None,
     ) -> None:
-        self._attach_at, self._attach_site, self._program, self._sites = attach_at, attach_site, program, sites
+        self._attach_at, self._attach_site, self._programs, self._sites = attach_at, attach_site, programs, sites
         self._clocks = clocks
         self._rations = rations or Rations()
         self._lock = threading.Lock()  # for all below
@@ -225,7 +227,7 @@ class Cuda:
         descriptor = open_mapping(pid, place.start, place.end)
         try:
             offset = address - place.start + place.offset
-            return self._attach_site(self._program, through_descriptor(descriptor), offset, 0, pid)
+            return self._attach_site(self._programs[RETURN], through_descriptor(descriptor), offset, 0, pid)
         finally:
             os.close(descriptor)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system calls that libbcc_bpf does not wrap as we need them: uprobes by path and offset, program statistics,
-and maps in batches, which BCC 0.18 lacks."""
+"""The system calls that libbcc_bpf does not wrap as we need them: maps and programs from an image, uprobes by path and
+offset, program statistics, and maps in batches, which BCC 0.18 lacks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import os
 import struct
 from ctypes import Array, Structure, addressof, byref, c_int, c_long, c_uint32, c_uint64, sizeof
 from typing import Any
+
+MapShape = tuple[int, int, int, int, int]
+"""Kind, sizes of key and value, entries, flags."""
+LOG_BYTES = 1 << 20
 
 
 class _Attributes(Structure):
@@ -49,13 +53,22 @@ class UprobeRefused(Exception):
     """The kernel refused a uprobe; the message says why."""
 
 
+class ProgramRefused(Exception):
+    """The kernel refused a program. ``log``: the verifier's last words."""
+
+    def __init__(self, number: int, log: str) -> None:
+        super().__init__(os.strerror(number))
+        self.log = log
+
+
 class KernelCalls:
     """bpf(2) and perf_event_open(2) by number."""
 
     _NUMBERS = {"x86_64": (321, 298), "aarch64": (280, 241)}  # bpf, perf_event_open
     _SET_BPF, _ENABLE = 0x40042408, 0x2400  # PERF_EVENT_IOC_*
     _COUNTER_SHIFT = 32  # PERF_UPROBE_REF_CTR_OFFSET_SHIFT
-    _MAP_CREATE, _GET_INFO_BY_FD, _LOOKUP_BATCH = 0, 15, 24
+    _MAP_CREATE, _PROG_LOAD, _GET_INFO_BY_FD, _LOOKUP_BATCH = 0, 5, 15, 24
+    _NAME_BYTES = 16  # BPF_OBJ_NAME_LEN, with its end
     _ARRAY = 2  # BPF_MAP_TYPE_ARRAY
     _RUN_TIME_AT = 192  # bpf_prog_info.run_time_ns, run_cnt behind it
 
@@ -73,6 +86,50 @@ class KernelCalls:
             return ctypes.get_errno()
         os.close(descriptor)
         return 0
+
+    def create_map(self, name: str, shape: MapShape) -> int:
+        """Its descriptor; raises OSError."""
+        ours = name.encode()[: self._NAME_BYTES - 1]
+        no_inner_map, no_node = 0, 0
+        told = struct.pack("=7I16s", *shape, no_inner_map, no_node, ours)
+        return self._call_bpf(self._MAP_CREATE, ctypes.create_string_buffer(told, 128))
+
+    def map_shape(self, descriptor: int) -> MapShape:
+        """As the kernel describes it; raises OSError."""
+        info = ctypes.create_string_buffer(256)
+        told = struct.pack("=IIQ", descriptor, len(info), addressof(info))
+        self._call_bpf(self._GET_INFO_BY_FD, ctypes.create_string_buffer(told, 128))
+        kind, _, key, value, entries, flags = struct.unpack_from("=6I", info.raw)
+        return kind, key, value, entries, flags
+
+    def load_program(self, kind: int, name: str, instructions: bytes, terms: str) -> int:
+        """``terms``: the licence it is under. Its descriptor; raises ProgramRefused."""
+        try:
+            return self._load(kind, name, instructions, terms, None)
+        except OSError:
+            log = ctypes.create_string_buffer(LOG_BYTES)
+            try:
+                return self._load(kind, name, instructions, terms, log)
+            except OSError as error:
+                raise ProgramRefused(error.errno or 0, log.value.decode(errors="replace")) from error
+
+    def _load(self, kind: int, name: str, instructions: bytes, terms: str, log: Array[Any] | None) -> int:
+        code, licence = ctypes.create_string_buffer(instructions), ctypes.create_string_buffer(terms.encode())
+        level, size, place = (1, len(log), addressof(log)) if log else (0, 0, 0)
+        count, no_version, no_flags = len(instructions) // 8, 0, 0
+        ours = name.encode()[: self._NAME_BYTES - 1]
+        told = struct.pack(
+            "=IIQQIIQII16s",
+            *(kind, count, addressof(code), addressof(licence), level, size, place, no_version, no_flags, ours),
+        )
+        return self._call_bpf(self._PROG_LOAD, ctypes.create_string_buffer(told, 128))
+
+    def _call_bpf(self, command: int, attributes: Array[Any]) -> int:
+        found = int(self._libc.syscall(c_long(self._bpf), c_int(command), attributes, c_uint32(len(attributes))))
+        if found < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return found
 
     def attach_uprobe(self, program: int, path: str, offset: int, counter: int = 0, pid: int | None = None) -> int:
         """A perf event for every process that executes this place of the file, or for one; returns its descriptor.

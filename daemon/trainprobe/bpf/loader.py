@@ -4,24 +4,30 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
 
 from trainprobe.bpf import handover
 from trainprobe.bpf.errors import ProbesUnavailable
+from trainprobe.bpf.kernel_calls import UprobeRefused
 from trainprobe.bpf.maps import K, Map, V, library
 
 START_LIMIT_S = 60.0
 
 
 class Loaded:
-    """What the compiler's child handed over."""
+    """What the compiler's child handed over: maps and events at once; marks, which it is still busy with, later."""
 
-    def __init__(self, groups: dict[str, dict[str, int]], missing: list[str]) -> None:
-        self.maps = groups.get("map", {})
-        self.programs = groups.get("program", {})
-        self.attached = groups.get("attached", {})
-        self.missing = missing
+    def __init__(self, lot: handover.Lot, compiling: Compiling) -> None:
+        self._compiling = compiling
+        self._lock = threading.Lock()  # whoever wants a mark first may be a thread that looks at a library
+        self.maps = lot.groups.get("map", {})
+        self.attached = lot.groups.get("attached", {})
+        self.missing = lot.missing
+        self.programs = Programs(lot.groups.get("program", {}), self.await_marks)
         try:
             self.lib = library()
         except ProbesUnavailable:
@@ -35,14 +41,67 @@ class Loaded:
         """Attach a raw tracepoint; returns its descriptor, negative where the kernel has no such event."""
         return int(self.lib.bpf_attach_raw_tracepoint(self.programs[program], event.encode()))
 
+    def await_marks(self) -> None:
+        """Returns when the marks are there; raises ProbesUnavailable."""
+        with self._lock:
+            self._take_marks(wait=True)
+
+    def look_after(self) -> None:
+        """Take the marks where they are ready. What went wrong with them is told to whoever wants one."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._take_marks(wait=False)
+        except ProbesUnavailable:
+            pass
+        finally:
+            self._lock.release()
+
+    def _take_marks(self, *, wait: bool) -> None:
+        lot = self._compiling.marks(wait=wait)
+        if lot is not None:
+            self.programs.add(lot.groups.get("program", {}))
+
     def close(self) -> None:
         """Let go of everything."""
+        self._compiling.give_up()  # whoever waits for its marks waits no longer
         _close_in_background(list(self.attached.values()))
-        for group in (self.programs, self.maps):
-            for descriptor in group.values():
+        with self._lock:
+            self._compiling.close()
+            for descriptor in (*self.programs.take(), *self.maps.values()):
                 os.close(descriptor)
-        for table in (self.attached, self.programs, self.maps):
-            table.clear()
+        self.attached.clear()
+        self.maps.clear()
+
+
+class Programs(Mapping[str, int]):
+    """Descriptors by name. One that has not come is waited for; what is listed are those that have."""
+
+    def __init__(self, there: dict[str, int], await_others: Callable[[], None]) -> None:
+        self._there, self._await_others = there, await_others
+
+    def __getitem__(self, name: str) -> int:
+        """Raises UprobeRefused where it could not be made."""
+        if name not in self._there:
+            try:
+                self._await_others()
+            except ProbesUnavailable as error:
+                raise UprobeRefused(error.reason.partition("\n")[0]) from error
+        return self._there[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._there))
+
+    def __len__(self) -> int:
+        return len(self._there)
+
+    def add(self, others: Mapping[str, int]) -> None:
+        self._there = {**self._there, **others}
+
+    def take(self) -> list[int]:
+        """All descriptors, for whoever closes them."""
+        taken, self._there = self._there, {}
+        return list(taken.values())
 
 
 def _close_in_background(descriptors: list[int]) -> None:
@@ -79,7 +138,8 @@ class Compiling:
     """The compiler's child at work, for most of a second; meanwhile there is time for other things."""
 
     def __init__(self, *, auto: bool) -> None:
-        self._heard = False
+        self._complete = self._closed = False
+        self._refused: ProbesUnavailable | None = None
         self._ours, theirs = handover.channel()
         command = [sys.executable, "-m", "trainprobe.bpf.compile", str(theirs.fileno())] + (["--auto"] if auto else [])
         with theirs:
@@ -95,10 +155,33 @@ class Compiling:
 
     def finish(self) -> Loaded:
         """Take over what it attached; raises ProbesUnavailable."""
-        self._heard = True
+        try:
+            return Loaded(self._lot(), self)
+        except BaseException:
+            self.close()
+            raise
+
+    def marks(self, *, wait: bool) -> handover.Lot | None:
+        """Take over the marks, once; None: they were taken, or without ``wait``, they are not ready. Raises
+        ProbesUnavailable, each time."""
+        if self._refused is not None:
+            raise self._refused
+        if self._closed or not (wait or select.select([self._ours], [], [], 0)[0]):
+            return None
+        try:
+            lot = self._lot()
+            self._complete = True
+        except ProbesUnavailable as error:
+            self._refused = error
+            raise
+        finally:
+            self.close()
+        return lot
+
+    def _lot(self) -> handover.Lot:
         self._ours.settimeout(START_LIMIT_S)
         try:
-            return Loaded(*handover.receive(self._ours))
+            lot = handover.receive(self._ours)
         except (handover.ChildGone, TimeoutError, ConnectionResetError) as error:
             self._child.kill()
             said = _last_words(self._child)
@@ -107,13 +190,19 @@ class Compiling:
         except ProbesUnavailable as error:
             said = _last_words(self._child)
             raise ProbesUnavailable(f"{error.reason}\n{said}".strip(), error.remedy) from error
-        finally:
-            self.close()
+        for note in lot.notes:
+            print(f"trainprobe: {note}", file=sys.stderr, flush=True)
+        return lot
+
+    def give_up(self) -> None:
+        """End it where it is still busy: nobody wants what it makes."""
+        if not self._complete:
+            self._child.kill()
 
     def close(self) -> None:
-        """Wait for its end, and end it where nobody wants what it makes. Again does no harm."""
-        if not self._heard:
-            self._child.kill()
+        """End it, and wait for that. Again does no harm."""
+        self.give_up()
+        self._closed = True
         self._ours.close()
         if self._child.stdout:
             self._child.stdout.close()

@@ -35,6 +35,8 @@ def library() -> ctypes.CDLL:
     lib.bpf_free_ringbuf.argtypes = [c_void_p]
     lib.bpf_free_ringbuf.restype = None
     lib.bpf_attach_raw_tracepoint.argtypes = [c_int, c_char_p]
+    lib.bpf_attach_tracepoint.argtypes = [c_int, c_char_p, c_char_p]
+    lib.bpf_attach_perf_event.argtypes = [c_int, c_uint32, c_uint32, c_uint64, c_uint64, c_int, c_int, c_int]
     return lib
 
 

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -112,7 +112,7 @@ class Marks:
     it, one for each user at a time, and nobody waits for it.
     """
 
-    def __init__(self, programs: dict[str, int], attach: Attach, rations: Rations | None = None) -> None:
+    def __init__(self, programs: Mapping[str, int], attach: Attach, rations: Rations | None = None) -> None:
         self._programs, self._attach = programs, attach
         self._rations = rations or Rations()
         self._looks: dict[str, _Look] = {}  # by path

@@ -62,8 +62,7 @@ class Probes:
         sites = loaded.map("gpu_sites", abi.GpuSite, c_uint8)
         beats = loaded.map("gpu_beats", abi.GpuCaller, abi.GpuBeat)
         clocks = GpuClocks(beats, loaded.map("gpu_clocks", c_uint32, abi.GpuCaller), self._marks.attach_for)
-        returns = loaded.programs["on_gpu_return"]
-        self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, returns, sites, clocks)
+        self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, loaded.programs, sites, clocks)
         self._alarms = Alarms(loaded)
         self._paths = Paths()
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
@@ -80,6 +79,10 @@ class Probes:
         """Compile, load and attach; with ``auto`` also tell what unwatched processes do. ``begun``: that is under way
         already. Raises ProbesUnavailable."""
         return cls(begun.finish() if begun else load(auto=auto))
+
+    def await_marks(self) -> None:
+        """Start() returns before the programs of uprobes are loaded; this when they are. Raises ProbesUnavailable."""
+        self._loaded.await_marks()
 
     # ---- watching ----
 
@@ -218,6 +221,7 @@ class Probes:
         """Files open for writing now, calls in flight included. Also lets go of files closed long ago: what was still
         to be said about them comes with the next drain()."""
         found = []
+        self._loaded.look_after()
         self._marks.look_after()
         self._cuda.look_after(time.monotonic_ns())
         now = time.monotonic_ns()

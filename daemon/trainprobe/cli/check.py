@@ -50,8 +50,11 @@ def probes() -> Finding:
 
         began = time.monotonic()
         started = Probes.start(auto=False)
-        took = time.monotonic() - began
-        started.close()
+        try:
+            started.await_marks()
+            took = time.monotonic() - began
+        finally:
+            started.close()
     except Exception as error:
         reason = getattr(error, "reason", "") or described(error)
         return Finding(name, checks.MISSING, reason, why, getattr(error, "remedy", ""))

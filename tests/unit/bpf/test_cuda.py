@@ -76,7 +76,7 @@ class Kernel:
 def made(kernel: Kernel) -> tuple[cuda.Cuda, Sites]:
     sites = Sites()
     clocks = GpuClocks(cast(Any, Empty()), cast(Any, Empty()), kernel.attach_for)
-    return cuda.Cuda(kernel.attach_at, kernel.attach_site, 7, cast(Any, sites), clocks), sites
+    return cuda.Cuda(kernel.attach_at, kernel.attach_site, {cuda.RETURN: 7}, cast(Any, sites), clocks), sites
 
 
 def settled(sites: Sites, address: int) -> int | None:

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled programs as data: instructions in which maps are named, and what those maps look like.
+
+Pure. An image can be kept in a file and installed by whoever has the rights, without the compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+MAGIC = b"trainprobe programs 1\n"
+_INSTRUCTION = struct.Struct("<BBhi")  # code; source and target register; offset; immediate
+_LOAD_WIDE, _OF_MAP = 0x18, 1  # BPF_LD | BPF_DW | BPF_IMM; BPF_PSEUDO_MAP_FD, in the source register
+_DIGEST = hashlib.sha256
+
+
+class Spoiled(Exception):
+    """These bytes are no image; the message says why."""
+
+
+class MapShape(NamedTuple):
+    """As the kernel describes a map (struct bpf_map_info)."""
+
+    kind: int
+    key_size: int
+    value_size: int
+    entries: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A program; where it names a map, a descriptor goes."""
+
+    instructions: bytes
+    maps: tuple[tuple[int, str], ...]  # index of the instruction, name
+
+    @classmethod
+    def of(cls, loadable: bytes, names: Mapping[int, str]) -> Code:
+        """From instructions that hold descriptors; raises Spoiled where one of them has no name."""
+        instructions, maps = bytearray(loadable), []
+        for index, (code, registers, offset, descriptor) in enumerate(_INSTRUCTION.iter_unpack(loadable)):
+            if code != _LOAD_WIDE or registers >> 4 != _OF_MAP:
+                continue
+            if descriptor not in names:
+                raise Spoiled(f"instruction {index} loads an unknown map")
+            maps.append((index, names[descriptor]))
+            _INSTRUCTION.pack_into(instructions, index * _INSTRUCTION.size, code, registers, offset, 0)
+        return cls(bytes(instructions), tuple(maps))
+
+    def with_maps(self, descriptors: Mapping[str, int]) -> bytes:
+        """As the kernel takes it."""
+        instructions = bytearray(self.instructions)
+        for index, name in self.maps:
+            struct.pack_into("<i", instructions, index * _INSTRUCTION.size + 4, descriptors[name])
+        return bytes(instructions)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Programs that were compiled together, with every map that their source declares."""
+
+    license: str
+    maps: dict[str, MapShape]
+    programs: dict[str, Code]
+    made_by: tuple[tuple[str, int, int], ...] = ()
+    """Path, size and time of change, in ns, of each file of the compiler."""
+
+
+def encode(image: Image, key: str) -> bytes:
+    """For a file; ``key`` says what it was compiled from and for."""
+    head = {
+        "key": key,
+        "license": image.license,
+        "made_by": image.made_by,
+        "maps": image.maps,
+        "programs": {name: [len(code.instructions), code.maps] for name, code in image.programs.items()},
+    }
+    text = json.dumps(head).encode()
+    body = struct.pack("<I", len(text)) + text + b"".join(code.instructions for code in image.programs.values())
+    return MAGIC + _DIGEST(body).digest() + body
+
+
+def decode(data: bytes, key: str) -> Image | None:
+    """None: it is for something else than ``key``. Raises Spoiled."""
+    start = len(MAGIC) + _DIGEST().digest_size
+    if not data.startswith(MAGIC):
+        raise Spoiled("it is not a file of compiled programs, or one of another version")
+    body = memoryview(data)[start:]
+    if _DIGEST(body).digest() != data[len(MAGIC) : start]:
+        raise Spoiled("it is damaged")
+    try:
+        (length,) = struct.unpack_from("<I", body)
+        head = json.loads(bytes(body[4 : 4 + length]))
+        return _image(head, body[4 + length :]) if head["key"] == key else None
+    except (struct.error, ValueError, LookupError, TypeError) as error:
+        raise Spoiled(f"it is malformed: {error}") from error
+
+
+def _image(head: dict[str, Any], code: memoryview) -> Image:
+    programs, at = {}, 0
+    for name, (length, maps) in head["programs"].items():
+        programs[str(name)] = Code(bytes(code[at : at + length]), tuple((int(i), str(n)) for i, n in maps))
+        at += length
+    shapes = {str(name): MapShape(*map(int, shape)) for name, shape in head["maps"].items()}
+    made_by = tuple((str(path), int(size), int(changed)) for path, size, changed in head["made_by"])
+    return Image(str(head["license"]), shapes, programs, made_by)
