@@ -30,7 +30,7 @@ MEDIAN_LOSS = 1.2533  # standard error of a median over that of a mean
 INTERFERENCE = 0.4
 """A step's part that is lost when all CPUs are busy with something else: shared cores, caches and memory."""
 UNSEEN = 0.05  # of a step, at most: what only the slower stretches have
-STEADY_INTERFERENCE, STEADY_OTHERS = 0.05, 0.25
+STEADY_INTERFERENCE, STEADY_OTHERS = 0.15, 0.25
 """By what part two equal runs' quickest stretches differ more when all CPUs are busy with something else; and the
 share of the CPUs beyond which no stretch of 16 steps is left alone."""
 DISTURBED = 0.05  # of the CPUs: what others use beyond it is told
