@@ -22,8 +22,11 @@ from trainprobe.model.report import Rank, Run
 
 LEAST = 0.03
 """Relative difference below which two runs are called equal: one and the same training differs by so much."""
-SURE, STALLS_SURE = 3.0, 2.5
-"""Standard errors by which a difference must stand out: of ordinary steps, of what stalls take."""
+SURE, STALLS_SURE, SPEED_SURE = 3.0, 2.5, 2.0
+"""Standard errors by which a difference must stand out: of ordinary steps, of what stalls take, of the processors'
+speed."""
+ALIKE, ALIKE_PACED = 0.9, 0.5
+"""Autocorrelation of stretches that is counted at most: what wanders slowly is the machine, whose speed may be known."""
 FEWEST = 50  # ordinary steps, for a judgement
 NORMAL = 1.4826  # median absolute deviation to standard deviation
 MEDIAN_LOSS = 1.2533  # standard error of a median over that of a mean
@@ -208,11 +211,12 @@ def compare(
     part = min(1.0, sum(computed.values()) / b_step)
     spread = None
     if min(a.ordinary.count, b.ordinary.count) >= FEWEST:
-        spread = hypot(_spread(a) / a_step, _spread(b) / b_step)
+        alike = ALIKE if measured is None else ALIKE_PACED
+        spread = hypot(_spread(a, alike) / a_step, _spread(b, alike) / b_step)
         if measured is None:
             spread += _unseen(a, b)
         else:
-            spread = hypot(spread, part * SURE * measured.error, part * measured.doubt)
+            spread = hypot(spread, part * SPEED_SURE * measured.error, part * measured.doubt)
         spread += _interference(others)
     made = Comparison(
         a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b), measured,
@@ -277,9 +281,9 @@ def step_seconds(rank: Rank) -> float:
     return trained / steps if steps else 0.0
 
 
-def _spread(rank: Rank) -> float:
+def _spread(rank: Rank, most_alike: float) -> float:
     """Seconds by which a mean step may be off by chance."""
-    ordinary = SURE * median_error(rank.ordinary.stretches)
+    ordinary = SURE * median_error(rank.ordinary.stretches, most_alike)
     stalls = sqrt(sum(_stall_error(rank, cause) ** 2 for cause in {stall.cause for stall in rank.stalls}))
     return sqrt(ordinary**2 + (STALLS_SURE * stalls / rank.ordinary.count) ** 2)
 
@@ -292,13 +296,13 @@ def _stall_error(rank: Rank, cause: str) -> float:
     return sqrt(sum(stall.seconds**2 for stall in stalls))
 
 
-def median_error(stretches: Sequence[float]) -> float:
+def median_error(stretches: Sequence[float], most_alike: float = ALIKE) -> float:
     """Standard error of the median of all, from the medians of stretches; neighbours that are alike count less."""
     if len(stretches) < 4:
         return max(stretches, default=0.0)
     middle = median(stretches)
     deviation = NORMAL * median(abs(value - middle) for value in stretches)
-    alike = max(0.0, min(0.9, autocorrelation(stretches)))
+    alike = max(0.0, min(most_alike, autocorrelation(stretches)))
     independent = len(stretches) * (1 - alike) / (1 + alike)
     return MEDIAN_LOSS * deviation / sqrt(max(independent, 1.0))
 

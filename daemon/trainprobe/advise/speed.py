@@ -17,7 +17,7 @@ from trainprobe.model.report import OrdinaryStep, Rank
 
 ON_CPU, WAIT = ("compute", "data_inline"), "data_wait"
 BOUND = 0.1  # of a step: whoever waits so long for data goes as fast as it comes
-FEWEST = 3  # readings in each run: less tells no speed
+FEWEST, LONGEST = 3, 5  # readings in each run: less tells no speed; one in so many is left out
 RESIDUAL = 0.004
 """Standard error: what computing differs by from the fixed piece of work, relative, from one run to the next."""
 UNSURE, OWN = 0.5, 1.0
@@ -44,14 +44,19 @@ class Speeds:
 
 def speeds(a: Rank, b: Rank, own: tuple[float, float] | None) -> Speeds | None:
     """``own``: shares of the host's processors that A and B kept busy themselves. None: not measured in one of them."""
-    paces = a.ordinary.paces, b.ordinary.paces
-    if any(len(readings) < FEWEST or min(readings) <= 0 for readings in paces):
+    if any(len(rank.ordinary.paces) < FEWEST or min(rank.ordinary.paces) <= 0 for rank in (a, b)):
         return None
+    paces = [_undisturbed(rank.ordinary.paces) for rank in (a, b)]
     change = mean(paces[0]) / mean(paces[1]) - 1
     error = sqrt(RESIDUAL**2 + sum(_error(readings) ** 2 for readings in paces))
     alike = own is not None and abs(own[0] - own[1]) <= ALIKE
     doubt = (UNSURE if alike else OWN) * abs(change) + NEIGHBOUR * max(0.0, abs(change) - TURBO)
     return Speeds(change, error, doubt)
+
+
+def _undisturbed(readings: Sequence[float]) -> list[float]:
+    """Without the longest fifth: what came between, and cold caches, make a reading longer and never shorter."""
+    return sorted(readings)[: len(readings) - max(1, len(readings) // LONGEST)]
 
 
 def _error(readings: Sequence[float]) -> float:

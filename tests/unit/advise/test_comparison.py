@@ -320,3 +320,13 @@ def test_processors_that_are_far_slower_have_a_neighbour_who_may_take_more_from_
         assert made.told == (slower < 1.05)
     assert spreads == sorted(spreads)
     assert spreads[2] > 0.08
+
+
+def test_a_reading_that_something_came_between_is_no_slower_machine() -> None:
+    a, b = paced(a_rank(drawn(1)), 1.0, 1), paced(a_rank(drawn(2, 1.055)), 1.0, 2)
+    b.ordinary.paces[3] *= 1.15
+    made = compare(a, b, None, (0.0, 0.0), ALIKE)
+    assert made is not None
+    assert made.speeds is not None
+    assert abs(made.speeds.change) < 0.01
+    assert made.told
