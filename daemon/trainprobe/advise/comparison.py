@@ -26,7 +26,7 @@ SURE, STALLS_SURE, SPEED_SURE = 3.0, 2.5, 2.0
 """Standard errors by which a difference must stand out: of ordinary steps, of what stalls take, of the processors'
 speed."""
 ALIKE, ALIKE_PACED = 0.9, 0.5
-"""Autocorrelation of stretches that is counted at most: what wanders slowly is the machine, whose speed may be known."""
+"""Autocorrelation of stretches, counted up to here: what wanders slowly is the machine, whose speed may be known."""
 FEWEST = 50  # ordinary steps, for a judgement
 NORMAL = 1.4826  # median absolute deviation to standard deviation
 MEDIAN_LOSS = 1.2533  # standard error of a median over that of a mean
