@@ -98,6 +98,6 @@ def test_a_python_that_begins_is_looked_at_soon(probes: Probes) -> None:
     try:
         assert finding.alarm([Armed(os.getpid(), 0, 0, 0, 3600 * 1000 * MS)])
         subprocess.run([sys.executable, "-c", "pass"], check=True)
-        assert woken(finding, 5.0, enough=1) == 1
+        assert woken(finding, 8.0, enough=1) == 1
     finally:
         finding.close()
