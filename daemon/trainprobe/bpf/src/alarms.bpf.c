@@ -6,7 +6,7 @@ BPF_HASH(alarms, u32, struct alarm, ALARMS); /* by thread */
 BPF_ARRAY(alarm_threads, u32, ALARMS);       /* the same, for on_clock: up to the first 0 */
 BPF_ARRAY(clock_seen, u64, 1);
 BPF_ARRAY(python_began, u64, 1); /* one that may be a training, which nobody has looked at yet */
-#define FOUND_NS 4000000000ull /* no sooner: there are hosts where one begins every second */
+#define FOUND_NS 4000000000ull   /* no sooner: there are hosts where one begins every second */
 
 /* Whether its step, which goes on or ends now, has taken longer; told once of each. */
 INLINE bool is_late(struct ledger *l, u64 now, u64 slack, bool ends) {
