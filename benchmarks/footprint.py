@@ -34,7 +34,7 @@ READY_LIMIT, AGAIN_LIMIT = 1.0, 0.6
 RSS_LIMIT, CPU_LIMIT, WATCHED_LIMIT, UNWATCHED_LIMIT = 45e6, 0.005, 0.002, 0.01
 CALL_LIMIT = 380e-9  # of the run's time for each traced call: 4 % at 100 000 a second
 GPUS_CPU_LIMIT = 0.007
-UPROBES = ("record", "backward")
+UPROBES = ("record", "backward", "graph_task", "set_grad", "collector")
 """Programs on uprobes have these words in their names."""
 ROUNDS = 40
 SETTLE_SECONDS = 45.0

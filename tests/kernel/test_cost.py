@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from benchmarks import bpf_floor, footprint
 from tests.kernel.test_training import train
 from trainprobe.bpf import abi
 from trainprobe.bpf.probes import Probes
@@ -72,3 +73,13 @@ def test_a_step_tells_one_row_and_little_more(
     assert len(messages) <= steps * MESSAGES_PER_STEP
     assert sum(map(len, messages)) <= steps * MESSAGES_PER_STEP * ROW_BYTES
     assert ctypes.sizeof(abi.Row) <= ROW_BYTES
+
+
+def test_what_the_kernel_counts_for_nothing_is_little() -> None:
+    """It is taken off what programs cost: it must not be a program's own time."""
+    before = footprint.STATISTICS.read_text()
+    footprint.STATISTICS.write_text("1")
+    try:
+        assert 0 < bpf_floor.nanoseconds_of_nothing() < 200
+    finally:
+        footprint.STATISTICS.write_text(before)

@@ -273,7 +273,7 @@ class Process(Structure):
 
 
 class Alarm(Structure):
-    _fields_ = [("limit", c_uint64), ("told", c_uint64)]
+    _fields_ = [("limit", c_uint64), ("told", c_uint64), ("ended", c_uint32), ("unused", c_uint32)]
 
 
 class RequestKey(Structure):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long steps may take, left in the kernel: it wakes whoever reads the ring when one takes longer.
 
-A row that ends such a step wakes at once; a step that goes on is seen by a clock, which runs only meanwhile.
+A step that goes on is seen by a clock, which runs only meanwhile; the row that ends one wakes where that is wanted.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Alarms:
         self._threads = loaded.map("alarm_threads", c_uint32, c_uint32)
         self._seen = loaded.map("clock_seen", c_uint32, c_uint64)
         self._clock = loaded.attached.get(CLOCK)
-        self._set: dict[int, int] = {}
+        self._set: dict[int, tuple[int, bool]] = {}
         self._begun_ns = 0
         self._run(False)
 
-    def set(self, limits: Mapping[int, int]) -> bool:
+    def set(self, limits: Mapping[int, int], *, ended: bool) -> bool:
         """Nanoseconds from a row that ends a step to when the next one is late, by thread; in place of those before.
 
-        False: they cannot be kept, and none is.
+        ``ended``: late steps that have ended wake, too. False: they cannot be kept, and none is.
         """
-        wanted = dict(limits) if self._usable(limits) else {}
+        wanted = {tid: (limit, ended) for tid, limit in limits.items()} if self._usable(limits) else {}
         if wanted != self._set:
             self._change(wanted)
         return len(wanted) == len(limits)
@@ -53,12 +53,12 @@ class Alarms:
         seen = self._seen.get(_NOBODY)
         return seen is not None and now - seen.value < STOPPED_NS
 
-    def _change(self, wanted: dict[int, int]) -> None:
+    def _change(self, wanted: dict[int, tuple[int, bool]]) -> None:
         for tid in self._set.keys() - wanted.keys():
             self._limits.delete(c_uint32(tid))
-        for tid, limit in wanted.items():
-            if self._set.get(tid) != limit:
-                self._limits.put(c_uint32(tid), abi.Alarm(limit, 0))
+        for tid, (limit, ended) in wanted.items():
+            if self._set.get(tid) != (limit, ended):
+                self._limits.put(c_uint32(tid), abi.Alarm(limit, 0, ended))
         if wanted.keys() != self._set.keys():
             for place, tid in enumerate([*wanted, 0][: abi.ALARMS]):
                 self._threads.put(c_uint32(place), c_uint32(tid))

@@ -203,10 +203,11 @@ class Probes:
         ledger = self._ledgers.get(c_uint32(tid))
         return Progress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
 
-    def alarm(self, steps: Collection[Armed]) -> bool:
-        """Wake whoever waits on ``fileno`` when one of these drivers is late, in this step or in any later one. In
-        place of those asked for before; False: it cannot be done, and is not."""
-        return self._alarms.set({one.tid: one.limit_ns - one.began_ns for one in steps})
+    def alarm(self, steps: Collection[Armed], *, ended: bool) -> bool:
+        """Wake whoever waits on ``fileno`` when one of these drivers is late, in this step or in any later one
+        (``ended``: also where it was late for so short a time that it is over). In place of those asked for before;
+        False: it cannot be done, and is not."""
+        return self._alarms.set({one.tid: one.limit_ns - one.began_ns for one in steps}, ended=ended)
 
     def _path_of(self, sample: ThreadSample) -> str:
         if sample.run is not RunState.BLOCKED or not sample.ino:

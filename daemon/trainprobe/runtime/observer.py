@@ -324,8 +324,7 @@ class Observer:
     def _slow_down(self, at: int, calm: bool) -> None:
         """The next look may wait while all is calm, and the longer the longer that lasts."""
         self._calm_since = (at if self._calm_since is None else self._calm_since) if calm else None
-        steps = self._armed if calm else []
-        self._alarmed = self._guard.call("bpf", at, lambda: self._kernel.alarm(steps), False) and calm
+        self._alarmed = self._guard.call("bpf", at, lambda: self._kernel.alarm(self._armed, ended=calm), False)
         if self._calm_since is None:
             self._tick_ns = TICK_NS
         elif not self._alarmed or self._followed():

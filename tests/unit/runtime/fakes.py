@@ -35,6 +35,7 @@ class FakeKernel:
         self.broken: Exception | None = None
         self.reached: dict[int, Progress] = {}
         self.alarms: list[int] = []
+        self.tells_ended = False
         self.has_clock = True
         self.disks: tuple[BlockIoSample, ...] = ()
 
@@ -44,7 +45,8 @@ class FakeKernel:
     def progress(self, tid: int) -> Progress | None:
         return self.reached.get(tid)
 
-    def alarm(self, steps: Collection[Armed]) -> bool:
+    def alarm(self, steps: Collection[Armed], *, ended: bool) -> bool:
+        self.tells_ended = ended
         self.alarms = [one.tid for one in steps] if self.has_clock else []
         return self.has_clock
 

@@ -116,6 +116,7 @@ def alarm(world: World, limit_ns: int = 80_000_000) -> Armed:
 
 
 def test_a_late_step_wakes_it_and_brings_thread_samples(world: World) -> None:
+    world.kernel.has_clock = False
     one = alarm(world)
     world.turn(10_000_000)
     world.kernel.reached[7] = Progress(11, 11, one.began_ns + 5)  # its backward, in the same step
@@ -124,6 +125,7 @@ def test_a_late_step_wakes_it_and_brings_thread_samples(world: World) -> None:
 
 
 def test_a_step_that_is_over_costs_a_look_at_its_ledger_and_no_frame(world: World) -> None:
+    world.kernel.has_clock = False
     one = alarm(world)
     world.turn(10_000_000)
     world.kernel.reached[7] = Progress(14, 13, one.began_ns + 120_000_000)
@@ -203,13 +205,19 @@ def test_while_somebody_follows_the_reports_they_come_as_soon_as_ever(world: Wor
 
 
 def test_where_the_kernel_can_wake_us_no_alarm_is_asked_after(world: World) -> None:
+    alarm(world)
+    world.turn(10_000_000, woken=True)
+    assert (world.kernel.alarms, world.kernel.tells_ended) == ([7], False), "an uneven training is late all the time"
+    assert world.observer.due_ns() == world.clock.ns + TICK_NS
     calm(world)
-    assert world.kernel.alarms == [7]
+    assert (world.kernel.alarms, world.kernel.tells_ended) == ([7], True), "where looks are far apart they cannot wait"
     assert world.observer.due_ns() == world.clock.ns + CALM_TICK_NS
-    assert world.turn(50_000_000, woken=True).threads == (), "and when it does we look, whatever the alarm says"
-    world.core.wanted = FakeWants()
+    frames = len(world.frames)
+    world.turn(50_000_000, woken=True)
+    assert len(world.frames) == frames + 1, "and when it wakes us we look, whatever our own alarm says"
+    world.core.alarms = []
     world.turn(CALM_TICK_NS)
-    assert world.kernel.alarms == [], "no longer calm: our own alarms are exact"
+    assert world.kernel.alarms == []
 
 
 def test_while_all_is_calm_ticks_are_longer_but_alarms_come_as_ever(world: World) -> None:
@@ -227,6 +235,7 @@ def test_while_all_is_calm_ticks_are_longer_but_alarms_come_as_ever(world: World
 
 
 def test_a_driver_whose_ledger_is_gone_is_looked_at(world: World) -> None:
+    world.kernel.has_clock = False
     one = alarm(world)
     world.turn(10_000_000)
     frames = len(world.frames)

@@ -183,13 +183,13 @@ int on_write_end(struct call_end *e) {
         return 0;
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
-    u64 now = bpf_ktime_get_ns(), bytes = 0;
-    bool ours = l && l->call == e->number;
+    bool ours = l && l->call == e->number, flying = c && c->number == e->number + 1;
+    u64 now = ours || flying ? bpf_ktime_get_ns() : 0, bytes = 0;
     if (ours)
         end_call(l, now);
     if (NO_SPACE(e->result))
         tell_failure(e->number, -e->result, argument_of(CALL_ARGUMENT_OFFSET), 0);
-    if (!c || c->number != e->number + 1)
+    if (!flying)
         return 0;
     c->number = 0;
     if (c->kind == CALL_SUBMIT)
@@ -361,13 +361,12 @@ int on_name_end(struct call_end *e) {
     u8 level;
     if (!traced(tid, &level))
         return 0;
-    u64 now = bpf_ktime_get_ns();
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
-    bool ours = l && l->call == e->number;
+    bool ours = l && l->call == e->number, flying = c && c->number == e->number + 1;
+    u64 now = ours || flying ? bpf_ktime_get_ns() : 0;
     if (ours)
         end_call(l, now);
-    bool flying = c && c->number == e->number + 1;
     if (NO_DESCRIPTORS(e->result) || NO_SPACE(e->result))
         tell_failure(e->number, -e->result, -1, flying ? c->path : 0);
     if (!flying)

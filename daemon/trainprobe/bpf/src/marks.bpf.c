@@ -84,7 +84,7 @@ INLINE void emit_mark(struct ledger *l, u64 now, u32 kind, char *text) {
     charge(l, now, l->leaf);
     bool first = !l->driver;
     l->driver = 1;
-    u64 flags = is_late(l, now, 0) ? BPF_RB_FORCE_WAKEUP : quietly(sizeof(struct row));
+    u64 flags = is_late(l, now, 0, true) ? BPF_RB_FORCE_WAKEUP : quietly(sizeof(struct row));
     l->pool = 0; /* it no longer works for somebody else */
 #pragma nounroll
     for (u32 i = first ? 0 : 1; i < 2; i++)

@@ -225,6 +225,8 @@ struct site_message {
 struct alarm {
     u64 limit; /* ns from the row that began it */
     u64 told;  /* when the step began that was told of last */
+    u32 ended; /* a late step that has ended wakes, too */
+    u32 unused;
 };
 
 /* Requests of a block device that ended, by duration. */
