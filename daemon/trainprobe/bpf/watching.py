@@ -62,7 +62,8 @@ class Watching:
             if parent == pid and not seed.only_forked(child):
                 self._set_aside(child, seed.comm(child), seed.command(child))
             process = self._processes.get(c_uint32(child))
-            if process and process.pool and not process.driver:
+            aside = self._ledgers.get(c_uint32(child)) is None
+            if process and process.pool and not process.driver and not aside:
                 own = own or self._pool(pid)
                 self._pool_target.put(c_uint32(process.pool), c_uint32(own))
 
@@ -79,6 +80,9 @@ class Watching:
         if role_of(comm, command) == "helper":
             self._levels[pid] = Level.WRITER
             self._ledgers.delete(c_uint32(pid))
+            process = self._processes.get(c_uint32(pid))
+            if process and process.pool:  # what it has forked already
+                self._pool_target.put(c_uint32(process.pool), c_uint32(0))
 
     def make_room(self) -> None:
         """Forget the Pythons that are kept in case they train: anybody can start thousands. Found, they are watched."""

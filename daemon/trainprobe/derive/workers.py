@@ -29,8 +29,8 @@ _COMPILERS = (
 )
 _ERRANDS = ("compiler", "helper")
 _LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork")
-_HELPER_ARGUMENTS = ("resource_tracker", "semaphore_tracker", "multiprocessing.forkserver")
-"""A fork server makes no batches: what it forks does, and calls no exec(2)."""
+_HELPER_ARGUMENTS = ("resource_tracker", "semaphore_tracker")
+_SERVER_ARGUMENT = "multiprocessing.forkserver"
 SAME_NS = NS // 20
 """A process's start as /proc has it, in clock ticks, and as the kernel's event tells it are no further apart."""
 SENT = 5 * NS
@@ -38,11 +38,15 @@ SENT = 5 * NS
 
 
 def role_of(comm: str, command: Sequence[str]) -> str:
-    """What a training's child is by the program that it runs, where exec(2) was called: worker | compiler | helper."""
+    """What a training's child is by the program that it runs, where exec(2) was called: worker | server | compiler |
+    helper. A fork server makes no batches: what it forks does."""
     line = " ".join(command)
+    if _SERVER_ARGUMENT in line:
+        return "server"
     if any(mark in line for mark in _HELPER_ARGUMENTS):
         return "helper"
-    if not line or any(mark in line for mark in _LOADER_ARGUMENTS):
+    unread = not line and comm.startswith("python")  # it was gone before it could be read
+    if unread or any(mark in line for mark in _LOADER_ARGUMENTS):
         return "worker"
     return "compiler" if comm in _COMPILERS else "helper"
 
@@ -54,7 +58,8 @@ class Life:
     pid: int
     ppid: int
     start_ns: int
-    role: str = "worker"  # until an exec says otherwise: worker | compiler | helper
+    role: str = "worker"  # until an exec says otherwise; else as ``role_of``
+    executed: bool = False  # it called exec(2)
     comm: str = ""
 
 
@@ -134,8 +139,10 @@ class Workers:
         kind = event.kind
         if kind == ProcessEventKind.FORK:
             if self.owns(event.ppid) and not self._has(event):
-                self.live[event.pid] = Life(event.pid, event.ppid, event.at_ns, comm=event.comm)
-                self._started(event.at_ns)
+                role = self.forked_role(event.ppid)
+                self.live[event.pid] = Life(event.pid, event.ppid, event.at_ns, comm=event.comm, role=role)
+                if role == "worker":
+                    self._started(event.at_ns)
         elif kind == ProcessEventKind.EXEC:
             self._execed(event)
         elif kind == ProcessEventKind.SIGNAL:
@@ -152,6 +159,11 @@ class Workers:
         life = self.live.get(fork.pid)
         return life is not None and abs(fork.at_ns - life.start_ns) < SAME_NS
 
+    def forked_role(self, ppid: int) -> str:
+        """What a child is that calls no exec(2): what its parent is, where that runs another program."""
+        parent = self.live.get(ppid)
+        return parent.role if parent is not None and parent.role in _ERRANDS else "worker"
+
     def _started(self, at_ns: int) -> None:
         self.started += 1
         self.peak = max(self.peak, self.count)
@@ -162,7 +174,7 @@ class Workers:
         life = self.live.get(event.pid)
         if life is None:
             return
-        life.comm = event.comm
+        life.comm, life.executed = event.comm, True
         role = role_of(event.comm, event.command)
         if life.role == "worker" and role != "worker":
             self.started -= 1
@@ -177,8 +189,9 @@ class Workers:
         life = self.live.pop(event.pid, None)
         if life is None:
             return None
-        if life.role != "worker":
+        if life.role in _ERRANDS:
             self.errands[life.role].append(Errand(life.pid, life.comm, life.start_ns, event.at_ns))
+        if life.role != "worker":
             return None
         sent = self._signals.pop(event.pid, None)
         death = self._judge(event, life, sent)

@@ -139,6 +139,7 @@ class RankFold:
     worker_pss: int | None = None  # of one worker without shared memory, the largest mean
     worker_private: int | None = None  # of one worker what it shares with nobody, the largest mean
     taken_peak: int | None = None
+    taken_workers: int = 0  # that were there then
     read_after_ns: int | None = None
     others_bytes: int | None = None
     gpu_ns: tuple[float, int] = (0.0, 0)  # of all its GPUs: busy, and of how long that is known
@@ -363,6 +364,8 @@ class RankFold:
             self.read_after_ns = max(self.read_after_ns or 0, old_ns)
             taken = pss - (shm or 0) + self._held(shm or 0) + self._swapped()
             taken += self.summed("grown_bytes") or 0
+            if self.workers.count > self.taken_workers:
+                self.taken_workers, self.taken_peak = self.workers.count, None
             self.taken_peak = max(self.taken_peak or 0, taken)
         if (driver := self.processes.get(self.seen.pid)) is not None:
             self.box.sample(at_ns, self.workers.count, pss)

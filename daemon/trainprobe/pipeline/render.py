@@ -402,7 +402,7 @@ def _memory(fold: RankFold) -> Memory:
         fold.shm_peak,
         fold.worker_pss,
         fold.worker_private,
-        fold.taken_peak,
+        fold.taken_peak if fold.taken_workers == fold.workers.peak else None,
         fold.others_bytes,
         None if fold.read_after_ns is None else fold.read_after_ns / NS,
     )

@@ -98,11 +98,13 @@ class RunFold:
         for pid, life in list(other.workers.live.items()):  # parents come first
             if life.ppid in own:
                 own.add(pid)
+                other.workers.started -= life.role == "worker"
+                if not life.executed:  # to the launcher the training itself is another program, with all that it forks
+                    life.role = fold.workers.forked_role(life.ppid)
                 fold.workers.live[pid] = other.workers.live.pop(pid)
                 if life.role == "worker":
                     fold.workers.started += 1
                     fold.workers.starts.append(life.start_ns)
-                    other.workers.started -= 1
         fold.workers.peak = max(fold.workers.peak, fold.workers.count)
 
     def _several(self) -> None:

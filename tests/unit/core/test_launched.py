@@ -38,3 +38,26 @@ def test_the_worker_of_a_fork_server_is_the_drivers_and_the_server_is_none() -> 
     assert (fold.workers.started, fold.workers.count, fold.workers.peak) == (1, 1, 1)
     assert fold.workers.owns(WORKER)
     assert not pipeline.runs[RUN].folds.get(SHELL) or pipeline.runs[RUN].folds[SHELL][0].workers.count == 0
+
+
+def test_what_another_program_forks_is_no_worker_and_what_the_training_forks_is() -> None:
+    """Below a shell both are children of another program, until the driver is known."""
+    pipeline, early, monitor, shell = Pipeline(), 20, 21, 22
+    events: list[Event] = [
+        RunStarted(RUN, 1, SHELL, ("sh", "-c", "python train.py | tee log"), "user", "/"),
+        RankSeen(RUN, 1, SHELL, None, 1, candidate=True),
+        forked(2, DRIVER, SHELL),
+        executed(3, DRIVER, "python", "train.py"),
+        forked(4, early, DRIVER),
+        forked(5, monitor, DRIVER),
+        executed(6, monitor, "bash", "watch.sh"),
+        forked(7, shell, monitor),
+        RankSeen(RUN, 9, DRIVER, None, 2),
+        forked(10, WORKER, DRIVER),
+        forked(11, shell + 1, monitor),
+    ]
+    pipeline.step(Frame(moment(12), tuple(events)))
+    (fold,) = pipeline.runs[RUN].folds[DRIVER]
+    roles = {pid: life.role for pid, life in fold.workers.live.items()}
+    assert roles == {early: "worker", monitor: "helper", shell: "helper", WORKER: "worker", shell + 1: "helper"}
+    assert (fold.workers.started, fold.workers.count) == (2, 2)

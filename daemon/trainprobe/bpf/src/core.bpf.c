@@ -160,7 +160,7 @@ INLINE u32 pool_of(struct process *p, u32 tgid) {
     if (!next)
         return 0;
     struct process *parent = p->parent ? processes.lookup(&p->parent) : 0;
-    if (parent && parent->driver)
+    if (parent && parent->driver && ledgers.lookup(&tgid)) /* without one, it is a program of another kind */
         target = parent->pool; /* a forkserver: what it forks works for the driver that started it */
 #pragma nounroll
     for (int i = 0; i < 16 && !slot; i++) {
