@@ -15,7 +15,7 @@ STAMP := $(VENV)/.complete
 PIP := $(BIN)/pip --disable-pip-version-check -qq install
 BPF_C := $(wildcard daemon/trainprobe/bpf/src/*.bpf.c daemon/trainprobe/bpf/src/*.h)
 export PIP_ROOT_USER_ACTION := ignore
-# What the trainings of the tests draw from; `make nightly` draws anew each time (TRAINPROBE_SEED= repeats a run).
+# What tests draw from; `make nightly` draws anew each time (TRAINPROBE_SEED= repeats a run).
 SEED ?= 1
 # Programs that are unpacked for the tests, not installed (tools/unpack-deb).
 export PATH := $(PATH):$(CURDIR)/.tools/prometheus/usr/bin:$(CURDIR)/.tools/prometheus-alertmanager/usr/bin
@@ -59,7 +59,7 @@ imports: $(STAMP) ## the import contracts: layers, purity
 	@PYTHONPATH=daemon:exporters $(BIN)/lint-imports --no-logo
 
 unit: $(STAMP) ## unit and contract tests
-	@$(PYTEST) -q -m 'not nightly' $(wildcard tests/unit tests/contract)
+	@TRAINPROBE_SEED=$(SEED) $(PYTEST) -q -m 'not nightly' $(wildcard tests/unit tests/contract)
 
 replay: $(STAMP) ## recordings give the verdicts they gave
 	@$(if $(wildcard tests/replay/test_*.py),$(PYTEST) -q tests/replay)

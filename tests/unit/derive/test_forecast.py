@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable, Iterator
 
@@ -30,8 +31,19 @@ def watched(
 @pytest.mark.parametrize("number", range(14))
 def test_a_ramp_is_told_in_time(number: int) -> None:
     """At least 60 s or half of the ramp before; the time told at half of the ramp is within a quarter."""
-    seed = random.randrange(1 << 30)
-    rng = random.Random(seed)
+    seed = f"{os.environ.get('TRAINPROBE_SEED') or random.randrange(1 << 30)}/{number}"
+    assert told_in_time(random.Random(seed)) == "", f"seed {seed}"
+
+
+@pytest.mark.nightly
+def test_hardly_a_ramp_of_many_is_not_told_in_time() -> None:
+    rng = random.Random(seed := random.randrange(1 << 30))
+    missed = [why for _ in range(300) if (why := told_in_time(rng))]
+    assert len(missed) <= 3, f"seed {seed}: {missed}"
+
+
+def told_in_time(rng: random.Random) -> str:
+    """Why not, or ""."""
     base, flat = rng.uniform(0.02, 0.5), rng.choice([0.0, rng.uniform(20, 900)])
     length = math.exp(rng.uniform(math.log(25), math.log(4 * 3600)))
     wobble, period = (0.03 if length > 200 and rng.random() < 0.5 else 0.0), rng.uniform(5, 20)
@@ -41,17 +53,17 @@ def test_a_ramp_is_told_in_time(number: int) -> None:
         return base + growth + wobble * math.sin(at * math.tau / period) * (growth > 0)
 
     told = list(watched(shape, flat + 0.97 * length, rng))
-    assert told, f"seed {seed}: nothing told of a ramp of {length:.0f} s"
+    if not told:
+        return f"nothing told of a ramp of {length:.0f} s"
     first = told[0][0]
     left = flat + length - first
-    assert left >= min(60.0, (0.45 if wobble else 0.5) * length), (
-        f"seed {seed}: {left:.0f} s before the end of {length:.0f} s"
-    )
-    assert first >= flat, f"seed {seed}: told before it began"
-    half = [(at, found) for at, found in told if flat + 0.5 * length <= at <= flat + 0.55 * length]
-    for at, found in half:
+    if first < flat or left < min(60.0, (0.45 if wobble else 0.5) * length):
+        return f"told {left:.0f} s before the end of {length:.0f} s"
+    for at, found in told:
         right = flat + length * (1 - wobble / (1 - base)) - at  # a wave's crest gets there first
-        assert abs(found.eta_seconds - right) <= 0.25 * right + 3.0, f"seed {seed}"
+        if 0.5 * length <= at - flat <= 0.55 * length and abs(found.eta_seconds - right) > 0.25 * right + 3.0:
+            return f"{found.eta_seconds:.0f} s told, {right:.0f} s left, in the middle of {length:.0f} s"
+    return ""
 
 
 def test_half_of_a_short_ramp_is_told() -> None:
