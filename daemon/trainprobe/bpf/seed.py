@@ -136,7 +136,7 @@ def comm(pid: int) -> str:
 
 def only_forked(pid: int) -> bool:
     """Whether it has not called exec(2) since it was forked (PF_FORKNOEXEC among its flags), or is gone."""
-    fields = _read(f"/proc/{pid}/stat", 4096).rpartition(")")[2].split()
+    fields = _fields(f"/proc/{pid}/stat")
     return len(fields) <= _FLAGS or bool(int(fields[_FLAGS]) & PF_FORKNOEXEC)
 
 
@@ -149,6 +149,10 @@ def _read(path: str, limit: int) -> str:
 
 
 def _state(path: str) -> str | None:
-    """The state letter; the command before it may hold anything, brackets too."""
-    fields = _read(path, 4096).rpartition(")")[2].split()
+    fields = _fields(path)
     return fields[0] if fields else None
+
+
+def _fields(path: str) -> list[str]:
+    """Of a stat file, from the state letter on; the command before it may hold anything, brackets too."""
+    return _read(path, 4096).rpartition(")")[2].split()

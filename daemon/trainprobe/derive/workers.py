@@ -29,7 +29,6 @@ _COMPILERS = (
 )
 _ERRANDS = ("compiler", "helper")
 _LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork")
-_HELPER_ARGUMENTS = ("resource_tracker", "semaphore_tracker")
 _SERVER_ARGUMENT = "multiprocessing.forkserver"
 SAME_NS = NS // 20
 """A process's start as /proc has it, in clock ticks, and as the kernel's event tells it are no further apart."""
@@ -43,8 +42,6 @@ def role_of(comm: str, command: Sequence[str]) -> str:
     line = " ".join(command)
     if _SERVER_ARGUMENT in line:
         return "server"
-    if any(mark in line for mark in _HELPER_ARGUMENTS):
-        return "helper"
     unread = not line and comm.startswith("python")  # it was gone before it could be read
     if unread or any(mark in line for mark in _LOADER_ARGUMENTS):
         return "worker"

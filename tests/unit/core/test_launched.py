@@ -19,13 +19,20 @@ def executed(at: int, pid: int, *command: str) -> ProcessEvent:
     return ProcessEvent(ProcessEventKind.EXEC, at, pid, comm="python", command=command)
 
 
-def test_the_worker_of_a_fork_server_is_the_drivers_and_the_server_is_none() -> None:
-    pipeline = Pipeline()
-    events: list[Event] = [
+def launched() -> list[Event]:
+    """A training below a shell, which is taken for the driver."""
+    return [
         RunStarted(RUN, 1, SHELL, ("sh", "-c", "python train.py | tee log"), "user", "/"),
         RankSeen(RUN, 1, SHELL, None, 1, candidate=True),
         forked(2, DRIVER, SHELL),
         executed(3, DRIVER, "python", "train.py"),
+    ]
+
+
+def test_the_worker_of_a_fork_server_is_the_drivers_and_the_server_is_none() -> None:
+    pipeline = Pipeline()
+    events: list[Event] = [
+        *launched(),
         forked(4, TRACKER, DRIVER),
         executed(5, TRACKER, "python", "-c", "from multiprocessing.resource_tracker import main;main(5)"),
         forked(6, SERVER, DRIVER),
@@ -44,10 +51,7 @@ def test_what_another_program_forks_is_no_worker_and_what_the_training_forks_is(
     """Below a shell both are children of another program, until the driver is known."""
     pipeline, early, monitor, shell = Pipeline(), 20, 21, 22
     events: list[Event] = [
-        RunStarted(RUN, 1, SHELL, ("sh", "-c", "python train.py | tee log"), "user", "/"),
-        RankSeen(RUN, 1, SHELL, None, 1, candidate=True),
-        forked(2, DRIVER, SHELL),
-        executed(3, DRIVER, "python", "train.py"),
+        *launched(),
         forked(4, early, DRIVER),
         forked(5, monitor, DRIVER),
         executed(6, monitor, "bash", "watch.sh"),
