@@ -6,18 +6,20 @@ differ by chance is told by the medians of equal stretches of one and the same r
 machine is never the same twice: what is below ``LEAST`` is never called a difference, and the runs are judged at equal
 speed of the processors (``trainprobe.advise.speed``). Where that was not measured, what the quickest stretches do not
 show as well may be the machine's, up to ``UNSEEN``. Whatever disturbs a machine only ever adds to a step: where other
-programs hide a difference, the quickest stretches of both runs still tell it.
+programs hide a difference, the quickest stretches of both runs still tell it. What a step waits for beside computing is
+told by itself (``trainprobe.advise.waits``): no machine explains it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from math import hypot, sqrt
 from statistics import mean, median
 
 from trainprobe.advise.speed import ON_CPU, Speeds, computing, speeds
+from trainprobe.advise.waits import Wait, waits
+from trainprobe.derive.stretches import autocorrelation
 from trainprobe.model.report import Rank, Run
 
 LEAST = 0.03
@@ -88,6 +90,7 @@ class Comparison:
     quickest: tuple[float, float] | None = None  # step in the quickest stretch of each, seconds
     speeds: Speeds | None = None  # None: not measured
     computing: Mapping[str, float] = field(default_factory=dict)  # of B, see trainprobe.advise.speed.computing
+    waits: tuple[Wait, ...] = ()  # each by itself, the largest difference first
 
     @property
     def disturbed(self) -> bool:
@@ -149,6 +152,16 @@ class Comparison:
     def paced(self) -> bool:
         """Whether the processors' own speed made a difference worth speaking of."""
         return abs(self.by_speed) > SLOWER * self.b_step
+
+    @property
+    def waits_told(self) -> tuple[Wait, ...]:
+        """Waits in which the runs differ for certain, whatever is said of the whole."""
+        return () if self.spread is None else tuple(wait for wait in self.waits if wait.told)
+
+    @property
+    def waits_change(self) -> float:
+        """What they make of a step of A, relative: +0.06, a step takes 6 % longer by them."""
+        return sum(wait.change for wait in self.waits_told) / (self.a_step / self.units[0])
 
     @property
     def steady_told(self) -> bool:
@@ -218,9 +231,11 @@ def compare(
         else:
             spread = hypot(spread, part * SPEED_SURE * measured.error, part * measured.doubt)
         spread += _interference(others)
+    pace = measured.change if measured else 0.0
+    waited = waits(a.ordinary, b.ordinary, a_step, samples or (1.0, 1.0), pace)
     made = Comparison(
         a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b), measured,
-        computed,
+        computed, waited,
     )  # fmt: skip
     return replace(made, figures=_figures(a, b, made))
 
@@ -305,13 +320,6 @@ def median_error(stretches: Sequence[float], most_alike: float = ALIKE) -> float
     alike = max(0.0, min(most_alike, autocorrelation(stretches)))
     independent = len(stretches) * (1 - alike) / (1 + alike)
     return MEDIAN_LOSS * deviation / sqrt(max(independent, 1.0))
-
-
-def autocorrelation(values: Sequence[float]) -> float:
-    """Of neighbours; 0 where nothing varies."""
-    middle = mean(values)
-    square = sum((value - middle) ** 2 for value in values)
-    return sum((x - middle) * (y - middle) for x, y in pairwise(values)) / square if square else 0.0
 
 
 def _parts(a: Rank, b: Rank, a_step: float, b_step: float) -> tuple[Part, ...]:

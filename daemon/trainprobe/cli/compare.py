@@ -13,7 +13,7 @@ A table of configurations is one report for each of them and one command for eac
 
 500 steps of each tell a difference of 5 %, on a machine whose processors stay as fast. What is below 3 % is called
 none: a machine is never the same twice. Both runs are judged at equal speed of the processors, which a fixed piece of
-work tells all along."""
+work tells all along. What a step waits for (files, sleeps, the network) is judged by itself, whatever their speed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainprobe.advise.comparison import LEAST, Comparison, Figure, Part, compare, others, own_cpus
+from trainprobe.advise.waits import Wait
 from trainprobe.cli import FAILED, OK, cells, complain
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.languages import add_language
@@ -37,6 +38,9 @@ from trainprobe.runtime import rundir
 NAME, VALUE = 26, 10
 MANY = 3.0  # times: what changed by more is told as a factor
 MOST = 1.5  # times a difference: what parts make more of it cancels out, and their shares say nothing
+CALLS = {
+    "read": "reading files", "write": "writing files", "sleep": "sleeping", "network": "the network", "pipe": "pipes",
+}  # fmt: skip
 WORTH = 0.01  # of a step: states and stalls that take less in both runs are not shown
 
 
@@ -100,6 +104,7 @@ def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -
     yield from _headline(made, style)
     if made.told:
         yield from _explanation(made, style)
+    yield from _disk(made, style)
     if made.disturbed:
         a_share, b_share = (percent(share) for share in made.others)
         text = style.say(
@@ -127,6 +132,8 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
         text = style.say("Too few ordinary steps to tell a difference: 50 of each are needed, 500 are well.")
         yield from style.painted(text, "bold", "yellow")
         return
+    if not made.told:
+        yield from _waits(made, style)
     if made.paced:
         yield from style.wrapped(style.say("At equal speed of the processors:"))
     if not made.told:
@@ -144,9 +151,62 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
     yield from style.painted(text, "bold", "green" if made.change > 0 else "red")
 
 
+def _waits(made: Comparison, style: Style) -> Iterator[str]:
+    """Which waits differ for certain, where the whole may be chance."""
+    for wait in made.waits_told:
+        values = {
+            "change": _step(abs(wait.change)), "each": _each(made, style), "what": _call(wait, style),
+            "share": percent(abs(wait.change) * made.units[0] / made.a_step),
+        }  # fmt: skip
+        if wait.change > 0:
+            text = style.say("B waits {change} longer {each}: {what}, {share} of A's.", **values)
+        else:
+            text = style.say("B waits {change} less {each}: {what}, {share} of A's.", **values)
+        yield from style.painted(text, "bold", "red" if wait.change > 0 else "green")
+        if wait.a_calls is not None and wait.b_calls is not None:
+            text = style.say(
+                "{a} calls {each} in A, {b} in B", a=f"{wait.a_calls:.3g}", b=f"{wait.b_calls:.3g}", each=values["each"]
+            )
+            yield from style.wrapped(text, "  ")
+
+
+def _disk(made: Comparison, style: Style) -> Iterator[str]:
+    """What takes longer or shorter in calls that are as many, or are not counted."""
+    for wait in made.waits:
+        if not wait.disk_told:
+            continue
+        values = {"change": _step(abs(wait.disk)), "each": _each(made, style), "what": _call(wait, style)}
+        if wait.call == "read" and wait.disk > 0:
+            text = style.say(
+                "{what}: {change} longer {each} in B. The disk may have been slower, or the page cache cold.", **values
+            )
+        elif wait.call == "read":
+            text = style.say(
+                "{what}: {change} less {each} in B. The disk may have been faster, or the page cache warm.", **values
+            )
+        elif wait.disk > 0:
+            text = style.say(
+                "{what}: {change} longer {each} in B, in as many calls and bytes: the disk was slower.", **values
+            )
+        else:
+            text = style.say(
+                "{what}: {change} less {each} in B, in as many calls and bytes: the disk was faster.", **values
+            )
+        yield from style.painted(text, "yellow")
+
+
+def _call(wait: Wait, style: Style) -> str:
+    """What is waited for, and the state in which it shows."""
+    return f"{style.say(CALLS[wait.call])} ({wait.state})"
+
+
 def _undecided(made: Comparison, style: Style) -> Iterator[str]:
     values = {"change": percent(abs(made.change)), "least": percent(made.least)}
-    if made.change > 0:
+    if made.waits_told and made.change > 0:
+        text = style.say("On the whole B is {change} faster, and up to {least} may be chance.", **values)
+    elif made.waits_told:
+        text = style.say("On the whole B is {change} slower, and up to {least} may be chance.", **values)
+    elif made.change > 0:
         text = style.say(
             "No difference that these runs can tell: B is {change} faster, and up to {least} may be chance.", **values
         )
@@ -154,7 +214,7 @@ def _undecided(made: Comparison, style: Style) -> Iterator[str]:
         text = style.say(
             "No difference that these runs can tell: B is {change} slower, and up to {least} may be chance.", **values
         )
-    yield from style.painted(text, "bold")
+    yield from style.wrapped(text) if made.waits_told else style.painted(text, "bold")
     yield from _steady(made, style)
     if abs(made.change) > LEAST and not made.steady_told:
         text = style.say("Run both again, in turn and for more steps: what stays is theirs.")
@@ -300,6 +360,9 @@ def as_json(made: Comparison) -> dict[str, object]:
         "told": made.told,
         "steady_change": made.steady,
         "steady_told": made.steady_told,
+        "waits_told": bool(made.waits_told),
+        "waits_change": made.waits_change,
+        "waits": [dataclasses.asdict(wait) for wait in made.waits],
         "others_share_of_cpus": list(made.others),
         "pace_change": made.speeds.change if made.speeds else None,
         "a_step_seconds": made.a_step,

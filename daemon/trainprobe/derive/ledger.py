@@ -35,11 +35,12 @@ _ELSEWHERE: Mapping[Leaf, State] = {
     Leaf.LOCK: State.LOCK,
     Leaf.SLEEP: State.SLEEP,
 }
-_OF_CLASS: Mapping[FileClass, State] = {
+STATE_OF_CLASS: Mapping[FileClass, State] = {
     FileClass.CHECKPOINT: State.CHECKPOINT,
     FileClass.LOG: State.LOGGING,
     FileClass.OTHER: State.OTHER,
 }
+"""The state of a write-class call, by what it writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def flatten(cells: Sequence[int], files: Sequence[tuple[StepFile, FileClass]], s
         region, leaf = _REGIONS[at], _LEAVES[leaf_number]
         if leaf in _WRITES:
             io = _shares(files, gap=False) if io is None else io
-            _split(out, ns, region, leaf, {_OF_CLASS[of]: part for of, part in io.items()} or {State.OTHER: 1.0})
+            _split(out, ns, region, leaf, {STATE_OF_CLASS[of]: part for of, part in io.items()} or {State.OTHER: 1.0})
         elif leaf == Leaf.FILE_GAP:
             gap = _shares(files, gap=True) if gap is None else gap
             saving = gap.get(FileClass.CHECKPOINT, 0.0)

@@ -20,6 +20,13 @@ def means(readings: Sequence[float]) -> list[float]:
     return [mean(part) for part in _parts(readings, len(readings))]
 
 
+def autocorrelation(values: Sequence[float]) -> float:
+    """Of neighbours; 0 where nothing varies."""
+    middle = mean(values)
+    square = sum((value - middle) ** 2 for value in values)
+    return sum((x - middle) * (y - middle) for x, y in pairwise(values)) / square if square else 0.0
+
+
 def _parts(values: Sequence[float], number: int) -> Iterator[list[float]]:
     values, number = list(values), min(MOST, number)
     cuts = [len(values) * i // number for i in range(number + 1)] if number else []

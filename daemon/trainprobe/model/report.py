@@ -205,6 +205,12 @@ class OrdinaryStep:
     worker_blocked_seconds_per_batch: float | None = None  # a worker in sleeps, socket and other calls, not idle
     paces: list[float] = field(default_factory=list)
     """CPU seconds of a fixed piece of work in up to 32 equal stretches of time: the more, the slower the processors."""
+    wait_stretches: int = 0  # equal ones, up to 32, of `waits`; 0: too few steps, or a report of an older version
+    waits: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds a step in each, by "state/call": read, write, sleep, network, pipe. What took none is left out."""
+    written_calls: dict[str, list[float]] = field(default_factory=dict)
+    """Calls a step that write, in the same stretches and by the same keys."""
+    written_bytes: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from trainprobe.derive.steps import StepClock
 from trainprobe.derive.stretch import Files, Stretch
 from trainprobe.derive.swapping import Swapping
 from trainprobe.derive.trend import Trend
+from trainprobe.derive.waits import Waits
 from trainprobe.derive.workers import Death, Workers
 from trainprobe.detect.base import Claim, Window, WrittenLog
 from trainprobe.detect.limits.told import RankNotices
@@ -129,6 +130,7 @@ class RankFold:
     waited_fetches: int = 0
     busy: Busy = field(default_factory=Busy)
     ordinary_lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
+    waits: Waits = field(default_factory=Waits)  # of ordinary steps
     worker_ns: float = 0.0  # live workers x time, over ordinary steps
     deaths: list[Death] = field(default_factory=list)
     passed: Passed = field(default_factory=Passed)
@@ -586,6 +588,9 @@ class RankFold:
         self.ordinary_steps += units
         self.ordinary_fetches += step.fetches
         self.worker_ns += step.ns * self.workers.count
+        self.waits.step(units)
+        if self.waits.full:
+            self._settle_ordinary()
 
     def _see_makeup(self) -> None:
         if self.trend.steps % MAKEUP_EVERY == 0:
@@ -605,8 +610,10 @@ class RankFold:
         run, self._ordinary = self._ordinary, None
         if run is None:
             return
-        for item, ns in run.items().items():
+        items = run.items()
+        for item, ns in items.items():
             self.ordinary[item] = self.ordinary.get(item, 0.0) + ns
+        self.waits.feed(items, run.files)
         self.ordinary_pool = [total + ns for total, ns in zip(self.ordinary_pool, run.pool())]
 
     def _count(self, ns: int) -> None:

@@ -235,6 +235,8 @@ def _ordinary(fold: RankFold) -> OrdinaryStep:
     made.busy_cpus = fold.busy.cpus
     made.paces = [ns / NS for ns in fold.busy.paces_ns]
     made.stretches = medians(list(fold.ordinary_lengths))
+    made.wait_stretches, made.waits = len(fold.waits.stretches), fold.waits.per_step()
+    made.written_calls, made.written_bytes = fold.waits.calls(), fold.waits.bytes()
     return made
 
 

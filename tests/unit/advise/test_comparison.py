@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trainprobe.advise.comparison import LEAST, autocorrelation, compare, median_error, others, step_seconds
+from trainprobe.advise.comparison import LEAST, compare, median_error, others, step_seconds
 from trainprobe.advise.speed import computing
-from trainprobe.derive.stretches import medians
+from trainprobe.derive.stretches import autocorrelation, medians
 from trainprobe.model.report import Counters, OrdinaryStep, Period, Rank, Run, Stall, Steps, Totals
 from trainprobe.pipeline import Pipeline
 from trainprobe.wire.recording import read_frames, read_header

@@ -129,3 +129,27 @@ def test_processors_that_were_slower_themselves_are_said(
     assert told["pace_change"] == pytest.approx(1 / speed - 1)
     assert told["clock_change"] < told["change"]
     assert told["low"] < told["change"] < told["high"]
+
+
+def test_a_wait_is_told_by_itself_and_a_slower_disk_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = a_rank(drawn(1)), a_rank(drawn(1))
+    for rank, took, calls in ((a, 0.001, 2.0), (b, 0.004, 8.0)):
+        rank.ordinary.wait_stretches = 20
+        rank.ordinary.waits = {"other/write": [took] * 20, "logging/write": [took] * 20}
+        rank.ordinary.written_calls = {"other/write": [calls] * 20, "logging/write": [2.0] * 20}
+    files = [written(tmp_path, "a", a), written(tmp_path, "b", b)]
+    assert main(["compare", *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    lines = lines[lines.index("") + 1 :]
+    assert lines[:2] == [
+        "B waits 3.00 ms longer a step: writing files (other), 6.7 % of A's.",
+        "  2 calls a step in A, 8 in B",
+    ]
+    assert lines[2].startswith("On the whole B is 0 % slower")
+    assert "writing files (logging): 3.00 ms longer a step in B, in as many calls and bytes: the disk was" in lines[3]
+    assert main(["compare", "--lang", "zh", files[1], files[0]]) == 0
+    assert "B 每步少等待 3.00 ms：写文件 (other)，占 A 的 6.7 %。" in capsys.readouterr().out
+    assert main(["compare", "--json", *files]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["told"], told["waits_told"]) == (False, True)
+    assert told["waits_change"] == pytest.approx(0.003 / told["a_step_seconds"])
