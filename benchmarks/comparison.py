@@ -59,7 +59,8 @@ class Told:
         """An equal pair must not be told apart; of a different one it must be told which is the faster."""
         if self.equal:
             return not self.said
-        return (self.told and self.change < 0) or (self.answer["waits_told"] and self.answer["waits_change"] > 0)
+        whole, waits = self.told and self.change, self.answer["waits_told"] and self.answer["waits_change"]
+        return (whole < 0 or waits > 0) and not (whole > 0 or waits < 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.advice.cases import Pace
 from benchmarks.comparison import KINDS, PLAIN, SLOWER, Told, planned, settings
+from benchmarks.programs import Json
 
 PACE = Pace(batch=0.00002, own=0.0003)
 STEP, MORE = 0.020, 0.001
@@ -37,10 +38,15 @@ def test_a_slower_run_has_at_least_the_difference_more(kind: str) -> None:
 
 
 def test_when_a_pair_holds() -> None:
-    told = Told(0, "io", equal=True, true=-0.05, change=-0.05, told=True, apart=20.0, answer={"steady_told": False})
+    none: Json = {"steady_told": False, "waits_told": False, "waits_change": 0.0}
+    told = Told(0, "io", equal=True, true=-0.05, change=-0.05, told=True, apart=20.0, answer=none)
     assert not told.holds
     assert replace(told, told=False).holds
-    assert not replace(told, told=False, answer={"steady_told": True}).holds
-    assert replace(told, equal=False).holds
-    assert not replace(told, equal=False, change=0.05).holds
-    assert not replace(told, equal=False, told=False).holds
+    assert not replace(told, told=False, answer=none | {"steady_told": True}).holds
+    assert not replace(told, told=False, answer=none | {"waits_told": True, "waits_change": 0.05}).holds
+    other = replace(told, equal=False)
+    assert other.holds
+    assert not replace(other, change=0.05).holds
+    assert not replace(other, told=False).holds
+    assert replace(other, told=False, answer=none | {"waits_told": True, "waits_change": 0.05}).holds
+    assert not replace(other, answer=none | {"waits_told": True, "waits_change": -0.05}).holds
