@@ -130,34 +130,41 @@ class Known(Structure):
 
 class CallRecord(Structure):
     _fields_ = [
-        *((n, c_uint64) for n in ("at", "path", "new_path", "bytes", "gap_ns")),
-        ("key", FileKey),
-        ("last", FileKey),
         ("known", Known),
         ("number", c_uint32),
-        *((n, c_int32) for n in ("fd", "directory", "new_directory")),
+        ("fd", c_int32),
         ("flags", c_uint32),
         ("kind", c_uint8),
         ("unused", c_uint8 * 3),
+        ("at", c_uint64),
+        ("key", FileKey),
+        ("last", FileKey),
+        *((n, c_uint64) for n in ("bytes", "gap_ns", "path", "new_path")),
+        ("directory", c_int32),
+        ("new_directory", c_int32),
     ]
 
 
 class Ledger(Structure):
     _fields_ = [
-        *((n, c_uint64) for n in ("at", "opened", "since", "step_at", "row_at", "fetch_at", "fault_at", "graph_task")),
-        *((n, c_uint64) for n in ("gap_mark", "gap_ino", "gpu_mark", "call_ns", "ino")),
-        *((n, c_uint32) for n in ("dev", "gap_dev", "tid", "tgid", "steps", "fetches", "inline_fetches", "backwards")),
-        *((n, c_uint32) for n in ("major_faults", "pool")),
-        *((n, c_int32) for n in ("call", "blocked_call", "blocked_fd", "depth")),
-        ("region_depth", c_int32 * 4),
-        ("regions", c_uint8 * 4),
-        *((n, c_uint8) for n in ("nested", "region", "leaf", "run", "call_leaf", "cpu_leaf", "wait_leaf", "why")),
-        *((n, c_uint8) for n in ("reclaim", "fault_file", "grads_off", "driver", "busy", "closing", "saw_ends")),
-        *((n, c_uint8) for n in ("collecting", "gpu")),
+        ("opened", c_uint64),
+        *((n, c_uint64) for n in ("at", "since", "fault_at", "call_ns", "gap_mark", "gap_ino", "ino")),
+        *((n, c_uint32) for n in ("dev", "gap_dev", "pool")),
+        *((n, c_int32) for n in ("call", "blocked_call", "blocked_fd")),
+        *((n, c_uint8) for n in ("region", "leaf", "run", "call_leaf", "cpu_leaf", "wait_leaf", "why", "busy")),
+        *((n, c_uint8) for n in ("reclaim", "gpu", "collecting", "closing", "fault_file", "driver", "grads_off")),
+        *((n, c_uint8) for n in ("saw_ends", "nested")),
         ("unused", c_uint8 * 3),
+        ("regions", c_uint8 * 4),
+        ("region_depth", c_int32 * 4),
+        ("depth", c_int32),
+        ("tid", c_uint32),
         ("flying", CallRecord),
+        *((n, c_uint32) for n in ("tgid", "steps", "fetches", "inline_fetches", "backwards", "major_faults")),
+        *((n, c_uint64) for n in ("step_at", "row_at", "fetch_at", "graph_task", "gpu_mark")),
         ("files", StepFileRecord * STEP_FILES),
         ("no_grad", c_uint64 * LEAVES),
+        ("to_line", c_uint64 * 3),
         ("acc", c_uint64 * CELLS),
     ]
 

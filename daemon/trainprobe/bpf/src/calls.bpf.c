@@ -86,10 +86,10 @@ INLINE u64 bytes_of_submit(u64 *a,
     }
     return bytes;
 }
-INLINE bool is_known(struct known *k, s32 fd, u8 kind) {
-    void *file = file_behind(fd), *inode = 0, *sb = 0;
+INLINE bool is_known(struct known *k, void *inode, u8 kind) {
+    void *sb = 0;
     u64 ino = 0;
-    if (!file || READ(inode, file, OFFSET_FILE_INODE) || k->inode != (u64)inode || k->kind != kind)
+    if (!inode || k->inode != (u64)inode || k->kind != kind)
         return false;
     READ(ino, inode, OFFSET_INODE_INO); /* the address of an inode comes back after unlink(2), */
     READ(sb, inode, OFFSET_INODE_SB);   /* for another file system, too */
@@ -140,11 +140,14 @@ int on_write_begin(struct call_entry *e) {
             fd = -1, submitted = bytes_of_submit(arguments, &fd);
     }
     struct target t = {};
+    void *file = file_behind(fd), *inode = inode_of(file);
+    if (inode && is_socket(inode))
+        return 0; /* seen when it blocks, as sendmsg(2) is: a loader makes some ten of these for each batch */
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
-    bool again = c && form < FORM_TRUNCATE && is_known(&c->known, fd, kind);
+    bool again = c && form < FORM_TRUNCATE && is_known(&c->known, inode, kind);
     if (!again) {
-        bool there = resolve(fd, &t), told = there && is_told(&t, kind == CALL_WRITE);
+        bool there = describe(file, inode, &t), told = there && is_told(&t, kind == CALL_WRITE);
         if (!c && told)
             c = new_call(tid);
         if (c)
@@ -254,6 +257,11 @@ INLINE u32 flags_of_open(u8 form, u64 *a) {
 INLINE bool duplicates(u8 kind, u64 *a) {
     return kind == CALL_DUP || (kind == CALL_CONTROL && (a[1] == 0 || a[1] == 1030)); /* F_DUPFD, F_DUPFD_CLOEXEC */
 }
+INLINE bool in_shared_memory(u64 path) { /* /dev/shm: every tensor that a worker sends comes and goes there */
+    char start[12] = {};
+    read_user(start, 9, (void *)path);
+    return *(u64 *)start == 0x6d68732f7665642full && start[8] == '/';
+}
 int on_name_begin(struct call_entry *e) {
     u32 tid = this_thread(), tgid = this_process(), number = e->number;
     u8 level;
@@ -263,7 +271,12 @@ int on_name_begin(struct call_entry *e) {
     if (!d)
         return 0;
     u8 kind = d->kind, form = d->fd_argument;
-    u64 a[6] = {};
+    bool closes = kind == CALL_CLOSE || kind == CALL_DUP || kind == CALL_CONTROL;
+    struct process *p = closes ? processes.lookup(&tgid) : 0;
+    if (closes && (!p || p->writing <= 0))
+        return 0; /* nothing that is told can end: so it is with most, and a loader makes some twenty for each batch */
+    u64 a[4] = {};
+    asm volatile("" : "+r"(e)); /* as in on_write_begin */
     bpf_probe_read_kernel(a, sizeof(a), e->arguments);
     u32 flags = 0;
     bool changes = true; /* something that is told */
@@ -273,23 +286,21 @@ int on_name_begin(struct call_entry *e) {
     if (kind == CALL_OPEN) {
         flags = flags_of_open(form, a);
         changes = flags & OPEN_WRITES;
-    } else if (kind == CALL_CLOSE || kind == CALL_DUP || kind == CALL_CONTROL) {
+    } else if (closes) {
         if (kind == CALL_CONTROL && !duplicates(kind, a))
             return 0;
-        struct process *p = processes.lookup(&tgid);
         s32 fd = kind == CALL_DUP && form ? a[1] : a[0]; /* dup2 and dup3 close the new descriptor */
-        changes = p && p->writing > 0;
-        if (changes && kind == CALL_CLOSE) {
+        if (kind == CALL_CLOSE) {
             changes = resolve(fd, &t);
             key.dev = t.dev;
             key.ino = t.ino;
             changes = changes && is_regular(&t) && files.lookup(&key);
-        } else if (changes && kind == CALL_DUP && form && a[0] != a[1] && resolve(fd, &t) && is_regular(&t)) {
+        } else if (kind == CALL_DUP && form && a[0] != a[1] && resolve(fd, &t) && is_regular(&t)) {
             key.dev = t.dev;
             key.ino = t.ino;
         }
     }
-    if (!changes && level < LEVEL_FULL)
+    if (level < LEVEL_FULL && (!changes || (kind == CALL_UNLINK && in_shared_memory(form & 1 ? a[1] : a[0]))))
         return 0;
     u64 now = bpf_ktime_get_ns();
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
@@ -320,11 +331,6 @@ int on_name_begin(struct call_entry *e) {
     c->fd = a[0];
     note_paths(c, form, a);
     return 0;
-}
-INLINE bool in_shared_memory(struct call *c) { /* /dev/shm: every tensor that a worker sends comes and goes there */
-    char start[12] = {};
-    read_user(start, 9, (void *)c->path);
-    return *(u64 *)start == 0x6d68732f7665642full && start[8] == '/';
 }
 INLINE void tell_name(struct call *c, u32 kind, u64 now, s64 result) {
     struct file_use u = {};
@@ -393,7 +399,7 @@ int on_name_end(struct call_end *e) {
         told = FILE_UNLINKED;
     } else if (kind == CALL_CLOSE || e->result >= 0) { /* close, or a dup that closed what its new descriptor was */
         u = c->key.ino ? files.lookup(&c->key) : 0;
-        if (u) {
+        if (u && u->descriptors > 0) {
             if (kind == CALL_CLOSE) {
                 u->meta_ns += now - c->at;
                 u->gap_ns += c->gap_ns;
@@ -410,7 +416,7 @@ int on_name_end(struct call_end *e) {
             return 0;
         }
     }
-    bool renames = kind == CALL_RENAME || (kind == CALL_UNLINK && !in_shared_memory(c));
+    bool renames = kind == CALL_RENAME || (kind == CALL_UNLINK && !in_shared_memory(c->path));
     if (renames || told == FILE_CLOSED)
         tell_name(c, told, now, e->result);
     if (!ours)

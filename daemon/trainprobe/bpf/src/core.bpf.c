@@ -113,12 +113,13 @@ INLINE void add_to_step(struct ledger *l, u32 dev, u64 ino, u64 io_ns, u64 gap_n
     u32 free = STEP_FILES - 1;
     bool mixed = true;
 #pragma unroll
-    for (int i = STEP_FILES - 1; i >= 0; i--) {
+    for (u32 i = 0; i < STEP_FILES; i++) {
         struct step_file *f = &l->files[i];
         bool used = f->io_ns || f->gap_ns || f->bytes;
         if (!used || (f->ino == ino && f->dev == dev)) {
             free = i;
             mixed = false;
+            break;
         }
     }
     struct step_file *f = &l->files[free & (STEP_FILES - 1)];

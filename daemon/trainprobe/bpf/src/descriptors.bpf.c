@@ -17,11 +17,10 @@ INLINE void *file_behind(s32 fd) { /* 0: nothing */
     READ(file, FOLLOW(void *, table, OFFSET_TABLE_FD), 8ull * (u32)fd);
     return file;
 }
-INLINE bool resolve(s32 fd, struct target *t) {
-    void *file = file_behind(fd), *inode = 0;
+INLINE bool describe(void *file, void *inode, struct target *t) {
     t->ino = 0;
     t->mode = 0;
-    if (!file || READ(inode, file, OFFSET_FILE_INODE) || READ(t->mode, inode, OFFSET_INODE_MODE))
+    if (!inode || READ(t->mode, inode, OFFSET_INODE_MODE))
         return false;
     READ(t->ino, inode, OFFSET_INODE_INO);
     READ(t->sb, inode, OFFSET_INODE_SB);
@@ -29,6 +28,21 @@ INLINE bool resolve(s32 fd, struct target *t) {
     READ(t->dentry, file, OFFSET_FILE_DENTRY);
     t->inode = (u64)inode;
     return true;
+}
+INLINE void *inode_of(void *file) {
+    void *inode = 0;
+    if (file)
+        READ(inode, file, OFFSET_FILE_INODE);
+    return inode;
+}
+INLINE bool resolve(s32 fd, struct target *t) {
+    void *file = file_behind(fd);
+    return describe(file, inode_of(file), t);
+}
+INLINE bool is_socket(void *inode) {
+    u16 mode = 0;
+    READ(mode, inode, OFFSET_INODE_MODE);
+    return (mode & 0170000) == 0140000;
 }
 INLINE bool is_regular(struct target *t) {
     return (t->mode & 0170000) == 0100000;

@@ -43,65 +43,77 @@ struct known {
 
 /* The write-class call in flight of a thread, and the file it wrote last. */
 struct call {
-    u64 at, path, new_path;
-    u64 bytes;            /* libaio: what was submitted */
-    u64 gap_ns;           /* what the thread computed before it, for the same file */
-    struct file_key key;  /* of the descriptor; ino 0: nothing to tell */
-    struct file_key last; /* written last: renames and unlinks are booked on it */
     struct known known;
     u32 number; /* of the call, and one more; 0: none in flight */
-    s32 fd, directory, new_directory;
+    s32 fd;
     u32 flags; /* of open(2) */
     u8 kind;
     u8 unused[3];
+    u64 at;
+    struct file_key key;  /* of the descriptor; ino 0: nothing to tell */
+    struct file_key last; /* written last: renames and unlinks are booked on it */
+    u64 bytes;            /* libaio: what was submitted */
+    u64 gap_ns;           /* what the thread computed before it, for the same file */
+    u64 path, new_path;
+    s32 directory, new_directory;
 };
 
 /* An exclusive ledger of a thread's wall time: every event charges the nanoseconds since the last one to the cell
- * (region, leaf) the thread was in, then moves it to another cell. So the cells add up by construction. */
+ * (region, leaf) the thread was in, then moves it to another cell. So the cells add up by construction.
+ *
+ * Most events find the processor's caches full of the training's data. What all of them need lies in two lines of 64
+ * bytes, a write's call in the next two: a value begins 56 bytes into its element of the hash map
+ * (kernel/bpf/hashtab.c), and the size keeps every element so. */
 struct ledger {
-    u64 at;         /* charged up to here */
-    u64 opened;     /* the ledger began */
-    u64 since;      /* the present wait, or stay on the CPU, began */
-    u64 step_at;    /* the last OPTIMIZER or BACKWARD row */
-    u64 row_at;     /* the last row that ends a step */
-    u64 fetch_at;   /* the fetch that is open began */
-    u64 fault_at;   /* a page fault was entered; 0: none, or page faults are not traced */
-    u64 graph_task; /* address of the GraphTask of the outermost backward that is open */
-    u64 gap_mark;   /* the CPU cell at the end of the last write-class call on gap_file */
-    u64 gap_ino;
-    u64 gpu_mark; /* LEAF_GPU's cell when the call of CUDA that is open began */
+    u64 opened; /* the ledger began */
+
+    u64 at;       /* charged up to here */
+    u64 since;    /* the present wait, or stay on the CPU, began */
+    u64 fault_at; /* a page fault was entered; 0: none, or page faults are not traced */
     u64 call_ns;  /* charged to FILE_WRITE, FILE_SYNC and FILE_META since the call in flight began */
-    u64 ino;      /* the file behind the call, or the fault, in flight; 0: none */
+    u64 gap_mark; /* the CPU cell at the end of the last write-class call on gap_file */
+    u64 gap_ino;
+    u64 ino; /* the file behind the call, or the fault, in flight; 0: none */
     u32 dev;
     u32 gap_dev;
-    u32 tid, tgid;
-    u32 steps, fetches, inline_fetches, backwards, major_faults;
+
     u32 pool;         /* where a worker process adds its time up for its parent; 0: nowhere */
     s32 call;         /* the traced call in flight; -1: none */
     s32 blocked_call; /* the call it was blocked in when it last left the CPU; -1: none, a page fault */
     s32 blocked_fd;
-    s32 depth;           /* of record_function */
-    s32 region_depth[4]; /* at which each open region began */
-    u8 regions[4];       /* open regions, outermost first */
-    u8 nested;           /* how many of them */
     u8 region, leaf, run;
     u8 call_leaf;  /* of the call in flight while blocked */
     u8 cpu_leaf;   /* of the call in flight while on the CPU */
     u8 wait_leaf;  /* the last wait's leaf: restart_syscall(2) keeps it */
     u8 why;        /* the leaf of the last switch away from the CPU */
-    u8 reclaim;    /* in direct reclaim */
-    u8 fault_file; /* the fault is on a mapped file */
-    u8 grads_off;  /* gradients are switched off by Python */
-    u8 driver;     /* it made a step or a backward */
     u8 busy;       /* a uprobe program is changing this ledger: see sched.bpf.c */
-    u8 closing;    /* another thread saw the end of this one's backward */
-    u8 saw_ends;   /* 1: of records, 2: of backwards. Where the symbols are stripped, none ever comes */
-    u8 collecting; /* in Python's garbage collector */
+    u8 reclaim;    /* in direct reclaim */
     u8 gpu;        /* in a call of CUDA that waits, allocates or frees */
+    u8 collecting; /* in Python's garbage collector */
+    u8 closing;    /* another thread saw the end of this one's backward */
+    u8 fault_file; /* the fault is on a mapped file */
+    u8 driver;     /* it made a step or a backward */
+    u8 grads_off;  /* gradients are switched off by Python */
+    u8 saw_ends;   /* 1: of records, 2: of backwards. Where the symbols are stripped, none ever comes */
+    u8 nested;     /* how many regions are open */
     u8 unused[3];
+    u8 regions[4];       /* open regions, outermost first */
+    s32 region_depth[4]; /* of record_function, at which each of them began */
+    s32 depth;           /* of record_function */
+    u32 tid;
+
     struct call flying;
+
+    u32 tgid;
+    u32 steps, fetches, inline_fetches, backwards, major_faults;
+    u64 step_at;    /* the last OPTIMIZER or BACKWARD row */
+    u64 row_at;     /* the last row that ends a step */
+    u64 fetch_at;   /* the fetch that is open began */
+    u64 graph_task; /* address of the GraphTask of the outermost backward that is open */
+    u64 gpu_mark;   /* LEAF_GPU's cell when the call of CUDA that is open began */
     struct step_file files[STEP_FILES];
     u64 no_grad[LEAVES]; /* the cells of REGION_NO_GRAD when gradients were last switched off */
+    u64 to_line[3];
     u64 acc[CELLS];
 };
 
