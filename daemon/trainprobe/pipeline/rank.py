@@ -17,7 +17,7 @@ from trainprobe.derive.evenness import Evenness
 from trainprobe.derive.files import FileClass
 from trainprobe.derive.gpu_pace import GpuPace
 from trainprobe.derive.late import STACKS, Late
-from trainprobe.derive.ledger import Item, Setting, by_state, flatten
+from trainprobe.derive.ledger import Item, Setting, by_state, flatten, setting_of
 from trainprobe.derive.python_lines import PythonLines
 from trainprobe.derive.quota import Quota
 from trainprobe.derive.rhythm import Rhythm
@@ -574,11 +574,9 @@ class RankFold:
                 self.trend.feed(step.ns)
                 self._see_makeup()
             self.ordinary_lengths.append(step.ns / 1e9)
-        run = self._ordinary.then(step.made_of) if self._ordinary is not None else step.made_of
-        if run is None:
+        if self._ordinary is None or not self._ordinary.extend(step.made_of):
             self._settle_ordinary()
-            run = step.made_of
-        self._ordinary = run
+            self._ordinary = step.made_of.copy()
         self.ordinary_ns += step.ns
         self.ordinary_steps += units
         self.ordinary_fetches += step.fetches
@@ -679,11 +677,14 @@ class RankFold:
 
     def setting(self) -> Setting:
         """What decides how its waits are named."""
-        return Setting(workers=self.workers.started > 0, inline=self._inline, ranks=self.ranks)
+        return setting_of(self.workers.started > 0, self._inline, self.ranks)
 
-    def _files_until(self, row: MarkRow) -> list[tuple[StepFile, FileClass, str]]:
-        merged: dict[tuple[int, int], StepFile] = {}
+    def _files_until(self, row: MarkRow) -> Files:
         rows = self._rows
+        if len(rows) == 1:  # most often
+            rows.clear()
+            return self._classes(row.files) if row.files else ()
+        merged: dict[tuple[int, int], StepFile] = {}
         count = len(rows) if rows[-1] is row else next((i + 1 for i, r in enumerate(rows) if r is row), len(rows))
         for passed in rows[:count]:
             for use in passed.files:
@@ -702,11 +703,9 @@ class RankFold:
         """The time since the last stretch is over; it will be in the ledger."""
         stretch = Stretch(self.flat, cells, self.flat_pool, pool, files, self.setting())
         self.flat, self.flat_pool = cells, pool
-        passed = self._passed.then(stretch) if self._passed is not None else stretch
-        if passed is None:
+        if self._passed is None or not self._passed.extend(stretch):
             self._settle_ledger()
-            passed = stretch
-        self._passed = passed
+            self._passed = stretch.copy()
         return stretch
 
     # ---- the open step ----

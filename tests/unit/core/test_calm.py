@@ -86,7 +86,7 @@ def test_a_step_of_several_optimiser_steps_is_never_calm() -> None:
     """Between rows the alarm of such a step is not exact: the looks have to come as often as they can."""
     driver = Driver()
     driver.begin()
-    for _ in range(round(EVEN) + 20):
+    for _ in range(EVEN + 20):
         driver.fetch()
         for name in ("Optimizer.step#Adam.step", "Optimizer.step#SGD.step"):
             driver.spend(0.01)
