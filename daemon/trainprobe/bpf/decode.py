@@ -141,11 +141,12 @@ def _code(kind: Any) -> str:
 # Rows are most of what the ring brings: struct takes a third of the time of ctypes.
 _ROW_FIELDS = {name: _code(kind) for name, kind in abi.Row._fields_}  # type: ignore[misc]
 _HEAD = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in takewhile("files".__ne__, _ROW_FIELDS)))
-_FILES, _CELLS = (struct.Struct("@" + _ROW_FIELDS[name]) for name in ("files", "acc"))
+_CELLS = struct.Struct("@" + _ROW_FIELDS["acc"])
 _REST = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in ("pool", "shared", "name")))
+_FILE = struct.Struct("@" + _format(abi.StepFileRecord))
 _FILE_VALUES = len(abi.StepFileRecord._fields_)
 _FILES_AT, _CELLS_AT, _POOL_AT = abi.Row.files.offset, abi.Row.acc.offset, abi.Row.pool.offset
-_NO_FILES = bytes(_FILES.size)
+_NO_FILES = bytes(_CELLS_AT - _FILES_AT)
 _ROW_KINDS = {kind.value: kind for kind in RowKind}
 _REGIONS = {region.value: region for region in Region}
 _mark_name = lru_cache(maxsize=64)(text)
@@ -162,8 +163,12 @@ def _row(raw: bytes) -> MarkRow:
         raise Malformed(f"a row of kind {kind} in region {region}")
     *pool, shared, name = _REST.unpack_from(raw, _POOL_AT)
     files: tuple[StepFile, ...] = ()
-    if raw[_FILES_AT:_CELLS_AT] != _NO_FILES:
-        files = _step_files(_FILES.unpack_from(raw, _FILES_AT))
+    if (told := raw[_FILES_AT:_CELLS_AT]) != _NO_FILES:
+        files = tuple(
+            StepFile(dev, ino, io_ns, gap_ns, size, calls)
+            for ino, io_ns, gap_ns, size, dev, calls in _FILE.iter_unpack(told)
+            if io_ns or gap_ns or size
+        )
     return MarkRow(
         _ROW_KINDS[kind], at, tgid, tid, _mark_name(name), _REGIONS[region], opened, steps, fetches, inline_fetches,
         backwards, faults, _CELLS.unpack_from(raw, _CELLS_AT), tuple(pool), files, gpu_memory_ns,

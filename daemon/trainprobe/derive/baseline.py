@@ -14,7 +14,7 @@ WINDOW = 64
 LEAST = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # each step makes one: frozen, it would take three times as long
 class Ordinary:
     """One unstalled step."""
 
@@ -30,12 +30,13 @@ class RunningMedian:
 
     _ordered: list[int] = field(default_factory=list)
 
-    def add(self, value: int) -> None:
-        insort(self._ordered, value)
-
-    def remove(self, value: int) -> None:
-        """Take out a value that was added."""
-        del self._ordered[bisect_left(self._ordered, value)]
+    def exchange(self, old: int | None, new: int) -> None:
+        """Take in a value, and out one that was taken in before."""
+        if old == new:
+            return
+        if old is not None:
+            del self._ordered[bisect_left(self._ordered, old)]
+        insort(self._ordered, new)
 
     @property
     def value(self) -> float:
@@ -61,14 +62,10 @@ class Baseline:
     def add(self, step: Ordinary) -> None:
         """Take in one ordinary step, forget the oldest beyond the window."""
         self.steps.append(step)
-        self._ns.add(step.ns)
-        self._fetches.add(step.fetches)
-        self._backwards.add(step.backwards)
-        if len(self.steps) > WINDOW:
-            oldest = self.steps.popleft()
-            self._ns.remove(oldest.ns)
-            self._fetches.remove(oldest.fetches)
-            self._backwards.remove(oldest.backwards)
+        oldest = self.steps.popleft() if len(self.steps) > WINDOW else None
+        self._ns.exchange(oldest.ns if oldest else None, step.ns)
+        self._fetches.exchange(oldest.fetches if oldest else None, step.fetches)
+        self._backwards.exchange(oldest.backwards if oldest else None, step.backwards)
         self._items = self._pool = None
 
     @property

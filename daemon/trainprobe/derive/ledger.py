@@ -52,6 +52,12 @@ class Setting:
     ranks: bool = False  # other ranks belong to the run
 
 
+@lru_cache(maxsize=8)
+def setting_of(workers: bool, inline: bool, ranks: bool) -> Setting:
+    """The same one for the same: each step asks for it."""
+    return Setting(workers, inline, ranks)
+
+
 def state_of(region: Region, leaf: Leaf, setting: Setting) -> State:
     """The state of a cell whose time was not spent on a written file."""
     always = _ALWAYS.get(leaf)
@@ -68,15 +74,21 @@ def state_of(region: Region, leaf: Leaf, setting: Setting) -> State:
     return _ELSEWHERE.get(leaf, State.OTHER)
 
 
-@lru_cache(maxsize=8)
-def states_of_cells(setting: Setting) -> tuple[State | None, ...]:
-    """The state of each cell in the order of the cells; None: its file decides, or nobody knows the cell."""
-    by_file = {*_WRITES, Leaf.FILE_GAP}
+@lru_cache(maxsize=64)
+def states_of_cells(setting: Setting, written: FileClass | None, saving: bool) -> tuple[State | None, ...]:
+    """The state of each cell in the order of the cells, None where nobody knows the cell: what ``flatten`` says where
+    all written files are of one class (None: none took time), and the time between their writes is, or is not, all of
+    checkpoints."""
     states: list[State | None] = [None] * CELLS
     for region in Region:
         for leaf in Leaf:
-            if leaf not in by_file:
-                states[cell(region, leaf)] = state_of(region, leaf, setting)
+            if leaf in _WRITES:
+                state = _OF_CLASS[written] if written else State.OTHER
+            elif leaf == Leaf.FILE_GAP:
+                state = State.CHECKPOINT if saving else state_of(region, Leaf.CPU, setting)
+            else:
+                state = state_of(region, leaf, setting)
+            states[cell(region, leaf)] = state
     return tuple(states)
 
 

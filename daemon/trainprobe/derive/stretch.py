@@ -6,10 +6,10 @@ one another are one long stretch, whose cells are the difference of its ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, count
-from operator import sub
+from functools import lru_cache
+from operator import itemgetter, sub
 
 from trainprobe.derive.files import FileClass
 from trainprobe.derive.ledger import Item, Setting, by_state, flatten, states_of_cells
@@ -23,7 +23,7 @@ Files = Sequence[tuple[StepFile, FileClass, str]]
 """Written files with their classes and paths."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # each step makes one: frozen, it would take three times as long
 class Stretch:
     """Cells and the workers' pool as they stood at both ends (cumulative, ns), and the files written in between."""
 
@@ -39,41 +39,89 @@ class Stretch:
         delta = [after - before for after, before in zip(self.cells_after, self.cells_before)]
         return flatten(delta, [(use, of) for use, of, _ in self.files], self.setting)
 
-    def states(self) -> dict[State, float]:
-        """ns by state: what ``by_state(items())`` says, at a third of its price where no file was written."""
-        delta = list(map(sub, self.cells_after, self.cells_before))
-        states = states_of_cells(self.setting)
-        out: dict[State, float] = {}
-        for index in compress(count(), delta):
-            state = states[index] if index < len(states) else None
-            if state is None:
-                return by_state(self.items())
-            out[state] = out.get(state, 0) + delta[index]
-        return out
-
     def pool(self) -> list[int]:
         """ns of all worker processes together, by leaf."""
         return [after - before for after, before in zip(self.pool_after, self.pool_before)]
 
-    def then(self, later: Stretch) -> Stretch | None:
-        """Both as one, where ``later`` begins at this very end and waits are named alike; else None."""
-        if later.cells_before is not self.cells_after or later.setting != self.setting:
-            return None
-        if len(self.files) + len(later.files) > MOST_FILES:
-            return None
-        files = [*self.files, *later.files] if self.files and later.files else self.files or later.files
-        return Stretch(self.cells_before, later.cells_after, self.pool_before, later.pool_after, files, self.setting)
+    def copy(self) -> Stretch:
+        """One to extend: those of single steps are in several hands."""
+        return Stretch(self.cells_before, self.cells_after, self.pool_before, self.pool_after, self.files, self.setting)
+
+    def extend(self, later: Stretch) -> bool:
+        """Be both as one, where ``later`` begins at this very end and waits are named alike; else False."""
+        if later.cells_before is not self.cells_after:
+            return False
+        if later.setting is not self.setting and later.setting != self.setting:
+            return False
+        if later.files:
+            if len(self.files) + len(later.files) > MOST_FILES:
+                return False
+            self.files = [*self.files, *later.files]
+        self.cells_after, self.pool_after = later.cells_after, later.pool_after
+        return True
+
+
+def states_of(stretches: Sequence[Stretch]) -> list[dict[State, float]]:
+    """ns by state of each: what ``by_state(items())`` says, at a tenth of its price where they follow one another."""
+    out: list[dict[State, float]] = []
+    begin = 0
+    for end in range(1, len(stretches) + 1):
+        if end == len(stretches) or stretches[end].cells_before is not stretches[end - 1].cells_after:
+            out += _states_of_chain(stretches[begin:end])
+            begin = end
+    return out
+
+
+def _states_of_chain(stretches: Sequence[Stretch]) -> Iterator[dict[State, float]]:
+    """Cells only grow, and of most nothing ever comes: those that are 0 at both ends are not looked at."""
+    ends = zip(stretches[0].cells_before, stretches[-1].cells_after)
+    used = tuple(place for place, (first, last) in enumerate(ends) if first or last)
+    values_of = itemgetter(*used, 0, 1)  # at least two, so that it gives a tuple
+    before = values_of(stretches[0].cells_before)
+    for stretch in stretches:
+        after = values_of(stretch.cells_after)
+        states = _states_of_used(stretch, used)
+        yield _summed(map(sub, after, before), states) if states is not None else by_state(stretch.items())
+        before = after
+
+
+def _states_of_used(stretch: Stretch, used: tuple[int, ...]) -> Sequence[State | None] | None:
+    """The states of these cells; None: there are files of several classes, whose parts have to be found out."""
+    written = saving = None
+    for use, of, _ in stretch.files:
+        if use.io_ns:
+            if written not in (None, of):
+                return None
+            written = of
+        if use.gap_ns:
+            if saving not in (None, of is FileClass.CHECKPOINT):
+                return None
+            saving = of is FileClass.CHECKPOINT
+    return _chosen(stretch.setting, written, bool(saving), used)
+
+
+@lru_cache(maxsize=64)
+def _chosen(
+    setting: Setting, written: FileClass | None, saving: bool, used: tuple[int, ...]
+) -> tuple[State | None, ...]:
+    states = states_of_cells(setting, written, saving)
+    return tuple(states[place] if place < len(states) else None for place in used)
+
+
+def _summed(values: Iterable[int], states: Sequence[State | None]) -> dict[State, float]:
+    out: dict[State, float] = {}
+    for ns, state in zip(values, states):
+        if ns and state is not None:
+            out[state] = out.get(state, 0) + ns
+    return out
 
 
 def joined(stretches: Iterable[Stretch]) -> list[Stretch]:
     """The same time in as few stretches as possible; given in time order."""
     out: list[Stretch] = []
     for stretch in stretches:
-        both = out[-1].then(stretch) if out else None
-        if both is None:
-            out.append(stretch)
-        else:
-            out[-1] = both
+        if not out or not out[-1].extend(stretch):
+            out.append(stretch.copy())
     return out
 
 

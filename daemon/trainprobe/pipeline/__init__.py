@@ -62,7 +62,7 @@ class Wants:
     tell: bool = False  # a stall has opened or a limit was hit: a report should not wait
     spaces: tuple[tuple[int, str], ...] = ()  # (pid, directory) whose file system's room is of interest
     files: tuple[WrittenFile, ...] = ()  # whose size is of interest
-    calm: bool = False  # all that runs runs evenly: a look each two seconds is enough
+    calm_ns: int = 0  # for how long all that runs has run evenly: the longer, the seldomer looks may be
 
 
 @dataclass(slots=True)
@@ -268,8 +268,9 @@ class Pipeline:
         spaces = tuple(place for run in live for place in run.spaces())
         crowded = any(run.crowded() for run in live)
         files = tuple(file for run in live for file in run.logs())
-        calm = bool(live) and not (late or crowded or faults) and all(run.calm(self._now) for run in self.runs.values())
-        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces, files, calm)
+        even = bool(live) and not (late or faults)
+        calm_ns = min(run.calm_ns(self._now) for run in self.runs.values()) if even else 0
+        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces, files, calm_ns)
 
     def _due(self, threads: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """Late threads are looked at as they become late, and twice a second from then on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.derive.stretch import Stretch
+from trainprobe.derive.stretch import Stretch, states_of
 from trainprobe.model.cause import State
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.steprow import StepRow, joined
@@ -40,7 +40,8 @@ class Passed:
     def _settle(self) -> None:
         if len(self.rows) + len(self.waiting) > LIMIT:
             self.rows = [joined(self.rows[at : at + 2]) for at in range(0, len(self.rows), 2)]
-        for start_ns, ns, stretch in self.waiting:
-            states = {_NAMES[state]: spent / NS for state, spent in stretch.states().items()}
+        every = states_of([stretch for _, _, stretch in self.waiting])
+        for (start_ns, ns, _), spent_in in zip(self.waiting, every):
+            states = {_NAMES[state]: spent / NS for state, spent in spent_in.items()}
             self.rows.append(StepRow(start_ns / NS, ns / NS, 1, ns / NS, ns / NS, states))
         self.waiting.clear()

@@ -13,10 +13,11 @@ from trainprobe.derive.black_box import BlackBox, Second
 from trainprobe.derive.churn import NONE, Churn, churn
 from trainprobe.derive.course import Course, Point
 from trainprobe.derive.devices import Devices
+from trainprobe.derive.evenness import Evenness
 from trainprobe.derive.files import FileClass
 from trainprobe.derive.gpu_pace import GpuPace
 from trainprobe.derive.late import STACKS, Late
-from trainprobe.derive.ledger import Item, Setting, by_state, flatten
+from trainprobe.derive.ledger import Item, Setting, by_state, flatten, setting_of
 from trainprobe.derive.python_lines import PythonLines
 from trainprobe.derive.quota import Quota
 from trainprobe.derive.rhythm import Rhythm
@@ -71,10 +72,6 @@ EARLY = 32
 """Steps looked at while they are too uneven for a baseline."""
 ROWS = 4096
 """Rows kept while no boundary comes (a driver whose optimiser never steps)."""
-
-
-CALM_NS = 30 * NS
-"""So long after the last step that was no ordinary one, what is seen two seconds later is seen as well."""
 WAITED = frozenset({Cause.DATA_CPU, Cause.DATA_STORAGE})
 """Stalls in which workers made batches, only too slowly."""
 
@@ -176,7 +173,7 @@ class RankFold:
     slow_files: SlowFiles = field(default_factory=SlowFiles)
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver
     lines: PythonLines = field(default_factory=PythonLines)
-    uneven_ns: int = 0  # when the last step ended that was no ordinary one
+    evenness: Evenness = field(default_factory=Evenness)
     lines_ns: int = 0  # when a stack of an ordinary step was asked for
     box: BlackBox = field(default_factory=BlackBox)
     frozen: dict[int, tuple[Second, ...]] = field(default_factory=dict)  # the box before a stall, by the stall's id_ns
@@ -504,7 +501,7 @@ class RankFold:
         for ordinary in fit:
             self.baseline.add(ordinary)
         self._early.clear()
-        self.uneven_ns = row.at_ns
+        self.evenness.begin(row.at_ns)
         self.take_phase(Phase.ATTACHING if self.attached else Phase.STARTUP, self.start_ns, row.at_ns)
 
     def _judge(self, step: Ordinary, before: MarkRow, row: MarkRow, index: int) -> None:
@@ -516,7 +513,7 @@ class RankFold:
             self._take_ordinary(step, units)
             self.book.open = None
             return
-        self.uneven_ns = row.at_ns
+        self.evenness.late(row.at_ns)
         made_of = step.made_of
         pool = self._pool_excess(made_of.pool(), units)
         window = self._window(before.at_ns, row.at_ns, base, made_of.items(), pool, made_of.files)
@@ -579,11 +576,9 @@ class RankFold:
                 self.trend.feed(step.ns)
                 self._see_makeup()
             self.ordinary_lengths.append(step.ns / 1e9)
-        run = self._ordinary.then(step.made_of) if self._ordinary is not None else step.made_of
-        if run is None:
+        if self._ordinary is None or not self._ordinary.extend(step.made_of):
             self._settle_ordinary()
-            run = step.made_of
-        self._ordinary = run
+            self._ordinary = step.made_of.copy()
         self.ordinary_ns += step.ns
         self.ordinary_steps += units
         self.ordinary_fetches += step.fetches
@@ -689,11 +684,14 @@ class RankFold:
 
     def setting(self) -> Setting:
         """What decides how its waits are named."""
-        return Setting(workers=self.workers.started > 0, inline=self._inline, ranks=self.ranks)
+        return setting_of(self.workers.started > 0, self._inline, self.ranks)
 
-    def _files_until(self, row: MarkRow) -> list[tuple[StepFile, FileClass, str]]:
-        merged: dict[tuple[int, int], StepFile] = {}
+    def _files_until(self, row: MarkRow) -> Files:
         rows = self._rows
+        if len(rows) == 1:  # most often
+            rows.clear()
+            return self._classes(row.files) if row.files else ()
+        merged: dict[tuple[int, int], StepFile] = {}
         count = len(rows) if rows[-1] is row else next((i + 1 for i, r in enumerate(rows) if r is row), len(rows))
         for passed in rows[:count]:
             for use in passed.files:
@@ -712,11 +710,9 @@ class RankFold:
         """The time since the last stretch is over; it will be in the ledger."""
         stretch = Stretch(self.flat, cells, self.flat_pool, pool, files, self.setting())
         self.flat, self.flat_pool = cells, pool
-        passed = self._passed.then(stretch) if self._passed is not None else stretch
-        if passed is None:
+        if self._passed is None or not self._passed.extend(stretch):
             self._settle_ledger()
-            passed = stretch
-        self._passed = passed
+            self._passed = stretch.copy()
         return stretch
 
     # ---- the open step ----
@@ -726,12 +722,14 @@ class RankFold:
             return None
         return int(self.boundary.at_ns + self.policy.limit_ns(self.baseline.ns))
 
-    def calm(self, now_ns: int) -> bool:
-        """Whether it has stepped evenly for a while, each step has an alarm of its own, and it saves nothing."""
+    def calm_ns(self, now_ns: int) -> int:
+        """For how long it has stepped evenly; 0 where a step has no alarm of its own, or it saves something."""
         limit = self.limit_ns()
-        if limit is None or now_ns >= limit or now_ns - self.uneven_ns < CALM_NS or not self.clock.single:
-            return False
-        return not any(save.kind_of(self.policy.files) == FileClass.CHECKPOINT for save in self.saves.open.values())
+        if limit is None or now_ns >= limit or not self.clock.single:
+            return 0
+        if any(save.kind_of(self.policy.files) == FileClass.CHECKPOINT for save in self.saves.open.values()):
+            return 0
+        return self.evenness.lasts_ns(now_ns)
 
     def armed(self) -> Armed | None:
         """The alarm of the present step; None while there is no limit."""

@@ -56,6 +56,7 @@ def resume(fold: RankFold, found: RankKept, at_ns: int, stall_id: str) -> None:
     made_of = Stretch(nothing[0], cells, nothing[1], pool, (), fold.setting())
     for _ in range(LEAST):
         fold.baseline.add(Ordinary(kept.ordinary_ns, made_of, kept.ordinary_fetches, kept.ordinary_backwards))
+    fold.evenness.begin(at_ns)
     fold.start_ns = at_ns
     if not found.same_step or kept.tid != fold.seen.pid:
         return

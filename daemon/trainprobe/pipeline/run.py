@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.devices import Devices
+from trainprobe.derive.evenness import MOST_NS
 from trainprobe.derive.quota import Quota
 from trainprobe.detect.limits.base import GpuFault
 from trainprobe.detect.policy import Policy
@@ -60,6 +61,8 @@ CROWDED = 0.15
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
 """A driver found in one of these waits for somebody whose stack tells more."""
 SIGBUS = 7
+LEFT_NS = 10 * NS
+"""After a run's end until all that it left is found."""
 
 
 @dataclass(slots=True)
@@ -357,10 +360,11 @@ class RunFold:
         """Drivers whose step is late: what /proc says of them helps."""
         return [(f.seen.pid, f.tid) for f in self._all() if (limit := f.limit_ns()) is not None and now_ns >= limit]
 
-    def calm(self, now_ns: int) -> bool:
-        """Whether it goes on, and each rank that steps has stepped evenly for a while."""
-        stepping = [fold for fold in self._all() if fold.stepped]
-        return self.end_ns is None and bool(stepping) and all(fold.calm(now_ns) for fold in stepping)
+    def calm_ns(self, now_ns: int) -> int:
+        """For how long each rank that steps has stepped evenly; 0 while none does, and shortly after the run's end."""
+        if self.end_ns is not None:
+            return MOST_NS if now_ns - self.end_ns >= LEFT_NS else 0
+        return min((fold.calm_ns(now_ns) for fold in self._all() if fold.stepped), default=0)
 
     def crowded(self) -> bool:
         """Whether a driver waits for a processor so much that its rivals are worth a look."""

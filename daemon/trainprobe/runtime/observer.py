@@ -30,7 +30,8 @@ from trainprobe.runtime.sampling import Samples
 NOTHING: Sequence[Any] = ()
 TICK_NS = NS
 CALM_TICK_NS = 2 * NS  # while everything goes on as before; alarms and rare events come as ever
-CALM_TICKS_NS = ((90 * NS, 10 * NS), (30 * NS, 5 * NS), (0, CALM_TICK_NS))
+CALM_NS = 30 * NS
+CALM_TICKS_NS = ((120 * NS, 10 * NS), (60 * NS, 5 * NS), (CALM_NS, CALM_TICK_NS))
 """(calm for so long, so seldom), where the kernel itself wakes us for a late step and nobody looks at our reports."""
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # after a stall limit until it is looked at: most steps are over by then
@@ -98,7 +99,6 @@ class Observer:
         self._cost_ns = 0
         self._armed: list[Armed] = []
         self._detail = self._alarmed = False
-        self._calm_since: int | None = None
         self._tick_ns = TICK_NS
         self._glanced_ns = 0
         self._faults = False
@@ -308,7 +308,7 @@ class Observer:
         wants = self._core.wants()
         self._armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this very turn
         self._detail = self._pace.late = wants.detail
-        self._slow_down(at, wants.calm and self._sampler.far)
+        self._slow_down(at, wants.calm_ns if self._sampler.far else 0)
         self._hurry = wants.tell
         self._inspect = wants.inspect
         self._sampler.look_at(wants.spaces, wants.files)
@@ -321,16 +321,15 @@ class Observer:
             for pid, tid in wants.stacks:
                 self._stacks.start(pid, tid, at, runs.get(pid, ""))
 
-    def _slow_down(self, at: int, calm: bool) -> None:
+    def _slow_down(self, at: int, lasts: int) -> None:
         """The next look may wait while all is calm, and the longer the longer that lasts."""
-        self._calm_since = (at if self._calm_since is None else self._calm_since) if calm else None
+        calm = lasts >= CALM_NS
         self._alarmed = self._guard.call("bpf", at, lambda: self._kernel.alarm(self._armed, ended=calm), False)
-        if self._calm_since is None:
+        if not calm:
             self._tick_ns = TICK_NS
         elif not self._alarmed or self._followed():
             self._tick_ns = CALM_TICK_NS
         else:
-            lasts = at - self._calm_since
             self._tick_ns = next(pause for after, pause in CALM_TICKS_NS if lasts >= after)
 
     def _record(self, frame: Frame) -> None:

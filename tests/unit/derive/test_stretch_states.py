@@ -5,21 +5,41 @@ from hypothesis import strategies as st
 
 from trainprobe.derive.files import FileClass
 from trainprobe.derive.ledger import Setting, by_state
-from trainprobe.derive.stretch import Stretch
+from trainprobe.derive.stretch import Stretch, states_of
 from trainprobe.model.cells import CELLS, LEAVES
 from trainprobe.model.event import StepFile
 
-SAVED = (StepFile(1, 7, 10_000, 500, 4096), FileClass.CHECKPOINT, "/out/model.pth")
-
-
-@given(
-    st.dictionaries(st.integers(0, CELLS - 1), st.integers(1, 10**9), max_size=20),
-    st.builds(Setting, st.booleans(), st.booleans(), st.booleans()),
-    st.booleans(),
+POOL = [0] * LEAVES
+FILES = st.lists(
+    st.tuples(
+        st.builds(StepFile, st.just(1), st.integers(0, 9), st.integers(0, 10**6), st.integers(0, 10**6), st.just(4096)),
+        st.sampled_from(FileClass),
+        st.just("/out/file"),
+    ),
+    max_size=3,
 )
-def test_states_are_those_of_the_items(spent: dict[int, int], setting: Setting, saved: bool) -> None:
-    """The short way and the long one say the same, whatever was done."""
-    before = [7] * CELLS
-    after = [7 + spent.get(index, 0) for index in range(CELLS)]
-    stretch = Stretch(before, after, [0] * LEAVES, [0] * LEAVES, [SAVED] if saved else [], setting)
-    assert stretch.states() == by_state(stretch.items())
+STEPS = st.lists(
+    st.tuples(
+        st.dictionaries(st.integers(0, CELLS - 1), st.integers(1, 10**9), max_size=20),
+        st.builds(Setting, st.booleans(), st.booleans(), st.booleans()),
+        FILES,
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@given(STEPS, st.integers(0, 1))
+def test_states_are_those_of_the_items(
+    steps: list[tuple[dict[int, int], Setting, list[tuple[StepFile, FileClass, str]], bool]], begin: int
+) -> None:
+    """The short way and the long one say the same, whatever was done, and whether steps follow one another or not."""
+    stretches = []
+    before = [begin] * CELLS
+    for spent, setting, files, gap in steps:
+        if gap:
+            before = [ns + 5 for ns in before]
+        after = [ns + spent.get(place, 0) for place, ns in enumerate(before)]
+        stretches.append(Stretch(before, after, POOL, POOL, files, setting))
+        before = after
+    assert states_of(stretches) == [by_state(stretch.items()) for stretch in stretches]

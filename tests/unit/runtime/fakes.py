@@ -180,7 +180,7 @@ class FakeWants:
     spaces: tuple[tuple[int, str], ...] = ()
     files: tuple[WrittenFile, ...] = ()
     tell: bool = False
-    calm: bool = False
+    calm_ns: int = 0
 
 
 @dataclass

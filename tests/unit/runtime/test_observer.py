@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.unit.runtime.fakes import (
@@ -32,7 +34,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import GpuHolder, GpuSample, SourceStatus
 from trainprobe.runtime.budget import Budget
-from trainprobe.runtime.observer import CALM_TICK_NS, CALM_TICKS_NS, DETAIL_NS, SLACK_NS, TICK_NS, Observer
+from trainprobe.runtime.observer import CALM_NS, CALM_TICK_NS, CALM_TICKS_NS, DETAIL_NS, SLACK_NS, TICK_NS, Observer
 from trainprobe.runtime.sampling import Samples
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
@@ -145,9 +147,9 @@ def test_an_alarm_shortly_before_the_tick_is_looked_at_with_it(world: World) -> 
     assert world.observer.due_ns() == tick
 
 
-def calm(world: World) -> None:
-    """From now on, with a driver whose steps are short."""
-    world.core.wanted = FakeWants(calm=True)
+def calm(world: World, lasts_ns: int = CALM_NS) -> None:
+    """For so long, with a driver whose steps are short."""
+    world.core.wanted = FakeWants(calm_ns=lasts_ns)
     alarm(world)
     world.turn(10_000_000, woken=True)
 
@@ -159,30 +161,23 @@ def pause(world: World) -> int:
     while len(world.frames) == frames:
         world.clock.ns = max(world.observer.due_ns(), world.clock.ns + 1)
         world.core.alarms = []
-        if world.core.wanted.calm and world.sampler.far:
+        if world.core.wanted.calm_ns:
             alarm(world)
         world.observer.turn(woken=False)
     return world.clock.ns - began
 
 
 def test_the_longer_all_is_calm_the_seldomer_are_the_looks(world: World) -> None:
-    calm(world)
-    began = world.clock.ns
-    seen = {}
-    while world.clock.ns - began < 300 * NS:
-        lasts = world.clock.ns - began
-        seen[lasts] = pause(world)
-    for after, wanted in CALM_TICKS_NS:
-        assert {one for lasts, one in seen.items() if after <= lasts < after + 25 * NS} == {wanted}
-    world.core.wanted = FakeWants()
-    world.turn(woken=True)
+    ends = [after for after, _ in CALM_TICKS_NS[:-1]]
+    for (after, wanted), end in zip(CALM_TICKS_NS, [1 << 40, *ends]):
+        calm(world, random.randrange(after, end))
+        assert pause(world) == wanted
+    calm(world, random.randrange(CALM_NS))
     assert pause(world) == TICK_NS
 
 
 def test_between_far_looks_limits_are_glanced_at(world: World) -> None:
-    calm(world)
-    while pause(world) < max(tick for _, tick in CALM_TICKS_NS):
-        pass
+    calm(world, CALM_TICKS_NS[0][0])
     before = world.sampler.glances
     assert pause(world) == 10 * NS
     assert world.sampler.glances - before == 4
@@ -192,9 +187,7 @@ def test_between_far_looks_limits_are_glanced_at(world: World) -> None:
 
 
 def test_while_somebody_follows_the_reports_they_come_as_soon_as_ever(world: World) -> None:
-    calm(world)
-    while pause(world) < max(tick for _, tick in CALM_TICKS_NS):
-        pass
+    calm(world, CALM_TICKS_NS[0][0])
     world.followed = True
     world.observer.look_sooner()
     assert world.observer.due_ns() <= world.clock.ns + CALM_TICK_NS
@@ -222,7 +215,7 @@ def test_where_the_kernel_can_wake_us_no_alarm_is_asked_after(world: World) -> N
 
 def test_while_all_is_calm_ticks_are_longer_but_alarms_come_as_ever(world: World) -> None:
     world.kernel.has_clock = False
-    world.core.wanted = FakeWants(calm=True)
+    world.core.wanted = FakeWants(calm_ns=CALM_NS)
     world.turn()
     assert world.observer.due_ns() == world.clock.ns + CALM_TICK_NS
     one = alarm(world)
