@@ -31,6 +31,7 @@ from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
 from trainprobe.model.sample import (
+    CountSample,
     FileSizeSample,
     GpuSample,
     HostSample,
@@ -361,6 +362,20 @@ class RunFold:
         """Whether it goes on, and each rank that steps has stepped evenly for a while."""
         stepping = [fold for fold in self._all() if fold.stepped]
         return self.end_ns is None and bool(stepping) and all(fold.calm(now_ns) for fold in stepping)
+
+    def counting(self, now_ns: int) -> list[tuple[int, int]]:
+        """Drivers whose instructions are to be counted until the next look."""
+        return [
+            (f.seen.pid, f.tid)
+            for f in self._all()
+            if f.baseline.stands and f.end_ns is None and f.counting.wanted(now_ns)
+        ]
+
+    def feed_count(self, count: CountSample) -> None:
+        """Instructions of one of its drivers."""
+        for fold in self._all():
+            if fold.tid == count.tid:
+                fold.counting.feed(count)
 
     def crowded(self) -> bool:
         """Whether a driver waits for a processor so much that its rivals are worth a look."""
