@@ -11,9 +11,9 @@ A table of configurations is one report for each of them and one command for eac
   trainprobe run -o w8.json -- python train.py --workers 8
   trainprobe compare w4.json w8.json
 
-500 steps of each tell a difference of 5 %. What is below 3 % is called none: a machine is never the same twice. Both runs
-are judged at equal speed of the processors: by the instructions of a step where they are counted, else by a fixed piece of
-work that is timed all along. What a step waits for (files, sleeps, the network) is judged by itself."""
+500 steps of each tell a difference of 5 %. What is below 3 % is called none: a machine is never the same twice. Both
+runs are judged at equal speed of the processors: by the instructions of a step where they are counted, else by a fixed
+piece of work that is timed all along. What a step waits for (files, sleeps, the network) is judged by itself."""
 
 from __future__ import annotations
 
