@@ -52,15 +52,16 @@ class Told:
     @property
     def said(self) -> bool:
         """Whether it says of anything that it differs."""
-        return self.told or self.answer["steady_told"] or self.answer["waits_told"]
+        return any((self.told, self.answer["steady_told"], self.answer["waits_told"], self.answer["work_told"]))
 
     @property
     def holds(self) -> bool:
         """An equal pair must not be told apart; of a different one it must be told which is the faster."""
         if self.equal:
             return not self.said
-        whole, waits = self.told and self.change, self.answer["waits_told"] and self.answer["waits_change"]
-        return (whole < 0 or waits > 0) and not (whole > 0 or waits < 0)
+        parts = [self.answer[f"{part}_change"] for part in ("waits", "work") if self.answer[f"{part}_told"]]
+        slower = [self.told and -self.change, *parts]
+        return max(slower) > 0 and min(slower) >= 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from statistics import mean, median
 
 from trainprobe.advise.speed import ON_CPU, Speeds, computing, speeds
 from trainprobe.advise.waits import Wait, waits
+from trainprobe.advise.work import Work, work
 from trainprobe.derive.stretches import autocorrelation
 from trainprobe.model.report import Rank, Run
 
@@ -29,6 +30,7 @@ SURE, STALLS_SURE, SPEED_SURE = 3.0, 2.5, 2.0
 speed."""
 ALIKE, ALIKE_PACED = 0.9, 0.5
 """Autocorrelation of stretches, counted up to here: what wanders slowly is the machine, whose speed may be known."""
+WORK_LEAST = 0.025  # of a step: what more computing is told by itself
 FEWEST = 50  # ordinary steps, for a judgement
 NORMAL = 1.4826  # median absolute deviation to standard deviation
 MEDIAN_LOSS = 1.2533  # standard error of a median over that of a mean
@@ -89,7 +91,9 @@ class Comparison:
     others: tuple[float, float] = (0.0, 0.0)  # shares of the host's CPUs that other programs used meanwhile
     quickest: tuple[float, float] | None = None  # step in the quickest stretch of each, seconds
     speeds: Speeds | None = None  # None: not measured
-    computing: Mapping[str, float] = field(default_factory=dict)  # of B, see trainprobe.advise.speed.computing
+    slowed: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that the machine made of a step of B, by state: positive, it was slower than in A."""
+    work: Work | None = None  # None: instructions do not tell; then ``speeds`` do, where they were measured
     waits: tuple[Wait, ...] = ()  # each by itself, the largest difference first
 
     @property
@@ -100,7 +104,7 @@ class Comparison:
     @property
     def by_speed(self) -> float:
         """Seconds that a step of B takes more because the processors were slower than in A; 0: not measured."""
-        return -sum(self.computing.values()) * self.speeds.change if self.speeds else 0.0
+        return sum(self.slowed.values())
 
     @property
     def even_step(self) -> float:
@@ -164,9 +168,32 @@ class Comparison:
         return sum(wait.change for wait in self.waits_told) / (self.a_step / self.units[0])
 
     @property
+    def work_change(self) -> float:
+        """What more instructions make of a step of A, relative; 0: they do not tell."""
+        return self.work.more / self.a_step if self.work else 0.0
+
+    @property
+    def work_told(self) -> bool:
+        """Whether one computes more for certain, whatever is said of the whole."""
+        if self.work is None or self.spread is None:
+            return False
+        return abs(self.work.more) >= max(WORK_LEAST * self.a_step, SURE * self.work.error)
+
+    @property
+    def parts_told(self) -> bool:
+        """Whether any part of a step differs for certain."""
+        return self.work_told or bool(self.waits_told)
+
+    @property
     def steady_told(self) -> bool:
         """Whether only the quickest stretches tell a difference: other programs hide it on the whole."""
-        if self.told or self.spread is None or self.steady is None or not DISTURBED < max(self.others) <= STEADY_OTHERS:
+        if (
+            self.told
+            or self.work
+            or self.spread is None
+            or self.steady is None
+            or not DISTURBED < max(self.others) <= STEADY_OTHERS
+        ):
             return False
         uneven = abs(self.speeds.change) if self.speeds else 0.0
         return abs(self.steady) > LEAST + STEADY_INTERFERENCE * max(self.others) + uneven
@@ -194,12 +221,10 @@ class Comparison:
     @property
     def _even_parts(self) -> tuple[Part, ...]:
         """The parts at equal speed of the processors: what computes is rid of what their speed made of it."""
-        return tuple(replace(part, b=part.b + self._faster(part)) for part in self.parts)
-
-    def _faster(self, part: Part) -> float:
-        """Seconds a step by which the processors were faster in B, in one of the parts."""
-        computed = self.computing.get(part.name, 0.0) if part.kind == "state" else 0.0
-        return computed * self.speeds.change if self.speeds else 0.0
+        return tuple(
+            replace(part, b=part.b - self.slowed.get(part.name, 0.0)) if part.kind == "state" else part
+            for part in self.parts
+        )
 
 
 def compare(
@@ -220,24 +245,43 @@ def compare(
     if a_step <= 0 or b_step <= 0:
         return None
     measured = speeds(a, b, own)
-    computed = computing(b)
-    part = min(1.0, sum(computed.values()) / b_step)
-    spread = None
-    if min(a.ordinary.count, b.ordinary.count) >= FEWEST:
-        alike = ALIKE if measured is None else ALIKE_PACED
-        spread = hypot(_spread(a, alike) / a_step, _spread(b, alike) / b_step)
-        if measured is None:
-            spread += _unseen(a, b)
-        else:
-            spread = hypot(spread, part * SPEED_SURE * measured.error, part * measured.doubt)
-        spread += _interference(others)
+    counted = work(a, b) if samples is None or samples[0] == samples[1] else None
+    spread: float | None
+    if counted is not None:
+        spread, slowed = _spread_of_work(a, b, a_step, counted), counted.slowed
+    else:
+        spread = _spread_of_time(a, b, (a_step, b_step), measured, others)
+        slowed = {} if measured is None else {state: -took * measured.change for state, took in computing(b).items()}
+    if min(a.ordinary.count, b.ordinary.count) < FEWEST:
+        spread = None
     pace = measured.change if measured else 0.0
     waited = waits(a.ordinary, b.ordinary, a_step, samples or (1.0, 1.0), pace)
     made = Comparison(
         a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b), measured,
-        computed, waited,
+        slowed, counted, waited,
     )  # fmt: skip
     return replace(made, figures=_figures(a, b, made))
+
+
+def _spread_of_time(
+    a: Rank, b: Rank, steps: tuple[float, float], measured: Speeds | None, others: tuple[float, float]
+) -> float:
+    """What steps that are judged by their time may be off by, relative."""
+    alike = ALIKE if measured is None else ALIKE_PACED
+    spread = hypot(_spread(a, alike) / steps[0], _spread(b, alike) / steps[1])
+    if measured is None:
+        spread += _unseen(a, b)
+    else:
+        part = min(1.0, sum(computing(b).values()) / steps[1])
+        spread = hypot(spread, part * SPEED_SURE * measured.error, part * measured.doubt)
+    return spread + _interference(others)
+
+
+def _spread_of_work(a: Rank, b: Rank, step: float, counted: Work) -> float:
+    """The same where what they compute is judged by its instructions: how its time wanders is of no interest then."""
+    stalls = hypot(_stalls_error(a), _stalls_error(b))
+    waited = hypot(*(SURE * wait.error for wait in waits(a.ordinary, b.ordinary, step)))
+    return (hypot(SURE * counted.error, stalls, waited) + counted.doubt) / step
 
 
 def _unseen(a: Rank, b: Rank) -> float:
@@ -299,8 +343,13 @@ def step_seconds(rank: Rank) -> float:
 def _spread(rank: Rank, most_alike: float) -> float:
     """Seconds by which a mean step may be off by chance."""
     ordinary = SURE * median_error(rank.ordinary.stretches, most_alike)
+    return hypot(ordinary, _stalls_error(rank))
+
+
+def _stalls_error(rank: Rank) -> float:
+    """The same of what stalls add to it."""
     stalls = sqrt(sum(_stall_error(rank, cause) ** 2 for cause in {stall.cause for stall in rank.stalls}))
-    return sqrt(ordinary**2 + (STALLS_SURE * stalls / rank.ordinary.count) ** 2)
+    return STALLS_SURE * stalls / rank.ordinary.count
 
 
 def _stall_error(rank: Rank, cause: str) -> float:
@@ -354,6 +403,8 @@ def _figures(a: Rank, b: Rank, made: Comparison) -> tuple[Figure, ...]:
     if made.samples:
         per_second = (made.samples[0] / made.a_step, made.samples[1] / made.b_step)
         figures.append(Figure("samples/s in training", *per_second, "1/s", verdict))
+    if made.work is not None:
+        figures.append(Figure("M instructions a step", made.work.a / 1e6, made.work.b / 1e6, "count"))
     figures += [
         Figure("step, median", a.steps.median_seconds, b.steps.median_seconds, "s"),
         Figure("step, p99", a.steps.p99_seconds, b.steps.p99_seconds, "s"),

@@ -11,9 +11,9 @@ A table of configurations is one report for each of them and one command for eac
   trainprobe run -o w8.json -- python train.py --workers 8
   trainprobe compare w4.json w8.json
 
-500 steps of each tell a difference of 5 %, on a machine whose processors stay as fast. What is below 3 % is called
-none: a machine is never the same twice. Both runs are judged at equal speed of the processors, which a fixed piece of
-work tells all along. What a step waits for (files, sleeps, the network) is judged by itself, whatever their speed."""
+500 steps of each tell a difference of 5 %. What is below 3 % is called none: a machine is never the same twice. Both
+runs are judged at equal speed of the processors: by the instructions of a step where they are counted, else by a fixed
+piece of work that is timed all along. What a step waits for (files, sleeps, the network) is judged by itself."""
 
 from __future__ import annotations
 
@@ -133,6 +133,7 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
         yield from style.painted(text, "bold", "yellow")
         return
     if not made.told:
+        yield from _work(made, style)
         yield from _waits(made, style)
     if made.paced:
         yield from style.wrapped(style.say("At equal speed of the processors:"))
@@ -149,6 +150,24 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
     else:
         text = style.say("B is {change} slower ({low} to {high}): {b} {each} instead of {a}.", **values)
     yield from style.painted(text, "bold", "green" if made.change > 0 else "red")
+
+
+def _work(made: Comparison, style: Style) -> Iterator[str]:
+    """Whether one computes more, by its instructions."""
+    if not made.work_told or made.work is None:
+        return
+    values = {
+        "share": percent(abs(made.work_change)), "a": f"{made.work.a / 1e6:.3g}", "b": f"{made.work.b / 1e6:.3g}",
+    }  # fmt: skip
+    if made.work.more > 0:
+        text = style.say(
+            "B computes more, {share} of a step of A: {b} million instructions a step instead of {a}.", **values
+        )
+    else:
+        text = style.say(
+            "B computes less, {share} of a step of A: {b} million instructions a step instead of {a}.", **values
+        )
+    yield from style.painted(text, "bold", "red" if made.work.more > 0 else "green")
 
 
 def _waits(made: Comparison, style: Style) -> Iterator[str]:
@@ -202,9 +221,9 @@ def _call(wait: Wait, style: Style) -> str:
 
 def _undecided(made: Comparison, style: Style) -> Iterator[str]:
     values = {"change": percent(abs(made.change)), "least": percent(made.least)}
-    if made.waits_told and made.change > 0:
+    if made.parts_told and made.change > 0:
         text = style.say("On the whole B is {change} faster, and up to {least} may be chance.", **values)
-    elif made.waits_told:
+    elif made.parts_told:
         text = style.say("On the whole B is {change} slower, and up to {least} may be chance.", **values)
     elif made.change > 0:
         text = style.say(
@@ -214,7 +233,7 @@ def _undecided(made: Comparison, style: Style) -> Iterator[str]:
         text = style.say(
             "No difference that these runs can tell: B is {change} slower, and up to {least} may be chance.", **values
         )
-    yield from style.wrapped(text) if made.waits_told else style.painted(text, "bold")
+    yield from style.wrapped(text) if made.parts_told else style.painted(text, "bold")
     yield from _steady(made, style)
     if abs(made.change) > LEAST and not made.steady_told:
         text = style.say("Run both again, in turn and for more steps: what stays is theirs.")
@@ -223,10 +242,19 @@ def _undecided(made: Comparison, style: Style) -> Iterator[str]:
 
 def _speed(made: Comparison, style: Style) -> Iterator[str]:
     """What the processors themselves made of it."""
-    if not made.paced or made.speeds is None:
+    if not made.paced:
         return
-    speed = percent(abs(made.speeds.change))
-    if made.speeds.change < 0:
+    change = made.speeds.change if made.speeds else 0.0
+    speed = percent(abs(made.work.slower if made.work else change))
+    if made.work and made.work.slower > 0:
+        text = style.say(
+            "The machine was slower during B: the same instructions of a step took {speed} longer.", speed=speed
+        )
+    elif made.work:
+        text = style.say(
+            "The machine was faster during B: the same instructions of a step took {speed} less time.", speed=speed
+        )
+    elif change < 0:
         text = style.say(
             "The processors themselves were {speed} slower during B: a fixed piece of work took longer.", speed=speed
         )
@@ -360,10 +388,14 @@ def as_json(made: Comparison) -> dict[str, object]:
         "told": made.told,
         "steady_change": made.steady,
         "steady_told": made.steady_told,
+        "work_told": made.work_told,
+        "work_change": made.work_change,
         "waits_told": bool(made.waits_told),
         "waits_change": made.waits_change,
         "waits": [dataclasses.asdict(wait) for wait in made.waits],
         "others_share_of_cpus": list(made.others),
+        "instructions": [made.work.a, made.work.b] if made.work else None,
+        "slower_per_instruction": made.work.slower if made.work else None,
         "pace_change": made.speeds.change if made.speeds else None,
         "a_step_seconds": made.a_step,
         "b_step_seconds": made.b_step,

@@ -8,6 +8,7 @@ from trainprobe.model.event import Event, ThreadSample
 from trainprobe.model.moment import Moment
 from trainprobe.model.sample import (
     CostSample,
+    CountSample,
     DescriptorSample,
     FileSizeSample,
     GpuSample,
@@ -37,6 +38,7 @@ class Frame:
     quotas: tuple[QuotaSample, ...] = ()
     rivals: tuple[RivalSample, ...] = ()  # who uses the processors, while a training waits for one
     inspections: tuple[Inspection, ...] = ()  # of threads that the core asked to have looked at
+    counted: tuple[CountSample, ...] = ()  # of threads that the core asked to have counted
     limits: tuple[LimitSample, ...] = ()
     descriptors: tuple[DescriptorSample, ...] = ()
     shared: tuple[SharedSample, ...] = ()

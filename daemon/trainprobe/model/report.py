@@ -205,6 +205,8 @@ class OrdinaryStep:
     worker_blocked_seconds_per_batch: float | None = None  # a worker in sleeps, socket and other calls, not idle
     paces: list[float] = field(default_factory=list)
     """CPU seconds of a fixed piece of work in up to 32 equal stretches of time: the more, the slower the processors."""
+    instructions: list[float] = field(default_factory=list)
+    """A step's, of the driver's thread in user space, in up to 32 windows of a second and more; empty: not counted."""
     wait_stretches: int = 0  # equal ones, up to 32, of `waits`; 0: too few steps, or a report of an older version
     waits: dict[str, list[float]] = field(default_factory=dict)
     """Seconds a step in each, by "state/call": read, write, sleep, network, pipe. What took none is left out."""

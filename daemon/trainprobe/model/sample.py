@@ -45,6 +45,17 @@ class MemorySample:
 
 
 @dataclass(frozen=True, slots=True)
+class CountSample:
+    """Instructions that a thread executed in user space from ``since_ns`` to ``at_ns`` (CLOCK_MONOTONIC)."""
+
+    pid: int
+    tid: int
+    since_ns: int
+    at_ns: int
+    instructions: int
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSample:
     """Something of a run that can run out, and how much of it is used. Bytes or numbers, read about once a second."""
 

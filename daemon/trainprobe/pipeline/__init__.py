@@ -63,6 +63,7 @@ class Wants:
     spaces: tuple[tuple[int, str], ...] = ()  # (pid, directory) whose file system's room is of interest
     files: tuple[WrittenFile, ...] = ()  # whose size is of interest
     calm_ns: int = 0  # for how long all that runs has run evenly: the longer, the seldomer looks may be
+    count: tuple[tuple[int, int], ...] = ()  # (pid, tid) of drivers whose instructions are to be counted
 
 
 @dataclass(slots=True)
@@ -165,6 +166,9 @@ class Pipeline:
             for run in owners.get(sample.pid, ()):
                 run.feed_thread(sample, self._now)
         self._processes(frame.processes, owners)
+        for count in frame.counted:
+            for run in self.runs.values():
+                run.feed_count(count)
         for memory in frame.memory:
             fold = self.runs.get(memory.run)
             if fold is not None:
@@ -270,7 +274,8 @@ class Pipeline:
         files = tuple(file for run in live for file in run.logs())
         even = bool(live) and not (late or faults)
         calm_ns = min(run.calm_ns(self._now) for run in self.runs.values()) if even else 0
-        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces, files, calm_ns)
+        count = tuple(pair for run in live for pair in run.counting(self._now))
+        return Wants(late, stacks, self._due(threads), crowded, faults, self._opened, spaces, files, calm_ns, count)
 
     def _due(self, threads: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """Late threads are looked at as they become late, and twice a second from then on."""

@@ -11,6 +11,7 @@ from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
 from trainprobe.derive.batch_bytes import BatchBytes
 from trainprobe.derive.black_box import BlackBox, Second
 from trainprobe.derive.churn import NONE, Churn, churn
+from trainprobe.derive.counting import Counting
 from trainprobe.derive.course import Course, Point
 from trainprobe.derive.devices import Devices
 from trainprobe.derive.evenness import Evenness
@@ -128,6 +129,7 @@ class RankFold:
     busy: Busy = field(default_factory=Busy)
     ordinary_lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
     waits: Waits = field(default_factory=Waits)  # of ordinary steps
+    counting: Counting = field(default_factory=Counting)
     worker_ns: float = 0.0  # live workers x time, over ordinary steps
     deaths: list[Death] = field(default_factory=list)
     passed: Passed = field(default_factory=Passed)
@@ -473,7 +475,10 @@ class RankFold:
         if not self.baseline.stands:
             self._learn(step, row)
         else:
+            ordinary = self.ordinary_steps
             self._judge(step, before, row, index)
+            if self.counting.active:
+                self.counting.step(before.at_ns, row.at_ns, self.ordinary_steps - ordinary)
             self.book.resumed_id = ""
         self._see_starts(before.at_ns, row.at_ns)
         self.stack = None

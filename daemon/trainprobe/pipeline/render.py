@@ -233,6 +233,7 @@ def _ordinary(fold: RankFold) -> OrdinaryStep:
     if fold.cpu_from and fold.cpu_last and fold.cpu_last[1] > fold.cpu_from[1]:
         made.driver_cpu_seconds = (fold.cpu_last[0] - fold.cpu_from[0]) / (fold.cpu_last[1] - fold.cpu_from[1]) / NS
     made.busy_cpus = fold.busy.cpus
+    made.instructions = list(fold.counting.per_step)
     made.paces = [ns / NS for ns in fold.busy.paces_ns]
     made.stretches = medians(list(fold.ordinary_lengths))
     made.wait_stretches, made.waits = len(fold.waits.stretches), fold.waits.per_step()

@@ -32,6 +32,7 @@ from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
 from trainprobe.model.sample import (
+    CountSample,
     FileSizeSample,
     GpuSample,
     HostSample,
@@ -365,6 +366,20 @@ class RunFold:
         if self.end_ns is not None:
             return MOST_NS if now_ns - self.end_ns >= LEFT_NS else 0
         return min((fold.calm_ns(now_ns) for fold in self._all() if fold.stepped), default=0)
+
+    def counting(self, now_ns: int) -> list[tuple[int, int]]:
+        """Drivers whose instructions are to be counted until the next look."""
+        return [
+            (f.seen.pid, f.tid)
+            for f in self._all()
+            if f.baseline.stands and f.end_ns is None and f.counting.wanted(now_ns)
+        ]
+
+    def feed_count(self, count: CountSample) -> None:
+        """Instructions of one of its drivers."""
+        for fold in self._all():
+            if fold.tid == count.tid:
+                fold.counting.feed(count)
 
     def crowded(self) -> bool:
         """Whether a driver waits for a processor so much that its rivals are worth a look."""

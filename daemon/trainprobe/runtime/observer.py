@@ -184,6 +184,7 @@ class Observer:
 
     def close(self) -> None:
         """Take everything of ours out of the kernel."""
+        self._sampler.count(())
         self._stacks.close()
         self._kernel.close()
 
@@ -212,6 +213,7 @@ class Observer:
             threads=tuple(threads),
             processes=samples.processes,
             memory=samples.memory,
+            counted=samples.counted,
             limits=samples.limits,
             descriptors=samples.descriptors,
             shared=samples.shared,
@@ -312,6 +314,8 @@ class Observer:
         self._hurry = wants.tell
         self._inspect = wants.inspect
         self._sampler.look_at(wants.spaces, wants.files)
+        counted = () if self._budget.sheds(Shed.SAMPLES) else wants.count
+        self._guard.call("instructions", at, lambda: self._sampler.count(counted), None)
         self._crowded = wants.rivals
         if wants.faults != self._faults:
             self._faults = wants.faults

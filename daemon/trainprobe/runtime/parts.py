@@ -60,6 +60,9 @@ class Sampler(Protocol):
     def glance(self, now: Moment, watched: Sequence[Any], /) -> None:
         """Read limits alone, for ``far``; the next ``read`` gives them."""
 
+    def count(self, threads: Sequence[tuple[int, int]], /) -> None:
+        """Count the instructions of these threads (pid, tid) from now on, and of no others."""
+
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]:
         """A look at threads whose step is late."""
 
@@ -89,6 +92,8 @@ class Wants(Protocol):
     def stacks(self) -> tuple[tuple[int, int], ...]: ...
     @property
     def inspect(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def count(self) -> tuple[tuple[int, int], ...]: ...
     @property
     def rivals(self) -> bool: ...
     @property

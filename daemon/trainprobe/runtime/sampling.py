@@ -15,6 +15,7 @@ from trainprobe.collect import descriptors, psi
 from trainprobe.collect.cgroup import Cgroups, nearest
 from trainprobe.collect.host import Host
 from trainprobe.collect.inspection import Inspector
+from trainprobe.collect.instructions import Instructions
 from trainprobe.collect.kernel_log import KernelLog
 from trainprobe.collect.limits import Limits, Watched
 from trainprobe.collect.nvml import Gpus
@@ -28,6 +29,7 @@ from trainprobe.collect.source import Failed, Sources, Unavailable
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.sample import (
+    CountSample,
     DescriptorSample,
     FileSizeSample,
     GpuSample,
@@ -87,6 +89,7 @@ class Samples:
     orphans: tuple[OrphanSample, ...] | None = None
     gpus: tuple[GpuSample, ...] = ()
     events: tuple[Event, ...] = ()
+    counted: tuple[CountSample, ...] = ()
 
 
 @dataclass(slots=True)
@@ -178,6 +181,7 @@ class Collectors:
         if kernel_log is not None:
             sources.note("kernel_log", kernel_log.open() or True, 0)
         self._rivals = Rivals(proc)
+        self._instructions = Instructions()
         self._due = _Due()
         self._times = 1
         self._near = False
@@ -241,11 +245,16 @@ class Collectors:
             orphans=orphans,
             gpus=self._read_gpus(at),
             events=tuple(told),
+            counted=self._instructions.read(),
         )
 
     def glance(self, now: Moment, watched: Sequence[Watched]) -> None:
         """Read limits alone, for ``far``; the next ``read`` gives them."""
         self._glanced = self._read_limits(watched, now.monotonic_ns, ()) or self._glanced
+
+    def count(self, threads: Sequence[tuple[int, int]]) -> None:
+        """Count the instructions of these threads (pid, tid) from now on, and of no others."""
+        self._instructions.count(threads)
 
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
         """A look at threads whose step is late (pid, tid); the disks are looked at sooner for them."""

@@ -31,6 +31,7 @@ from trainprobe.model.kept import RunKept
 from trainprobe.model.moment import Moment
 from trainprobe.model.sample import (
     CostSample,
+    CountSample,
     DescriptorSample,
     FileSizeSample,
     GpuSample,
@@ -79,6 +80,7 @@ def encode(frame: Frame) -> str:
         ("quotas", frame.quotas),
         ("rivals", frame.rivals),
         ("inspections", frame.inspections),
+        ("counted", frame.counted),
         ("limits", frame.limits),
         ("descriptors", frame.descriptors),
         ("shared", frame.shared),
@@ -116,6 +118,7 @@ def decode(line: str | bytes) -> Frame:
         quotas=_values(value, "quotas", QuotaSample),
         rivals=_values(value, "rivals", RivalSample),
         inspections=_values(value, "inspections", Inspection),
+        counted=_values(value, "counted", CountSample),
         limits=_values(value, "limits", LimitSample),
         descriptors=_values(value, "descriptors", DescriptorSample),
         shared=_values(value, "shared", SharedSample),

@@ -38,7 +38,8 @@ def test_a_slower_run_has_at_least_the_difference_more(kind: str) -> None:
 
 
 def test_when_a_pair_holds() -> None:
-    none: Json = {"steady_told": False, "waits_told": False, "waits_change": 0.0}
+    none: Json = dict.fromkeys(("steady_told", "waits_told", "work_told"), False)
+    none |= {"waits_change": 0.0, "work_change": 0.01}
     told = Told(0, "io", equal=True, true=-0.05, change=-0.05, told=True, apart=20.0, answer=none)
     assert not told.holds
     assert replace(told, told=False).holds
@@ -49,4 +50,5 @@ def test_when_a_pair_holds() -> None:
     assert not replace(other, change=0.05).holds
     assert not replace(other, told=False).holds
     assert replace(other, told=False, answer=none | {"waits_told": True, "waits_change": 0.05}).holds
+    assert replace(other, told=False, answer=none | {"work_told": True}).holds
     assert not replace(other, answer=none | {"waits_told": True, "waits_change": -0.05}).holds

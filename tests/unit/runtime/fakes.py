@@ -122,6 +122,7 @@ class FakeSampler:
     times = 1
     far = True
     glances = 0
+    counted: tuple[tuple[int, int], ...] = ()
     due: int | None = None
 
     def due_ns(self) -> int | None:
@@ -137,6 +138,9 @@ class FakeSampler:
 
     def seldom(self, times: int) -> None:
         self.times = times
+
+    def count(self, threads: Sequence[tuple[int, int]]) -> None:
+        self.counted = tuple(threads)
 
     def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
         self.inspected = [*self.inspected, *threads]
@@ -181,6 +185,7 @@ class FakeWants:
     files: tuple[WrittenFile, ...] = ()
     tell: bool = False
     calm_ns: int = 0
+    count: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass

@@ -1,0 +1,83 @@
+"""How many instructions threads execute in user space: the processor's own counter, open only while it is asked for.
+
+What a step computes is as many instructions on a machine that is slow today as on one that is not: four equal trainings
+differed by 0.01 %, while their steps differed by 5 %. A counter costs 6 us each time its thread is switched, so it is
+open seldom and not for long. Many virtual machines have none, which is no fault.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import time
+from collections.abc import Sequence
+
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import CountSample
+
+REFUSED_NS = 600 * NS  # after which a machine that refused is asked again
+THREADS = 16  # counted at once
+_CALL = {"x86_64": 298, "aarch64": 241}  # perf_event_open
+_HARDWARE, _INSTRUCTIONS = 0, 1  # PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS
+_TIMES = 3  # PERF_FORMAT_TOTAL_TIME_ENABLED and _RUNNING
+_USER_ONLY = 1 << 5 | 1 << 6  # exclude_kernel, exclude_hv
+_CLOSE_ON_EXEC = 8
+_ATTRIBUTES = struct.pack("=IIQQQQQ", _HARDWARE, 136, _INSTRUCTIONS, 0, 0, _TIMES, _USER_ONLY).ljust(136, b"\0")
+_READING = struct.Struct("=QQQ")  # count, ns enabled, ns running
+
+
+class Instructions:
+    """Counters of threads, by (pid, tid)."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.syscall.restype = ctypes.c_long
+        self._call = _CALL.get(os.uname().machine)
+        self._open: dict[tuple[int, int], tuple[int, int]] = {}  # descriptor, and since when
+        self._refused_ns: int | None = None
+
+    def count(self, threads: Sequence[tuple[int, int]]) -> None:
+        """From now on these are counted, and no others."""
+        wanted = threads[:THREADS]
+        for thread in [thread for thread in self._open if thread not in wanted]:
+            self._drop(thread)
+        for thread in wanted:
+            if thread not in self._open:
+                self._begin(thread)
+
+    def read(self) -> tuple[CountSample, ...]:
+        """Each one's count since it began; of a thread that is gone, or whose counter was shared, nothing."""
+        return tuple(sample for thread in list(self._open) if (sample := self._sample(thread)) is not None)
+
+    def close(self) -> None:
+        """Count nothing any more."""
+        self.count(())
+
+    def _begin(self, thread: tuple[int, int]) -> None:
+        now = time.monotonic_ns()
+        if self._call is None or (self._refused_ns is not None and now < self._refused_ns + REFUSED_NS):
+            return
+        any_cpu, no_group = ctypes.c_int(-1), ctypes.c_int(-1)
+        descriptor = self._libc.syscall(
+            ctypes.c_long(self._call), ctypes.c_char_p(_ATTRIBUTES), ctypes.c_int(thread[1]), any_cpu, no_group,
+            ctypes.c_ulong(_CLOSE_ON_EXEC),
+        )  # fmt: skip
+        if descriptor >= 0:
+            self._open[thread] = (int(descriptor), time.monotonic_ns())
+        elif not isinstance(OSError(ctypes.get_errno(), ""), ProcessLookupError):
+            self._refused_ns = now
+
+    def _sample(self, thread: tuple[int, int]) -> CountSample | None:
+        descriptor, since = self._open[thread]
+        try:
+            count, enabled, running = _READING.unpack(os.read(descriptor, _READING.size))
+        except (OSError, struct.error):
+            self._drop(thread)
+            return None
+        if running < enabled or not count:  # others count too, and it had to wait for its turn
+            return None
+        return CountSample(*thread, since, time.monotonic_ns(), count)
+
+    def _drop(self, thread: tuple[int, int]) -> None:
+        os.close(self._open.pop(thread)[0])
