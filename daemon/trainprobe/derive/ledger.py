@@ -83,7 +83,7 @@ def states_of_cells(setting: Setting, written: FileClass | None, saving: bool) -
     for region in Region:
         for leaf in Leaf:
             if leaf in _WRITES:
-                state = _OF_CLASS[written] if written else State.OTHER
+                state = STATE_OF_CLASS[written] if written else State.OTHER
             elif leaf == Leaf.FILE_GAP:
                 state = State.CHECKPOINT if saving else state_of(region, Leaf.CPU, setting)
             else:
