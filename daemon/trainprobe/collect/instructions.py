@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Sequence
 
+from trainprobe.collect.procfs import SMALL, Proc
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import CountSample
 
@@ -30,11 +31,13 @@ _READING = struct.Struct("=QQQ")  # count, ns enabled, ns running
 class Instructions:
     """Counters of threads, by (pid, tid)."""
 
-    def __init__(self) -> None:
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.syscall.restype = ctypes.c_long
         self._call = _CALL.get(os.uname().machine)
-        self._open: dict[tuple[int, int], tuple[int, int]] = {}  # descriptor, and since when
+        self._open: dict[tuple[int, int], tuple[int, int, int | None]] = {}
+        """Descriptor, since when, and how often the thread had been switched to by then."""
         self._refused_ns: int | None = None
 
     def count(self, threads: Sequence[tuple[int, int]]) -> None:
@@ -64,12 +67,12 @@ class Instructions:
             ctypes.c_ulong(_CLOSE_ON_EXEC),
         )  # fmt: skip
         if descriptor >= 0:
-            self._open[thread] = (int(descriptor), time.monotonic_ns())
+            self._open[thread] = (int(descriptor), time.monotonic_ns(), self._switches(thread))
         elif not isinstance(OSError(ctypes.get_errno(), ""), ProcessLookupError):
             self._refused_ns = now
 
     def _sample(self, thread: tuple[int, int]) -> CountSample | None:
-        descriptor, since = self._open[thread]
+        descriptor, since, before = self._open[thread]
         try:
             count, enabled, running = _READING.unpack(os.read(descriptor, _READING.size))
         except (OSError, struct.error):
@@ -77,7 +80,15 @@ class Instructions:
             return None
         if running < enabled or not count:  # others count too, and it had to wait for its turn
             return None
-        return CountSample(*thread, since, time.monotonic_ns(), count)
+        now, switches = time.monotonic_ns(), self._switches(thread)
+        switched = None if before is None or switches is None else switches - before
+        return CountSample(*thread, since, now, count, switched)
+
+    def _switches(self, thread: tuple[int, int]) -> int | None:
+        """How often it came on a processor; None: it is gone, or the kernel does not say."""
+        pid, tid = thread
+        fields = (self._proc.read(pid, f"task/{tid}/schedstat", SMALL) or b"").split()
+        return int(fields[2]) if len(fields) > 2 else None
 
     def _drop(self, thread: tuple[int, int]) -> None:
         os.close(self._open.pop(thread)[0])

@@ -1,8 +1,8 @@
 """When the instructions of a driver are counted, and how many a step takes.
 
-A counter is open for one window in sixty, and more often at first: a training of half a minute is to have a few. A
-window lasts from one look to another that is a second and sixteen steps away. What a step takes is told where all steps
-of a window are ordinary; at its ends stand parts of steps, by time.
+A counter is open for one window in sixty, less where its thread is switched often, and more often at first: a training
+of half a minute is to have a few. A window lasts from one look to another that is a second and sixteen steps away. What
+a step takes is told where all steps of a window are ordinary; at its ends stand parts of steps, by time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from trainprobe.model.sample import CountSample
 
 LEAST_NS, LEAST_STEPS, MOST_NS = 9 * NS // 10, 16, 12 * NS
 """A window is over after so long and so many steps; given up after so long."""
-SELDOM = 60  # windows' lengths between two of them, in the end
+SELDOM = 60  # windows' lengths between two of them, in the end, at least
+SWITCH_NS, SHARE = 6_000, 0.00005
+"""What an open counter costs each time its thread is switched, and the part of the thread's time that it may cost."""
 KEPT = 32
 
 
@@ -42,11 +44,16 @@ class Counting:
             lasted, steps = now_ns - self._began_ns, sum(number for _, _, number in self._steps)
             if (lasted >= LEAST_NS and steps >= LEAST_STEPS) or lasted >= MOST_NS:
                 self.on = False
-                self._next_ns = now_ns + min(self._pause, SELDOM) * lasted
+                self._next_ns = now_ns + min(self._pause, self._seldom(lasted)) * lasted
                 self._pause *= 2
         elif now_ns >= self._next_ns:
             self._begin(now_ns)
         return self.on
+
+    def _seldom(self, lasted_ns: int) -> int:
+        """Windows' lengths between two of them that its cost allows, where a thread is switched often."""
+        switches = (self._reading.switches if self._reading else None) or 0
+        return max(SELDOM, round(switches * SWITCH_NS / lasted_ns / SHARE))
 
     def _begin(self, now_ns: int) -> None:
         self.on, self._began_ns, self._reading = True, now_ns, None

@@ -53,6 +53,7 @@ class CountSample:
     since_ns: int
     at_ns: int
     instructions: int
+    switches: int | None = None  # how often it came on a processor meanwhile
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class Collectors:
         if kernel_log is not None:
             sources.note("kernel_log", kernel_log.open() or True, 0)
         self._rivals = Rivals(proc)
-        self._instructions = Instructions()
+        self._instructions = Instructions(proc)
         self._due = _Due()
         self._times = 1
         self._near = False

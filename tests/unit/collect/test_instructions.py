@@ -13,6 +13,7 @@ import pytest
 
 from trainprobe.collect import instructions
 from trainprobe.collect.instructions import Instructions
+from trainprobe.collect.procfs import Proc
 
 
 def spun(times: int) -> int:
@@ -24,7 +25,7 @@ def spun(times: int) -> int:
 
 def counted(work: int) -> int:
     """Of so much work in this thread; skips the test where nothing counts."""
-    counters, me = Instructions(), (os.getpid(), threading.get_native_id())
+    counters, me = Instructions(Proc()), (os.getpid(), threading.get_native_id())
     counters.count([me])
     spun(work)
     read = counters.read()
@@ -34,6 +35,7 @@ def counted(work: int) -> int:
     (sample,) = read
     assert (sample.pid, sample.tid) == me
     assert sample.at_ns - sample.since_ns > 0
+    assert sample.switches is None or sample.switches >= 0
     return sample.instructions
 
 
@@ -54,7 +56,7 @@ def _target(name: str) -> str:
 
 
 def test_nothing_is_left_open() -> None:
-    counters, before = Instructions(), descriptors()
+    counters, before = Instructions(Proc()), descriptors()
     end = threading.Event()
     thread = threading.Thread(target=end.wait)
     thread.start()
@@ -72,14 +74,14 @@ def test_a_thread_that_is_gone_is_no_machine_without_counters() -> None:
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()
-    counters = Instructions()
+    counters = Instructions(Proc())
     counters.count([(os.getpid(), thread.native_id or 0)])
     assert counters.read() == ()
     assert counted(1000) > 1000
 
 
 def test_a_machine_that_refuses_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    counters, me, asked = Instructions(), (os.getpid(), threading.get_native_id()), []
+    counters, me, asked = Instructions(Proc()), (os.getpid(), threading.get_native_id()), []
 
     class Refusing:
         def syscall(self, *arguments: object) -> int:

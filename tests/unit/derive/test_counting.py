@@ -60,6 +60,20 @@ def test_a_long_one_seldom(look: float, rng: random.Random) -> None:
     assert list(counting.per_step) == pytest.approx([A_STEP] * len(counting.per_step), rel=0.01)
 
 
+def test_what_it_costs_is_bounded_where_a_thread_is_switched_often(rng: random.Random) -> None:
+    """6 us for each of thousands of switches a second are per cent while it is open."""
+    a_second, counting, now, open_ns = rng.randint(2000, 10_000), Counting(), NS, 0
+    while now < 100_000 * NS:
+        began = now
+        now += 10 * NS if not counting.on else NS
+        if counting.wanted(now):
+            counting.step(now, now + NS, LEAST_STEPS)
+            counting.feed(CountSample(7, 7, now, now + NS, 10**9, a_second))
+            open_ns += NS
+        assert now > began
+    assert 0 < open_ns * a_second * 6e-6 < 0.0001 * now
+
+
 def test_a_window_with_a_step_that_is_not_ordinary_says_nothing(rng: random.Random) -> None:
     all_, _ = counted(rng, 10.0, 1.0)
     some, _ = counted(rng, 10.0, 1.0, frozenset(range(100)))
