@@ -16,9 +16,9 @@ from statistics import mean, median
 from trainprobe.advise.speed import BOUND, ON_CPU, WAIT
 from trainprobe.model.report import OrdinaryStep, Rank
 
-FEWEST = 2  # windows of each
+FEWEST, FIFTH = 2, 5  # windows of each; of three and more the highest fifth, one at least, is left out: warming up
 UNEVEN = 0.04  # range of a run's windows, relative, beyond which something spins
-RESIDUAL = 0.003  # standard error of a run's figure, at least: ends of windows
+RESIDUAL = 0.004  # standard error of a run's figure, at least: ends of windows
 KIND = 0.15  # relative difference of instructions, beyond which it is another program
 WANDER = 0.25  # by what the same instructions may take longer or shorter, and it is still the machine
 UNLIKE = 0.35  # part of a difference of instructions that may not be one of time: theirs may be quicker ones
@@ -49,7 +49,8 @@ def work(a: Rank, b: Rank) -> Work | None:
     first, second = a.ordinary, b.ordinary
     if not all(_usable(rank) for rank in (a, b)):
         return None
-    counts = [median(one.instructions) for one in (first, second)]
+    windows = [_undisturbed(one) for one in (first, second)]
+    counts = [median(one) for one in windows]
     more = counts[1] / counts[0] - 1
     computed = [_computed(one) for one in (first, second)]
     even = computed[0] * (1 + more)
@@ -58,14 +59,20 @@ def work(a: Rank, b: Rank) -> Work | None:
         return None
     took = [second.states.get(state, 0.0) for state in ON_CPU]
     slowed = {state: (computed[1] - even) * own / sum(took) for state, own in zip(ON_CPU, took)}
-    error = hypot(*(_error(one.instructions) for one in (first, second))) * computed[0]
+    error = hypot(*map(_error, windows)) * computed[0]
     doubt = UNLIKE * abs(more) * computed[0] + _elsewhere(first, second)
     return Work(counts[0], counts[1], more * computed[0], slower, slowed, error, doubt)
 
 
+def _undisturbed(ordinary: OrdinaryStep) -> list[float]:
+    """What spins or warms up executes more, and never less."""
+    counts = sorted(ordinary.instructions)
+    return counts if len(counts) <= FEWEST else counts[: len(counts) - max(1, len(counts) // FIFTH)]
+
+
 def _usable(rank: Rank) -> bool:
     ordinary = rank.ordinary
-    counts, step = ordinary.instructions, ordinary.seconds or 0.0
+    counts, step = _undisturbed(ordinary), ordinary.seconds or 0.0
     if len(counts) < FEWEST or min(counts) <= 0 or max(counts) > (1 + UNEVEN) * min(counts):
         return False
     spins = bool(rank.gpus) or ordinary.states.get(GPU, 0.0) > 0

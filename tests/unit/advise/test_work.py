@@ -54,6 +54,14 @@ def test_five_per_cent_more_are_told_on_a_machine_that_wanders(rng: random.Rando
         assert not (made.told and made.change > 0)
 
 
+def test_a_window_in_which_it_warmed_up_is_left_out(rng: random.Random) -> None:
+    a, b = ran(rng), ran(rng)
+    b.ordinary.instructions = [1.3 * INSTRUCTIONS, *b.ordinary.instructions]
+    made = compared(a, b)
+    assert made.work is not None
+    assert not made.parts_told
+
+
 def test_what_the_same_instructions_took_longer_is_the_machines(rng: random.Random) -> None:
     made = compared(ran(rng, slower=1.0), ran(rng, slower=1.12))
     assert made.work is not None

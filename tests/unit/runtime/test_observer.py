@@ -32,7 +32,7 @@ from trainprobe.model.event import (
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
-from trainprobe.model.sample import GpuHolder, GpuSample, SourceStatus
+from trainprobe.model.sample import CountSample, GpuHolder, GpuSample, SourceStatus
 from trainprobe.runtime.budget import Budget
 from trainprobe.runtime.observer import CALM_NS, CALM_TICK_NS, CALM_TICKS_NS, DETAIL_NS, SLACK_NS, TICK_NS, Observer
 from trainprobe.runtime.sampling import Samples
@@ -396,3 +396,17 @@ def test_the_cost_of_watching_is_in_the_frames(world: World) -> None:
     assert costs[0] is not None
     assert costs[0].cpu_seconds > 0
     assert costs[0].rss_bytes > 1 << 20
+
+
+def test_instructions_are_counted_while_the_core_wants_them(world: World) -> None:
+    world.core.wanted = FakeWants(count=((7, 7),))
+    world.sampler.samples = Samples(counted=(CountSample(7, 7, 1, 2, 3),))
+    assert world.turn().counted == world.sampler.samples.counted
+    assert world.sampler.counted == ((7, 7),)
+    world.core.wanted = FakeWants()
+    world.turn()
+    assert world.sampler.counted == ()
+    world.core.wanted = FakeWants(count=((7, 7),))
+    world.turn()
+    world.observer.close()
+    assert world.sampler.counted == (), "no counter outlives us"
