@@ -18,7 +18,7 @@ from trainprobe.model.report import OrdinaryStep, Rank
 
 FEWEST, FIFTH = 2, 5  # windows of each; of three and more the highest fifth, one at least, is left out: warming up
 UNEVEN = 0.04  # range of a run's windows, relative, beyond which something spins
-RESIDUAL = 0.004  # standard error of a run's figure, at least: ends of windows
+RESIDUAL = 0.003  # standard error of a run's figure, at least: ends of windows
 KIND = 0.15  # relative difference of instructions, beyond which it is another program
 WANDER = 0.25  # by what the same instructions may take longer or shorter, and it is still the machine
 UNLIKE = 0.35  # part of a difference of instructions that may not be one of time: theirs may be quicker ones
