@@ -1,8 +1,9 @@
 """How many instructions threads execute in user space: the processor's own counter, open only while it is asked for.
 
 What a step computes is as many instructions on a machine that is slow today as on one that is not: four equal trainings
-differed by 0.01 %, while their steps differed by 5 %. A counter costs 6 us each time its thread is switched, so it is
-open seldom and not for long. Many virtual machines have none, which is no fault.
+differed by 0.01 %, while their steps differed by 5 %. A counter costs 15 us each time its thread leaves the processor
+and comes back (in a virtual machine), so it is open seldom and not for long. Many virtual machines have none, which is
+no fault.
 """
 
 from __future__ import annotations

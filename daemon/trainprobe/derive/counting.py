@@ -16,8 +16,9 @@ from trainprobe.model.sample import CountSample
 LEAST_NS, LEAST_STEPS, MOST_NS = 9 * NS // 10, 16, 12 * NS
 """A window is over after so long and so many steps; given up after so long."""
 SELDOM = 60  # windows' lengths between two of them, in the end, at least
-SWITCH_NS, SHARE = 6_000, 0.00005
-"""What an open counter costs each time its thread is switched, and the part of the thread's time that it may cost."""
+SWITCH_NS, SHARE = 15_000, 0.00005
+"""What an open counter costs each time its thread leaves the processor and comes back, and the part of the thread's
+time that it may cost."""
 KEPT = 32
 
 
