@@ -30,8 +30,8 @@ from trainprobe.runtime.sampling import Samples
 NOTHING: Sequence[Any] = ()
 TICK_NS = NS
 CALM_TICK_NS = 2 * NS  # while everything goes on as before; alarms and rare events come as ever
-CALM_NS = 30 * NS
-CALM_TICKS_NS = ((120 * NS, 10 * NS), (60 * NS, 5 * NS), (CALM_NS, CALM_TICK_NS))
+CALM_NS = 10 * NS
+CALM_TICKS_NS = ((90 * NS, 10 * NS), (40 * NS, 5 * NS), (CALM_NS, CALM_TICK_NS))
 """(calm for so long, so seldom), where the kernel itself wakes us for a late step and nobody looks at our reports."""
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # after a stall limit until it is looked at: most steps are over by then
