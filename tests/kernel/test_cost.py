@@ -20,9 +20,9 @@ from trainprobe.bpf.probes import Probes
 from trainprobe.model.event import RowKind
 
 INSTRUCTIONS = {
-    "on_switch": 1270, "on_wakeup": 160, "on_clock": 150,
+    "on_switch": 1270, "on_wakeup": 160, "on_clock": 120,
     "on_read_begin": 130, "on_read_end": 160, "on_write_begin": 1290, "on_write_end": 660,
-    "on_name_begin": 820, "on_name_end": 1600,
+    "on_name_begin": 690, "on_name_end": 1600,
     "on_record": 1380, "on_record_end": 540, "on_backward": 1440, "on_graph_task": 120, "on_backward_end": 270,
     "on_set_grad": 210, "on_maker_end": 180, "on_receive_end": 200, "on_clone_end": 180, "on_file_fault": 80,
     "on_gpu_wait": 630, "on_gpu_copy": 240, "on_gpu_allocate": 440, "on_gpu_free": 440, "on_gpu_return": 340,

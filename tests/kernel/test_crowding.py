@@ -53,15 +53,15 @@ def test_what_the_ring_has_no_room_for_is_counted_to_the_last_event(own_probes: 
 
 def test_a_full_map_is_told_and_survived(own_probes: Probes) -> None:
     filled = []
-    while own_probes._ledgers.insert(NOBODY + len(filled), abi.Ledger()):
-        filled.append(NOBODY + len(filled))
+    while own_probes._ledgers.insert(c_uint32(NOBODY + len(filled)), abi.Ledger()):
+        filled.append(c_uint32(NOBODY + len(filled)))
     assert len(filled) > 1000
     body = "import os\nif os.fork() == 0: os._exit(0)\nos.wait()"
     unseen = Observed.python(own_probes, body).go().finish()
     assert own_probes.lost()["ledger"] >= 2, "the process and its child"
     assert len(unseen.processes(EXIT)) == 2, "their lives are told all the same"
-    for tid in filled:
-        own_probes._ledgers.delete(tid)
+    for key in filled:
+        own_probes._ledgers.delete(key)
     before = own_probes.lost()["ledger"]
     assert Observed.python(own_probes, body).go().finish().last_row.steps == 0
     assert own_probes.lost()["ledger"] == before
@@ -72,10 +72,10 @@ def test_a_crowd_of_pythons_takes_nobodys_place(own_probes: Probes) -> None:
     crowd = [c_uint32(NOBODY + n) for n in range(CROWDED)]
     for key in crowd:
         processes.put(key, abi.Process(tentative=1))
-        own_probes._ledgers.insert(key.value, abi.Ledger())
+        own_probes._ledgers.put(key, abi.Ledger())
     sleeping = Observed.python(own_probes, "import time\ntime.sleep(1)").go()
     time.sleep(0.2)
     own_probes.threads()
-    assert not any(own_probes._ledgers.get(key.value) or processes.get(key) for key in crowd)
+    assert not any(own_probes._ledgers.get(key) or processes.get(key) for key in crowd)
     assert own_probes._levels[sleeping.pid] == Level.FULL, "who is watched stays watched"
     assert sleeping.finish().last_row.tid == sleeping.pid

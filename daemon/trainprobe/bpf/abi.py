@@ -19,7 +19,6 @@ PART_SIZE = 64
 PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new path have their places
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
-LEDGERS = 2048
 ALARMS = 64  # drivers whose steps the kernel itself holds against their limits
 BEAT_INTERVALS = 48  # half octaves: up to 17 s
 CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails
@@ -148,6 +147,7 @@ class CallRecord(Structure):
 
 class Ledger(Structure):
     _fields_ = [
+        ("opened", c_uint64),
         *((n, c_uint64) for n in ("at", "since", "fault_at", "call_ns", "gap_mark", "gap_ino", "ino")),
         *((n, c_uint32) for n in ("dev", "gap_dev", "pool")),
         *((n, c_int32) for n in ("call", "blocked_call", "blocked_fd")),
@@ -160,12 +160,11 @@ class Ledger(Structure):
         ("depth", c_int32),
         ("tid", c_uint32),
         ("flying", CallRecord),
-        ("opened", c_uint64),
         *((n, c_uint32) for n in ("tgid", "steps", "fetches", "inline_fetches", "backwards", "major_faults")),
         *((n, c_uint64) for n in ("step_at", "row_at", "fetch_at", "graph_task", "gpu_mark")),
         ("files", StepFileRecord * STEP_FILES),
         ("no_grad", c_uint64 * LEAVES),
-        ("to_line", c_uint64 * 2),
+        ("to_line", c_uint64 * 3),
         ("acc", c_uint64 * CELLS),
     ]
 
@@ -356,7 +355,7 @@ def defines() -> list[str]:
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
     flags.update(FORM_TRUNCATE=FORM_TRUNCATE, FORM_ALLOCATE=FORM_ALLOCATE)
     flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS, CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE)
-    flags.update(BEAT_INTERVALS=BEAT_INTERVALS, ALARMS=ALARMS, LEDGERS=LEDGERS)
+    flags.update(BEAT_INTERVALS=BEAT_INTERVALS, ALARMS=ALARMS)
     flags.update(OPERATIONS=len(OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
     bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
     return [*(f"-D{name}={value}" for name, value in flags.items()), f"-DREQUEST_BOUNDS={bounds}"]

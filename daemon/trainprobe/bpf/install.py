@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trainprobe.bpf import abi, alarms, syscalls
+from trainprobe.bpf import alarms, syscalls
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.image import Image
 from trainprobe.bpf.kernel_calls import KernelCalls, ProgramRefused
@@ -41,8 +41,7 @@ MARKS = frozenset((
 GPU_TAILS = ("on_gpu_wait", "on_gpu_step")
 """Programs that others go over to, in the order of the map; it is empty once nobody holds its descriptor."""
 MAPS = (
-    "threads", "processes", "ledgers", "slots", "free_slots", "pools", "pool_target", "pool_owner", "lost", "ring",
-    "skipped_devices",
+    "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
     "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks", "gpu_tails",
     "alarms", "alarm_threads", "clock_seen",
 )  # fmt: skip
@@ -120,8 +119,6 @@ class _Step:
             except OSError as error:
                 reason = f"the kernel refused the map {name}: {error.strerror}"
                 raise ProbesUnavailable(reason, "see ulimit -l and the kernel log") from error
-        for slot in range(abi.LEDGERS, 0, -1):  # 0 is nobody's
-            self._library.bpf_update_elem(self.built.maps["free_slots"], None, struct.pack("=I", slot), 0)
 
     def attach_events(self) -> None:
         for name, event in _RAW.items():

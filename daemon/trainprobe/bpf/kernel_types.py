@@ -135,7 +135,7 @@ def function_flags(kallsyms: bytes) -> list[str]:
 
 
 def tid_room(path: str = "/proc/sys/kernel/pid_max") -> int:
-    """Room by thread id: pid_max rounded up, and never less than its usual 4194304 / 128."""
+    """Room for a byte per thread id: pid_max rounded up, and never less than its usual 4194304 / 128."""
     with open(path, encoding="ascii") as file:
         return -(-max(int(file.read()), 32768) // 64) * 64
 

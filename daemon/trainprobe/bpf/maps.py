@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from ctypes import Structure, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p, sizeof
 from typing import Any, Generic, TypeVar, cast
 
@@ -93,6 +94,28 @@ class Map(Generic[K, V]):
         if self._room is None:
             self._room = (self._key * BATCH)(), (self._value * BATCH)()
         return self._room
+
+
+class Levels:
+    """The byte per thread id, mapped: a single byte can be set without touching its neighbours."""
+
+    def __init__(self, descriptor: int, room: int) -> None:
+        self._memory = mmap.mmap(descriptor, room)
+        self._room = room
+
+    def __getitem__(self, tid: int) -> int:
+        return self._memory[tid] if 0 <= tid < self._room else 0
+
+    def __setitem__(self, tid: int, level: int) -> None:
+        if 0 <= tid < self._room:
+            self._memory[tid] = level
+
+    def clear(self) -> None:
+        """Nobody is traced any longer."""
+        self._memory[:] = bytes(len(self._memory))
+
+    def close(self) -> None:
+        self._memory.close()
 
 
 class Ring:

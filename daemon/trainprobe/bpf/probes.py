@@ -17,10 +17,9 @@ from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.gpu_clocks import GpuClocks
 from trainprobe.bpf.kernel_calls import KernelCalls
 from trainprobe.bpf.loader import Compiling, Loaded, load
-from trainprobe.bpf.maps import Ring
+from trainprobe.bpf.maps import Levels, Ring
 from trainprobe.bpf.marks import Marks, MarksAttached
 from trainprobe.bpf.paths import Paths, read_bounded
-from trainprobe.bpf.threads import Ledgers, Levels
 from trainprobe.bpf.watching import Watching
 from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.cells import Leaf
@@ -41,7 +40,7 @@ __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 
 SETTLED_NS = 2_000_000_000  # a closed file's last small totals are told after this
 FORGOTTEN_NS = 10_000_000_000  # and its entry is dropped after this
-CROWDED = abi.LEDGERS * 3 // 4
+CROWDED = 1536  # ledgers of the 2048 that there is room for
 _File = tuple[int, int, int]  # process, device, inode
 _WRITING = frozenset((abi.Call.WRITE, abi.Call.SYNC, abi.Call.SUBMIT))
 _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
@@ -53,10 +52,9 @@ class Probes:
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
         self._calls = KernelCalls()
-        self._levels = Levels(loaded.maps["threads"], kernel_types.tid_room())
+        self._levels = Levels(loaded.maps["levels"], kernel_types.tid_room())
         self._ring = Ring(loaded.lib, loaded.maps["ring"])
-        slots = loaded.map("slots", c_uint32, c_uint32)
-        self._ledgers = Ledgers(loaded.lib, loaded.maps["ledgers"], slots, loaded.maps["free_slots"], self._levels)
+        self._ledgers = loaded.map("ledgers", c_uint32, abi.Ledger)
         self._files = loaded.map("files", abi.FileKey, abi.FileUse)
         self._requests = loaded.map("requests", abi.RequestKey, abi.RequestUse)
         self._lost_counts = loaded.map("lost", c_uint32, c_uint64)
@@ -70,7 +68,7 @@ class Probes:
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths)
         self._others = loaded.map("calls", c_uint32, abi.CallRecord)
-        self._just_read: list[tuple[int, abi.Ledger]] = []  # by open_files(), for threads(), which comes next
+        self._just_read: list[tuple[c_uint32, abi.Ledger]] = []  # by open_files(), for threads(), which comes next
         self._late: list[Event] = []
         self._faults: int | None = None
         self._malformed = 0
@@ -187,8 +185,8 @@ class Probes:
         ledgers, self._just_read = self._just_read or self._ledgers.entries(), []
         if len(ledgers) >= CROWDED:
             self._watching.make_room()
-        for tid, ledger in ledgers:
-            level = self._levels[tid]
+        for key, ledger in ledgers:
+            level = self._levels[key.value]
             if (pids is not None and ledger.tgid not in pids) or not level or (pids is None and level & abi.QUIET):
                 continue
             try:
@@ -202,7 +200,7 @@ class Probes:
 
     def progress(self, tid: int) -> Progress | None:
         """How far a driver is: one look-up, no decoding."""
-        ledger = self._ledgers.get(tid)
+        ledger = self._ledgers.get(c_uint32(tid))
         return Progress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
 
     def alarm(self, steps: Collection[Armed], *, ended: bool) -> bool:
@@ -289,7 +287,6 @@ class Probes:
         self._cuda.close()
         self._watching.stop()
         self._ring.close()
-        self._ledgers.close()
         self._levels.close()
         self._loaded.close()
 

@@ -10,8 +10,8 @@ from ctypes import c_uint8, c_uint32
 
 from trainprobe.bpf import abi, seed
 from trainprobe.bpf.loader import Loaded
+from trainprobe.bpf.maps import Levels, Map
 from trainprobe.bpf.paths import Paths, read_bounded, shared_memory_devices
-from trainprobe.bpf.threads import Ledgers, Levels
 from trainprobe.derive.workers import role_of
 from trainprobe.model.event import Level
 
@@ -19,7 +19,7 @@ from trainprobe.model.event import Level
 class Watching:
     """The tables of watched processes and threads, as far as user space writes them."""
 
-    def __init__(self, loaded: Loaded, levels: Levels, ledgers: Ledgers, paths: Paths) -> None:
+    def __init__(self, loaded: Loaded, levels: Levels, ledgers: Map[c_uint32, abi.Ledger], paths: Paths) -> None:
         self._levels, self._ledgers, self._paths = levels, ledgers, paths
         self._processes = loaded.map("processes", c_uint32, abi.Process)
         self._pool_owner = loaded.map("pool_owner", c_uint32, c_uint32)
@@ -44,7 +44,7 @@ class Watching:
         """That process only."""
         for tid in [*seed.threads(pid), pid]:
             self._levels[tid] = 0
-            self._ledgers.delete(tid)
+            self._ledgers.delete(c_uint32(tid))
         process = self._processes.get(c_uint32(pid))
         if process and process.pool:
             self._pool_owner.delete(c_uint32(process.pool))
@@ -62,7 +62,7 @@ class Watching:
             if parent == pid and not seed.only_forked(child):
                 self._set_aside(child, seed.comm(child), seed.command(child))
             process = self._processes.get(c_uint32(child))
-            aside = self._ledgers.get(child) is None
+            aside = self._ledgers.get(c_uint32(child)) is None
             if process and process.pool and not process.driver and not aside:
                 own = own or self._pool(pid)
                 self._pool_target.put(c_uint32(process.pool), c_uint32(own))
@@ -79,7 +79,7 @@ class Watching:
         files that it writes are followed."""
         if role_of(comm, command) == "helper":
             self._levels[pid] = Level.WRITER
-            self._ledgers.delete(pid)
+            self._ledgers.delete(c_uint32(pid))
             process = self._processes.get(c_uint32(pid))
             if process and process.pool:  # what it has forked already
                 self._pool_target.put(c_uint32(process.pool), c_uint32(0))
@@ -89,7 +89,7 @@ class Watching:
         for key, process in self._processes.entries():
             if process.tentative:
                 self._levels[key.value] = 0
-                self._ledgers.delete(key.value)
+                self._ledgers.delete(key)
                 self._processes.delete(key)
 
     def stop(self) -> None:
@@ -120,7 +120,8 @@ class Watching:
             at=now, opened=now, since=now, tid=tid, tgid=pid, pool=pool, run=now_doing.run, leaf=now_doing.leaf,
             why=now_doing.leaf, wait_leaf=now_doing.leaf, call=-1, blocked_call=now_doing.call, blocked_fd=now_doing.fd,
         )  # fmt: skip
-        if not self._ledgers.insert(tid, ledger) and self._ledgers.get(tid) is None:  # one that is there is kept
+        key = c_uint32(tid)
+        if not self._ledgers.insert(key, ledger) and self._ledgers.get(key) is None:  # one that is there is kept
             self.refused += 1
             return
         self._levels[tid] = max(level, self._levels[tid] & ~abi.QUIET)

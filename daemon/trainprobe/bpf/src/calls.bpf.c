@@ -111,7 +111,7 @@ INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 ki
  * call, some by two, so what counts is by how much it grows; it takes whole pages. */
 INLINE void note_shared(struct target *t, u8 form, u64 *a) {
     u32 tgid = this_process();
-    struct ledger *l = ledger_at(tgid); /* of its main thread: another one, which sends batches, may make it */
+    struct ledger *l = ledgers.lookup(&tgid); /* of its main thread: another one, which sends batches, may make it */
     u64 size = 0, magic = 0, wanted = form == FORM_ALLOCATE ? a[2] + a[3] : a[1];
     if (!l || !l->pool || !is_mapped_only(t) || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) || wanted <= size)
         return;
@@ -143,7 +143,7 @@ int on_write_begin(struct call_entry *e) {
     void *file = file_behind(fd), *inode = inode_of(file);
     if (inode && is_socket(inode))
         return 0; /* seen when it blocks, as sendmsg(2) is: a loader makes some ten of these for each batch */
-    struct ledger *l = level >= LEVEL_COARSE ? ledger_at(tid) : 0;
+    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
     bool again = c && form < FORM_TRUNCATE && is_known(&c->known, inode, kind);
     if (!again) {
@@ -184,7 +184,7 @@ int on_write_end(struct call_end *e) {
     u8 level;
     if (!traced(tid, &level))
         return 0;
-    struct ledger *l = level >= LEVEL_COARSE ? ledger_at(tid) : 0;
+    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
     bool ours = l && l->call == e->number, flying = c && c->number == e->number + 1;
     u64 now = ours || flying ? bpf_ktime_get_ns() : 0, bytes = 0;
@@ -303,7 +303,7 @@ int on_name_begin(struct call_entry *e) {
     if (level < LEVEL_FULL && (!changes || (kind == CALL_UNLINK && in_shared_memory(form & 1 ? a[1] : a[0]))))
         return 0;
     u64 now = bpf_ktime_get_ns();
-    struct ledger *l = level >= LEVEL_COARSE ? ledger_at(tid) : 0;
+    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     if (l && kind != CALL_DUP && kind != CALL_CONTROL) {
         l->ino = 0;
         begin_call(l, now, number, changes ? LEAF_FILE_META : LEAF_FILE_READ, changes ? LEAF_FILE_META : LEAF_READ_CPU);
@@ -367,7 +367,7 @@ int on_name_end(struct call_end *e) {
     u8 level;
     if (!traced(tid, &level))
         return 0;
-    struct ledger *l = level >= LEVEL_COARSE ? ledger_at(tid) : 0;
+    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
     bool ours = l && l->call == e->number, flying = c && c->number == e->number + 1;
     u64 now = ours || flying ? bpf_ktime_get_ns() : 0;

@@ -7,19 +7,14 @@
 
 #define INLINE static __always_inline
 
-/* Sixteen thread ids, in one line of the processor's cache. The byte, level | QUIET, is the first filter of every hot
- * event; the number says where the thread's ledger is, 0: it has none. User space maps these, and the ledgers. */
-struct threads {
-    u8 level[16];
-    u16 slot[16];
-    u8 unused[16];
+struct levels {
+    u8 of[64];
 };
-#define MMAPABLE (1 << 10) /* BPF_F_MMAPABLE */
-BPF_F_TABLE("array", u32, struct threads, threads, TID_ROOM / 16, MMAPABLE);
+/* A byte per thread id, level | QUIET: the first filter of every hot event. User space maps it and writes single bytes.
+ */
+BPF_F_TABLE("array", u32, struct levels, levels, TID_ROOM / 64, 1 << 10 /* BPF_F_MMAPABLE */);
 BPF_HASH(processes, u32, struct process, 4096);
-BPF_F_TABLE("array", u32, struct ledger, ledgers, LEDGERS + 1, MMAPABLE);
-BPF_HASH(slots, u32, u32, LEDGERS); /* thread -> where its ledger is: who inserts and deletes here owns the slot */
-BPF_STACK(free_slots, u32, LEDGERS);
+BPF_HASH(ledgers, u32, struct ledger, 2048);
 BPF_PERCPU_ARRAY(blank_ledger, struct ledger, 1);
 /* What all worker processes of a process charged together. pool_target sends a forkserver's children to the driver. */
 BPF_ARRAY(pools, struct pool, POOLS);
@@ -36,18 +31,10 @@ INLINE void count_lost(u32 probe) {
         __sync_fetch_and_add(n, 1);
 }
 
-INLINE struct threads *beside(u32 tid) {
-    u32 line = tid >> 4;
-    return threads.lookup(&line);
-}
 INLINE u8 *level_of(u32 tid) {
-    struct threads *t = beside(tid);
-    return t ? &t->level[tid & 15] : 0;
-}
-INLINE struct ledger *ledger_at(u32 tid) {
-    struct threads *t = beside(tid);
-    u32 slot = t ? t->slot[tid & 15] : 0;
-    return slot ? ledgers.lookup(&slot) : 0;
+    u32 page = tid >> 6;
+    struct levels *l = levels.lookup(&page);
+    return l ? &l->of[tid & 63] : 0;
 }
 INLINE u32 this_thread(void) {
     return (u32)bpf_get_current_pid_tgid();
@@ -57,9 +44,8 @@ INLINE u32 this_process(void) {
 }
 
 INLINE struct ledger *ledger_of(u32 tid, u8 least) {
-    struct threads *t = beside(tid);
-    u32 slot = t && (t->level[tid & 15] & ~QUIET) >= least ? t->slot[tid & 15] : 0;
-    return slot ? ledgers.lookup(&slot) : 0;
+    u8 *level = level_of(tid);
+    return level && (*level & ~QUIET) >= least ? ledgers.lookup(&tid) : 0;
 }
 
 /* ---- charging ---- */
@@ -146,27 +132,12 @@ INLINE void add_to_step(struct ledger *l, u32 dev, u64 ino, u64 io_ns, u64 gap_n
 }
 
 /* ---- opening and closing ---- */
-INLINE u32 slot_for(u32 tid) { /* the one it has, or a new one; 0: there is no room */
-    u32 *found = slots.lookup(&tid), slot = 0;
-    if (found)
-        return *found;
-    if (free_slots.pop(&slot))
-        return 0;
-    if (!slots.insert(&tid, &slot))
-        return slot;
-    free_slots.push(&slot, 0);
-    return 0;
-}
 INLINE struct ledger *open_ledger(u32 tid, u32 tgid, u8 level, u8 run, u32 pool) {
     u32 zero = 0;
     struct ledger *blank = blank_ledger.lookup(&zero);
-    struct threads *t = beside(tid);
-    u32 slot = t ? slot_for(tid) : 0;
-    struct ledger *l = slot ? ledgers.lookup(&slot) : 0;
-    if (!blank || !t || !l) {
-        count_lost(LOST_LEDGER);
+    u8 *byte = level_of(tid);
+    if (!blank || !byte)
         return 0;
-    }
     blank->at = blank->since = blank->opened = bpf_ktime_get_ns();
     blank->tid = tid;
     blank->tgid = tgid;
@@ -174,18 +145,12 @@ INLINE struct ledger *open_ledger(u32 tid, u32 tgid, u8 level, u8 run, u32 pool)
     blank->pool = pool;
     blank->run = run;
     blank->leaf = run == RUN_ON ? LEAF_CPU : LEAF_RUNQUEUE;
-    bpf_probe_read_kernel(l, sizeof(*l), blank);
-    t->slot[tid & 15] = slot;
-    t->level[tid & 15] = level;
-    return l;
-}
-INLINE void drop_ledger(u32 tid) {
-    struct threads *t = beside(tid);
-    u32 *found = slots.lookup(&tid), slot = found ? *found : 0;
-    if (t)
-        t->slot[tid & 15] = 0;
-    if (slot && !slots.delete(&tid)) /* whoever deleted it gives it back, and nobody else */
-        free_slots.push(&slot, 0);
+    if (ledgers.update(&tid, blank)) {
+        count_lost(LOST_LEDGER);
+        return 0;
+    }
+    *byte = level;
+    return ledgers.lookup(&tid);
 }
 /* The pool for the child processes of this one, given out when it first needs one. */
 INLINE u32 pool_of(struct process *p, u32 tgid) {
@@ -196,7 +161,7 @@ INLINE u32 pool_of(struct process *p, u32 tgid) {
     if (!next)
         return 0;
     struct process *parent = p->parent ? processes.lookup(&p->parent) : 0;
-    if (parent && parent->driver && ledger_at(tgid)) /* without one, it is a program of another kind */
+    if (parent && parent->driver && ledgers.lookup(&tgid)) /* without one, it is a program of another kind */
         target = parent->pool; /* a forkserver: what it forks works for the driver that started it */
 #pragma nounroll
     for (int i = 0; i < 16 && !slot; i++) {

@@ -58,7 +58,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
         u8 *byte = level_of(old);
         if (byte)
             *byte = 0;
-        drop_ledger(old);
+        ledgers.delete(&old);
         calls.delete(&old);
     }
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
@@ -108,12 +108,12 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
     s32 live = 1;
     u8 *byte = level_of(tid);
     if (byte && *byte) {
-        struct ledger *l = ledger_at(tid);
+        struct ledger *l = ledgers.lookup(&tid);
         if (l) {
             charge(l, bpf_ktime_get_ns(), l->leaf);
             if (*byte == LEVEL_FULL)
                 emit_row(l, ROW_EXIT, 0, BPF_RB_FORCE_WAKEUP);
-            drop_ledger(tid);
+            ledgers.delete(&tid);
         }
         calls.delete(&tid);
         gpu_calls.delete(&tid);
@@ -163,7 +163,7 @@ int on_oom(void *ctx) { /* oom:mark_victim */
     u8 *byte = level_of(tid);
     if (!byte || !*byte || *byte & QUIET)
         return 0;
-    struct ledger *l = ledger_at(tid);
+    struct ledger *l = ledgers.lookup(&tid);
     struct process_message *m = begin_process(PROCESS_OOM, l ? l->tgid : tid);
     if (!m)
         return 0;

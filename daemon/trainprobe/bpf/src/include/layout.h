@@ -62,8 +62,11 @@ struct call {
  * (region, leaf) the thread was in, then moves it to another cell. So the cells add up by construction.
  *
  * Most events find the processor's caches full of the training's data. What all of them need lies in two lines of 64
- * bytes, a write's call in the next two; the size is a multiple of it, so that this holds for each. */
+ * bytes, a write's call in the next two: a value begins 56 bytes into its element of the hash map
+ * (kernel/bpf/hashtab.c), and the size keeps every element so. */
 struct ledger {
+    u64 opened; /* the ledger began */
+
     u64 at;       /* charged up to here */
     u64 since;    /* the present wait, or stay on the CPU, began */
     u64 fault_at; /* a page fault was entered; 0: none, or page faults are not traced */
@@ -101,7 +104,6 @@ struct ledger {
 
     struct call flying;
 
-    u64 opened; /* the ledger began */
     u32 tgid;
     u32 steps, fetches, inline_fetches, backwards, major_faults;
     u64 step_at;    /* the last OPTIMIZER or BACKWARD row */
@@ -111,7 +113,7 @@ struct ledger {
     u64 gpu_mark;   /* LEAF_GPU's cell when the call of CUDA that is open began */
     struct step_file files[STEP_FILES];
     u64 no_grad[LEAVES]; /* the cells of REGION_NO_GRAD when gradients were last switched off */
-    u64 to_line[2];
+    u64 to_line[3];
     u64 acc[CELLS];
 };
 
