@@ -14,7 +14,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
 
 EXITING = 0x4  # PF_EXITING
-CONSTANT_NS = 4 * NS
+CONSTANT_NS = 12 * NS
 """A process's own limit and a run's container are asked again after this."""
 CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each time
 IN_TURN, ROUNDS = 64, 8  # of the others so many, or more where not all would have their turn in so many readings

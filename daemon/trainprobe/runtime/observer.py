@@ -163,7 +163,7 @@ class Observer:
         """Takes in what the kernel told: whether that is but steps as ever, and something about other programs."""
         at = now.monotonic_ns
         told = self._guard.call("bpf", at, self._kernel.drain, NOTHING)
-        events = self._guard.call("targets", at, lambda: self._targets.step(now, told), ())
+        events: Sequence[Event] = self._guard.call("targets", at, lambda: self._targets.step(now, told), ())
         return self._waiting.hold(events, at)
 
     def _search(self, now: Moment) -> Sequence[Event]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.builders.driver import Driver, ns
 from tests.unit.runtime.fakes import FakeClock, FakeKernel, FakeSampler, FakeStacks, FakeTargets
@@ -45,7 +46,7 @@ class Training(FakeKernel):
         rows = [self.row_ns, *(one.at_ns for one in self.driver.events[began:] if isinstance(one, MarkRow))]
         self.row_ns = rows[-1]
         limit = self.limits.get(self.driver.tid)
-        return self.tells_ended and limit is not None and any(b - a >= limit for a, b in zip(rows, rows[1:]))
+        return self.tells_ended and limit is not None and any(b - a >= limit for a, b in pairwise(rows))
 
     def alarm(self, steps: Collection[Armed], *, ended: bool) -> bool:
         self.limits = {one.tid: one.limit_ns - one.began_ns for one in steps}
@@ -75,7 +76,7 @@ def minutes_of(kernel: Training) -> list[tuple[int, int]]:
         observer.turn(woken=woken)
     edges = [begin + ns(SETTLED) + minute * 60 * NS for minute in range(MINUTES + 1)]
     looks = [frame.at.monotonic_ns for frame in frames]
-    return [tuple(sum(a <= at < b for at in every) for every in (turns, looks)) for a, b in zip(edges, edges[1:])]  # type: ignore[misc]
+    return [tuple(sum(a <= at < b for at in every) for every in (turns, looks)) for a, b in pairwise(edges)]  # type: ignore[misc]
 
 
 def test_an_even_training_is_looked_at_six_times_a_minute() -> None:
