@@ -49,16 +49,20 @@ class Limits:
         self._close: set[int] = set()  # pids that held many descriptors when they were counted
         self._readings = 0
 
-    def read(self, watched: Sequence[Watched], now_ns: int, asked: Collection[int] = ()) -> list[LimitSample]:
+    def read(
+        self, watched: Sequence[Watched], now_ns: int, asked: Collection[int] = (), *, placed: bool = False
+    ) -> list[LimitSample]:
         """All of all runs; what has no limit is left out, and where many processes are far from their limit of
-        descriptors, those that are not in turn. ``asked``: processes whose descriptors are counted now."""
+        descriptors, those that are not in turn. ``asked``: processes whose descriptors are counted now; ``placed``:
+        their cgroups are taken to be what they were at the last reading."""
         if now_ns >= self._until_ns:
             self._until_ns = now_ns + CONSTANT_NS
             self._fd_limits, self._containers = {}, {}
             self._shared.forget(process.pid for process in watched)
         found: list[LimitSample] = []
         chosen = first_of_each_run(watched)
-        self._places = {pid: known for pid in chosen.values() if (known := self._place(pid)) is not None}
+        if not placed or any(pid not in self._places for pid in chosen.values()):
+            self._places = {pid: known for pid in chosen.values() if (known := self._place(pid)) is not None}
         alike: dict[str, list[LimitSample]] = {}  # runs of one cgroup have the same limits
         for run, pid in chosen.items():
             if pid not in self._places:

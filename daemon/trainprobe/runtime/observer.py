@@ -44,6 +44,7 @@ COST_NS = 5 * NS
 SELDOM = 4  # times: the pauses between samples, over the budget
 NEVER = 1 << 62
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
+CALM_TARGETS_NS = NS  # nor than this while looks are far apart
 STACK_NS = 20_000_000  # while a Python stack is being taken
 
 
@@ -134,7 +135,8 @@ class Observer:
     def _search_ns(self) -> int:
         """When the search for trainings is due."""
         due = self._targets.due_ns()
-        return NEVER if due is None else max(due, self._turn_ns + TARGETS_NS, self._searched_ns + TARGETS_NS)
+        apart = CALM_TARGETS_NS if self._tick_ns > CALM_TICK_NS else TARGETS_NS
+        return NEVER if due is None else max(due, self._turn_ns + TARGETS_NS, self._searched_ns + apart)
 
     def _glance_ns(self) -> int:
         """When limits are read between two looks that are far apart."""

@@ -292,6 +292,17 @@ def test_targets_that_are_always_due_do_not_spin(world: World) -> None:
     assert world.observer.due_ns() >= world.clock.ns + 10_000_000
 
 
+def test_while_looks_are_far_apart_so_are_searches(world: World) -> None:
+    calm(world, CALM_TICKS_NS[0][0])
+    world.targets.due = 0
+    began, searches = world.clock.ns, 0
+    while world.clock.ns < began + 8 * NS:
+        world.clock.ns = max(world.observer.due_ns(), world.clock.ns + 1)
+        world.observer.turn(woken=False)
+        searches += 1
+    assert searches <= 8 + 4, "one each second, and the glances"
+
+
 def test_a_search_that_finds_nothing_makes_no_frame(world: World) -> None:
     world.turn()
     frames = len(world.frames)
