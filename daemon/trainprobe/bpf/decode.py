@@ -141,11 +141,10 @@ def _code(kind: Any) -> str:
 # Rows are most of what the ring brings: struct takes a third of the time of ctypes.
 _ROW_FIELDS = {name: _code(kind) for name, kind in abi.Row._fields_}  # type: ignore[misc]
 _HEAD = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in takewhile("files".__ne__, _ROW_FIELDS)))
-_CELLS = struct.Struct("@" + _ROW_FIELDS["acc"])
-_REST = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in ("pool", "shared", "name")))
+_REST = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in ("shared", "name")))
 _FILE = struct.Struct("@" + _format(abi.StepFileRecord))
 _FILE_VALUES = len(abi.StepFileRecord._fields_)
-_FILES_AT, _CELLS_AT, _POOL_AT = abi.Row.files.offset, abi.Row.acc.offset, abi.Row.pool.offset
+_FILES_AT, _CELLS_AT, _SHARED_AT = abi.Row.files.offset, abi.Row.acc.offset, abi.Row.shared.offset
 _NO_FILES = bytes(_CELLS_AT - _FILES_AT)
 _ROW_KINDS = {kind.value: kind for kind in RowKind}
 _REGIONS = {region.value: region for region in Region}
@@ -161,7 +160,8 @@ def _row(raw: bytes) -> MarkRow:
     ) = _HEAD.unpack_from(raw)  # fmt: skip
     if kind not in _ROW_KINDS or region not in _REGIONS:
         raise Malformed(f"a row of kind {kind} in region {region}")
-    *pool, shared, name = _REST.unpack_from(raw, _POOL_AT)
+    shared, name = _REST.unpack_from(raw, _SHARED_AT)
+    numbers = memoryview(raw)[_CELLS_AT:_SHARED_AT].cast("Q")  # hardly one of ten is ever looked at
     files: tuple[StepFile, ...] = ()
     if (told := raw[_FILES_AT:_CELLS_AT]) != _NO_FILES:
         files = tuple(
@@ -171,7 +171,7 @@ def _row(raw: bytes) -> MarkRow:
         )
     return MarkRow(
         _ROW_KINDS[kind], at, tgid, tid, _mark_name(name), _REGIONS[region], opened, steps, fetches, inline_fetches,
-        backwards, faults, _CELLS.unpack_from(raw, _CELLS_AT), tuple(pool), files, gpu_memory_ns,
+        backwards, faults, numbers[:CELLS], numbers[CELLS:], files, gpu_memory_ns,
         gpu_allocations, gpu_frees, shared,
     )  # fmt: skip
 

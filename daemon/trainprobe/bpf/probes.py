@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection
 from ctypes import c_uint8, c_uint32, c_uint64
 from dataclasses import replace
+from operator import attrgetter
 
 from trainprobe.bpf import abi, decode, kernel_types, seed, syscalls
 from trainprobe.bpf.alarms import Alarms
@@ -132,10 +133,15 @@ class Probes:
                 self._malformed += 1
         events += self._late
         self._late = []
-        events.sort(key=lambda event: event.at_ns)
+        events.sort(key=attrgetter("at_ns"))
         return events
 
     def _finish(self, told: decode.Decoded) -> list[Event | Candidate]:
+        if isinstance(told, MarkRow):  # most are
+            if told.kind is RowKind.DRIVER:
+                self._watching.driver_found(told.pid)
+                self._cuda.look(told.pid)  # by now it has loaded what it trains with
+            return [told]
         if isinstance(told, NamedFile):
             return [self._paths.resolve(told)]
         if isinstance(told, FileEvent):
@@ -147,9 +153,6 @@ class Probes:
             return []
         if isinstance(told, RawFailure):
             return [replace(told.event, call=self._call_names.get(told.number, ""), path=self._failed_on(told))]
-        if isinstance(told, MarkRow) and told.kind is RowKind.DRIVER:
-            self._watching.driver_found(told.pid)
-            self._cuda.look(told.pid)  # by now it has loaded what it trains with
         return [told]
 
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:

@@ -14,7 +14,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
 
 EXITING = 0x4  # PF_EXITING
-CONSTANT_NS = 4 * NS
+CONSTANT_NS = 12 * NS
 """A process's own limit and a run's container are asked again after this."""
 CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each time
 IN_TURN, ROUNDS = 64, 8  # of the others so many, or more where not all would have their turn in so many readings
@@ -49,16 +49,20 @@ class Limits:
         self._close: set[int] = set()  # pids that held many descriptors when they were counted
         self._readings = 0
 
-    def read(self, watched: Sequence[Watched], now_ns: int, asked: Collection[int] = ()) -> list[LimitSample]:
+    def read(
+        self, watched: Sequence[Watched], now_ns: int, asked: Collection[int] = (), *, placed: bool = False
+    ) -> list[LimitSample]:
         """All of all runs; what has no limit is left out, and where many processes are far from their limit of
-        descriptors, those that are not in turn. ``asked``: processes whose descriptors are counted now."""
+        descriptors, those that are not in turn. ``asked``: processes whose descriptors are counted now; ``placed``:
+        their cgroups are taken to be what they were at the last reading."""
         if now_ns >= self._until_ns:
             self._until_ns = now_ns + CONSTANT_NS
             self._fd_limits, self._containers = {}, {}
             self._shared.forget(process.pid for process in watched)
         found: list[LimitSample] = []
         chosen = first_of_each_run(watched)
-        self._places = {pid: known for pid in chosen.values() if (known := self._place(pid)) is not None}
+        if not placed or any(pid not in self._places for pid in chosen.values()):
+            self._places = {pid: known for pid in chosen.values() if (known := self._place(pid)) is not None}
         alike: dict[str, list[LimitSample]] = {}  # runs of one cgroup have the same limits
         for run, pid in chosen.items():
             if pid not in self._places:

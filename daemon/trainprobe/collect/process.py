@@ -5,7 +5,8 @@ process's memory map locked for reading. So the latter is asked every 10 s at mo
 for PSS_AT_ONCE processes a round. Where two readings in a row say the same, the pause doubles, up to PSS_STEADY_NS;
 resident memory that moves ends it. A worker that is started makes all of them begin anew: what forked processes share
 is divided among more of them, and readings from before and after it do not add up. Away from limits all readings but
-the first two take no more than PSS_SHARE of a processor together, however many processes there are; the second tells
+the first two take no more than PSS_SHARE of a processor together (PSS_STEADY_SHARE where resident memory is as it was
+at the last one), however many processes there are; the second tells
 of the pages that were copied on write in the first seconds. A driver that has just been started is asked at each round:
 it grows quickly, and may not live for long. (psutil is no cheaper: 0.07 and 2.5 ms.)
 
@@ -31,6 +32,7 @@ MOVED = 0.02  # of what it was: this is another reading
 PSS_AT_ONCE = 2
 PSS_NEAR_AT_ONCE = 6
 PSS_SHARE = 0.0002
+PSS_STEADY_SHARE = 0.00005  # of those whose memory is as it was
 PSS_AT_FIRST = 2
 PSS_NEAR_SHARE = 0.001  # for one process, near a limit
 BEGUN_NS, YOUNG_NS = NS, 10 * NS  # before, an interpreter is all that is there
@@ -213,7 +215,8 @@ class Processes:
             rollup = self._proc.rollup(pid)
             took = time.perf_counter_ns() - began
             if memory.times >= PSS_AT_FIRST:
-                self._free_ns = max(self._free_ns, now_ns) + round(took / PSS_SHARE)
+                share = PSS_SHARE if _moved(memory.rss_then, memory.rss_bytes) else PSS_STEADY_SHARE
+                self._free_ns = max(self._free_ns, now_ns) + round(took / share)
             memory.take(rollup, now_ns, took, self._every)
             memory.anonymous_then = None
             memory.shm_held = self._proc.shared_held(pid)

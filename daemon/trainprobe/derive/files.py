@@ -91,7 +91,12 @@ def classify(
     ``path`` as the process sees it, ``size`` the bytes written so far, ``created`` whether it was opened with
     O_CREAT or O_TRUNC, ``append`` whether with O_APPEND, ``early`` whether that was before the first step.
     """
-    rules = rules or FileRules()
+    return _kind(path, size >= LARGE, created, append, early, rules or FileRules())
+
+
+@lru_cache(maxsize=1024)
+def _kind(path: str, large: bool, created: bool, append: bool, early: bool, rules: FileRules) -> FileKind:
+    """The same; of a file that each step writes it is asked in each step."""
     name = path.rpartition("/")[2]
     if ".tfevents." in name:
         return FileKind(FileClass.LOG, "tensorboard")
@@ -109,8 +114,8 @@ def classify(
         return FileKind(FileClass.LOG, "stdout" if name in {"stdout", "stderr"} else "log")
     if _matches(name, _NEVER):
         return FileKind(FileClass.OTHER)
-    if created and size >= LARGE and not early:
+    if created and large and not early:
         return FileKind(FileClass.CHECKPOINT)
-    if size < LARGE and name and "." in name and not name.startswith(".") and not name.startswith("tmp"):
+    if not large and name and "." in name and not name.startswith(".") and not name.startswith("tmp"):
         return FileKind(FileClass.LOG, "log")
     return FileKind(FileClass.OTHER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -49,8 +50,8 @@ class MarkRow:
     inline_fetches: int  # of these, by a loader without workers (_SingleProcessDataLoaderIter)
     backwards: int  # outermost
     major_faults: int
-    cells: tuple[int, ...]  # CELLS values, ns
-    pool: tuple[int, ...]  # LEAVES values, ns: the same for all worker processes of this pid together
+    cells: Sequence[int]  # CELLS values, ns
+    pool: Sequence[int]  # LEAVES values, ns: the same for all worker processes of this pid together
     files: tuple[StepFile, ...]  # since the previous row of the thread; at most STEP_FILES
     gpu_memory_ns: int = 0  # in calls of CUDA that allocate or free, of all threads of the process since it is watched
     gpu_allocations: int = 0  # such calls that have returned

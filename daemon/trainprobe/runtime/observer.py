@@ -26,6 +26,7 @@ from trainprobe.runtime.guard import Guard
 from trainprobe.runtime.pace import LONGEST_NS, REGULAR_NS, Pace
 from trainprobe.runtime.parts import Core, Finder, Kernel, Sampler, Stacks
 from trainprobe.runtime.sampling import Samples
+from trainprobe.runtime.waiting import Waiting
 
 NOTHING: Sequence[Any] = ()
 TICK_NS = NS
@@ -43,6 +44,7 @@ COST_NS = 5 * NS
 SELDOM = 4  # times: the pauses between samples, over the budget
 NEVER = 1 << 62
 TARGETS_NS = 50_000_000  # the targets' turns are not closer than this
+CALM_TARGETS_NS = NS  # nor than this while looks are far apart
 STACK_NS = 20_000_000  # while a Python stack is being taken
 
 
@@ -106,6 +108,7 @@ class Observer:
         self._inspect: tuple[tuple[int, int], ...] = ()
         self._crowded = False
         self._refusal = ""
+        self._waiting = Waiting()
         self._lost: dict[str, int] = {}
         self._last = Moment(0, 0)
 
@@ -132,7 +135,8 @@ class Observer:
     def _search_ns(self) -> int:
         """When the search for trainings is due."""
         due = self._targets.due_ns()
-        return NEVER if due is None else max(due, self._turn_ns + TARGETS_NS, self._searched_ns + TARGETS_NS)
+        apart = CALM_TARGETS_NS if self._tick_ns > CALM_TICK_NS else TARGETS_NS
+        return NEVER if due is None else max(due, self._turn_ns + TARGETS_NS, self._searched_ns + apart)
 
     def _glance_ns(self) -> int:
         """When limits are read between two looks that are far apart."""
@@ -146,13 +150,23 @@ class Observer:
         now = self._clock()
         late = (woken or not self._alarmed) and self._late(now.monotonic_ns)
         found: Sequence[Event] = ()
-        if not woken and not late and now.monotonic_ns < self._duties_ns():
-            found = self._search(now)
-            if not found and self._still_far(now):
+        if not late and now.monotonic_ns < self._duties_ns():
+            if not woken:
+                found = self._search(now)
+                if not found and self._still_far(now):
+                    return
+            elif self._tick_ns > TICK_NS and self._can_wait(now):
                 return
         rare = self._look(now, late, found)  # a fork wakes us, too, and is nothing to hurry for
         if self._on_report is not None and self._pace.due(now.monotonic_ns, urgent=rare or self._hurry):
             self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
+
+    def _can_wait(self, now: Moment) -> bool:
+        """Takes in what the kernel told: whether that is but steps as ever, and something about other programs."""
+        at = now.monotonic_ns
+        told = self._guard.call("bpf", at, self._kernel.drain, NOTHING)
+        events: Sequence[Event] = self._guard.call("targets", at, lambda: self._targets.step(now, told), ())
+        return self._waiting.hold(events, at)
 
     def _search(self, now: Moment) -> Sequence[Event]:
         """What only the search is due for: nothing, most often, where a host starts processes all the time."""
@@ -203,7 +217,7 @@ class Observer:
     def _look(self, now: Moment, late: bool, found: Sequence[Event] = ()) -> bool:
         """One frame. Whether it held something rare, which the tick may have brought before its wake-up did."""
         at = now.monotonic_ns
-        events = [*found, *self._events(now)]
+        events = [*self._waiting.take(), *found, *self._events(now)]
         threads = self._threads(at, late)
         samples = self._guard.call("collectors", at, self._samples(now, events), Samples())
         self._tell_gpu_users(now, samples)
@@ -309,6 +323,7 @@ class Observer:
         at = frame.at.monotonic_ns
         wants = self._core.wants()
         self._armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this very turn
+        self._waiting.expect(self._armed)
         self._detail = self._pace.late = wants.detail
         self._slow_down(at, wants.calm_ns if self._sampler.far else 0)
         self._hurry = wants.tell

@@ -250,7 +250,7 @@ class Collectors:
 
     def glance(self, now: Moment, watched: Sequence[Watched]) -> None:
         """Read limits alone, for ``far``; the next ``read`` gives them."""
-        self._glanced = self._read_limits(watched, now.monotonic_ns, ()) or self._glanced
+        self._glanced = self._read_limits(watched, now.monotonic_ns, (), placed=True) or self._glanced
 
     def count(self, threads: Sequence[tuple[int, int]]) -> None:
         """Count the instructions of these threads (pid, tid) from now on, and of no others."""
@@ -266,11 +266,13 @@ class Collectors:
         looks = [self._inspector.look(pid, tid) for pid, tid in threads]
         return tuple(look for look in looks if look is not None)
 
-    def _read_limits(self, watched: Sequence[Watched], at: int, events: Sequence[Event]) -> tuple[LimitSample, ...]:
+    def _read_limits(
+        self, watched: Sequence[Watched], at: int, events: Sequence[Event], *, placed: bool = False
+    ) -> tuple[LimitSample, ...]:
         asked = {pid for event in events if (pid := _short_of_something(event)) is not None}
         if at < self._due.limits and not asked:
             return ()
-        found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked), at) or []
+        found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked, placed=placed), at) or []
         self._last = tuple(found)
         if at >= self._used.at_ns + (FAR_LIMITS_NS if self._haste.on else LIMITS_NS) - EARLY_NS:
             left = self._used.seconds_left(found, at)

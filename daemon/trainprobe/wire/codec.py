@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -116,6 +116,8 @@ def decoder(hint: Any) -> Decoder:
         return _optional(arguments)
     if origin is list:
         return _sequence(decoder(arguments[0]), list)
+    if origin is Sequence:
+        return _sequence(decoder(arguments[0]), tuple)
     if origin is tuple:
         if arguments[1:] != (Ellipsis,):
             raise TypeError(f"{hint}: only tuples of one kind of item have a form on the wire")

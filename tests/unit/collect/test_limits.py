@@ -157,6 +157,15 @@ def test_few_processes_are_counted_each_time(fake: FakeProc) -> None:
     assert [len(counted(limits.read(watched, at * NS))) for at in range(3)] == [64, 64, 64]
 
 
+def test_a_glance_asks_for_no_cgroup_that_is_known(fake: FakeProc) -> None:
+    (fake.root / "meminfo").write_text("MemTotal: 1000 kB\nMemAvailable: 900 kB\n")
+    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 3)
+    assert "memory" in {one.kind for one in limits.read(watched, 0, placed=True)}, "it is not known yet"
+    (fake.root / "100/cgroup").unlink()
+    assert "memory" in {one.kind for one in limits.read(watched, 0, placed=True)}
+    assert "memory" not in {one.kind for one in limits.read(watched, 0)}
+
+
 def test_of_many_those_far_from_their_limit_are_counted_in_turn(fake: FakeProc) -> None:
     limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 200)
     full = watched[random.randrange(200)].pid

@@ -175,20 +175,21 @@ def test_a_new_process_with_an_old_pid_does_not_inherit_its_memory(fake: FakePro
     assert sample.pss_bytes is None
 
 
+@pytest.mark.parametrize(("moves", "pause"), [(True, 25), (False, 100)])
 def test_however_many_processes_there_are_the_readings_take_no_more_time(
-    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch, moves: bool, pause: int
 ) -> None:
-    """Each takes 5 ms here: behind the first ones one in 25 s at most."""
+    """Each takes 5 ms here: behind the first ones one in 25 s at most, in 100 s where memory is as it was."""
     clock = iter(range(0, 10**12, 5_000_000))
     monkeypatch.setattr("trainprobe.collect.process.time.perf_counter_ns", lambda: next(clock))
-    pids = range(10, 30)
-    for pid in pids:
-        fake.add(pid)
+    pids = range(10, 16)
     processes = Processes(fake.proc)
     asked = 0
-    for at in range(0, 1020, 5):
+    for at in range(0, 1520, 5):
+        for pid in pids if moves or not at else ():
+            fake.add(pid, rss_pages=2560 + at * 20 * moves)
         before = next(clock)
         processes.read([of(pid) for pid in pids], at * NS)
         if at >= 20 + 20 * 13:
             asked += (next(clock) - before) // 10_000_000
-    assert 25 <= asked <= (1020 - 280) / 25 + 2
+    assert (1520 - 280) / pause - 5 <= asked <= (1520 - 280) / pause + 2

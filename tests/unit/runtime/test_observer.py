@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -20,9 +21,11 @@ from trainprobe.model.event import (
     FileEventKind,
     Leaf,
     Level,
+    MarkRow,
     ProcessEvent,
     ProcessEventKind,
     Region,
+    RowKind,
     RunEnded,
     RunStarted,
     RunState,
@@ -65,6 +68,11 @@ class World:
             budget=budget,
             followed=lambda: self.followed,
         )
+
+    def look(self, after_ns: int = 10_000_000) -> Frame:
+        """Something that does not wait wakes it."""
+        self.kernel.ring = [DEATH]
+        return self.turn(after_ns, woken=True)
 
     def turn(self, after_ns: int = TICK_NS, *, woken: bool = False) -> Frame:
         self.clock.ns += after_ns
@@ -151,7 +159,7 @@ def calm(world: World, lasts_ns: int = CALM_NS) -> None:
     """For so long, with a driver whose steps are short."""
     world.core.wanted = FakeWants(calm_ns=lasts_ns)
     alarm(world)
-    world.turn(10_000_000, woken=True)
+    world.look()
 
 
 def pause(world: World) -> int:
@@ -206,11 +214,47 @@ def test_where_the_kernel_can_wake_us_no_alarm_is_asked_after(world: World) -> N
     assert (world.kernel.alarms, world.kernel.tells_ended) == ([7], True), "where looks are far apart they cannot wait"
     assert world.observer.due_ns() == world.clock.ns + CALM_TICK_NS
     frames = len(world.frames)
-    world.turn(50_000_000, woken=True)
-    assert len(world.frames) == frames + 1, "and when it wakes us we look, whatever our own alarm says"
+    world.turn(100_000_000, woken=True)
+    assert len(world.frames) == frames + 1, "and when it wakes us for a late step we look, whatever our own alarm says"
     world.core.alarms = []
     world.turn(CALM_TICK_NS)
     assert world.kernel.alarms == []
+
+
+def row(at_ns: int, kind: RowKind = RowKind.OPTIMIZER, tid: int = 7) -> MarkRow:
+    return MarkRow(kind, at_ns, 7, tid, "", Region.STEP, 1, 1, 1, 0, 1, 0, (), (), ())
+
+
+def test_what_wakes_it_while_all_is_calm_costs_no_look_where_it_is_but_steps(world: World) -> None:
+    calm(world, CALM_TICKS_NS[0][0])
+    frames, began = len(world.frames), world.clock.ns
+    steps = [row(began - 10_000_000 + 70_000_000 * count) for count in range(1, 20)]
+    for count, some in ((22, steps[:12]), (29, steps[12:])):
+        world.kernel.ring = list(some)
+        world.kernel.reached[7] = Progress(count, count, some[-1].at_ns)
+        world.turn(some[-1].at_ns - world.clock.ns, woken=True)  # another program has begun
+    assert len(world.frames) == frames
+    assert world.observer.due_ns() == began + CALM_TICK_NS, "the glance is where it was"
+    assert world.look().events == (*steps, DEATH)
+
+
+@pytest.mark.parametrize(
+    ("told", "after_ns"),
+    [
+        ([row(60_000_000), row(145_000_000)], 150_000_000),
+        ([row(60_000_000)], 145_000_000),
+        ([row(60_000_000, RowKind.EXIT)], 70_000_000),
+        ([row(60_000_000, tid=8)], 70_000_000),
+        ([row(60_000_000), DEATH], 70_000_000),
+    ],
+    ids=["a late step has ended", "a step is late", "a thread has ended", "another driver", "a death"],
+)
+def test_what_is_more_than_steps_is_looked_at_at_once(world: World, told: list[MarkRow], after_ns: int) -> None:
+    calm(world)
+    frames, began = len(world.frames), world.clock.ns
+    world.kernel.ring = [replace(one, at_ns=began - 10_000_000 + one.at_ns) for one in told]
+    world.turn(after_ns - 10_000_000, woken=True)
+    assert len(world.frames) == frames + 1
 
 
 def test_while_all_is_calm_ticks_are_longer_but_alarms_come_as_ever(world: World) -> None:
@@ -219,7 +263,7 @@ def test_while_all_is_calm_ticks_are_longer_but_alarms_come_as_ever(world: World
     world.turn()
     assert world.observer.due_ns() == world.clock.ns + CALM_TICK_NS
     one = alarm(world)
-    world.turn(10_000_000, woken=True)
+    world.look()
     assert world.observer.due_ns() == one.limit_ns + SLACK_NS
     world.core.alarms = []
     world.sampler.far = False
@@ -246,6 +290,17 @@ def test_targets_that_are_always_due_do_not_spin(world: World) -> None:
     world.turn()
     world.targets.due = 0
     assert world.observer.due_ns() >= world.clock.ns + 10_000_000
+
+
+def test_while_looks_are_far_apart_so_are_searches(world: World) -> None:
+    calm(world, CALM_TICKS_NS[0][0])
+    world.targets.due = 0
+    began, searches = world.clock.ns, 0
+    while world.clock.ns < began + 8 * NS:
+        world.clock.ns = max(world.observer.due_ns(), world.clock.ns + 1)
+        world.observer.turn(woken=False)
+        searches += 1
+    assert searches <= 8 + 4, "one each second, and the glances"
 
 
 def test_a_search_that_finds_nothing_makes_no_frame(world: World) -> None:

@@ -1,0 +1,97 @@
+"""How often does the daemon get up for a training? Counts, which no machine's speed changes: each turn is paid for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests.builders.driver import Driver, ns
+from tests.unit.runtime.fakes import FakeClock, FakeKernel, FakeSampler, FakeStacks, FakeTargets
+from trainprobe.collect.source import Sources
+from trainprobe.model.armed import Armed
+from trainprobe.model.event import Event, MarkRow
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS
+from trainprobe.pipeline import Pipeline
+from trainprobe.runtime.observer import Observer
+
+SETTLED = 3 * 60  # seconds
+MINUTES = 4
+
+
+@dataclass
+class Training(FakeKernel):
+    """A kernel with one training of some 20 steps a second; ``late``: seconds from one late step to the next."""
+
+    late: float | None = None
+    driver: Driver = field(default_factory=Driver)
+    limits: dict[int, int] = field(default_factory=dict)
+    late_ns: int = 0
+    row_ns: int = 0  # the last one
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.driver.begin()
+        self.late_ns = self.driver.now + ns(SETTLED)
+
+    def go_on(self) -> bool:
+        """One more step; whether the kernel wakes the daemon as it ends."""
+        began = len(self.driver.events)
+        self.driver.step(random.uniform(0.022, 0.026))
+        if self.late is not None and self.driver.now >= self.late_ns:
+            self.late_ns = self.driver.now + ns(self.late * random.uniform(0.8, 1.2))
+            self.driver.spend(random.uniform(0.08, 0.14))
+        rows = [self.row_ns, *(one.at_ns for one in self.driver.events[began:] if isinstance(one, MarkRow))]
+        self.row_ns = rows[-1]
+        limit = self.limits.get(self.driver.tid)
+        return self.tells_ended and limit is not None and any(b - a >= limit for a, b in pairwise(rows))
+
+    def alarm(self, steps: Collection[Armed], *, ended: bool) -> bool:
+        self.limits = {one.tid: one.limit_ns - one.began_ns for one in steps}
+        return super().alarm(steps, ended=ended)
+
+    def drain(self) -> list[Event]:
+        events, self.driver.events = self.driver.events, []
+        return events
+
+
+def minutes_of(kernel: Training) -> list[tuple[int, int]]:
+    """(turns, looks) of each minute, from the one on in which it is settled."""
+    clock = FakeClock()
+    frames: list[Frame] = []
+    turns: list[int] = []
+    observer = Observer(
+        kernel=kernel, targets=FakeTargets(), sampler=FakeSampler(), stacks=FakeStacks(), core=Pipeline(),
+        sources=Sources(), clock=clock, on_frame=frames.append,
+    )  # fmt: skip
+    begin = clock.ns = kernel.driver.now
+    while clock.ns < begin + ns(SETTLED + 60 * MINUTES):
+        woken = False
+        while not woken and kernel.driver.now < observer.due_ns():
+            woken = kernel.go_on()
+        clock.ns = kernel.driver.now if woken else max(observer.due_ns(), kernel.driver.now)
+        turns.append(clock.ns)
+        observer.turn(woken=woken)
+    edges = [begin + ns(SETTLED) + minute * 60 * NS for minute in range(MINUTES + 1)]
+    looks = [frame.at.monotonic_ns for frame in frames]
+    return [tuple(sum(a <= at < b for at in every) for every in (turns, looks)) for a, b in pairwise(edges)]  # type: ignore[misc]
+
+
+def test_an_even_training_is_looked_at_six_times_a_minute() -> None:
+    """And its limits are read between: each two seconds."""
+    for turns, looks in minutes_of(Training()):
+        assert looks <= 7
+        assert turns <= 32
+
+
+def test_a_late_step_now_and_then_costs_a_few_looks() -> None:
+    for turns, looks in minutes_of(Training(late=random.uniform(45, 60))):
+        assert 6 <= looks <= 22
+        assert turns <= 45
+
+
+def test_a_training_that_has_become_late_all_the_time_is_soon_looked_at_each_second() -> None:
+    for _, looks in minutes_of(Training(late=random.uniform(5, 10)))[1:]:
+        assert looks >= 50
