@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from math import hypot, sqrt
 from statistics import mean, median
 
+from trainprobe.advise import blocked
 from trainprobe.advise.speed import ON_CPU, Speeds, computing, speeds
 from trainprobe.advise.waits import Wait, waits
 from trainprobe.advise.work import Work, work
@@ -245,7 +246,8 @@ def compare(
     if a_step <= 0 or b_step <= 0:
         return None
     measured = speeds(a, b, own)
-    counted = work(a, b) if samples is None or samples[0] == samples[1] else None
+    counted_alike = samples is None or samples[0] == samples[1]
+    counted = work(a, b) if counted_alike else None
     spread: float | None
     if counted is not None:
         spread, slowed = _spread_of_work(a, b, a_step, counted), counted.slowed
@@ -256,6 +258,9 @@ def compare(
         spread = None
     pace = measured.change if measured else 0.0
     waited = waits(a.ordinary, b.ordinary, a_step, samples or (1.0, 1.0), pace)
+    chance = hypot(*(SURE * median_error(rank.ordinary.stretches, ALIKE) for rank in (a, b)))
+    if counted_alike and (of_workers := blocked.blocked(a, b, a_step, chance, (samples or (1.0,))[0])):
+        waited = (of_workers, *waited)
     made = Comparison(
         a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b), measured,
         slowed, counted, waited,
@@ -274,7 +279,7 @@ def _spread_of_time(
     else:
         part = min(1.0, sum(computing(b).values()) / steps[1])
         spread = hypot(spread, part * SPEED_SURE * measured.error, part * measured.doubt)
-    return spread + _interference(others)
+    return spread + _interference(others) + blocked.doubt(a, b) / steps[0]
 
 
 def _spread_of_work(a: Rank, b: Rank, step: float, counted: Work) -> float:

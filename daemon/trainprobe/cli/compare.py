@@ -39,8 +39,13 @@ NAME, VALUE = 26, 10
 MANY = 3.0  # times: what changed by more is told as a factor
 MOST = 1.5  # times a difference: what parts make more of it cancels out, and their shares say nothing
 CALLS = {
-    "read": "reading files", "write": "writing files", "sleep": "sleeping", "network": "the network", "pipe": "pipes",
-}  # fmt: skip
+    "read": "reading files",
+    "write": "writing files",
+    "sleep": "sleeping",
+    "network": "the network",
+    "pipe": "pipes",
+    "workers": "workers that are blocked",
+}
 WORTH = 0.01  # of a step: states and stalls that take less in both runs are not shown
 
 
@@ -235,7 +240,7 @@ def _undecided(made: Comparison, style: Style) -> Iterator[str]:
         )
     yield from style.wrapped(text) if made.parts_told else style.painted(text, "bold")
     yield from _steady(made, style)
-    if abs(made.change) > LEAST and not made.steady_told:
+    if abs(made.change) > LEAST and not (made.steady_told or made.parts_told):
         text = style.say("Run both again, in turn and for more steps: what stays is theirs.")
         yield from style.wrapped(text, "  ")
 

@@ -744,6 +744,7 @@ PROGRAMS: dict[str, str] = {
     "sleeping": "睡眠",
     "the network": "网络",
     "pipes": "管道",
+    "workers that are blocked": "被阻塞的 worker",
     "No difference that these runs can tell: B is {change} faster, and up to {least} may be chance.": "这两次运行看不出差别：B 快 {change}，{least} 以内可能是偶然。",
     "No difference that these runs can tell: B is {change} slower, and up to {least} may be chance.": "这两次运行看不出差别：B 慢 {change}，{least} 以内可能是偶然。",
     "Run both again, in turn and for more steps: what stays is theirs.": "请交替再各运行一次，并多跑一些步：仍然存在的才是两者的差别。",

@@ -1,0 +1,63 @@
+"""Workers that set the pace of two runs and are blocked most of the time: in sleeps, on the network.
+
+What they are blocked for is no machine's doing: of seven equal trainings it differed by 0.5 % at most. The little that
+such a worker computes is: whoever wakes for a moment finds cold caches, and took up to twice as long from one of them
+to the next, which made 3 % of a step.
+"""
+
+from __future__ import annotations
+
+from trainprobe.advise.speed import BOUND, WAIT
+from trainprobe.advise.waits import LEAST, Wait
+from trainprobe.model.report import OrdinaryStep, Rank
+
+CALL = "workers"
+MOSTLY = 0.85  # of a batch's time
+
+
+def blocked(a: Rank, b: Rank, step: float, error: float, unit: float = 1.0) -> Wait | None:
+    """What they are blocked for, per step; ``step``: seconds of A's, ``error``: what it may be off by chance. All is
+    divided by ``unit``, samples of a step where these are compared.
+
+    None: in one of them workers do not set the pace, are not blocked most of the time, or are more than in the other.
+    """
+    if a.workers.peak != b.workers.peak or not all(_mostly(rank) for rank in (a, b)):
+        return None
+    took = [(rank.ordinary.worker_blocked_seconds_per_batch or 0.0) * _batches(rank) for rank in (a, b)]
+    change = took[1] - took[0]
+    told = abs(change) >= max(LEAST * step, error)
+    return Wait(
+        WAIT, CALL, took[0] / unit, took[1] / unit, error / unit, change / unit, disk=0.0, told=told, disk_told=False
+    )
+
+
+def doubt(a: Rank, b: Rank) -> float:
+    """Seconds of a step by which they may differ because of the little that such workers compute."""
+    if not all(_mostly(rank) for rank in (a, b)):
+        return 0.0
+    took = [(rank.ordinary.worker_cpu_seconds_per_batch or 0.0) * _batches(rank) for rank in (a, b)]
+    return abs(took[1] - took[0])
+
+
+def _mostly(rank: Rank) -> bool:
+    """Whether its workers set the pace, and are blocked most of the time."""
+    ordinary = rank.ordinary
+    waits = ordinary.states.get(WAIT, 0.0) >= BOUND * (ordinary.seconds or 0.0)
+    batch, waited = _batch(ordinary), ordinary.worker_blocked_seconds_per_batch or 0.0
+    return waits and rank.workers.peak > 0 and batch > 0 and waited >= MOSTLY * batch
+
+
+def _batch(ordinary: OrdinaryStep) -> float:
+    """Seconds in which a worker makes a batch."""
+    parts = (
+        ordinary.worker_cpu_seconds_per_batch,
+        ordinary.worker_storage_seconds_per_batch,
+        ordinary.worker_memory_seconds_per_batch,
+        ordinary.worker_blocked_seconds_per_batch,
+    )
+    return sum(part or 0.0 for part in parts)
+
+
+def _batches(rank: Rank) -> float:
+    """That each worker makes during a step."""
+    return (rank.ordinary.fetches or 0.0) / rank.workers.peak
