@@ -332,6 +332,7 @@ def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[in
     )
     try:
         region, leaf, run = Region(in_region), Leaf(in_leaf), RunState(state)
+        followed = Level(level & ~abi.QUIET)
     except ValueError as error:
         raise Malformed(str(error)) from error
     cells = values[_LEDGER_CELLS]
@@ -342,7 +343,7 @@ def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[in
     return ThreadSample(
         pid=pid,
         tid=tid,
-        level=Level(level & ~abi.QUIET),
+        level=followed,
         run=run,
         region=region,
         leaf=leaf,

@@ -176,6 +176,11 @@ def test_any_ledger_is_a_sample_or_malformed(raw: bytes, level: int) -> None:
         pass
 
 
+def test_a_level_that_nobody_defined_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        decode.thread_sample(abi.Ledger(), 0x7F, 0, {})
+
+
 @given(st.binary(max_size=64))
 def test_any_name_can_be_printed_back(raw: bytes) -> None:
     assert decode.text(raw).encode(errors="surrogateescape") == raw.split(b"\0")[0]
