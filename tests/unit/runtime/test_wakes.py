@@ -15,7 +15,7 @@ from trainprobe.model.event import Event, MarkRow
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime.observer import Observer
+from trainprobe.runtime.observer import DETAIL_NS, Observer
 
 SETTLED = 3 * 60  # seconds
 MINUTES = 4
@@ -57,26 +57,41 @@ class Training(FakeKernel):
         return events
 
 
+class Watched:
+    """A training and the daemon's observer with it, in time of their own."""
+
+    def __init__(self, kernel: Training) -> None:
+        self.kernel, self.clock = kernel, FakeClock()
+        self.frames: list[Frame] = []
+        self.turns: list[int] = []
+        self.observer = Observer(
+            kernel=kernel, targets=FakeTargets(), sampler=FakeSampler(), stacks=FakeStacks(), core=Pipeline(),
+            sources=Sources(), clock=self.clock, on_frame=self.frames.append,
+        )  # fmt: skip
+        self.begin = self.clock.ns = kernel.driver.now
+
+    def until(self, seconds: float) -> None:
+        """Since the beginning."""
+        while self.clock.ns < self.begin + ns(seconds):
+            woken = False
+            while not woken and self.kernel.driver.now < self.observer.due_ns():
+                woken = self.kernel.go_on()
+            self.turn(self.kernel.driver.now if woken else self.observer.due_ns(), woken=woken)
+
+    def turn(self, at_ns: int, *, woken: bool) -> None:
+        self.clock.ns = max(at_ns, self.kernel.driver.now)
+        self.turns.append(self.clock.ns)
+        self.observer.turn(woken=woken)
+
+
 def minutes_of(kernel: Training) -> list[tuple[int, int]]:
     """(turns, looks) of each minute, from the one on in which it is settled."""
-    clock = FakeClock()
-    frames: list[Frame] = []
-    turns: list[int] = []
-    observer = Observer(
-        kernel=kernel, targets=FakeTargets(), sampler=FakeSampler(), stacks=FakeStacks(), core=Pipeline(),
-        sources=Sources(), clock=clock, on_frame=frames.append,
-    )  # fmt: skip
-    begin = clock.ns = kernel.driver.now
-    while clock.ns < begin + ns(SETTLED + 60 * MINUTES):
-        woken = False
-        while not woken and kernel.driver.now < observer.due_ns():
-            woken = kernel.go_on()
-        clock.ns = kernel.driver.now if woken else max(observer.due_ns(), kernel.driver.now)
-        turns.append(clock.ns)
-        observer.turn(woken=woken)
-    edges = [begin + ns(SETTLED) + minute * 60 * NS for minute in range(MINUTES + 1)]
-    looks = [frame.at.monotonic_ns for frame in frames]
-    return [tuple(sum(a <= at < b for at in every) for every in (turns, looks)) for a, b in pairwise(edges)]  # type: ignore[misc]
+    watched = Watched(kernel)
+    watched.until(SETTLED + 60 * MINUTES)
+    edges = [watched.begin + ns(SETTLED + 60 * minute) for minute in range(MINUTES + 1)]
+    looks = [frame.at.monotonic_ns for frame in watched.frames]
+    every = watched.turns, looks
+    return [tuple(sum(a <= at < b for at in some) for some in every) for a, b in pairwise(edges)]  # type: ignore[misc]
 
 
 def test_an_even_training_is_looked_at_six_times_a_minute() -> None:
@@ -95,3 +110,23 @@ def test_a_late_step_now_and_then_costs_a_few_looks() -> None:
 def test_a_training_that_has_become_late_all_the_time_is_soon_looked_at_each_second() -> None:
     for _, looks in minutes_of(Training(late=random.uniform(5, 10)))[1:]:
         assert looks >= 50
+
+
+def test_a_step_that_hangs_while_looks_are_farthest_apart_gets_ten_looks_a_second() -> None:
+    watched = Watched(Training())
+    watched.until(SETTLED)
+    kernel, driver = watched.kernel, watched.kernel.driver
+    watched.turn(watched.observer.due_ns(), woken=False)
+    kernel.go_on()
+    looks, limit = len(watched.frames), kernel.limits[driver.tid]
+    driver.spend((limit + ns(random.uniform(0.15, 0.35))) / NS)  # the kernel's clock sees it
+    kernel.samples = [driver.sample()]
+    watched.turn(driver.now, woken=True)
+    assert len(watched.frames) == looks + 1
+    for _ in range(10):
+        before = watched.clock.ns
+        driver.spend((watched.observer.due_ns() - before) / NS)
+        kernel.samples = [driver.sample()]
+        watched.turn(driver.now, woken=False)
+        assert watched.clock.ns - before <= DETAIL_NS
+    assert len(watched.frames) == looks + 11
