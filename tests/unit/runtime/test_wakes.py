@@ -116,7 +116,6 @@ def test_a_step_that_hangs_while_looks_are_farthest_apart_gets_ten_looks_a_secon
     watched = Watched(Training())
     watched.until(SETTLED)
     kernel, driver = watched.kernel, watched.kernel.driver
-    watched.turn(watched.observer.due_ns(), woken=False)
     kernel.go_on()
     looks, limit = len(watched.frames), kernel.limits[driver.tid]
     driver.spend((limit + ns(random.uniform(0.15, 0.35))) / NS)  # the kernel's clock sees it
