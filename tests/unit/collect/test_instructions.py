@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import threading
+import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -74,6 +75,8 @@ def test_a_thread_that_is_gone_is_no_machine_without_counters() -> None:
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):  # join() is for Python's part of it
+        time.sleep(0.001)
     counters = Instructions(Proc())
     counters.count([(os.getpid(), thread.native_id or 0)])
     assert counters.read() == ()
