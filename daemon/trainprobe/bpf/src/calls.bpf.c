@@ -87,13 +87,20 @@ INLINE u64 bytes_of_submit(u64 *a,
     return bytes;
 }
 INLINE bool is_known(struct known *k, void *inode, u8 kind) {
-    void *sb = 0;
-    u64 ino = 0;
+    u64 between[4] = {}; /* one reading for both, where they lie so near */
+    bool near = OFFSET_INODE_INO > OFFSET_INODE_SB && OFFSET_INODE_INO - OFFSET_INODE_SB <= 24;
+    u64 sb = 0, ino = 0;
     if (!inode || k->inode != (u64)inode || k->kind != kind)
         return false;
-    READ(ino, inode, OFFSET_INODE_INO); /* the address of an inode comes back after unlink(2), */
-    READ(sb, inode, OFFSET_INODE_SB);   /* for another file system, too */
-    return ino == k->key.ino && (u64)sb == k->sb;
+    if (near) {
+        READ(between, inode, OFFSET_INODE_SB);
+        sb = between[0];
+        ino = between[(OFFSET_INODE_INO - OFFSET_INODE_SB) / 8 & 3];
+    } else {
+        READ(sb, inode, OFFSET_INODE_SB);
+        READ(ino, inode, OFFSET_INODE_INO);
+    }
+    return ino == k->key.ino && sb == k->sb; /* an inode's address comes back after unlink(2), elsewhere, too */
 }
 INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 kind) {
     k->inode = there ? t->inode : 0;
@@ -141,12 +148,12 @@ int on_write_begin(struct call_entry *e) {
     }
     struct target t = {};
     void *file = file_behind(fd), *inode = inode_of(file);
-    if (inode && is_socket(inode))
-        return 0; /* seen when it blocks, as sendmsg(2) is: a loader makes some ten of these for each batch */
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
     bool again = c && form < FORM_TRUNCATE && is_known(&c->known, inode, kind);
     if (!again) {
+        if (inode && is_socket(inode))
+            return 0; /* seen when it blocks, as sendmsg(2) is: a loader makes some ten of these for each batch */
         bool there = describe(file, inode, &t), told = there && is_told(&t, kind == CALL_WRITE);
         if (!c && told)
             c = new_call(tid);
