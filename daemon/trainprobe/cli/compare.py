@@ -109,6 +109,7 @@ def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -
     yield from _headline(made, style)
     if made.told:
         yield from _explanation(made, style)
+        yield from _waits(made, style)
     yield from _disk(made, style)
     if made.disturbed:
         a_share, b_share = (percent(share) for share in made.others)
@@ -176,7 +177,7 @@ def _work(made: Comparison, style: Style) -> Iterator[str]:
 
 
 def _waits(made: Comparison, style: Style) -> Iterator[str]:
-    """Which waits differ for certain, where the whole may be chance."""
+    """Which waits differ for certain: what is waited for, and in how many calls."""
     for wait in made.waits_told:
         values = {
             "change": _step(abs(wait.change)), "each": _each(made, style), "what": _call(wait, style),
