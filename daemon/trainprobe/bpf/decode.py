@@ -143,7 +143,6 @@ _ROW_FIELDS = {name: _code(kind) for name, kind in abi.Row._fields_}  # type: ig
 _HEAD = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in takewhile("files".__ne__, _ROW_FIELDS)))
 _REST = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in ("shared", "name")))
 _FILE = struct.Struct("@" + _format(abi.StepFileRecord))
-_FILE_VALUES = len(abi.StepFileRecord._fields_)
 _FILES_AT, _CELLS_AT, _SHARED_AT = abi.Row.files.offset, abi.Row.acc.offset, abi.Row.shared.offset
 _NO_FILES = bytes(_CELLS_AT - _FILES_AT)
 _ROW_KINDS = {kind.value: kind for kind in RowKind}
@@ -164,11 +163,7 @@ def _row(raw: bytes) -> MarkRow:
     numbers = memoryview(raw)[_CELLS_AT:_SHARED_AT].cast("Q")  # hardly one of ten is ever looked at
     files: tuple[StepFile, ...] = ()
     if (told := raw[_FILES_AT:_CELLS_AT]) != _NO_FILES:
-        files = tuple(
-            StepFile(dev, ino, io_ns, gap_ns, size, calls)
-            for ino, io_ns, gap_ns, size, dev, calls in _FILE.iter_unpack(told)
-            if io_ns or gap_ns or size
-        )
+        files = _step_files(told)
     return MarkRow(
         _ROW_KINDS[kind], at, tgid, tid, _mark_name(name), _REGIONS[region], opened, steps, fetches, inline_fetches,
         backwards, faults, numbers[:CELLS], numbers[CELLS:], files, gpu_memory_ns,
@@ -176,13 +171,10 @@ def _row(raw: bytes) -> MarkRow:
     )  # fmt: skip
 
 
-def _step_files(values: tuple[int, ...]) -> tuple[StepFile, ...]:
-    if not any(values):
-        return ()
-    records = (values[at : at + _FILE_VALUES] for at in range(0, len(values), _FILE_VALUES))
+def _step_files(records: bytes) -> tuple[StepFile, ...]:
     return tuple(
         StepFile(dev, ino, io_ns, gap_ns, size, calls)
-        for ino, io_ns, gap_ns, size, dev, calls in records
+        for ino, io_ns, gap_ns, size, dev, calls in _FILE.iter_unpack(records)
         if io_ns or gap_ns or size
     )
 
@@ -314,7 +306,7 @@ def _format_of(kind: Any) -> str:
 # With many processes most of what a look costs is unpacking ledgers: struct takes a third of the time of ctypes.
 _LEDGER = struct.Struct("@" + _format(abi.Ledger))
 _IN_LEDGER = _places(abi.Ledger)
-_LEDGER_CELLS, _LEDGER_FILES = _IN_LEDGER["acc"], _IN_LEDGER["files"]
+_LEDGER_CELLS = _IN_LEDGER["acc"]
 _SEEN_IN_LEDGER = itemgetter(*(
     _IN_LEDGER[name].start
     for name in (
@@ -357,6 +349,6 @@ def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[in
         cells=cells,
         fetches=fetches,
         backwards=backwards,
-        files=_step_files(values[_LEDGER_FILES]),
+        files=_step_files(bytes(ledger.files)),
         call=calls.get(call, "") if blocked else "",
     )

@@ -151,10 +151,12 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
         "change": percent(change), "low": f"{100 * max(0.0, change - margin):.1f}", "high": percent(change + margin),
         **_steps(made, made.even_step, style),
     }  # fmt: skip
-    if made.change > 0:
-        text = style.say("B is {change} faster ({low} to {high}): {b} {each} instead of {a}.", **values)
-    else:
-        text = style.say("B is {change} slower ({low} to {high}): {b} {each} instead of {a}.", **values)
+    text = style.say(
+        "B is {change} faster ({low} to {high}): {b} {each} instead of {a}."
+        if made.change > 0
+        else "B is {change} slower ({low} to {high}): {b} {each} instead of {a}.",
+        **values,
+    )
     yield from style.painted(text, "bold", "green" if made.change > 0 else "red")
 
 
@@ -165,14 +167,12 @@ def _work(made: Comparison, style: Style) -> Iterator[str]:
     values = {
         "share": percent(abs(made.work_change)), "a": f"{made.work.a / 1e6:.3g}", "b": f"{made.work.b / 1e6:.3g}",
     }  # fmt: skip
-    if made.work.more > 0:
-        text = style.say(
-            "B computes more, {share} of a step of A: {b} million instructions a step instead of {a}.", **values
-        )
-    else:
-        text = style.say(
-            "B computes less, {share} of a step of A: {b} million instructions a step instead of {a}.", **values
-        )
+    text = style.say(
+        "B computes more, {share} of a step of A: {b} million instructions a step instead of {a}."
+        if made.work.more > 0
+        else "B computes less, {share} of a step of A: {b} million instructions a step instead of {a}.",
+        **values,
+    )
     yield from style.painted(text, "bold", "red" if made.work.more > 0 else "green")
 
 
@@ -183,10 +183,12 @@ def _waits(made: Comparison, style: Style) -> Iterator[str]:
             "change": _step(abs(wait.change)), "each": _each(made, style), "what": _call(wait, style),
             "share": percent(abs(wait.change) * made.units[0] / made.a_step),
         }  # fmt: skip
-        if wait.change > 0:
-            text = style.say("B waits {change} longer {each}: {what}, {share} of A's.", **values)
-        else:
-            text = style.say("B waits {change} less {each}: {what}, {share} of A's.", **values)
+        text = style.say(
+            "B waits {change} longer {each}: {what}, {share} of A's."
+            if wait.change > 0
+            else "B waits {change} less {each}: {what}, {share} of A's.",
+            **values,
+        )
         yield from style.painted(text, "bold", "red" if wait.change > 0 else "green")
         if wait.a_calls is not None and wait.b_calls is not None:
             text = style.say(
@@ -201,21 +203,19 @@ def _disk(made: Comparison, style: Style) -> Iterator[str]:
         if not wait.disk_told:
             continue
         values = {"change": _step(abs(wait.disk)), "each": _each(made, style), "what": _call(wait, style)}
-        if wait.call == "read" and wait.disk > 0:
+        if wait.call == "read":
             text = style.say(
-                "{what}: {change} longer {each} in B. The disk may have been slower, or the page cache cold.", **values
-            )
-        elif wait.call == "read":
-            text = style.say(
-                "{what}: {change} less {each} in B. The disk may have been faster, or the page cache warm.", **values
-            )
-        elif wait.disk > 0:
-            text = style.say(
-                "{what}: {change} longer {each} in B, in as many calls and bytes: the disk was slower.", **values
+                "{what}: {change} longer {each} in B. The disk may have been slower, or the page cache cold."
+                if wait.disk > 0
+                else "{what}: {change} less {each} in B. The disk may have been faster, or the page cache warm.",
+                **values,
             )
         else:
             text = style.say(
-                "{what}: {change} less {each} in B, in as many calls and bytes: the disk was faster.", **values
+                "{what}: {change} longer {each} in B, in as many calls and bytes: the disk was slower."
+                if wait.disk > 0
+                else "{what}: {change} less {each} in B, in as many calls and bytes: the disk was faster.",
+                **values,
             )
         yield from style.painted(text, "yellow")
 
@@ -227,19 +227,22 @@ def _call(wait: Wait, style: Style) -> str:
 
 def _undecided(made: Comparison, style: Style) -> Iterator[str]:
     values = {"change": percent(abs(made.change)), "least": percent(made.least)}
-    if made.parts_told and made.change > 0:
-        text = style.say("On the whole B is {change} faster, and up to {least} may be chance.", **values)
-    elif made.parts_told:
-        text = style.say("On the whole B is {change} slower, and up to {least} may be chance.", **values)
-    elif made.change > 0:
+    if made.parts_told:
         text = style.say(
-            "No difference that these runs can tell: B is {change} faster, and up to {least} may be chance.", **values
+            "On the whole B is {change} faster, and up to {least} may be chance."
+            if made.change > 0
+            else "On the whole B is {change} slower, and up to {least} may be chance.",
+            **values,
         )
+        yield from style.wrapped(text)
     else:
         text = style.say(
-            "No difference that these runs can tell: B is {change} slower, and up to {least} may be chance.", **values
+            "No difference that these runs can tell: B is {change} faster, and up to {least} may be chance."
+            if made.change > 0
+            else "No difference that these runs can tell: B is {change} slower, and up to {least} may be chance.",
+            **values,
         )
-    yield from style.wrapped(text) if made.parts_told else style.painted(text, "bold")
+        yield from style.painted(text, "bold")
     yield from _steady(made, style)
     if abs(made.change) > LEAST and not (made.steady_told or made.parts_told):
         text = style.say("Run both again, in turn and for more steps: what stays is theirs.")
@@ -250,31 +253,29 @@ def _speed(made: Comparison, style: Style) -> Iterator[str]:
     """What the processors themselves made of it."""
     if not made.paced:
         return
-    change = made.speeds.change if made.speeds else 0.0
-    speed = percent(abs(made.work.slower if made.work else change))
-    if made.work and made.work.slower > 0:
+    if made.work:
         text = style.say(
-            "The machine was slower during B: the same instructions of a step took {speed} longer.", speed=speed
-        )
-    elif made.work:
-        text = style.say(
-            "The machine was faster during B: the same instructions of a step took {speed} less time.", speed=speed
-        )
-    elif change < 0:
-        text = style.say(
-            "The processors themselves were {speed} slower during B: a fixed piece of work took longer.", speed=speed
+            "The machine was slower during B: the same instructions of a step took {speed} longer."
+            if made.work.slower > 0
+            else "The machine was faster during B: the same instructions of a step took {speed} less time.",
+            speed=percent(abs(made.work.slower)),
         )
     else:
+        change = made.speeds.change if made.speeds else 0.0
         text = style.say(
-            "The processors themselves were {speed} faster during B: a fixed piece of work was done sooner.",
-            speed=speed,
+            "The processors themselves were {speed} slower during B: a fixed piece of work took longer."
+            if change < 0
+            else "The processors themselves were {speed} faster during B: a fixed piece of work was done sooner.",
+            speed=percent(abs(change)),
         )
     yield from style.painted(text, "yellow")
     values = {"change": percent(abs(made.clock_change)), **_steps(made, made.b_step, style)}
-    if made.clock_change > 0:
-        text = style.say("By the clock B is {change} faster: {b} {each} instead of {a}.", **values)
-    else:
-        text = style.say("By the clock B is {change} slower: {b} {each} instead of {a}.", **values)
+    text = style.say(
+        "By the clock B is {change} faster: {b} {each} instead of {a}."
+        if made.clock_change > 0
+        else "By the clock B is {change} slower: {b} {each} instead of {a}.",
+        **values,
+    )
     yield from style.painted(text, "yellow")
 
 
@@ -284,14 +285,12 @@ def _steady(made: Comparison, style: Style) -> Iterator[str]:
         return
     a, b = (_step(step) for step in made.quickest)
     values = {"change": percent(abs(made.steady)), "a": a, "b": b}
-    if made.steady > 0:
-        text = style.say(
-            "Undisturbed, B's steps are {change} faster: {b} in its quickest stretch, {a} in A's.", **values
-        )
-    else:
-        text = style.say(
-            "Undisturbed, B's steps are {change} slower: {b} in its quickest stretch, {a} in A's.", **values
-        )
+    text = style.say(
+        "Undisturbed, B's steps are {change} faster: {b} in its quickest stretch, {a} in A's."
+        if made.steady > 0
+        else "Undisturbed, B's steps are {change} slower: {b} in its quickest stretch, {a} in A's.",
+        **values,
+    )
     yield from style.painted(text, "bold", "green" if made.steady > 0 else "red")
 
 

@@ -72,9 +72,8 @@ class StepClock:
             self._pending = row
             return []
         self._pending = None
-        if self.mode == Mode.EACH:
-            self.count += 1
-            return [row]
+        if self.mode == Mode.EACH:  # most often: nothing of a mark is looked at
+            return self._emit([row])
         return self._mark(_Mark(row, row.fetches - (last.fetches if last else 0), backwards))
 
     def flush(self) -> list[MarkRow]:
