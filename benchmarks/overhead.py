@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -253,6 +253,7 @@ def _trainings(python: str, cycles: int) -> dict[str, Spread]:
     """Milliseconds a step of one training with and without a daemon, in turns, by its own clock: a bound, for the
     host's noise is larger."""
     windows: list[tuple[str, int, int]] = []
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, as its children do
     with tempfile.TemporaryDirectory(prefix="trainprobe-overhead-", dir=footprint.SHARED_MEMORY) as directory:
         training = footprint.start(python, Path(directory))
         try:
@@ -264,7 +265,9 @@ def _trainings(python: str, cycles: int) -> dict[str, Spread]:
                     windows.append(_window(WATCHED))
         finally:
             training.send_signal(signal.SIGINT)  # it writes its clock down as it ends
-            training.wait(60)
+            with suppress(subprocess.TimeoutExpired):
+                training.wait(60)
+            programs.end(training)
         rows = [json.loads(line) for line in (Path(directory) / "truth.jsonl").read_text().splitlines()]
     steps = [(row["begin"], row["end"]) for row in rows if row["row"] == "iteration"]
     took: dict[str, list[float]] = {}

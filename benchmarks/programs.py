@@ -24,9 +24,16 @@ class ProgramError(Exception):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, with the two source roots where the programs are not installed."""
+    """Ours, with the two source roots where the programs are not installed, and bytecode, as installed ones have it."""
     paths = [str(ROOT / "daemon"), str(ROOT / "exporters"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | more
+    ours = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return ours | {"PYTHONPATH": os.pathsep.join(paths)} | more
+
+
+def make_bytecode() -> None:
+    """As an installation does, so that the first start does not."""
+    command = [sys.executable, "-m", "compileall", "-q", str(ROOT / "daemon"), str(ROOT / "exporters")]
+    subprocess.run(command, check=True, env=environment(), stdout=subprocess.DEVNULL)
 
 
 def trainprobe(*arguments: str) -> list[str]:

@@ -28,6 +28,7 @@ class Iteration:
     fetch: int
     queued: int | None = None  # its thread's wait for processors so far, a duration, by the kernel's own count
     ran: int | None = None  # its thread's time on a processor so far, likewise
+    fetch_unblocked: int = 0  # of ``fetch``, in which it ran or waited for a processor, where the training counts that
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def read(lines: Iterable[str], worker_lines: Iterable[str] = ()) -> Truth:
         kind = row["row"]
         if kind == "iteration":
             times = (row[name] for name in ("step", "begin", "stepping", "end", "fetch"))
-            truth.iterations.append(Iteration(*times, row.get("queued"), row.get("ran")))
+            truth.iterations.append(Iteration(*times, row.get("queued"), row.get("ran"), row.get("fetch_unblocked", 0)))
         elif kind == "planted":
             truth.planted.append(Planted(row["cause"], row["begin"], row["end"], row["step"], row))
         elif kind == "phase":
@@ -173,14 +174,15 @@ def queued_seconds(truth: Truth, start: float | None = None, end: float | None =
 
 
 def blocked_seconds(truth: Truth) -> float:
-    """Seconds after the start-up in which the driver neither ran, nor was runnable, nor got its batch: it waited for
-    somebody, as a rank does for the others in each of its steps."""
+    """Seconds after the start-up in which the driver neither ran, nor was runnable, nor waited for its batch: it waited
+    for somebody, as a rank does for the others in each of its steps."""
     total = 0
     for before, i in pairwise(truth.iterations[BASELINE_STEPS - 1 :]):
         if i.ran is None or before.ran is None:
             continue
         there = (i.ran - before.ran) + (i.queued or 0) - (before.queued or 0)
-        total += max(0, i.end - before.end - there - i.fetch)
+        waited = i.fetch - i.fetch_unblocked  # `there` holds the rest of the fetch already
+        total += max(0, i.end - before.end - there - waited)
     return total / NS
 
 

@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Any
 
 from trainprobe.model.cause import LOST, Cause, Phase, State
+from trainprobe.model.cells import BLOCK_IO_BUCKETS
 from trainprobe.model.report import STALL_BUCKETS, STEP_BUCKETS
-from trainprobe.model.sample import BLOCK_IO_BUCKETS
 
 PREFIX = "trainprobe_"
 RANK_LABELS = ("run", "rank")

@@ -12,8 +12,7 @@ from pathlib import Path
 from trainprobe.model.report import Report
 
 MAX_BYTES = 4 * 1024 * 1024  # the daemon keeps its snapshot below 1 MB
-STALE_SECONDS = 20.0  # while runs go on, the daemon publishes each second, or each ten while all is calm
-IDLE_STALE_SECONDS = 30.0  # otherwise every ten, as a sign of life
+STALE_SECONDS = 45.0  # the daemon publishes each second, each twenty while all is calm, each ten where nothing runs
 
 _Signature = tuple[int, int, int, int]  # device, inode, mtime, size
 
@@ -61,8 +60,7 @@ class Source:
         if self._report is None:
             return ""
         age = now - self._report.generated
-        goes_on = any(run.ended is None for run in self._report.runs)
-        if age <= (STALE_SECONDS if goes_on else IDLE_STALE_SECONDS):
+        if age <= STALE_SECONDS:
             return ""
         return f"the latest report is {age:.0f} s old: the daemon hangs or was killed (systemctl status trainprobe)"
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Level, Region, RowKind, RunState, cell
 from trainprobe.model.event import (
     Event,
     FileEvent,
     FileEventKind,
-    Level,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
     RankSeen,
-    RowKind,
     RunStarted,
-    RunState,
     StepFile,
     ThreadSample,
 )

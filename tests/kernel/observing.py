@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainprobe.bpf.probes import Candidate, MarksAttached, Probes
-from trainprobe.model.cells import Leaf, Region, cell
-from trainprobe.model.event import Event, FileEvent, FileEventKind, MarkRow, ProcessEvent, ProcessEventKind, RowKind
+from trainprobe.model.cells import Leaf, Region, RowKind, cell
+from trainprobe.model.event import Event, FileEvent, FileEventKind, MarkRow, ProcessEvent, ProcessEventKind
 
 PROGRAMS = Path(__file__).parent / "programs"
 _GATE = "import sys; sys.stdin.readline()\n"

@@ -18,7 +18,7 @@ from tests.kernel.observing import Observed, await_true
 from tests.kernel.test_training import start
 from trainprobe.bpf.probes import Probes
 from trainprobe.model.armed import Armed
-from trainprobe.model.event import RowKind
+from trainprobe.model.cells import RowKind
 
 MS = 1_000_000
 
@@ -39,7 +39,7 @@ def training(probes: Probes, torch_python: str) -> Iterator[Observed]:
 
 def allow(probes: Probes, training: Observed, limit_ns: int, *, ended: bool = True) -> None:
     """Steps of so long."""
-    assert probes.alarm([Armed(training.pid, 0, 0, 0, limit_ns)], ended=ended)
+    assert probes.alarm([Armed(training.pid, 0, 0, 0, limit_ns)], ended=ended, together=random.random() < 0.5)
 
 
 def woken(probes: Probes, seconds: float, *, enough: int = 1 << 30) -> int:
@@ -81,7 +81,7 @@ def test_a_step_that_goes_on_wakes_once(probes: Probes, training: Observed) -> N
 
 def test_nobody_is_woken_who_asks_for_nothing(probes: Probes, training: Observed) -> None:
     allow(probes, training, 100 * MS)
-    assert probes.alarm([], ended=True)
+    assert probes.alarm([], ended=True, together=True)
     os.kill(training.pid, signal.SIGSTOP)
     try:
         time.sleep(0.05)
@@ -92,14 +92,14 @@ def test_nobody_is_woken_who_asks_for_nothing(probes: Probes, training: Observed
 
 
 def test_more_drivers_than_there_is_room_for_are_refused(probes: Probes) -> None:
-    assert not probes.alarm([Armed(tid, 0, 0, 0, 100 * MS) for tid in range(1, 66)], ended=True)
+    assert not probes.alarm([Armed(tid, 0, 0, 0, 100 * MS) for tid in range(1, 66)], ended=True, together=True)
 
 
 def test_a_python_that_begins_is_looked_at_soon(probes: Probes) -> None:
     """It may be a training that none of our marks sees."""
     finding = Probes.start(auto=True)
     try:
-        assert finding.alarm([Armed(os.getpid(), 0, 0, 0, 3600 * 1000 * MS)], ended=True)
+        assert finding.alarm([Armed(os.getpid(), 0, 0, 0, 3600 * 1000 * MS)], ended=True, together=True)
         subprocess.run([sys.executable, "-c", "pass"], check=True)
         assert woken(finding, 8.0, enough=1) == 1
     finally:

@@ -17,16 +17,16 @@ from benchmarks import bpf_floor, footprint
 from tests.kernel.test_training import train
 from trainprobe.bpf import abi
 from trainprobe.bpf.probes import Probes
-from trainprobe.model.event import RowKind
+from trainprobe.model.cells import RowKind
 
 INSTRUCTIONS = {
-    "on_switch": 1270, "on_wakeup": 160, "on_clock": 120,
-    "on_read_begin": 130, "on_read_end": 160, "on_write_begin": 1290, "on_write_end": 660,
-    "on_name_begin": 690, "on_name_end": 1600,
-    "on_record": 1380, "on_record_end": 540, "on_backward": 1440, "on_graph_task": 120, "on_backward_end": 270,
+    "on_switch": 1470, "on_wakeup": 160, "on_clock": 120,
+    "on_read_begin": 160, "on_read_end": 160, "on_write_begin": 1290, "on_write_end": 660,
+    "on_name_begin": 800, "on_name_end": 1690,
+    "on_record": 1830, "on_record_end": 720, "on_backward": 1930, "on_graph_task": 120, "on_backward_end": 270,
     "on_set_grad": 210, "on_maker_end": 180, "on_receive_end": 200, "on_clone_end": 180, "on_file_fault": 80,
     "on_gpu_wait": 630, "on_gpu_copy": 240, "on_gpu_allocate": 440, "on_gpu_free": 440, "on_gpu_return": 340,
-    "on_gpu_kernel": 220, "on_gpu_graph": 220, "on_gpu_upload": 230, "on_gpu_step": 720,
+    "on_gpu_kernel": 220, "on_gpu_graph": 220, "on_gpu_upload": 230, "on_gpu_step": 1170,
 }  # fmt: skip
 """As the kernel holds each program of the hot paths, with 15 % of room for other compilers and kernels."""
 

@@ -13,7 +13,8 @@ import pytest
 from tests.kernel.observing import Observed
 from trainprobe.bpf import abi
 from trainprobe.bpf.probes import CROWDED, Probes
-from trainprobe.model.event import Level, ProcessEventKind
+from trainprobe.model.cells import Level
+from trainprobe.model.event import ProcessEventKind
 
 FORK, EXIT = ProcessEventKind.FORK, ProcessEventKind.EXIT
 NOBODY = 1 << 23

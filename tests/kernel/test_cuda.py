@@ -17,8 +17,8 @@ from benchmarks.limits.fake_cuda import CALLERS
 from tests.kernel.observing import PROGRAMS, Observed, Told
 from trainprobe.bpf import gpu_clocks
 from trainprobe.bpf.probes import Probes
-from trainprobe.model.cells import Leaf, Region, cell
-from trainprobe.model.event import CallFailed, MarkRow, RowKind
+from trainprobe.model.cells import Leaf, Region, RowKind, cell
+from trainprobe.model.event import CallFailed, MarkRow
 from trainprobe.model.moment import NS
 
 FIRST = 8
@@ -76,7 +76,7 @@ def test_allocations_are_counted_with_what_they_take(probes: Probes, torch_pytho
     """The first ones may pass before the place that they return to is watched."""
     churn = {str(step): 5 for step in range(60)}
     told, truth = train(
-        probes, torch_python, cuda_libraries, memory_seconds=0.001, churn=churn, work=[0.001, 0.002], steps=60
+        probes, torch_python, cuda_libraries, memory_seconds=0.004, churn=churn, work=[0.001, 0.002], steps=60
     )
     late, last = told.rows(RowKind.OPTIMIZER)[40], told.rows(RowKind.OPTIMIZER)[-1]
     made = last.gpu_allocations - late.gpu_allocations, last.gpu_frees - late.gpu_frees

@@ -14,8 +14,7 @@ import pytest
 
 from tests.kernel.observing import Observed, Told, await_true, observe, within
 from trainprobe.bpf.probes import Probes
-from trainprobe.model.cells import Leaf
-from trainprobe.model.event import Level, RunState
+from trainprobe.model.cells import Leaf, Level, RunState
 
 
 def test_cells_add_up_to_the_life_of_the_ledger(probes: Probes) -> None:

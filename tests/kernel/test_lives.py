@@ -10,8 +10,8 @@ import time
 
 from tests.kernel.observing import Observed, await_true, observe, within
 from trainprobe.bpf.probes import Probes
-from trainprobe.model.cells import Leaf
-from trainprobe.model.event import Level, ProcessEventKind, RowKind
+from trainprobe.model.cells import Leaf, Level, RowKind
+from trainprobe.model.event import ProcessEventKind
 
 FORK, EXEC, EXIT, SIGNAL = ProcessEventKind.FORK, ProcessEventKind.EXEC, ProcessEventKind.EXIT, ProcessEventKind.SIGNAL
 

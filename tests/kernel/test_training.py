@@ -15,8 +15,8 @@ import pytest
 from tests.kernel.observing import PROGRAMS, Observed, Told, counted, within
 from trainprobe.bpf.marks import MarksAttached
 from trainprobe.bpf.probes import Candidate, Probes
-from trainprobe.model.cells import Leaf, Region, cell
-from trainprobe.model.event import FileEventKind, MarkRow, ProcessEventKind, RowKind
+from trainprobe.model.cells import Leaf, Region, RowKind, cell
+from trainprobe.model.event import FileEventKind, MarkRow, ProcessEventKind
 
 
 def train(probes: Probes, python: str, *arguments: str) -> tuple[Told, dict[str, Any], MarksAttached]:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.replay.test_recordings import FOLDER, TRUTH, replayed
-from trainprobe.model.event import MarkRow, RankSeen, RowKind
+from trainprobe.model.cells import RowKind
+from trainprobe.model.event import MarkRow, RankSeen
 from trainprobe.model.report import Rank
 from trainprobe.pipeline import Pipeline
 from trainprobe.wire.recording import read_frames, read_header

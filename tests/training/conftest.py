@@ -55,6 +55,22 @@ def watched(torch_python: str, request: pytest.FixtureRequest) -> Watched:
     return carry
 
 
+@pytest.fixture
+def right(seed: int, watched: Watched, request: pytest.FixtureRequest) -> Watched:
+    """The same, and the report says what the training's own truth does."""
+
+    def carry(plan: Plan) -> Outcome:
+        outcome = watched(plan)
+        what = f"{plan.key} ({plan.style}, {plan.how}) with TRAINPROBE_SEED={seed}, kept in {kept(request)}"
+        assert not outcome.error, f"{what}: {outcome.error}\n{outcome.stderr}"
+        assert outcome.score is not None
+        wrong = outcome.score.wrong()
+        assert not wrong, "\n".join([what, *wrong])
+        return outcome
+
+    return carry
+
+
 def kept(request: pytest.FixtureRequest) -> Path:
     """Where this test's recording is kept for a look afterwards."""
     return KEPT / request.node.name.replace("/", "-")

@@ -17,8 +17,8 @@ def main() -> None:
     loader = DataLoader(Samples(plan, truth.path, plan["steps"]), batch_size=plan["batch"], num_workers=plan["workers"])
     model = perceptron(plan["width"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    truth.count_steps(optimizer)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=10_000)
-    taken = 0
     mark = now()
     for step, (values, labels) in enumerate(loader):
         fetch = now() - mark
@@ -31,12 +31,11 @@ def main() -> None:
         stepping = now()
         scaler.step(optimizer)
         scaler.update()
-        taken += step not in overflowing
         faults.at("after", step, model)
         end = now()
         truth.iteration(step, mark, stepping, end, fetch)
         mark = end
-    truth.count(optimizer_steps=taken, skipped=plan["steps"] - taken)
+    truth.count(skipped=len(overflowing))
     faults.close()
 
 

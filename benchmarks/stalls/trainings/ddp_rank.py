@@ -28,9 +28,9 @@ def main() -> None:
     )
     model = DistributedDataParallel(perceptron(plan["width"]))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    mark = now()
+    mark, unblocked = now(), truth.unblocked()
     for step, (values, labels) in enumerate(loader):
-        fetch = now() - mark
+        fetch, fetch_unblocked = now() - mark, truth.unblocked() - unblocked
         optimizer.zero_grad()
         functional.cross_entropy(model(values), labels).backward()
         stepping = now()
@@ -38,8 +38,8 @@ def main() -> None:
         if rank == plan.get("faulty_rank", 0):
             faults.at("after", step, model.module)
         end = now()
-        truth.iteration(step, mark, stepping, end, fetch)
-        mark = end
+        truth.iteration(step, mark, stepping, end, fetch, fetch_unblocked)
+        mark, unblocked = end, truth.unblocked()
     truth.count(optimizer_steps=plan["steps"])
     distributed.barrier()
     distributed.destroy_process_group()

@@ -37,15 +37,11 @@ class Hooks(lightning.Callback):
     def __init__(self, truth: Truth, faults: DriverFaults, dataset: Samples) -> None:
         self.truth, self.faults, self.dataset = truth, faults, dataset
         self.mark = now()
-        self.fetch = self.stepping = self.step = self.begun = 0
+        self.fetch = self.stepping = self.step = 0
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         """Forward and backward are inside the optimiser's call here: a step has begun with it, whatever ends it."""
-        for optimizer in trainer.optimizers:
-            optimizer.register_step_pre_hook(self._begin)
-
-    def _begin(self, *_: object) -> None:
-        self.begun += 1
+        self.truth.count_steps(*trainer.optimizers)
 
     def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
         self.dataset.epoch = trainer.current_epoch
@@ -85,11 +81,7 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    try:
-        trainer.fit(Module(plan["width"]), loader)
-    finally:
-        # A worker's death is raised wherever the driver is: between a step and its callback at the batch's end, too.
-        truth.count(optimizer_steps=hooks.begun)
+    trainer.fit(Module(plan["width"]), loader)
     faults.close()
 
 

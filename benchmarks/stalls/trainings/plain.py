@@ -45,6 +45,7 @@ def main() -> None:
         model.compile()
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    truth.count_steps(optimizer)
     jitter = random.Random(plan["seed"])
     writes = plan.get("writes", 0)
     log = os.open(f"{plan['scratch']}/lines", os.O_WRONLY | os.O_CREAT, 0o600) if writes else -1
@@ -74,7 +75,6 @@ def main() -> None:
             step += 1
             if step == steps:
                 break
-    truth.count(optimizer_steps=steps)
     faults.close()
 
 

@@ -34,11 +34,11 @@ class Module(nn.Module):
 
 
 class Callback:
+    def on_fit_start(self, trainer: Trainer) -> None: ...
     def on_batch_fetched(self, trainer: Trainer) -> None: ...
     def on_batch_start(self, trainer: Trainer) -> None: ...
     def on_before_step(self, trainer: Trainer) -> None: ...
     def on_batch_end(self, trainer: Trainer) -> None: ...
-    def on_fit_end(self, trainer: Trainer) -> None: ...
 
 
 class Clock(Callback):
@@ -46,6 +46,9 @@ class Clock(Callback):
         self.truth = truth
         self.mark = now()
         self.fetch = self.stepping = 0
+
+    def on_fit_start(self, trainer: Trainer) -> None:
+        self.truth.count_steps(trainer.optimizer)
 
     def on_batch_fetched(self, trainer: Trainer) -> None:
         self.fetch = now() - self.mark
@@ -57,9 +60,6 @@ class Clock(Callback):
         end = now()
         self.truth.iteration(trainer.global_step, self.mark, self.stepping, end, self.fetch)
         self.mark = end
-
-    def on_fit_end(self, trainer: Trainer) -> None:
-        self.truth.count(optimizer_steps=trainer.global_step)
 
 
 class Planted(Callback):
@@ -79,6 +79,7 @@ class Trainer:
         self.callbacks = callbacks
         self.global_step = 0
         self.module: Module
+        self.optimizer: torch.optim.Optimizer
 
     def call(self, hook: str) -> None:
         for callback in self.callbacks:
@@ -86,15 +87,15 @@ class Trainer:
 
     def fit(self, module: Module, loader: DataLoader[Any], dataset: Samples) -> None:
         self.module = module
-        optimizer = module.configure_optimizers()
+        self.optimizer = module.configure_optimizers()
+        self.call("on_fit_start")
         epoch = 0
         while self.global_step < self.max_steps:
             dataset.epoch = epoch
-            self._epoch(iter(loader), optimizer)
+            self._epoch(iter(loader))
             epoch += 1
-        self.call("on_fit_end")
 
-    def _epoch(self, batches: Iterator[Any], optimizer: torch.optim.Optimizer) -> None:
+    def _epoch(self, batches: Iterator[Any]) -> None:
         while self.global_step < self.max_steps:
             batch = next(batches, None)
             if batch is None:
@@ -102,10 +103,10 @@ class Trainer:
             self.call("on_batch_fetched")
             self.call("on_batch_start")
             loss = self.module.training_step(batch)
-            optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.call("on_before_step")
-            optimizer.step()
+            self.optimizer.step()
             self.call("on_batch_end")
             self.global_step += 1
 

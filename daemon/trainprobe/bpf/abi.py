@@ -9,17 +9,20 @@ from __future__ import annotations
 from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint16, c_uint32, c_uint64, sizeof
 from enum import IntEnum
 
-from trainprobe.model.cells import CELLS, LEAVES, STEP_FILES, Leaf, Region
-from trainprobe.model.event import Level, RowKind, RunState
-from trainprobe.model.sample import BLOCK_IO_BUCKETS
+from trainprobe.model.cells import BLOCK_IO_BUCKETS, CELLS, LEAVES, STEP_FILES, Leaf, Level, Region, RowKind, RunState
 
 NAME_SIZE = 64
 PATH_SIZE = 256
 PART_SIZE = 64
 PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new path have their places
+LEVELS = 32  # threads to an entry of the map of levels, which is as long as a line of the processor's caches
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
+CLOCK = "clock"  # its name among what is attached
+CLOCK_TICK_NS = 200_000_000
 ALARMS = 64  # drivers whose steps the kernel itself holds against their limits
+HELD_STEPS = 32  # of one row, at most; a power of two
+HELD_NS = 1_000_000_000  # and they take no longer
 BEAT_INTERVALS = 48  # half octaves: up to 17 s
 CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails
 CALL_NUMBERS = 512
@@ -153,18 +156,20 @@ class Ledger(Structure):
         *((n, c_int32) for n in ("call", "blocked_call", "blocked_fd")),
         *((n, c_uint8) for n in ("region", "leaf", "run", "call_leaf", "cpu_leaf", "wait_leaf", "why", "busy")),
         *((n, c_uint8) for n in ("reclaim", "gpu", "collecting", "closing", "fault_file", "driver", "grads_off")),
-        *((n, c_uint8) for n in ("saw_ends", "nested")),
-        ("unused", c_uint8 * 3),
+        *((n, c_uint8) for n in ("saw_ends", "nested", "waited_kind", "waited_leaf", "unused")),
         ("regions", c_uint8 * 4),
         ("region_depth", c_int32 * 4),
         ("depth", c_int32),
         ("tid", c_uint32),
         ("flying", CallRecord),
         *((n, c_uint32) for n in ("tgid", "steps", "fetches", "inline_fetches", "backwards", "major_faults")),
-        *((n, c_uint64) for n in ("step_at", "row_at", "fetch_at", "graph_task", "gpu_mark")),
+        *((n, c_uint64) for n in ("step_at", "row_at")),
+        *((n, c_uint32) for n in ("row_fetches", "row_backwards")),
+        *((n, c_uint64) for n in ("fetch_at", "graph_task", "gpu_mark")),
         ("files", StepFileRecord * STEP_FILES),
         ("no_grad", c_uint64 * LEAVES),
-        ("to_line", c_uint64 * 3),
+        ("waited_file", c_uint64),
+        ("waited_inode", c_uint64),
         ("acc", c_uint64 * CELLS),
     ]
 
@@ -185,8 +190,16 @@ class Row(Structure):
         ("acc", c_uint64 * CELLS),
         ("pool", c_uint64 * LEAVES),
         ("shared", c_uint64),
+        ("began", c_uint64),
+        ("lengths", c_uint32 * HELD_STEPS),
+        ("held", c_uint32),
+        ("unused", c_uint32),
         ("name", c_char * NAME_SIZE),
     ]
+
+
+class Held(Structure):
+    _fields_ = [("row", Row), ("fetches", c_uint32), ("backwards", c_uint32)]
 
 
 class FileUse(Structure):
@@ -280,7 +293,7 @@ class Process(Structure):
 
 
 class Alarm(Structure):
-    _fields_ = [("limit", c_uint64), ("told", c_uint64), ("ended", c_uint32), ("unused", c_uint32)]
+    _fields_ = [("limit", c_uint64), ("told", c_uint64), ("ended", c_uint32), ("together", c_uint32)]
 
 
 class RequestKey(Structure):
@@ -317,6 +330,7 @@ _SIZES = {
     "LEDGER": Ledger,
     "CALL": CallRecord,
     "ROW": Row,
+    "HELD": Held,
     "FILE_USE": FileUse,
     "FILE_MESSAGE": FileMessage,
     "NAMED_FILE_MESSAGE": NamedFileMessage,
@@ -354,8 +368,10 @@ def defines() -> list[str]:
         flags.update({f"{prefix}{member.name}": int(member) for member in numbers})
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
     flags.update(FORM_TRUNCATE=FORM_TRUNCATE, FORM_ALLOCATE=FORM_ALLOCATE)
-    flags.update(QUIET=QUIET, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS, CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE)
-    flags.update(BEAT_INTERVALS=BEAT_INTERVALS, ALARMS=ALARMS)
+    flags.update(
+        QUIET=QUIET, LEVELS=LEVELS, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS, CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE
+    )
+    flags.update(BEAT_INTERVALS=BEAT_INTERVALS, ALARMS=ALARMS, HELD_STEPS=HELD_STEPS, HELD_NS=HELD_NS)
     flags.update(OPERATIONS=len(OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
     bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
     return [*(f"-D{name}={value}" for name, value in flags.items()), f"-DREQUEST_BOUNDS={bounds}"]

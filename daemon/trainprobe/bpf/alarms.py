@@ -14,10 +14,7 @@ from ctypes import c_uint32, c_uint64
 from trainprobe.bpf import abi
 from trainprobe.bpf.loader import Loaded
 
-CLOCK = "clock"
-"""Its name among what is attached."""
-TICK_NS = 200_000_000  # of the clock
-STOPPED_NS = 5 * TICK_NS  # without a tick: its processor was taken away
+STOPPED_NS = 5 * abi.CLOCK_TICK_NS  # without a tick: its processor was taken away
 _ENABLE, _DISABLE = 0x2400, 0x2401  # PERF_EVENT_IOC_*
 _NOBODY = c_uint32(0)
 
@@ -29,17 +26,18 @@ class Alarms:
         self._limits = loaded.map("alarms", c_uint32, abi.Alarm)
         self._threads = loaded.map("alarm_threads", c_uint32, c_uint32)
         self._seen = loaded.map("clock_seen", c_uint32, c_uint64)
-        self._clock = loaded.attached.get(CLOCK)
-        self._set: dict[int, tuple[int, bool]] = {}
+        self._clock = loaded.attached.get(abi.CLOCK)
+        self._set: dict[int, tuple[int, bool, bool]] = {}
         self._begun_ns = 0
         self._run(False)
 
-    def set(self, limits: Mapping[int, int], *, ended: bool) -> bool:
+    def set(self, limits: Mapping[int, int], *, ended: bool, together: bool) -> bool:
         """Nanoseconds from a row that ends a step to when the next one is late, by thread; in place of those before.
 
-        ``ended``: late steps that have ended wake, too. False: they cannot be kept, and none is.
+        ``ended``: late steps that have ended wake, too; ``together``: others may be told together. False: they cannot
+        be kept, and none is.
         """
-        wanted = {tid: (limit, ended) for tid, limit in limits.items()} if self._usable(limits) else {}
+        wanted = {tid: (limit, ended, together) for tid, limit in limits.items()} if self._usable(limits) else {}
         if wanted != self._set:
             self._change(wanted)
         return len(wanted) == len(limits)
@@ -53,12 +51,13 @@ class Alarms:
         seen = self._seen.get(_NOBODY)
         return seen is not None and now - seen.value < STOPPED_NS
 
-    def _change(self, wanted: dict[int, tuple[int, bool]]) -> None:
+    def _change(self, wanted: dict[int, tuple[int, bool, bool]]) -> None:
         for tid in self._set.keys() - wanted.keys():
             self._limits.delete(c_uint32(tid))
-        for tid, (limit, ended) in wanted.items():
-            if self._set.get(tid) != (limit, ended):
-                self._limits.put(c_uint32(tid), abi.Alarm(limit, 0, ended))
+        for tid, one in wanted.items():
+            if self._set.get(tid) != one:
+                limit, ended, together = one
+                self._limits.put(c_uint32(tid), abi.Alarm(limit, 0, ended, together))
         if wanted.keys() != self._set.keys():
             for place, tid in enumerate([*wanted, 0][: abi.ALARMS]):
                 self._threads.put(c_uint32(place), c_uint32(tid))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from bisect import bisect_left
+from collections.abc import Iterator
 from types import TracebackType
 
 VMLINUX = "/sys/kernel/btf/vmlinux"
@@ -13,7 +15,7 @@ MAX_BYTES = 64 << 20
 _HEADER = struct.Struct("<HBBIIIII")
 _TYPE = struct.Struct("<III")
 _MAGIC = 0xEB9F
-_INT, _ARRAY, _STRUCT, _UNION, _ENUM, _TYPEDEF = 1, 3, 4, 5, 6, 8
+_INT, _ARRAY, _STRUCT, _UNION, _ENUM, _TYPEDEF, _FUNC = 1, 3, 4, 5, 6, 8, 12
 _FUNC_PROTO, _VAR, _DATASEC, _DECL_TAG, _ENUM64 = 13, 14, 15, 17, 19
 _ALIASES = frozenset((8, 9, 10, 11, 18))  # typedef, volatile, const, restrict, type tag
 _EACH = {_STRUCT: 12, _UNION: 12, _DATASEC: 12, _ENUM64: 12, _ENUM: 8, _FUNC_PROTO: 8}
@@ -23,6 +25,13 @@ _MAX_DEPTH = 16
 
 class BtfError(Exception):
     """There is no type information, or it is not what it should be."""
+
+
+def _places(data: bytes | mmap.mmap, wanted: bytes, start: int, end: int) -> Iterator[int]:
+    at = data.find(wanted, start, end)
+    while at >= 0:
+        yield at
+        at = data.find(wanted, at + 1, end)
 
 
 class Btf:
@@ -99,6 +108,26 @@ class Btf:
         _, info, _ = _TYPE.unpack_from(self._data, self._starts[at])
         return (info & 0xFFFF) - 1 if info >> 24 & 31 == _FUNC_PROTO else None  # the first one is not passed
 
+    def struct(self, name: str) -> int | None:
+        """The id of a structure's type; None where the kernel has none of this name."""
+        return self._find(name, self._structs)
+
+    def tracepoint(self, name: str) -> int | None:
+        """The id of the type that a program on a raw tracepoint is loaded for; None: there is no such tracepoint."""
+        return self._find(f"btf_trace_{name}", self._typedefs)
+
+    def function(self, name: str) -> int | None:
+        """The id of a function of the kernel, as programs call it by; None where it has none of this name."""
+        starts = self._starts
+        for label in self._labels(name):  # functions are half of all types: too many to note each
+            for at in _places(self._data, struct.pack("<I", label), starts[1] if len(starts) > 1 else 0, self._strings):
+                place = bisect_left(starts, at)
+                if place < len(starts) and starts[place] == at:
+                    _, info, _ = _TYPE.unpack_from(self._data, at)
+                    if info >> 24 & 31 == _FUNC:
+                        return place
+        return None
+
     def _target(self, at: int) -> int:
         """What a typedef or pointer points to; 0: nothing."""
         if not 0 < at < len(self._starts):
@@ -120,13 +149,12 @@ class Btf:
             position += 12 + (fixed(kind, 0) or each(kind, 0) * (info & 0xFFFF))
 
     def _find(self, name: str, kinds: dict[int, int]) -> int | None:
-        data, wanted = self._data, b"\0" + name.encode() + b"\0"
-        at = data.find(wanted, max(self._strings - 1, 0), self._strings_end)
-        while at >= 0:
-            if (type_id := kinds.get(at + 1 - self._strings)) is not None:
-                return type_id
-            at = data.find(wanted, at + 1, self._strings_end)
-        return None
+        return next((kinds[label] for label in self._labels(name) if label in kinds), None)
+
+    def _labels(self, name: str) -> Iterator[int]:
+        """Where among the strings the name is; types name themselves by that."""
+        for at in _places(self._data, b"\0" + name.encode() + b"\0", max(self._strings - 1, 0), self._strings_end):
+            yield at + 1 - self._strings
 
     def _resolve(self, type_id: int) -> int | None:
         for _ in range(_MAX_DEPTH):

@@ -16,18 +16,15 @@ from operator import itemgetter
 from typing import Any
 
 from trainprobe.bpf import abi
-from trainprobe.bpf.abi import FileKind, Message, ProcessKind, Why
-from trainprobe.model.cells import CELLS, Leaf, Region, cell
+from trainprobe.bpf.abi import HELD_STEPS, FileKind, Message, ProcessKind, Why
+from trainprobe.model.cells import CELLS, Leaf, Level, Region, RowKind, RunState, cell
 from trainprobe.model.event import (
     CallFailed,
     FileEvent,
     FileEventKind,
-    Level,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
-    RowKind,
-    RunState,
     StepFile,
     ThreadSample,
 )
@@ -141,7 +138,9 @@ def _code(kind: Any) -> str:
 # Rows are most of what the ring brings: struct takes a third of the time of ctypes.
 _ROW_FIELDS = {name: _code(kind) for name, kind in abi.Row._fields_}  # type: ignore[misc]
 _HEAD = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in takewhile("files".__ne__, _ROW_FIELDS)))
-_REST = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in ("shared", "name")))
+_REST = struct.Struct(
+    "@" + "".join(_ROW_FIELDS[name] for name in ("shared", "began", "lengths", "held", "unused", "name"))
+)
 _FILE = struct.Struct("@" + _format(abi.StepFileRecord))
 _FILES_AT, _CELLS_AT, _SHARED_AT = abi.Row.files.offset, abi.Row.acc.offset, abi.Row.shared.offset
 _NO_FILES = bytes(_CELLS_AT - _FILES_AT)
@@ -159,7 +158,9 @@ def _row(raw: bytes) -> MarkRow:
     ) = _HEAD.unpack_from(raw)  # fmt: skip
     if kind not in _ROW_KINDS or region not in _REGIONS:
         raise Malformed(f"a row of kind {kind} in region {region}")
-    shared, name = _REST.unpack_from(raw, _SHARED_AT)
+    shared, began, *lengths, held, _, name = _REST.unpack_from(raw, _SHARED_AT)
+    if held and (held > HELD_STEPS or sum(lengths[:held]) != at - began):
+        raise Malformed(f"a row of {held} steps from {began} to {at}")
     numbers = memoryview(raw)[_CELLS_AT:_SHARED_AT].cast("Q")  # hardly one of ten is ever looked at
     files: tuple[StepFile, ...] = ()
     if (told := raw[_FILES_AT:_CELLS_AT]) != _NO_FILES:
@@ -167,7 +168,7 @@ def _row(raw: bytes) -> MarkRow:
     return MarkRow(
         _ROW_KINDS[kind], at, tgid, tid, _mark_name(name), _REGIONS[region], opened, steps, fetches, inline_fetches,
         backwards, faults, numbers[:CELLS], numbers[CELLS:], files, gpu_memory_ns,
-        gpu_allocations, gpu_frees, shared,
+        gpu_allocations, gpu_frees, shared, tuple(lengths[:held]),
     )  # fmt: skip
 
 

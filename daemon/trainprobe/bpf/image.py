@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 MAGIC = b"trainprobe programs 1\n"
 _INSTRUCTION = struct.Struct("<BBhi")  # code; source and target register; offset; immediate
 _LOAD_WIDE, _OF_MAP = 0x18, 1  # BPF_LD | BPF_DW | BPF_IMM; BPF_PSEUDO_MAP_FD, in the source register
+_CALL, _OF_KERNEL = 0x85, 2  # BPF_JMP | BPF_CALL; BPF_PSEUDO_KFUNC_CALL
 _DIGEST = hashlib.sha256
 
 
@@ -42,15 +43,22 @@ class Code:
 
     @classmethod
     def of(cls, loadable: bytes, names: Mapping[int, str]) -> Code:
-        """From instructions that hold descriptors; raises Spoiled where one of them has no name."""
+        """From instructions that hold descriptors; raises Spoiled where one of them has no name.
+
+        A call of a helper with a negative number, for which a compiler takes an address that is negative, is one of the
+        kernel's own function with that id in BTF.
+        """
         instructions, maps = bytearray(loadable), []
-        for index, (code, registers, offset, descriptor) in enumerate(_INSTRUCTION.iter_unpack(loadable)):
+        for index, (code, registers, offset, value) in enumerate(_INSTRUCTION.iter_unpack(loadable)):
+            at = index * _INSTRUCTION.size
+            if code == _CALL and registers == 0 and value < 0:
+                _INSTRUCTION.pack_into(instructions, at, code, _OF_KERNEL << 4, offset, -value)
             if code != _LOAD_WIDE or registers >> 4 != _OF_MAP:
                 continue
-            if descriptor not in names:
+            if value not in names:
                 raise Spoiled(f"instruction {index} loads an unknown map")
-            maps.append((index, names[descriptor]))
-            _INSTRUCTION.pack_into(instructions, index * _INSTRUCTION.size, code, registers, offset, 0)
+            maps.append((index, names[value]))
+            _INSTRUCTION.pack_into(instructions, at, code, registers, offset, 0)
         return cls(bytes(instructions), tuple(maps))
 
     def with_maps(self, descriptors: Mapping[str, int]) -> bytes:
@@ -70,6 +78,13 @@ class Image:
     programs: dict[str, Code]
     made_by: tuple[tuple[str, int, int], ...] = ()
     """Path, size and time of change, in ns, of each file of the compiler."""
+
+
+def joined(images: Sequence[Image]) -> Image:
+    """One of several parts of the same source."""
+    first = images[0]
+    programs = {name: code for image in images for name, code in image.programs.items()}
+    return Image(first.license, first.maps, programs, first.made_by)
 
 
 def encode(image: Image, key: str) -> bytes:

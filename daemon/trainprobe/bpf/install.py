@@ -6,16 +6,19 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trainprobe.bpf import alarms, syscalls
+from trainprobe.bpf import abi, syscalls
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.image import Image
 from trainprobe.bpf.kernel_calls import KernelCalls, ProgramRefused
 
-TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT = 5, 17, 2, 7  # bpf_prog_type; uprobes are kprobes to BPF
+TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT, TRACING = 5, 17, 2, 7, 26  # bpf_prog_type; uprobes are kprobes to BPF
 _RAW = {
     "on_switch": "sched_switch",
     "on_wakeup": "sched_wakeup",
@@ -43,7 +46,7 @@ GPU_TAILS = ("on_gpu_wait", "on_gpu_step")
 MAPS = (
     "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
     "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks", "gpu_tails",
-    "alarms", "alarm_threads", "clock_seen",
+    "alarms", "alarm_threads", "clock_seen", "held",
 )  # fmt: skip
 OPTIONAL = frozenset(
     ("on_clock", "on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", *syscalls.FAILING)
@@ -69,14 +72,15 @@ class Installer:
     """Events first, then marks, which share their maps. Raises ProbesUnavailable, and has then left nothing behind of
     what that call was for."""
 
-    def __init__(self, library: ctypes.CDLL, tracefs: str) -> None:
-        self._library, self._tracefs = library, tracefs
+    def __init__(self, library: ctypes.CDLL, tracefs: str, types: Mapping[str, int]) -> None:
+        """``types``: of the raw tracepoints whose programs read arguments by their types."""
+        self._library, self._tracefs, self._types = library, tracefs, types
         self._calls = KernelCalls()
         self._maps: dict[str, int] = {}
 
     def events(self, image: Image) -> Installed:
         """Load and attach everything but the marks and page faults, which the parent attaches when they are wanted."""
-        step = _Step(self._library, self._calls, self._tracefs, image, self._maps)
+        step = _Step(self._library, self._calls, self._tracefs, self._types, image, self._maps)
         try:
             step.make_maps()
             step.attach_events()
@@ -88,7 +92,7 @@ class Installer:
 
     def marks(self, image: Image) -> Installed:
         """Load the marks; behind ``events``."""
-        step = _Step(self._library, self._calls, self._tracefs, image, self._maps)
+        step = _Step(self._library, self._calls, self._tracefs, self._types, image, self._maps)
         try:
             step.load_marks()
         except BaseException:
@@ -101,9 +105,16 @@ class _Step:
     """One image on its way into the kernel."""
 
     def __init__(
-        self, library: ctypes.CDLL, calls: KernelCalls, tracefs: str, image: Image, maps: Mapping[str, int]
+        self,
+        library: ctypes.CDLL,
+        calls: KernelCalls,
+        tracefs: str,
+        types: Mapping[str, int],
+        image: Image,
+        maps: Mapping[str, int],
     ) -> None:
-        self._library, self._calls, self._tracefs, self._image, self._shared = library, calls, tracefs, image, maps
+        self._library, self._calls, self._tracefs, self._types = library, calls, tracefs, types
+        self._image, self._shared = image, maps
         self.built = Installed()
 
     def undo(self) -> None:
@@ -121,22 +132,25 @@ class _Step:
                 raise ProbesUnavailable(reason, "see ulimit -l and the kernel log") from error
 
     def attach_events(self) -> None:
+        raw = (*_RAW, "on_page_fault")
+        typed = (name for name, event in _RAW.items() if event in self._types)
+        kinds = dict.fromkeys(self._image.programs, TRACEPOINT) | dict.fromkeys(raw, RAW_TRACEPOINT)
+        kinds |= dict.fromkeys(typed, TRACING) | dict.fromkeys(("on_major_fault", "on_clock"), PERF_EVENT)
+        self._load_all(kinds)
         for name, event in _RAW.items():
-            program = self._load(name, RAW_TRACEPOINT)
-            self._keep(name, f"raw:{event}", self._library.bpf_attach_raw_tracepoint(program, event.encode()))
+            program, told = self._program(name), None if event in self._types else event.encode()
+            self._keep(name, f"raw:{event}", self._library.bpf_attach_raw_tracepoint(program, told))
         for name, events in _EVENTS.items():
-            program = self._load(name, TRACEPOINT)
+            program = self._program(name)
             for category, event in events:
                 self._attach_event(name, program, category, event)
         self._attach_syscalls()
         self._attach_failures()
         self._attach_major_faults()
         self._attach_clock()
-        self._load("on_page_fault", RAW_TRACEPOINT)
 
     def load_marks(self) -> None:
-        for name in sorted(MARKS):
-            self._load(name, UPROBE)
+        self._load_all(dict.fromkeys(MARKS, UPROBE))
         for place, name in enumerate(GPU_TAILS):
             self._put("gpu_tails", place, struct.pack("=i", self.built.programs[name]))
 
@@ -144,18 +158,45 @@ class _Step:
     def _map_descriptors(self) -> Mapping[str, int]:
         return {**self._shared, **self.built.maps}
 
+    def _load_all(self, kinds: Mapping[str, int]) -> None:
+        """Two at a time, the longest first: the verifier takes longer than all that is attached."""
+        lengths = {name: len(code.instructions) for name, code in self._image.programs.items()}
+        waiting = deque(sorted(kinds, key=lambda name: -lengths.get(name, 0)))
+        refused: list[ProbesUnavailable] = []
+
+        def work() -> None:
+            with suppress(IndexError):
+                while not refused:
+                    name = waiting.popleft()
+                    try:
+                        self.built.programs[name] = self._load(name, kinds[name])
+                    except ProbesUnavailable as error:
+                        refused.append(error)
+
+        beside = threading.Thread(target=work)
+        beside.start()
+        work()
+        beside.join()
+        if refused:
+            raise refused[0]
+
     def _load(self, name: str, kind: int) -> int:
         try:
             instructions = self._image.programs[name].with_maps(self._map_descriptors)
-            descriptor = self._calls.load_program(kind, name, instructions, self._image.license)
+            event = self._types[_RAW[name]] if kind == TRACING else 0
+            return self._calls.load_program(kind, name, instructions, self._image.license, event)
         except LookupError as error:
             raise ProbesUnavailable(f"the compiled programs lack {error}", "report this to the project") from error
         except ProgramRefused as refused:
             print(refused.log)
             remedy = "see the text above; is the kernel older than 5.15?"
             raise ProbesUnavailable(f"the kernel refused the program {name}: {refused}", remedy) from refused
-        self.built.programs[name] = descriptor
-        return descriptor
+
+    def _program(self, name: str) -> int:
+        try:
+            return self.built.programs[name]
+        except KeyError as error:
+            raise ProbesUnavailable(f"the compiled programs lack {error}", "report this to the project") from error
 
     def _put(self, name: str, key: int, value: bytes) -> None:
         descriptor, at = self._map_descriptors[name], ctypes.c_uint32(key)
@@ -175,16 +216,18 @@ class _Step:
         if not os.path.isdir(f"{self._tracefs}/events/{category}/{event}"):
             self.built.missing.append(label)
             return
-        self._keep(name, label, self._library.bpf_attach_tracepoint(program, category.encode(), event.encode()))
+        descriptor = self._library.bpf_attach_tracepoint(program, category.encode(), event.encode())
+        self._keep(name, f"{label} {name}" if label in self.built.attached else label, descriptor)
 
     def _attach_syscalls(self) -> None:
         events = os.listdir(f"{self._tracefs}/events/syscalls")
         names = frozenset(event[10:] for event in events if event.startswith("sys_enter_"))
         programs = {
-            (family, edge): self._load(f"on_{family}_{edge}", TRACEPOINT)
+            (family, edge): self._program(f"on_{family}_{edge}")
             for family in ("read", "write", "name")
             for edge in ("begin", "end")
         }
+        submit = self._program("on_submit_begin")
         for syscall, number in _numbered(syscalls.TABLE):
             self._put("call_kinds", number, struct.pack("=BB", int(syscall.call), syscall.form))
             event = syscalls.event_name(syscall, names)
@@ -193,17 +236,19 @@ class _Step:
                     self.built.missing.append(f"syscalls:{syscall.name}")
                 continue
             family = syscalls.TRACED_BY[syscall.call]
+            if syscall.call == abi.Call.SUBMIT:
+                self._attach_event("on_submit_begin", submit, "syscalls", f"sys_enter_{event}")
             for edge, prefix in (("end", "sys_exit"), ("begin", "sys_enter")):
                 self._attach_event(f"on_{family}_{edge}", programs[family, edge], "syscalls", f"{prefix}_{event}")
 
     def _attach_failures(self) -> None:
         for name, calls in syscalls.FAILING.items():
-            program = self._load(name, TRACEPOINT)
+            program = self._program(name)
             for syscall, _ in _numbered(calls):
                 self._attach_event(name, program, "syscalls", f"sys_exit_{syscall.name}")
 
     def _attach_major_faults(self) -> None:
-        program = self._load("on_major_fault", PERF_EVENT)
+        program = self._program("on_major_fault")
         software, major_faults = 1, 6  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS_MAJ
         for cpu in _online_cpus():
             descriptor = self._library.bpf_attach_perf_event(program, software, major_faults, 1, 0, -1, cpu, -1)
@@ -211,11 +256,13 @@ class _Step:
 
     def _attach_clock(self) -> None:
         """On one processor: a clock that the parent lets run while it looks seldom."""
-        program = self._load("on_clock", PERF_EVENT)
+        program = self._program("on_clock")
         software, cpu_clock = 1, 0  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK
         cpu = next(iter(_online_cpus()))
-        descriptor = self._library.bpf_attach_perf_event(program, software, cpu_clock, alarms.TICK_NS, 0, -1, cpu, -1)
-        self._keep("on_clock", alarms.CLOCK, descriptor)
+        descriptor = self._library.bpf_attach_perf_event(
+            program, software, cpu_clock, abi.CLOCK_TICK_NS, 0, -1, cpu, -1
+        )
+        self._keep("on_clock", abi.CLOCK, descriptor)
 
 
 def _numbered(calls: Iterable[syscalls.Syscall]) -> Iterator[tuple[syscalls.Syscall, int]]:

@@ -70,6 +70,7 @@ class KernelCalls:
     _MAP_CREATE, _PROG_LOAD, _GET_INFO_BY_FD, _LOOKUP_BATCH = 0, 5, 15, 24
     _NAME_BYTES = 16  # BPF_OBJ_NAME_LEN, with its end
     _ARRAY = 2  # BPF_MAP_TYPE_ARRAY
+    _TRACE_RAW_TP = 23  # bpf_attach_type
     _RUN_TIME_AT = 192  # bpf_prog_info.run_time_ns, run_cnt behind it
 
     def __init__(self) -> None:
@@ -102,25 +103,27 @@ class KernelCalls:
         kind, _, key, value, entries, flags = struct.unpack_from("=6I", info.raw)
         return kind, key, value, entries, flags
 
-    def load_program(self, kind: int, name: str, instructions: bytes, terms: str) -> int:
-        """``terms``: the licence it is under. Its descriptor; raises ProgramRefused."""
+    def load_program(self, kind: int, name: str, instructions: bytes, terms: str, event: int = 0) -> int:
+        """``terms``: the licence it is under. ``event``: the type of the raw tracepoint, of a program that reads its
+        arguments by their types. Its descriptor; raises ProgramRefused."""
         try:
-            return self._load(kind, name, instructions, terms, None)
+            return self._load(kind, name, instructions, terms, event, None)
         except OSError:
             log = ctypes.create_string_buffer(LOG_BYTES)
             try:
-                return self._load(kind, name, instructions, terms, log)
+                return self._load(kind, name, instructions, terms, event, log)
             except OSError as error:
                 raise ProgramRefused(error.errno or 0, log.value.decode(errors="replace")) from error
 
-    def _load(self, kind: int, name: str, instructions: bytes, terms: str, log: Array[Any] | None) -> int:
+    def _load(self, kind: int, name: str, instructions: bytes, terms: str, event: int, log: Array[Any] | None) -> int:
         code, licence = ctypes.create_string_buffer(instructions), ctypes.create_string_buffer(terms.encode())
         level, size, place = (1, len(log), addressof(log)) if log else (0, 0, 0)
-        count, no_version, no_flags = len(instructions) // 8, 0, 0
+        count, no_version, no_flags, no_device = len(instructions) // 8, 0, 0, 0
         ours = name.encode()[: self._NAME_BYTES - 1]
         told = struct.pack(
-            "=IIQQIIQII16s",
+            "=IIQQIIQII16sII36xI",
             *(kind, count, addressof(code), addressof(licence), level, size, place, no_version, no_flags, ours),
+            *(no_device, self._TRACE_RAW_TP if event else 0, event),
         )
         return self._call_bpf(self._PROG_LOAD, ctypes.create_string_buffer(told, 128))
 

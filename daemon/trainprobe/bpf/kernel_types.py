@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
 from trainprobe.bpf.btf import Btf
 
@@ -67,6 +68,12 @@ _FIELD = re.compile(r"field:[^;]*?(\w+)(?:\[\d*\])?;\s*offset:(\d+);")
 _SYMBOL = re.compile(rb"^([0-9a-f]+) [tT] (do_swap_page|shmem_fault|filemap_fault)\n([0-9a-f]+) ", re.MULTILINE)
 
 
+STRUCTURES = {"FILE": "file", "LIST_HEAD": "list_head"}
+TRACEPOINTS = ("sched_switch", "sched_wakeup")
+"""Those whose arguments our programs read by their types."""
+_TRACEPOINT = "-DTRACEPOINT_"
+
+
 class MissingMember(Exception):
     """The kernel's type information lacks a member that every kernel we know has."""
 
@@ -79,7 +86,20 @@ def member_flags(btf: Btf) -> list[str]:
         if offset is None and not key.startswith("?"):
             raise MissingMember(" or ".join(paths))
         flags.append(f"-DOFFSET_{key.lstrip('?')}={offset or 0}")
+    for key, name in STRUCTURES.items():
+        flags.append(f"-DTYPE_{key}={btf.struct(name) or 0}")
+    for name in TRACEPOINTS:
+        if (found := btf.tracepoint(name)) is None:
+            raise MissingMember(f"tracepoint {name}")
+        flags.append(f"{_TRACEPOINT}{name}={found}")
+    flags.append(f"-DFUNCTION_CAST={btf.function('bpf_rdonly_cast') or 0}")
     return [*flags, f"-DSWITCH_TELLS_STATE={int(btf.tracepoint_arguments('sched_switch') != 3)}"]
+
+
+def tracepoint_types(flags: Iterable[str]) -> dict[str, int]:
+    """Tracepoint -> the id of its type, for those of TRACEPOINTS, as ``member_flags`` told it."""
+    told = (flag.removeprefix(_TRACEPOINT).split("=") for flag in flags if flag.startswith(_TRACEPOINT))
+    return {name: int(number) for name, number in told}
 
 
 def fields_of(text: str) -> dict[str, int]:

@@ -16,6 +16,7 @@ from trainprobe.bpf.cuda import Cuda
 from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure, Site
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.gpu_clocks import GpuClocks
+from trainprobe.bpf.held import Held
 from trainprobe.bpf.kernel_calls import KernelCalls
 from trainprobe.bpf.loader import Compiling, Loaded, load
 from trainprobe.bpf.maps import Levels, Ring
@@ -23,7 +24,7 @@ from trainprobe.bpf.marks import Marks, MarksAttached
 from trainprobe.bpf.paths import Paths, read_bounded
 from trainprobe.bpf.watching import Watching
 from trainprobe.model.armed import Armed, Progress
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import Leaf, RowKind, RunState
 from trainprobe.model.event import (
     Event,
     FileEvent,
@@ -31,8 +32,6 @@ from trainprobe.model.event import (
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
-    RowKind,
-    RunState,
     ThreadSample,
 )
 from trainprobe.model.sample import BlockIoSample
@@ -53,7 +52,7 @@ class Probes:
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
         self._calls = KernelCalls()
-        self._levels = Levels(loaded.maps["levels"], kernel_types.tid_room())
+        self._levels = Levels(loaded.maps["levels"], kernel_types.tid_room(), abi.LEVELS)
         self._ring = Ring(loaded.lib, loaded.maps["ring"])
         self._ledgers = loaded.map("ledgers", c_uint32, abi.Ledger)
         self._files = loaded.map("files", abi.FileKey, abi.FileUse)
@@ -65,6 +64,7 @@ class Probes:
         clocks = GpuClocks(beats, loaded.map("gpu_clocks", c_uint32, abi.GpuCaller), self._marks.attach_for)
         self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, loaded.programs, sites, clocks)
         self._alarms = Alarms(loaded)
+        self._held = Held(loaded)
         self._paths = Paths()
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths)
@@ -126,11 +126,13 @@ class Probes:
     def drain(self) -> list[Event | Candidate]:
         """Everything told since the last call, in time order."""
         events: list[Event | Candidate] = []
+        self._held.read()
         for raw in self._ring.drain():
             try:
                 events += self._finish(decode.message(raw))
             except decode.Malformed:
                 self._malformed += 1
+        events += self._held.rest()
         events += self._late
         self._late = []
         events.sort(key=attrgetter("at_ns"))
@@ -141,7 +143,8 @@ class Probes:
             if told.kind is RowKind.DRIVER:
                 self._watching.driver_found(told.pid)
                 self._cuda.look(told.pid)  # by now it has loaded what it trains with
-            return [told]
+            news = self._held.told(told) if told.lengths else told
+            return [news] if news is not None else []
         if isinstance(told, NamedFile):
             return [self._paths.resolve(told)]
         if isinstance(told, FileEvent):
@@ -206,11 +209,14 @@ class Probes:
         ledger = self._ledgers.get(c_uint32(tid))
         return Progress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
 
-    def alarm(self, steps: Collection[Armed], *, ended: bool) -> bool:
+    def alarm(self, steps: Collection[Armed], *, ended: bool, together: bool) -> bool:
         """Wake whoever waits on ``fileno`` when one of these drivers is late, in this step or in any later one
-        (``ended``: also where it was late for so short a time that it is over). In place of those asked for before;
-        False: it cannot be done, and is not."""
-        return self._alarms.set({one.tid: one.limit_ns - one.began_ns for one in steps}, ended=ended)
+        (``ended``: also where it was late for so short a time that it is over). ``together``: their steps in time may
+        be told together, by the second. In place of those asked for before; False: it cannot be done, and is not."""
+        limits = {one.tid: one.limit_ns - one.began_ns for one in steps}
+        kept = self._alarms.set(limits, ended=ended, together=together)
+        self._held.allow(limits if kept and together else ())
+        return kept
 
     def _path_of(self, sample: ThreadSample) -> str:
         if sample.run is not RunState.BLOCKED or not sample.ino:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from trainprobe.bpf import syscalls
 from trainprobe.bpf.abi import Call
 from trainprobe.bpf.paths import read_bounded
-from trainprobe.model.cells import Leaf
-from trainprobe.model.event import RunState
+from trainprobe.model.cells import Leaf, RunState
 
 MAX_THREADS = 8192
 MAX_DESCENDANTS = 4096

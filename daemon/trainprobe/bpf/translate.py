@@ -9,8 +9,11 @@ import importlib.util
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
+from trainprobe.bpf import image
+from trainprobe.bpf.beside import Beside
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.image import Code, Image, MapShape
 from trainprobe.bpf.kernel_calls import KernelCalls
@@ -19,14 +22,19 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = (
     "core", "alarms", "descriptors", "sched", "faults", "files", "failures", "calls", "marks", "gpu", "lives", "disks",
 )  # fmt: skip
+MOST_PARTS = 3
+"""Compiled side by side: each takes 120 MB, and half of what one more saves is lost by reading everything again."""
 _PROGRAM = re.compile(r"^int (on_\w+)\(", re.MULTILINE)
+_FUNCTION = re.compile(r"^(?:int|INLINE) [^\n(;]*?(\w+)\([^;]*?\) \{.*?^}", re.MULTILINE | re.DOTALL)
+_CALL = re.compile(r"\b(\w+)\(")
 _COMPILER = re.compile(r"^\S+ \S+ 0+ \S+ \d+ +(/.*/lib(?:bcc|LLVM|clang)[^/]*)$", re.MULTILINE)
 
 
 def source_text(wanted: Collection[str] | None = None) -> str:
     """All programs as one translation unit, with #line directives so that errors name the right file.
 
-    Those that are not ``wanted`` (None: all are) become functions that nobody calls, which the compiler drops unseen.
+    Where only some are ``wanted`` (None: all are), functions that none of them calls are empty lines: to read and
+    rewrite them takes BCC as long as most programs take.
     """
     parts = []
     for name in SOURCES:
@@ -35,7 +43,21 @@ def source_text(wanted: Collection[str] | None = None) -> str:
     text = "\n".join(parts)
     if wanted is None:
         return text
-    return _PROGRAM.sub(lambda found: found[0] if found[1] in wanted else f"static {found[0]}", text)
+    functions = _functions(text)
+    needed, new = set(wanted), set(wanted) | set(_CALL.findall(_FUNCTION.sub("", text)))  # macros call some, too
+    while new:
+        called = {name for one in new & functions.keys() for name in _CALL.findall(functions[one])}
+        needed |= new
+        new = called - needed
+    return _FUNCTION.sub(lambda found: found[0] if found[1] in needed else "\n" * found[0].count("\n"), text)
+
+
+def _functions(text: str) -> dict[str, str]:
+    """By name, with all that #ifdef chooses from."""
+    functions: dict[str, str] = {}
+    for found in _FUNCTION.finditer(text):
+        functions[found[1]] = functions.get(found[1], "") + found[0]
+    return functions
 
 
 def programs() -> frozenset[str]:
@@ -72,6 +94,19 @@ class Compiler:
     def compiled(self, wanted: Collection[str], flags: Sequence[str]) -> Image:
         """An image of the wanted programs; raises ProbesUnavailable where there is no BCC, else what BCC raises."""
         self._bcc = self._bcc or _bcc()
+        ours, *others = dealt(wanted, min(MOST_PARTS, len(os.sched_getaffinity(0))))
+        children = [Beside(partial(self._encoded, part, flags)) for part in others]
+        images = [self._part(ours, flags)]
+        for part, child in zip(others, children):
+            made = child.result()
+            beside = image.decode(made, "") if made else None
+            images.append(beside or self._part(part, flags))
+        return image.joined(images)
+
+    def _encoded(self, wanted: Collection[str], flags: Sequence[str]) -> bytes:
+        return image.encode(self._part(wanted, flags), "")
+
+    def _part(self, wanted: Collection[str], flags: Sequence[str]) -> Image:
         options = [*flags, f"-I{HERE}/src/include", "-Wno-macro-redefined", "-Wno-unused-function", "-g0"]
         module = self._bcc.BPF(text=source_text(wanted).encode(), cflags=options)
         tables = _tables(self._bcc.lib, module.module)
@@ -82,6 +117,21 @@ class Compiler:
             programs={name: Code.of(module.dump_func(name.encode()), tables) for name in sorted(wanted)},
             made_by=_made_by(self._bcc.__file__),
         )
+
+
+def dealt(wanted: Collection[str], hands: int) -> list[list[str]]:
+    """The programs in so many parts that take about equally long to compile."""
+    functions = _functions(source_text())
+
+    @cache
+    def length(name: str) -> int:  # with all that is inlined: as the instructions, whose number is not known yet
+        called = (found for found in _CALL.findall(functions[name]) if found in functions and found != name)
+        return len(functions[name]) + sum(map(length, called))
+
+    parts: list[list[str]] = [[] for _ in range(max(1, min(hands, len(wanted))))]
+    for name in sorted(wanted, key=lambda name: (-length(name), name)):
+        min(parts, key=lambda part: sum(map(length, part))).append(name)
+    return parts
 
 
 def _bcc() -> Any:
@@ -118,12 +168,12 @@ def _told(path: str) -> tuple[str, int, int]:
     return path, found.st_size, found.st_mtime_ns
 
 
-def same_compiler(image: Image) -> bool:
+def same_compiler(kept: Image) -> bool:
     """Whether the compiler that would be used now is the one that made this image."""
     found = importlib.util.find_spec("bcc")
-    if found is None or not image.made_by or found.origin != image.made_by[0][0]:
+    if found is None or not kept.made_by or found.origin != kept.made_by[0][0]:
         return False
     try:
-        return all(_told(path) == (path, size, changed) for path, size, changed in image.made_by)
+        return all(_told(path) == (path, size, changed) for path, size, changed in kept.made_by)
     except OSError:
         return False

@@ -13,7 +13,7 @@ from trainprobe.bpf.loader import Loaded
 from trainprobe.bpf.maps import Levels, Map
 from trainprobe.bpf.paths import Paths, read_bounded, shared_memory_devices
 from trainprobe.derive.workers import role_of
-from trainprobe.model.event import Level
+from trainprobe.model.cells import Level
 
 
 class Watching:
@@ -25,6 +25,7 @@ class Watching:
         self._pool_owner = loaded.map("pool_owner", c_uint32, c_uint32)
         self._pool_target = loaded.map("pool_target", c_uint32, c_uint32)
         self._pools = loaded.map("pools", c_uint32, abi.Pool)
+        self._held = loaded.map("held", c_uint32, abi.Held)
         self._skipped = loaded.map("skipped_devices", c_uint32, c_uint8)
         self._next_pool = 0
         self.refused = 0
@@ -45,6 +46,7 @@ class Watching:
         for tid in [*seed.threads(pid), pid]:
             self._levels[tid] = 0
             self._ledgers.delete(c_uint32(tid))
+            self._held.delete(c_uint32(tid))
         process = self._processes.get(c_uint32(pid))
         if process and process.pool:
             self._pool_owner.delete(c_uint32(process.pool))

@@ -150,8 +150,7 @@ class HostWatch:
 
     def _opened(self) -> None:
         self._readers.read(clock.now().monotonic_ns)
-        if self._followed():
-            self._observer.look_sooner()
+        self._observer.look_sooner()
 
     def _publish(self, report: Report) -> None:
         now = clock.now()

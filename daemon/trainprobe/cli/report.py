@@ -30,7 +30,7 @@ from trainprobe.runtime import rundir
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LATEST = 16  # runs that are told of where no daemon runs and nobody asks for more
-STALE = 30.0  # seconds; an idle daemon publishes every ten
+STALE = 45.0  # seconds; an idle daemon publishes every ten, one that watches even steps every twenty
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

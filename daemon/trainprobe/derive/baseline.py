@@ -16,12 +16,17 @@ LEAST = 8
 
 @dataclass(slots=True)  # each step makes one: frozen, it would take three times as long
 class Ordinary:
-    """One unstalled step."""
+    """One unstalled step, or several that are alike and were told as one."""
 
-    ns: int
+    ns: int  # of all of them
     made_of: Stretch
     fetches: int
     backwards: int
+    lengths: Sequence[int]  # ns of each
+
+    @property
+    def steps(self) -> int:
+        return len(self.lengths)
 
 
 @dataclass(slots=True)
@@ -52,7 +57,9 @@ class Baseline:
     """Rolling statistics of the last WINDOW unstalled steps. Adding one is cheap; what they are made of is found out
     when it is asked for, which is when a step is late."""
 
-    steps: deque[Ordinary] = field(default_factory=deque)
+    told: deque[Ordinary] = field(default_factory=deque)
+    steps: int = 0  # in them: WINDOW, or somewhat more where several were told as one
+    _each: deque[tuple[int, int, int]] = field(default_factory=deque)  # ns, fetches and backwards of WINDOW steps
     _ns: RunningMedian = field(default_factory=RunningMedian)
     _fetches: RunningMedian = field(default_factory=RunningMedian)
     _backwards: RunningMedian = field(default_factory=RunningMedian)
@@ -60,18 +67,24 @@ class Baseline:
     _pool: list[float] | None = None
 
     def add(self, step: Ordinary) -> None:
-        """Take in one ordinary step, forget the oldest beyond the window."""
-        self.steps.append(step)
-        oldest = self.steps.popleft() if len(self.steps) > WINDOW else None
-        self._ns.exchange(oldest.ns if oldest else None, step.ns)
-        self._fetches.exchange(oldest.fetches if oldest else None, step.fetches)
-        self._backwards.exchange(oldest.backwards if oldest else None, step.backwards)
+        """Take in ordinary steps, forget the oldest beyond the window."""
+        self.told.append(step)
+        self.steps += step.steps
+        while self.steps - self.told[0].steps >= WINDOW:
+            self.steps -= self.told.popleft().steps
+        fetches, backwards = step.fetches // step.steps, step.backwards // step.steps
+        for ns in step.lengths:
+            old = self._each.popleft() if len(self._each) >= WINDOW else (None, None, None)
+            self._each.append((ns, fetches, backwards))
+            self._ns.exchange(old[0], ns)
+            self._fetches.exchange(old[1], fetches)
+            self._backwards.exchange(old[2], backwards)
         self._items = self._pool = None
 
     @property
     def stands(self) -> bool:
         """Whether there are enough steps to judge by."""
-        return len(self.steps) >= LEAST
+        return self.steps >= LEAST
 
     @property
     def ns(self) -> float:
@@ -81,14 +94,14 @@ class Baseline:
     def items(self) -> Mapping[Item, float]:
         """Mean ns of each item per step."""
         if self._items is None:
-            self._items = {item: ns / len(self.steps) for item, ns in items_of(s.made_of for s in self.steps).items()}
+            self._items = {item: ns / self.steps for item, ns in items_of(s.made_of for s in self.told).items()}
         return self._items
 
     def pool(self) -> Sequence[float]:
         """Mean ns per step of all worker processes together, by leaf."""
         if self._pool is None:
-            count = max(len(self.steps), 1)
-            self._pool = [ns / count for ns in pool_of(s.made_of for s in self.steps)]
+            count = max(self.steps, 1)
+            self._pool = [ns / count for ns in pool_of(s.made_of for s in self.told)]
         return self._pool
 
     def fetches(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.model.moment import NS
@@ -32,11 +33,14 @@ class BlackBox:
 
     seconds: deque[Second] = field(default_factory=lambda: deque(maxlen=SECONDS))
 
-    def step(self, at_ns: int, ns: int) -> None:
-        """A step has ended."""
-        here = self._second(at_ns)
-        here.steps += 1
-        here.longest_ns = max(here.longest_ns, ns)
+    def steps(self, start_ns: int, lengths: Sequence[int]) -> None:
+        """Steps that followed one another have ended."""
+        at_ns = start_ns
+        for ns in lengths:
+            at_ns += ns
+            here = self._second(at_ns)
+            here.steps += 1
+            here.longest_ns = max(here.longest_ns, ns)
 
     def sample(self, at_ns: int, workers: int, pss_bytes: int | None) -> None:
         """The rank's processes were looked at."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.model.cells import Leaf
-from trainprobe.model.event import RunState, StackSeen, ThreadSample
+from trainprobe.model.cells import Leaf, RunState
+from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.sample import Inspection, ThreadLook
 
 STACKS = 16

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.model.cells import Leaf
-from trainprobe.model.event import RunState, ThreadSample
+from trainprobe.model.cells import Leaf, RunState
+from trainprobe.model.event import ThreadSample
 from trainprobe.model.moment import NS
 
 KEEP = 256

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.model.cells import Region
-from trainprobe.model.event import MarkRow, RowKind
+from trainprobe.model.cells import Region, RowKind
+from trainprobe.model.event import MarkRow
 from trainprobe.model.kept import KeptClock
 from trainprobe.model.text import StrEnum
 
@@ -188,5 +188,5 @@ class StepClock:
         return Mode.EACH
 
     def _emit(self, rows: list[MarkRow]) -> list[MarkRow]:
-        self.count += len(rows)
+        self.count += sum(len(row.lengths) or 1 for row in rows)
         return rows

@@ -39,6 +39,10 @@ class Stretch:
         delta = [after - before for after, before in zip(self.cells_after, self.cells_before)]
         return flatten(delta, [(use, of) for use, of, _ in self.files], self.setting)
 
+    def cell(self, place: int) -> int:
+        """ns in one cell of the ledger."""
+        return self.cells_after[place] - self.cells_before[place]
+
     def pool(self) -> list[int]:
         """ns of all worker processes together, by leaf."""
         return [after - before for after, before in zip(self.pool_after, self.pool_before)]

@@ -5,6 +5,11 @@ costs an append; each block of BLOCK steps one sort of it, and a test of BLOCKS 
 
 What grows with what other programs take of the processors is no trend of the training's either: growth waits for the
 next reading of that before it is confirmed, and is dropped where they took more.
+
+A machine whose pace wanders (its processors are shared with others whom nobody here sees) hides a growth that a steady
+one shows. All computing feels its pace alike, so steps that grow by what the scatter leaves in doubt are looked at once
+more, each block measured with the time that the backward pass took of it: what creeps is mostly elsewhere, and where it
+is not, the lengths alone decide as before.
 """
 
 from __future__ import annotations
@@ -26,6 +31,12 @@ GROWTH = 0.035
 noise of its blocks."""
 AGREE = 0.6
 """Kendall's tau of the blocks' medians."""
+APART = 1 / 3
+"""Of the growth: where less of it is not the backward's, all of the step grows alike, as on a slower machine …"""
+GROWTH_ALIKE = 0.15
+"""… and so much is asked of it, beyond the longest steps before: a pace that wanders comes back."""
+PACE_LEAST = 0.2
+"""Of a block's length, that the backward's computing has to be to measure the pace with."""
 CERTAIN = 6.0
 """The growth in standard errors of it, by what the blocks scatter about the line."""
 LEVELS = 0.7
@@ -61,6 +72,27 @@ class Growth:
         return (self.to_ns - self.from_ns) / max(1, self.to_step - self.from_step) * 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Medians of the steps of a block, in ns."""
+
+    length: float
+    backward: float  # the time on a processor within the backward pass
+
+
+@dataclass(slots=True)
+class Earlier:
+    """The blocks before a window."""
+
+    blocks: int = 0
+    longest: float = 0.0  # ns of its steps
+
+    def add(self, block: Block) -> None:
+        """One that has left the window."""
+        self.blocks += 1
+        self.longest = max(self.longest, block.length)
+
+
 @dataclass(slots=True)
 class Trend:
     """Ordinary steps in, a confirmed growth out."""
@@ -72,25 +104,29 @@ class Trend:
     around: Series = field(default_factory=Series)
     _candidate: Growth | None = None
     _candidate_ns: float = 0.0  # what it cost, should it be one
-    _block: list[int] = field(default_factory=list)
-    _scales: list[list[float]] = field(default_factory=lambda: [[] for _ in range(SCALES)])
-    _pending: list[float | None] = field(default_factory=lambda: [None] * SCALES)
+    _lengths: list[int] = field(default_factory=list)  # of the block that is not full yet
+    _backwards: list[int] = field(default_factory=list)
+    _scales: list[list[Block]] = field(default_factory=lambda: [[] for _ in range(SCALES)])
+    _earlier: list[Earlier] = field(default_factory=lambda: [Earlier() for _ in range(SCALES)])
+    _pending: list[Block | None] = field(default_factory=lambda: [None] * SCALES)
     _positive: list[int] = field(default_factory=lambda: [0] * SCALES)
 
-    def feed(self, ns: int) -> None:
-        """One ordinary step."""
+    def feed(self, ns: int, backward_ns: int = 0) -> None:
+        """One ordinary step; ``backward_ns``: of it, computing within the backward pass."""
         self.steps += 1
         if self.growth is not None:
             self.lost_ns += max(0.0, ns - self.growth.from_ns)
         elif self._candidate is not None:
             self._candidate_ns += max(0.0, ns - self._candidate.from_ns)
-        self._block.append(ns)
-        if len(self._block) == BLOCK:
-            value = median(self._block)
-            self._block.clear()
-            self._add(0, value)
+        self._lengths.append(ns)
+        self._backwards.append(backward_ns)
+        if len(self._lengths) == BLOCK:
+            block = Block(median(self._lengths), median(self._backwards))
+            self._lengths.clear()
+            self._backwards.clear()
+            self._add(0, block)
             if self.growth is not None:
-                self._follow(value)
+                self._follow(block.length)
 
     def surroundings(self, others: float | None) -> None:
         """What is in the steps' way by now: the part of the host's processors that other programs use."""
@@ -112,19 +148,22 @@ class Trend:
         more = median([*later, latest]) - median(earlier or [points[0][1]])
         return more >= max(OTHERS_LEAST, OTHERS_PART * grown.ratio)
 
-    def _add(self, scale: int, value: float) -> None:
+    def _add(self, scale: int, block: Block) -> None:
         blocks = self._scales[scale]
-        blocks.append(value)
-        del blocks[:-BLOCKS]
+        blocks.append(block)
+        if len(blocks) > BLOCKS:
+            self._earlier[scale].add(blocks.pop(0))
         if self.growth is None and self._candidate is None and len(blocks) >= LEAST:
-            self._positive[scale] = self._positive[scale] + 1 if grows(blocks) else 0
+            grown = growing(blocks, self._earlier[scale])
+            self._positive[scale] = self._positive[scale] + 1 if grown else 0
             if self._positive[scale] >= 2:
-                self._confirm(blocks, BLOCK << scale)
+                self._confirm(grown, BLOCK << scale)
         before, self._pending[scale] = self._pending[scale], None
         if before is None:
-            self._pending[scale] = value
+            self._pending[scale] = block
         elif scale + 1 < SCALES:
-            self._add(scale + 1, (before + value) / 2)
+            both = Block((before.length + block.length) / 2, (before.backward + block.backward) / 2)
+            self._add(scale + 1, both)
 
     def _confirm(self, blocks: Sequence[float], size: int) -> None:
         slope, middle, length = _slope(blocks), median(blocks), len(blocks)
@@ -144,7 +183,7 @@ class Trend:
     def _follow(self, value: float) -> None:
         """The drift goes on, or is over."""
         assert self.growth is not None
-        recent = median(self._scales[0][-3:])
+        recent = median(block.length for block in self._scales[0][-3:])
         if recent <= self.growth.from_ns * (1 + BACK):
             self.last, self.growth = self.growth, None
             self._positive = [0] * SCALES
@@ -155,18 +194,48 @@ class Trend:
         self.growth = Growth(self.growth.from_ns, level, self.growth.from_step, self.steps)
 
 
+def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
+    """The lengths that show a growth: as they are, or at one pace; none where neither do."""
+    lengths = [block.length for block in blocks]
+    grown = _grown(lengths)
+    if grown < GROWTH:
+        return ()
+    if any(block.backward < PACE_LEAST * block.length for block in blocks):
+        return lengths if grows(lengths) else ()
+    usual = median(block.backward for block in blocks)
+    paced = [block.length * usual / block.backward for block in blocks]
+    if grows(paced):
+        return paced
+    alike = abs(_grown(paced)) < APART * grown
+    return lengths if grows(lengths) and not (alike and _may_be_pace(lengths, before)) else ()
+
+
+def _may_be_pace(lengths: Sequence[float], before: Earlier) -> bool:
+    """Whether a growth that the backward has in proportion is no more than what the machine may do by itself."""
+    return before.blocks < LEAST or median(lengths[-3:]) < (1 + GROWTH_ALIKE) * before.longest
+
+
 def grows(blocks: Sequence[float]) -> bool:
     """Whether the blocks agree on growth, on enough of it, and lie on a line rather than on two levels."""
-    pairs = list(combinations(blocks, 2))
-    if sum((late > early) - (late < early) for early, late in pairs) < AGREE * len(pairs):
+    if _agreement(blocks) < AGREE or _grown(blocks) < GROWTH:
         return False
-    slope, middle, length = _slope(blocks), median(blocks), len(blocks)
-    start = middle - slope * (length - 1) / 2
-    if start <= 0 or slope * (length - 1) < GROWTH * start:
-        return False
+    length = len(blocks)
     off_line = _off_line(blocks)
     error = (off_line / (length - 2) / ((length**3 - length) / 12)) ** 0.5
-    return slope >= CERTAIN * error and LEVELS * off_line < _off_levels(blocks)
+    return _slope(blocks) >= CERTAIN * error and LEVELS * off_line < _off_levels(blocks)
+
+
+def _agreement(values: Sequence[float]) -> float:
+    """Kendall's tau with their order."""
+    pairs = len(values) * (len(values) - 1) // 2
+    return sum((late > early) - (late < early) for early, late in combinations(values, 2)) / pairs
+
+
+def _grown(values: Sequence[float]) -> float:
+    """From the line's begin to its end, as a part of where it begins; 0 for a line that begins below nothing."""
+    slope, length = _slope(values), len(values)
+    start = median(values) - slope * (length - 1) / 2
+    return slope * (length - 1) / start if start > 0 else 0.0
 
 
 def _off_line(values: Sequence[float]) -> float:

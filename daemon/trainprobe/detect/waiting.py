@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from trainprobe.derive.ledger import Item
 from trainprobe.detect.base import Window, take
 from trainprobe.model.cause import State
-from trainprobe.model.cells import Leaf
-from trainprobe.model.event import RunState, ThreadSample
+from trainprobe.model.cells import Leaf, RunState
+from trainprobe.model.event import ThreadSample
 
 STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
 CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)

@@ -56,3 +56,32 @@ STEP_FILES = 4  # files that a step row tells apart; the last slot takes what do
 def cell(region: Region, leaf: Leaf) -> int:
     """Index of a (region, leaf) pair in a row's cells."""
     return region * LEAVES + leaf
+
+
+class RowKind(IntEnum):
+    OPTIMIZER = 0  # an outermost Optimizer.step begins
+    BACKWARD = 1  # an outermost backward begins
+    DRIVER = 2  # the first mark that makes this thread a driver
+    EXIT = 3  # the thread's last row
+    FETCH_END = 4  # a fetch that waited long ended (rare: see DEEP_FETCH_NS in the BPF source)
+    GPU = 5  # the call of CUDA that comes once a step, where nothing else marks one
+
+
+class Level(IntEnum):
+    """How closely a thread is traced."""
+
+    NONE = 0
+    WRITER = 1  # write-class calls only: helper threads
+    COARSE = 2  # + scheduler and faults: worker processes
+    FULL = 3  # + reads and marks: drivers
+
+
+class RunState(IntEnum):
+    ON = 0
+    RUNNABLE = 1
+    BLOCKED = 2
+    GONE = 3
+
+
+BLOCK_IO_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Upper bounds of the durations of a block device's requests, seconds; one more bucket has what took longer."""

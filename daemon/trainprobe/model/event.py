@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
-from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.cells import Leaf, Level, Region, RowKind, RunState
 from trainprobe.model.kept import RunKept
 from trainprobe.model.text import StrEnum
-
-
-class RowKind(IntEnum):
-    OPTIMIZER = 0  # an outermost Optimizer.step begins
-    BACKWARD = 1  # an outermost backward begins
-    DRIVER = 2  # the first mark that makes this thread a driver
-    EXIT = 3  # the thread's last row
-    FETCH_END = 4  # a fetch that waited long ended (rare: see DEEP_FETCH_NS in the BPF source)
-    GPU = 5  # the call of CUDA that comes once a step, where nothing else marks one
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +47,7 @@ class MarkRow:
     gpu_allocations: int = 0  # such calls that have returned
     gpu_frees: int = 0
     shared_bytes: int | None = None  # of files in shared memory that all worker processes of this pid made
+    lengths: tuple[int, ...] = ()  # ns of each step that it ends, where it may end several: alike, and all in time
 
 
 class FileEventKind(StrEnum):
@@ -221,22 +212,6 @@ Event = (
     | OomTold
     | GpuXid
 )
-
-
-class RunState(IntEnum):
-    ON = 0
-    RUNNABLE = 1
-    BLOCKED = 2
-    GONE = 3
-
-
-class Level(IntEnum):
-    """How closely a thread is traced."""
-
-    NONE = 0
-    WRITER = 1  # write-class calls only: helper threads
-    COARSE = 2  # + scheduler and faults: worker processes
-    FULL = 3  # + reads and marks: drivers
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,10 +245,6 @@ class Inspection:
     threads: tuple[ThreadLook, ...] = ()  # the others of its process, when it waits for a lock
 
 
-BLOCK_IO_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Upper bounds, seconds; one more bucket has what took longer."""
-
-
 @dataclass(frozen=True, slots=True)
 class BlockIoSample:
     """Requests of a whole block device that ended since the probes were attached."""

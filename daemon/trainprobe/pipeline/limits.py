@@ -27,7 +27,7 @@ from trainprobe.pipeline.rank import RankFold
 
 JUDGE_NS = 2 * NS
 SOON_NS = NS // 2  # while something is read more often than each second: it fills up
-STALE_NS = 15 * NS  # a limit that is no longer read is of a process that is gone
+STALE_NS = 45 * NS  # a limit that is no longer read is of a process that is gone
 WORTH = 0.1  # of a limit: what uses less is not followed
 FULL = 0.9
 TOLD = 64  # kills of all the host

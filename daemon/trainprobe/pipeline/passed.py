@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.stretch import Stretch, states_of
@@ -21,11 +22,11 @@ class Passed:
     """``start`` of the rows in here is CLOCK_MONOTONIC."""
 
     rows: list[StepRow] = field(default_factory=list)
-    waiting: list[tuple[int, int, Stretch]] = field(default_factory=list)  # start, ns, what it was made of
+    waiting: list[tuple[int, Sequence[int], Stretch]] = field(default_factory=list)  # start, ns of each, made of
 
-    def add(self, start_ns: int, ns: int, stretch: Stretch) -> None:
-        """One more step."""
-        self.waiting.append((start_ns, ns, stretch))
+    def add(self, start_ns: int, lengths: Sequence[int], stretch: Stretch) -> None:
+        """One more step, or several that are alike: each has its part of what they were made of."""
+        self.waiting.append((start_ns, lengths, stretch))
         if len(self.waiting) >= WAITING:
             self._settle()
 
@@ -41,7 +42,10 @@ class Passed:
         if len(self.rows) + len(self.waiting) > LIMIT:
             self.rows = [joined(self.rows[at : at + 2]) for at in range(0, len(self.rows), 2)]
         every = states_of([stretch for _, _, stretch in self.waiting])
-        for (start_ns, ns, _), spent_in in zip(self.waiting, every):
-            states = {_NAMES[state]: spent / NS for state, spent in spent_in.items()}
-            self.rows.append(StepRow(start_ns / NS, ns / NS, 1, ns / NS, ns / NS, states))
+        for (start_ns, lengths, _), spent_in in zip(self.waiting, every):
+            whole = sum(lengths) or 1
+            for ns in lengths:
+                states = {_NAMES[state]: spent * ns / whole / NS for state, spent in spent_in.items()}
+                self.rows.append(StepRow(start_ns / NS, ns / NS, 1, ns / NS, ns / NS, states))
+                start_ns += ns
         self.waiting.clear()

@@ -38,16 +38,13 @@ from trainprobe.detect.policy import Policy
 from trainprobe.detect.registry import Judgement, judge
 from trainprobe.model.armed import Armed
 from trainprobe.model.cause import Cause, Phase, State
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Level, Region, RowKind, RunState, cell
 from trainprobe.model.event import (
     FileEvent,
-    Level,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
     RankSeen,
-    RowKind,
-    RunState,
     StackSeen,
     StepFile,
     ThreadSample,
@@ -73,6 +70,7 @@ EARLY = 32
 """Steps looked at while they are too uneven for a baseline."""
 ROWS = 4096
 """Rows kept while no boundary comes (a driver whose optimiser never steps)."""
+_BACKWARD = cell(Region.BACKWARD, Leaf.CPU)
 WAITED = frozenset({Cause.DATA_CPU, Cause.DATA_STORAGE})
 """Stalls in which workers made batches, only too slowly."""
 
@@ -463,34 +461,39 @@ class RankFold:
             self._pool_at.clear()
             return
         ns = row.at_ns - before.at_ns
-        self._count(ns)
-        self.box.step(row.at_ns, ns)
-        self.passed.add(before.at_ns, ns, stretch)
+        later = row.lengths[1:]  # what is before them is the first one's, and that of a row that was lost
         step = Ordinary(
             ns,
             stretch,
             row.fetches - before.fetches,
             row.backwards - before.backwards,
+            (ns - sum(later), *later),
         )
+        self._count(step.lengths)
+        self.box.steps(before.at_ns, step.lengths)
+        self.passed.add(before.at_ns, step.lengths, stretch)
         if not self.baseline.stands:
             self._learn(step, row)
         else:
             ordinary = self.ordinary_steps
-            self._judge(step, before, row, index)
+            if step.steps > 1 and max(step.lengths) <= self.policy.limit_ns(self.baseline.ns):
+                self._pass_ordinary(step, step.steps, churn(before, row))
+            else:
+                self._judge(step, before, row, index)
             if self.counting.active:
                 self.counting.step(before.at_ns, row.at_ns, self.ordinary_steps - ordinary)
             self.book.resumed_id = ""
-        self._see_starts(before.at_ns, row.at_ns)
+        self._see_starts(before.at_ns, row.at_ns, step.steps)
         self.stack = None
         if self.late.looks or self.late.stacks or self.late.beside:
             self.late = Late()
         self._pool_at.clear()
 
-    def _see_starts(self, start_ns: int, end_ns: int) -> None:
+    def _see_starts(self, start_ns: int, end_ns: int, steps: int) -> None:
         """Workers deliver in turn: each one's first batch is due a step after another's, where a step takes one."""
         started = self.workers.starts_in(start_ns, end_ns)
         due = started if started and started != self.workers.started else self.first_due
-        self.first_due = max(0, due - max(1, round(self.baseline.fetches()))) if due else 0
+        self.first_due = max(0, due - steps * max(1, round(self.baseline.fetches()))) if due else 0
 
     def _learn(self, step: Ordinary, row: MarkRow) -> None:
         self._early.append(step)
@@ -514,9 +517,7 @@ class RankFold:
         units = max(1, round(step.backwards / usual)) if usual else 1  # a skipped optimiser step merges two groups
         base = self.baseline.ns * units
         if step.ns <= self.policy.limit_ns(base):
-            self.ordinary_churn += churn(before, row)
-            self._take_ordinary(step, units)
-            self.book.open = None
+            self._pass_ordinary(step, units, churn(before, row))
             return
         self.evenness.late(row.at_ns)
         made_of = step.made_of
@@ -531,7 +532,7 @@ class RankFold:
         end = row.at_ns
         for cause, ns in judgement.phases.items():
             self.take_phase(Phase(cause.value), int(end - ns), end)
-        if told >= 0.5 * self.policy.stall_minimum_ns:
+        if told >= self._least_ns(judgement.main):
             stacks, reach = self._stacks(judgement), self._reach(judgement)
             entry = self.book.close(judgement, int(end - told), end, index - 1, stacks, reach)
             if entry is not None and told >= self.policy.freeze_ns and entry.steps == 1:
@@ -546,6 +547,17 @@ class RankFold:
                 self._take_ordinary(step, units)
                 return
         self.late_ns += base
+
+    def _least_ns(self, main: Claim | None) -> float:
+        """What has to be lost for a stall. A late step that worked for most of its excess may have lost less than the
+        minimum beside; nobody is helped by the remainder that has no cause."""
+        unknown = main is not None and main.cause == Cause.UNKNOWN
+        return self.policy.stall_minimum_ns * (1.0 if unknown else 0.5)
+
+    def _pass_ordinary(self, step: Ordinary, units: int, churned: Churn) -> None:
+        self.ordinary_churn += churned
+        self._take_ordinary(step, units)
+        self.book.open = None
 
     def _freeze(self, entry: Entry) -> None:
         """Keep what came before a stall."""
@@ -575,12 +587,14 @@ class RankFold:
         return self.policy.merge_steps
 
     def _take_ordinary(self, step: Ordinary, units: int) -> None:
-        if units == 1:
+        if units == step.steps:
             self.baseline.add(step)
             if (self.devices.stolen or 0.0) < self.policy.stolen_share:  # else it tells of the host
-                self.trend.feed(step.ns)
-                self._see_makeup()
-            self.ordinary_lengths.append(step.ns / 1e9)
+                backward = step.made_of.cell(_BACKWARD) / max(1, step.ns)
+                for ns in step.lengths:
+                    self.trend.feed(ns, int(backward * ns))
+                    self._see_makeup()
+            self.ordinary_lengths.extend(ns / 1e9 for ns in step.lengths)
         if self._ordinary is None or not self._ordinary.extend(step.made_of):
             self._settle_ordinary()
             self._ordinary = step.made_of.copy()
@@ -616,11 +630,12 @@ class RankFold:
         self.waits.feed(items, run.files)
         self.ordinary_pool = [total + ns for total, ns in zip(self.ordinary_pool, run.pool())]
 
-    def _count(self, ns: int) -> None:
-        told = ns / 1e9
-        self.durations.append(told)
-        self.duration_sum += told
-        self.histogram[bisect_left(STEP_BUCKETS, told)] += 1
+    def _count(self, lengths: Sequence[int]) -> None:
+        for ns in lengths:
+            told = ns / 1e9
+            self.durations.append(told)
+            self.duration_sum += told
+            self.histogram[bisect_left(STEP_BUCKETS, told)] += 1
 
     def take_phase(self, phase: Phase, start_ns: int, end_ns: int) -> None:
         """A stretch of a phase is over."""
@@ -758,7 +773,7 @@ class RankFold:
         judgement = judge(replace(window, extra_fetches=extra))
         main = judgement.main
         self.live_phase = next(((Phase(c.value), ns) for c, ns in judgement.phases.items()), None)
-        if main is None or main.cause is None or judgement.stall_ns < 0.5 * self.policy.stall_minimum_ns:
+        if main is None or main.cause is None or judgement.stall_ns < self._least_ns(main):
             self.book.open = None
             return
         cause = max(judgement.shares, key=lambda c: judgement.shares[c])

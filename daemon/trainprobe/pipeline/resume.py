@@ -5,8 +5,8 @@ from __future__ import annotations
 from trainprobe.derive.baseline import LEAST, Ordinary
 from trainprobe.derive.steps import Mode
 from trainprobe.derive.stretch import Stretch, joined
-from trainprobe.model.cells import CELLS, LEAVES, Region
-from trainprobe.model.event import MarkRow, RowKind
+from trainprobe.model.cells import CELLS, LEAVES, Region, RowKind
+from trainprobe.model.event import MarkRow
 from trainprobe.model.kept import KeptRank, RankKept
 from trainprobe.pipeline.rank import RankFold
 
@@ -35,10 +35,10 @@ def _mean(fold: RankFold) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Mean cells and pool of an ordinary step, ns."""
     steps = fold.baseline.steps
     cells, pool = [0] * CELLS, [0] * LEAVES
-    for stretch in joined(step.made_of for step in steps):
+    for stretch in joined(step.made_of for step in fold.baseline.told):
         cells = [total + b - a for total, a, b in zip(cells, stretch.cells_before, stretch.cells_after)]
         pool = [total + b - a for total, a, b in zip(pool, stretch.pool_before, stretch.pool_after)]
-    return tuple(ns // len(steps) for ns in cells), tuple(ns // len(steps) for ns in pool)
+    return tuple(ns // steps for ns in cells), tuple(ns // steps for ns in pool)
 
 
 def resume(fold: RankFold, found: RankKept, at_ns: int, stall_id: str) -> None:
@@ -55,7 +55,9 @@ def resume(fold: RankFold, found: RankKept, at_ns: int, stall_id: str) -> None:
     nothing = ((0,) * CELLS, (0,) * LEAVES)
     made_of = Stretch(nothing[0], cells, nothing[1], pool, (), fold.setting())
     for _ in range(LEAST):
-        fold.baseline.add(Ordinary(kept.ordinary_ns, made_of, kept.ordinary_fetches, kept.ordinary_backwards))
+        fold.baseline.add(
+            Ordinary(kept.ordinary_ns, made_of, kept.ordinary_fetches, kept.ordinary_backwards, (kept.ordinary_ns,))
+        )
     fold.evenness.begin(at_ns)
     fold.start_ns = at_ns
     if not found.same_step or kept.tid != fold.seen.pid:

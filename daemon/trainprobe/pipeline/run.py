@@ -12,18 +12,16 @@ from trainprobe.detect.limits.base import GpuFault
 from trainprobe.detect.policy import Policy
 from trainprobe.model.armed import Armed
 from trainprobe.model.cause import Cause
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import Leaf, Level, RowKind
 from trainprobe.model.event import (
     CallFailed,
     Event,
     FileEvent,
-    Level,
     MarkRow,
     OomTold,
     ProcessEvent,
     ProcessEventKind,
     RankSeen,
-    RowKind,
     RunStarted,
     StackSeen,
     ThreadSample,

@@ -9,7 +9,7 @@ from trainprobe.detect.limits.base import Notice
 from trainprobe.detect.rules import worker_hang
 from trainprobe.detect.waiting import LEAF_WORDS
 from trainprobe.model.cause import Cause
-from trainprobe.model.event import RunState
+from trainprobe.model.cells import RunState
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Bound, Exit, Verdict
 from trainprobe.pipeline.bottlenecks import Found

@@ -7,8 +7,8 @@ from dataclasses import replace
 from trainprobe.derive.devices import Devices
 from trainprobe.derive.late import FROZEN_WAITS, Late, Waiting, waiting
 from trainprobe.detect.policy import Policy
-from trainprobe.model.cells import Leaf
-from trainprobe.model.event import RunState, ThreadSample
+from trainprobe.model.cells import Leaf, RunState
+from trainprobe.model.event import ThreadSample
 
 _WRITES = frozenset({Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META})
 _ON_FILES = _WRITES | {Leaf.FILE_READ, Leaf.FAULT}

@@ -32,8 +32,9 @@ NOTHING: Sequence[Any] = ()
 TICK_NS = NS
 CALM_TICK_NS = 2 * NS  # while everything goes on as before; alarms and rare events come as ever
 CALM_NS = 10 * NS
-CALM_TICKS_NS = ((90 * NS, 10 * NS), (40 * NS, 5 * NS), (CALM_NS, CALM_TICK_NS))
+CALM_TICKS_NS = ((110 * NS, 20 * NS), (90 * NS, 10 * NS), (40 * NS, 5 * NS), (CALM_NS, CALM_TICK_NS))
 """(calm for so long, so seldom), where the kernel itself wakes us for a late step and nobody looks at our reports."""
+GLANCES = 5  # at limits, in the time from a look to the next
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # after a stall limit until it is looked at: most steps are over by then
 TOGETHER_NS = 250_000_000  # alarms so shortly before another turn are looked at with it
@@ -140,10 +141,11 @@ class Observer:
 
     def _glance_ns(self) -> int:
         """When limits are read between two looks that are far apart."""
-        return self._glanced_ns + CALM_TICK_NS if self._tick_ns > CALM_TICK_NS else NEVER
+        apart = max(CALM_TICK_NS, self._tick_ns // GLANCES)
+        return self._glanced_ns + apart if self._tick_ns > CALM_TICK_NS else NEVER
 
     def look_sooner(self) -> None:
-        """Somebody has begun to look at the reports."""
+        """Somebody has read a report: a scrape finds what was so at the scrape before, however far apart looks are."""
         self._tick_ns = min(self._tick_ns, CALM_TICK_NS)
 
     def turn(self, *, woken: bool) -> None:
@@ -325,7 +327,7 @@ class Observer:
         self._armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this very turn
         self._waiting.expect(self._armed)
         self._detail = self._pace.late = wants.detail
-        self._slow_down(at, wants.calm_ns if self._sampler.far else 0)
+        self._slow_down(at, wants.calm_ns)
         self._hurry = wants.tell
         self._inspect = wants.inspect
         self._sampler.look_at(wants.spaces, wants.files)
@@ -340,16 +342,19 @@ class Observer:
             for pid, tid in wants.stacks:
                 self._stacks.start(pid, tid, at, runs.get(pid, ""))
 
-    def _slow_down(self, at: int, lasts: int) -> None:
-        """The next look may wait while all is calm, and the longer the longer that lasts."""
-        calm = lasts >= CALM_NS
-        self._alarmed = self._guard.call("bpf", at, lambda: self._kernel.alarm(self._armed, ended=calm), False)
+    def _slow_down(self, at: int, even_ns: int) -> None:
+        """The next look may wait while all is calm, and the longer the longer that lasts. Even steps are told together
+        also where a GPU or a limit is looked at each second."""
+        even = even_ns >= CALM_NS
+        calm = even and self._sampler.far
+        alarm = partial(self._kernel.alarm, self._armed, ended=calm, together=even)
+        self._alarmed = self._guard.call("bpf", at, alarm, False)
         if not calm:
             self._tick_ns = TICK_NS
         elif not self._alarmed or self._followed():
             self._tick_ns = CALM_TICK_NS
         else:
-            self._tick_ns = next(pause for after, pause in CALM_TICKS_NS if lasts >= after)
+            self._tick_ns = next(pause for after, pause in CALM_TICKS_NS if even_ns >= after)
 
     def _record(self, frame: Frame) -> None:
         if self._on_frame is not None:

@@ -17,6 +17,7 @@ from typing import Protocol
 from trainprobe.collect.command import Kind, python_like, redact, understand
 from trainprobe.collect.mapping import find_library, uses_cuda
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc
+from trainprobe.model.cells import RowKind
 from trainprobe.model.event import (
     CallFailed,
     Event,
@@ -27,7 +28,6 @@ from trainprobe.model.event import (
     ProcessEvent,
     ProcessEventKind,
     RankSeen,
-    RowKind,
     RunEnded,
     RunStarted,
     StackSeen,

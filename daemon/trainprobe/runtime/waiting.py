@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainprobe.model.armed import Armed
-from trainprobe.model.event import Event, MarkRow, RowKind
+from trainprobe.model.cells import RowKind
+from trainprobe.model.event import Event, MarkRow
 
 _STEPS = frozenset({RowKind.OPTIMIZER, RowKind.BACKWARD, RowKind.GPU})
 
@@ -38,4 +39,5 @@ class Waiting:
         if not isinstance(event, MarkRow) or event.kind not in _STEPS or event.tid not in self._limits:
             return False
         before, self._rows[event.tid] = self._rows[event.tid], event.at_ns
-        return event.at_ns - before < self._limits[event.tid]
+        later = event.lengths[1:]
+        return max(event.at_ns - before - sum(later), *later, 0) < self._limits[event.tid]

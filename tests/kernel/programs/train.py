@@ -57,11 +57,28 @@ class Monitors:
             one.wait()
 
 
-def closure_of(optimizer, model, batch):
+class Beside:
+    """What a step does beside its training: it writes a line, and computes."""
+
+    def __init__(self, args, counts) -> None:
+        self.seconds, self.counts = args.step_seconds, counts
+        self.log = os.open(args.log_to, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if args.log_to else None
+        counts["logged"] = 0
+
+    def do(self, number: int, model, batch) -> None:
+        if self.log is not None:
+            self.counts["logged"] += os.write(self.log, b"x" * (1000 + number * 7 % 1000))
+        start = time.monotonic()
+        while time.monotonic() - start < self.seconds:
+            model(batch)
+
+
+def closure_of(optimizer, model, batch, counts):
     def closure():
         optimizer.zero_grad()
         loss = model(batch).square().mean()
         loss.backward()
+        counts["backwards"] += 1
         return loss
 
     return closure
@@ -73,9 +90,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--context", default=None, choices=["fork", "spawn", "forkserver"])
     parser.add_argument("--sample-seconds", type=float, default=0.0)
-    parser.add_argument(
-        "--mode", default="plain", choices=["plain", "raises", "checkpointing", "lbfgs", "gan", "accumulate", "thread"]
-    )
+    modes = ["plain", "raises", "checkpointing", "lbfgs", "gan", "accumulate", "thread", "closure"]
+    parser.add_argument("--mode", default="plain", choices=modes)
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--save-to", default="")
     parser.add_argument("--evaluate-every", type=int, default=0)
@@ -83,6 +99,8 @@ def main() -> None:
         "--monitors", action="store_true", help="two programs that sleep, one from the start, one later"
     )
     parser.add_argument("--collect-every", type=int, default=0)
+    parser.add_argument("--log-to", default="", help="a line of one to two thousand bytes to it in each step")
+    parser.add_argument("--step-seconds", type=float, default=0.0, help="computed in each step beside")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -107,7 +125,7 @@ def main() -> None:
         multiprocessing_context=args.context if args.workers else None,
     )
     begun = time.monotonic()
-    monitors = Monitors(args.monitors)
+    monitors, beside = Monitors(args.monitors), Beside(args, counts)
     monitors.start()
 
     def loop() -> None:
@@ -115,10 +133,9 @@ def main() -> None:
         for number, batch in enumerate(loader):
             counts["fetches"] += 1
             monitors.at(number)
-            if args.mode == "lbfgs":
-                evaluations = optimizer.state[optimizer._params[0]].get("func_evals", 0)
-                optimizer.step(closure_of(optimizer, model, batch))
-                counts["backwards"] += optimizer.state[optimizer._params[0]]["func_evals"] - evaluations
+            if args.mode in ("lbfgs", "closure"):
+                beside.do(number, model, batch)
+                optimizer.step(closure_of(optimizer, model, batch, counts))
                 counts["steps"] += 1
                 continue
             optimizer.zero_grad()
@@ -135,6 +152,7 @@ def main() -> None:
                     counts["raised"] += 1
                     counts["backwards"] += 1
                     loss = model(batch).square().mean()
+            beside.do(number, model, batch)
             loss.backward()
             counts["backwards"] += 1
             if args.mode == "accumulate" and number % 4 != 3:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.stalls.plan import Plan
 from benchmarks.stalls.score import Score, match, score
-from benchmarks.stalls.truth import Iteration, Planted, Truth, planted_stalls
+from benchmarks.stalls.truth import Iteration, Planted, Truth, blocked_seconds, planted_stalls
 
 MS = 1_000_000
 SAVE = {"path": "/x/step-20.pt", "bytes": 1000, "saved": 1_590 * MS}
@@ -165,6 +165,16 @@ def test_ranks_wait_for_each_other_as_long_as_they_really_did() -> None:
     assert "collective_wait" in str(score(plan(), truth, said).wrong()), "one process has nobody to wait for"
     longer = report(lost={"checkpoint": 0.6, "collective_wait": 0.8}, productive_seconds=1.6)
     assert "collective_wait" in str(score(ranks, truth, longer).wrong())
+
+
+def test_what_a_rank_ran_while_it_took_its_batch_is_no_wait_for_that_batch() -> None:
+    truth, ran = Truth(7, 0, 0), 0
+    for step in range(40):  # of 50 ms: 15 to take the batch, 10 of them by itself, 30 computing, 5 for the other ranks
+        at, ran = 50 * step * MS, ran + 40 * MS
+        truth.iterations.append(
+            Iteration(step, at, at + 45 * MS, at + 50 * MS, 15 * MS, queued=0, ran=ran, fetch_unblocked=10 * MS)
+        )
+    assert blocked_seconds(truth) == pytest.approx(0.005 * 32)
 
 
 def test_a_run_that_lost_more_to_others_may_say_so() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trainprobe.bpf.btf import VMLINUX, Btf, BtfError
 
-STRUCT, UNION, INT, TYPEDEF = 4, 5, 1, 8
+STRUCT, UNION, INT, TYPEDEF, FUNCTION = 4, 5, 1, 8, 12
 
 
 class Builder:
@@ -79,6 +79,18 @@ def test_a_tracepoint_tells_how_many_arguments_it_passes(arguments: int) -> None
     assert Btf(b.bytes()).tracepoint_arguments("absent") is None
 
 
+def test_structures_tracepoints_and_functions_are_found_by_name() -> None:
+    b = Builder()
+    number = b.add(INT, "int", 4, extra=struct.pack("<I", 32))
+    file = b.add(STRUCT, "file", 4, (("f_mode", number, 0),))
+    switch = b.add(TYPEDEF, "btf_trace_sched_switch", number)
+    function = b.add(FUNCTION, "bpf_rdonly_cast", number)
+    found = Btf(b.bytes())
+    assert (found.struct("file"), found.tracepoint("sched_switch")) == (file, switch)
+    assert found.function("bpf_rdonly_cast") == function
+    assert found.struct("bpf_rdonly_cast") is found.function("file") is found.tracepoint("file") is None
+
+
 def test_truncation_anywhere_is_an_error_or_unknown() -> None:
     whole = sample()
     for length in range(len(whole)):
@@ -114,8 +126,11 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path(VMLINUX).exists(), reason="this kernel has no BTF")
 def test_the_running_kernel_has_what_we_need() -> None:
-    from trainprobe.bpf.kernel_types import member_flags
+    from trainprobe.bpf.kernel_types import TRACEPOINTS, member_flags, tracepoint_types
 
     with Btf.of_kernel() as btf:
         flags = dict(flag[2:].split("=") for flag in member_flags(btf))
     assert int(flags["OFFSET_TASK_PID"]) + 4 == int(flags["OFFSET_TASK_TGID"])
+    types = tracepoint_types(f"-D{name}={value}" for name, value in flags.items())
+    assert set(types) == set(TRACEPOINTS)
+    assert all(types.values())

@@ -11,17 +11,14 @@ from hypothesis import strategies as st
 
 from trainprobe.bpf import abi, decode
 from trainprobe.bpf.decode import Candidate, Malformed, NamedFile, RawFailure
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Level, Region, RowKind, RunState, cell
 from trainprobe.model.event import (
     CallFailed,
     FileEvent,
     FileEventKind,
-    Level,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
-    RowKind,
-    RunState,
     StepFile,
 )
 
@@ -60,6 +57,15 @@ def test_a_row() -> None:
     assert (len(told.cells), told.cells[cell(Region.FETCH, Leaf.POLL)]) == (CELLS, 55)
     assert (len(told.pool), told.pool[Leaf.SLEEP]) == (LEAVES, 9)
     assert told.files == (StepFile(5, 4, 6, 7, 8),)
+    assert told.lengths == ()
+
+
+def test_a_row_of_several_steps() -> None:
+    raw = row(at=100, began=40, held=2)
+    raw.lengths[:3] = [20, 40, 99]
+    told = decode.message(bytes(raw))
+    assert isinstance(told, MarkRow)
+    assert told.lengths == (20, 40)
 
 
 def named(kind: abi.FileKind, **members: object) -> abi.NamedFileMessage:
@@ -135,7 +141,18 @@ def test_a_candidate() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"\1", bytes(8), b"\xff" * 8, bytes(row())[:-1], bytes(row(kind=99)), bytes(row(region=77))]
+    "raw",
+    [
+        b"",
+        b"\1",
+        bytes(8),
+        b"\xff" * 8,
+        bytes(row())[:-1],
+        bytes(row(kind=99)),
+        bytes(row(region=77)),
+        bytes(row(held=33)),
+        bytes(row(held=2, at=5)),
+    ],
 )
 def test_what_is_not_a_message_is_malformed(raw: bytes) -> None:
     with pytest.raises(Malformed):

@@ -13,6 +13,7 @@ from trainprobe.bpf import image
 from trainprobe.bpf.image import Code, Image, MapShape, Spoiled
 
 EXIT = struct.pack("<BBhi", 0x95, 0, 0, 0)
+CALL = 0x85
 
 
 def load_of_map(register: int, descriptor: int) -> bytes:
@@ -50,6 +51,13 @@ def test_other_descriptors_go_where_the_maps_were(first: int, other: int, number
     installed = code.with_maps({"one": 70, "two": 80})
     assert installed == constant(number) + load_of_map(1, 70 if first != other else 80) + load_of_map(2, 80) + EXIT
     assert code == Code.of(installed, {70: "one", 80: "two"}) or first == other
+
+
+@given(st.integers(1, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_a_call_with_a_negative_number_is_one_of_the_kernels_own_functions(function: int, helper: int) -> None:
+    compiled = struct.pack("<BBhi", CALL, 0, 0, -function) + struct.pack("<BBhi", CALL, 0, 0, helper) + EXIT
+    own = struct.pack("<BBhi", CALL, 2 << 4, 0, function)  # BPF_PSEUDO_KFUNC_CALL, as the source register
+    assert Code.of(compiled, {}).instructions == own + compiled[8:]
 
 
 def test_a_map_without_a_name_is_refused() -> None:

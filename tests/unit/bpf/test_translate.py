@@ -17,14 +17,36 @@ from trainprobe.bpf.image import Image
 from trainprobe.bpf.install import MARKS
 
 
-def test_programs_that_are_not_wanted_are_static() -> None:
-    text = translate.source_text(MARKS)
-    static = set(re.findall(r"^static int (on_\w+)\(", text, re.MULTILINE))
-    exported = set(re.findall(r"^int (on_\w+)\(", text, re.MULTILINE))
-    assert exported == MARKS
-    assert static == translate.programs() - MARKS
-    assert "on_switch" in static
-    assert text.replace("static int on_", "int on_") == translate.source_text()
+def _defined(text: str) -> set[str]:
+    return set(re.findall(r"^(?:int|INLINE) [^\n(;=]*?(\w+)\(", text, re.MULTILINE))
+
+
+def test_what_nobody_wants_is_empty_lines() -> None:
+    whole, text = translate.source_text(), translate.source_text(MARKS)
+    assert _defined(text) & translate.programs() == MARKS
+    assert _defined(text) < _defined(whole)
+    lines = list(zip(whole.split("\n"), text.split("\n"), strict=True))
+    assert all(there in (line, "") for line, there in lines), "errors name the right line"
+    for name in _defined(whole) - _defined(text):
+        assert not re.search(rf"\b{name}\(", text), f"{name} is called"
+
+
+def test_every_function_is_known_with_all_of_its_text() -> None:
+    whole = translate.source_text()
+    functions = translate._functions(whole)
+    assert functions.keys() == _defined(whole)
+    for name, text in functions.items():
+        assert text.count("{") == text.count("}"), name
+        assert text.count(f"{name}(") >= 1
+
+
+@pytest.mark.parametrize("hands", [1, 2, 3, 50])
+def test_programs_are_dealt_once_and_evenly(hands: int) -> None:
+    parts = translate.dealt(MARKS, hands)
+    assert sorted(name for part in parts for name in part) == sorted(MARKS)
+    assert len(parts) == min(hands, len(MARKS))
+    lengths = [len(translate.source_text(part)) for part in parts]
+    assert max(lengths) < 2.5 * min(lengths)
 
 
 def test_the_key_is_of_sources_headers_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

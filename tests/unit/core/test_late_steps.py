@@ -8,8 +8,8 @@ import pytest
 
 from tests.builders.driver import Driver, moment, played
 from tests.unit.core.test_pipeline import adds_up, rank_of
-from trainprobe.model.cells import LEAVES, Leaf, Region
-from trainprobe.model.event import Level, ProcessEvent, ProcessEventKind, RankSeen, RunState, StackSeen, ThreadSample
+from trainprobe.model.cells import LEAVES, Leaf, Level, Region, RunState
+from trainprobe.model.event import ProcessEvent, ProcessEventKind, RankSeen, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import DiskSample, HostSample, Inspection

@@ -11,8 +11,7 @@ from tests.unit.core.test_late_steps import started
 from tests.unit.core.test_pipeline import rank_of
 from trainprobe.derive.black_box import SECONDS, BlackBox
 from trainprobe.derive.quota import Quota
-from trainprobe.model.cells import Leaf
-from trainprobe.model.event import RunState
+from trainprobe.model.cells import Leaf, RunState
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import HostSample, ProcessSample, QuotaSample, RivalSample
@@ -130,6 +129,6 @@ def test_only_the_latest_long_stalls_keep_theirs() -> None:
 def test_the_ring_is_bounded() -> None:
     box = BlackBox()
     for second in range(500):
-        box.step(second * NS, 1000)
+        box.steps(second * NS - 1000, (1000,))
     assert len(box.seconds) == SECONDS
     assert len(box.before(499 * NS)) == SECONDS - 1

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.driver import Driver, ns, played
 from tests.unit.core.test_pipeline import rank_of
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import FileEventKind, ProcessEvent, ProcessEventKind
 from trainprobe.model.report import Stall
 from trainprobe.pipeline import Pipeline
@@ -101,3 +101,16 @@ def test_processes_that_are_not_a_loaders_are_not_called_that() -> None:
     assert stalls[-1].summary.startswith("the training started processes of its own: 1, 0.3")
     assert "persistent_workers" not in " ".join(stalls[-1].advice)
     assert "keep the processes" in stalls[-1].advice[0]
+
+
+@pytest.mark.parametrize(("rest", "told"), [(0.03, 0.0), (0.08, 0.08)])
+def test_a_step_that_worked_longer_has_no_stall_for_a_little_without_a_cause(rest: float, told: float) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(60)
+    driver.spend(0.06)
+    driver.spend(0.06, region=Region.BACKWARD)
+    driver.spend(rest, Leaf.OTHER)
+    driver.train(20)
+    rank = rank_of(played(driver), driver)
+    assert sum(stall.seconds for stall in rank.stalls) == pytest.approx(told, abs=0.002)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.builders.driver import PID, Driver, moment, ns, played
-from trainprobe.model.cells import CELLS, LEAVES, Leaf
-from trainprobe.model.event import FileEventKind, RankSeen, RunStarted, RunState, StepFile
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, RunState
+from trainprobe.model.event import FileEventKind, RankSeen, RunStarted, StepFile
 from trainprobe.model.kept import KeptRank, RankKept, RunKept
 from trainprobe.model.report import Rank, Run
 from trainprobe.pipeline import Pipeline

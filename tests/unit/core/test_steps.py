@@ -8,8 +8,8 @@ import pytest
 
 from tests.builders.driver import Driver
 from trainprobe.derive.steps import StepClock
-from trainprobe.model.cells import Region
-from trainprobe.model.event import MarkRow, RowKind
+from trainprobe.model.cells import Region, RowKind
+from trainprobe.model.event import MarkRow
 
 
 def counted(driver: Driver) -> int:

@@ -67,13 +67,20 @@ def test_files_are_carried_along_but_not_without_end() -> None:
     assert sum(items_of(stretches).values()) == 300 * 40
 
 
-@given(st.lists(st.integers(1, 10**10), min_size=1, max_size=3 * WINDOW))
-def test_the_baseline_is_the_median_of_the_last_steps(lengths: list[int]) -> None:
-    baseline = Baseline()
-    for stretch, ns in zip(chain([{0: ns} for ns in lengths]), lengths):
-        baseline.add(Ordinary(ns, stretch, fetches=ns % 3, backwards=ns % 2))
-    last = lengths[-WINDOW:]
-    assert baseline.ns == median(last)
-    assert baseline.fetches() == median(ns % 3 for ns in last)
-    assert baseline.backwards() == median(ns % 2 for ns in last)
-    assert sum(baseline.items().values()) == pytest.approx(sum(last) / len(last))
+@given(st.lists(st.tuples(st.integers(1, 10**10), st.integers(1, 32)), min_size=1, max_size=2 * WINDOW))
+def test_the_baseline_is_the_median_of_the_last_steps(told: list[tuple[int, int]]) -> None:
+    baseline, each = Baseline(), []
+    spent = [sum(ns + place for place in range(count)) for ns, count in told]
+    for stretch, (ns, count) in zip(chain([{0: all_} for all_ in spent]), told):
+        lengths = [ns + place for place in range(count)]
+        baseline.add(Ordinary(sum(lengths), stretch, ns % 3 * count, ns % 2 * count, lengths))
+        each += [(length, ns % 3, ns % 2) for length in lengths]
+    last = each[-WINDOW:]
+    assert baseline.ns == median(ns for ns, _, _ in last)
+    assert baseline.fetches() == median(fetches for _, fetches, _ in last)
+    assert baseline.backwards() == median(backwards for _, _, backwards in last)
+    reach, counts = 0, [count for _, count in told]
+    while reach < len(told) and sum(counts[-reach:] if reach else ()) < WINDOW:
+        reach += 1
+    assert baseline.steps == sum(counts[-reach:])
+    assert sum(baseline.items().values()) == pytest.approx(sum(spent[-reach:]) / baseline.steps)

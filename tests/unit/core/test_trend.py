@@ -125,3 +125,58 @@ def test_growth_as_others_take_processors_is_none_of_the_training() -> None:
 
 def test_others_who_take_little_more_do_not_hide_growth() -> None:
     assert grown_beside(lambda step: 0.02 + 0.06 * (step > 900)).growth is not None
+
+
+def wandering(
+    rng: random.Random, steps: int, creep: Callable[[int], float], spread: float, alike: float = 1.0, usual: float = 0.0
+) -> Trend:
+    """Steps of 50 ms, half of it the backward, on a machine whose pace wanders so much. ``creep``: seconds more in
+    each, ``usual``: part by which all of it grows; ``alike``: how much of the wandering is the backward's, too."""
+    trend, pace, other, memory = Trend(), 0.0, 0.0, 0.97
+    fresh = spread * (1 - memory**2) ** 0.5
+    for step in range(steps):
+        pace = memory * pace + rng.gauss(0, fresh)
+        other = memory * other + rng.gauss(0, fresh)
+        apart = alike * pace + (1 - alike) * other
+        grown = 1 + usual * step / steps
+        backward = BASE / 2 * grown * (1 + apart) * rng.gauss(1, 0.02)
+        rest = (BASE / 2 * grown + creep(step) * 1e9) * (1 + pace) * rng.gauss(1, 0.02)
+        trend.feed(int(backward + rest), int(backward))
+    return trend
+
+
+def test_growth_is_told_on_a_machine_whose_pace_wanders() -> None:
+    """A third in 340 steps, as the backward is not touched by it."""
+    told = [wandering(random.Random(seed), 340, lambda step: 50e-6 * step, 0.08) for seed in range(20)]
+    found = sorted(trend.lost_ns / 1e9 for trend in told if trend.growth is not None)
+    assert len(found) >= 19
+    assert found[len(found) // 2] == pytest.approx(50e-6 * 340**2 / 2, rel=0.25)
+
+
+@pytest.mark.parametrize(("spread", "alike"), [(0.03, 1.0), (0.03, 0.7), (0.08, 1.0)])
+def test_a_pace_that_wanders_is_no_growth(spread: float, alike: float) -> None:
+    for seed in range(10):
+        assert wandering(random.Random(seed), 10_000, lambda _: 0.0, spread, alike).growth is None
+
+
+def test_growth_of_all_of_the_step_is_told_where_it_is_more_than_a_pace() -> None:
+    """As of a sequence that becomes longer."""
+    for seed in range(10):
+        assert wandering(random.Random(seed), 5_000, lambda _: 0.0, 0.005, usual=0.5).growth is not None
+
+
+def test_a_backward_that_shrinks_is_no_growth() -> None:
+    """What it gives up is done elsewhere: the step is as long as before."""
+    rng, trend = random.Random(7), Trend()
+    for step in range(5_000):
+        trend.feed(int(BASE * rng.gauss(1, 0.02)), int(BASE * (0.7 - 0.4 * step / 5_000)))
+    assert trend.growth is None
+
+
+def test_a_backward_that_grows_alone_is_growth() -> None:
+    """As of a graph that is kept from step to step."""
+    rng, trend = random.Random(8), Trend()
+    for step in range(1_000):
+        backward = BASE * (0.5 + 0.2 * step / 1_000)
+        trend.feed(int((BASE / 2 + backward) * rng.gauss(1, 0.01)), int(backward))
+    assert trend.growth is not None

@@ -25,7 +25,7 @@ from trainprobe_exporters.passwords import Passwords
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.request import Request
 from trainprobe_exporters.routes import Response, Routes
-from trainprobe_exporters.source import Source
+from trainprobe_exporters.source import STALE_SECONDS, Source
 
 TOKEN = "t" * 43
 
@@ -100,7 +100,7 @@ def test_a_failed_source_and_missing_ebpf_degrade(exporter: Exporter, name: str,
 def test_a_daemon_that_fell_silent_degrades(exporter: Exporter) -> None:
     exporter.publish(a_report(a_run()))
     assert exporter.get("/-/ready").status == 200
-    exporter.now += 21
+    exporter.now += STALE_SECONDS + 1
     assert exporter.get("/-/ready").status == 503
     assert exporter.metrics().of("trainprobe_source_up", source="daemon") == 0
     exporter.publish(a_report(a_run(), at=exporter.now))

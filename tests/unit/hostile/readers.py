@@ -65,6 +65,9 @@ def _read_btf(data: bytes) -> None:
         btf.offset("dentry.d_name.name")
         btf.offset("dentry.bit")
         btf.tracepoint_arguments("sched_switch")
+        btf.struct("dentry")
+        btf.tracepoint("sched_switch")
+        btf.function("bpf_rdonly_cast")
 
 
 def _configurations() -> list[bytes]:

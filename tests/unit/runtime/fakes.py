@@ -35,7 +35,7 @@ class FakeKernel:
         self.broken: Exception | None = None
         self.reached: dict[int, Progress] = {}
         self.alarms: list[int] = []
-        self.tells_ended = False
+        self.tells_ended = self.tells_together = False
         self.has_clock = True
         self.disks: tuple[BlockIoSample, ...] = ()
 
@@ -45,8 +45,8 @@ class FakeKernel:
     def progress(self, tid: int) -> Progress | None:
         return self.reached.get(tid)
 
-    def alarm(self, steps: Collection[Armed], *, ended: bool) -> bool:
-        self.tells_ended = ended
+    def alarm(self, steps: Collection[Armed], *, ended: bool, together: bool) -> bool:
+        self.tells_ended, self.tells_together = ended, together
         self.alarms = [one.tid for one in steps] if self.has_clock else []
         return self.has_clock
 

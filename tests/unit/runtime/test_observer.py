@@ -16,19 +16,17 @@ from tests.unit.runtime.fakes import (
 )
 from trainprobe.collect.source import Sources
 from trainprobe.model.armed import Armed, Progress
+from trainprobe.model.cells import Level, RowKind, RunState
 from trainprobe.model.event import (
     FileEvent,
     FileEventKind,
     Leaf,
-    Level,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
     Region,
-    RowKind,
     RunEnded,
     RunStarted,
-    RunState,
     StackSeen,
     ThreadSample,
 )
@@ -37,7 +35,16 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import CountSample, GpuHolder, GpuSample, SourceStatus
 from trainprobe.runtime.budget import Budget
-from trainprobe.runtime.observer import CALM_NS, CALM_TICK_NS, CALM_TICKS_NS, DETAIL_NS, SLACK_NS, TICK_NS, Observer
+from trainprobe.runtime.observer import (
+    CALM_NS,
+    CALM_TICK_NS,
+    CALM_TICKS_NS,
+    DETAIL_NS,
+    GLANCES,
+    SLACK_NS,
+    TICK_NS,
+    Observer,
+)
 from trainprobe.runtime.sampling import Samples
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
@@ -187,10 +194,10 @@ def test_the_longer_all_is_calm_the_seldomer_are_the_looks(world: World) -> None
 def test_between_far_looks_limits_are_glanced_at(world: World) -> None:
     calm(world, CALM_TICKS_NS[0][0])
     before = world.sampler.glances
-    assert pause(world) == 10 * NS
+    assert pause(world) == CALM_TICKS_NS[0][1]
     assert world.sampler.glances - before == 4
     world.sampler.far = False
-    assert pause(world) == CALM_TICK_NS, "what a glance finds to fill is looked at there and then"
+    assert pause(world) == CALM_TICKS_NS[0][1] // GLANCES, "what a glance finds to fill is looked at there and then"
     assert pause(world) == TICK_NS
 
 
@@ -202,7 +209,21 @@ def test_while_somebody_follows_the_reports_they_come_as_soon_as_ever(world: Wor
     assert [pause(world) for _ in range(5)] == [CALM_TICK_NS] * 5
     world.followed = False
     pause(world)
-    assert pause(world) == 10 * NS
+    assert pause(world) == CALM_TICKS_NS[0][1]
+
+
+def test_who_reads_once_in_a_while_finds_what_was_so_when_he_read_before(world: World) -> None:
+    """As Prometheus does: without that, rates over a minute would follow when the looks came."""
+    calm(world, CALM_TICKS_NS[0][0])
+    for _ in range(4):
+        looks = len(world.frames)
+        world.clock.ns += 15 * NS - 1
+        world.observer.look_sooner()
+        assert world.observer.due_ns() <= world.clock.ns
+        world.turn(1)
+        assert len(world.frames) == looks + 1
+        assert world.observer.due_ns() > world.clock.ns + CALM_TICK_NS
+    assert pause(world) == CALM_TICKS_NS[0][1]
 
 
 def test_where_the_kernel_can_wake_us_no_alarm_is_asked_after(world: World) -> None:
@@ -221,20 +242,34 @@ def test_where_the_kernel_can_wake_us_no_alarm_is_asked_after(world: World) -> N
     assert world.kernel.alarms == []
 
 
-def row(at_ns: int, kind: RowKind = RowKind.OPTIMIZER, tid: int = 7) -> MarkRow:
-    return MarkRow(kind, at_ns, 7, tid, "", Region.STEP, 1, 1, 1, 0, 1, 0, (), (), ())
+def test_even_steps_are_told_together_also_where_a_gpu_is_asked_each_second(world: World) -> None:
+    alarm(world)
+    world.turn(10_000_000)
+    assert not world.kernel.tells_together
+    world.sampler.far = False
+    calm(world)
+    assert (world.kernel.tells_together, world.kernel.tells_ended) == (True, False)
+    assert world.observer.due_ns() == world.clock.ns + TICK_NS
+    world.core.wanted = FakeWants(detail=True)
+    world.turn(TICK_NS)
+    assert not world.kernel.tells_together
+
+
+def row(at_ns: int, kind: RowKind = RowKind.OPTIMIZER, tid: int = 7, *lengths: int) -> MarkRow:
+    return MarkRow(kind, at_ns, 7, tid, "", Region.STEP, 1, 1, 1, 0, 1, 0, (), (), (), lengths=lengths)
 
 
 def test_what_wakes_it_while_all_is_calm_costs_no_look_where_it_is_but_steps(world: World) -> None:
     calm(world, CALM_TICKS_NS[0][0])
     frames, began = len(world.frames), world.clock.ns
     steps = [row(began - 10_000_000 + 70_000_000 * count) for count in range(1, 20)]
+    steps.append(row(steps[-1].at_ns + 180_000_000, RowKind.OPTIMIZER, 7, 60_000_000, 60_000_000, 60_000_000))
     for count, some in ((22, steps[:12]), (29, steps[12:])):
         world.kernel.ring = list(some)
         world.kernel.reached[7] = Progress(count, count, some[-1].at_ns)
         world.turn(some[-1].at_ns - world.clock.ns, woken=True)  # another program has begun
     assert len(world.frames) == frames
-    assert world.observer.due_ns() == began + CALM_TICK_NS, "the glance is where it was"
+    assert world.observer.due_ns() == began + CALM_TICKS_NS[0][1] // GLANCES, "the glance is where it was"
     assert world.look().events == (*steps, DEATH)
 
 
@@ -243,11 +278,21 @@ def test_what_wakes_it_while_all_is_calm_costs_no_look_where_it_is_but_steps(wor
     [
         ([row(60_000_000), row(145_000_000)], 150_000_000),
         ([row(60_000_000)], 145_000_000),
+        ([row(140_000_000, RowKind.OPTIMIZER, 7, 20_000_000, 120_000_000)], 150_000_000),
+        ([row(150_000_000, RowKind.OPTIMIZER, 7, 20_000_000, 20_000_000)], 155_000_000),
         ([row(60_000_000, RowKind.EXIT)], 70_000_000),
         ([row(60_000_000, tid=8)], 70_000_000),
         ([row(60_000_000), DEATH], 70_000_000),
     ],
-    ids=["a late step has ended", "a step is late", "a thread has ended", "another driver", "a death"],
+    ids=[
+        "a late step has ended",
+        "a step is late",
+        "one of several was late",
+        "their first was late",
+        "a thread has ended",
+        "another driver",
+        "a death",
+    ],
 )
 def test_what_is_more_than_steps_is_looked_at_at_once(world: World, told: list[MarkRow], after_ns: int) -> None:
     calm(world)

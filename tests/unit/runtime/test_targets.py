@@ -11,7 +11,7 @@ import pytest
 from tests.unit.collect.fake_proc import LIBTORCH, FakeProc, maps_line
 from trainprobe.collect.command import REDACTED
 from trainprobe.config.schema import Matches
-from trainprobe.model.cells import Region
+from trainprobe.model.cells import Region, RowKind
 from trainprobe.model.event import (
     Event,
     FileEvent,
@@ -20,7 +20,6 @@ from trainprobe.model.event import (
     ProcessEvent,
     ProcessEventKind,
     RankSeen,
-    RowKind,
     RunEnded,
     RunStarted,
 )

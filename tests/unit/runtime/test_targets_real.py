@@ -16,8 +16,8 @@ import pytest
 
 from tests.unit.runtime.test_targets import Candidate, FakeKernel, ended, kinds, seen, started
 from trainprobe.collect.procfs import Proc
-from trainprobe.model.cells import Region
-from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind, RankSeen, RowKind
+from trainprobe.model.cells import Region, RowKind
+from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind, RankSeen
 from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.targets import Targets
 

@@ -48,9 +48,9 @@ class Training(FakeKernel):
         limit = self.limits.get(self.driver.tid)
         return self.tells_ended and limit is not None and any(b - a >= limit for a, b in pairwise(rows))
 
-    def alarm(self, steps: Collection[Armed], *, ended: bool) -> bool:
+    def alarm(self, steps: Collection[Armed], *, ended: bool, together: bool) -> bool:
         self.limits = {one.tid: one.limit_ns - one.began_ns for one in steps}
-        return super().alarm(steps, ended=ended)
+        return super().alarm(steps, ended=ended, together=together)
 
     def drain(self) -> list[Event]:
         events, self.driver.events = self.driver.events, []
@@ -94,16 +94,16 @@ def minutes_of(kernel: Training) -> list[tuple[int, int]]:
     return [tuple(sum(a <= at < b for at in some) for some in every) for a, b in pairwise(edges)]  # type: ignore[misc]
 
 
-def test_an_even_training_is_looked_at_six_times_a_minute() -> None:
-    """And its limits are read between: each two seconds."""
+def test_an_even_training_is_looked_at_three_times_a_minute() -> None:
+    """And its limits are read between: each four seconds."""
     for turns, looks in minutes_of(Training()):
-        assert looks <= 7
-        assert turns <= 32
+        assert looks <= 4
+        assert turns <= 17
 
 
 def test_a_late_step_now_and_then_costs_a_few_looks() -> None:
     for turns, looks in minutes_of(Training(late=random.uniform(45, 60))):
-        assert 6 <= looks <= 22
+        assert 3 <= looks <= 22
         assert turns <= 45
 
 

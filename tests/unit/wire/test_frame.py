@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests.unit.wire import strategies
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
-from trainprobe.model.event import Event, MarkRow, RowKind, RunEnded
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, RowKind, cell
+from trainprobe.model.event import Event, MarkRow, RunEnded
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import Moment
 from trainprobe.wire import frame

@@ -43,63 +43,75 @@ INLINE u64 take_gap_before_open(struct ledger *l) {
     l->gap_ino = 0;
     return 0;
 }
+/* What moves no more takes a microsecond; should it block, sched_switch sees what in. A loader makes thirty of these
+ * for each batch. The end of a call whose beginning noted nothing looks no further. */
+#define SMALL_CALL 1024
 /* ---- reads ---- */
 int on_read_begin(struct call_entry *e) {
-    struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
+    u32 tid = this_thread();
+    bool plain = e->number == CALL_READ_NUMBER || e->number == CALL_PREAD_NUMBER;
+    struct ledger *l = plain && e->arguments[2] <= SMALL_CALL ? 0 : ledger_of(tid, LEVEL_FULL);
     if (!l)
         return 0;
     l->ino = 0;
     begin_call(l, bpf_ktime_get_ns(), e->number, LEAF_LATER, LEAF_READ_CPU);
+    set_calling(tid);
     return 0;
 }
 int on_read_end(struct call_end *e) {
-    struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
+    u32 tid = this_thread();
+    struct ledger *l = was_calling(tid) ? ledger_of(tid, LEVEL_FULL) : 0;
     if (l && l->call == e->number)
         end_call(l, bpf_ktime_get_ns());
     return 0;
 }
 
 /* ---- writes and syncs ---- */
-INLINE u64 bytes_of_submit(u64 *a,
-                           s32 *fd) { /* io_submit(ctx, n, iocbs): libaio carries the bytes of some checkpoints */
-    u64 bytes = 0;
+struct iocb_head { /* struct iocb of linux/aio_abi.h, up to what is needed of it */
+    u64 data, key;
+    u16 operation, priority;
+    u32 file;
+    u64 buffer, length;
+};
+struct submission {
+    u64 bytes;
+    s32 fd;
+    u32 unused;
+};
+BPF_TABLE("lru_hash", u32, struct submission, submissions, 256); /* by thread */
+/* io_submit(ctx, n, iocbs): libaio carries the bytes of some checkpoints. It comes right before on_write_begin, for
+ * which the verifier took four times as long with this loop in it. */
+int on_submit_begin(struct call_entry *e) {
+    u32 tid = this_thread();
+    u8 level;
+    if (!traced(tid, &level))
+        return 0;
+    struct submission told = {};
+    told.fd = -1;
 #pragma nounroll
     for (int i = 0; i < 64; i++) {
-        u64 iocb = 0, length = 0;
-        u32 file = 0;
-        u16 operation = 0;
-        if (i >= (s64)a[1] || read_user(&iocb, 8, (void *)(a[2] + 8 * i)))
+        u64 at = 0;
+        struct iocb_head iocb = {};
+        if (i >= (s64)e->arguments[1] || read_user(&at, 8, (void *)(e->arguments[2] + 8 * i)) ||
+            read_user(&iocb, sizeof(iocb), (void *)at))
             break;
-        read_user(&operation, 2, (void *)(iocb + 16));
-        read_user(&file, 4, (void *)(iocb + 20));
-        if (operation != 1 && operation != 8)
-            continue; /* IOCB_CMD_PWRITE, IOCB_CMD_PWRITEV */
-        *fd = file;
-        if (operation == 1) {
-            read_user(&length, 8, (void *)(iocb + 32));
-        } else { /* a vector: its first part is what the known writers use */
-            u64 vector = 0;
-            read_user(&vector, 8, (void *)(iocb + 24));
-            read_user(&length, 8, (void *)(vector + 8));
-        }
-        bytes += length;
+        u64 length = iocb.length;
+        if (iocb.operation == 8) /* IOCB_CMD_PWRITEV: of a vector the first part is what the known writers use */
+            read_user(&length, 8, (void *)(iocb.buffer + 8));
+        else if (iocb.operation != 1) /* IOCB_CMD_PWRITE */
+            continue;
+        told.fd = iocb.file;
+        told.bytes += length;
     }
-    return bytes;
+    submissions.update(&tid, &told);
+    return 0;
 }
 INLINE bool is_known(struct known *k, void *inode, u8 kind) {
-    u64 between[4] = {}; /* one reading for both, where they lie so near */
-    bool near = OFFSET_INODE_INO > OFFSET_INODE_SB && OFFSET_INODE_INO - OFFSET_INODE_SB <= 24;
     u64 sb = 0, ino = 0;
     if (!inode || k->inode != (u64)inode || k->kind != kind)
         return false;
-    if (near) {
-        READ(between, inode, OFFSET_INODE_SB);
-        sb = between[0];
-        ino = between[(OFFSET_INODE_INO - OFFSET_INODE_SB) / 8 & 3];
-    } else {
-        READ(sb, inode, OFFSET_INODE_SB);
-        READ(ino, inode, OFFSET_INODE_INO);
-    }
+    PICK(sb, inode, OFFSET_INODE_SB);
+    PICK(ino, inode, OFFSET_INODE_INO);
     return ino == k->key.ino && sb == k->sb; /* an inode's address comes back after unlink(2), elsewhere, too */
 }
 INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 kind) {
@@ -127,8 +139,19 @@ INLINE void note_shared(struct target *t, u8 form, u64 *a) {
     if (p)
         __sync_fetch_and_add(&p->shared, (wanted - size + 4095) & ~4095ull);
 }
+/* Not all calls of a family have so many arguments, and the kernel attaches no plain load behind the last. From an
+ * address that was computed the verifier takes none either: they are read by a helper from here. */
+INLINE u64 *arguments_in(struct call_entry *e) {
+    asm volatile("" : "+r"(e));
+    return e->arguments;
+}
+INLINE bool is_small(struct call_entry *e) {
+    u64 size = 0;
+    return !read_kernel(&size, sizeof(size), arguments_in(e) + 2) && size <= SMALL_CALL;
+}
 int on_write_begin(struct call_entry *e) {
-    u32 tid = this_thread(), number = e->number;
+    void *task = current_task();
+    u32 tid = FOLLOW(u32, task, OFFSET_TASK_PID), number = e->number;
     u8 level;
     if (!traced(tid, &level))
         return 0;
@@ -138,22 +161,23 @@ int on_write_begin(struct call_entry *e) {
     u64 arguments[4] = {}, submitted = 0;
     s32 fd = e->arguments[0];
     u8 kind = d->kind, form = d->fd_argument;
-    if (kind == CALL_SUBMIT || form >= 2) { /* not all have so many: the kernel would not attach a plain load */
-        asm volatile("" : "+r"(e));         /* nor does the verifier take one from an address that was computed */
-        bpf_probe_read_kernel(arguments, sizeof(arguments), e->arguments);
+    if (kind == CALL_SUBMIT) {
+        struct submission *told = submissions.lookup(&tid);
+        fd = told ? told->fd : -1;
+        submitted = told ? told->bytes : 0;
+    } else if (form >= 2) {
+        read_kernel(arguments, sizeof(arguments), arguments_in(e));
         if (form == 2)
             fd = arguments[2];
-        if (kind == CALL_SUBMIT)
-            fd = -1, submitted = bytes_of_submit(arguments, &fd);
     }
     struct target t = {};
-    void *file = file_behind(fd), *inode = inode_of(file);
+    void *file = file_of(task, fd), *inode = inode_of(file);
+    if (inode && is_socket(inode))
+        return 0; /* seen when it blocks, as sendmsg(2) is: a loader makes some ten of these for each batch */
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
     bool again = c && form < FORM_TRUNCATE && is_known(&c->known, inode, kind);
     if (!again) {
-        if (inode && is_socket(inode))
-            return 0; /* seen when it blocks, as sendmsg(2) is: a loader makes some ten of these for each batch */
         bool there = describe(file, inode, &t), told = there && is_told(&t, kind == CALL_WRITE);
         if (!c && told)
             c = new_call(tid);
@@ -164,9 +188,12 @@ int on_write_begin(struct call_entry *e) {
     }
     if (!c)
         return 0;
-    u64 now = bpf_ktime_get_ns();
     struct known *k = &c->known;
     c->number = c->gap_ns = 0;
+    if (!k->told && number == CALL_WRITE_NUMBER && is_small(e))
+        return 0; /* to a pipe, mostly */
+    u64 now = bpf_ktime_get_ns();
+    set_calling(tid);
     if (l) {
         begin_call(l, now, number, k->leaf, k->leaf);
         l->dev = k->key.dev;
@@ -191,14 +218,16 @@ int on_write_end(struct call_end *e) {
     u8 level;
     if (!traced(tid, &level))
         return 0;
+    if (NO_SPACE(e->result))
+        tell_failure(e->number, -e->result, argument_of(CALL_ARGUMENT_OFFSET), 0);
+    if (!was_calling(tid))
+        return 0;
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
     bool ours = l && l->call == e->number, flying = c && c->number == e->number + 1;
     u64 now = ours || flying ? bpf_ktime_get_ns() : 0, bytes = 0;
     if (ours)
         end_call(l, now);
-    if (NO_SPACE(e->result))
-        tell_failure(e->number, -e->result, argument_of(CALL_ARGUMENT_OFFSET), 0);
     if (!flying)
         return 0;
     c->number = 0;
@@ -264,13 +293,16 @@ INLINE u32 flags_of_open(u8 form, u64 *a) {
 INLINE bool duplicates(u8 kind, u64 *a) {
     return kind == CALL_DUP || (kind == CALL_CONTROL && (a[1] == 0 || a[1] == 1030)); /* F_DUPFD, F_DUPFD_CLOEXEC */
 }
-INLINE bool in_shared_memory(u64 path) { /* /dev/shm: every tensor that a worker sends comes and goes there */
-    char start[12] = {};
-    read_user(start, 9, (void *)path);
-    return *(u64 *)start == 0x6d68732f7665642full && start[8] == '/';
+/* /dev/shm: every tensor that a worker sends comes and goes there, as torch_PID_… */
+INLINE bool in_shared_memory(u64 path, bool of_torch) {
+    u64 start[2] = {};
+    read_user_string((char *)start, sizeof(start), (void *)path);
+    return start[0] == 0x6d68732f7665642full && (u8)start[1] == '/' &&
+           (!of_torch || (start[1] >> 8 & 0xffffffffffffull) == 0x5f6863726f74ull);
 }
 int on_name_begin(struct call_entry *e) {
-    u32 tid = this_thread(), tgid = this_process(), number = e->number;
+    u64 id = bpf_get_current_pid_tgid();
+    u32 tid = id, tgid = id >> 32, number = e->number;
     u8 level;
     if (!traced(tid, &level))
         return 0;
@@ -283,8 +315,7 @@ int on_name_begin(struct call_entry *e) {
     if (closes && (!p || p->writing <= 0))
         return 0; /* nothing that is told can end: so it is with most, and a loader makes some twenty for each batch */
     u64 a[4] = {};
-    asm volatile("" : "+r"(e)); /* as in on_write_begin */
-    bpf_probe_read_kernel(a, sizeof(a), e->arguments);
+    read_kernel(a, sizeof(a), arguments_in(e));
     u32 flags = 0;
     bool changes = true; /* something that is told */
     struct target t = {};
@@ -298,18 +329,22 @@ int on_name_begin(struct call_entry *e) {
             return 0;
         s32 fd = kind == CALL_DUP && form ? a[1] : a[0]; /* dup2 and dup3 close the new descriptor */
         if (kind == CALL_CLOSE) {
-            changes = resolve(fd, &t);
+            if (!resolve_regular(fd, &t))
+                return 0; /* seen when it blocks: sockets, of which a loader closes some for each batch */
             key.dev = t.dev;
             key.ino = t.ino;
-            changes = changes && is_regular(&t) && files.lookup(&key);
-        } else if (kind == CALL_DUP && form && a[0] != a[1] && resolve(fd, &t) && is_regular(&t)) {
+            changes = files.lookup(&key);
+        } else if (kind == CALL_DUP && form && a[0] != a[1] && resolve_regular(fd, &t)) {
             key.dev = t.dev;
             key.ino = t.ino;
         }
     }
-    if (level < LEVEL_FULL && (!changes || (kind == CALL_UNLINK && in_shared_memory(form & 1 ? a[1] : a[0]))))
+    u64 path = form & 1 ? a[1] : a[0];
+    if (level < LEVEL_FULL && (!changes || (kind == CALL_UNLINK && in_shared_memory(path, false)) ||
+                               (kind == CALL_OPEN && in_shared_memory(path, true))))
         return 0;
     u64 now = bpf_ktime_get_ns();
+    set_calling(tid);
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     if (l && kind != CALL_DUP && kind != CALL_CONTROL) {
         l->ino = 0;
@@ -369,10 +404,21 @@ INLINE void count_descriptor(u32 tgid, struct target *t) { /* one more of a file
 INLINE bool leaves_no_file(s64 result) { /* EIO ENFILE EMFILE ENOSPC EROFS EDQUOT */
     return result == -5 || result == -23 || result == -24 || result == -28 || result == -30 || result == -122;
 }
+INLINE u64 path_of_call(u32 number) { /* that has just returned; 0: it has none */
+    struct call_description *d = call_kinds.lookup(&number);
+    if (!d || (d->kind != CALL_OPEN && d->kind != CALL_RENAME && d->kind != CALL_UNLINK))
+        return 0;
+    return d->fd_argument & 1 ? argument_of(CALL_ARGUMENT_2_OFFSET) : argument_of(CALL_ARGUMENT_OFFSET);
+}
 int on_name_end(struct call_end *e) {
-    u32 tid = this_thread(), tgid = this_process();
+    u64 id = bpf_get_current_pid_tgid();
+    u32 tid = id, tgid = id >> 32;
     u8 level;
     if (!traced(tid, &level))
+        return 0;
+    if (NO_DESCRIPTORS(e->result) || NO_SPACE(e->result))
+        tell_failure(e->number, -e->result, -1, path_of_call(e->number));
+    if (!was_calling(tid))
         return 0;
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
@@ -380,8 +426,6 @@ int on_name_end(struct call_end *e) {
     u64 now = ours || flying ? bpf_ktime_get_ns() : 0;
     if (ours)
         end_call(l, now);
-    if (NO_DESCRIPTORS(e->result) || NO_SPACE(e->result))
-        tell_failure(e->number, -e->result, -1, flying ? c->path : 0);
     if (!flying)
         return 0;
     c->number = 0;
@@ -390,7 +434,7 @@ int on_name_end(struct call_end *e) {
     s32 told = -1;
     u8 kind = c->kind;
     if (kind == CALL_OPEN) {
-        if (e->result >= 0 && resolve(e->result, &t) && is_told(&t, false)) {
+        if (e->result >= 0 && resolve_regular(e->result, &t) && is_told(&t, false)) {
             c->key.dev = t.dev;
             c->key.ino = t.ino;
             u = open_use(c, &t, now, e->result);
@@ -418,12 +462,12 @@ int on_name_end(struct call_end *e) {
             close_use(&c->key, u, now);
         }
         if (kind != CALL_CLOSE) {
-            if (resolve(e->result, &t) && is_regular(&t))
+            if (resolve_regular(e->result, &t))
                 count_descriptor(tgid, &t);
             return 0;
         }
     }
-    bool renames = kind == CALL_RENAME || (kind == CALL_UNLINK && !in_shared_memory(c->path));
+    bool renames = kind == CALL_RENAME || (kind == CALL_UNLINK && !in_shared_memory(c->path, false));
     if (renames || told == FILE_CLOSED)
         tell_name(c, told, now, e->result);
     if (!ours)

@@ -7,12 +7,12 @@
 
 #define INLINE static __always_inline
 
+/* By thread id: its level | QUIET, the first filter of every hot event, which user space maps and writes single bytes
+ * of; and whether the beginning of the call that it is in was noted, which only the thread itself writes. */
 struct levels {
-    u8 of[64];
+    u8 of[LEVELS], calling[LEVELS];
 };
-/* A byte per thread id, level | QUIET: the first filter of every hot event. User space maps it and writes single bytes.
- */
-BPF_F_TABLE("array", u32, struct levels, levels, TID_ROOM / 64, 1 << 10 /* BPF_F_MMAPABLE */);
+BPF_F_TABLE("array", u32, struct levels, levels, TID_ROOM / LEVELS, 1 << 10 /* BPF_F_MMAPABLE */);
 BPF_HASH(processes, u32, struct process, 4096);
 BPF_HASH(ledgers, u32, struct ledger, 2048);
 BPF_PERCPU_ARRAY(blank_ledger, struct ledger, 1);
@@ -31,10 +31,25 @@ INLINE void count_lost(u32 probe) {
         __sync_fetch_and_add(n, 1);
 }
 
+INLINE struct levels *levels_with(u32 tid) {
+    u32 place = tid / LEVELS;
+    return levels.lookup(&place);
+}
 INLINE u8 *level_of(u32 tid) {
-    u32 page = tid >> 6;
-    struct levels *l = levels.lookup(&page);
-    return l ? &l->of[tid & 63] : 0;
+    struct levels *l = levels_with(tid);
+    return l ? &l->of[tid % LEVELS] : 0;
+}
+INLINE void set_calling(u32 tid) {
+    struct levels *l = levels_with(tid);
+    if (l)
+        l->calling[tid % LEVELS] = 1;
+}
+INLINE bool was_calling(u32 tid) { /* no longer */
+    struct levels *l = levels_with(tid);
+    if (!l || !l->calling[tid % LEVELS])
+        return false;
+    l->calling[tid % LEVELS] = 0;
+    return true;
 }
 INLINE u32 this_thread(void) {
     return (u32)bpf_get_current_pid_tgid();
@@ -195,12 +210,8 @@ INLINE u64 quietly(u32 size) {
     return BPF_RB_FORCE_WAKEUP;
 }
 
-INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
-    struct row *r = ring.ringbuf_reserve(sizeof(*r));
-    if (!r) {
-        count_lost(LOST_ROW);
-        return;
-    }
+/* All but its name and the steps that it ends. */
+INLINE void fill_row(struct row *r, struct ledger *l, u32 kind) {
     u32 tgid = l->tgid; /* on the stack: the verifier of 6.1 takes no map key from a message */
     struct process *p = processes.lookup(&tgid);
     r->message = MESSAGE_ROW;
@@ -218,19 +229,57 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
     r->gpu_memory_ns = p ? p->gpu_memory_ns : 0;
     r->gpu_allocations = p ? p->gpu_allocations : 0;
     r->gpu_frees = p ? p->gpu_frees : 0;
-    bpf_probe_read_kernel(r->files, sizeof(r->files), l->files); /* a tenth of the code of a memcpy */
-    bpf_probe_read_kernel(r->acc, sizeof(r->acc), l->acc);
-    __builtin_memset(l->files, 0, sizeof(l->files));
+    read_kernel(r->files, sizeof(r->files), l->files); /* a tenth of the code of a memcpy */
+    read_kernel(r->acc, sizeof(r->acc), l->acc);
     u32 slot = p ? p->pool : 0;
     struct pool *pool = slot ? pools.lookup(&slot) : 0;
-    if (!pool || bpf_probe_read_kernel(r->pool, sizeof(r->pool), pool))
+    if (!pool || read_kernel(r->pool, sizeof(r->pool), pool))
         __builtin_memset(r->pool, 0, sizeof(r->pool));
     r->shared = pool ? pool->shared : 0;
+}
+INLINE void ends_step(struct ledger *l) {
+    l->step_at = l->row_at = l->at;
+    l->row_fetches = l->fetches;
+    l->row_backwards = l->backwards;
+}
+/* Rows of steps that are in time, and alike, become one row where user space has made room for it, which it does for
+ * drivers that step evenly: a row costs both sides more than all else that is done for a step. It is told before
+ * another row of its thread is, and so what a late step began with is known. User space may read it here before that,
+ * and knows it again by where it began. */
+BPF_HASH(held, u32, struct held, ALARMS); /* by thread */
+INLINE void tell_held(struct ledger *l) {
+    u32 tid = l->tid;
+    struct held *h = held.lookup(&tid);
+    if (!h || !h->row.held)
+        return;
+    if (h->row.opened == l->opened) { /* else of another thread with this id */
+        if (ring.ringbuf_output(&h->row, sizeof(h->row), quietly(sizeof(h->row))))
+            count_lost(LOST_ROW);
+#pragma unroll
+        for (u32 i = 0; i < STEP_FILES; i++) { /* what is left was written since */
+            l->files[i].io_ns -= h->row.files[i].io_ns;
+            l->files[i].gap_ns -= h->row.files[i].gap_ns;
+            l->files[i].bytes -= h->row.files[i].bytes;
+            l->files[i].calls -= h->row.files[i].calls;
+        }
+    }
+    h->row.held = 0;
+}
+/* After tell_held(). */
+INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
+    struct row *r = ring.ringbuf_reserve(sizeof(*r));
+    if (!r) {
+        count_lost(LOST_ROW);
+        return;
+    }
+    fill_row(r, l, kind);
+    __builtin_memset(l->files, 0, sizeof(l->files));
+    r->held = 0;
     r->name[0] = 0;
     if (user_name)
         read_user_string(r->name, NAME_SIZE, user_name);
     if (kind == ROW_OPTIMIZER || kind == ROW_BACKWARD || kind == ROW_GPU)
-        l->step_at = l->row_at = l->at;
+        ends_step(l);
     ring.ringbuf_submit(r, flags);
 }
 INLINE struct process_message *begin_process(u32 kind, u32 tgid) {

@@ -9,30 +9,40 @@ struct target {
 /* 1: /dev/shm of host and containers, where opening a file is not told; 2: memfd, whose files go nowhere. */
 BPF_HASH(skipped_devices, u32, u8, 256);
 
-INLINE void *file_behind(s32 fd) { /* 0: nothing */
-    void *file = 0, *files = FOLLOW(void *, current_task(), OFFSET_TASK_FILES);
+INLINE void *file_of(void *task, s32 fd) { /* 0: nothing */
+    void *file = 0, *files = FOLLOW(void *, task, OFFSET_TASK_FILES);
     void *table = files ? FOLLOW(void *, files, OFFSET_FILES_TABLE) : 0;
     if (!table || fd < 0 || (u32)fd >= FOLLOW(u32, table, OFFSET_TABLE_MAX))
         return 0;
-    READ(file, FOLLOW(void *, table, OFFSET_TABLE_FD), 8ull * (u32)fd);
+    char *place = FOLLOW(char *, table, OFFSET_TABLE_FD) + 8ull * (u32)fd;
+#if FUNCTION_CAST
+    file = FOLLOW(void *, cast(place, TYPE_LIST_HEAD), 0); /* a structure that begins with a pointer */
+    return file ? cast(file, TYPE_FILE) : 0;
+#endif
+    READ(file, place, 0);
     return file;
+}
+INLINE void *file_behind(s32 fd) {
+    return file_of(current_task(), fd);
 }
 INLINE bool describe(void *file, void *inode, struct target *t) {
     t->ino = 0;
     t->mode = 0;
-    if (!inode || READ(t->mode, inode, OFFSET_INODE_MODE))
+    if (!inode || PICK(t->mode, inode, OFFSET_INODE_MODE))
         return false;
-    READ(t->ino, inode, OFFSET_INODE_INO);
-    READ(t->sb, inode, OFFSET_INODE_SB);
-    READ(t->dev, (void *)t->sb, OFFSET_SB_DEV);
-    READ(t->dentry, file, OFFSET_FILE_DENTRY);
+    PICK(t->ino, inode, OFFSET_INODE_INO);
+    void *sb = 0;
+    PICK(sb, inode, OFFSET_INODE_SB);
+    PICK(t->dev, sb, OFFSET_SB_DEV);
+    PICK(t->dentry, file, OFFSET_FILE_DENTRY);
+    t->sb = (u64)sb;
     t->inode = (u64)inode;
     return true;
 }
 INLINE void *inode_of(void *file) {
     void *inode = 0;
     if (file)
-        READ(inode, file, OFFSET_FILE_INODE);
+        PICK(inode, file, OFFSET_FILE_INODE);
     return inode;
 }
 INLINE bool resolve(s32 fd, struct target *t) {
@@ -41,18 +51,23 @@ INLINE bool resolve(s32 fd, struct target *t) {
 }
 INLINE bool is_socket(void *inode) {
     u16 mode = 0;
-    READ(mode, inode, OFFSET_INODE_MODE);
+    PICK(mode, inode, OFFSET_INODE_MODE);
     return (mode & 0170000) == 0140000;
 }
 INLINE bool is_regular(struct target *t) {
     return (t->mode & 0170000) == 0100000;
+}
+INLINE bool resolve_regular(s32 fd, struct target *t) { /* false: it is none, of which no more is read */
+    void *file = file_behind(fd), *inode = inode_of(file);
+    t->mode = 0;
+    return inode && !PICK(t->mode, inode, OFFSET_INODE_MODE) && is_regular(t) && describe(file, inode, t);
 }
 /* torch_PID_…, of which a loader makes hundreds a second, and semaphores: allocated, a few bytes written, mapped. */
 INLINE bool is_mapped_only(struct target *t) {
     void *name = 0;
     u64 text = 0;
     READ(name, t->dentry, OFFSET_DENTRY_NAME);
-    bpf_probe_read_kernel(&text, 6, name);
+    read_kernel(&text, 6, name);
     return text == 0x5f6863726f74ull || (u32)text == 0x2e6d6573; /* "torch_", "sem." */
 }
 /* A file whose life is told: on a file system that keeps data. On a shared memory mount only what is written to, as a
@@ -89,7 +104,7 @@ INLINE u8 leaf_of_device(struct target *t, bool writes) {
     if (major == 195)
         return LEAF_GPU; /* nvidia0, nvidiactl; nvidia-uvm has no fixed number */
     READ(name, t->dentry, OFFSET_DENTRY_NAME);
-    bpf_probe_read_kernel(&text, 6, name);
+    read_kernel(&text, 6, name);
     if (text == 0x61696469766eull)
         return LEAF_GPU; /* "nvidia" */
     return writes && (major == 4 || major == 5 || (major >= 136 && major <= 143)) ? LEAF_STREAM_OUT : LEAF_DEVICE;

@@ -28,10 +28,7 @@ BPF_TABLE("lru_hash", struct failure_key, struct failure_count, failures, 1024);
 #define NO_SPACE(result)       ((result) == -28 || (result) == -122) /* ENOSPC EDQUOT */
 
 INLINE u64 argument_of(u64 offset) {
-    u64 argument = 0;
-    void *regs = registers_of(current_task());
-    READ(argument, regs, offset);
-    return argument;
+    return FOLLOW(u64, registers_of(current_task()), offset);
 }
 /* error: as errno, 0 for a message whose descriptors were cut off. fd: what it failed on, -1: nothing. */
 INLINE void tell_failure(s32 number, s32 error, s32 fd, u64 path) {

@@ -36,7 +36,8 @@ int on_reclaim_begin(void *ctx) {
     u64 argument;
     if (!l)
         return 0;
-    if (l->fault_at && call_in_flight(&argument) < 0) { /* inside a fault: its beginning belongs to it */
+    /* Inside a fault its beginning belongs to it. */
+    if (l->fault_at && call_in_flight(current_task(), &argument) < 0) {
         if (l->fault_at > l->at)
             charge(l, l->fault_at, l->leaf);
         l->leaf = l->fault_file ? LEAF_FAULT : LEAF_SWAP;

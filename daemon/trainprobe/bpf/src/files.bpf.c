@@ -86,7 +86,7 @@ INLINE void tell_found(u64 now, struct file_key *key, struct file_use *u, void *
         void *name = 0, *up = 0;
         *part = 0;
         if (dentry && !READ(name, dentry, OFFSET_DENTRY_NAME) && !READ(up, dentry, OFFSET_DENTRY_PARENT)) {
-            bpf_probe_read_kernel_str(part, PART_SIZE, name);
+            read_kernel_string(part, PART_SIZE, name);
             dentry = up == dentry ? 0 : up;
         }
     }

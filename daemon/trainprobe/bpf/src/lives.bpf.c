@@ -111,10 +111,12 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
         struct ledger *l = ledgers.lookup(&tid);
         if (l) {
             charge(l, bpf_ktime_get_ns(), l->leaf);
+            tell_held(l);
             if (*byte == LEVEL_FULL)
                 emit_row(l, ROW_EXIT, 0, BPF_RB_FORCE_WAKEUP);
             ledgers.delete(&tid);
         }
+        held.delete(&tid);
         calls.delete(&tid);
         gpu_calls.delete(&tid);
         *byte = 0;
@@ -153,7 +155,7 @@ int on_signal(struct bpf_raw_tracepoint_args *ctx) { /* number, info, task, grou
         READ(m->code, (void *)info, 8);
     m->sender = this_process();
     bpf_get_current_comm(m->sender_comm, sizeof(m->sender_comm));
-    bpf_probe_read_kernel_str(m->comm, sizeof(m->comm), (char *)ctx->args[2] + OFFSET_TASK_COMM);
+    read_kernel_string(m->comm, sizeof(m->comm), (char *)ctx->args[2] + OFFSET_TASK_COMM);
     ring.ringbuf_submit(m, BPF_RB_FORCE_WAKEUP);
     return 0;
 }

@@ -79,11 +79,50 @@ INLINE struct ledger *driver(u32 tid, u32 tgid) {
         *byte = LEVEL_FULL;
     return l;
 }
+/* Where the row of a step that ends now may wait: the step was in time. 0: it is told by itself. */
+INLINE struct held *place_to_wait(struct ledger *l) {
+    u32 tid = l->tid;
+    u64 length = l->at - l->row_at;
+    struct alarm *a = alarms.lookup(&tid);
+    return a && a->together && length < a->limit && length < HELD_NS ? held.lookup(&tid) : 0;
+}
+/* Whether no step can be added to those that wait: it is another, or they are as many as may be. */
+INLINE bool is_complete(struct held *h, struct ledger *l, u32 kind, u32 fetches, u32 backwards) {
+    struct row *r = &h->row;
+    return r->held && (r->opened != l->opened || r->kind != kind || h->fetches != fetches ||
+                       h->backwards != backwards || r->held >= HELD_STEPS || l->at - r->began >= HELD_NS);
+}
+INLINE void wait_with(struct held *h, struct ledger *l, u32 kind, char *text, u32 fetches, u32 backwards) {
+    struct row *r = &h->row;
+    u32 place = r->held;
+    if (!place) {
+        r->began = l->row_at;
+        r->name[0] = 0;
+        if (text)
+            read_user_string(r->name, NAME_SIZE, text);
+        h->fetches = fetches;
+        h->backwards = backwards;
+    }
+    fill_row(r, l, kind);
+    r->lengths[place & (HELD_STEPS - 1)] = l->at - l->row_at;
+    r->held = place + 1;
+    ends_step(l);
+}
 /* The row of a mark, and before a driver's first one the row that says so. */
 INLINE void emit_mark(struct ledger *l, u64 now, u32 kind, char *text) {
     charge(l, now, l->leaf);
     bool first = !l->driver;
     l->driver = 1;
+    u32 fetches = l->fetches - l->row_fetches, backwards = l->backwards - l->row_backwards;
+    struct held *h = first ? 0 : place_to_wait(l);
+    if (h && kind == ROW_BACKWARD && l->steps)
+        return; /* inside an optimiser's step, as Lightning does it: that step's next row counts it */
+    if (!h || is_complete(h, l, kind, fetches, backwards))
+        tell_held(l);
+    if (h) {
+        wait_with(h, l, kind, text, fetches, backwards);
+        return;
+    }
     u64 flags = is_late(l, now, 0, true) ? BPF_RB_FORCE_WAKEUP : quietly(sizeof(struct row));
     l->pool = 0; /* it no longer works for somebody else */
 #pragma nounroll
@@ -283,6 +322,7 @@ int on_record_end(struct pt_regs *ctx) { /* record_function_exit_new(...) */
         l->nested = ended;
         if (deep) {
             charge(l, now, l->leaf);
+            tell_held(l);
             emit_row(l, ROW_FETCH_END, 0, quietly(sizeof(struct row)));
         }
         settle(l, now);
@@ -309,7 +349,7 @@ INLINE int set_grads(void *object) {
     if (!l->nested && l->region != region_of(l))
         settle(l, bpf_ktime_get_ns());
     if (!digit && !were_off)
-        bpf_probe_read_kernel(l->no_grad, sizeof(l->no_grad), &l->acc[REGION_NO_GRAD * LEAVES]);
+        read_kernel(l->no_grad, sizeof(l->no_grad), &l->acc[REGION_NO_GRAD * LEAVES]);
     DONE(l);
     return 0;
 }

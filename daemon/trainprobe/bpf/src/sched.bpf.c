@@ -57,7 +57,11 @@ INLINE u8 leaf_of_wait(struct ledger *l, u8 kind, u64 argument) {
     }
     struct target t = {};
     l->blocked_fd = fd;
-    if (!resolve(fd, &t))
+    void *file = file_behind(fd), *inode = inode_of(file);
+    /* Most wait again and again for the same. Addresses that come back belong to another file of its kind. */
+    if (file && l->waited_file == (u64)file && l->waited_inode == (u64)inode && l->waited_kind == kind)
+        return l->waited_leaf;
+    if (!describe(file, inode, &t))
         return kind == CALL_POLL ? LEAF_POLL : kind == CALL_SOCKET ? LEAF_SOCKET : LEAF_OTHER;
     u8 leaf = leaf_of_target(&t, kind);
     if (leaf == LEAF_SOCKET && kind != CALL_WRITE && is_pair(fd) && !is_loaders_worker())
@@ -65,16 +69,17 @@ INLINE u8 leaf_of_wait(struct ledger *l, u8 kind, u64 argument) {
     l->dev = t.dev;
     l->ino = is_regular(&t) ? t.ino : 0;
     if (kind == CALL_POLL && leaf != LEAF_PIPE_READ && leaf != LEAF_SOCKET && leaf != LEAF_GPU)
-        return LEAF_POLL;
+        leaf = LEAF_POLL;
     if (kind == CALL_DEVICE && leaf != LEAF_GPU && leaf != LEAF_SOCKET)
-        return LEAF_DEVICE;
+        leaf = LEAF_DEVICE;
+    l->waited_file = is_regular(&t) ? 0 : (u64)file;
+    l->waited_inode = (u64)inode;
+    l->waited_kind = kind;
+    l->waited_leaf = leaf;
     return leaf;
 }
 INLINE u8 queue(void *task) { /* runnable: for want of a CPU, or of quota? */
-    u8 yes = 0;
-    if (OFFSET_TASK_THROTTLED)
-        READ(yes, task, OFFSET_TASK_THROTTLED);
-    return yes ? LEAF_THROTTLED : LEAF_RUNQUEUE;
+    return OFFSET_TASK_THROTTLED && FOLLOW(u8, task, OFFSET_TASK_THROTTLED) ? LEAF_THROTTLED : LEAF_RUNQUEUE;
 }
 /* Which fault waits is told by the stack: no tracepoint ends a fault, and none begins a swap-in. */
 INLINE u8 leaf_of_fault(void *ctx, struct ledger *l) {
@@ -91,17 +96,15 @@ INLINE u8 leaf_of_fault(void *ctx, struct ledger *l) {
     }
     return leaf;
 }
-/* The call in flight of the current task, or -1: user code or a fault. */
-INLINE s64 call_in_flight(u64 *argument) {
-    void *regs = registers_of(current_task());
-    CALL_NUMBER_TYPE number = -1;
-    READ(number, regs, CALL_NUMBER_OFFSET);
-    READ(*argument, regs, CALL_ARGUMENT_OFFSET);
-    return number;
+/* The call in flight of a task, or -1: user code or a fault. */
+INLINE s64 call_in_flight(void *task, u64 *argument) {
+    void *registers = registers_of(task);
+    *argument = FOLLOW(u64, registers, CALL_ARGUMENT_OFFSET);
+    return FOLLOW(CALL_NUMBER_TYPE, registers, CALL_NUMBER_OFFSET);
 }
-INLINE u8 why_blocked(void *ctx, struct ledger *l, u64 state, u64 now) {
+INLINE u8 why_blocked(struct typed_event *e, struct ledger *l, u64 state, u64 now) {
     u64 argument = 0;
-    s64 number = call_in_flight(&argument);
+    s64 number = call_in_flight((void *)e->args[1], &argument);
     u8 kind = number >= 0 ? kind_of(number) : CALL_NONE;
     if (state & STATE_STOPPED)
         return LEAF_STOPPED;
@@ -121,7 +124,7 @@ INLINE u8 why_blocked(void *ctx, struct ledger *l, u64 state, u64 now) {
         l->ino = 0;
         return l->wait_leaf = l->gpu ? LEAF_GPU : leaf_of_wait(l, kind, argument);
     }
-    u8 leaf = leaf_of_fault(ctx, l);
+    u8 leaf = leaf_of_fault(e, l);
     if (l->fault_at > l->at)
         charge(l, l->fault_at, LEAF_CPU);
     if (l->fault_at)
@@ -132,30 +135,32 @@ INLINE u8 why_blocked(void *ctx, struct ledger *l, u64 state, u64 now) {
 }
 INLINE void end_backward_elsewhere(struct ledger *l);
 
-int on_switch(struct bpf_raw_tracepoint_args *ctx) { /* preempt, prev, next, prev_state */
-    u32 tid = this_thread();                         /* still the one that leaves */
+int on_switch(struct typed_event *e) { /* preempt, prev, next, prev_state */
+    u32 tid = FOLLOW(u32, e->args[1], OFFSET_TASK_PID);
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
+    u64 now = 0;
     if (l && !l->busy) {
-        u64 now = bpf_ktime_get_ns();
-        u64 state = state_before_switch(ctx);
-        if (ctx->args[0] || !state) {
+        now = bpf_ktime_get_ns();
+        u64 state = state_before_switch(e);
+        if (e->args[0] || !state) {
             l->run = RUN_RUNNABLE;
             l->why = LEAF_CPU;
-            u8 leaf = queue((void *)ctx->args[1]);
+            u8 leaf = queue((void *)e->args[1]);
             move(l, now, l->gpu && leaf == LEAF_RUNQUEUE ? LEAF_GPU : leaf); /* it only spins: the GPU works on */
         } else {
-            u8 leaf = why_blocked(ctx, l, state, now);
+            u8 leaf = why_blocked(e, l, state, now);
             move(l, now, leaf);
             l->run = RUN_BLOCKED;
             l->since = now;
             l->why = leaf;
         }
     }
-    READ(tid, ctx->args[2], OFFSET_TASK_PID);
+    tid = FOLLOW(u32, e->args[2], OFFSET_TASK_PID);
     l = ledger_of(tid, LEVEL_COARSE);
     if (!l || l->busy)
         return 0;
-    u64 now = bpf_ktime_get_ns();
+    if (!now)
+        now = bpf_ktime_get_ns();
     if (l->run == RUN_RUNNABLE && l->leaf == LEAF_RUNQUEUE && l->why != LEAF_CPU && now - l->at < WAKE_UP_NS)
         l->leaf = l->why;
     move(l, now, on_cpu(l));
@@ -168,10 +173,9 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx) { /* preempt, prev, next, pre
     return 0;
 }
 /* sched_wakeup, not sched_waking: it comes after the switch away, never before it. */
-int on_wakeup(struct bpf_raw_tracepoint_args *ctx) {
-    void *task = (void *)ctx->args[0];
-    u32 tid = 0;
-    READ(tid, task, OFFSET_TASK_PID);
+int on_wakeup(struct typed_event *e) {
+    void *task = (void *)e->args[0];
+    u32 tid = FOLLOW(u32, task, OFFSET_TASK_PID);
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
     if (!l || l->run != RUN_BLOCKED)
         return 0;

@@ -96,7 +96,8 @@ struct ledger {
     u8 grads_off;  /* gradients are switched off by Python */
     u8 saw_ends;   /* 1: of records, 2: of backwards. Where the symbols are stripped, none ever comes */
     u8 nested;     /* how many regions are open */
-    u8 unused[3];
+    u8 waited_kind, waited_leaf;
+    u8 unused;
     u8 regions[4];       /* open regions, outermost first */
     s32 region_depth[4]; /* of record_function, at which each of them began */
     s32 depth;           /* of record_function */
@@ -106,14 +107,17 @@ struct ledger {
 
     u32 tgid;
     u32 steps, fetches, inline_fetches, backwards, major_faults;
-    u64 step_at;    /* the last OPTIMIZER or BACKWARD row */
-    u64 row_at;     /* the last row that ends a step */
-    u64 fetch_at;   /* the fetch that is open began */
-    u64 graph_task; /* address of the GraphTask of the outermost backward that is open */
-    u64 gpu_mark;   /* LEAF_GPU's cell when the call of CUDA that is open began */
+    u64 step_at;                    /* the last OPTIMIZER or BACKWARD row */
+    u64 row_at;                     /* the last row that ends a step */
+    u32 row_fetches, row_backwards; /* counted until then */
+    u64 fetch_at;                   /* the fetch that is open began */
+    u64 graph_task;                 /* address of the GraphTask of the outermost backward that is open */
+    u64 gpu_mark;                   /* LEAF_GPU's cell when the call of CUDA that is open began */
     struct step_file files[STEP_FILES];
     u64 no_grad[LEAVES]; /* the cells of REGION_NO_GRAD when gradients were last switched off */
-    u64 to_line[3];
+    /* What a call last blocked on that was no regular file, by the kernel's addresses; 0: nothing. waited_kind: of the
+     * call. */
+    u64 waited_file, waited_inode;
     u64 acc[CELLS];
 };
 
@@ -128,7 +132,17 @@ struct row {
     u64 acc[CELLS];
     u64 pool[LEAVES];
     u64 shared; /* as in struct pool */
+    u64 began;  /* the first of the steps that it ends, where it ends several */
+    u32 lengths[HELD_STEPS];
+    u32 held; /* so many; 0: it ends one, or none */
+    u32 unused;
     char name[NAME_SIZE];
+};
+
+/* The row of a driver's last step, which waits to be told with the next ones. */
+struct held {
+    struct row row;
+    u32 fetches, backwards; /* of each step: all are alike */
 };
 
 /* A file written by a process, since it was opened or since the last CLOSED that told of it. */
@@ -235,10 +249,10 @@ struct site_message {
 
 /* How long a step may take until user space is woken for it. */
 struct alarm {
-    u64 limit; /* ns from the row that began it */
-    u64 told;  /* when the step began that was told of last */
-    u32 ended; /* a late step that has ended wakes, too */
-    u32 unused;
+    u64 limit;    /* ns from the row that began it */
+    u64 told;     /* when the step began that was told of last */
+    u32 ended;    /* a late step that has ended wakes, too */
+    u32 together; /* rows of steps in time may wait for one another */
 };
 
 /* Requests of a block device that ended, by duration. */
@@ -249,6 +263,7 @@ struct request_use {
 _Static_assert(sizeof(struct ledger) == SIZE_LEDGER, "abi.Ledger");
 _Static_assert(sizeof(struct call) == SIZE_CALL, "abi.CallRecord");
 _Static_assert(sizeof(struct row) == SIZE_ROW, "abi.Row");
+_Static_assert(sizeof(struct held) == SIZE_HELD, "abi.Held");
 _Static_assert(sizeof(struct file_use) == SIZE_FILE_USE, "abi.FileUse");
 _Static_assert(sizeof(struct file_message) == SIZE_FILE_MESSAGE, "abi.FileMessage");
 _Static_assert(sizeof(struct named_file_message) == SIZE_NAMED_FILE_MESSAGE, "abi.NamedFileMessage");

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Where a system call's number and first argument lie in pt_regs, and the arguments of a function.
+/* Numbers of system calls, where their number and first arguments lie in pt_regs, and the arguments of a function.
  * RETURNING_ARGUMENT_*: of one that returns an object with a destructor: on x86-64 the place for it is a hidden first
  * argument, on aarch64 it has a register of its own (x8). aarch64: written from the kernel's headers and the ABI, not
  * run. */
 #pragma once
 #include <uapi/linux/ptrace.h>
 #if defined(__x86_64__)
+#define CALL_READ_NUMBER           0
+#define CALL_WRITE_NUMBER          1
+#define CALL_PREAD_NUMBER          17
 #define CALL_NUMBER_OFFSET         __builtin_offsetof(struct pt_regs, orig_ax)
 #define CALL_NUMBER_TYPE           s64
 #define CALL_ARGUMENT_OFFSET       __builtin_offsetof(struct pt_regs, di)
@@ -20,6 +23,9 @@
 #define RETURNING_ARGUMENT_1(regs) ((regs)->si)
 #define RETURNING_ARGUMENT_2(regs) ((regs)->dx)
 #elif defined(__aarch64__)
+#define CALL_READ_NUMBER           63
+#define CALL_WRITE_NUMBER          64
+#define CALL_PREAD_NUMBER          67
 #define CALL_NUMBER_OFFSET         __builtin_offsetof(struct pt_regs, syscallno)
 #define CALL_NUMBER_TYPE           s32
 #define CALL_ARGUMENT_OFFSET       __builtin_offsetof(struct pt_regs, orig_x0)

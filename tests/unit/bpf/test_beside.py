@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a forked child makes reaches us whole; one that fails makes nothing."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from trainprobe.bpf.beside import Beside
+
+
+def test_what_it_made_comes_whole() -> None:
+    data = os.urandom(3 << 20)  # more than a pipe holds
+    children = [Beside(lambda: data + str(os.getpid()).encode()) for _ in range(2)]
+    made = [child.result() for child in children]
+    assert all(one.startswith(data) for one in made)
+    assert len({int(one[len(data) :]) for one in made} | {os.getpid()}) == 3, "each in a process of its own"
+
+
+def test_what_failed_made_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> bytes:
+        raise ValueError("no such thing")
+
+    assert Beside(work).result() == b""
+    assert "ValueError: no such thing" in capfd.readouterr().out
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
