@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from ctypes import c_uint32
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,29 @@ def test_attached_in_the_middle_of_a_wait_it_is_seeded_from_proc(probes: Probes)
     row = told.last_row
     assert sum(row.cells) == row.at_ns - row.opened_ns
     assert told.seconds(Leaf.PIPE_READ) > 0.8 * (row.at_ns - row.opened_ns) / 1e9
+
+
+@pytest.mark.parametrize("then", ["time.sleep(0.01)", "os.write(f, bytes(4096))", "os.pread(f, 4096, 0)"])
+def test_a_switch_that_nobody_told_of_is_made_good(probes: Probes, then: str) -> None:
+    """There are kernels whose sched_switch leaves some out: who runs next has never left the queue, by his ledger."""
+    program = Observed.python(
+        probes,
+        "import os, tempfile, time\nfile = tempfile.TemporaryFile(buffering=0)\nf = file.fileno()\n"
+        "waited = lambda: int(open('/proc/self/schedstat').read().split()[1])\nbefore = waited()\n"
+        "end = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass\n" + then + "\nprint(waited() - before)",
+    ).go()
+    time.sleep(0.2)
+    key = c_uint32(program.pid)
+    ledger = probes._ledgers.get(key)
+    assert ledger
+    assert ledger.run == RunState.ON, "it computes"
+    ledger.run, ledger.leaf, ledger.why = RunState.RUNNABLE, Leaf.RUNQUEUE, Leaf.CPU
+    probes._ledgers.put(key, ledger)
+    told = program.finish()
+    row = told.last_row
+    assert sum(row.cells) == row.at_ns - row.opened_ns
+    assert told.seconds(Leaf.RUNQUEUE) <= int(told.output) / 1e9 + 0.03, cells_of(told)
+    assert told.seconds(Leaf.CPU) + told.seconds(Leaf.FILE_GAP) > 0.4 - int(told.output) / 1e9, cells_of(told)
 
 
 def test_unwatched_it_is_silent(probes: Probes) -> None:

@@ -23,6 +23,8 @@ MEMBERS = {
     "TASK_LEADER": ("task_struct.group_leader",),
     "TASK_PARENT": ("task_struct.real_parent",),
     "TASK_EXIT_CODE": ("task_struct.exit_code",),
+    "TASK_RAN": ("task_struct.se.sum_exec_runtime",),
+    "TASK_RAN_BEFORE": ("task_struct.se.prev_sum_exec_runtime",),
     "?TASK_THROTTLED": ("task_struct.throttled",),
     "SIGNAL_LIVE": ("signal_struct.live.counter",),
     "SIGNAL_FLAGS": ("signal_struct.flags",),

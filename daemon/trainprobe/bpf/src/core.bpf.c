@@ -123,6 +123,17 @@ INLINE void out_of_gpu(struct ledger *l) {
     l->leaf = on_cpu(l);
 }
 
+/* Whatever a thread does proves that it runs. Where nobody told that it began to (there are kernels whose sched_switch
+ * leaves out some switches), the scheduler knows for how long it has, to a tick of the clock. */
+INLINE void must_run(struct ledger *l, void *task, u64 now) {
+    if (l->run == RUN_ON)
+        return;
+    charge(l, now - (FOLLOW(u64, task, OFFSET_TASK_RAN) - FOLLOW(u64, task, OFFSET_TASK_RAN_BEFORE)), l->leaf);
+    l->leaf = on_cpu(l);
+    l->run = RUN_ON;
+    l->since = l->at;
+}
+
 /* Files of the present step: one slot each, what does not fit goes to the last one, which then names none. */
 INLINE void add_to_step(struct ledger *l, u32 dev, u64 ino, u64 io_ns, u64 gap_ns, u64 bytes) {
     u32 free = STEP_FILES - 1;

@@ -61,7 +61,9 @@ INLINE void close_unended(struct ledger *l) {
 }
 #define BUSY(l)                                                                                                        \
     (l)->busy = 1;                                                                                                     \
-    asm volatile("" ::: "memory")
+    asm volatile("" ::: "memory");                                                                                     \
+    if ((l)->run != RUN_ON)                                                                                            \
+    must_run(l, current_task(), bpf_ktime_get_ns())
 #define DONE(l)                                                                                                        \
     asm volatile("" ::: "memory");                                                                                     \
     (l)->busy = 0
