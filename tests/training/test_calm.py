@@ -13,8 +13,8 @@ from tests.training.conftest import Watched, kept
 CAUSES = ("network", "suspended", "worker_hang", "gc_pause", "data_cpu")
 STYLES = frozenset(("plain", "trainer", "lightning_fit", "handmade", "amp"))
 """One step of an optimiser for each of the training's: others are told one by one."""
-SCALE = 3.5
-"""Faults some ten seconds apart."""
+SCALE = 5
+"""Faults fifteen seconds apart where 21 steps take one: steps are told together after ten that were even."""
 TOGETHER = 8
 """Rows at least that tell of several steps: of a second each."""
 
