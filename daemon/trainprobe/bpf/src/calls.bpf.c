@@ -9,7 +9,8 @@ struct call_entry { /* syscalls:sys_enter_*; the number is 32 bits wide and its 
 
 /* Begin a traced call in the ledger: leaf while blocked, leaf while on the CPU. */
 INLINE void begin_call(struct ledger *l, u64 now, s32 number, u8 blocked, u8 running) {
-    must_run(l, current_task(), now);
+    if (l->run != RUN_ON)
+        must_run(l, current_task(), now);
     charge(l, now, l->leaf);
     l->call = number;
     l->call_leaf = blocked;

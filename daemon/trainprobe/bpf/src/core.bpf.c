@@ -124,10 +124,9 @@ INLINE void out_of_gpu(struct ledger *l) {
 }
 
 /* Whatever a thread does proves that it runs. Where nobody told that it began to (there are kernels whose sched_switch
- * leaves out some switches), the scheduler knows for how long it has, to a tick of the clock. */
+ * leaves out some switches), the scheduler knows for how long it has, to a tick of the clock. Callers ask for l->run
+ * first: helpers that only this needs are then not called. */
 INLINE void must_run(struct ledger *l, void *task, u64 now) {
-    if (l->run == RUN_ON)
-        return;
     charge(l, now - (FOLLOW(u64, task, OFFSET_TASK_RAN) - FOLLOW(u64, task, OFFSET_TASK_RAN_BEFORE)), l->leaf);
     l->leaf = on_cpu(l);
     l->run = RUN_ON;

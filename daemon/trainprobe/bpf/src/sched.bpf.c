@@ -141,7 +141,8 @@ int on_switch(struct typed_event *e) { /* preempt, prev, next, prev_state */
     u64 now = 0;
     if (l && !l->busy) {
         now = bpf_ktime_get_ns();
-        must_run(l, (void *)e->args[1], now);
+        if (l->run != RUN_ON)
+            must_run(l, (void *)e->args[1], now);
         u64 state = state_before_switch(e);
         if (e->args[0] || !state) {
             l->run = RUN_RUNNABLE;
