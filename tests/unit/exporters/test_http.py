@@ -24,6 +24,8 @@ def answer(request: Request) -> Response:
         return Response(200, BIG)
     if request.path[1:].isdigit():
         return Response(200, BIG[: int(request.path[1:])])
+    if request.path == "/busy":
+        time.sleep(0.3)
     if request.path == "/breaks":
         raise RuntimeError("by design")
     return Response(200, f"{request.method} {request.path}\n".encode(), headers={"Vary": "Accept"})
@@ -174,6 +176,21 @@ def test_a_burst_of_connections_stays_within_the_cap(hasty: Running) -> None:
     assert len(os.listdir("/proc/self/fd")) - before <= len(silent) + 4
     assert hasty.get().status == 200
     for client in silent:
+        client.close()
+
+
+def test_a_burst_that_comes_while_the_loop_is_busy_does_not_cost_a_scrape_a_second(server: Running) -> None:
+    """A full queue of the kernel drops who comes next without a word; he tries again one second later."""
+    busy = server.send(b"GET /busy HTTP/1.1\r\nHost: x\r\n\r\n")
+    time.sleep(0.05)  # until it is being answered
+    burst = [socket.socket() for _ in range(400)]
+    for client in burst:
+        client.setblocking(False)
+        client.connect_ex(("127.0.0.1", server.port))
+    begun = time.monotonic()
+    assert server.get().status == 200
+    assert time.monotonic() - begun < 0.9
+    for client in (busy, *burst):
         client.close()
 
 
