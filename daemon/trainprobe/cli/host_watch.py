@@ -149,8 +149,8 @@ class HostWatch:
         return self._readers.follows(clock.now().monotonic_ns)
 
     def _opened(self) -> None:
-        self._readers.read(clock.now().monotonic_ns)
-        self._observer.look_sooner()
+        if self._readers.read(clock.now().monotonic_ns):
+            self._observer.look_sooner()
 
     def _publish(self, report: Report) -> None:
         now = clock.now()

@@ -33,15 +33,18 @@ class Readers:
         if self._descriptor >= 0:
             self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), ctypes.c_uint32(_OPENED))
 
-    def read(self, now_ns: int) -> None:
-        """Take in what was opened."""
+    def read(self, now_ns: int) -> bool:
+        """Take in what was opened; whether anything was. (That a report was replaced is told, too.)"""
+        was_opened = False
         for watch, mask, _, _ in self._events():
-            if mask & _OPENED and now_ns - self._opened.get(watch, -TWICE_NS) < TWICE_NS:
-                self._twice_ns = now_ns
             if mask & _OPENED:
+                if now_ns - self._opened.get(watch, -TWICE_NS) < TWICE_NS:
+                    self._twice_ns = now_ns
                 self._opened[watch] = now_ns
+                was_opened = True
             else:
                 self._opened.pop(watch, None)
+        return was_opened
 
     def _events(self) -> list[tuple[int, int, int, int]]:
         try:

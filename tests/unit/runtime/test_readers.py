@@ -40,6 +40,17 @@ def test_a_scrape_reads_each_report_once(readers: Readers, tmp_path: Path) -> No
         assert not readers.follows(now)
 
 
+def test_a_report_that_is_replaced_unread_is_no_reader(readers: Readers, tmp_path: Path) -> None:
+    """Else each report would bring the next look two seconds later."""
+    path = tmp_path / "report.json"
+    publish(readers, path)
+    publish(readers, path)
+    assert select.select([readers.fileno()], [], [], 0)[0], "the kernel tells that the first one is gone"
+    assert not readers.read(NS)
+    path.read_text()
+    assert readers.read(2 * NS)
+
+
 def test_whoever_reads_it_again_waits_for_the_next_one(readers: Readers, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     publish(readers, path)

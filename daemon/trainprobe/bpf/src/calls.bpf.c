@@ -48,6 +48,9 @@ INLINE u64 take_gap_before_open(struct ledger *l) {
 /* What moves no more takes a microsecond; should it block, sched_switch sees what in. A loader makes thirty of these
  * for each batch. The end of a call whose beginning noted nothing looks no further. */
 #define SMALL_CALL 1024
+INLINE bool is_over(u32 tid, struct call_end *e) {
+    return e->result >= 0 && !is_calling(tid);
+}
 /* ---- reads ---- */
 int on_read_begin(struct call_entry *e) {
     u32 tid = this_thread();
@@ -157,12 +160,16 @@ int on_write_begin(struct call_entry *e) {
     u8 level;
     if (!traced(tid, &level))
         return 0;
-    struct call_description *d = call_kinds.lookup(&number);
-    if (!d)
-        return 0;
     u64 arguments[4] = {}, submitted = 0;
     s32 fd = e->arguments[0];
-    u8 kind = d->kind, form = d->fd_argument;
+    u8 kind = CALL_WRITE, form = 0;
+    if (number != CALL_WRITE_NUMBER) { /* which most are */
+        struct call_description *d = call_kinds.lookup(&number);
+        if (!d)
+            return 0;
+        kind = d->kind;
+        form = d->fd_argument;
+    }
     if (kind == CALL_SUBMIT) {
         struct submission *told = submissions.lookup(&tid);
         fd = told ? told->fd : -1;
@@ -218,7 +225,7 @@ int on_write_begin(struct call_entry *e) {
 int on_write_end(struct call_end *e) {
     u32 tid = this_thread();
     u8 level;
-    if (!traced(tid, &level))
+    if (is_over(tid, e) || !traced(tid, &level))
         return 0;
     if (NO_SPACE(e->result))
         tell_failure(e->number, -e->result, argument_of(CALL_ARGUMENT_OFFSET), 0);
@@ -305,6 +312,9 @@ INLINE bool in_shared_memory(u64 path, bool of_torch) {
 int on_name_begin(struct call_entry *e) {
     u64 id = bpf_get_current_pid_tgid();
     u32 tid = id, tgid = id >> 32, number = e->number;
+    /* Nothing that is told can end: so it is with most, and a loader makes some twenty for each batch. */
+    if ((number == CALL_CLOSE_NUMBER || number == CALL_CONTROL_NUMBER) && !may_be_writing(tgid))
+        return 0;
     u8 level;
     if (!traced(tid, &level))
         return 0;
@@ -315,7 +325,7 @@ int on_name_begin(struct call_entry *e) {
     bool closes = kind == CALL_CLOSE || kind == CALL_DUP || kind == CALL_CONTROL;
     struct process *p = closes ? processes.lookup(&tgid) : 0;
     if (closes && (!p || p->writing <= 0))
-        return 0; /* nothing that is told can end: so it is with most, and a loader makes some twenty for each batch */
+        return 0;
     u64 a[4] = {};
     read_kernel(a, sizeof(a), arguments_in(e));
     u32 flags = 0;
@@ -416,7 +426,7 @@ int on_name_end(struct call_end *e) {
     u64 id = bpf_get_current_pid_tgid();
     u32 tid = id, tgid = id >> 32;
     u8 level;
-    if (!traced(tid, &level))
+    if (is_over(tid, e) || !traced(tid, &level))
         return 0;
     if (NO_DESCRIPTORS(e->result) || NO_SPACE(e->result))
         tell_failure(e->number, -e->result, -1, path_of_call(e->number));

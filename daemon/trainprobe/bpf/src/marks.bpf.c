@@ -336,12 +336,16 @@ int on_record_end(struct pt_regs *ctx) { /* record_function_exit_new(...) */
     return 0;
 }
 
+/* An optimizer's step switches gradients off and, before it ends, back: its end is a mark. */
+INLINE bool switches_back(struct ledger *l) {
+    return l->nested && l->saw_ends & 1 && l->regions[(l->nested - 1) & 3] == REGION_OPTIMIZER;
+}
 /* set_grad_enabled of torch._C: hit by torch.no_grad() and its kin, a few times a step. (c10::GradMode::set_enabled
  * would be hit for every node of the graph.) */
 INLINE int set_grads(void *object) {
     struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
     u32 digit = 1;
-    if (!l)
+    if (!l || switches_back(l))
         return 0;
     if (read_user(&digit, 4, object + 24))
         return 0; /* PyLong's first digit: True is 1, False 0 */

@@ -8,7 +8,9 @@
 #if defined(__x86_64__)
 #define CALL_READ_NUMBER           0
 #define CALL_WRITE_NUMBER          1
+#define CALL_CLOSE_NUMBER          3
 #define CALL_PREAD_NUMBER          17
+#define CALL_CONTROL_NUMBER        72
 #define CALL_NUMBER_OFFSET         __builtin_offsetof(struct pt_regs, orig_ax)
 #define CALL_NUMBER_TYPE           s64
 #define CALL_ARGUMENT_OFFSET       __builtin_offsetof(struct pt_regs, di)
@@ -23,6 +25,8 @@
 #define RETURNING_ARGUMENT_1(regs) ((regs)->si)
 #define RETURNING_ARGUMENT_2(regs) ((regs)->dx)
 #elif defined(__aarch64__)
+#define CALL_CONTROL_NUMBER        25
+#define CALL_CLOSE_NUMBER          57
 #define CALL_READ_NUMBER           63
 #define CALL_WRITE_NUMBER          64
 #define CALL_PREAD_NUMBER          67
