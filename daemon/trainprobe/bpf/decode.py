@@ -146,6 +146,10 @@ _FILES_AT, _CELLS_AT, _SHARED_AT = abi.Row.files.offset, abi.Row.acc.offset, abi
 _NO_FILES = bytes(_CELLS_AT - _FILES_AT)
 _ROW_KINDS = {kind.value: kind for kind in RowKind}
 _REGIONS = {region.value: region for region in Region}
+_LEAVES = {leaf.value: leaf for leaf in Leaf}
+_RUN_STATES = {state.value: state for state in RunState}
+_LEVELS = {level.value: level for level in Level}
+_LARGEST = (1 << 64) - 1
 _mark_name = lru_cache(maxsize=64)(text)
 
 
@@ -304,10 +308,10 @@ def _format_of(kind: Any) -> str:
     return "@" + _code(kind)
 
 
-# With many processes most of what a look costs is unpacking ledgers: struct takes a third of the time of ctypes.
-_LEDGER = struct.Struct("@" + _format(abi.Ledger))
+# With many processes most of what a look costs is unpacking ledgers; their cells are left as they lie, as a row's.
+_LEDGER_FIELDS = {name: _code(kind) for name, kind in abi.Ledger._fields_}  # type: ignore[misc]
+_LEDGER = struct.Struct("@" + "".join(_LEDGER_FIELDS[name] for name in takewhile("files".__ne__, _LEDGER_FIELDS)))
 _IN_LEDGER = _places(abi.Ledger)
-_LEDGER_CELLS = _IN_LEDGER["acc"]
 _SEEN_IN_LEDGER = itemgetter(*(
     _IN_LEDGER[name].start
     for name in (
@@ -319,19 +323,18 @@ _SEEN_IN_LEDGER = itemgetter(*(
 
 def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[int, str]) -> ThreadSample:
     """A ledger as read from the map, the open interval included; the path is still empty. ``calls``: number -> name."""
-    values = _LEDGER.unpack_from(ledger)
     pid, tid, in_region, in_leaf, state, at, since, step_at, call, fd, dev, ino, fetches, backwards = _SEEN_IN_LEDGER(
-        values
+        _LEDGER.unpack_from(ledger)
     )
     try:
-        region, leaf, run = Region(in_region), Leaf(in_leaf), RunState(state)
-        followed = Level(level & ~abi.QUIET)
-    except ValueError as error:
-        raise Malformed(str(error)) from error
-    cells = values[_LEDGER_CELLS]
+        region, leaf, run = _REGIONS[in_region], _LEAVES[in_leaf], _RUN_STATES[state]
+        followed = _LEVELS[level & ~abi.QUIET]
+    except KeyError as error:
+        raise Malformed(f"a ledger with {error}") from error
+    cells = memoryview(bytearray(ledger.acc)).cast("Q")
     place = cell(region, leaf)
     if now_ns > at and place < CELLS:
-        cells = (*cells[:place], cells[place] + now_ns - at, *cells[place + 1 :])
+        cells[place] = cells[place] + now_ns - at & _LARGEST
     blocked = run is RunState.BLOCKED
     return ThreadSample(
         pid=pid,
@@ -347,9 +350,9 @@ def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[in
         dev=dev if ino else 0,
         ino=ino,
         path="",
-        cells=cells,
+        cells=cells.toreadonly(),
         fetches=fetches,
         backwards=backwards,
-        files=_step_files(bytes(ledger.files)),
+        files=_step_files(files) if (files := bytes(ledger.files)) != _NO_FILES else (),
         call=calls.get(call, "") if blocked else "",
     )

@@ -104,9 +104,9 @@ class Cgroups:
                     found.append(LimitSample(run, "pids", used, limit, "cgroup", level[len(point) :] or "/"))
         return found
 
-    def throttling(self, pid: int) -> Throttling | Unavailable:
-        """cpu.stat of the innermost cgroup above the process that has a quota."""
-        paths = parse_cgroups(self._proc.cgroup(pid) or "")
+    def throttling(self, cgroups: str) -> Throttling | Unavailable:
+        """cpu.stat of the innermost cgroup above a process that has a quota. ``cgroups``: its /proc/PID/cgroup."""
+        paths = parse_cgroups(cgroups)
         found: Throttling | None = None
         for version, point, path in self._places(paths, "cpu"):
             for level in _upwards(point, path):

@@ -231,7 +231,7 @@ class ThreadSample:
     dev: int
     ino: int
     path: str  # of the file it is blocked on, "" unknown
-    cells: tuple[int, ...]
+    cells: Sequence[int]
     fetches: int = 0  # cumulative, as in its rows
     backwards: int = 0
     files: tuple[StepFile, ...] = ()  # since the last row of the thread

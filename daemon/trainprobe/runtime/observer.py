@@ -41,6 +41,7 @@ TOGETHER_NS = 250_000_000  # alarms so shortly before another turn are looked at
 THREADS_NS = (
     9 * NS // 10
 )  # thread samples, open files and losses, while nothing is wrong: at each tick, which may be early
+EACH_THREAD_NS = 2_000_000  # and the more seldom the more threads there are: of a thousand each two seconds
 COST_NS = 5 * NS
 SELDOM = 4  # times: the pauses between samples, over the budget
 NEVER = 1 << 62
@@ -99,6 +100,7 @@ class Observer:
         self._pace = Pace()
         self._turn_ns = self._searched_ns = 0
         self._threads_ns = 0
+        self._threads_apart_ns = THREADS_NS
         self._cost_ns = 0
         self._armed: list[Armed] = []
         self._detail = self._alarmed = False
@@ -254,7 +256,7 @@ class Observer:
     def _events(self, now: Moment) -> list[Event]:
         at = now.monotonic_ns
         seen: list[Any] = list(self._guard.call("bpf", at, self._kernel.drain, NOTHING))
-        if at - self._threads_ns >= THREADS_NS:
+        if at - self._threads_ns >= self._threads_apart_ns:
             seen += self._guard.call("bpf", at, self._kernel.open_files, NOTHING)
         events: Sequence[Event] = self._guard.call("targets", at, lambda: self._targets.step(now, seen), ())
         self._tell_refusal(at)
@@ -269,12 +271,15 @@ class Observer:
             self._sources.note("slots", told if reason else True, at)
 
     def _threads(self, at: int, late: bool) -> Sequence[ThreadSample]:
-        if not (late or self._detail or at - self._threads_ns >= THREADS_NS):
+        due = at - self._threads_ns >= self._threads_apart_ns
+        if not (late or self._detail or due):
             return ()
-        if at - self._threads_ns >= THREADS_NS:
+        if due:
             self._threads_ns = at
             self._lost = self._guard.call("bpf", at, self._kernel.lost, self._lost)
-        return self._guard.call("bpf", at, self._kernel.threads, ())
+        found: Sequence[ThreadSample] = self._guard.call("bpf", at, self._kernel.threads, ())
+        self._threads_apart_ns = max(THREADS_NS, len(found) * EACH_THREAD_NS - TICK_NS // 10)
+        return found
 
     def _samples(self, now: Moment, events: Sequence[Event]) -> Callable[[], Samples]:
         return lambda: self._sampler.read(now, self._targets.processes(), events)

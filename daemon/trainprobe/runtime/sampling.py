@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from trainprobe.collect import descriptors, psi
-from trainprobe.collect.cgroup import Cgroups, nearest
+from trainprobe.collect.cgroup import Cgroups, Throttling, nearest
 from trainprobe.collect.host import Host
 from trainprobe.collect.inspection import Inspector
 from trainprobe.collect.instructions import Instructions
@@ -57,6 +57,7 @@ HASTE_LASTS_NS, HASTE_RESTS_NS = 30 * NS, 60 * NS  # what goes up and down all t
 HOST_NS = 2 * NS
 LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
+EACH_PROCESS_NS = NS // 100  # and the more seldom the more there are: a thousand each ten seconds
 NEAR_PROCESSES_NS = 2 * NS
 SPACES_NS = 2 * NS
 SIZES_NS = 10 * NS
@@ -295,7 +296,8 @@ class Collectors:
         if at < self._due.processes:
             return ()
         soon = self._near or any(young(process, at) for process in watched)
-        self._due.processes = at + (NEAR_PROCESSES_NS if soon else PROCESSES_NS * self._times)
+        pause = max(PROCESSES_NS * self._times, len(watched) * EACH_PROCESS_NS)
+        self._due.processes = at + (NEAR_PROCESSES_NS if soon else pause)
         found = self._sources.read("proc", lambda: self._processes.read(watched, at, near=self._near), at) or ()
         ticks = {process.pid: process.ticks for process in watched}
         known = [(s.pid, ticks[s.pid], s.role, s.ppid) for s in found if s.pid in ticks]
@@ -382,15 +384,16 @@ class Collectors:
                         self._orphans.met(process.pid, process.ticks, driver.pid)
 
     def _read_quotas(self, watched: Sequence[Watched]) -> tuple[QuotaSample, ...]:
-        quotas = [self._quota(run, pid) for run, pid in _first_of_each_run(watched).items()]
-        return tuple(quota for quota in quotas if quota is not None)
-
-    def _quota(self, run: str, pid: int) -> QuotaSample | None:
-        """None too where there is no quota: nothing can bite then."""
-        told = self._cgroups.throttling(pid)
-        if isinstance(told, Unavailable) or told.quota_cpus is None:
-            return None
-        return QuotaSample(run, told.periods, told.throttled_periods, told.throttled_ns, told.quota_cpus, told.path)
+        """Of each run; each cgroup is read once."""
+        read: dict[str, Throttling | Unavailable] = {}
+        found = []
+        for run, pid in _first_of_each_run(watched).items():
+            cgroups = self._proc.cgroup(pid) or ""
+            if cgroups not in read:
+                read[cgroups] = self._cgroups.throttling(cgroups)
+            if (quota := _quota(run, read[cgroups])) is not None:
+                found.append(quota)
+        return tuple(found)
 
     @property
     def far(self) -> bool:
@@ -404,6 +407,13 @@ class Collectors:
 
     def _read_host(self, at: int) -> HostSample | Failed:
         return self._host.read(self._sources.read("psi", lambda: psi.read(self._proc.root), at))
+
+
+def _quota(run: str, told: Throttling | Unavailable) -> QuotaSample | None:
+    """None too where there is no quota: nothing can bite then."""
+    if isinstance(told, Unavailable) or told.quota_cpus is None:
+        return None
+    return QuotaSample(run, told.periods, told.throttled_periods, told.throttled_ns, told.quota_cpus, told.path)
 
 
 def _first_of_each_run(watched: Sequence[Watched]) -> dict[str, int]:

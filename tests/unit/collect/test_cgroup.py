@@ -105,6 +105,11 @@ def test_a_path_does_not_leave_its_mount() -> None:
     assert directory(mounts, "memory", "/") is None
 
 
+def throttling(host: Hierarchies) -> Throttling | Unavailable:
+    """Of process 5."""
+    return Cgroups(host.fake.proc).throttling(host.fake.proc.cgroup(5) or "")
+
+
 def test_throttling_v2(host: Hierarchies) -> None:
     root = host.mount("cgroup2")
     write(
@@ -112,7 +117,7 @@ def test_throttling_v2(host: Hierarchies) -> None:
     )
     write(root / "a/b", cpu__max="max 100000", cpu__stat="nr_periods 0\nnr_throttled 0\nthrottled_usec 0")
     host.fake.add(5, cgroup="0::/a/b\n")
-    assert Cgroups(host.fake.proc).throttling(5) == Throttling(9, 4, 70_000, 0.5, "/a")
+    assert throttling(host) == Throttling(9, 4, 70_000, 0.5, "/a")
 
 
 def test_throttling_v1_in_a_shared_hierarchy(host: Hierarchies) -> None:
@@ -120,15 +125,15 @@ def test_throttling_v1_in_a_shared_hierarchy(host: Hierarchies) -> None:
     write(root / "a", cpu__cfs_quota_us="40000", cpu__cfs_period_us="100000",
           cpu__stat="nr_periods 10\nnr_throttled 3\nthrottled_time 123")  # fmt: skip
     host.fake.add(5, cgroup="3:cpu,cpuacct:/a\n")
-    assert Cgroups(host.fake.proc).throttling(5) == Throttling(10, 3, 123, 0.4, "/a")
+    assert throttling(host) == Throttling(10, 3, 123, 0.4, "/a")
     write(root / "a", cpu__cfs_quota_us="-1")
-    assert Cgroups(host.fake.proc).throttling(5) == Throttling(10, 3, 123, None)
+    assert throttling(host) == Throttling(10, 3, 123, None)
 
 
 def test_no_cpu_controller_is_unavailable(host: Hierarchies) -> None:
     host.mount("cgroup2")
     host.fake.add(5, cgroup="0::/a\n")
-    assert isinstance(Cgroups(host.fake.proc).throttling(5), Unavailable)
+    assert isinstance(throttling(host), Unavailable)
 
 
 def test_mountinfo_lines() -> None:

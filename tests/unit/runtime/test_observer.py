@@ -105,6 +105,18 @@ def test_thread_samples_come_every_second_while_nothing_is_wrong(world: World) -
     assert seen == [True] * 12
 
 
+@pytest.mark.parametrize(("threads", "seconds"), [(450, 1), (1000, 2), (2000, 4)])
+def test_thread_samples_come_the_more_seldom_the_more_threads_there_are(
+    world: World, threads: int, seconds: int
+) -> None:
+    world.kernel.samples = [SAMPLE] * threads
+    seen = [bool(world.turn().threads) for _ in range(4 * seconds)]
+    assert seen == [turn % seconds == 0 for turn in range(4 * seconds)]
+    world.core.wanted = FakeWants(detail=True)
+    world.turn()
+    assert all(world.turn(DETAIL_NS).threads for _ in range(5)), "a step is late"
+
+
 def test_open_files_come_with_them(world: World) -> None:
     world.kernel.open = [FileEvent(FileEventKind.PROGRESS, 1, 7, 7, 1, 1, "/c.pt")]
     assert [len(world.turn().events) for _ in range(8)] == [1] * 8

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
+from trainprobe.collect.cgroup import Cgroups, Throttling
 from trainprobe.collect.source import Sources
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
@@ -88,3 +89,33 @@ def test_what_is_full_within_seconds_is_read_four_times_a_second_and_not_for_lon
     assert sum(1 for second in read if second < 10) <= 7
     assert sum(1 for second in read if 13 <= second < 17) >= 14
     assert sum(1 for second in read if 50 <= second < 90) <= 40
+
+
+@pytest.mark.parametrize(("processes", "seconds"), [(20, 5), (1000, 10)])
+def test_processes_are_read_the_more_seldom_the_more_there_are(tmp_path: Path, processes: int, seconds: int) -> None:
+    fake = FakeProc(tmp_path)
+    for pid in range(DRIVER, DRIVER + processes):
+        fake.add(pid)
+    those = watched(*((pid, "helper") for pid in range(DRIVER, DRIVER + processes)))
+    collectors = Collectors(Sources(), fake.proc)
+    begin = 1000 * NS  # they are old by then
+    read = [bool(collectors.read(Moment(at, at), those).processes) for at in range(begin, begin + 21 * NS, NS)]
+    assert read == [second % seconds == 0 for second in range(21)]
+
+
+def test_a_quota_is_read_once_for_all_runs_of_a_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeProc(tmp_path)
+    read: list[str] = []
+
+    def throttling(_: Cgroups, cgroups: str) -> Throttling:
+        read.append(cgroups)
+        return Throttling(9, 4, 70_000, 0.5, cgroups.strip().removeprefix("0::"))
+
+    monkeypatch.setattr(Cgroups, "throttling", throttling)
+    runs = {f"train.py-{number}": random.choice(("/a", "/b")) for number in range(8)} | {"train.py-8": "/a"}
+    for pid, path in enumerate(runs.values(), DRIVER):
+        fake.add(pid, cgroup=f"0::{path}\n")
+    those = [Watched(pid, pid * 10, FakeProc.started_ns(pid), "driver", run) for pid, run in enumerate(runs, DRIVER)]
+    told = Collectors(Sources(), fake.proc).read(Moment(NS, NS), those).quotas
+    assert {quota.run: quota.cgroup for quota in told} == runs
+    assert sorted(read) == sorted({f"0::{path}\n" for path in runs.values()})
