@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks import footprint, programs
+from benchmarks import bpf_programs, footprint, programs
 from benchmarks.programs import Daemon, ProgramError
 from benchmarks.stalls import torch_python
 from benchmarks.stalls.run import TRAININGS
@@ -152,7 +152,7 @@ def _calls(values: dict[str, dict[str, list[float]]]) -> None:
             with _caller(name, *tool) as caller:
                 _ask(caller, name, values, kinds=("write",), calls=FEW_CALLS)
     if shutil.which("bpftrace"):
-        with _caller("bpftrace") as caller, _printing(caller.pid):
+        with bpf_programs.gone_afterwards(), _caller("bpftrace") as caller, _printing(caller.pid):
             _ask(caller, "bpftrace", values, kinds=("write",), calls=FEW_CALLS)
 
 
@@ -160,6 +160,7 @@ def _calls(values: dict[str, dict[str, list[float]]]) -> None:
 def _daemon() -> Iterator[Daemon]:
     """One that watches only what has WATCHED as its last argument."""
     with ExitStack() as stack:
+        stack.enter_context(bpf_programs.gone_afterwards())
         directory = tempfile.TemporaryDirectory(prefix="trainprobe-overhead-", dir=footprint.SHARED_MEMORY)
         yield stack.enter_context(Daemon(Path(stack.enter_context(directory)), WATCH))
 
@@ -260,7 +261,11 @@ def _trainings(python: str, cycles: int) -> dict[str, Spread]:
             time.sleep(8.0)
             for _ in range(2 * cycles):
                 windows.append(_window(BARE))
-                with tempfile.TemporaryDirectory(dir=directory) as own, Daemon(Path(own)) as daemon:
+                with (
+                    bpf_programs.gone_afterwards(),
+                    tempfile.TemporaryDirectory(dir=directory) as own,
+                    Daemon(Path(own)) as daemon,
+                ):
                     _wait_until_watched(daemon, training.pid)
                     windows.append(_window(WATCHED))
         finally:

@@ -10,10 +10,12 @@ import ctypes
 import os
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from benchmarks import bpf_floor, footprint
+from benchmarks import bpf_floor, bpf_programs, footprint
+from benchmarks.programs import Daemon
 from tests.kernel.test_training import train
 from trainprobe.bpf import abi
 from trainprobe.bpf.probes import Probes
@@ -86,3 +88,12 @@ def test_what_the_kernel_counts_for_nothing_is_little() -> None:
         assert 0 < bpf_floor.nanoseconds_of_nothing() < 200
     finally:
         footprint.STATISTICS.write_text(before)
+
+
+def test_who_is_timed_after_a_daemon_is_bare_again(tmp_path: Path) -> None:
+    """The kernel runs its programs for seconds after its end."""
+    before = bpf_programs.loaded()
+    with bpf_programs.gone_afterwards(), Daemon(tmp_path, "targets: {auto: false}\n"):
+        ours = bpf_programs.loaded() - before
+        assert len(ours) > 20
+    assert not ours & bpf_programs.loaded()
