@@ -135,9 +135,15 @@ def _code(kind: Any) -> str:
     return str(kind._type_)
 
 
+def _before_files(shape: type[Structure]) -> struct.Struct:
+    """What a structure begins with, up to its member ``files``."""
+    kinds: dict[str, Any] = dict(shape._fields_)  # type: ignore[arg-type]
+    return struct.Struct("@" + "".join(_code(kinds[name]) for name in takewhile("files".__ne__, kinds)))
+
+
 # Rows are most of what the ring brings: struct takes a third of the time of ctypes.
 _ROW_FIELDS = {name: _code(kind) for name, kind in abi.Row._fields_}  # type: ignore[misc]
-_HEAD = struct.Struct("@" + "".join(_ROW_FIELDS[name] for name in takewhile("files".__ne__, _ROW_FIELDS)))
+_HEAD = _before_files(abi.Row)
 _REST = struct.Struct(
     "@" + "".join(_ROW_FIELDS[name] for name in ("shared", "began", "lengths", "held", "unused", "name"))
 )
@@ -166,9 +172,7 @@ def _row(raw: bytes) -> MarkRow:
     if held and (held > HELD_STEPS or sum(lengths[:held]) != at - began):
         raise Malformed(f"a row of {held} steps from {began} to {at}")
     numbers = memoryview(raw)[_CELLS_AT:_SHARED_AT].cast("Q")  # hardly one of ten is ever looked at
-    files: tuple[StepFile, ...] = ()
-    if (told := raw[_FILES_AT:_CELLS_AT]) != _NO_FILES:
-        files = _step_files(told)
+    files = _step_files(raw[_FILES_AT:_CELLS_AT])
     return MarkRow(
         _ROW_KINDS[kind], at, tgid, tid, _mark_name(name), _REGIONS[region], opened, steps, fetches, inline_fetches,
         backwards, faults, numbers[:CELLS], numbers[CELLS:], files, gpu_memory_ns,
@@ -177,6 +181,8 @@ def _row(raw: bytes) -> MarkRow:
 
 
 def _step_files(records: bytes) -> tuple[StepFile, ...]:
+    if records == _NO_FILES:  # so it is with most
+        return ()
     return tuple(
         StepFile(dev, ino, io_ns, gap_ns, size, calls)
         for ino, io_ns, gap_ns, size, dev, calls in _FILE.iter_unpack(records)
@@ -309,8 +315,7 @@ def _format_of(kind: Any) -> str:
 
 
 # With many processes most of what a look costs is unpacking ledgers; their cells are left as they lie, as a row's.
-_LEDGER_FIELDS = {name: _code(kind) for name, kind in abi.Ledger._fields_}  # type: ignore[misc]
-_LEDGER = struct.Struct("@" + "".join(_LEDGER_FIELDS[name] for name in takewhile("files".__ne__, _LEDGER_FIELDS)))
+_LEDGER = _before_files(abi.Ledger)
 _IN_LEDGER = _places(abi.Ledger)
 _SEEN_IN_LEDGER = itemgetter(*(
     _IN_LEDGER[name].start
@@ -353,6 +358,6 @@ def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[in
         cells=cells.toreadonly(),
         fetches=fetches,
         backwards=backwards,
-        files=_step_files(files) if (files := bytes(ledger.files)) != _NO_FILES else (),
+        files=_step_files(bytes(ledger.files)),
         call=calls.get(call, "") if blocked else "",
     )

@@ -48,8 +48,18 @@ INLINE u64 take_gap_before_open(struct ledger *l) {
 /* What moves no more takes a microsecond; should it block, sched_switch sees what in. A loader makes thirty of these
  * for each batch. The end of a call whose beginning noted nothing looks no further. */
 #define SMALL_CALL 1024
-INLINE bool is_over(u32 tid, struct call_end *e) {
-    return e->result >= 0 && !is_calling(tid);
+/* Whether the end of a call is to be looked at: it failed, or its beginning was noted, which it is no longer. */
+INLINE bool ends(u32 tid, struct call_end *e, u8 *level, bool *noted) {
+    struct levels *l = levels_with(tid);
+    if (!l)
+        return false;
+    *noted = l->calling[tid % LEVELS];
+    *level = l->of[tid % LEVELS];
+    if ((e->result >= 0 && !*noted) || !*level || *level & QUIET)
+        return false;
+    if (*noted)
+        l->calling[tid % LEVELS] = 0;
+    return true;
 }
 /* ---- reads ---- */
 int on_read_begin(struct call_entry *e) {
@@ -160,16 +170,12 @@ int on_write_begin(struct call_entry *e) {
     u8 level;
     if (!traced(tid, &level))
         return 0;
+    struct call_description *d = call_kinds.lookup(&number);
+    if (!d)
+        return 0;
     u64 arguments[4] = {}, submitted = 0;
     s32 fd = e->arguments[0];
-    u8 kind = CALL_WRITE, form = 0;
-    if (number != CALL_WRITE_NUMBER) { /* which most are */
-        struct call_description *d = call_kinds.lookup(&number);
-        if (!d)
-            return 0;
-        kind = d->kind;
-        form = d->fd_argument;
-    }
+    u8 kind = d->kind, form = d->fd_argument;
     if (kind == CALL_SUBMIT) {
         struct submission *told = submissions.lookup(&tid);
         fd = told ? told->fd : -1;
@@ -225,11 +231,12 @@ int on_write_begin(struct call_entry *e) {
 int on_write_end(struct call_end *e) {
     u32 tid = this_thread();
     u8 level;
-    if (is_over(tid, e) || !traced(tid, &level))
+    bool noted;
+    if (!ends(tid, e, &level, &noted))
         return 0;
     if (NO_SPACE(e->result))
         tell_failure(e->number, -e->result, argument_of(CALL_ARGUMENT_OFFSET), 0);
-    if (!was_calling(tid))
+    if (!noted)
         return 0;
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);
@@ -426,11 +433,12 @@ int on_name_end(struct call_end *e) {
     u64 id = bpf_get_current_pid_tgid();
     u32 tid = id, tgid = id >> 32;
     u8 level;
-    if (is_over(tid, e) || !traced(tid, &level))
+    bool noted;
+    if (!ends(tid, e, &level, &noted))
         return 0;
     if (NO_DESCRIPTORS(e->result) || NO_SPACE(e->result))
         tell_failure(e->number, -e->result, -1, path_of_call(e->number));
-    if (!was_calling(tid))
+    if (!noted)
         return 0;
     struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
     struct call *c = call_of(l, tid);

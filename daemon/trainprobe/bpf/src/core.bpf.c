@@ -44,10 +44,6 @@ INLINE void set_calling(u32 tid) {
     if (l)
         l->calling[tid % LEVELS] = 1;
 }
-INLINE bool is_calling(u32 tid) {
-    struct levels *l = levels_with(tid);
-    return l && l->calling[tid % LEVELS];
-}
 INLINE bool was_calling(u32 tid) { /* no longer */
     struct levels *l = levels_with(tid);
     if (!l || !l->calling[tid % LEVELS])

@@ -137,7 +137,7 @@ INLINE void end_backward_elsewhere(struct ledger *l);
 
 int on_switch(struct typed_event *e) { /* preempt, prev, next, prev_state */
     u32 tid = FOLLOW(u32, e->args[1], OFFSET_TASK_PID);
-    struct ledger *l = tid ? ledger_of(tid, LEVEL_COARSE) : 0;
+    struct ledger *l = ledger_of(tid, LEVEL_COARSE);
     u64 now = 0;
     if (l && !l->busy) {
         now = bpf_ktime_get_ns();
@@ -158,7 +158,7 @@ int on_switch(struct typed_event *e) { /* preempt, prev, next, prev_state */
         }
     }
     tid = FOLLOW(u32, e->args[2], OFFSET_TASK_PID);
-    l = tid ? ledger_of(tid, LEVEL_COARSE) : 0; /* 0: an idle processor */
+    l = ledger_of(tid, LEVEL_COARSE);
     if (!l || l->busy)
         return 0;
     if (!now)
