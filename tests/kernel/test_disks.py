@@ -53,7 +53,9 @@ def ours(probes: Probes, device: Path) -> tuple[int, float]:
 
 
 def test_requests_and_their_time_are_the_kernels(probes: Probes, file: int, tmp_path: Path) -> None:
-    """A journal's requests with a flush are missing in the kernel's account: where some came in between, once more."""
+    """Once more where the two disagree: a journal's requests with a flush are missing in the kernel's account, and a
+    kernel that shields a process runs no BPF program where a request's end interrupts it (tracefs shows those ends).
+    """
     device = whole_device(tmp_path)
     block = mmap.mmap(-1, 64 * BLOCK)  # aligned, as direct I/O wants it
     seen = []
@@ -66,8 +68,8 @@ def test_requests_and_their_time_are_the_kernels(probes: Probes, file: int, tmp_
         count, spent = after[0] - before[0], after[1] - before[1]
         told, told_spent = (late - early for late, early in zip(at_kernel_after, at_kernel, strict=True))
         seen.append((writes, count, told, spent, told_spent))
-        assert count >= writes
         if count == told:
+            assert count >= writes, seen
             assert spent == pytest.approx(told_spent, abs=3 + told_spent * 0.1), seen
             return
     pytest.fail(f"written, ours, the kernel's, our ms, its ms: {seen}")
