@@ -22,7 +22,7 @@ from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import RowKind
 
 INSTRUCTIONS = {
-    "on_switch": 1470, "on_wakeup": 160, "on_clock": 120,
+    "on_switch": 1470, "on_clock": 120,
     "on_read_begin": 275, "on_read_end": 160, "on_write_begin": 1290, "on_write_end": 660,
     "on_name_begin": 800, "on_name_end": 1690,
     "on_record": 1830, "on_record_end": 720, "on_backward": 1930, "on_graph_task": 120, "on_backward_end": 360,

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from ctypes import c_uint32
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -223,6 +225,41 @@ def test_a_switch_that_nobody_told_of_is_made_good(probes: Probes, then: str) ->
     assert sum(row.cells) == row.at_ns - row.opened_ns
     assert told.seconds(Leaf.RUNQUEUE) <= int(told.output) / 1e9 + 0.03, cells_of(told)
     assert told.seconds(Leaf.CPU) + told.seconds(Leaf.FILE_GAP) > 0.4 - int(told.output) / 1e9, cells_of(told)
+
+
+@pytest.mark.parametrize("pinned", [True, False], ids=["on one processor", "moved between them"])
+def test_who_is_woken_and_finds_no_processor_waits_for_one(probes: Probes, pinned: bool) -> None:
+    """As long as the scheduler says, but for waits too short for a rival (WAKE_UP_NS of sched.bpf.c)."""
+    rounds = random.randint(40, 80)
+    body = (
+        "import os, time\nos.nice(10)\n"
+        "waited = lambda: int(open('/proc/self/schedstat').read().split()[1])\nbefore = waited()\n"
+        f"for _ in range({rounds}):\n    time.sleep(0.004)\n    end = time.thread_time() + 0.001\n"
+        "    while time.thread_time() < end: pass\n"
+        "print(waited() - before, waited(), flush=True)\nos._exit(0)"
+    )
+    places = sorted(os.sched_getaffinity(0))[:1] if pinned else sorted(os.sched_getaffinity(0))
+    rivals = [
+        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"], preexec_fn=partial(_stay_on, places))
+        for _ in range(len(places) + 1)
+    ]
+    try:
+        told = observe(probes, body, preexec_fn=partial(_stay_on, places))
+    finally:
+        for rival in rivals:
+            rival.kill()
+            rival.wait()
+    truth, at_most = (int(word) / 1e9 for word in told.output.split())
+    ours, row = told.seconds(Leaf.RUNQUEUE), told.last_row
+    assert sum(row.cells) == row.at_ns - row.opened_ns
+    assert truth > 0.1, "they are no rivals"
+    assert truth * 0.98 - rounds * 0.0007 <= ours <= at_most * 1.02 + 0.02, (truth, at_most, cells_of(told))
+    assert told.seconds(Leaf.SLEEP) >= rounds * 0.004, cells_of(told)
+    assert told.seconds(Leaf.SLEEP) <= rounds * 0.006, cells_of(told)
+
+
+def _stay_on(places: list[int]) -> None:
+    os.sched_setaffinity(0, places)
 
 
 def test_unwatched_it_is_silent(probes: Probes) -> None:

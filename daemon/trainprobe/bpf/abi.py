@@ -151,7 +151,7 @@ class CallRecord(Structure):
 class Ledger(Structure):
     _fields_ = [
         ("opened", c_uint64),
-        *((n, c_uint64) for n in ("at", "since", "fault_at", "call_ns", "gap_mark", "gap_ino", "ino")),
+        *((n, c_uint64) for n in ("at", "since", "delay", "fault_at", "call_ns", "gap_mark", "gap_ino", "ino")),
         *((n, c_uint32) for n in ("dev", "gap_dev", "pool")),
         *((n, c_int32) for n in ("call", "blocked_call", "blocked_fd")),
         *((n, c_uint8) for n in ("region", "leaf", "run", "call_leaf", "cpu_leaf", "wait_leaf", "why", "busy")),

@@ -21,7 +21,6 @@ from trainprobe.bpf.kernel_calls import KernelCalls, ProgramRefused
 TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT, TRACING = 5, 17, 2, 7, 26  # bpf_prog_type; uprobes are kprobes to BPF
 _RAW = {
     "on_switch": "sched_switch",
-    "on_wakeup": "sched_wakeup",
     "on_fork": "sched_process_fork",
     "on_exec": "sched_process_exec",
     "on_exit": "sched_process_exit",

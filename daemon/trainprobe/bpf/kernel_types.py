@@ -26,6 +26,11 @@ MEMBERS = {
     "TASK_RAN": ("task_struct.se.sum_exec_runtime",),
     "TASK_RAN_BEFORE": ("task_struct.se.prev_sum_exec_runtime",),
     "?TASK_THROTTLED": ("task_struct.throttled",),
+    "?TASK_DELAY": ("task_struct.sched_info.run_delay",),
+    "?TASK_QUEUED": ("task_struct.sched_info.last_queued",),
+    "?TASK_CFS_RQ": ("task_struct.se.cfs_rq",),
+    "?CFS_RQ_RQ": ("cfs_rq.rq",),
+    "?RQ_CLOCK": ("rq.clock",),
     "SIGNAL_LIVE": ("signal_struct.live.counter",),
     "SIGNAL_FLAGS": ("signal_struct.flags",),
     "SIGNAL_EXIT_CODE": ("signal_struct.group_exit_code",),
@@ -71,7 +76,7 @@ _SYMBOL = re.compile(rb"^([0-9a-f]+) [tT] (do_swap_page|shmem_fault|filemap_faul
 
 
 STRUCTURES = {"FILE": "file", "LIST_HEAD": "list_head"}
-TRACEPOINTS = ("sched_switch", "sched_wakeup")
+TRACEPOINTS = ("sched_switch",)
 """Those whose arguments our programs read by their types."""
 _TRACEPOINT = "-DTRACEPOINT_"
 

@@ -78,6 +78,21 @@ INLINE u8 leaf_of_wait(struct ledger *l, u8 kind, u64 argument) {
     l->waited_leaf = leaf;
     return leaf;
 }
+/* How long has who runs next waited for its CPU since it left one? The scheduler counts for itself: what its waits took
+ * that a move to another queue ended, and when it came into this one, by this one's clock. So nobody need be asked at
+ * each wake-up, of which a host has as many as switches. */
+INLINE u64 queued_for(void *task, struct ledger *l) {
+    u64 queued = 0;
+#if OFFSET_TASK_CFS_RQ && OFFSET_CFS_RQ_RQ && OFFSET_RQ_CLOCK
+    void *group = FOLLOW(void *, task, OFFSET_TASK_CFS_RQ), *rq = FOLLOW(void *, group, OFFSET_CFS_RQ_RQ);
+    u64 came = FOLLOW(u64, task, OFFSET_TASK_QUEUED);
+    if (came)
+        queued = FOLLOW(u64, rq, OFFSET_RQ_CLOCK) - came;
+    if (l->delay) /* not known: it blocked before it was watched */
+        queued += FOLLOW(u64, task, OFFSET_TASK_DELAY) - l->delay;
+#endif
+    return (s64)queued < 0 ? 0 : queued;
+}
 INLINE u8 queue(void *task) { /* runnable: for want of a CPU, or of quota? */
     return OFFSET_TASK_THROTTLED && FOLLOW(u8, task, OFFSET_TASK_THROTTLED) ? LEAF_THROTTLED : LEAF_RUNQUEUE;
 }
@@ -155,6 +170,7 @@ int on_switch(struct typed_event *e) { /* preempt, prev, next, prev_state */
             l->run = RUN_BLOCKED;
             l->since = now;
             l->why = leaf;
+            l->delay = OFFSET_TASK_DELAY ? FOLLOW(u64, e->args[1], OFFSET_TASK_DELAY) : 0;
         }
     }
     tid = FOLLOW(u32, e->args[2], OFFSET_TASK_PID);
@@ -163,8 +179,9 @@ int on_switch(struct typed_event *e) { /* preempt, prev, next, prev_state */
         return 0;
     if (!now)
         now = bpf_ktime_get_ns();
-    if (l->run == RUN_RUNNABLE && l->leaf == LEAF_RUNQUEUE && l->why != LEAF_CPU && now - l->at < WAKE_UP_NS)
-        l->leaf = l->why;
+    u64 queued = l->run == RUN_BLOCKED ? queued_for((void *)e->args[2], l) : 0;
+    if (queued >= WAKE_UP_NS)
+        move(l, now - queued, LEAF_RUNQUEUE);
     move(l, now, on_cpu(l));
     if (l->closing)
         end_backward_elsewhere(l);
@@ -172,16 +189,5 @@ int on_switch(struct typed_event *e) { /* preempt, prev, next, prev_state */
         l->fault_at = now; /* it goes on, on the CPU */
     l->run = RUN_ON;
     l->since = now;
-    return 0;
-}
-/* sched_wakeup, not sched_waking: it comes after the switch away, never before it. */
-int on_wakeup(struct typed_event *e) {
-    void *task = (void *)e->args[0];
-    u32 tid = FOLLOW(u32, task, OFFSET_TASK_PID);
-    struct ledger *l = ledger_of(tid, LEVEL_COARSE);
-    if (!l || l->run != RUN_BLOCKED)
-        return 0;
-    l->run = RUN_RUNNABLE;
-    move(l, bpf_ktime_get_ns(), queue(task));
     return 0;
 }

@@ -69,6 +69,7 @@ struct ledger {
 
     u64 at;       /* charged up to here */
     u64 since;    /* the present wait, or stay on the CPU, began */
+    u64 delay;    /* what the scheduler had counted as its waiting for a CPU when it blocked; 0: not known */
     u64 fault_at; /* a page fault was entered; 0: none, or page faults are not traced */
     u64 call_ns;  /* charged to FILE_WRITE, FILE_SYNC and FILE_META since the call in flight began */
     u64 gap_mark; /* the CPU cell at the end of the last write-class call on gap_file */
