@@ -10,10 +10,10 @@ from ctypes import c_uint32
 
 import pytest
 
-from tests.kernel.observing import Observed
+from tests.kernel.observing import Observed, await_true
 from trainprobe.bpf import abi
 from trainprobe.bpf.probes import CROWDED, Probes
-from trainprobe.model.cells import Level
+from trainprobe.model.cells import Leaf, Level
 from trainprobe.model.event import ProcessEventKind
 
 FORK, EXIT = ProcessEventKind.FORK, ProcessEventKind.EXIT
@@ -54,8 +54,8 @@ def test_what_the_ring_has_no_room_for_is_counted_to_the_last_event(own_probes: 
 
 def test_a_full_map_is_told_and_survived(own_probes: Probes) -> None:
     filled = []
-    while own_probes._ledgers.insert(c_uint32(NOBODY + len(filled)), abi.Ledger()):
-        filled.append(c_uint32(NOBODY + len(filled)))
+    while own_probes._ledgers.insert(NOBODY + len(filled), abi.Ledger()):
+        filled.append(NOBODY + len(filled))
     assert len(filled) > 1000
     body = "import os\nif os.fork() == 0: os._exit(0)\nos.wait()"
     unseen = Observed.python(own_probes, body).go().finish()
@@ -68,15 +68,37 @@ def test_a_full_map_is_told_and_survived(own_probes: Probes) -> None:
     assert own_probes.lost()["ledger"] == before
 
 
+def test_who_finds_its_place_taken_has_another_one(own_probes: Probes) -> None:
+    """By user space and by a fork in the kernel; when all is over nothing is left of them."""
+    ledgers, by_id = own_probes._ledgers, abi.LEDGERS_BY_ID
+    first = NOBODY + -NOBODY % by_id
+    others = range(first, first + by_id)
+    assert all(ledgers.insert(tid, abi.Ledger()) for tid in others)
+    body = "import os, time\nif os.fork() == 0: time.sleep(0.3); os._exit(0)\nos.wait()"
+    program = Observed.python(own_probes, body).go()
+    await_true(lambda: len(own_probes.threads()) == 2, "the child's ledger")
+    assert {sample.leaf for sample in own_probes.threads()} <= {Leaf.CHILD, Leaf.SLEEP, Leaf.CPU, Leaf.RUNQUEUE}
+    assert ledgers.get(program.pid + by_id) is None, "the place is the same, the thread another"
+    told = program.finish()
+    assert told.seconds(Leaf.CHILD) + told.seconds(Leaf.RUNQUEUE) > 0.25
+    assert [event.code for event in told.processes(EXIT)] == [0, 0]
+    assert {tid for tid, _ in ledgers.entries()} == set(others)
+    for tid in others:
+        ledgers.delete(tid)
+    assert not ledgers.entries()
+    assert not ledgers._spare.entries()
+    assert own_probes.lost()["ledger"] == 0
+
+
 def test_a_crowd_of_pythons_takes_nobodys_place(own_probes: Probes) -> None:
     processes = own_probes._watching._processes
     crowd = [c_uint32(NOBODY + n) for n in range(CROWDED)]
     for key in crowd:
         processes.put(key, abi.Process(tentative=1))
-        own_probes._ledgers.put(key, abi.Ledger())
+        own_probes._ledgers.put(key.value, abi.Ledger())
     sleeping = Observed.python(own_probes, "import time\ntime.sleep(1)").go()
     time.sleep(0.2)
     own_probes.threads()
-    assert not any(own_probes._ledgers.get(key) or processes.get(key) for key in crowd)
+    assert not any(own_probes._ledgers.get(key.value) or processes.get(key) for key in crowd)
     assert own_probes._levels[sleeping.pid] == Level.FULL, "who is watched stays watched"
     assert sleeping.finish().last_row.tid == sleeping.pid

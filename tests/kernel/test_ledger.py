@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from ctypes import c_uint32
 from functools import partial
 from pathlib import Path
 
@@ -214,12 +213,11 @@ def test_a_switch_that_nobody_told_of_is_made_good(probes: Probes, then: str) ->
         "end = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass\n" + then + "\nprint(waited() - before)",
     ).go()
     time.sleep(0.2)
-    key = c_uint32(program.pid)
-    ledger = probes._ledgers.get(key)
+    ledger = probes._ledgers.get(program.pid)
     assert ledger
     assert ledger.run == RunState.ON, "it computes"
     ledger.run, ledger.leaf, ledger.why = RunState.RUNNABLE, Leaf.RUNQUEUE, Leaf.CPU
-    probes._ledgers.put(key, ledger)
+    probes._ledgers.put(program.pid, ledger)
     told = program.finish()
     row = told.last_row
     assert sum(row.cells) == row.at_ns - row.opened_ns

@@ -18,6 +18,8 @@ PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new
 LEVELS = 32  # threads to an entry of the map of levels, which is as long as a line of the processor's caches
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
+LEDGERS_BY_ID = 2048  # places that the last bits of thread ids name, a power of two
+LEDGERS = LEDGERS_BY_ID + 1024
 CLOCK = "clock"  # its name among what is attached
 CLOCK_TICK_NS = 200_000_000
 ALARMS = 64  # drivers whose steps the kernel itself holds against their limits
@@ -369,7 +371,13 @@ def defines() -> list[str]:
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
     flags.update(FORM_TRUNCATE=FORM_TRUNCATE, FORM_ALLOCATE=FORM_ALLOCATE)
     flags.update(
-        QUIET=QUIET, LEVELS=LEVELS, POOLS=POOLS, CALL_NUMBERS=CALL_NUMBERS, CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE
+        QUIET=QUIET,
+        LEVELS=LEVELS,
+        POOLS=POOLS,
+        LEDGERS=LEDGERS,
+        LEDGERS_BY_ID=LEDGERS_BY_ID,
+        CALL_NUMBERS=CALL_NUMBERS,
+        CALL_GPU_ALLOCATE=CALL_GPU_ALLOCATE,
     )
     flags.update(BEAT_INTERVALS=BEAT_INTERVALS, ALARMS=ALARMS, HELD_STEPS=HELD_STEPS, HELD_NS=HELD_NS)
     flags.update(OPERATIONS=len(OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)

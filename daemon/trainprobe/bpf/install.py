@@ -43,7 +43,8 @@ MARKS = frozenset((
 GPU_TAILS = ("on_gpu_wait", "on_gpu_step")
 """Programs that others go over to, in the order of the map; it is empty once nobody holds its descriptor."""
 MAPS = (
-    "levels", "processes", "ledgers", "pools", "pool_target", "pool_owner", "lost", "ring", "skipped_devices",
+    "levels", "processes", "ledgers", "ledger_owners", "ledger_spare", "pools", "pool_target", "pool_owner",
+    "lost", "ring", "skipped_devices",
     "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks", "gpu_tails",
     "alarms", "alarm_threads", "clock_seen", "held",
 )  # fmt: skip

@@ -18,6 +18,7 @@ from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.gpu_clocks import GpuClocks
 from trainprobe.bpf.held import Held
 from trainprobe.bpf.kernel_calls import KernelCalls
+from trainprobe.bpf.ledgers import Ledgers
 from trainprobe.bpf.loader import Compiling, Loaded, load
 from trainprobe.bpf.maps import Levels, Ring
 from trainprobe.bpf.marks import Marks, MarksAttached
@@ -40,7 +41,7 @@ __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 
 SETTLED_NS = 2_000_000_000  # a closed file's last small totals are told after this
 FORGOTTEN_NS = 10_000_000_000  # and its entry is dropped after this
-CROWDED = 1536  # ledgers of the 2048 that there is room for
+CROWDED = 1536  # ledgers of the 2048 and more that there is room for
 _File = tuple[int, int, int]  # process, device, inode
 _WRITING = frozenset((abi.Call.WRITE, abi.Call.SYNC, abi.Call.SUBMIT))
 _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
@@ -54,7 +55,7 @@ class Probes:
         self._calls = KernelCalls()
         self._levels = Levels(loaded.maps["levels"], kernel_types.tid_room(), abi.LEVELS)
         self._ring = Ring(loaded.lib, loaded.maps["ring"])
-        self._ledgers = loaded.map("ledgers", c_uint32, abi.Ledger)
+        self._ledgers = Ledgers(loaded)
         self._files = loaded.map("files", abi.FileKey, abi.FileUse)
         self._requests = loaded.map("requests", abi.RequestKey, abi.RequestUse)
         self._lost_counts = loaded.map("lost", c_uint32, c_uint64)
@@ -69,7 +70,7 @@ class Probes:
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths)
         self._others = loaded.map("calls", c_uint32, abi.CallRecord)
-        self._just_read: list[tuple[c_uint32, abi.Ledger]] = []  # by open_files(), for threads(), which comes next
+        self._just_read: list[tuple[int, abi.Ledger]] = []  # by open_files(), for threads(), which comes next
         self._late: list[Event] = []
         self._faults: int | None = None
         self._malformed = 0
@@ -191,8 +192,8 @@ class Probes:
         ledgers, self._just_read = self._just_read or self._ledgers.entries(), []
         if len(ledgers) >= CROWDED:
             self._watching.make_room()
-        for key, ledger in ledgers:
-            level = self._levels[key.value]
+        for tid, ledger in ledgers:
+            level = self._levels[tid]
             if (pids is not None and ledger.tgid not in pids) or not level or (pids is None and level & abi.QUIET):
                 continue
             try:
@@ -206,7 +207,7 @@ class Probes:
 
     def progress(self, tid: int) -> Progress | None:
         """How far a driver is: one look-up, no decoding."""
-        ledger = self._ledgers.get(c_uint32(tid))
+        ledger = self._ledgers.get(tid)
         return Progress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
 
     def alarm(self, steps: Collection[Armed], *, ended: bool, together: bool) -> bool:
@@ -297,6 +298,7 @@ class Probes:
         self._watching.stop()
         self._ring.close()
         self._levels.close()
+        self._ledgers.close()
         self._loaded.close()
 
 

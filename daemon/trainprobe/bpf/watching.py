@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from ctypes import c_uint8, c_uint32
 
 from trainprobe.bpf import abi, seed
+from trainprobe.bpf.ledgers import Ledgers
 from trainprobe.bpf.loader import Loaded
-from trainprobe.bpf.maps import Levels, Map
+from trainprobe.bpf.maps import Levels
 from trainprobe.bpf.paths import Paths, read_bounded, shared_memory_devices
 from trainprobe.derive.workers import role_of
 from trainprobe.model.cells import Level
@@ -19,7 +20,7 @@ from trainprobe.model.cells import Level
 class Watching:
     """The tables of watched processes and threads, as far as user space writes them."""
 
-    def __init__(self, loaded: Loaded, levels: Levels, ledgers: Map[c_uint32, abi.Ledger], paths: Paths) -> None:
+    def __init__(self, loaded: Loaded, levels: Levels, ledgers: Ledgers, paths: Paths) -> None:
         self._levels, self._ledgers, self._paths = levels, ledgers, paths
         self._processes = loaded.map("processes", c_uint32, abi.Process)
         self._pool_owner = loaded.map("pool_owner", c_uint32, c_uint32)
@@ -45,7 +46,7 @@ class Watching:
         """That process only."""
         for tid in [*seed.threads(pid), pid]:
             self._levels[tid] = 0
-            self._ledgers.delete(c_uint32(tid))
+            self._ledgers.delete(tid)
             self._held.delete(c_uint32(tid))
         process = self._processes.get(c_uint32(pid))
         if process and process.pool:
@@ -64,7 +65,7 @@ class Watching:
             if parent == pid and not seed.only_forked(child):
                 self._set_aside(child, seed.comm(child), seed.command(child))
             process = self._processes.get(c_uint32(child))
-            aside = self._ledgers.get(c_uint32(child)) is None
+            aside = self._ledgers.get(child) is None
             if process and process.pool and not process.driver and not aside:
                 own = own or self._pool(pid)
                 self._pool_target.put(c_uint32(process.pool), c_uint32(own))
@@ -81,7 +82,7 @@ class Watching:
         files that it writes are followed."""
         if role_of(comm, command) == "helper":
             self._levels[pid] = Level.WRITER
-            self._ledgers.delete(c_uint32(pid))
+            self._ledgers.delete(pid)
             process = self._processes.get(c_uint32(pid))
             if process and process.pool:  # what it has forked already
                 self._pool_target.put(c_uint32(process.pool), c_uint32(0))
@@ -91,7 +92,7 @@ class Watching:
         for key, process in self._processes.entries():
             if process.tentative:
                 self._levels[key.value] = 0
-                self._ledgers.delete(key)
+                self._ledgers.delete(key.value)
                 self._processes.delete(key)
 
     def stop(self) -> None:
@@ -122,8 +123,7 @@ class Watching:
             at=now, opened=now, since=now, tid=tid, tgid=pid, pool=pool, run=now_doing.run, leaf=now_doing.leaf,
             why=now_doing.leaf, wait_leaf=now_doing.leaf, call=-1, blocked_call=now_doing.call, blocked_fd=now_doing.fd,
         )  # fmt: skip
-        key = c_uint32(tid)
-        if not self._ledgers.insert(key, ledger) and self._ledgers.get(key) is None:  # one that is there is kept
+        if not self._ledgers.insert(tid, ledger) and self._ledgers.get(tid) is None:  # one that is there is kept
             self.refused += 1
             return
         self._levels[tid] = max(level, self._levels[tid] & ~abi.QUIET)

@@ -37,7 +37,7 @@ int on_clock(struct bpf_perf_event_data *ctx) {
         if (!tid || !*tid)
             break;
         u32 key = *tid;
-        struct ledger *l = ledgers.lookup(&key);
+        struct ledger *l = find_ledger(key);
         if (l && is_late(l, now, LATE_NS, false))
             late = true;
     }

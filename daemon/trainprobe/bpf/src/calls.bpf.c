@@ -145,7 +145,7 @@ INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 ki
  * call, some by two, so what counts is by how much it grows; it takes whole pages. */
 INLINE void note_shared(struct target *t, u8 form, u64 *a) {
     u32 tgid = this_process();
-    struct ledger *l = ledgers.lookup(&tgid); /* of its main thread: another one, which sends batches, may make it */
+    struct ledger *l = find_ledger(tgid); /* of its main thread: another one, which sends batches, may make it */
     u64 size = 0, magic = 0, wanted = form == FORM_ALLOCATE ? a[2] + a[3] : a[1];
     if (!l || !l->pool || !is_mapped_only(t) || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) || wanted <= size)
         return;
@@ -189,7 +189,7 @@ int on_write_begin(struct call_entry *e) {
     void *file = file_of(task, fd), *inode = inode_of(file);
     if (inode && is_socket(inode))
         return 0; /* seen when it blocks, as sendmsg(2) is: a loader makes some ten of these for each batch */
-    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    struct ledger *l = level >= LEVEL_COARSE ? find_ledger(tid) : 0;
     struct call *c = call_of(l, tid);
     bool again = c && form < FORM_TRUNCATE && is_known(&c->known, inode, kind);
     if (!again) {
@@ -238,7 +238,7 @@ int on_write_end(struct call_end *e) {
         tell_failure(e->number, -e->result, argument_of(CALL_ARGUMENT_OFFSET), 0);
     if (!noted)
         return 0;
-    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    struct ledger *l = level >= LEVEL_COARSE ? find_ledger(tid) : 0;
     struct call *c = call_of(l, tid);
     bool ours = l && l->call == e->number, flying = c && c->number == e->number + 1;
     u64 now = ours || flying ? bpf_ktime_get_ns() : 0, bytes = 0;
@@ -364,7 +364,7 @@ int on_name_begin(struct call_entry *e) {
         return 0;
     u64 now = bpf_ktime_get_ns();
     set_calling(tid);
-    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    struct ledger *l = level >= LEVEL_COARSE ? find_ledger(tid) : 0;
     if (l && kind != CALL_DUP && kind != CALL_CONTROL) {
         l->ino = 0;
         begin_call(l, now, number, changes ? LEAF_FILE_META : LEAF_FILE_READ, changes ? LEAF_FILE_META : LEAF_READ_CPU);
@@ -440,7 +440,7 @@ int on_name_end(struct call_end *e) {
         tell_failure(e->number, -e->result, -1, path_of_call(e->number));
     if (!noted)
         return 0;
-    struct ledger *l = level >= LEVEL_COARSE ? ledgers.lookup(&tid) : 0;
+    struct ledger *l = level >= LEVEL_COARSE ? find_ledger(tid) : 0;
     struct call *c = call_of(l, tid);
     bool ours = l && l->call == e->number, flying = c && c->number == e->number + 1;
     u64 now = ours || flying ? bpf_ktime_get_ns() : 0;

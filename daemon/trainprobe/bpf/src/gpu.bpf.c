@@ -49,7 +49,7 @@ INLINE int begin_gpu(struct pt_regs *ctx, u32 kind) {
     u8 level;
     if (!traced(tid, &level))
         return 0;
-    struct ledger *l = level == LEVEL_FULL ? ledgers.lookup(&tid) : 0;
+    struct ledger *l = level == LEVEL_FULL ? find_ledger(tid) : 0;
     if (!l && kind == GPU_WAIT)
         return 0; /* only of drivers is it known what they do */
     struct gpu_call c = {.stack = STACK_POINTER(ctx), .kind = kind};

@@ -58,7 +58,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
         u8 *byte = level_of(old);
         if (byte)
             *byte = 0;
-        ledgers.delete(&old);
+        drop_ledger(old);
         calls.delete(&old);
     }
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
@@ -108,13 +108,13 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
     s32 live = 1;
     u8 *byte = level_of(tid);
     if (byte && *byte) {
-        struct ledger *l = ledgers.lookup(&tid);
+        struct ledger *l = find_ledger(tid);
         if (l) {
             charge(l, bpf_ktime_get_ns(), l->leaf);
             tell_held(l);
             if (*byte == LEVEL_FULL)
                 emit_row(l, ROW_EXIT, 0, BPF_RB_FORCE_WAKEUP);
-            ledgers.delete(&tid);
+            drop_ledger(tid);
         }
         held.delete(&tid);
         calls.delete(&tid);
@@ -165,7 +165,7 @@ int on_oom(void *ctx) { /* oom:mark_victim */
     u8 *byte = level_of(tid);
     if (!byte || !*byte || *byte & QUIET)
         return 0;
-    struct ledger *l = ledgers.lookup(&tid);
+    struct ledger *l = find_ledger(tid);
     struct process_message *m = begin_process(PROCESS_OOM, l ? l->tgid : tid);
     if (!m)
         return 0;

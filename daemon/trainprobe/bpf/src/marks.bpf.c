@@ -73,7 +73,7 @@ INLINE struct ledger *driver(u32 tid, u32 tgid) {
     struct process *p = processes.lookup(&tgid);
     if (!p || p->tentative)
         return 0;
-    struct ledger *l = ledgers.lookup(&tid);
+    struct ledger *l = find_ledger(tid);
     if (!l)
         l = open_ledger(tid, tgid, LEVEL_FULL, RUN_ON, 0);
     u8 *byte = level_of(tid);
@@ -152,7 +152,7 @@ INLINE bool works_for_driver(u32 tid, u32 tgid) {
     u32 other = p ? p->driver : 0;
     if (!other || other == tid)
         return false;
-    struct ledger *l = ledgers.lookup(&other);
+    struct ledger *l = find_ledger(other);
     return l && l->graph_task && l->run == RUN_BLOCKED;
 }
 /* A backward needs gradients, so they are on, though nobody was seen switching them on: a custom Function's forward
@@ -178,7 +178,7 @@ int on_backward(struct pt_regs *ctx) { /* Engine::execute(...) */
         tell_mark(tgid);
         return 0;
     }
-    struct ledger *l = ledgers.lookup(&tid);
+    struct ledger *l = find_ledger(tid);
     if ((!l || !l->driver) && works_for_driver(tid, tgid))
         return 0;
     l = driver(tid, tgid);
@@ -225,7 +225,7 @@ int on_backward_end(struct pt_regs *ctx) { /* GraphTask::mark_as_completed_and_r
     if (!byte || !*byte || *byte & QUIET)
         return 0;
     u64 task = ARGUMENT_1(ctx);
-    struct ledger *l = ledgers.lookup(&tid);
+    struct ledger *l = find_ledger(tid);
     if (l && *byte == LEVEL_FULL) {
         l->saw_ends |= 2;
         if (l->graph_task != task)
@@ -238,7 +238,7 @@ int on_backward_end(struct pt_regs *ctx) { /* GraphTask::mark_as_completed_and_r
     }
     struct process *p = processes.lookup(&tgid); /* a device thread: the driver waits for it */
     u32 other = p ? p->driver : 0;
-    l = other ? ledgers.lookup(&other) : 0;
+    l = other ? find_ledger(other) : 0;
     if (!l)
         return 0;
     l->saw_ends |= 2;
@@ -289,7 +289,7 @@ int on_record(struct pt_regs *ctx) { /* record_function_enter_new(const std::str
     char *text = 0;
     read_user(&text, 8, (void *)RETURNING_ARGUMENT_1(ctx)); /* the first word in both ABIs of std::string */
     u32 kind = record_kind(text);
-    struct ledger *l = level == LEVEL_FULL ? ledgers.lookup(&tid) : 0;
+    struct ledger *l = level == LEVEL_FULL ? find_ledger(tid) : 0;
     if (kind == RECORD_STEP && (!l || !l->driver))
         l = driver(tid, this_process());
     if (!l)

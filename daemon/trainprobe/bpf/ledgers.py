@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledgers of threads, as the kernel's programs keep them: an array, in which nearly every thread has the place that
+its id's last bits name. Who finds that place taken has one of the spare ones, and an entry that says which."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from ctypes import c_uint32, sizeof
+
+from trainprobe.bpf import abi
+from trainprobe.bpf.loader import Loaded
+
+TRIES = 16  # spare places that are asked for one that is free
+_STRIDE = -(-sizeof(abi.Ledger) // 8) * 8  # an array's entries begin at multiples of eight bytes
+
+
+class Ledgers:
+    """What is read is copied from the memory that the kernel writes, without a system call for each."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._at = loaded.map("ledgers", c_uint32, abi.Ledger)
+        self._owners = loaded.map("ledger_owners", c_uint32, c_uint32)
+        self._spare = loaded.map("ledger_spare", c_uint32, c_uint32)
+        self._memory = mmap.mmap(loaded.maps["ledgers"], abi.LEDGERS * _STRIDE)
+        self._next = 0
+
+    def get(self, tid: int) -> abi.Ledger | None:
+        """A copy; None: the thread has none."""
+        place = self._place(tid)
+        return None if place is None else self._read(place)
+
+    def put(self, tid: int, ledger: abi.Ledger) -> bool:
+        """In place of the one that the thread has, or as a new one; False: there is no room."""
+        place = self._place(tid)
+        if place is None:
+            place = self._claim(tid)
+        return place is not None and self._write(place, tid, ledger)
+
+    def insert(self, tid: int, ledger: abi.Ledger) -> bool:
+        """False where the thread has one already, or there is no room."""
+        if self._place(tid) is not None:
+            return False
+        place = self._claim(tid)
+        return place is not None and self._write(place, tid, ledger)
+
+    def delete(self, tid: int) -> None:
+        """The thread's, if it has one."""
+        place = self._place(tid)
+        if place is None:
+            return
+        struct.pack_into("=I", self._memory, place * _STRIDE + abi.Ledger.tid.offset, 0)
+        self._spare.delete(c_uint32(tid))
+        self._owners.delete(c_uint32(place))
+
+    def entries(self) -> list[tuple[int, abi.Ledger]]:
+        """All of them, by thread id; what comes and goes meanwhile may be missed."""
+        found = ((tid.value, self._read(place.value)) for place, tid in self._owners.entries())
+        return [(tid, ledger) for tid, ledger in found if ledger.tid == tid]
+
+    def close(self) -> None:
+        self._memory.close()
+
+    def _place(self, tid: int) -> int | None:
+        own = tid % abi.LEDGERS_BY_ID
+        owner = self._owners.get(c_uint32(own))
+        if owner is not None and owner.value == tid:
+            return own
+        spare = self._spare.get(c_uint32(tid))
+        return None if spare is None else int(spare.value)
+
+    def _claim(self, tid: int) -> int | None:
+        own, spare = tid % abi.LEDGERS_BY_ID, abi.LEDGERS - abi.LEDGERS_BY_ID
+        if self._owners.insert(c_uint32(own), c_uint32(tid)):
+            return own
+        if (owner := self._owners.get(c_uint32(own))) and owner.value == tid:
+            return None  # it has been forked meanwhile, and the kernel has opened one
+        for _ in range(TRIES):
+            self._next = (self._next - 1) % spare  # downwards: the kernel counts upwards
+            place = abi.LEDGERS_BY_ID + self._next
+            if self._owners.insert(c_uint32(place), c_uint32(tid)):
+                self._spare.put(c_uint32(tid), c_uint32(place))
+                return place
+        return None
+
+    def _write(self, place: int, tid: int, ledger: abi.Ledger) -> bool:
+        ledger.tid = tid  # by which the kernel's programs know it
+        return self._at.put(c_uint32(place), ledger)
+
+    def _read(self, place: int) -> abi.Ledger:
+        return abi.Ledger.from_buffer_copy(self._memory, place * _STRIDE)
