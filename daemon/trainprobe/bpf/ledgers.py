@@ -5,30 +5,32 @@ its id's last bits name. Who finds that place taken has one of the spare ones, a
 from __future__ import annotations
 
 import mmap
-import struct
 from ctypes import c_uint32, sizeof
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.loader import Loaded
 
 TRIES = 16  # spare places that are asked for one that is free
+MANY = 128  # ledgers to be read in the kernel's own memory
 _STRIDE = -(-sizeof(abi.Ledger) // 8) * 8  # an array's entries begin at multiples of eight bytes
 
 
 class Ledgers:
-    """What is read is copied from the memory that the kernel writes, without a system call for each."""
+    """By thread id. While they are few they are read one by one: once they are mapped the places of all, 9 MB, count as
+    our memory."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._at = loaded.map("ledgers", c_uint32, abi.Ledger)
         self._owners = loaded.map("ledger_owners", c_uint32, c_uint32)
         self._spare = loaded.map("ledger_spare", c_uint32, c_uint32)
-        self._memory = mmap.mmap(loaded.maps["ledgers"], abi.LEDGERS * _STRIDE)
+        self._descriptor = loaded.maps["ledgers"]
+        self._memory: mmap.mmap | None = None
         self._next = 0
 
     def get(self, tid: int) -> abi.Ledger | None:
         """A copy; None: the thread has none."""
         place = self._place(tid)
-        return None if place is None else self._read(place)
+        return None if place is None else self._at.get(c_uint32(place))
 
     def put(self, tid: int, ledger: abi.Ledger) -> bool:
         """In place of the one that the thread has, or as a new one; False: there is no room."""
@@ -49,17 +51,30 @@ class Ledgers:
         place = self._place(tid)
         if place is None:
             return
-        struct.pack_into("=I", self._memory, place * _STRIDE + abi.Ledger.tid.offset, 0)
+        self._at.put(c_uint32(place), abi.Ledger())
         self._spare.delete(c_uint32(tid))
         self._owners.delete(c_uint32(place))
 
     def entries(self) -> list[tuple[int, abi.Ledger]]:
         """All of them, by thread id; what comes and goes meanwhile may be missed."""
-        found = ((tid.value, self._read(place.value)) for place, tid in self._owners.entries())
-        return [(tid, ledger) for tid, ledger in found if ledger.tid == tid]
+        owners = self._owners.entries()
+        if len(owners) >= MANY and self._memory is None:
+            self._memory = mmap.mmap(self._descriptor, abi.LEDGERS * _STRIDE, prot=mmap.PROT_READ)
+        elif len(owners) < MANY // 2:
+            self.close()
+        found = ((tid.value, self._read(place)) for place, tid in owners)
+        return [(tid, ledger) for tid, ledger in found if ledger is not None and ledger.tid == tid]
 
     def close(self) -> None:
-        self._memory.close()
+        """Let go of the kernel's memory, until they are many again."""
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def _read(self, place: c_uint32) -> abi.Ledger | None:
+        if self._memory is None:
+            return self._at.get(place)
+        return abi.Ledger.from_buffer_copy(self._memory, place.value * _STRIDE)
 
     def _place(self, tid: int) -> int | None:
         own = tid % abi.LEDGERS_BY_ID
@@ -86,6 +101,3 @@ class Ledgers:
     def _write(self, place: int, tid: int, ledger: abi.Ledger) -> bool:
         ledger.tid = tid  # by which the kernel's programs know it
         return self._at.put(c_uint32(place), ledger)
-
-    def _read(self, place: int) -> abi.Ledger:
-        return abi.Ledger.from_buffer_copy(self._memory, place * _STRIDE)
