@@ -20,22 +20,23 @@ RUNS = 200_000
 PACKET = 64
 
 
-def nanoseconds_of_nothing() -> float:
-    """Counted for one run of an empty program, in a row; the kernel must be counting. Raises OSError."""
+def bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
+    """bpf(2): what it returned, and the attributes as it left them. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
+    room = ctypes.create_string_buffer(attributes, 128)
+    number = ctypes.c_long(NUMBERS[os.uname().machine])
+    answer = int(libc.syscall(number, ctypes.c_int(command), room, ctypes.c_uint32(len(room))))
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), "bpf")
+    return answer, room.raw
 
-    def bpf(command: int, attributes: bytes) -> int:
-        room = ctypes.create_string_buffer(attributes, 128)
-        number = ctypes.c_long(NUMBERS[os.uname().machine])
-        answer = int(libc.syscall(number, ctypes.c_int(command), room, ctypes.c_uint32(len(room))))
-        if answer < 0:
-            raise OSError(ctypes.get_errno(), "bpf")
-        return answer
 
+def nanoseconds_of_nothing() -> float:
+    """Counted for one run of an empty program, in a row; the kernel must be counting. Raises OSError."""
     text, licence = ctypes.create_string_buffer(NOTHING), ctypes.create_string_buffer(b"GPL")
     instructions = len(NOTHING) // 8
-    program = bpf(
+    program, _ = bpf(
         LOAD, struct.pack("=IIQQ", SOCKET_FILTER, instructions, ctypes.addressof(text), ctypes.addressof(licence))
     )
     try:

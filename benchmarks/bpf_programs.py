@@ -3,14 +3,12 @@ attachment after the other, and waits each time until nobody is in it."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 import struct
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from benchmarks.bpf_floor import NUMBERS
+from benchmarks.bpf_floor import bpf
 from benchmarks.programs import ProgramError
 
 NEXT_PROGRAM = 11  # BPF_PROG_GET_NEXT_ID
@@ -19,14 +17,13 @@ GONE_SECONDS = 60.0
 
 def loaded() -> frozenset[int]:
     """The ids of all programs. Empty where the kernel does not tell (without CAP_SYS_ADMIN)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    number, found, last = ctypes.c_long(NUMBERS[os.uname().machine]), set[int](), 0
-    while True:
-        room = ctypes.create_string_buffer(struct.pack("=III", last, 0, 0), 128)
-        if libc.syscall(number, ctypes.c_int(NEXT_PROGRAM), room, ctypes.c_uint32(len(room))) != 0:
-            return frozenset(found)
-        last = struct.unpack_from("=II", room.raw)[1]
-        found.add(last)
+    found, last = set[int](), 0
+    with suppress(OSError):  # after the last one, too
+        while True:
+            _, told = bpf(NEXT_PROGRAM, struct.pack("=III", last, 0, 0))
+            last = struct.unpack_from("=II", told)[1]
+            found.add(last)
+    return frozenset(found)
 
 
 def until_gone(programs: Collection[int]) -> None:

@@ -37,14 +37,12 @@ class Ledgers:
         place = self._place(tid)
         if place is None:
             place = self._claim(tid)
-        return place is not None and self._write(place, tid, ledger)
+        ledger.tid = tid  # by which the kernel's programs know it
+        return place is not None and self._at.put(c_uint32(place), ledger)
 
     def insert(self, tid: int, ledger: abi.Ledger) -> bool:
         """False where the thread has one already, or there is no room."""
-        if self._place(tid) is not None:
-            return False
-        place = self._claim(tid)
-        return place is not None and self._write(place, tid, ledger)
+        return self._place(tid) is None and self.put(tid, ledger)
 
     def delete(self, tid: int) -> None:
         """The thread's, if it has one."""
@@ -97,7 +95,3 @@ class Ledgers:
                 self._spare.put(c_uint32(tid), c_uint32(place))
                 return place
         return None
-
-    def _write(self, place: int, tid: int, ledger: abi.Ledger) -> bool:
-        ledger.tid = tid  # by which the kernel's programs know it
-        return self._at.put(c_uint32(place), ledger)

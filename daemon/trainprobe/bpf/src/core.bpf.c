@@ -63,16 +63,20 @@ INLINE u32 this_process(void) {
     return bpf_get_current_pid_tgid() >> 32;
 }
 
-INLINE struct ledger *find_ledger(u32 tid) {
-    u32 place = tid % LEDGERS_BY_ID;
-    struct ledger *l = ledgers.lookup(&place);
+INLINE struct ledger *find_ledger_at(u32 tid, u32 *place) {
+    *place = tid % LEDGERS_BY_ID;
+    struct ledger *l = ledgers.lookup(place);
     if (!l || l->tid == tid)
         return l;
     u32 *spare = ledger_spare.lookup(&tid);
     if (!spare)
         return 0;
-    place = *spare;
-    return ledgers.lookup(&place);
+    *place = *spare;
+    return ledgers.lookup(place);
+}
+INLINE struct ledger *find_ledger(u32 tid) {
+    u32 place = 0;
+    return find_ledger_at(tid, &place);
 }
 INLINE struct ledger *ledger_of(u32 tid, u8 least) {
     u8 *level = level_of(tid);
@@ -201,14 +205,13 @@ INLINE bool claim_ledger(u32 tid, u32 *place) {
     return false;
 }
 INLINE void drop_ledger(u32 tid) {
-    struct ledger *l = find_ledger(tid);
+    u32 place = 0;
+    struct ledger *l = find_ledger_at(tid, &place);
     if (!l)
         return;
-    u32 place = tid % LEDGERS_BY_ID, *spare = ledger_spare.lookup(&tid);
-    if (spare)
-        place = *spare;
     l->tid = 0;
-    ledger_spare.delete(&tid);
+    if (place >= LEDGERS_BY_ID)
+        ledger_spare.delete(&tid);
     ledger_owners.delete(&place);
 }
 INLINE struct ledger *open_ledger(u32 tid, u32 tgid, u8 level, u8 run, u32 pool) {
