@@ -15,7 +15,8 @@ from trainprobe.model.sample import LimitSample
 
 EXITING = 0x4  # PF_EXITING
 CONSTANT_NS = 12 * NS
-"""A process's own limit and a run's container are asked again after this."""
+"""A process's own limit and a run's container are asked again after this; the limit also when more are open than ever
+under it, for a training may set its own after we have read it."""
 CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each time
 IN_TURN, ROUNDS = 64, 8  # of the others so many, or more where not all would have their turn in so many readings
 
@@ -42,7 +43,7 @@ class Limits:
         self._proc = proc
         self._cgroups = cgroups
         self._shared = shared
-        self._fd_limits: dict[tuple[int, int], int | None] = {}
+        self._fd_limits: dict[tuple[int, int], tuple[int | None, int]] = {}  # and how many were open when it was asked
         self._containers: dict[int, str] = {}
         self._places: dict[int, tuple[int, str]] = {}  # by pid: its start, and its cgroups while it lived
         self._until_ns = 0
@@ -83,7 +84,8 @@ class Limits:
             in_turn = (place + self._readings) % rounds == 0
             if not (in_turn or process.pid in self._close or process.pid in asked):
                 continue
-            limit, used = self._fd_limit(process), self._proc.open_fds(process.pid)
+            used = self._proc.open_fds(process.pid)
+            limit = self._fd_limit(process, used, process.pid in asked) if used is not None else None
             if limit is not None and used is not None:
                 found.append(LimitSample(process.run, "fds", used, limit, pid=process.pid))
                 if used >= CLOSE * limit:
@@ -105,11 +107,12 @@ class Limits:
         before = self._places.get(pid)
         return before if before is not None and before[0] == stat.ticks else None
 
-    def _fd_limit(self, process: Watched) -> int | None:
+    def _fd_limit(self, process: Watched, used: int, anew: bool) -> int | None:
         key = (process.pid, process.ticks)
-        if key not in self._fd_limits:
-            self._fd_limits[key] = self._proc.fd_limit(process.pid)
-        return self._fd_limits[key]
+        known = self._fd_limits.get(key)
+        if known is None or anew or used > known[1]:
+            known = self._fd_limits[key] = self._proc.fd_limit(process.pid), used
+        return known[0]
 
     def _container(self, pid: int) -> str:
         if pid not in self._containers:

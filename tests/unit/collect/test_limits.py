@@ -184,6 +184,27 @@ def test_one_that_ran_out_of_them_is_counted_at_once(fake: FakeProc) -> None:
         assert process.pid in counted(limits.read(watched, 0, {process.pid}))
 
 
+def test_a_limit_that_a_training_sets_itself_holds_as_soon_as_it_opens_more(fake: FakeProc) -> None:
+    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 1)
+
+    def told(at: int, *asked: int) -> list[tuple[int, int]]:
+        return [(one.used, one.limit) for one in limits.read(watched, at * NS, asked) if one.kind == "fds"]
+
+    def allow(number: int) -> None:
+        (fake.root / "100/limits").write_text(f"Max open files            {number}   4096   files\n")
+
+    assert told(0) == [(0, 1024)]
+    allow(300)
+    assert told(1) == [(0, 1024)], "nothing was opened: no file is read for that"
+    (fake.root / "100/fd/0").touch()
+    assert told(2) == [(1, 300)]
+    allow(200)
+    assert told(3) == [(1, 300)]
+    assert told(4, 100) == [(1, 200)], "one of its calls failed"
+    allow(500)
+    assert told(13) == [(1, 500)], "and in any case now and then"
+
+
 def test_orphans_are_told_after_a_grace(fake: FakeProc) -> None:
     fake.add(1, comm="systemd", ppid=0)
     fake.add(10, comm="python")
