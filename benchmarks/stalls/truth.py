@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -119,6 +119,8 @@ COMPUTED = frozenset({"cpu_bound", "gc_pause"})
 """Planted as computing for so long by the clock: what of it was waiting for a processor is not theirs."""
 ECHO = 200_000_000
 """Nanoseconds for which an act from outside may be felt after it: a period of the quota, a queue that empties."""
+EDGE = 0.01
+"""Seconds that an iteration at the edge of such an act has to have lost to count."""
 OUTSIDE = frozenset({"suspended", "cpu_throttled", "cpu_contention", "collective_wait"})
 """Felt by the whole iteration: somebody else did it."""
 
@@ -143,11 +145,7 @@ def planted_stalls(truth: Truth, cause: str) -> list[TrueStall]:
         if p.seconds >= least and p.step >= BASELINE_STEPS
     ]
     if cause in OUTSIDE:
-        ordinary = median_step(truth)
-        for i in truth.iterations[BASELINE_STEPS:]:
-            excess = (i.end - i.begin) / NS - ordinary
-            if excess >= least and _acted(truth, i):
-                found.append(TrueStall(cause, truth.wall(i.begin), truth.wall(i.end), excess))
+        found += _felt(truth, cause, least)
     if by_fetch(cause):
         ordinary = median(i.fetch for i in truth.iterations)
         for i in truth.iterations[BASELINE_STEPS:]:
@@ -155,6 +153,26 @@ def planted_stalls(truth: Truth, cause: str) -> list[TrueStall]:
             if excess >= least:
                 found.append(TrueStall(cause, truth.wall(i.begin), truth.wall(i.begin + i.fetch), excess))
     return sorted(found, key=lambda stall: stall.start)
+
+
+def _felt(truth: Truth, cause: str, least: float) -> list[TrueStall]:
+    """The slow iterations under an act from outside, with what it took of those beside them: it begins and ends in
+    the midst of one."""
+    ordinary, later = median_step(truth), truth.iterations[BASELINE_STEPS:]
+    found: list[TrueStall] = []
+    edge, joins = 0.0, False  # lost by the iteration before, and whether that was a slow one
+    for i in later:
+        lost = (i.end - i.begin) / NS - ordinary
+        within = lost >= EDGE and any(i.begin < end and i.end > begin for begin, end in truth.acts)
+        if lost >= least and _acted(truth, i):
+            found.append(TrueStall(cause, truth.wall(i.begin), truth.wall(i.end), lost + edge))
+            edge, joins = 0.0, True
+        elif within and joins:
+            found[-1] = replace(found[-1], seconds=found[-1].seconds + lost)
+            edge, joins = 0.0, False
+        else:
+            edge, joins = lost if within else 0.0, False
+    return found
 
 
 def _acted(truth: Truth, iteration: Iteration) -> bool:

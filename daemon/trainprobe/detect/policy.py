@@ -14,6 +14,7 @@ class Policy:
 
     stall_factor: float = 1.5  # x baseline
     stall_minimum_ns: int = 50_000_000  # over the baseline
+    edge_ns: int = 10_000_000  # the same for the step after one that stalled by its quota, if it was throttled too
     open_cpu_ns: int = (
         NS // 2
     )  # an open stall on the CPU may be the end of the training: wait so much longer before telling

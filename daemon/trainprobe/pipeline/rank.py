@@ -181,6 +181,7 @@ class RankFold:
     _inline: bool = False  # most of the last step's fetches were by a loader without workers
     _rows: list[MarkRow] = field(default_factory=list)
     _early: list[Ordinary] = field(default_factory=list)
+    _throttled_step: int = -1  # that stalled by the quota, the last one
     _early_steps: int = 0
     _passed: Stretch | None = None  # not in `ledger` yet
     _ordinary: Stretch | None = None  # ordinary steps in a row, not in `ordinary` yet
@@ -516,10 +517,10 @@ class RankFold:
         usual = self.baseline.backwards()
         units = max(1, round(step.backwards / usual)) if usual else 1  # a skipped optimiser step merges two groups
         base = self.baseline.ns * units
-        if step.ns <= self.policy.limit_ns(base):
+        late = step.ns > self.policy.limit_ns(base)
+        if not late and (step.ns < base + self.policy.edge_ns or self._throttled_step != index - 2):
             self._pass_ordinary(step, units, churn(before, row))
             return
-        self.evenness.late(row.at_ns)
         made_of = step.made_of
         pool = self._pool_excess(made_of.pool(), units)
         window = self._window(before.at_ns, row.at_ns, base, made_of.items(), pool, made_of.files)
@@ -529,12 +530,18 @@ class RankFold:
         churned = churn(before, row)
         judgement = judge(replace(window, extra_fetches=extra, churn=churned))
         told = judgement.stall_ns
+        if not late and not self._ends_throttled(judgement):
+            self._pass_ordinary(step, units, churned)
+            return
+        self.evenness.late(row.at_ns)
         end = row.at_ns
         for cause, ns in judgement.phases.items():
             self.take_phase(Phase(cause.value), int(end - ns), end)
-        if told >= self._least_ns(judgement.main):
+        if not late or told >= self._least_ns(judgement.main):
             stacks, reach = self._stacks(judgement), self._reach(judgement)
             entry = self.book.close(judgement, int(end - told), end, index - 1, stacks, reach)
+            if late and entry is not None and entry.cause == Cause.CPU_THROTTLED:
+                self._throttled_step = index - 1
             if entry is not None and told >= self.policy.freeze_ns and entry.steps == 1:
                 self._freeze(entry)
             if judgement.main is not None and _is_waited(judgement.main):
@@ -547,6 +554,12 @@ class RankFold:
                 self._take_ordinary(step, units)
                 return
         self.late_ns += base
+
+    def _ends_throttled(self, judgement: Judgement) -> bool:
+        """Whether a step that lost too little for a stall lost it to the quota that the step before it stalled by: it
+        is raised, or enough again, in the midst of a step."""
+        main = judgement.main
+        return main is not None and main.cause == Cause.CPU_THROTTLED and main.ns >= self.policy.edge_ns
 
     def _least_ns(self, main: Claim | None) -> float:
         """What has to be lost for a stall. A late step that worked for most of its excess may have lost less than the

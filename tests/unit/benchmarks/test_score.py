@@ -203,6 +203,14 @@ def test_what_was_done_from_outside_is_felt_then_and_not_elsewhere() -> None:
     assert [round(found.seconds, 1) for found in planted_stalls(truth, "suspended")] == [0.6, 0.2]
 
 
+def test_an_act_begins_and_ends_in_the_midst_of_an_iteration() -> None:
+    truth = training()
+    for place, extra in ((28, 30), (29, 30), (30, 200), (31, 40), (32, 45), (35, 5)):
+        truth.iterations[place] = replace(truth.iterations[place], end=truth.iterations[place].end + extra * MS)
+    truth.acts = [(truth.iterations[29].begin + MS, truth.iterations[31].end - MS)]
+    assert [round(found.seconds, 3) for found in planted_stalls(truth, "cpu_throttled")] == [0.6, 0.27]
+
+
 def test_computing_that_waited_for_a_processor_may_be_told_as_contention() -> None:
     truth = crowded({20: 300})
     truth.planted = [Planted("cpu_bound", 1_000 * MS, 1_600 * MS, 20, {})]

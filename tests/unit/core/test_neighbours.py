@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.driver import Driver, moment, played
 from tests.unit.core.test_late_steps import started
-from tests.unit.core.test_pipeline import rank_of
+from tests.unit.core.test_pipeline import adds_up, rank_of
 from trainprobe.derive.black_box import SECONDS, BlackBox
 from trainprobe.derive.quota import Quota
 from trainprobe.model.cells import Leaf, RunState
@@ -72,6 +72,34 @@ def test_throttling_is_told_with_the_quota_and_its_periods() -> None:
     assert stall.cause == "cpu_throttled"
     assert "quota of 0.5 CPUs" in stall.summary
     assert stall.chain[1] == "cgroup /docker/abc: quota used up in 11 of 12 periods"
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        ([Leaf.THROTTLED], 1.235),
+        ([Leaf.THROTTLED, Leaf.THROTTLED], 1.235),
+        ([Leaf.RUNQUEUE], 1.2),
+        ([None, Leaf.THROTTLED], 1.2),
+    ],
+)
+def test_a_quota_that_is_enough_again_in_the_midst_of_a_step_took_its_begin_too(
+    after: list[Leaf | None], told: float
+) -> None:
+    driver, pipeline = started()
+    driver.spend(1.2, Leaf.THROTTLED)
+    driver.train(1)
+    for leaf in after:
+        if leaf is not None:
+            driver.spend(0.035, leaf)
+        driver.train(1)
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    (stall,) = rank.stalls
+    assert stall.seconds == pytest.approx(told, abs=0.004)
+    assert stall.steps == (2 if told > 1.2 else 1)
+    assert rank.lost == {"cpu_throttled": pytest.approx(told, abs=0.004)}
+    adds_up(rank)
 
 
 def test_a_quota_is_compared_within_its_cgroup_only() -> None:
