@@ -163,7 +163,7 @@ def _felt(truth: Truth, cause: str, least: float) -> list[TrueStall]:
     edge, joins = 0.0, False  # lost by the iteration before, and whether that was a slow one
     for i in later:
         lost = (i.end - i.begin) / NS - ordinary
-        within = lost >= EDGE and any(i.begin < end and i.end > begin for begin, end in truth.acts)
+        within = lost >= EDGE and _during(truth, i)
         if lost >= least and _acted(truth, i):
             found.append(TrueStall(cause, truth.wall(i.begin), truth.wall(i.end), lost + edge))
             edge, joins = 0.0, True
@@ -177,8 +177,11 @@ def _felt(truth: Truth, cause: str, least: float) -> list[TrueStall]:
 
 def _acted(truth: Truth, iteration: Iteration) -> bool:
     """Whether it felt one of the acts; where none is known, all were."""
-    felt = any(iteration.begin < end + ECHO and iteration.end > begin for begin, end in truth.acts)
-    return felt or not truth.acts
+    return not truth.acts or _during(truth, iteration, ECHO)
+
+
+def _during(truth: Truth, iteration: Iteration, echo: int = 0) -> bool:
+    return any(iteration.begin < end + echo and iteration.end > begin for begin, end in truth.acts)
 
 
 def queued_seconds(truth: Truth, start: float | None = None, end: float | None = None) -> float:

@@ -85,8 +85,10 @@ class Limits:
             if not (in_turn or process.pid in self._close or process.pid in asked):
                 continue
             used = self._proc.open_fds(process.pid)
-            limit = self._fd_limit(process, used, process.pid in asked) if used is not None else None
-            if limit is not None and used is not None:
+            if used is None:
+                continue
+            limit = self._fd_limit(process, used, process.pid in asked)
+            if limit is not None:
                 found.append(LimitSample(process.run, "fds", used, limit, pid=process.pid))
                 if used >= CLOSE * limit:
                     close.add(process.pid)

@@ -181,8 +181,8 @@ class RankFold:
     _inline: bool = False  # most of the last step's fetches were by a loader without workers
     _rows: list[MarkRow] = field(default_factory=list)
     _early: list[Ordinary] = field(default_factory=list)
-    _throttled_step: int = -1  # that stalled by the quota, the last one
     _early_steps: int = 0
+    _throttled_step: int = -1  # that stalled by the quota, the last one
     _passed: Stretch | None = None  # not in `ledger` yet
     _ordinary: Stretch | None = None  # ordinary steps in a row, not in `ordinary` yet
     _pool_at: dict[int, list[int]] = field(
