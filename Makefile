@@ -35,8 +35,10 @@ test: root check probe trainings chromium .tools/prometheus .tools/perfetto ## c
 nightly: root probe trainings .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
 	@tools/need-packages qemu-system-x86 e2fsprogs systemd-container debootstrap
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
-	@for suite in stalls limits latency footprint overhead scale scrape; do \
-	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)"; done
+	@failed=; for suite in stalls limits latency footprint overhead scale scrape; do \
+	    echo "trainprobe: benchmarks.$$suite"; \
+	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)" || failed+=" $$suite"; done; \
+	    [ -z "$$failed" ] || { echo "trainprobe: over their limits:$$failed" >&2; exit 1; }
 
 check: fmt-check lint types imports unit replay ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
 

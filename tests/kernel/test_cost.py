@@ -18,6 +18,7 @@ from benchmarks import bpf_floor, bpf_programs, footprint
 from benchmarks.programs import Daemon
 from tests.kernel.test_training import train
 from trainprobe.bpf import abi
+from trainprobe.bpf.btf import Btf
 from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import RowKind
 
@@ -35,6 +36,9 @@ INSTRUCTIONS = {
 Seventy of each are for a switch that the kernel did not tell of; but for one byte that is compared they do not run.
 Some twenty for each time that a ledger is found: more instructions than a helper's call, and a tenth of its time.
 """
+
+LONGER_WITHOUT_CASTS = {"on_write_begin": 1400, "on_name_begin": 1000}
+"""Before Linux 6.2 what a descriptor leads to is read by a helper's call for each member, not by a plain load."""
 
 ROWS_PER_STEP = 1
 MESSAGES_PER_STEP = 1.5
@@ -54,8 +58,11 @@ def instructions(program: int) -> int:
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_no_program_of_the_hot_paths_grows(probes: Probes, name: str) -> None:
-    length = instructions(probes._loaded.programs[name])
-    assert 0.5 * INSTRUCTIONS[name] < length <= INSTRUCTIONS[name]
+    length, most = instructions(probes._loaded.programs[name]), INSTRUCTIONS[name]
+    with Btf.of_kernel() as btf:
+        if not btf.function("bpf_rdonly_cast"):
+            most = LONGER_WITHOUT_CASTS.get(name, most)
+    assert 0.5 * most < length <= most
 
 
 def test_a_step_tells_one_row_and_little_more(

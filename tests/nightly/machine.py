@@ -86,10 +86,12 @@ def run(kernel: Kernel, command: str, *, parameters: str = "", memory: str = "3G
     initramfs = work / "initramfs"
     initramfs.write_bytes(b"".join(_initramfs(kernel, command)))
     qemu = [
-        *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", memory),
+        # One thread for both processors: with two, one may go on running an int3 for ever that the kernel had put there
+        # while it patched a jump (as each tracepoint that is attached makes it), and has taken away again.
+        *("qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", memory),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio", "-nic", "none"),
         *("-kernel", str(kernel.image), "-initrd", str(initramfs)),
-        *("-append", f"console=ttyS0 quiet panic=-1 {parameters}"),
+        *("-append", f"console=ttyS0 loglevel=5 softlockup_panic=1 panic=-1 {parameters}"),
         *("-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"),
     ]
     began = time.monotonic()

@@ -16,6 +16,10 @@ PYTHON = ".venv/bin/python"
 NOT_IN_A_GUEST = {
     "test_programs.py": "its limits are for a processor, not for the emulation of one",
     "test_training.py": "the same; watch.py watches a training there",
+    "test_cuda.py::test_what_is_waited_for_the_gpu_is_told": "more of its first waits pass before the marks are found",
+    "test_cuda.py::test_copies_and_calls_within_calls": "the same",
+    "test_held.py::test_steps_in_time_are_told_together": "its steps are ten milliseconds, more of a second there",
+    "test_held.py::test_who_may_no_longer_wait_is_told_of_with_the_next_step": "the same",
     "test_files.py::test_an_inherited_descriptor_is_named": "mounts are read after so short a process has ended",
     "test_files.py::test_a_log_opened_for_every_line_is_told_once_a_second": "its writes take too long to be small",
     "test_memory.py::test_major_faults_on_a_mapped_file": "there is no disk, so no fault on a file is a major one",
