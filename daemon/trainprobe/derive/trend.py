@@ -31,6 +31,9 @@ GROWTH = 0.035
 noise of its blocks."""
 AGREE = 0.6
 """Kendall's tau of the blocks' medians."""
+RISEN = GROWTH / 4
+"""By so much the median of a window's last third has to be above its first's before anything dearer is asked, which
+for even steps is seldom."""
 APART = 1 / 3
 """Of the growth: where less of it is not the backward's, all of the step grows alike, as on a slower machine …"""
 GROWTH_ALIKE = 0.15
@@ -197,8 +200,7 @@ class Trend:
 def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
     """The lengths that show a growth: as they are, or at one pace; none where neither do."""
     lengths = [block.length for block in blocks]
-    grown = _grown(lengths)
-    if grown < GROWTH:
+    if not _has_risen(lengths) or (grown := _grown(lengths)) < GROWTH:
         return ()
     if any(block.backward < PACE_LEAST * block.length for block in blocks):
         return lengths if grows(lengths) else ()
@@ -213,6 +215,12 @@ def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
 def _may_be_pace(lengths: Sequence[float], before: Earlier) -> bool:
     """Whether a growth that the backward has in proportion is no more than what the machine may do by itself."""
     return before.blocks < LEAST or median(lengths[-3:]) < (1 + GROWTH_ALIKE) * before.longest
+
+
+def _has_risen(lengths: Sequence[float]) -> bool:
+    """Whether a growth is possible at all."""
+    third = len(lengths) // 3
+    return median(lengths[-third:]) >= (1 + RISEN) * median(lengths[:third])
 
 
 def grows(blocks: Sequence[float]) -> bool:
