@@ -306,7 +306,7 @@ def _summary(entry: Entry, fact: Facts) -> str:
     given = f"; the GPU worked on for {entry.given_ns / NS:.2f} s more, which are not lost" if entry.given_ns else ""
     text = entry.summary
     if entry.cause == Cause.CPU_BOUND and fact.where_told and fact.where.partition("(")[0] in "".join(entry.stack):
-        text = f"{entry.ns / NS:.2f} s of CPU in {fact.where_told}"
+        text = f"{entry.shares[entry.cause] / NS:.2f} s of CPU in {fact.where_told}"
     elif entry.steps > 1:
         text += f" in the longest of {entry.steps} steps"
     if not fact.period:

@@ -10,6 +10,7 @@ from tests.builders.driver import Driver, played
 from tests.unit.core.test_pipeline import rank_of
 from trainprobe.derive.python_lines import PythonLines
 from trainprobe.derive.stacks import Where, common
+from trainprobe.model.cells import Leaf
 from trainprobe.model.event import StackSeen
 from trainprobe.model.moment import NS
 
@@ -55,6 +56,20 @@ def test_a_save_is_not_shown_where_the_step_was_after_it(in_time: bool) -> None:
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
     assert stall.cause == "checkpoint"
     assert stall.python_stack == (list(frames) if in_time else None)
+
+
+def test_a_stall_by_computing_and_more_tells_what_was_computed() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    driver.spend(1.2)
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("main (train.py:9)", "search (train.py:70)")))
+    driver.spend(0.4, Leaf.SOCKET)
+    driver.train(20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.shares["cpu_bound"] == pytest.approx(1.2, abs=0.03)
+    assert stall.summary == f"{stall.shares['cpu_bound']:.2f} s of CPU in search (train.py:70)"
 
 
 def test_lines_of_ordinary_steps_are_counted_without_the_loop_itself() -> None:
