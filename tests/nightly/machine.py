@@ -86,8 +86,8 @@ def run(kernel: Kernel, command: str, *, parameters: str = "", memory: str = "3G
     initramfs = work / "initramfs"
     initramfs.write_bytes(b"".join(_initramfs(kernel, command)))
     qemu = [
-        # One thread for both processors: with two, one may go on running an int3 for ever that the kernel had put there
-        # while it patched a jump (as each tracepoint that is attached makes it), and has taken away again.
+        # One thread for both processors. With one for each, guests locked up at a jump that the kernel had just patched
+        # (as it does for each tracepoint that is attached): probably the int3 of the patching, run on as translated.
         *("qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", memory),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio", "-nic", "none"),
         *("-kernel", str(kernel.image), "-initrd", str(initramfs)),
