@@ -38,7 +38,7 @@ nightly: root probe trainings .tools/prometheus ## the long ones: stock kernels 
 	@failed=; for suite in stalls limits latency footprint overhead scale scrape; do \
 	    echo "trainprobe: benchmarks.$$suite"; \
 	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)" || failed+=" $$suite"; done; \
-	    [ -z "$$failed" ] || { echo "trainprobe: over their limits:$$failed" >&2; exit 1; }
+	    [ -z "$$failed" ] || { echo "trainprobe: benchmarks that failed:$$failed" >&2; exit 1; }
 
 check: fmt-check lint types imports unit replay ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
 

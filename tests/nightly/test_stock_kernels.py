@@ -19,8 +19,7 @@ NOT_IN_A_GUEST = {
     "test_cuda.py::test_what_is_waited_for_the_gpu_is_told": "more of its first waits pass before the marks are found",
     "test_cuda.py::test_copies_and_calls_within_calls": "the same",
     "test_cuda.py::test_allocations_are_counted_with_what_they_take": "the same",
-    "test_ledger.py::test_who_is_woken_and_finds_no_processor_waits_for_one[moved between them]": "its processors take "
-    "turns, so a timer's interrupt is late there and a sleep too long",
+    "test_ledger.py::test_who_is_woken_and_finds_no_processor_waits_for_one[moved between them]": "timers are late",
     "test_held.py::test_steps_in_time_are_told_together": "its steps are ten milliseconds, more of a second there",
     "test_held.py::test_who_may_no_longer_wait_is_told_of_with_the_next_step": "the same",
     "test_files.py::test_an_inherited_descriptor_is_named": "mounts are read after so short a process has ended",
