@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from trainprobe.derive import trend as module
 from trainprobe.derive.series import Grown, Series
-from trainprobe.derive.trend import Trend
+from trainprobe.derive.trend import BLOCKS, LEAST, Block, Earlier, Trend, growing
 
 BASE = 50_000_000
 
@@ -180,3 +181,18 @@ def test_a_backward_that_grows_alone_is_growth() -> None:
         backward = BASE * (0.5 + 0.2 * step / 1_000)
         trend.feed(int((BASE / 2 + backward) * rng.gauss(1, 0.01)), int(backward))
     assert trend.growth is not None
+
+
+def test_no_growth_is_passed_over_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window whose last third is not above its first one is asked nothing dearer: it would have had no growth."""
+    rng = random.Random(7)
+    windows = []
+    for _ in range(4000):
+        count, grown, spread = rng.randint(LEAST, BLOCKS), rng.uniform(0, 0.3), rng.choice((0.001, 0.005, 0.02))
+        bend = rng.choice((0.5, 1.0, 3.0))
+        lengths = [BASE * (1 + grown * (i / (count - 1)) ** bend) * rng.gauss(1, spread) for i in range(count)]
+        windows.append([Block(length, BASE * rng.choice((0.1, 0.4))) for length in lengths])
+    found = [growing(window, Earlier()) for window in windows]
+    assert 400 < sum(bool(one) for one in found) < 3600
+    monkeypatch.setattr(module, "_has_risen", lambda lengths: True)
+    assert found == [growing(window, Earlier()) for window in windows]
