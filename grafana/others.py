@@ -1,0 +1,64 @@
+"""Metrics that no panel draws by hand: each gets a panel, made of its line in the catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from grafana.layout import Line
+from grafana.lines import Lines
+from grafana.panels import (
+    BYTES,
+    BYTES_PER_SECOND,
+    CELSIUS,
+    COUNT,
+    HERTZ,
+    SECONDS,
+    SHARE,
+    TIME,
+    WATTS,
+    Q,
+    time_series,
+)
+from grafana.queries import Queries
+from trainprobe_exporters.catalogue import METRICS, PREFIX, Metric
+
+_UNITS = {"seconds": SECONDS, "bytes": BYTES, "ratio": SHARE, "watts": WATTS, "celsius": CELSIUS, "hertz": HERTZ}
+_RATES = {"seconds": SHARE, "bytes": BYTES_PER_SECOND}
+ON_A_LINE = 3
+
+
+def undrawn(dashboards: Iterable[str]) -> list[Metric]:
+    """The metrics that are in none of the dashboards' texts."""
+    drawn = set(re.findall(rf"\b{PREFIX}\w+", " ".join(dashboards)))
+    return [metric for metric in METRICS if not {metric.name, f"{metric.name}_bucket"} & drawn]
+
+
+def lines_of(q: Queries, metrics: Sequence[Metric]) -> list[Line]:
+    panels = list(_panels(q, metrics))
+    return [Line(8, panels[at : at + ON_A_LINE]) for at in range(0, len(panels), ON_A_LINE)]
+
+
+def _panels(q: Queries, metrics: Sequence[Metric]) -> Iterator[Any]:
+    for metric in metrics:
+        words = metric.name.removeprefix(PREFIX).removesuffix("_total").replace("_", " ")
+        none = {"none": "no GPU seen"} if "gpu" in metric.labels else {}
+        yield time_series(words.capitalize(), metric.help, _unit(metric), _line(Lines(q), metric), **none)
+
+
+def _unit(metric: Metric) -> str:
+    if metric.name.endswith("_timestamp_seconds"):
+        return TIME
+    return _UNITS.get(metric.unit, COUNT) if metric.type == "gauge" else _RATES.get(metric.unit, COUNT)
+
+
+def _line(of: Lines, metric: Metric) -> Q:
+    own = metric.own_labels
+    if metric.buckets:
+        raise ValueError(f"{metric.name}: a histogram wants a panel by hand")
+    if metric.of_rank and metric.type == "counter":
+        return of.rate(", ".join(own), metric.name) if own else of.rank_rate(metric.name)
+    if metric.of_rank:
+        return of.rank(metric.name)
+    return of.host(metric.name, *own) if metric.type == "gauge" else of.host_rate(metric.name, *own)
