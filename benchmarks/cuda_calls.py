@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.limits.fake_cuda import built
 from trainprobe.bpf.probes import Probes
+from trainprobe.collect.procfs import Proc
 
 CALLS, TURNS = 20_000, 7
 PROGRAM = """
@@ -72,7 +73,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         caller = Caller(built(Path(folder)))
         print(f"bare: {caller.best():.0f} ns")
-        probes = Probes.start(auto=False)
+        probes = Probes.start(Proc(), auto=False)
         try:
             probes._cuda.look(caller.process.pid)
             time.sleep(2)  # the library is read by another process

@@ -73,7 +73,8 @@ def train(driver: Driver, pipeline: Pipeline, second: int, *, stall: bool) -> No
 
 def thread_seconds(history: History) -> float:
     """CPU time of the history's thread."""
-    text = Path(f"/proc/self/task/{history.thread_id}/schedstat").read_text()
+    assert history._thread is not None
+    text = Path(f"/proc/self/task/{history._thread.native_id}/schedstat").read_text()
     return int(text.split()[0]) / NS
 
 

@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-from deb import completion, manual, shape
+from deb import command_lines
 from deb.sample import sample
 from trainprobe import __version__
 from trainprobe.config.schema import DaemonConfig, ExporterConfig
@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HERE = ROOT / "deb"
 LIBRARY = Path("usr/lib/trainprobe")
 DOCUMENTS = Path("usr/share/doc/trainprobe")
+GENERATOR = Path("usr/lib/systemd/system-generators/trainprobe-backoff")
 VENDORED = ("prometheus-client", "nvidia-ml-py")
 PROGRAMS = {"trainprobe": "trainprobe.cli", "trainprobe-exporter": "trainprobe_exporters.cli"}
 _LEFT_OUT = frozenset({"example.py", "INSTALLER", "RECORD", "REQUESTED", "direct_url.json"})
@@ -107,20 +108,21 @@ def _system(root: Path) -> None:
     units = ROOT / "systemd"
     for unit in units.glob("*.service"):
         _write(root / "usr/lib/systemd/system" / unit.name, unit.read_text())
+    _write(root / GENERATOR, (units / GENERATOR.name).read_text())
     _write(root / "usr/lib/sysusers.d/trainprobe.conf", (units / "sysusers.conf").read_text())
     _write(root / "usr/lib/tmpfiles.d/trainprobe.conf", (units / "tmpfiles.conf").read_text())
     _write(root / "etc/trainprobe/trainprobe.yaml", sample(DaemonConfig, "trainprobe"))
     _write(root / "etc/trainprobe/exporter.yaml", sample(ExporterConfig, "trainprobe-exporter"))
-    for program in shape.programs():
-        _write(root / "usr/share/bash-completion/completions" / program.name, completion.bash(program))
-        _write(root / "usr/share/zsh/vendor-completions" / f"_{program.name}", completion.zsh(program))
+    for name, parser in command_lines.programs().items():
+        _write(root / "usr/share/bash-completion/completions" / name, command_lines.completion(parser, "bash"))
+        _write(root / "usr/share/zsh/vendor-completions" / f"_{name}", command_lines.completion(parser, "zsh"))
 
 
 def _documents(root: Path, version: str, epoch: int) -> None:
     date = datetime.fromtimestamp(epoch, timezone.utc)
-    for program in shape.programs():
-        text = manual.page(program, version, f"{date:%Y-%m-%d}")
-        _write_compressed(root / "usr/share/man/man1" / f"{program.name}.1.gz", text)
+    for name, parser in command_lines.programs().items():
+        text = command_lines.manual(parser, version, f"{date:%Y-%m-%d}")
+        _write_compressed(root / "usr/share/man/man1" / f"{name}.1.gz", text)
     documents = root / DOCUMENTS
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         _write(documents / page.relative_to(ROOT), page.read_text())
@@ -160,8 +162,8 @@ def _header_comment(path: Path) -> Iterator[str]:
 
 def _set_modes(root: Path) -> None:
     for path in [root, *root.rglob("*")]:
-        path.chmod(0o755 if path.is_dir() or path.parent == root / "usr/bin" else 0o644)
-    (root / "etc/trainprobe/exporter.yaml").chmod(0o640)
+        runs = path.parent == root / "usr/bin" or path == root / GENERATOR
+        path.chmod(0o755 if path.is_dir() or runs else 0o644)
 
 
 def _control(root: Path, version: str) -> None:

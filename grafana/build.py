@@ -14,6 +14,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from grafana.fleet import fleet
 from grafana.memory_and_limits import memory_and_limits
+from grafana.others import undrawn
 from grafana.training_stalls import training_stalls
 
 DIRECTORY = Path(__file__).parent / "dashboards"
@@ -22,8 +23,13 @@ DASHBOARDS: tuple[Callable[[], Any], ...] = (training_stalls, fleet, memory_and_
 
 def built() -> dict[str, str]:
     """The text of each dashboard's file, by its name."""
-    dashboards = [build() for build in DASHBOARDS]
-    return {f"{d.uid}.json": json.dumps(d, cls=JSONEncoder, indent=2, sort_keys=True) + "\n" for d in dashboards}
+    texts = dict(_file(build()) for build in DASHBOARDS)
+    others = undrawn(texts.values())
+    return texts | dict([_file(training_stalls(others))]) if others else texts
+
+
+def _file(dashboard: Any) -> tuple[str, str]:
+    return f"{dashboard.uid}.json", json.dumps(dashboard, cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
 
 
 def main() -> None:

@@ -1,13 +1,17 @@
-"""Causes as Grafana shows them: at most twelve toggles, and a colour for each cause."""
+"""Causes as Grafana shows them: the toggles and colours that their specs ask for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainprobe.model.cause import KINDS, LOST, Cause, Kind, Phase, State
+from trainprobe.causes import groups
+from trainprobe.causes.groups import Group
+from trainprobe.causes.registry import SPECS
+from trainprobe.model.cause import LOST, Cause, Kind, Phase, State
 
-STALL_CAUSES: tuple[Cause, ...] = tuple(cause for cause, kinds in KINDS.items() if Kind.STALL in kinds)
 MAX_TOGGLES = 12
+_SHADES = (0.0, 0.3, 0.6, 0.15, 0.45, 0.75)
+"""Of white in a group's colour, from its first cause on: one that comes behind leaves the others' colours alone."""
 
 
 @dataclass(frozen=True)
@@ -23,24 +27,13 @@ class Toggle:
         return "|".join(self.causes)
 
 
-TOGGLES: tuple[Toggle, ...] = (
-    Toggle("Data", "#3274D9", (Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.DATA_INLINE)),
-    Toggle("Workers", "#00A3A3", (Cause.WORKER_STARTUP, Cause.WORKER_HANG, Cause.DEADLOCK)),
-    Toggle("Checkpoint", "#8F3BB8", (Cause.CHECKPOINT,)),
-    Toggle("Storage hang", "#6B4226", (Cause.STORAGE_HANG,)),
-    Toggle("Logging", "#B877D9", (Cause.LOGGING,)),
-    Toggle("Python", "#E0B400", (Cause.CPU_BOUND, Cause.GC_PAUSE)),
-    Toggle("GPU", "#37872D", (Cause.GPU_MEMORY, Cause.GPU_THROTTLE)),
-    Toggle("CPU", "#FA6400", (Cause.CPU_CONTENTION, Cause.CPU_THROTTLED)),
-    Toggle("Memory", "#C4162A", (Cause.SWAP, Cause.MEMORY_PRESSURE)),
-    Toggle("Ranks and network", "#1F60C4", (Cause.COLLECTIVE_WAIT, Cause.NETWORK)),
-    Toggle("Suspended", "#5F6368", (Cause.SUSPENDED,)),
-    Toggle("Unknown", "#A0A7B4", (Cause.UNKNOWN,)),
-)
-PHASES_COLOUR = "#96D98D"
-STARTS_COLOUR = "#FFFFFF"
+def _stalls_of(group: Group) -> tuple[Cause, ...]:
+    return tuple(cause for cause, spec in SPECS.items() if spec.group is group and Kind.STALL in spec.kinds)
 
-_ONLY_BOTTLENECKS = {Cause.FAKE_BATCHING: "#8AB8FF", Cause.DRIFT: "#FFCB7D"}
+
+TOGGLES: tuple[Toggle, ...] = tuple(Toggle(group.switch, group.colour, _stalls_of(group)) for group in groups.STALLS)
+PHASES_COLOUR = groups.PHASES.colour
+STARTS_COLOUR = "#FFFFFF"
 
 
 def _lighter(colour: str, share: float) -> str:
@@ -50,10 +43,12 @@ def _lighter(colour: str, share: float) -> str:
 
 
 def _cause_colours() -> dict[str, str]:
-    shades = {
-        cause: _lighter(toggle.colour, 0.3 * index) for toggle in TOGGLES for index, cause in enumerate(toggle.causes)
-    }
-    colours = shades | _ONLY_BOTTLENECKS
+    colours = {}
+    for group in groups.STALLS:
+        stalls = _stalls_of(group)
+        others = (c for c in LOST if SPECS[c].group is group and c not in stalls)
+        for cause, shade in zip((*stalls, *others), _SHADES):
+            colours[cause] = SPECS[cause].dashboard_colour or _lighter(group.colour, shade)
     return {cause: colours[cause] for cause in LOST}
 
 

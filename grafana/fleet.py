@@ -11,6 +11,7 @@ from grafana.layout import Line, Section
 from grafana.panels import COUNT, SECONDS, SHARE, Column, Q, bars, stat_of, table_of, time_series
 from grafana.queries import Queries
 from grafana.scope import Scope
+from trainprobe.model.vocabulary import REPORT_STALE_SECONDS
 
 
 def fleet() -> Any:
@@ -171,7 +172,7 @@ def _agents(q: Queries) -> list[Line]:
                 ),
                 time_series(
                     "Age of the report",
-                    "By host; more than 30 s means that the daemon is silent.",
+                    f"By host; more than {REPORT_STALE_SECONDS:.0f} s means that the daemon is silent.",
                     SECONDS,
                     Q(f"topk(10, {q.report_age})", "{{instance}}"),
                     levels=thresholds.REPORT_AGE_SECONDS,

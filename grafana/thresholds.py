@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grafana.rules import thresholds as limits
+from trainprobe.model.vocabulary import REPORT_PAUSE_SECONDS, REPORT_STALE_SECONDS
 
 GREEN, YELLOW, RED, BLUE = "green", "#EAB839", "red", "blue"
 
@@ -42,6 +43,6 @@ STALLED_RUNS = Levels(1, 5)
 GPU_UTILIZATION = Levels(0.80, 0.50)
 GPU_CELSIUS = Levels(80, 90)
 COUNT_OF_FAILURES = Levels(1, 2)
-REPORT_AGE_SECONDS = Levels(10, 30)  # after these the exporter itself is not ready any more
+REPORT_AGE_SECONDS = Levels(REPORT_PAUSE_SECONDS, REPORT_STALE_SECONDS)  # then the exporter is not ready any more
 EVENTS_LOST = Levels(1, 100)
 DAEMON_CPU = Levels(0.02, 0.05)

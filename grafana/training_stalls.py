@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from grafana import thresholds
@@ -10,6 +11,7 @@ from grafana.causes import CAUSE_COLOURS, PHASE_COLOURS, STATE_COLOURS
 from grafana.dashboard import STALLS_UID, dashboard_of
 from grafana.layout import Line, Section
 from grafana.lines import Lines
+from grafana.others import lines_of
 from grafana.panels import (
     BYTES,
     BYTES_PER_SECOND,
@@ -33,12 +35,16 @@ from grafana.panels import (
 )
 from grafana.queries import Queries
 from grafana.scope import Scope
+from trainprobe.model.vocabulary import REPORT_PAUSE_SECONDS
+from trainprobe_exporters.catalogue import Metric
 
 UP_OR_DOWN = {"1": ("up", thresholds.GREEN), "0": ("down", thresholds.RED)}
 
 
-def training_stalls() -> Any:
+def training_stalls(others: Sequence[Metric] = ()) -> Any:
+    """``others``: metrics that no dashboard draws by hand."""
     q = Queries(Scope(one_run=True))
+    further = [Section("Other figures", lines_of(q, others), collapsed=True)] if others else []
     return dashboard_of(
         STALLS_UID,
         "Training stalls",
@@ -55,6 +61,7 @@ def training_stalls() -> Any:
             Section("File descriptors and shared memory", _descriptors(q), collapsed=True),
             Section("GPU", _gpu(q), collapsed=True),
             Section("trainprobe itself", _agent(q), collapsed=True),
+            *further,
         ],
         since="now-1h",
         toggles_on=ALL_NAMES,
@@ -585,7 +592,7 @@ def _agent(q: Queries) -> list[Line]:
                 ),
                 time_series(
                     "Age of the report",
-                    "A daemon that watches a run reports each second, else each ten seconds.",
+                    f"The daemon reports each second, and each {REPORT_PAUSE_SECONDS:.0f} s while all steps are even.",
                     SECONDS,
                     Q(q.report_age, "{{instance}}"),
                     levels=thresholds.REPORT_AGE_SECONDS,

@@ -1,4 +1,4 @@
-"""The variables of every dashboard: data source, job, host, run, rank."""
+"""The variables of every dashboard: data source, job, host, scheduler's names, run, rank."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models.common import DataSourceRef
 from grafana_foundation_sdk.models.dashboard import VariableOption, VariableRefresh, VariableSort
 
-ANY = ".+"
+ANY, ANY_OR_NONE = ".+", ".*"
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 JOBS = "label_values(trainprobe_build_info, job)"
 HOSTS = 'label_values(trainprobe_build_info{job=~"$job"}, instance)'
-RUNS = 'label_values(trainprobe_run_info{job=~"$job",instance=~"$host"}, run)'
+NAMES = {
+    "namespace": ("Namespace", 'label_values(trainprobe_run_info{job=~"$job",instance=~"$host"}, namespace)'),
+    "pod": ("Pod", 'label_values(trainprobe_run_info{job=~"$job",instance=~"$host",namespace=~"$namespace"}, pod)'),
+    "slurm_job": ("Slurm job", 'label_values(trainprobe_run_info{job=~"$job",instance=~"$host"}, slurm_job)'),
+}
+"""What schedulers call runs: they narrow the choice of runs, and a run that has none of them stays with All."""
+_NAMED = 'namespace=~"$namespace",pod=~"$pod",slurm_job=~"$slurm_job"'
+RUNS = f'label_values(trainprobe_run_info{{job=~"$job",instance=~"$host",{_NAMED}}}, run)'
 RANKS = {
     True: 'label_values(trainprobe_run_info{job=~"$job",instance=~"$host",run="$run"}, rank)',
     False: 'label_values(trainprobe_run_info{job=~"$job",instance=~"$host",run=~"$run"}, rank)',
@@ -27,6 +34,7 @@ def variables(*, one_run: bool) -> list[Any]:
         dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"),
         _any_of(_query("job", "Job", JOBS)),
         _any_of(_query("host", "Host", HOSTS)),
+        *(_any_of(_query(name, *shown), ANY_OR_NONE) for name, shown in NAMES.items()),
         run if one_run else _any_of(run),
         _any_of(_query("rank", "Rank", RANKS[one_run], VariableSort.NUMERICAL_ASC)),
     ]
@@ -43,6 +51,6 @@ def _query(name: str, label: str, query: str, sort: Any = VariableSort.ALPHABETI
     )
 
 
-def _any_of(variable: Any) -> Any:
+def _any_of(variable: Any, everything_is: str = ANY) -> Any:
     everything = VariableOption(selected=True, text=["All"], value=["$__all"])
-    return variable.multi(True).include_all(True).all_value(ANY).current(everything)
+    return variable.multi(True).include_all(True).all_value(everything_is).current(everything)

@@ -7,9 +7,10 @@ A test below ``tests/kernel`` is marked ``kernel`` and so on; what this machine 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,11 @@ from hypothesis import HealthCheck, settings
 
 from benchmarks.limits import fake_cuda, fake_nvml
 from benchmarks.stalls.host import CannotHere
+from tests.contract.contradictions import contradictions
+from trainprobe.model.moment import Moment
+from trainprobe.model.report import Report
+from trainprobe.pipeline import Pipeline
+from trainprobe.wire import report as wire
 
 # Examples are not kept (the checkout may be read-only), and a busy machine is no failure.
 settings.register_profile("project", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,6 +36,22 @@ FOLDERS = frozenset({"kernel", "training", "observability", "browser", "systemd"
 def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Programs that are compiled once serve the whole session, and no file of the host is touched or trusted."""
     os.environ.setdefault("TRAINPROBE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
+def statements_agree(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No two statements of a report that a test's pipeline makes contradict each other; its last report is checked."""
+    made: dict[int, tuple[Pipeline, Report]] = {}
+    report = Pipeline.report
+
+    def kept(self: Pipeline, at: Moment) -> Report:
+        made[id(self)] = self, report(self, at)
+        return made[id(self)][1]
+
+    monkeypatch.setattr(Pipeline, "report", kept)
+    yield
+    for _, last in made.values():
+        assert contradictions(json.loads(wire.encode(last))) == []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -116,8 +116,8 @@ def explained(recording: Path) -> list[float]:
 
 
 def _happened(pipeline: Pipeline) -> list[tuple[str, int]]:
-    folds = [fold for run in pipeline.runs.values() for each in run.folds.values() for fold in each]
-    return [(key, one.at_ns) for fold in folds for key, one in fold.notices.told.items() if one.happened]
+    ranks = [rank for run in pipeline.runs.values() for rank in run.ranks]
+    return [(key, one.at_ns) for rank in ranks for key, one in rank.notices.told.items() if one.happened]
 
 
 def table(told: list[dict[str, Any]]) -> int:

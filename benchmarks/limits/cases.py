@@ -175,7 +175,8 @@ def wrong(case: Case, rank: Rank) -> list[str]:
     causes = [warning["cause"] for warning in rank["warnings"]]
     if case.ends is not None and (verdict["kind"], verdict["cause"] or "") != ("end", case.ends):
         found.append(f"verdict: {verdict['kind']} {verdict['cause']}, planted the end by {case.ends or 'a person'}")
-    if case.ends == "" and f"({os.getpid()})" not in verdict["summary"]:
+    sender = verdict["message"]["params"].get("by") if verdict["message"] is not None else None
+    if case.ends == "" and (sender is None or sender["params"]["pid"] != os.getpid()):
         found.append(f"the sender is not named: {verdict['summary']}")
     if case.ends == "oom_kill" and rank["memory"]["limit_scope"] != "cgroup":
         found.append(f"limit scope {rank['memory']['limit_scope']}, planted cgroup")

@@ -129,11 +129,11 @@ def told(recording: Path, kind: str) -> Told:
             pipeline.step(frame)
             at = frame.at.monotonic_ns
             for run in pipeline.runs.values():
-                for fold in (fold for folds in run.folds.values() for fold in folds):
-                    began = began or fold.first_boundary_ns or None
-                    happened = [one.at_ns for one in fold.notices.told.values() if one.happened]
+                for rank in run.ranks:
+                    began = began or rank.progress.first_boundary_ns or None
+                    happened = [one.at_ns for one in rank.notices.told.values() if one.happened]
                     ended = ended or min(happened, default=None)
-                    eta = run.supplies.eta(kind, fold)
+                    eta = run.limits.eta(kind, rank)
                     if eta is not None and ended is None:
                         said.append((at, eta))
     if began is None or ended is None:

@@ -212,8 +212,8 @@ def data_inline(draw: Draw) -> Plan:
 def worker_startup(draw: Draw) -> Plan:
     how = draw.turn(("spawn", "forkserver"))
     style = draw.style(("plain", "trainer", "lightning_fit"))
-    epoch = draw.rng.randint(48, 70)
-    return draw.plan(style, how, steps=epoch * draw.rng.randint(4, 5), epoch_steps=epoch, context=how)
+    epoch, epochs = draw.rng.randint(48, 70), draw.rng.randint(4, 5)
+    return draw.plan(style, how, steps=epoch * max(round(epochs * draw.scale), 3), epoch_steps=epoch, context=how)
 
 
 def worker_death(draw: Draw) -> Plan:

@@ -10,15 +10,18 @@ from benchmarks.stalls.plan import Plan
 from benchmarks.stalls.truth import (
     BASELINE_STEPS,
     COMPUTED,
+    OUTSIDE,
     TrueStall,
     Truth,
     blocked_seconds,
+    by_fetch,
     lost_seconds,
     median_step,
     planted_stalls,
     queued_seconds,
     slow_iterations,
 )
+from trainprobe.pipeline.culprit import CULPRIT
 
 STALL_SHARE, STALL_SECONDS = 0.10, 0.05
 TOTAL_SHARE = 0.02
@@ -108,10 +111,10 @@ def score(plan: Plan, truth: Truth, report: Json, killer: int | None = None) -> 
     result = Score(verdict["kind"], verdict["cause"], top, matches)
     add = result.checks.append
     add(Check("verdict", top, f"{verdict['kind']} {verdict['cause']}, planted {plan.kind} {expected}"))
-    add(_steps(truth, rank))
+    add(steps_exact(truth, rank))
     result.checks.extend(_stalls(plan, matches))
     result.checks.extend(_totals(plan, truth, rank))
-    result.checks.extend(_ledger(rank))
+    result.checks.extend(accounts(rank))
     if plan.cause == "checkpoint":
         add(_unsafe("unsafe" in plan.tags, rank))
     if plan.cause == "checkpoint" and "unsafe" not in plan.tags:
@@ -133,11 +136,11 @@ def _score_both(plan: Plan, truth: Truth, rank: Json) -> Score:
     true = {cause: lost_seconds(truth, cause, plan.kind) for cause in plan.both}
     largest = max(least for least, _ in true.values())
     top = verdict["cause"] in {cause for cause, (_, most) in true.items() if most >= largest - room}
-    matches = [found for cause in plan.both for found in _found(cause, truth, rank)]
+    matches = [match for cause in plan.both for match in each_planted(cause, truth, rank)]
     result = Score(verdict["kind"], verdict["cause"], top, matches)
     add = result.checks.append
     add(Check("verdict", top, f"{verdict['kind']} {verdict['cause']}, planted {true}"))
-    add(_steps(truth, rank))
+    add(steps_exact(truth, rank))
     for cause, (least, most) in true.items():
         lost = [m for m in matches if m.cause == cause and not m.named]
         given = rank["lost"].get(cause, 0.0)
@@ -151,11 +154,11 @@ def _score_both(plan: Plan, truth: Truth, rank: Json) -> Score:
         if cause not in plan.both and seconds > room + allowed.get(cause, 0.0)
     }
     add(Check("no other cause over 2 %", not others, str(others)))
-    result.checks.extend(_ledger(rank))
+    result.checks.extend(accounts(rank))
     return result
 
 
-def _found(cause: str, truth: Truth, rank: Json) -> list[Match]:
+def each_planted(cause: str, truth: Truth, rank: Json) -> list[Match]:
     """Each planted stall of a cause that is long enough, beside what is told for it of the stalls that overlap it."""
     found = []
     for stall in planted_stalls(truth, cause):
@@ -163,7 +166,8 @@ def _found(cause: str, truth: Truth, rank: Json) -> list[Match]:
             continue
         told = [one for one in rank["stalls"] if _overlap(stall, one)]
         given = sum(one["shares"].get(cause, 0.0) for one in told)
-        queued = queued_seconds(truth, stall.start, stall.end) if cause in COMPUTED else 0.0
+        felt = by_fetch(cause) or cause in OUTSIDE
+        queued = 0.0 if felt else queued_seconds(truth, stall.start, stall.end)  # a wake-up waits for a processor, too
         enough = given >= 0.5 * (stall.seconds - queued)
         said = (cause,) if enough else tuple(one["cause"] for one in told if one["cause"] != cause)
         found.append(Match(cause, stall.seconds, given, said, 1, stall.start, queued=queued))
@@ -259,7 +263,7 @@ def _told(matches: Sequence[Match]) -> str:
     )
 
 
-def _steps(truth: Truth, rank: Json) -> Check:
+def steps_exact(truth: Truth, rank: Json) -> Check:
     count = rank["steps"]["count"]
     return Check("steps", count == truth.steps, f"reported {count}, true {truth.steps}")
 
@@ -288,7 +292,7 @@ def _totals(plan: Plan, truth: Truth, rank: Json) -> list[Check]:
     return checks
 
 
-def _ledger(rank: Json) -> list[Check]:
+def accounts(rank: Json) -> list[Check]:
     wall, total = rank["wall_seconds"], sum(rank["ledger"].values())
     untold = rank["ledger"].get("other", 0.0) + rank["lost"].get("unknown", 0.0)
     parts = rank["productive_seconds"] + sum(rank["lost"].values()) + sum(p["seconds"] for p in phase_seconds(rank))
@@ -348,9 +352,10 @@ def _unsafe(planted: bool, rank: Json) -> Check:
 
 def _culprit(rank: Json) -> Check:
     told = [stall for stall in rank["stalls"] if stall["cause"] == "collective_wait"]
-    chains = [stall["chain"] for stall in told if stall["seconds"] >= CLAIMED]
-    ok = bool(chains) and all(any("rank 1" in link and "cpu_bound" in link for link in chain) for chain in chains)
-    return Check("culprit", ok, f"rank 1 computes, told {chains}")
+    chains = [stall["chain_messages"] for stall in told if stall["seconds"] >= CLAIMED]
+    named = [[link["params"] for link in chain if link["id"] == CULPRIT.id] for chain in chains]
+    ok = bool(named) and all(any(one["rank"] == 1 and one["cause"] == "cpu_bound" for one in of) for of in named)
+    return Check("culprit", ok, f"rank 1 computes, told {named}")
 
 
 def _stopper(pid: int, rank: Json) -> Check:

@@ -23,6 +23,7 @@ class RankAccount:
     """The counters of one rank as they have been told so far."""
 
     def __init__(self) -> None:
+        self.ended: float | None = None  # when its run ended, UNIX seconds
         self._told: dict[Key, Value] = {}
         self._starts: dict[tuple[str, ...], float] = {}
 

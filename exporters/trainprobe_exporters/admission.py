@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass, field, replace
 
+from trainprobe_exporters.hosts import Hosts
 from trainprobe_exporters.passwords import BusyError, Passwords
 from trainprobe_exporters.request import BadRequestError, Request
 
@@ -13,11 +14,15 @@ TOKEN_HEADER = "x-trainprobe-token"
 
 @dataclass
 class Admission:
-    """``token`` opens page and API; None: it could not be made. ``guards_all``: metrics and health are shut too."""
+    """``token`` opens page and API; None: it could not be made. ``guards_all``: metrics and health are shut too.
+
+    ``hosts``: by which names what is open may be asked for; None: by any.
+    """
 
     token: str | None
     passwords: Passwords = field(default_factory=Passwords)
     guards_all: bool = False
+    hosts: Hosts | None = None
 
     async def recognise(self, request: Request) -> Request:
         """The request with the name whose password came with it. Raises BadRequestError when too many wait."""
@@ -28,6 +33,11 @@ class Admission:
 
     def admits(self, request: Request) -> bool:
         return request.is_local or bool(request.user) or self._has_token(request)
+
+    def is_asked_by_name(self, request: Request) -> bool:
+        """Whether the request names a host that we are; one that is admitted may name any."""
+        hosts = None if self.guards_all else self.hosts
+        return hosts is None or hosts.allow(request.headers.get("host", "")) or self.admits(request)
 
     @property
     def is_shut(self) -> bool:

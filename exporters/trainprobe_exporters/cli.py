@@ -8,6 +8,7 @@ import re
 import signal
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from trainprobe_exporters.access import runtime_directory, tell_address, token_i
 from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.families import Series
 from trainprobe_exporters.history import HISTORY_PATH, History
+from trainprobe_exporters.hosts import Hosts
 from trainprobe_exporters.http import Server
 from trainprobe_exporters.notify import notify
 from trainprobe_exporters.protection import Protection, protection, reason
@@ -115,7 +117,7 @@ async def _run(arguments: Arguments, config: ExporterConfig, protected: Protecti
     publication = Publication(Source(arguments.snapshot, decode), series, trainprobe.__version__)
     routes = Routes(publication, Admission(_token()), History(arguments.history))
     server = Server(routes.answer)
-    _protect(protected, routes, server)
+    _protect(protected, routes, server, _hosts(arguments, config, protected))
     await _listen_locally(server)
     await _listen(server, arguments.listen or address(config.listen))
     pushing = _push(config, publication)
@@ -178,14 +180,25 @@ async def _reload(
     except (ConfigError, OSError) as error:
         print(f"{error}\nnot reloaded: the configuration in force stays", file=sys.stderr, flush=True)
         return old
-    _protect(protected, routes, server)
+    _protect(protected, routes, server, _hosts(arguments, new, protected))
     series.linger_seconds = new.run_linger_seconds
     print("configuration reloaded", file=sys.stderr, flush=True)
     return new
 
 
-def _protect(protected: Protection, routes: Routes, server: Server) -> None:
-    admission = Admission(routes.admission.token, protected.passwords, protected.guards_all)
+def _hosts(arguments: Arguments, config: ExporterConfig, protected: Protection) -> Hosts | None:
+    """By which names this exporter may be asked; any by TLS, where the certificate says it."""
+    if protected.tls is not None:
+        return None
+    host, _ = arguments.listen or address(config.listen)
+    hosts = Hosts(host, config.allowed_hosts)
+    if not host.startswith("127.") and host not in ("::1", "localhost"):
+        threading.Thread(target=hosts.learn, daemon=True).start()  # nobody asks by it where loopback alone listens
+    return hosts
+
+
+def _protect(protected: Protection, routes: Routes, server: Server, hosts: Hosts | None) -> None:
+    admission = Admission(routes.admission.token, protected.passwords, protected.guards_all, hosts)
     routes.admission, server.recognise = admission, admission.recognise
     server.tls, server.headers = protected.tls, protected.headers
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
 
-from trainprobe_exporters.request import MAX_HEAD_BYTES, BadRequestError
+import h11
+
+from trainprobe_exporters.request import MAX_HEAD_BYTES, BadRequestError, Request, parse_head
 from trainprobe_exporters.routes import Response
 
 _Result = TypeVar("_Result")
@@ -31,10 +34,12 @@ class Connection:
 
     def __init__(self, limits: Limits, *, is_local: bool) -> None:
         self.is_waiting = True
+        self.progressed = 0.0  # when a request was read or its client took a chunk of the answer, CLOCK_MONOTONIC
         self.is_local = is_local
         self._is_first = True
         self._limits = limits
         self._task = asyncio.current_task()
+        self._protocol = h11.Connection(h11.SERVER)
         self._reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         self._writer: asyncio.StreamWriter | None = None
 
@@ -63,24 +68,29 @@ class Connection:
             raise BadRequestError(431, f"the request head is larger than {MAX_HEAD_BYTES} bytes") from None
         except asyncio.TimeoutError:
             raise BadRequestError(408, f"no whole request within {self._limits.head_seconds:g} s") from None
-        self.is_waiting = False
+        self.is_waiting, self.progressed = False, time.monotonic()
         return begin + rest
 
-    async def respond(
-        self, response: Response, headers: Mapping[str, str], *, keeps_alive: bool, with_body: bool = True
-    ) -> None:
-        """Send it, or raise TimeoutError when the client does not take it in time."""
+    def parse(self, head: bytes) -> Request:
+        """What the head asks for. Raises BadRequestError."""
+        return parse_head(head, self._protocol, is_local=self.is_local)
+
+    async def respond(self, response: Response, headers: Mapping[str, str], *, with_body: bool = True) -> bool:
+        """Send it; whether another request may follow. Raises TimeoutError when the client does not take it in time."""
         told = {
             "Content-Type": response.content_type,
             "Content-Length": str(len(response.body)),
-            "Connection": "keep-alive" if keeps_alive else "close",
             **headers,
             **response.headers,
         }
-        head = f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}\r\n"
-        head += "".join(f"{name}: {value}\r\n" for name, value in told.items())
-        body = response.body if with_body else b""
-        await _within(self._limits.write_seconds, self._send(head.encode("latin-1") + b"\r\n", memoryview(body)))
+        status = HTTPStatus(response.status)
+        answer = h11.Response(status_code=status, headers=list(told.items()), reason=status.phrase)
+        head = self._protocol.send(answer) or b""
+        await _within(self._limits.write_seconds, self._send(head, response.body if with_body else b""))
+        if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
+            return False
+        self._protocol.start_next_cycle()
+        return True
 
     async def close(self) -> None:
         """Let go of the socket once all is sent and TLS has said goodbye, or the time for that is over."""
@@ -99,13 +109,14 @@ class Connection:
         elif self._task is not None:
             self._task.cancel()
 
-    async def _send(self, head: bytes, body: memoryview) -> None:
+    async def _send(self, head: bytes, body: bytes) -> None:
         assert self._writer is not None
-        self._writer.write(head + body[:_CHUNK])
-        await self._writer.drain()
-        for start in range(_CHUNK, len(body), _CHUNK):
-            self._writer.write(body[start : start + _CHUNK])
+        for start in range(0, max(1, len(body)), _CHUNK):
+            chunk = self._protocol.send(h11.Data(data=body[start : start + _CHUNK])) or b""
+            self._writer.write(head + chunk)
             await self._writer.drain()
+            head, self.progressed = b"", time.monotonic()
+        self._protocol.send(h11.EndOfMessage())
 
 
 async def _within(seconds: float, action: Awaitable[_Result]) -> _Result:

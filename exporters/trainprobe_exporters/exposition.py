@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache
 from itertools import accumulate
 
 from prometheus_client.exposition import generate_latest
@@ -21,8 +21,6 @@ from prometheus_client.utils import floatToGoString
 from trainprobe_exporters.catalogue import BY_NAME, Metric
 from trainprobe_exporters.families import Family
 from trainprobe_exporters.readings import Histogram
-
-_VALUES_KEPT = 2048  # label values of which the text is kept: closed sets, and the runs and ranks of a host
 
 
 class Format(Enum):
@@ -55,8 +53,11 @@ _process = ProcessCollector(registry=None)
 
 def exposition(families: Iterable[Family], form: Format) -> bytes:
     """The families as text, followed by this process's own figures (``process_*``)."""
+    label = cache(_label)  # for this text only: runs and ranks come and go
     parts = [
-        part for family in families for part in (_head(family.metric.name, form), "".join(_samples(family)).encode())
+        part
+        for family in families
+        for part in (_head(family.metric.name, form), "".join(_samples(family, label)).encode())
     ]
     return b"".join([*parts, _GENERATE[form](_Collected(_process.collect()))])  # the end mark of OpenMetrics included
 
@@ -69,12 +70,12 @@ def _head(full_name: str, form: Format) -> bytes:
     return _GENERATE[form](_Collected([empty])).removesuffix(_END)
 
 
-def _samples(family: Family) -> Iterator[str]:
+def _samples(family: Family, label: Callable[[str, str], str]) -> Iterator[str]:
     """Lines; they are the same in both formats."""
     metric = family.metric
     names = metric.labels + metric.optional_labels
     for values, value in family.samples:
-        labels = ",".join(map(_label, names, values))
+        labels = ",".join(map(label, names, values))
         if isinstance(value, Histogram):
             yield from _buckets(metric, labels, value)
         elif labels:
@@ -98,7 +99,6 @@ def _bounds(buckets: tuple[float, ...]) -> tuple[str, ...]:
     return (*map(floatToGoString, buckets), "+Inf")
 
 
-@lru_cache(_VALUES_KEPT)
 def _label(name: str, value: str) -> str:
     escaped = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f'{name}="{escaped}"'

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from trainprobe.model.report import Report, Run
+from trainprobe.model.report import Report, Run, has_ended
 from trainprobe_exporters.accounts import Others, RankAccount
 from trainprobe_exporters.budget import within_budget
 from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, AtEnd, Metric
@@ -75,7 +75,11 @@ class Series:
         left_out: set[_Series] = set()
         for run in runs.values():
             left_out |= self._take(run, accounts)
-        vanished = [key for key in self._accounts if key not in accounts]
+        vanished = [
+            key
+            for key, account in self._accounts.items()
+            if key not in accounts and not self._is_over(account.ended, report.generated)
+        ]
         self._accounts = {key: self._accounts[key] for key in vanished[-MAX_VANISHED:]} | accounts
         self._dropped += len(left_out - self._left_out)
         self._left_out = left_out
@@ -109,12 +113,13 @@ class Series:
             if key in accounts:
                 continue  # two ranks of one name: the first one has it
             account = accounts[key] = self._accounts.get(key) or RankAccount()
+            account.ended = run.ended
             readings, growth = account.take(rank_readings(run, rank, private_labels=self._private_labels))
             if place is None or index >= MAX_RANKS_PER_RUN or len(self._ranks) >= MAX_RANKS:
                 self._others.add(growth)
                 continue
             kept, out = within_budget(readings)
-            ended = run.ended is not None or rank.exit is not None
+            ended = run.ended is not None or has_ended(rank)
             self._ranks[key] = _RankSeries(place.label, label, kept, ended)
             left_out.update((*key, r.metric.name, r.labels) for r in out)
         return left_out

@@ -6,6 +6,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -35,7 +36,10 @@ class GrafanaApi:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port
         self._path = parts.path.rstrip("/")
-        self._tls = ssl.create_default_context(cafile=ca_file or None) if parts.scheme == "https" else None
+        self._connect: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=ca_file or None)
+            self._connect = partial(http.client.HTTPSConnection, context=context)
         self._token = token
         self._timeout = timeout
 
@@ -90,12 +94,7 @@ class GrafanaApi:
     def _exchange(
         self, method: str, path: str, data: bytes | None, headers: dict[str, str]
     ) -> tuple[int, float | None, bytes]:
-        if self._tls is not None:
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=self._timeout, context=self._tls
-            )
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        connection = self._connect(self._host, self._port, timeout=self._timeout)
         try:
             connection.request(method, path, data, headers)
             response = connection.getresponse()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from trainprobe.model.report import GpuState, Report
-from trainprobe_exporters.catalogue import BY_NAME, PREFIX
+from trainprobe.model.report import Report
+from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, OfGpu, OfReport
 from trainprobe_exporters.labels import label_value
 from trainprobe_exporters.readings import Reading, histogram, scalar
 
@@ -21,16 +21,9 @@ DAEMON = "daemon"
 
 
 def host_readings(report: Report) -> Iterator[Reading]:
-    host, cost = report.host, report.cost
-    for name, value in (
-        ("swap_used_bytes", host.swap_used_bytes),
-        ("swap_size_bytes", host.swap_size_bytes),
-        ("swap_in_pages_total", host.swap_in_pages),
-        ("daemon_cpu_seconds_total", cost.cpu_seconds),
-        ("daemon_resident_memory_bytes", cost.rss_bytes or None),
-        ("report_timestamp_seconds", report.generated or None),
-    ):
-        yield from scalar(BY_NAME[PREFIX + name], (), value)
+    for metric in METRICS:
+        if isinstance(metric.value, OfReport):
+            yield from scalar(metric, (), metric.value.read(report))
     yield from _shared_memory(report)
     yield from _orphans(report)
     yield from _gpus(report)
@@ -56,25 +49,13 @@ def _orphans(report: Report) -> Iterator[Reading]:
     yield from scalar(BY_NAME[PREFIX + "orphan_worker_bytes"], (), sum(held) if held or not report.orphans else None)
 
 
-_GPU_FIGURES: tuple[tuple[str, Callable[[GpuState], float | None]], ...] = (
-    ("gpu_utilization_ratio", lambda g: g.utilization),
-    ("gpu_memory_used_bytes", lambda g: g.memory_used_bytes),
-    ("gpu_memory_total_bytes", lambda g: g.memory_total_bytes),
-    ("gpu_power_watts", lambda g: g.power_watts),
-    ("gpu_temperature_celsius", lambda g: g.temperature_celsius),
-    ("gpu_sm_clock_hertz", lambda g: g.sm_clock_hertz),
-    ("gpu_tensor_active_ratio", lambda g: g.tensor_active),
-    ("gpu_pcie_receive_bytes_per_second", lambda g: g.pcie_receive_bytes_per_second),
-    ("gpu_pcie_transmit_bytes_per_second", lambda g: g.pcie_transmit_bytes_per_second),
-)
-
-
 def _gpus(report: Report) -> Iterator[Reading]:
     told = {(label_value(g.index), label_value(g.uuid)): g for g in report.gpus[:MAX_GPUS]}
     errors = BY_NAME[PREFIX + "gpu_errors_total"]
     for labels, gpu in told.items():
-        for name, of_gpu in _GPU_FIGURES:
-            yield from scalar(BY_NAME[PREFIX + name], labels, of_gpu(gpu))
+        for metric in METRICS:
+            if isinstance(metric.value, OfGpu):
+                yield from scalar(metric, labels, metric.value.read(gpu))
         throttled = {label_value(reason): s for reason, s in list(gpu.throttled_seconds.items())[:MAX_REASONS]}
         for reason, seconds in throttled.items():
             yield from scalar(BY_NAME[PREFIX + "gpu_throttled_seconds_total"], (*labels, reason), seconds)

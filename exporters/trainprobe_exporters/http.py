@@ -1,8 +1,8 @@
 """A small HTTP/1.1 server that strangers cannot tie up: one loop, no threads, everything bounded.
 
 A connection costs a few kilobytes until a whole request head is there, in a TLS handshake too. When all places are
-taken, the connection that has waited longest without a request loses its place, so that silent clients cannot keep
-Prometheus out.
+taken, a newcomer evicts a connection: the one that has waited longest without a request, or, where few wait, the
+writer whose client has taken nothing for longest. So neither silent clients nor slow readers keep Prometheus out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainprobe_exporters.connection import Connection, Limits
 from trainprobe_exporters.protection import Tls
-from trainprobe_exporters.request import BadRequestError, Request, parse_head
+from trainprobe_exporters.request import BadRequestError, Request
 from trainprobe_exporters.routes import PLAIN, Response
 
 Answer = Callable[[Request], Response]
@@ -26,6 +26,7 @@ _BACKLOG = 4096
 """Clients that may wait for the loop; the kernel takes no more than ``net.core.somaxconn``. One who finds the queue
 full is not told: he tries again after a second, and a scrape took a second longer beside a burst of 170 clients."""
 _RETRY_SECONDS = 0.1
+KEPT_SHARE = 4  # of the places, one in so many is kept for connections whose request has not been read yet
 
 _SECURITY = {
     "X-Content-Type-Options": "nosniff",
@@ -92,8 +93,8 @@ class Server:
                 try:
                     client, _ = await loop.sock_accept(listener)
                 except OSError:
-                    # Out of descriptors, say: somebody who only waits gives way.
-                    self._send_one_away()
+                    # Out of descriptors, say: somebody gives way.
+                    self._evict()
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
                 task = asyncio.create_task(self._serve(client, is_local))
@@ -103,9 +104,8 @@ class Server:
 
     async def _serve(self, client: socket.socket, is_local: bool) -> None:
         connection = Connection(self._limits, is_local=is_local)
-        if len(self._connections) >= self._limits.connections and not self._send_one_away():
-            client.close()
-            return
+        if len(self._connections) >= self._limits.connections:
+            self._evict()
         self._connections[connection] = None
         try:
             await connection.open(client, self.tls.context() if self.tls and not is_local else None)
@@ -121,31 +121,36 @@ class Server:
         """One request and its response; whether another one may follow."""
         headers = {**_SECURITY, **self.headers}
         try:
-            request = parse_head(await connection.head(), is_local=connection.is_local)
+            request = connection.parse(await connection.head())
             if self.recognise is not None:
                 request = await self.recognise(request)
         except BadRequestError as error:
             refusal = Response(error.status, f"{error.reason}\n".encode(), PLAIN)
-            await connection.respond(refusal, headers, keeps_alive=False)
-            return False
+            return await connection.respond(refusal, {**headers, "Connection": "close"})
         try:
             response = self.answer(request)
         except Exception as error:
             # The loop lives on, whatever one answer runs into; the log has the reason.
             print(f"{request.path!r}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             response = Response(500, b"internal error; the exporter's log has the reason\n")
-        with_body = request.method != "HEAD"
-        await connection.respond(response, headers, keeps_alive=request.keeps_alive, with_body=with_body)
-        return request.keeps_alive
+        return await connection.respond(response, headers, with_body=request.method != "HEAD")
 
-    def _send_one_away(self) -> bool:
-        """End the connection that has waited longest without a request; whether there was one."""
-        longest = next((c for c in self._connections if c.is_waiting), None)
-        if longest is None:
-            return False
-        del self._connections[longest]
-        longest.abort()
-        return True
+    def _evict(self) -> None:
+        """End the connection that has waited longest, or the slowest writer where no more wait than have kept places.
+
+        A scrape that has just connected is one of those that wait: kept places are what it has until its request is
+        read, however many write.
+        """
+        waiting = [connection for connection in self._connections if connection.is_waiting]
+        writing = [connection for connection in self._connections if not connection.is_waiting]
+        if writing and len(waiting) <= self._limits.connections // KEPT_SHARE:
+            evicted = min(writing, key=lambda connection: connection.progressed)
+        elif waiting:
+            evicted = waiting[0]
+        else:
+            return
+        del self._connections[evicted]
+        evicted.abort()
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import ctypes
 import hashlib
 import hmac
 import secrets
@@ -20,7 +19,7 @@ MAX_WAITING = 8
 MAX_REMEMBERED = 64
 PAUSE_FACTOR = 4  # guessing takes a fifth of a core at most
 _NOBODY = "$2y$10$" + "." * 53  # hashed for names that nobody has, so that time does not tell which names there are
-_CRYPT_DATA_BYTES = 32768  # sizeof(struct crypt_data) of libxcrypt
+BCRYPT_BYTES = 72  # what it takes of a password; the library refuses longer ones
 
 
 class BusyError(Exception):
@@ -93,17 +92,13 @@ def _pair(authorization: str) -> tuple[str, bytes] | None:
 
 
 def _matches(password: bytes, wanted: str) -> bool:
-    return hmac.compare_digest(_crypt(password, wanted), wanted.encode())
+    import bcrypt  # 1 MB that only hashed passwords need
 
-
-def _crypt(password: bytes, setting: str) -> bytes:
-    """crypt_r of the system's libcrypt (Python's own module for it is gone since 3.13); lets other threads run."""
-    library = ctypes.CDLL("libcrypt.so.1")
-    library.crypt_r.restype = ctypes.c_char_p
-    library.crypt_r.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]
-    return library.crypt_r(password, setting.encode(), ctypes.create_string_buffer(_CRYPT_DATA_BYTES)) or b"*0"
+    return bcrypt.checkpw(password[:BCRYPT_BYTES], wanted.encode())
 
 
 def _assert_bcrypt() -> None:
-    if not _crypt(b"", "$2y$04$" + "." * 22).startswith(b"$2y$"):
-        raise OSError(0, "the libcrypt of this system knows no bcrypt")
+    try:
+        _matches(b"", "$2y$04$" + "." * 53)
+    except ImportError as error:
+        raise OSError(0, f"no bcrypt: {error} (python3-bcrypt brings it)") from None

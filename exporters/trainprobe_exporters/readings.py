@@ -6,14 +6,14 @@ stands for the rest, so that a report of a newer daemon keeps its sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from trainprobe.model.report import Counters, Gpu, Rank, Run
-from trainprobe_exporters.catalogue import BY_NAME, PREFIX, Metric
+from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, ByKey, Metric, OfRank
+from trainprobe_exporters.figures import counts_steps, finite, phase_seconds
 from trainprobe_exporters.labels import label_value
 
-_HUGE = 1e300
 MAX_ERRNOS = 4
 MAX_GPUS = 8  # a rank that claims more is cut
 
@@ -34,67 +34,18 @@ class Reading(NamedTuple):
     value: Value
 
 
-_Scalar = Callable[[Rank], float | None]
-_Keyed = Callable[[Counters], Mapping[str, float]]
-
-_SCALARS: tuple[tuple[str, _Scalar], ...] = (
-    ("run_wall_seconds_total", lambda r: r.wall_seconds),
-    ("productive_seconds_total", lambda r: r.productive_seconds),
-    ("steps_total", lambda r: r.steps.count if _counts_steps(r) else None),
-    ("last_step_timestamp_seconds", lambda r: _instant(r.counters.last_step)),
-    ("step_baseline_seconds", lambda r: r.counters.baseline_seconds),
-    ("step_variation_ratio", lambda r: r.steps.variation_ratio),
-    ("step_drift_ratio_per_1000_steps", lambda r: r.steps.drift_ratio_per_1000_steps),
-    ("checkpoint_bytes_total", lambda r: r.counters.checkpoint_bytes),
-    ("checkpoint_last_duration_seconds", lambda r: r.counters.checkpoint_last_seconds),
-    ("checkpoint_last_bytes", lambda r: r.counters.checkpoint_last_bytes),
-    ("open_fds", lambda r: r.counters.open_fds),
-    ("max_fds", lambda r: r.counters.max_fds),
-    ("run_shm_bytes", lambda r: r.memory.shm_bytes),
-    ("workers", lambda r: r.workers.live),
-    ("worker_starts_total", lambda r: r.workers.started),
-    ("run_shm_size_bytes", lambda r: r.counters.shm_size_bytes),
-    ("shm_errors_total", lambda r: r.counters.shm_errors),
-    ("memory_exhaustion_seconds", lambda r: r.counters.memory_exhaustion_seconds),
-    ("fd_exhaustion_seconds", lambda r: r.counters.fd_exhaustion_seconds),
-    ("shm_exhaustion_seconds", lambda r: r.counters.shm_exhaustion_seconds),
-    ("checkpoint_filesystem_available_bytes", lambda r: r.counters.checkpoint_available_bytes),
-    ("checkpoint_filesystem_files_free", lambda r: r.counters.checkpoint_files_free),
-    ("run_pss_bytes", lambda r: r.counters.pss_bytes),
-    ("run_swap_bytes", lambda r: r.counters.swap_bytes),
-    ("major_faults_total", lambda r: r.counters.major_faults),
-    ("direct_reclaim_seconds_total", lambda r: r.counters.reclaim_seconds),
-    ("cpu_throttled_seconds_total", lambda r: r.counters.throttled_seconds),
-    ("runqueue_seconds_total", lambda r: r.counters.runqueue_seconds),
-)
-
-_KEYED: tuple[tuple[str, _Keyed, str], ...] = (  # metric, figures, the key that takes keys unknown here
-    ("stall_seconds_total", lambda c: c.stall_seconds, "unknown"),
-    ("stalls_total", lambda c: c.stalls, "unknown"),
-    ("checkpoints_total", lambda c: _without(c.checkpoints, "open"), "error"),
-    ("log_writes_total", lambda c: c.log_writes, "log"),
-    ("log_bytes_total", lambda c: c.log_bytes, "log"),
-    ("log_seconds_total", lambda c: c.log_seconds, "log"),
-    ("log_file_bytes", lambda c: c.log_file_bytes, "log"),
-    ("worker_exits_total", lambda c: c.worker_exits, "exited"),
-)
-
-
 def rank_readings(run: Run, rank: Rank, *, private_labels: bool) -> Iterator[Reading]:
     """All that one rank tells, each label set once."""
     yield _run_info(run, private_labels)
-    for name, of_rank in _SCALARS:
-        yield from _scalar(name, (), of_rank(rank))
-    phases = _phases(rank)
-    yield from _keyed("phase_seconds_total", phases, "train")
-    yield from _phase_active(phases, rank.counters.phase)
-    yield from _keyed("state_seconds_total", rank.ledger, "other")
-    yield from _keyed("lost_seconds_total", rank.lost, "unknown")
-    for name, of_counters, rest in _KEYED:
-        yield from _keyed(name, of_counters(rank.counters), rest)
+    for metric in METRICS:
+        if isinstance(metric.value, OfRank):
+            yield from scalar(metric, (), metric.value.read(rank))
+        elif isinstance(metric.value, ByKey):
+            yield from _keyed(metric, metric.value.read(rank), metric.value.rest)
+    yield from _phase_active(phase_seconds(rank), rank.counters.phase)
     yield from _checkpoint_seconds(rank.counters.checkpoint_seconds)
     yield from _stall_gauges(rank.counters)
-    if _counts_steps(rank):
+    if counts_steps(rank):
         yield histogram("step_duration_seconds", (), rank.counters.step_durations, rank.counters.step_duration_sum)
     yield histogram("stall_duration_seconds", (), rank.counters.stall_durations, rank.counters.stall_duration_sum)
     yield from _fd_errors(rank.counters.fd_errors)
@@ -113,13 +64,6 @@ def run_readings(run: Run) -> Iterator[Reading]:
         yield from _scalar("oom_kills_total", (killed,), run.oom_kills.get(killed, 0))
 
 
-def finite(value: object) -> float | None:
-    """A number as it may be told: None for what is none; microseconds are fine enough and keep the text short."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_HUGE < value < _HUGE:
-        return None
-    return value if isinstance(value, int) else round(value, 6)
-
-
 def scalar(metric: Metric, labels: tuple[str, ...], value: object) -> Iterator[Reading]:
     """The reading, unless it was not measured; a counter is never negative."""
     number = finite(value)
@@ -131,9 +75,8 @@ def _scalar(name: str, labels: tuple[str, ...], value: object) -> Iterator[Readi
     return scalar(BY_NAME[PREFIX + name], labels, value)
 
 
-def _keyed(name: str, figures: Mapping[str, float], rest: str) -> Iterator[Reading]:
+def _keyed(metric: Metric, figures: Mapping[str, float], rest: str) -> Iterator[Reading]:
     """One reading a key: keys that start at 0, and those that have counted something."""
-    metric = BY_NAME[PREFIX + name]
     closed = metric.values[metric.labels[-1]]
     sums: dict[str, float] = dict.fromkeys(metric.zero, 0)
     for key, figure in figures.items():
@@ -146,10 +89,12 @@ def _keyed(name: str, figures: Mapping[str, float], rest: str) -> Iterator[Readi
 
 
 def _run_info(run: Run, private_labels: bool) -> Reading:
-    labels = [label_value(run.labels.get(key)) for key in ("slurm_job", "pod_uid", "container")]
+    metric = BY_NAME[PREFIX + "run_info"]
+    labels = [label_value(run.labels.get(key)) for key in metric.own_labels]
     if private_labels:
-        labels += [label_value(" ".join(run.command[:64])), label_value(run.user)]
-    return Reading(BY_NAME[PREFIX + "run_info"], tuple(labels), 1)
+        told = (" ".join(run.command[:64]), run.user, run.labels.get("slurm_job_name"))
+        labels += [label_value(text) for text in told]
+    return Reading(metric, tuple(labels), 1)
 
 
 def _checkpoint_seconds(figures: Mapping[str, float]) -> Iterator[Reading]:
@@ -164,13 +109,6 @@ def _checkpoint_seconds(figures: Mapping[str, float]) -> Iterator[Reading]:
         sums[known, blocking] = round(sums.get((known, blocking), 0) + number, 6)
     for labels, number in sums.items():
         yield Reading(metric, labels, number)
-
-
-def _phases(rank: Rank) -> dict[str, float]:
-    """Seconds by phase; what is in none of the others is train, lost or productive."""
-    phases = {phase: seconds for phase, seconds in rank.counters.phase_seconds.items() if finite(seconds) is not None}
-    phases.setdefault("train", (finite(rank.wall_seconds) or 0) - sum(phases.values()))
-    return {phase: round(seconds, 6) for phase, seconds in phases.items()}
 
 
 def _phase_active(phases: Mapping[str, float], active: str) -> Iterator[Reading]:
@@ -223,15 +161,6 @@ def _gpu_idle(gpus: Iterable[Gpu]) -> Iterator[Reading]:
         yield from scalar(metric, labels, seconds)
 
 
-def _counts_steps(rank: Rank) -> bool:
-    """Whether there is a step clock: without one no step is not zero steps."""
-    return rank.steps.source not in ("none", "rhythm")
-
-
 def _instant(at: float | None) -> float | None:
     """A UNIX time, unless it has not come yet."""
     return at or None
-
-
-def _without(figures: Mapping[str, float], key: str) -> dict[str, float]:
-    return {k: v for k, v in figures.items() if k != key}

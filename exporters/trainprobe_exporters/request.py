@@ -1,18 +1,22 @@
-"""The head of an HTTP/1.x request -> what was asked for. Strict: what is odd is refused, not guessed at."""
+"""The head of an HTTP/1.x request, parsed by h11 -> what was asked for. What is odd is refused, not guessed at."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote
+
+import h11
 
 MAX_HEAD_BYTES = 8192
 MAX_HEADERS = 64
 
-_LINE = re.compile(r"([A-Z]{1,16}) (/[!-~]{0,2047}) HTTP/1\.([01])")
-_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
-_FORBIDDEN = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
+_METHOD = re.compile(r"[A-Z]{1,16}")
+_TARGET = re.compile(r"/[!-~]{0,2047}")
+_ODD = re.compile(rb"(?<!\r)\n|\n[ \t]")
+"""Ends of lines and folded headers that h11 takes and a proxy before us may read otherwise."""
+_SINGLE = ("host", "content-length", "authorization")
 
 
 class BadRequestError(Exception):
@@ -30,7 +34,6 @@ class Request:
     path: str
     query: Mapping[str, str]  # of a name that is given twice, the last value
     headers: Mapping[str, str]  # names in lower case; repeated ones joined by ", "
-    keeps_alive: bool
     is_local: bool = False  # it came by the unix socket
     user: str = ""  # whose password came with it, if it was right
 
@@ -43,39 +46,38 @@ class Request:
         return False
 
 
-def parse_head(head: bytes, *, is_local: bool = False) -> Request:
-    """A request head, up to and with its empty line. Raises BadRequestError."""
-    lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
-    line = _LINE.fullmatch(lines[0])
-    if line is None:
-        raise BadRequestError(400, "not an HTTP/1 request line")
-    method, target, minor = line.groups()
-    headers = _headers(lines[1:])
-    if minor == "1" and "host" not in headers:
-        raise BadRequestError(400, "no Host header")
-    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+def parse_head(head: bytes, protocol: h11.Connection | None = None, *, is_local: bool = False) -> Request:
+    """A request head, up to and with its empty line, by the ``protocol`` of its connection. Raises BadRequestError."""
+    protocol = protocol or h11.Connection(h11.SERVER)
+    if _ODD.search(head):
+        raise BadRequestError(400, "malformed header")
+    try:
+        protocol.receive_data(head)
+        told, end = protocol.next_event(), protocol.next_event()
+    except h11.RemoteProtocolError as error:
+        raise BadRequestError(error.error_status_hint, f"no HTTP/1 request: {error}") from None
+    if not isinstance(told, h11.Request):
+        raise BadRequestError(400, "not an HTTP/1 request")
+    if not isinstance(end, h11.EndOfMessage):
         raise BadRequestError(413, "requests have no body here")
+    method, target = told.method.decode("latin-1"), told.target.decode("latin-1")
+    if not _METHOD.fullmatch(method) or not _TARGET.fullmatch(target) or told.http_version not in (b"1.0", b"1.1"):
+        raise BadRequestError(400, "not an HTTP/1 request line")
     path, _, query = target.partition("?")
     try:
         fields = parse_qs(query, max_num_fields=16, keep_blank_values=True, errors="replace")
     except ValueError:
         raise BadRequestError(400, "too many query fields") from None
-    connection = headers.get("connection", "").lower()
-    keeps_alive = "close" not in connection if minor == "1" else "keep-alive" in connection
     latest = {name: values[-1] for name, values in fields.items()}
-    return Request(method, unquote(path), latest, headers, keeps_alive, is_local)
+    return Request(method, unquote(path), latest, _headers(told.headers), is_local)
 
 
-def _headers(lines: list[str]) -> dict[str, str]:
-    if len(lines) > MAX_HEADERS:
+def _headers(told: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
+    if len(told) > MAX_HEADERS:
         raise BadRequestError(431, f"more than {MAX_HEADERS} headers")
     headers: dict[str, str] = {}
-    for line in lines:
-        match = _HEADER.fullmatch(line)
-        if match is None or _FORBIDDEN.search(line):
-            raise BadRequestError(400, "malformed header")
-        name, value = match[1].lower(), match[2]
-        if name in headers and name in ("host", "content-length", "authorization"):
+    for name, value in ((name.decode("latin-1"), value.decode("latin-1")) for name, value in told):
+        if name in headers and name in _SINGLE:
             raise BadRequestError(400, f"two {name} headers")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from trainprobe.text.catalogue import LANGUAGES
+from trainprobe.text.render import Speaker
 from trainprobe.views import page
+from trainprobe.wire import report as wire
 from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.exposition import Format
 from trainprobe_exporters.history import History
+from trainprobe_exporters.hosts import REMEDY
 from trainprobe_exporters.publication import GZIP_LEVEL, Publication
 from trainprobe_exporters.request import Request
 from trainprobe_exporters.source import SnapshotError
@@ -20,8 +25,12 @@ PLAIN = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
 PAGE = "/"
+CLOCK = "X-Trainprobe-Monotonic"  # the host's CLOCK_MONOTONIC now, in seconds: it dates ``generated_monotonic``
 SMALL = 2000  # bytes that are not worth compressing
 _OPEN = "/metrics, /-/healthy, /-/ready; with the token: /, /api/v1/report, /api/v1/stalls?since=, /api/v1/steps?run="
+
+_NAMED = re.compile(r"\b(?:users?|uids?) [0-9]+(?:, [0-9]+)*", re.IGNORECASE)
+"""Users in a source's reason. Whoever may see the report is told which."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +49,9 @@ class Routes:
         self._history = history or History()
         self.admission = admission
         self._paths: Mapping[str, Callable[[Request], Response]] = {
-            "/metrics": self._metrics,
-            "/-/healthy": lambda _: _text(200, "healthy"),
-            "/-/ready": self._ready,
+            "/metrics": self._open(self._metrics),
+            "/-/healthy": self._open(lambda _: _text(200, "healthy")),
+            "/-/ready": self._open(self._ready),
             PAGE: self._guarded(lambda _: _html(200, page.live())),
             "/api/v1/report": self._guarded(self._report),
             "/api/v1/stalls": self._guarded(self._stalls),
@@ -68,25 +77,30 @@ class Routes:
             headers["Content-Encoding"] = "gzip"
         return Response(200, body, form.value, headers)
 
-    def _ready(self, _: Request) -> Response:
+    def _ready(self, request: Request) -> Response:
         health = self._publication.health()
         missing = [f"not on this host: {source}" for source in health.missing]
-        if health.degraded:
-            return _text(503, "\n".join(["degraded", *health.degraded, *missing]))
-        return _text(200, "\n".join(["ready", *missing]))
+        lines = ["degraded", *health.degraded, *missing] if health.degraded else ["ready", *missing]
+        told = "\n".join(lines)
+        return _text(
+            503 if health.degraded else 200, told if self.admission.admits(request) else _NAMED.sub("a user", told)
+        )
 
-    def _report(self, _: Request) -> Response:
+    def _report(self, request: Request) -> Response:
+        speaker = _speaker(request)
+        report = self._publication.report() if speaker.language != "en" else None
         try:
-            return Response(200, self._publication.source.text(), JSON)
+            text = self._publication.source.text() if report is None else wire.encode(speaker.report(report)).encode()
         except SnapshotError as error:
             return _text(503, str(error))
+        return Response(200, text, JSON, {CLOCK: f"{self._publication.monotonic():.3f}"})
 
     def _stalls(self, request: Request) -> Response:
         report = self._publication.report()
         if report is None:
             return _text(503, "\n".join(self._publication.health().degraded))
         try:
-            return Response(200, stall_list(report, self._history, request.query), JSON)
+            return Response(200, stall_list(report, self._history, request.query, _speaker(request)), JSON)
         except QueryError as error:
             return _text(400, str(error))
 
@@ -95,6 +109,14 @@ class Routes:
             return Response(200, step_list(self._history, request.query), JSON)
         except QueryError as error:
             return _text(400, str(error))
+
+    def _open(self, inner: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        def opened(request: Request) -> Response:
+            if self.admission.is_asked_by_name(request):
+                return inner(request)
+            return _text(421, f"the Host header is none of this exporter's names: {REMEDY}")
+
+        return opened
 
     def _guarded(self, inner: Callable[[Request], Response]) -> Callable[[Request], Response]:
         def guarded(request: Request) -> Response:
@@ -111,6 +133,12 @@ class Routes:
             return _html(401, page.door(), {"WWW-Authenticate": self.admission.challenge})
         text = b"the token or the password is missing or wrong (`trainprobe page` prints the token)\n"
         return Response(401, text, headers={"WWW-Authenticate": self.admission.challenge})
+
+
+def _speaker(request: Request) -> Speaker:
+    """What ``lang=`` asks for; English where there is no translation."""
+    asked = request.query.get("lang", "en")
+    return Speaker(asked if asked in LANGUAGES else "en")
 
 
 def _html(status: int, made: page.Page, headers: Mapping[str, str] | None = None) -> Response:

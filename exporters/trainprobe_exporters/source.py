@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
+from trainprobe.model.vocabulary import REPORT_STALE_SECONDS
 
-MAX_BYTES = 4 * 1024 * 1024  # the daemon keeps its snapshot below 1 MB
-STALE_SECONDS = 45.0  # the daemon publishes each second, each twenty while all is calm, each ten where nothing runs
+MAX_BYTES = 4 * 1024 * 1024  # the daemon keeps its snapshot below 2 MiB
 
 _Signature = tuple[int, int, int, int]  # device, inode, mtime, size
 
@@ -28,6 +29,7 @@ class Look:
     report: Report | None  # the latest one that could be read
     is_new: bool
     problem: str  # why the report is not of now; empty: it is
+    now: float  # UNIX time by the report's clock, which the host's may differ from since: it was set
 
 
 class Source:
@@ -42,27 +44,22 @@ class Source:
         self._report: Report | None = None
         self._unusable = ""  # what is wrong with the file that was seen last
 
-    def look(self, now: float) -> Look:
-        """The snapshot as of ``now`` (UNIX seconds)."""
+    def look(self, at: Moment) -> Look:
+        """The snapshot as of ``at``."""
         is_new, problem = False, ""
         try:
             is_new = self._read_if_changed()
             problem = self._unusable
         except SnapshotError as error:
             problem = str(error)
-        return Look(self._report, is_new, problem or self._staleness(now))
+        if self._report is None:
+            return Look(None, is_new, problem, at.wall_ns / NS)
+        age = self._report.age(at)
+        return Look(self._report, is_new, problem or _staleness(age), self._report.generated + age)
 
     def text(self) -> bytes:
         """The snapshot as it lies there. Raises SnapshotError."""
         return self._bytes()[0]
-
-    def _staleness(self, now: float) -> str:
-        if self._report is None:
-            return ""
-        age = now - self._report.generated
-        if age <= STALE_SECONDS:
-            return ""
-        return f"the latest report is {age:.0f} s old: the daemon hangs or was killed (systemctl status trainprobe)"
 
     def _read_if_changed(self) -> bool:
         try:
@@ -109,6 +106,12 @@ class Source:
         if isinstance(error, PermissionError):
             return SnapshotError(f"{self.path} may not be read: run the exporter in the group trainprobe")
         return SnapshotError(f"{self.path} cannot be read: {error.strerror}")
+
+
+def _staleness(age: float) -> str:
+    if age <= REPORT_STALE_SECONDS:
+        return ""
+    return f"the latest report is {age:.0f} s old: the daemon hangs or was killed (systemctl status trainprobe)"
 
 
 def _signature(status: os.stat_result) -> _Signature:

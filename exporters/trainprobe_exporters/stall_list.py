@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 
 from trainprobe.model.report import Report
+from trainprobe.text.render import Speaker
 from trainprobe.wire.codec import dumps
 from trainprobe_exporters.history import History
 
@@ -15,7 +16,7 @@ class QueryError(ValueError):
     """A query field that cannot be; the message says which and why."""
 
 
-def stall_list(report: Report, history: History, query: Mapping[str, str]) -> bytes:
+def stall_list(report: Report, history: History, query: Mapping[str, str], speaker: Speaker) -> bytes:
     """JSON: ``generated`` and ``stalls``, each as in the report with its run and rank, in the order of their starts;
     those of ``report`` and those that are kept.
 
@@ -23,7 +24,7 @@ def stall_list(report: Report, history: History, query: Mapping[str, str]) -> by
     has no end and is always among them. Raises QueryError.
     """
     rows = [
-        {"run": told.run, "rank": told.rank, **dataclasses.asdict(told.stall)}
+        {"run": told.run, "rank": told.rank, **dataclasses.asdict(speaker.report(told.stall))}
         for told in history.stalls(report, since=since_of(query))
         if query.get("run", told.run) == told.run and query.get("rank", told.rank) == told.rank
     ]

@@ -14,7 +14,13 @@ STALLS, FLEET, LIMITS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-mem
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 
-_RUN_HERE = "{{ $labels.run }} on {{ $labels.instance }}"
+_INFO = 'printf "trainprobe_run_info{job=%q,instance=%q,run=%q}" $labels.job $labels.instance $labels.run | query'
+_SCHEDULED_AS = (
+    f"{{{{ with {_INFO} }}}}{{{{ with . | first }}}}"
+    "{{ if .Labels.pod }} (pod {{ .Labels.namespace }}/{{ .Labels.pod }})"
+    "{{ else if .Labels.slurm_job }} (Slurm job {{ .Labels.slurm_job }}){{ end }}{{ end }}{{ end }}"
+)
+_RUN_HERE = "{{ $labels.run }}" + _SCHEDULED_AS + " on {{ $labels.instance }}"
 _COUNT = '{{ $value | printf "%.0f" }}'
 _OF_RUN = "{job=%q,instance=%q,run=%q}"
 

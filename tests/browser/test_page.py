@@ -17,7 +17,8 @@ from tests.browser.chromium import Tab
 from tests.browser.proxies import proxy
 from tests.browser.trainings import RUN, Training, training
 from tests.unit.exporters.programs import Exporter, exporter
-from trainprobe.model.report import Gpu, GpuState, Report, Run, Stall
+from trainprobe.model.message import Message
+from trainprobe.model.report import Evidence, Gpu, GpuState, Rank, Report, Run, Stall, Verdict
 from trainprobe.model.steprow import StepRow
 from trainprobe.runtime import rundir
 from trainprobe.views import look, page
@@ -243,7 +244,7 @@ def test_what_happens_now_appears_by_itself(tab: Tab, live: Live) -> None:
     live.publish(replace(live.told.report, generated=now))
     tab.wait_for("document.querySelector('#verdict .pill.pulse') !== null", seconds=10)
     assert tab.text("#verdict .pill").lower() == "stalled now, for 7.00 s"
-    assert "storage does not answer" in tab.text("#events").lower()
+    assert "storage that does not answer" in tab.text("#events").lower()
     assert tab.evaluate("document.title").startswith("▲ stalled now")
     assert chosen(tab) == kept
     assert "live" in tab.text("#fresh")
@@ -306,7 +307,7 @@ def test_hostile_names_are_inert_text(tab: Tab, live: Live, evil: str) -> None:
     stall = longest(live.told)
     stall.summary, stall.python_stack, stall.cause = evil, [evil], evil
     stall.chain, stall.advice = [evil, evil], [evil]
-    stall.evidence[0].what = stall.evidence[0].path = stall.evidence[0].unit = evil
+    stall.evidence[0] = replace(stall.evidence[0], what=evil, path=evil, unit=evil)
     rank.verdict.summary = rank.bound.why = rank.steps.reason = evil
     rank.checkpoints[0].path = rank.checkpoints[0].error = rank.checkpoints[0].outcome = evil
     rank.workers.exits[0].reason = evil
@@ -340,6 +341,15 @@ def test_an_exporter_that_is_gone_is_told(tab: Tab, live: Live) -> None:
     assert "No answer from the exporter" in tab.text("#trouble")
     assert "no news" in tab.text("#fresh")
     tab.pipe.events[tab.session].clear()
+
+
+@pytest.mark.parametrize(("set_by", "age", "said"), [(-3600, 60, "no news for"), (-3600, 1, "live"), (3600, 1, "live")])
+def test_the_age_does_not_depend_on_the_time_of_day(tab: Tab, live: Live, set_by: float, age: float, said: str) -> None:
+    """The clock of the host, or of the browser's machine, was set by that much since the daemon published."""
+    made = replace(live.told.report, generated=time.time() - age - set_by, generated_monotonic=time.monotonic() - age)
+    live.publish(made)
+    opened(tab, live.url)
+    tab.wait_for(f"document.getElementById('fresh').textContent.startsWith({said!r})", seconds=5)
 
 
 def test_everything_that_can_be_pressed_has_a_name(tab: Tab, live: Live) -> None:
@@ -399,6 +409,37 @@ def test_a_mailed_page_tells_the_same_and_asks_nobody(tab: Tab, tmp_path: Path, 
     assert "report of 2025-10-09 08:53:20" in tab.text("#fresh")
     assert longest(told).summary[1:] in tab.text("#details"), "the longest stall is shown from the start"
     assert [request for request in tab.asked() if not request.startswith(("file:", "data:"))] == []
+
+
+SHAPE = """(() => {
+  const shape = (one) => one.tagName + "." + one.className + "(" + [...one.children].map(shape).join() + ")";
+  return ["verdict", "advice", "events", "details"].map((id) => shape(document.getElementById(id)));
+})()"""
+
+
+def test_the_page_is_the_same_whatever_its_sentences_say(tab: Tab, tmp_path: Path) -> None:
+    """Two advices of one text are two where their messages differ, and one where their texts do only."""
+    shapes = []
+    for say in (lambda number: f"log every {number} steps", lambda number: "logging.advice.log_rarer"):
+        stalls = [
+            Stall(
+                f"s{number}", 1e9 + number, 1e9 + number + 0.5, 0.5, "logging", {"logging": 0.5}, number, 1,
+                summary=say(number), chain=[say(number)], advice=[say(number % 3)],
+                evidence=[Evidence(say(number), 1.0, "s", key="logging.seconds", message=Message("logging.seconds"))],
+                message=Message("logging.summary"), chain_messages=[Message("logging.writes")],
+                advice_messages=[Message("logging.advice.log_rarer", {"better": number % 3})],
+            )
+            for number in range(6)
+        ]  # fmt: skip
+        rank = Rank(0, 1, 7, wall_seconds=100.0, lost={"logging": 3.0}, stalls=stalls)
+        rank.verdict = Verdict("stall", "logging", 3.0, 0.03, say(7), Message("verdict.stalls"))
+        run = Run("a-1", ["a"], "ann", "/", 1e9, 1e9 + 100, ranks=[rank])
+        file = tmp_path / "report.html"
+        file.write_text(page.mailed(wire.encode(Report(generated=1e9 + 100, runs=[run]))))
+        opened(tab, file.as_uri())
+        shapes.append(tab.evaluate(SHAPE))
+        assert tab.evaluate("document.querySelectorAll('#advice li').length") == 3
+    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize("embedded", [True, False])

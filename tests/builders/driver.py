@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, Level, Region, RowKind, RunState, cell
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Level, Region, RowKind, ThreadState, cell
 from trainprobe.model.event import (
     Event,
     FileEvent,
@@ -197,6 +197,18 @@ class Driver:
             )
         self.events.append(ProcessEvent(ProcessEventKind.EXIT, self.now, pid, self.pid, "pt_data_worker", code, signal))
 
+    def signal(self, number: int, sender: int, name: str, by_user: bool = True, pid: int | None = None) -> None:
+        """A signal to the driver, or to another process; not ``by_user``: the kernel's own."""
+        told = ProcessEventKind.SIGNAL
+        to = self.pid if pid is None else pid
+        self.events.append(
+            ProcessEvent(told, self.now, to, signal=number, sender_pid=sender, sender_comm=name, by_user=by_user)
+        )
+
+    def finalize(self) -> None:
+        """The training's code is left: the interpreter begins to end."""
+        self.row(RowKind.FINALIZE)
+
     def exit(self, code: int | None = 0, signal: int | None = None, shutdown: float = 0.6) -> None:
         """The end of the training."""
         self.spend(shutdown)
@@ -209,7 +221,7 @@ class Driver:
             self.pid,
             self.tid,
             Level.FULL,
-            RunState.ON,
+            ThreadState.ON,
             self.region,
             leaf,
             self.now,
@@ -222,6 +234,7 @@ class Driver:
             tuple(self.cells),
             self.fetches,
             self.backwards,
+            major_faults=self.major_faults,
         )
 
     def begin(self) -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = "help demo test nightly check fmt lint types imports unit replay kernel training browser deb clean"
+TARGETS = (
+    "help demo test nightly check generated fmt lint text types imports unit replay kernel training browser gpu "
+    "gpukit deb chart clean"
+)
 
 
 def tracked(*patterns: str) -> list[Path]:

@@ -18,9 +18,9 @@ KEYS: dict[str, set[str]] = {
     "runs.ranks": {
         *("rank", "world_size", "pid", "container_pid", "exit", "wall_seconds", "productive_seconds", "verdict"),
         *("bound", "steps", "phases", "ledger", "lost", "stalls", "bottlenecks", "warnings", "checkpoints", "workers"),
-        *("memory", "fds", "gpus", "slow_files", "logs", "totals"),
+        *("memory", "fds", "gpus", "slow_files", "logs", "totals", "framework"),
     },
-    "runs.ranks.exit": {"code", "signal", "reason"},
+    "runs.ranks.exit": {"code", "signal", "reason", "ending"},
     "runs.ranks.verdict": {"kind", "cause", "seconds", "share", "summary"},
     "runs.ranks.bound": {"by", "why"},
     "runs.ranks.steps": {
@@ -47,6 +47,7 @@ KEYS: dict[str, set[str]] = {
         *("pss_bytes", "pss_peak_bytes", "swap_bytes", "shm_bytes", "shm_bytes_per_batch", "limit_bytes"),
         "limit_scope",
     },
+    "runs.ranks.framework": {"name", "version"},
     "runs.ranks.fds": {"open_peak", "limit"},
     "runs.ranks.gpus": {"uuid", "index", "utilization_mean", "idle_seconds"},
     "runs.ranks.slow_files": {"path", "reads", "seconds"},

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from trainprobe.bpf.probes import Probes
+from trainprobe.collect.procfs import Proc
 
 
 @pytest.fixture(scope="module")
 def probes() -> Iterator[Probes]:
     """One set of probes for the tests of a file: starting them costs a second."""
-    probes = Probes.start(auto=False)
+    probes = Probes.start(Proc(), auto=False)
     yield probes
     lost = {name: count for name, count in probes.lost().items() if count}
     probes.close()

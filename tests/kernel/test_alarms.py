@@ -17,6 +17,7 @@ import pytest
 from tests.kernel.observing import Observed, await_true
 from tests.kernel.test_training import start
 from trainprobe.bpf.probes import Probes
+from trainprobe.collect.procfs import Proc
 from trainprobe.model.armed import Armed
 from trainprobe.model.cells import RowKind
 
@@ -97,7 +98,7 @@ def test_more_drivers_than_there_is_room_for_are_refused(probes: Probes) -> None
 
 def test_a_python_that_begins_is_looked_at_soon(probes: Probes) -> None:
     """It may be a training that none of our marks sees."""
-    finding = Probes.start(auto=True)
+    finding = Probes.start(Proc(), auto=True)
     try:
         assert finding.alarm([Armed(os.getpid(), 0, 0, 0, 3600 * 1000 * MS)], ended=True, together=True)
         subprocess.run([sys.executable, "-c", "pass"], check=True)

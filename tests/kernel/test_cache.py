@@ -22,7 +22,8 @@ TAGS = """
 import ctypes, struct
 from trainprobe.bpf.kernel_calls import KernelCalls
 from trainprobe.bpf.probes import Probes
-probes = Probes.start(auto=False)
+from trainprobe.collect.procfs import Proc
+probes = Probes.start(Proc(), auto=False)
 probes.await_marks()
 calls = KernelCalls()
 for name, program in sorted(probes._loaded.programs.items()):

@@ -7,13 +7,16 @@ import subprocess
 import time
 from collections.abc import Iterator
 from ctypes import c_uint32
+from pathlib import Path
 
 import pytest
 
+from benchmarks.limits import fake_torch
 from tests.kernel.observing import Observed, await_true
 from trainprobe.bpf import abi
 from trainprobe.bpf.probes import CROWDED, Probes
-from trainprobe.model.cells import Leaf, Level
+from trainprobe.collect.procfs import Proc
+from trainprobe.model.cells import Leaf, Level, RowKind
 from trainprobe.model.event import ProcessEventKind
 
 FORK, EXIT = ProcessEventKind.FORK, ProcessEventKind.EXIT
@@ -31,7 +34,7 @@ for _ in range({CHILDREN}):
 @pytest.fixture
 def own_probes() -> Iterator[Probes]:
     """Not those of other tests, which lose nothing."""
-    probes = Probes.start(auto=False)
+    probes = Probes.start(Proc(), auto=False)
     yield probes
     probes.close()
 
@@ -90,7 +93,7 @@ def test_who_finds_its_place_taken_has_another_one(own_probes: Probes) -> None:
 
 
 def test_a_crowd_of_pythons_takes_nobodys_place(own_probes: Probes) -> None:
-    processes = own_probes._watching._processes
+    processes = own_probes._watching.processes
     crowd = [c_uint32(NOBODY + n) for n in range(CROWDED)]
     for key in crowd:
         processes.put(key, abi.Process(tentative=1))
@@ -101,3 +104,53 @@ def test_a_crowd_of_pythons_takes_nobodys_place(own_probes: Probes) -> None:
     assert not any(own_probes._ledgers.get(key.value) or processes.get(key) for key in crowd)
     assert own_probes._levels[sleeping.pid] == Level.FULL, "who is watched stays watched"
     assert sleeping.finish().last_row.tid == sleeping.pid
+
+
+STEPPING = """
+import ctypes, time
+library = ctypes.CDLL({library!r})
+print(library.start({threads}, {milliseconds}), flush=True)
+input()
+time.sleep({seconds})
+"""
+
+
+def test_threads_that_step_take_a_processes_part_of_the_places(own_probes: Probes, tmp_path: Path) -> None:
+    """Another process has its own, and those that end give theirs back."""
+    library = str(fake_torch.built(tmp_path))
+    crowds = [
+        Observed.python(own_probes, STEPPING.format(library=library, threads=200, milliseconds=10, seconds=9)).go()
+        for _ in range(2)
+    ]
+    await_true(lambda: all("libtorch" in Path(f"/proc/{one.pid}/maps").read_text() for one in crowds), "the library")
+    crowds[0].attach_marks()
+    await_true(lambda: len(own_probes.threads()) == 2 * abi.DRIVERS + 2, "their ledgers", 5)
+    time.sleep(0.5)
+    assert len(own_probes.threads()) == 2 * abi.DRIVERS + 2, "two first threads, and the drivers"
+    for one in crowds:
+        one.process.kill()
+        one.finish()
+    assert not own_probes.threads()
+    assert own_probes.lost()["ledger"] == 0
+
+
+def test_a_driver_in_a_new_thread_each_time_is_always_watched(own_probes: Probes, tmp_path: Path) -> None:
+    library = str(fake_torch.built(tmp_path))
+    body = f"""
+import ctypes, threading
+library = ctypes.CDLL({library!r})
+print(flush=True)
+input()
+for _ in range(200):
+    thread = threading.Thread(target=library.make_step)
+    thread.start()
+    thread.join()
+"""
+    program = Observed.python(own_probes, body).go()
+    await_true(lambda: "libtorch" in Path(f"/proc/{program.pid}/maps").read_text(), "the library")
+    program.attach_marks()
+    assert program.process.stdin
+    program.process.stdin.write("\n")
+    program.process.stdin.flush()
+    told = program.finish()
+    assert len({row.tid for row in told.rows(RowKind.DRIVER)}) == 200

@@ -223,10 +223,10 @@ def test_a_bad_configuration_is_refused_and_the_old_one_stays(tmp_path: Path) ->
     with daemon(tmp_path / "run", "--config", str(config)) as child:
         config.write_text("thresholds: {stall_factor: 0.1, nonsense: 1}\nmore: 1\n")
         child.send_signal(signal.SIGHUP)
-        time.sleep(0.5)
+        time.sleep(1.5)
         config.write_text("record: {path: /tmp/x.jsonl}\n")
         child.send_signal(signal.SIGHUP)
-        time.sleep(0.5)
+        time.sleep(1.5)
         assert child.poll() is None
         child.terminate()
         _out, err = child.communicate(timeout=20)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import struct
@@ -17,9 +18,10 @@ import pytest
 from tests.kernel.observing import await_true, observe
 from trainprobe.bpf.kernel_calls import KernelCalls
 from trainprobe.bpf.probes import Probes, ProbesUnavailable
+from trainprobe.collect.procfs import Proc
 
 CHECKOUT = Path(__file__).parents[2]
-START = "from trainprobe.bpf.probes import Probes, ProbesUnavailable\n"
+START = "from trainprobe.bpf.probes import Probes, ProbesUnavailable\nfrom trainprobe.collect.procfs import Proc\n"
 
 
 def run(body: str, *before: str, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -31,7 +33,7 @@ def run(body: str, *before: str, path: str = "") -> subprocess.CompletedProcess[
 
 REFUSAL = """
 try:
-    Probes.start(auto=False)
+    Probes.start(Proc(), auto=False)
 except ProbesUnavailable as e:
     print('REASON', e.reason)
     print('REMEDY', e.remedy)
@@ -49,7 +51,8 @@ def test_the_ring_delivers_after_the_compilers_child_is_gone(probes: Probes) -> 
 
 def test_the_parent_stays_small_and_has_no_compiler() -> None:
     done = run(
-        "p = Probes.start(auto=True)\nmaps = open('/proc/self/maps').read()\nprint('LLVM' in maps, 'bcc.so' in maps)\n"
+        "p = Probes.start(Proc(), auto=True)\nmaps = open('/proc/self/maps').read()\n"
+        "print('LLVM' in maps, 'bcc.so' in maps)\n"
         "print(next(l for l in open('/proc/self/status') if l.startswith('VmRSS')).split()[1])\np.close()"
     )
     compiler, kilobytes = done.stdout.strip().split("\n")
@@ -79,7 +82,7 @@ def exists(program: int) -> bool:
 
 
 def test_close_is_quick_and_leaves_no_program() -> None:
-    probes = Probes.start(auto=True)
+    probes = Probes.start(Proc(), auto=True)
     ids = program_ids(probes)
     assert all(exists(program) for program in ids)
     began = time.monotonic()
@@ -92,7 +95,7 @@ def test_close_is_quick_and_leaves_no_program() -> None:
 def test_killed_it_leaves_no_program() -> None:
     body = (
         f"import sys\nsys.path.insert(0, {str(CHECKOUT)!r})\nfrom tests.kernel.test_start import program_ids\n"
-        "p = Probes.start(auto=False)\nprint(*program_ids(p), flush=True)\ninput()"
+        "p = Probes.start(Proc(), auto=False)\nprint(*program_ids(p), flush=True)\ninput()"
     )
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "daemon")}
     process = subprocess.Popen(
@@ -110,7 +113,7 @@ def test_killed_it_leaves_no_program() -> None:
 def test_tracefs_is_mounted_when_it_is_missing() -> None:
     body = (
         "import os\nassert not os.path.isdir('/sys/kernel/tracing/events')\n"
-        "p = Probes.start(auto=False)\nprint('fine')\np.close()"
+        "p = Probes.start(Proc(), auto=False)\nprint('fine')\np.close()"
     )
     script = f'umount -l /sys/kernel/tracing /sys/kernel/debug 2>/dev/null; exec "{sys.executable}" -c "$0"'
     done = run_in_mounts(script, START + body)
@@ -131,7 +134,7 @@ def test_no_tracefs_and_no_way_to_mount_it_says_how() -> None:
 UNMOUNTED = """
 import os, subprocess, sys
 from trainprobe.model.event import FileEvent, FileEventKind, ProcessEvent, ProcessEventKind
-p = Probes.start(auto=True)
+p = Probes.start(Proc(), auto=True)
 for place in ("/sys/kernel/tracing", "/sys/kernel/debug"):
     subprocess.run(["umount", "-l", place], stderr=subprocess.DEVNULL)
 assert not os.path.isdir("/sys/kernel/tracing/events")
@@ -201,3 +204,26 @@ def test_a_broken_bcc_is_a_reason_not_a_crash(tmp_path: Path, module: str, reaso
 def test_refusal_is_an_exception_with_reason_and_remedy() -> None:
     error = ProbesUnavailable("no BTF", "another kernel")
     assert (error.reason, error.remedy, str(error)) == ("no BTF", "another kernel", "no BTF (another kernel)")
+
+
+def test_check_is_strict_about_hidden_kernel_addresses() -> None:
+    """Nothing else fails then: the programs load, and swap-ins cannot be told from other page faults."""
+    script = 'mount --bind /dev/null /proc/kallsyms && exec "$@"'
+    command = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        sys.executable,
+        "-m",
+        "trainprobe.cli",
+        "check",
+        "--strict",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "daemon")}
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment, timeout=90)
+    (finding,) = [one for one in json.loads(done.stdout) if one["name"] == "kallsyms"]
+    assert (done.returncode, finding["state"]) == (1, "degraded")
+    assert "kptr_restrict" in finding["remedy"]

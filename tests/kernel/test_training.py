@@ -15,6 +15,7 @@ import pytest
 from tests.kernel.observing import PROGRAMS, Observed, Told, counted, within
 from trainprobe.bpf.marks import MarksAttached
 from trainprobe.bpf.probes import Candidate, Probes
+from trainprobe.collect.procfs import Proc
 from trainprobe.model.cells import Leaf, Region, RowKind, cell
 from trainprobe.model.event import FileEventKind, MarkRow, ProcessEventKind
 
@@ -124,6 +125,16 @@ def test_the_garbage_collector_has_a_leaf_of_its_own(probes: Probes, torch_pytho
     assert 0.98 * planted - told.seconds(Leaf.RUNQUEUE) - 0.005 <= collecting <= planted + 0.005
 
 
+def test_the_driver_tells_where_its_interpreter_begins_to_end(probes: Probes, torch_python: str) -> None:
+    told, _, _ = train(probes, torch_python, "--steps", "30")
+    kinds = [row.kind for row in told.rows() if row.tid == told.pid]
+    assert kinds[-2:] == [RowKind.FINALIZE, RowKind.EXIT]
+    assert kinds.count(RowKind.FINALIZE) == 1
+    finalize, last = told.rows(RowKind.FINALIZE)[0], told.last_row
+    assert told.rows(RowKind.OPTIMIZER)[-1].at_ns < finalize.at_ns
+    assert sum(last.cells) - sum(finalize.cells) == last.at_ns - finalize.at_ns > 0.1e9, "torch's own teardown"
+
+
 def test_checkpoints_are_in_the_rows_of_their_steps(probes: Probes, torch_python: str, tmp_path: Path) -> None:
     path = str(tmp_path / "last.pt")
     told, truth, _ = train(probes, torch_python, "--steps", "60", "--save-every", "20", "--save-to", path)
@@ -185,7 +196,7 @@ def test_what_monitors_sleep_is_not_their_workers_time(probes: Probes, torch_pyt
 
 
 def test_an_unwatched_training_is_a_candidate_once(torch_python: str) -> None:
-    probes = Probes.start(auto=True)
+    probes = Probes.start(Proc(), auto=True)
     try:
         program = start(probes, torch_python, "--steps", "30", "--workers", "0")
         program.attach_marks()
@@ -203,7 +214,7 @@ def test_an_unwatched_training_is_a_candidate_once(torch_python: str) -> None:
 
 def test_a_python_that_is_wanted_later_has_its_start_up(torch_python: str) -> None:
     """auto keeps a ledger from exec on, so that import time is not lost when it turns out to be a training."""
-    probes = Probes.start(auto=True)
+    probes = Probes.start(Proc(), auto=True)
     try:
         program = start(probes, torch_python, "--steps", "10", "--workers", "0")
         program.attach_marks()

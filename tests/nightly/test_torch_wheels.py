@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from tests.nightly.watch import assert_accounted, said
-from trainprobe.bpf import cuda, marks, symbols
+from trainprobe.bpf import cuda, mark_table, symbols
 
 ROOT = Path(__file__).parents[2]
 CALLING = "libc10_cuda.so"
 """Of PyTorch's libraries the one that allocates."""
-LIBRARIES = {"libtorch_cpu.so": marks.IN_CPU, "libtorch_python.so": marks.IN_PYTHON}
+LIBRARIES = {"libtorch_cpu.so": mark_table.IN_CPU, "libtorch_python.so": mark_table.IN_PYTHON}
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64")
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 

@@ -27,6 +27,9 @@ VALUES = {
     "host": ".+",
     "run": RUN,
     "rank": ".+",
+    "namespace": ".*",
+    "pod": ".*",
+    "slurm_job": ".*",
     "__interval": f"{SCRAPE}s",
     "__rate_interval": f"{4 * SCRAPE}s",
     "__range": f"{SECONDS}s",
@@ -103,7 +106,10 @@ def test_each_variable_has_values(server: Prometheus) -> None:
             selector = with_values(found[1], VALUES)
             window = {"start": str(START), "end": str(END)}
             values = server.ask(f"/api/v1/label/{found[2]}/values", **window, **{"match[]": selector})
-            expected = {"job": [TARGET["job"]], "host": [TARGET["instance"]], "run": [RUN], "rank": ["0", "1"]}
+            expected = {
+                "job": [TARGET["job"]], "host": [TARGET["instance"]], "run": [RUN], "rank": ["0", "1"],
+                "namespace": ["team-a"], "pod": ["trainer-0"], "slurm_job": ["77.0"],
+            }  # fmt: skip
             assert values == expected[variable["name"]], (uid, variable["name"])
 
 

@@ -14,17 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from grafana.causes import STALL_CAUSES
 from tests.observability.annotations import Region, regions
 from tests.observability.backfill import having_scraped
 from tests.observability.servers import prometheus
 from tests.observability.test_scraped import Daemon
 from tests.unit.exporters.programs import exporter
 from tests.unit.exporters.reports import a_report, a_run, a_stepping_rank
+from trainprobe.model.cause import KINDS, Kind
 from trainprobe.model.report import Report
 from trainprobe_exporters.families import Family, Series
 
 INTERVALS = (5.0, 15.0)
+STALL_CAUSES = tuple(cause for cause, kinds in KINDS.items() if Kind.STALL in kinds)
 SHORTEST, LONGEST, STALLS = 0.3, 20.0, 20
 REPORT_SECONDS = 1.0  # the daemon publishes each second; the exporter tells the latest of these
 

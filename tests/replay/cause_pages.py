@@ -7,7 +7,6 @@ what that program says.
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -16,17 +15,15 @@ from datetime import timezone
 from functools import cache
 from pathlib import Path
 
+from tests.replay.replay import FOLDER, replay_named
 from trainprobe.advise.settings import advice
 from trainprobe.cli import advise
 from trainprobe.cli.choosing import Chosen
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.model.report import Report
-from trainprobe.pipeline import Pipeline
-from trainprobe.wire.recording import read_frames, read_header
 
 ROOT = Path(__file__).parents[2]
-RECORDINGS = ROOT / "tests" / "replay" / "recordings"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 STYLE = Style(zone=timezone.utc)
 ASKED = re.compile(r"<!-- replay (\w+): ([^\n]*?) -->\n```\n(.*?)```\n", re.DOTALL)
@@ -35,17 +32,11 @@ ASKED = re.compile(r"<!-- replay (\w+): ([^\n]*?) -->\n```\n(.*?)```\n", re.DOTA
 @cache
 def replayed(name: str) -> Report:
     """The report of the training that was recorded."""
-    pid = json.loads((RECORDINGS / "truth.json").read_text())[name]["pid"]
-    pipeline, last = Pipeline(), None
-    with gzip.open(RECORDINGS / f"{name}.jsonl.gz") as lines:
-        read_header(lines)
-        for frame in read_frames(lines):
-            pipeline.step(frame)
-            last = frame.at
-    assert last is not None
-    report = pipeline.report(last)
-    runs = [run for run in report.runs if any(rank.pid == pid for rank in run.ranks)]
-    return replace(report, runs=runs)
+    pid = json.loads((FOLDER / "truth.json").read_text())[name]["pid"]
+    report = replay_named(name)
+    (run,) = (run for run in report.runs if any(rank.pid == pid for rank in run.ranks))
+    ranks = [rank for rank in run.ranks if rank.verdict.cause == name] or run.ranks  # the page is about that cause
+    return replace(report, runs=[replace(run, ranks=ranks)])
 
 
 def shown(name: str, part: str) -> str:

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.replay.replay import FOLDER, as_it_is, replay_named
 from trainprobe.model.event import StackSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
-from trainprobe.pipeline import Pipeline
-from trainprobe.wire.recording import read_frames, read_header
 
-FOLDER = Path(__file__).parent / "recordings"
 TRUTH: dict[str, Any] = json.loads((FOLDER / "truth.json").read_text())
 CLAIMED = 0.3  # seconds: a planted stall of at least this length must be told
 
 
-def _as_it_is(frame: Frame) -> Frame:
-    return frame
-
-
 @cache
-def replayed(name: str, pid: int | None = None, lack: Callable[[Frame], Frame] = _as_it_is) -> Rank:
-    pipeline, last = Pipeline(), None
-    with gzip.open(FOLDER / f"{name}.jsonl.gz") as lines:
-        read_header(lines)
-        for frame in read_frames(lines):
-            pipeline.step(lack(frame))
-            last = frame.at
-    assert last is not None
-    ranks = [rank for run in pipeline.report(last).runs for rank in run.ranks]
+def replayed(name: str, pid: int | None = None, lack: Callable[[Frame], Frame] = as_it_is) -> Rank:
+    ranks = [rank for run in replay_named(name, lack).runs for rank in run.ranks]
     wanted = TRUTH[name]["pid"] if pid is None else pid
     return next(rank for rank in ranks if rank.pid == wanted)
 

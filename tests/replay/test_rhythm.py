@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 
 import pytest
 
-from tests.replay.test_recordings import FOLDER, TRUTH, replayed
+from tests.replay.replay import replay_named
+from tests.replay.test_recordings import TRUTH, replayed
 from trainprobe.model.cells import RowKind
 from trainprobe.model.event import MarkRow, RankSeen
+from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
-from trainprobe.pipeline import Pipeline
-from trainprobe.wire.recording import read_frames, read_header
 
 WAITS = ("network",)
 """Recordings whose faults are the driver's own waits."""
@@ -20,20 +19,17 @@ OWN_WAYS = ("clean", "data_inline", "drift")
 """Recordings without any such fault."""
 
 
+def _unmarked(frame: Frame) -> Frame:
+    events = tuple(
+        replace(event, marks="no libtorch mapped") if isinstance(event, RankSeen) else event
+        for event in frame.events
+        if not (isinstance(event, MarkRow) and event.kind != RowKind.EXIT)
+    )
+    return replace(frame, events=events)
+
+
 def without_marks(name: str) -> Rank:
-    pipeline, last = Pipeline(), None
-    with gzip.open(FOLDER / f"{name}.jsonl.gz") as lines:
-        read_header(lines)
-        for frame in read_frames(lines):
-            events = tuple(
-                replace(event, marks="no libtorch mapped") if isinstance(event, RankSeen) else event
-                for event in frame.events
-                if not (isinstance(event, MarkRow) and event.kind != RowKind.EXIT)
-            )
-            pipeline.step(replace(frame, events=events))
-            last = frame.at
-    assert last is not None
-    ranks = [rank for run in pipeline.report(last).runs for rank in run.ranks]
+    ranks = [rank for run in replay_named(name, _unmarked).runs for rank in run.ranks]
     return next(rank for rank in ranks if rank.pid == TRUTH[name]["pid"])
 
 
@@ -63,6 +59,18 @@ def test_the_account_adds_up_without_marks(name: str) -> None:
     rank = without_marks(name)
     phases = sum(rank.counters.phase_seconds.values())
     assert rank.productive_seconds + phases + sum(rank.lost.values()) == pytest.approx(rank.wall_seconds, rel=1e-6)
+
+
+def test_a_hang_behind_a_worker_that_died_is_told_without_marks() -> None:
+    rank = without_marks("death_hang")
+    assert rank.verdict.cause == "worker_hang"
+    assert "was killed by signal 11" in rank.verdict.summary
+
+
+def test_the_quota_that_throttles_is_named_without_marks() -> None:
+    throttled = [stall for stall in without_marks("cpu_throttled").stalls if stall.cause == "cpu_throttled"]
+    assert throttled
+    assert all("quota of 0.2 CPUs" in stall.summary for stall in throttled)
 
 
 def test_a_training_that_has_no_marks_is_told_by_its_rhythm() -> None:

@@ -20,7 +20,7 @@ from deb import build
 from tests.systemd.booted import CACHE, HOST_PROC, ROOT, Booted, tree
 
 pytestmark = pytest.mark.timeout(600)  # the first one may have to make the tree
-DEPENDS = ("python3-bpfcc", "python3-psutil", "python3-yaml")
+DEPENDS = ("python3-bpfcc", "python3-bcrypt", "python3-h11", "python3-psutil", "python3-yaml")
 UNITS = ("trainprobe.service", "trainprobe-exporter.service")
 OWNER, STRANGER = 61184, 61185
 """Numbers of two users, on this machine as in the container."""
@@ -85,6 +85,14 @@ def test_start_brings_up_both(host: Booted) -> None:
         "751 root:trainprobe",
     ]
     assert host.told("stat -c '%a %U:%G' /run/trainprobe-exporter/token") == "640 trainprobe-exporter:trainprobe"
+
+
+def test_the_daemon_can_give_away_no_file(host: Booted) -> None:
+    """Neither CAP_CHOWN (0) nor CAP_FOWNER (3): root's files stay root's."""
+    status = host.told(f"cat /proc/{main_pid(host)}/status")
+    (bounding,) = re.findall(r"^CapBnd:\t([0-9a-f]+)$", status, re.MULTILINE)
+    assert int(bounding, 16) & 0b1001 == 0
+    assert int(bounding, 16).bit_count() == 11
 
 
 def test_root_listens_on_no_port_and_the_port_has_no_rights(host: Booted) -> None:
@@ -173,6 +181,10 @@ def test_its_owner_is_told_and_a_stranger_sees_nothing_of_it(host: Booted, watch
     report = host.told("trainprobe report", user=watched.user)
     assert watched.secret in report
     assert "checkpoint" in report
+    for own in (f"/run/trainprobe/users/{OWNER}.json", f"/var/lib/trainprobe/users/{OWNER}.json"):
+        assert host.run(f"cat {own}", user=watched.user).returncode == 0
+        assert host.run(f"chmod 600 {own}", user=watched.user).returncode != 0
+        assert host.run(f"echo >> {own}", user=watched.user).returncode != 0
     for path in (
         f"/run/trainprobe/users/{OWNER}.json",
         f"/var/lib/trainprobe/users/{OWNER}.json",
@@ -202,7 +214,7 @@ def test_what_is_kept_stays_its_owners_when_the_daemon_begins_again(host: Booted
     host.wait_for(f"test -s {kept}", 10)
     host.told("systemctl restart trainprobe")
     host.wait_for(READY, 20)
-    assert host.told(f"stat -c '%a %U' {kept}") == f"400 {watched.user}"
+    assert host.told(f"stat -c '%A %U:%G' {kept}") == "-rw-r----- root:trainprobe"
     published = "find /var/lib/trainprobe/published -type f -not -group trainprobe"
     assert host.told(published) == ""
     assert watched.secret in host.told("trainprobe report", user=watched.user)
@@ -275,11 +287,16 @@ def test_a_hanging_loop_is_ended_by_the_watchdog_and_begins_again(host: Booted) 
     host.wait_for(READY, 20)
 
 
-def test_killed_it_begins_again(host: Booted) -> None:
-    before = main_pid(host)
-    host.told(f"kill -KILL {before}")
-    host.wait_for(f"test $(systemctl show --property=MainPID --value trainprobe) -ne {before}", 15)
-    host.wait_for("systemctl is-active trainprobe", 20)
+@pytest.mark.parametrize("unit", ["trainprobe", "trainprobe-exporter"])
+def test_killed_again_and_again_it_begins_again(host: Booted, unit: str) -> None:
+    """Nobody would start it again if systemd gave up."""
+    host.write(f"/etc/systemd/system/{unit}.service.d/quick.conf", "[Service]\nRestartSec=300ms\n")
+    host.told("systemctl daemon-reload")
+    for _ in range(7):
+        before = main_pid(host, unit)
+        host.told(f"kill -KILL {before}")
+        host.wait_for(f"pid=$(systemctl show --property=MainPID --value {unit}); ((pid && pid != {before}))", 15)
+    host.wait_for(f"systemctl is-active {unit}", 20)
     host.wait_for(READY, 20)
 
 
@@ -316,7 +333,7 @@ def test_purge_leaves_nothing(host: Booted) -> None:
     host.told("systemctl enable trainprobe && systemctl start trainprobe")
     host.told("apt-get purge -y trainprobe", timeout=120)
     found = host.told("find / /run /tmp -xdev -path '*trainprobe*' -not -path '/root/*'").splitlines()
-    assert [path for path in found if not path.startswith(DROP_IN)] == [], (
+    assert [path for path in found if not path.startswith("/etc/systemd/system/trainprobe")] == [], (
         "the test's own drop-ins stay, as an admin's do"
     )
     assert host.run("getent passwd trainprobe-exporter").stdout == ""

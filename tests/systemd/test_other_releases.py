@@ -30,6 +30,8 @@ def test_it_installs_starts_and_finds_a_training(release: str, torch_python: str
         assert (verified.returncode, ours) == (0, [])
         host.write(f"{DROP_IN}/host-proc.conf", HOST_PROC)
         host.told("systemctl daemon-reload && systemctl start trainprobe")
+        waits = [host.shown(unit, "RestartUSec") + " " + host.shown(unit, "RestartMaxDelayUSec") for unit in UNITS]
+        assert waits == (["10s "] * 2 if release == "jammy" else ["5s 1min"] * 2)
         host.wait_for("curl --silent --fail http://127.0.0.1:19752/-/ready", 30)
         training = shutil.copy(TRAINING, Path(place) / f"stalling_{secrets.token_hex(4)}.py")
         subprocess.run([torch_python, str(training), place, "8", "checkpoint=1.0"], check=True, capture_output=True)

@@ -13,12 +13,13 @@ from tests.training.conftest import Watched, kept
 CAUSES = ("network", "suspended", "worker_hang", "gc_pause", "data_cpu")
 STYLES = frozenset(("plain", "trainer", "lightning_fit", "handmade", "amp"))
 """One step of an optimiser for each of the training's: others are told one by one."""
-SCALE = 5
-"""Faults fifteen seconds apart where 21 steps take one: steps are told together after ten that were even."""
+SCALE = 4
+"""Faults twelve seconds apart where 21 steps take one: steps are told together after ten that were even."""
 TOGETHER = 8
 """Rows at least that tell of several steps: of a second each."""
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_what_comes_after_a_calm_is_told(
     seed: int, styles: tuple[str, ...], right: Watched, request: pytest.FixtureRequest

@@ -17,7 +17,7 @@ def test_a_workers_death_is_known_within_a_tenth_of_a_second(torch_python: str, 
 
 @pytest.mark.timeout(240)
 def test_the_daemon_is_small_and_soon_ready(torch_python: str) -> None:
-    found = footprint.measure(torch_python, 15)
+    found = footprint.measure(torch_python, 15, settle=20)
     footprint.show(found)
     assert found.rss_bytes <= footprint.RSS_LIMIT
     assert found.ready_seconds <= footprint.READY_SHARED

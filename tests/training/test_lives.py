@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.programs import Daemon, environment, trainprobe
+from benchmarks.programs import Daemon, Exporter, environment, trainprobe
 from benchmarks.stalls.run import TRAININGS
 from benchmarks.stalls.truth import Truth, read
 
@@ -129,6 +129,46 @@ def test_ten_trainings_at_once(tmp_path: Path, torch_python: str) -> None:
     }
     assert len({name for name, _ in runs.values()}) == len(runs)
     assert ended["events_lost"] == 0
+
+
+@pytest.mark.timeout(240)
+def test_trainings_that_end_together_export_no_stall_of_their_end(tmp_path: Path, torch_python: str) -> None:
+    """Their teardowns take 0.8 s of CPU each and queue for the processors."""
+    script, left = tmp_path / "train.py", tmp_path / "left"
+    script.write_text(
+        SCRIPT.replace("range(int(sys.argv[1]))", "iter(lambda: os.path.exists(sys.argv[1]), True)")
+        .replace("import sys, torch", "import os, sys, time, torch")
+        .replace("optimizer.step()", "optimizer.step(); time.sleep(0.05)")
+    )
+    with Daemon(tmp_path) as daemon, Exporter(tmp_path, daemon.directory / "report.json") as exporter:
+        jobs = [subprocess.Popen([torch_python, str(script), str(left)], env=threadless()) for _ in range(6)]
+        try:
+            wait_until(lambda: all(steps_of(daemon, job.pid) > 60 for job in jobs), 120)
+            left.touch()
+            at_the_end = time.time()
+            while any(job.poll() is None for job in jobs):
+                exporter.get("/metrics")
+                time.sleep(0.2)
+        finally:
+            for job in jobs:
+                job.kill()
+                job.wait()
+        wait_until(lambda: all(daemon.rank_of(job.pid)[0]["ended"] for job in jobs), 10)  # type: ignore[index]
+        time.sleep(2)
+        lines = exporter.get("/metrics").splitlines()
+        found = [daemon.rank_of(job.pid) for job in jobs]
+    for run, rank in filter(None, found):
+        assert [stall for stall in rank["stalls"] if stall["start"] > at_the_end + 0.2] == []
+        of_run = f'run="{run["run"]}"'
+        mine = [line for line in lines if line.startswith("trainprobe_stall_seconds_total{") and of_run in line]
+        exported = sum(float(line.rpartition(" ")[2]) for line in mine)
+        assert exported == pytest.approx(sum(rank["counters"]["stall_seconds"].values()), abs=1e-3)
+        assert rank["counters"]["phase_seconds"]["shutdown"] > 0.3
+
+
+def steps_of(daemon: Daemon, pid: int) -> int:
+    found = daemon.rank_of(pid)
+    return found[1]["steps"]["count"] if found else 0
 
 
 def threadless() -> dict[str, str]:

@@ -12,36 +12,26 @@ told by itself (``trainprobe.advise.waits``): no machine explains it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import hypot, sqrt
-from statistics import mean, median
+from math import hypot
+from statistics import mean
 
-from trainprobe.advise import blocked
+from trainprobe.advise import blocked, chance
+from trainprobe.advise.chance import DISTURBED, SURE
 from trainprobe.advise.speed import ON_CPU, Speeds, computing, speeds
 from trainprobe.advise.waits import Wait, waits
 from trainprobe.advise.work import Work, work
-from trainprobe.derive.stretches import autocorrelation
 from trainprobe.model.report import Rank, Run
+from trainprobe.text.saying import word
 
 LEAST = 0.03
 """Relative difference below which two runs are called equal: one and the same training differs by so much."""
-SURE, STALLS_SURE, SPEED_SURE = 3.0, 2.5, 2.0
-"""Standard errors by which a difference must stand out: of ordinary steps, of what stalls take, of the processors'
-speed."""
-ALIKE, ALIKE_PACED = 0.9, 0.5
-"""Autocorrelation of stretches, counted up to here: what wanders slowly is the machine, whose speed may be known."""
 WORK_LEAST = 0.025  # of a step: what more computing is told by itself
 FEWEST = 50  # ordinary steps, for a judgement
-NORMAL = 1.4826  # median absolute deviation to standard deviation
-MEDIAN_LOSS = 1.2533  # standard error of a median over that of a mean
-INTERFERENCE = 0.4
-"""A step's part that is lost when all CPUs are busy with something else: shared cores, caches and memory."""
-UNSEEN = 0.05  # of a step, at most: what only the slower stretches have
 STEADY_INTERFERENCE, STEADY_OTHERS = 0.15, 0.25
 """By what part two equal runs' quickest stretches differ more when all CPUs are busy with something else; and the
 share of the CPUs beyond which no stretch of 16 steps is left alone."""
-DISTURBED = 0.05  # of the CPUs: what others use beyond it is told
 SLOWER = 0.01  # of a step: what the processors' own speed makes of it is not spoken of below
 PART_WORTH = 0.05  # of the difference: what explains less is not named
 
@@ -250,64 +240,22 @@ def compare(
     counted = work(a, b) if counted_alike else None
     spread: float | None
     if counted is not None:
-        spread, slowed = _spread_of_work(a, b, a_step, counted), counted.slowed
+        spread, slowed = chance.of_work(a, b, a_step, counted), counted.slowed
     else:
-        spread = _spread_of_time(a, b, (a_step, b_step), measured, others)
+        spread = chance.of_time(a, b, (a_step, b_step), measured, others)
         slowed = {} if measured is None else {state: -took * measured.change for state, took in computing(b).items()}
     if min(a.ordinary.count, b.ordinary.count) < FEWEST:
         spread = None
     pace = measured.change if measured else 0.0
     waited = waits(a.ordinary, b.ordinary, a_step, samples or (1.0, 1.0), pace)
-    chance = hypot(*(SURE * median_error(rank.ordinary.stretches, ALIKE) for rank in (a, b)))
-    if counted_alike and (of_workers := blocked.blocked(a, b, a_step, chance, (samples or (1.0,))[0])):
+    error = hypot(*(SURE * chance.median_error(rank.ordinary.stretches) for rank in (a, b)))
+    if counted_alike and (of_workers := blocked.blocked(a, b, a_step, error, (samples or (1.0,))[0])):
         waited = (of_workers, *waited)
     made = Comparison(
-        a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, _quickest(a, b), measured,
+        a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, chance.quickest(a, b), measured,
         slowed, counted, waited,
     )  # fmt: skip
     return replace(made, figures=_figures(a, b, made))
-
-
-def _spread_of_time(
-    a: Rank, b: Rank, steps: tuple[float, float], measured: Speeds | None, others: tuple[float, float]
-) -> float:
-    """What steps that are judged by their time may be off by, relative."""
-    alike = ALIKE if measured is None else ALIKE_PACED
-    spread = hypot(_spread(a, alike) / steps[0], _spread(b, alike) / steps[1])
-    if measured is None:
-        spread += _unseen(a, b)
-    else:
-        part = min(1.0, sum(computing(b).values()) / steps[1])
-        spread = hypot(spread, part * SPEED_SURE * measured.error, part * measured.doubt)
-    return spread + _interference(others) + blocked.doubt(a, b) / steps[0]
-
-
-def _spread_of_work(a: Rank, b: Rank, step: float, counted: Work) -> float:
-    """The same where what they compute is judged by its instructions: how its time wanders is of no interest then."""
-    stalls = hypot(_stalls_error(a), _stalls_error(b))
-    waited = hypot(*(SURE * wait.error for wait in waits(a.ordinary, b.ordinary, step)))
-    return (hypot(SURE * counted.error, stalls, waited) + counted.doubt) / step
-
-
-def _unseen(a: Rank, b: Rank) -> float:
-    """The part of a difference of ordinary steps that their quickest stretches do not have, relative."""
-    quickest = _quickest(a, b)
-    if quickest is None or not (a.ordinary.seconds and b.ordinary.seconds):
-        return 0.0
-    differs = b.ordinary.seconds - a.ordinary.seconds
-    return min(UNSEEN, abs(differs - (quickest[1] - quickest[0])) / max(a.ordinary.seconds, b.ordinary.seconds))
-
-
-def _quickest(a: Rank, b: Rank) -> tuple[float, float] | None:
-    if not (a.ordinary.stretches and b.ordinary.stretches):
-        return None
-    return min(a.ordinary.stretches), min(b.ordinary.stretches)
-
-
-def _interference(others: tuple[float, float]) -> float:
-    """What other programs may have made of a difference: most where they were there in one of the runs only."""
-    seen = [max(0.0, share - DISTURBED) for share in others]
-    return INTERFERENCE * (abs(seen[0] - seen[1]) + max(seen) / 2)
 
 
 def others(run: Run, cpus: int) -> float:
@@ -345,37 +293,6 @@ def step_seconds(rank: Rank) -> float:
     return trained / steps if steps else 0.0
 
 
-def _spread(rank: Rank, most_alike: float) -> float:
-    """Seconds by which a mean step may be off by chance."""
-    ordinary = SURE * median_error(rank.ordinary.stretches, most_alike)
-    return hypot(ordinary, _stalls_error(rank))
-
-
-def _stalls_error(rank: Rank) -> float:
-    """The same of what stalls add to it."""
-    stalls = sqrt(sum(_stall_error(rank, cause) ** 2 for cause in {stall.cause for stall in rank.stalls}))
-    return STALLS_SURE * stalls / rank.ordinary.count
-
-
-def _stall_error(rank: Rank, cause: str) -> float:
-    """Of all seconds of a cause's stalls: those that come by a rhythm may be one more or less, others by their root."""
-    stalls = [stall for stall in rank.stalls if stall.cause == cause]
-    if any(stall.period is not None for stall in stalls):
-        return median(stall.seconds for stall in stalls) / STALLS_SURE
-    return sqrt(sum(stall.seconds**2 for stall in stalls))
-
-
-def median_error(stretches: Sequence[float], most_alike: float = ALIKE) -> float:
-    """Standard error of the median of all, from the medians of stretches; neighbours that are alike count less."""
-    if len(stretches) < 4:
-        return max(stretches, default=0.0)
-    middle = median(stretches)
-    deviation = NORMAL * median(abs(value - middle) for value in stretches)
-    alike = max(0.0, min(most_alike, autocorrelation(stretches)))
-    independent = len(stretches) * (1 - alike) / (1 + alike)
-    return MEDIAN_LOSS * deviation / sqrt(max(independent, 1.0))
-
-
 def _parts(a: Rank, b: Rank, a_step: float, b_step: float) -> tuple[Part, ...]:
     parts = [
         Part("state", name, a.ordinary.states.get(name, 0.0), b.ordinary.states.get(name, 0.0))
@@ -394,33 +311,30 @@ def _stalled(rank: Rank) -> dict[str, float]:
 
 
 def _names(*maps: Mapping[str, float]) -> list[str]:
-    totals: dict[str, float] = {}
-    for one in maps:
-        for name, value in one.items():
-            totals[name] = totals.get(name, 0.0) + value
-    return sorted(totals, key=lambda name: -totals[name])
+    names = dict.fromkeys(name for one in maps for name in one)
+    return sorted(names, key=lambda name: -sum(one.get(name, 0.0) for one in maps))
 
 
 def _figures(a: Rank, b: Rank, made: Comparison) -> tuple[Figure, ...]:
-    agreed = made.told and made.change * made.clock_change > 0
-    verdict = (1 if made.change > 0 else -1) if agreed else 0
-    figures = [Figure("it/s in training", 1 / made.a_step, 1 / made.b_step, "1/s", 0 if made.samples else verdict)]
+    verdict = (1 if made.change > 0 else -1) if made.told and made.change * made.clock_change > 0 else 0
+    steps = word("it/s in training"), 1 / made.a_step, 1 / made.b_step, "1/s"
+    figures = [Figure(*steps, 0 if made.samples else verdict)]
     if made.samples:
         per_second = (made.samples[0] / made.a_step, made.samples[1] / made.b_step)
-        figures.append(Figure("samples/s in training", *per_second, "1/s", verdict))
+        figures.append(Figure(word("samples/s in training"), *per_second, "1/s", verdict))
     if made.work is not None:
-        figures.append(Figure("M instructions a step", made.work.a / 1e6, made.work.b / 1e6, "count"))
+        figures.append(Figure(word("M instructions a step"), made.work.a / 1e6, made.work.b / 1e6, "count"))
     figures += [
-        Figure("step, median", a.steps.median_seconds, b.steps.median_seconds, "s"),
-        Figure("step, p99", a.steps.p99_seconds, b.steps.p99_seconds, "s"),
-        Figure("variation", a.steps.variation_ratio, b.steps.variation_ratio, "ratio"),
-        Figure("productive", _share(a), _share(b), "ratio"),
-        Figure("stalls", float(a.totals.stalls), float(b.totals.stalls), "count"),
-        Figure("memory, peak", *_bytes(a.memory.pss_peak_bytes, b.memory.pss_peak_bytes), "bytes"),
-        Figure("shared memory", *_bytes(a.memory.shm_peak_bytes, b.memory.shm_peak_bytes), "bytes"),
-        Figure("open files, peak", *_bytes(a.fds.open_peak, b.fds.open_peak), "count"),
-        Figure("loader workers", float(a.workers.peak), float(b.workers.peak), "count"),
-        Figure("GPU busy", _busy(a), _busy(b), "ratio"),
+        Figure(word("step, median"), a.steps.median_seconds, b.steps.median_seconds, "s"),
+        Figure(word("step, p99"), a.steps.p99_seconds, b.steps.p99_seconds, "s"),
+        Figure(word("variation"), a.steps.variation_ratio, b.steps.variation_ratio, "ratio"),
+        Figure(word("productive"), _share(a), _share(b), "ratio"),
+        Figure(word("stalls"), float(a.totals.stalls), float(b.totals.stalls), "count"),
+        Figure(word("memory, peak"), *_bytes(a.memory.pss_peak_bytes, b.memory.pss_peak_bytes), "bytes"),
+        Figure(word("shared memory"), *_bytes(a.memory.shm_peak_bytes, b.memory.shm_peak_bytes), "bytes"),
+        Figure(word("open files, peak"), *_bytes(a.fds.open_peak, b.fds.open_peak), "count"),
+        Figure(word("loader workers"), float(a.workers.peak), float(b.workers.peak), "count"),
+        Figure(word("GPU busy"), _busy(a), _busy(b), "ratio"),
     ]
     return tuple(figure for figure in figures if figure.a is not None or figure.b is not None)
 

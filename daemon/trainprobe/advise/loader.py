@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil, comb
+from math import comb
 
 from trainprobe.model.report import OrdinaryStep, Rank
 
@@ -135,9 +135,10 @@ def measured(rank: Rank, cpus: int, ranks: int = 1) -> Loader | None:
 def loader(
     ordinary: OrdinaryStep, workers: int, stalls: Mapping[str, float], cpus: int, ranks: int = 1
 ) -> Loader | None:
-    """The same from its parts. ``stalls``: seconds by cause."""
+    """The same from its parts. ``workers``: at most, those of an evaluation too; ``stalls``: seconds by cause."""
     if ordinary.seconds is None or not ordinary.fetches or not ordinary.count or not cpus:
         return None
+    workers = ordinary.workers or workers
     waiting = sum(ordinary.states.get(state, 0.0) for state in WAITING)
     blocked = (ordinary.worker_storage_seconds_per_batch or 0.0) + (ordinary.worker_blocked_seconds_per_batch or 0.0)
     late = (*LATE, "unknown") if blocked > (ordinary.worker_cpu_seconds_per_batch or 0.0) else LATE
@@ -160,8 +161,3 @@ def loader(
         workers, own, wait, ordinary.fetches, cpu, blocked, driver if driver is not None else own, cpus,
         swapping, ordinary.states.get("runqueue", 0.0), ordinary.states.get("memory", 0.0), queueing, others,
     )  # fmt: skip
-
-
-def prefetch_for(extra: float, loader: Loader, now: int) -> int:
-    """prefetch_factor with which batches made beforehand cover a batch that is late by ``extra`` seconds."""
-    return now + ceil(extra / max(loader.own * loader.workers, 1e-6))

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainprobe.advise.loader import DEFAULT_PREFETCH
-from trainprobe.language.amounts import seconds, size
-from trainprobe.language.saying import Saying, saying
+from trainprobe.model.amounts import seconds, size
 from trainprobe.model.report import Rank
+from trainprobe.text.saying import Saying, saying
 
 IN_USE = 1  # batches: the one that the training works on
 ROOM = 0.9  # of the memory that is there: a run that takes more is near its end

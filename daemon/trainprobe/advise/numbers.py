@@ -5,10 +5,13 @@ from __future__ import annotations
 from math import ceil
 
 
-def interval_for_share(seconds_each: float, every_steps: int, step_seconds: float, share: float = 0.01) -> int:
-    """Steps between occurrences so that something of ``seconds_each`` takes at most ``share`` of the run."""
-    needed = seconds_each * (1 - share) / share / max(step_seconds, 1e-6)
-    return max(every_steps, round_up(ceil(needed)))
+def interval_for_share(every_steps: int, share: float, wanted: float) -> int:
+    """Steps between occurrences so that what takes ``share`` of the run every so many steps takes ``wanted`` of it:
+    the only formula for intervals, of saves, evaluations, logs and whatever else comes by steps."""
+    if share <= wanted:
+        return every_steps
+    needed = every_steps * share * (1 - wanted) / (wanted * max(1 - share, 1e-6))
+    return max(every_steps, round_up(ceil(needed - 1e-9)))
 
 
 def round_up(steps: int) -> int:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 
 from trainprobe.advise import loader as loading
 from trainprobe.advise import memory as memories
+from trainprobe.advise import queue
+from trainprobe.advise.frameworks import Subject, setting
 from trainprobe.advise.loader import DEFAULT_PREFETCH, Loader
 from trainprobe.advise.memory import Memory
-from trainprobe.advise.numbers import interval_for_share, round_up
-from trainprobe.language.amounts import percent, seconds, size
-from trainprobe.language.saying import Saying, saying
-from trainprobe.model.report import Rank, Run, Stall
+from trainprobe.advise.numbers import interval_for_share
+from trainprobe.model.amounts import percent, seconds, size
+from trainprobe.model.message import Message
+from trainprobe.model.report import PhaseSpan, Rank, Run, Stall
+from trainprobe.text.saying import Saying, saying, word
 
 LEAST_GAIN = 0.01  # of the run: what gains less is not proposed
 LITTLE = 0.05  # of a step: a wait for data that is less needs no explanation
-MOST_PREFETCH = 16
 SWAPPED = ("swap", "memory_pressure")
-SAVING, EVALUATING, LOG_EVERY = 0.01, 0.05, 50
-"""Share of a run that saves and evaluations should take at most; steps between two lines of a log."""
+ROLLOUTS = ("stable_baselines3",)  # whose loops collect what they train on
+KEEPS_STACKS = "format_stack (torch/traceback.py:"
+SAVING, EVALUATING = 0.01, 0.05
+"""Share of a run that saves, or logs, and evaluations should take at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Setting:
     memory: int | None = None
     verdict: str = ""  # of the memory: safe, tight, out of memory
     gain_at_most: float | None = None
+    setting: Message | None = None  # what the framework calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +112,34 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
     makers: tuple[Callable[[Facts], Setting], ...] = (
         _workers, _prefetch, _persistent, _pinned, _checkpoints, _logs, _evaluations,
     )  # fmt: skip
-    made = Advice(tuple(make(facts) for make in makers), empty.wall, empty.trained, empty.steps, memory=memory)
+    lines = [_named(make(facts), rank.framework.name) for make in makers]
+    made = Advice((*lines, *_anomalies(facts, trained)), empty.wall, empty.trained, empty.steps, memory=memory)
     if memory is None:
         return made
     return replace(made, taken=memories.others(memory), unsure=tuple(memories.unsure(rank, memory)))
 
 
+SUBJECTS = {
+    "num_workers": Subject.WORKERS,
+    "prefetch_factor": Subject.PREFETCH,
+    "persistent_workers": Subject.PERSISTENT,
+    "checkpoint interval": Subject.SAVE,
+    "log interval": Subject.LOG,
+    "evaluation interval": Subject.EVALUATE,
+}
+
+
+def _named(line: Setting, framework: str | None) -> Setting:
+    """With what the framework calls it."""
+    subject = SUBJECTS.get(line.name)
+    return line if subject is None else replace(line, setting=setting(framework, subject, line.proposed))
+
+
 def _workers(facts: Facts) -> Setting:
     load, memory, count = facts.loader, facts.memory, facts.rank.ordinary.count
-    now = saying("{workers}", workers=facts.rank.workers.peak)
+    now = saying("{workers}", workers=facts.rank.ordinary.workers or facts.rank.workers.peak)
     if load is None:
-        return Setting("num_workers", now, None, 0.0, saying("what a batch costs a worker was not measured"))
+        return Setting(word("num_workers"), now, None, 0.0, saying("what a batch costs a worker was not measured"))
     fit = memory.most_workers() if memory is not None else None
     if memory is not None and fit is not None and fit < load.workers:
         return _fewer(facts, load, memory, max(1, fit), now)
@@ -126,10 +149,10 @@ def _workers(facts: Facts) -> Setting:
     gain = load.gain(best) * count
     reason = _batch_and_step(load)
     if best <= load.workers or gain < facts.worth:
-        return Setting("num_workers", now, None, 0.0, _enough(load, best))
+        return Setting(word("num_workers"), now, None, 0.0, _enough(load, best))
     taken = memory.with_(best) if memory is not None else None
     return Setting(
-        "num_workers", now, str(best), gain, reason, _worker_limit(load, fit, best), taken,
+        word("num_workers"), now, str(best), gain, reason, _worker_limit(load, fit, best), taken,
         memory.verdict(taken) if memory is not None else "", load.gain_at_most(best) * count,
     )  # fmt: skip
 
@@ -207,40 +230,49 @@ def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) ->
         lost=seconds(lost), swapping=seconds(swapping),
     )  # fmt: skip
     limit = saying("a step then takes {step}", step=seconds(then)) if slower else None
-    return Setting("num_workers", now, str(best), gain, reason, limit, taken, memory.verdict(taken))
+    return Setting(word("num_workers"), now, str(best), gain, reason, limit, taken, memory.verdict(taken))
 
 
 def _prefetch(facts: Facts) -> Setting:
     load, memory = facts.loader, facts.memory
     ahead = memory.prefetch if memory is not None else DEFAULT_PREFETCH
-    now = saying("not seen, taken as {prefetch}", prefetch=ahead)
+    inferred = memory is not None and memory.batch
+    now = (
+        saying("{prefetch} (inferred)", prefetch=ahead)
+        if inferred
+        else saying("{prefetch} (torch's default)", prefetch=ahead)
+    )
     if load is None or not load.workers:
-        return Setting("prefetch_factor", now, None, 0.0, saying("it counts with workers only"))
-    late = [stall.seconds for stall in facts.stalls("data_cpu", "data_storage")]
-    if not late or facts.stalled("data_cpu", "data_storage") < facts.worth:
-        return Setting("prefetch_factor", now, None, 0.0, saying("no step waited for one dear batch"))
+        return Setting(word("prefetch_factor"), now, None, 0.0, saying("it counts with workers only"))
+    late = [stall.seconds for stall in facts.stalls(*queue.CAUSES)]
+    if not late or facts.stalled(*queue.CAUSES) < facts.worth:
+        return Setting(word("prefetch_factor"), now, None, 0.0, saying("no step waited for one dear batch"))
     if not load.keeps_up:
         return Setting(
-            "prefetch_factor", now, None, 0.0,
+            word("prefetch_factor"), now, None, 0.0,
             saying("workers are slower than the training on the whole: batches ahead are used up; see num_workers"),
         )  # fmt: skip
-    wanted = min(MOST_PREFETCH, max(loading.prefetch_for(extra, load, ahead) for extra in late))
-    covers = (wanted - ahead) * load.workers * load.own
-    part = sum(min(extra, covers) for extra in late) / sum(late)
+    found = queue.ahead(load, [(stall.first_step, stall.seconds) for stall in facts.stalls(*queue.CAUSES)], ahead)
+    if found is None:
+        why = saying("{number} batches came late, {each} in the middle: batches made ahead would not cover them",
+                     number=len(late), each=seconds(median(late)))  # fmt: skip
+        return Setting(word("prefetch_factor"), now, None, 0.0, why)
+    wanted = found.factor
     taken = memory.with_(load.workers, wanted) if memory is not None else None
     verdict = memory.verdict(taken) if memory is not None else ""
     if verdict == "out of memory":
         why = saying("{prefetch} would cover late batches, and take {memory}: more than there is",
                      prefetch=wanted, memory=size(taken or 0))  # fmt: skip
-        return Setting("prefetch_factor", now, None, 0.0, why)
+        return Setting(word("prefetch_factor"), now, None, 0.0, why)
     reason = saying(
-        "{number} batches came late, {each} in the middle; {ahead} batches made beforehand cover {covers}",
-        number=len(late), each=seconds(median(late)), ahead=wanted * load.workers,
-        covers=seconds(covers),
+        "{number} batches came late, {each} in the middle; replayed with {ahead} batches made ahead, {saves} of the "
+        "wait is gone",
+        number=len(late), each=seconds(median(late)), ahead=wanted * load.workers, saves=percent(found.saves),
     )  # fmt: skip
-    limit = saying("batches ahead are kept in shared memory; all late batches must not be neighbours")
-    gain = part * facts.stalled("data_cpu", "data_storage")
-    return Setting("prefetch_factor", now, str(wanted), gain, reason, limit, taken, verdict)
+    gain = found.saves * facts.stalled(*queue.CAUSES)
+    limit = saying("batches ahead are kept in shared memory")
+    proposed = str(wanted) if gain >= facts.worth else None
+    return Setting(word("prefetch_factor"), now, proposed, gain, reason, limit, taken, verdict)
 
 
 def _persistent(facts: Facts) -> Setting:
@@ -248,7 +280,7 @@ def _persistent(facts: Facts) -> Setting:
     edges = facts.rank.counters.stalls.get("worker_startup", 0)
     if not edges:
         return Setting(
-            "persistent_workers", saying("not seen"), None, 0.0,
+            word("persistent_workers"), saying("not seen"), None, 0.0,
             saying("no workers were started again between epochs while it was watched"),
         )  # fmt: skip
     first = load.each if load is not None else 0.0
@@ -256,33 +288,33 @@ def _persistent(facts: Facts) -> Setting:
     reason = saying("workers were started again {edges} times, {each} each", edges=edges, each=seconds(lost / edges))
     limit = saying("workers keep their memory between epochs, and their copy of the dataset")
     proposed = "True" if gain >= facts.worth else None
-    return Setting("persistent_workers", saying("False"), proposed, gain, reason, limit)
+    return Setting(word("persistent_workers"), saying("False"), proposed, gain, reason, limit)
 
 
 def _pinned(facts: Facts) -> Setting:
     now = saying("cannot be seen")
     if not facts.rank.gpus:
-        return Setting("pin_memory", now, None, 0.0, saying("no GPU is used: there is nothing to copy to"))
+        return Setting(word("pin_memory"), now, None, 0.0, saying("no GPU is used: there is nothing to copy to"))
     return Setting(
-        "pin_memory", now, None, 0.0,
+        word("pin_memory"), now, None, 0.0,
         saying("True lets copies to the GPU overlap with its work; what it gains here cannot be told from outside"),
     )  # fmt: skip
 
 
 def _checkpoints(facts: Facts) -> Setting:
-    rank, name = facts.rank, "checkpoint interval"
-    lost, stalls = rank.lost.get("checkpoint", 0.0), facts.stalls("checkpoint")
-    number = max(rank.counters.stalls.get("checkpoint", 0), len(stalls))
-    if not number:
+    rank, name = facts.rank, word("checkpoint interval")
+    lost, stalls, saves = rank.lost.get("checkpoint", 0.0), facts.stalls("checkpoint"), rank.counters.saves
+    number = saves or max(rank.counters.stalls.get("checkpoint", 0), len(stalls))
+    if not number or not lost:
         return Setting(name, saying("no save was waited for"), None, 0.0, saying("saving costs nothing here"))
-    every, each = _every(stalls, rank.steps.count, number), lost / number
-    step = rank.ordinary.seconds or 0.0
+    every, each = rank.counters.save_every_steps or _every(stalls, rank.steps.count, number), lost / number
     share = lost / rank.wall_seconds if rank.wall_seconds else 0.0
     now = _each(every)
     reason = saying("a save takes {each}, all of them {share} of the run", each=seconds(each), share=percent(share))
     if share <= SAVING:
         return Setting(name, now, None, 0.0, reason)
-    better = interval_for_share(each, every, step, SAVING)
+    better = interval_for_share(every, share, SAVING)
+    step = rank.wall_seconds * (1 - share) / max(1, rank.steps.count)
     limit = saying(
         "a crash then costs up to {work} of work; saving from another process costs nothing of it",
         work=seconds(better * step),
@@ -296,8 +328,16 @@ def _every(stalls: list[Stall], steps: int, number: int) -> int:
     return rhythms[-1] if rhythms else max(1, steps // number)
 
 
+def _between(spans: Sequence[PhaseSpan], steps: int) -> int:
+    """Steps between phases: the median where it is known after which steps they came, else the mean."""
+    at = sorted({span.step for span in spans if span.step})
+    if not at:
+        return max(1, steps // len(spans))
+    return round(median(later - earlier for earlier, later in pairwise(at))) if at[1:] else at[0]
+
+
 def _logs(facts: Facts) -> Setting:
-    rank, name = facts.rank, "log interval"
+    rank, name = facts.rank, word("log interval")
     lost = rank.lost.get("logging", 0.0)
     writes = sum(log.writes for log in rank.logs)
     if lost < facts.worth or not writes:
@@ -311,13 +351,28 @@ def _logs(facts: Facts) -> Setting:
     limit = saying("fewer points in the curves; values in between can be averaged")
     bursts = facts.stalls("logging")
     if facts.stalled("logging") > lost / 2 and bursts:  # seldom and much, not a little in each step
-        each, every = lost / len(bursts), _every(bursts, rank.steps.count, len(bursts))
-        better = interval_for_share(each, every, rank.ordinary.seconds or 0.0, SAVING)
+        every = _every(bursts, rank.steps.count, len(bursts))
     else:
         every = max(1, round(rank.steps.count / writes))
-        better = round_up(max(LOG_EVERY, 10 * every))
+    better = interval_for_share(every, lost / rank.wall_seconds, SAVING)
+    if better <= every:
+        return Setting(name, _each(every), None, 0.0, reason)
     gain = lost * (1 - every / better)
     return Setting(name, _each(every), str(better), gain, reason, limit)
+
+
+def _anomalies(facts: Facts, trained: float) -> list[Setting]:
+    """Where stacks show that autograd keeps the Python stack of each operation, for the error that may come."""
+    rank = facts.rank
+    seen = [line for line in rank.python_lines if line.frame.startswith(KEEPS_STACKS)]
+    stacks = [frame for stall in rank.stalls for frame in stall.python_stack or ()]
+    if not seen and not any(frame.startswith(KEEPS_STACKS) for frame in stacks):
+        return []
+    share = max((line.hits / line.samples for line in seen), default=0.0)
+    reason = saying("each operation keeps its Python stack, and each backward looks for NaN: for debugging only")
+    limit = saying("the error then does not name the operation; switch it on again to look for one")
+    name = word("set_detect_anomaly")
+    return [Setting(name, saying("True"), "False", share * trained, reason, limit)]
 
 
 def _each(every: int) -> Saying:
@@ -325,17 +380,21 @@ def _each(every: int) -> Saying:
 
 
 def _evaluations(facts: Facts) -> Setting:
-    rank, name = facts.rank, "evaluation interval"
+    rank, name = facts.rank, word("evaluation interval")
     spent = rank.counters.phase_seconds.get("evaluation", 0.0)
-    number = sum(1 for phase in rank.phases if phase.phase == "evaluation")
+    spans = [phase for phase in rank.phases if phase.phase == "evaluation"]
+    number = len({span.start if span.step is None else span.step for span in spans})
     if not spent or not number:
         return Setting(name, saying("none seen"), None, 0.0, saying("no evaluation was seen"))
-    every, share = max(1, rank.steps.count // number), spent / rank.wall_seconds
+    if rank.framework.name in ROLLOUTS:
+        return Setting(name, saying("none seen"), None, 0.0, saying("rollouts run without gradients, and are needed"))
+    every, share = _between(spans, rank.steps.count), spent / rank.wall_seconds
     now = _each(every)
     reason = saying("{number} of {each}, {share} of the run", number=number, each=seconds(spent / number),
                     share=percent(share))  # fmt: skip
-    if share <= EVALUATING:
+    better = interval_for_share(every, share, EVALUATING)
+    gain = spent * (1 - every / better)
+    if gain < facts.worth:
         return Setting(name, now, None, 0.0, reason)
-    better = round_up(round(every * share * (1 - EVALUATING) / (EVALUATING * (1 - share))))
     limit = saying("the best checkpoint is known later; a smaller evaluation set is the other way")
-    return Setting(name, now, str(better), spent * (1 - every / better), reason, limit)
+    return Setting(name, now, str(better), gain, reason, limit)

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import mean, stdev
 
-from trainprobe.derive.stretches import autocorrelation
+from trainprobe.derive.downsample import independent
 from trainprobe.model.report import OrdinaryStep
 
 LEAST = 0.025  # of a step of A: what a wait must differ by
 SURE = 5.0  # standard errors by which it must stand out
 BOTH_HALVES = 0.5  # of it: what every half of one run must differ by from every half of the other
 FEWEST = 8  # stretches of each
-ALIKE = 0.9  # autocorrelation of stretches, counted up to here
 COUNTED, UNCOUNTED, BY_OTHERS = "write", "read", ("network", "pipe")
 
 
@@ -113,5 +112,4 @@ def _mean(by_key: Mapping[str, Sequence[float]], key: str, unit: float) -> float
 
 def _error(values: Sequence[float]) -> float:
     """Standard error of their mean; neighbours that are alike count less."""
-    alike = max(0.0, min(ALIKE, autocorrelation(values)))
-    return stdev(values) / sqrt(max(1.0, len(values) * (1 - alike) / (1 + alike)))
+    return stdev(values) / sqrt(independent(values))

@@ -19,10 +19,11 @@ import sys
 from collections.abc import Callable, Collection
 from functools import partial
 
-from trainprobe.bpf import abi, handover, kernel_types, maps, translate
+from trainprobe.bpf import handover, kernel_types, maps, translate
 from trainprobe.bpf.beside import Beside
 from trainprobe.bpf.btf import Btf, BtfError
 from trainprobe.bpf.cache import Cache
+from trainprobe.bpf.defines import defines
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.image import Image
 from trainprobe.bpf.install import MARKS, Installed, Installer
@@ -36,7 +37,7 @@ def compiler_flags(tracefs: str, *, auto: bool) -> list[str]:
     beside = Beside(lambda: "\n".join(_member_flags()).encode())  # it reads all of the kernel's types
     others = kernel_types.field_flags(tracefs) + kernel_types.function_flags(kernel_types.read_kallsyms())
     flags = [*(beside.result().decode().split() or _member_flags()), *others]
-    flags += abi.defines()
+    flags += defines()
     return [*flags, f"-DTID_ROOM={kernel_types.tid_room()}", *(["-DAUTO"] if auto else [])]
 
 

@@ -12,16 +12,20 @@ import os
 import re
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from ctypes import c_uint8
+from itertools import islice
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import SiteState
 from trainprobe.bpf.gpu_clocks import GpuClocks, close_all, let_go
 from trainprobe.bpf.kernel_calls import UprobeRefused
+from trainprobe.bpf.mapped_files import Place, executable_maps, open_mapping, through_descriptor
 from trainprobe.bpf.maps import Map
-from trainprobe.bpf.marks import Mark, Place, executable_maps, open_mapping, through_descriptor
+from trainprobe.bpf.mark_table import RELEASES, Mark
+from trainprobe.bpf.marks import INTERPRETER, INTERPRETERS
 from trainprobe.bpf.rations import Rations
 
 AT_ONCE = 16  # processes that are looked at
@@ -65,10 +69,12 @@ IN_DRIVER_ALONE = (
 )  # fmt: skip
 """Where no runtime is mapped, as when it was linked statically; or what calls past it, as XLA does."""
 RUNTIME = re.compile(rb"libcudart([-.].*)?\.so(\.[\d.]+)?$")
+RUNS_MODELS = re.compile(rb"(libjax_common|xla_extension|(lib)?_pywrap_(tfe|tensorflow\w*))\.so$")
+"""Where JAX and TensorFlow let go of the interpreter's lock to run a model."""
 DRIVER = re.compile(rb"libcuda\.so(\.[\d.]+)?$")
 
 AttachAt = Callable[[int, Place, tuple[Mark, ...]], dict[str, bool]]
-"""(pid, where it maps the library, marks) -> which were found."""
+"""(pid, where it maps the library, marks) -> which were found. Raises OSError."""
 AttachSite = Callable[[int, str, int, int, int], int]
 """(program, path, offset, 0, pid) -> descriptor. Raises UprobeRefused."""
 
@@ -169,9 +175,11 @@ class Cuda:
 
     def _look(self, pid: int) -> None:
         runtime = driver = False
-        places = [place for place in executable_maps(pid) if _is_cuda(place)]
-        if places and pid in self._unmarked:
-            self._clocks.begin(pid)
+        every = list(executable_maps(pid))
+        places = [place for place in every if _is_cuda(place)]
+        models = [place for place in every if RUNS_MODELS.fullmatch(os.path.basename(place.path))]
+        if (places or models) and pid in self._unmarked:
+            self._clocks.begin(pid, models, alone=not places)
         for place in places:
             if RUNTIME.fullmatch(os.path.basename(place.path)):
                 runtime = self._mark(pid, place, IN_RUNTIME) or runtime
@@ -181,12 +189,16 @@ class Cuda:
                 driver = self._mark(pid, place, past) or driver
         for place in places if pid in self._clocks else ():
             self._clocks.probe(pid, place, RARE, OFTEN)
+        if models and pid in self._clocks:
+            likely = (place for place in every if INTERPRETER.fullmatch(os.path.basename(place.path)))
+            for place in islice(likely, INTERPRETERS):
+                self._clocks.probe(pid, place, (), RELEASES)
 
     def _mark(self, pid: int, place: Place, marks: tuple[Mark, ...]) -> bool:
         """Whether the library has its marks by now; a uprobe on an inode serves every process that maps it."""
         try:
             status = os.stat(f"/proc/{pid}/map_files/{place.start:x}-{place.end:x}")
-            uid = os.stat(f"/proc/{pid}").st_uid
+            uid = self._rations.owner(os.stat(f"/proc/{pid}").st_uid)
         except OSError:
             return False
         key = (status.st_dev, status.st_ino, marks)
@@ -196,10 +208,16 @@ class Cuda:
             if self._rations.refusal(uid):
                 return False
             self._known.add(key)
-        found = self._attach_at(pid, place, marks)
+        began = time.monotonic()
+        try:
+            found = self._attach_at(pid, place, marks)
+        except OSError:
+            with self._lock:
+                self._known.discard(key)
+            return False
         with self._lock:
-            self._rations.took(uid, 0.0, useful=any(found.values()))
-            if not any(found.values()) and pid in self._clocks:
+            self._rations.took(uid, time.monotonic() - began, useful=any(found.values()))
+            if not any(found.values()):
                 self._known.discard(key)  # perhaps it took too long to read: looks are few
         return any(found.values())
 

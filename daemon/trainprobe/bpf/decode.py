@@ -17,7 +17,7 @@ from typing import Any
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import HELD_STEPS, FileKind, Message, ProcessKind, Why
-from trainprobe.model.cells import CELLS, Leaf, Level, Region, RowKind, RunState, cell
+from trainprobe.model.cells import CELLS, Leaf, Level, Region, RowKind, ThreadState, cell
 from trainprobe.model.event import (
     CallFailed,
     FileEvent,
@@ -78,21 +78,9 @@ class Site:
 
 Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate | RawFailure | Site
 
-_FILE_KINDS = {
-    FileKind.OPENED: FileEventKind.OPENED,
-    FileKind.CLOSED: FileEventKind.CLOSED,
-    FileKind.RENAMED: FileEventKind.RENAMED,
-    FileKind.UNLINKED: FileEventKind.UNLINKED,
-}
-_PROCESS_KINDS = {
-    ProcessKind.FORK: ProcessEventKind.FORK,
-    ProcessKind.EXEC: ProcessEventKind.EXEC,
-    ProcessKind.EXIT: ProcessEventKind.EXIT,
-    ProcessKind.SIGNAL: ProcessEventKind.SIGNAL,
-    ProcessKind.OOM: ProcessEventKind.OOM,
-}
+_FILE_KINDS = {kind: FileEventKind[kind.name] for kind in FileKind}
+_PROCESS_KINDS = {kind: ProcessEventKind[kind.name] for kind in ProcessKind}
 _BY_USER = frozenset((0, -1, -6))  # SI_USER, SI_QUEUE, SI_TKILL
-_CORE_DUMPED = 0x80
 _TMPFS = 0x01021994
 
 
@@ -153,7 +141,7 @@ _NO_FILES = bytes(_CELLS_AT - _FILES_AT)
 _ROW_KINDS = {kind.value: kind for kind in RowKind}
 _REGIONS = {region.value: region for region in Region}
 _LEAVES = {leaf.value: leaf for leaf in Leaf}
-_RUN_STATES = {state.value: state for state in RunState}
+_RUN_STATES = {state.value: state for state in ThreadState}
 _LEVELS = {level.value: level for level in Level}
 _LARGEST = (1 << 64) - 1
 _mark_name = lru_cache(maxsize=64)(text)
@@ -321,15 +309,15 @@ _SEEN_IN_LEDGER = itemgetter(*(
     _IN_LEDGER[name].start
     for name in (
         "tgid", "tid", "region", "leaf", "run", "at", "since", "step_at", "blocked_call", "blocked_fd", "dev", "ino",
-        "fetches", "backwards",
+        "fetches", "backwards", "major_faults",
     )
 ))  # fmt: skip
 
 
 def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[int, str]) -> ThreadSample:
     """A ledger as read from the map, the open interval included; the path is still empty. ``calls``: number -> name."""
-    pid, tid, in_region, in_leaf, state, at, since, step_at, call, fd, dev, ino, fetches, backwards = _SEEN_IN_LEDGER(
-        _LEDGER.unpack_from(ledger)
+    pid, tid, in_region, in_leaf, state, at, since, step_at, call, fd, dev, ino, fetches, backwards, faults = (
+        _SEEN_IN_LEDGER(_LEDGER.unpack_from(ledger))
     )
     try:
         region, leaf, run = _REGIONS[in_region], _LEAVES[in_leaf], _RUN_STATES[state]
@@ -340,7 +328,7 @@ def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[in
     place = cell(region, leaf)
     if now_ns > at and place < CELLS:
         cells[place] = cells[place] + now_ns - at & _LARGEST
-    blocked = run is RunState.BLOCKED
+    blocked = run is ThreadState.BLOCKED
     return ThreadSample(
         pid=pid,
         tid=tid,
@@ -360,4 +348,5 @@ def thread_sample(ledger: abi.Ledger, level: int, now_ns: int, calls: Mapping[in
         backwards=backwards,
         files=_step_files(bytes(ledger.files)),
         call=calls.get(call, "") if blocked else "",
+        major_faults=faults,
     )

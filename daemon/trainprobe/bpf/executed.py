@@ -8,6 +8,8 @@ import os
 import re
 from collections.abc import Collection, Iterator
 
+from trainprobe.bpf.paths import Proc
+
 MAX_MAPS_BYTES = 16 << 20
 Inode = tuple[int, int]  # device and number, as stat tells them
 _LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ (\d+) +(/.*)$", re.MULTILINE)
@@ -16,22 +18,28 @@ _NONE_OF_OURS = (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM)
 """It has ended, or is closed to us: then we never saw a library in it either."""
 
 
-def files_executed(wanted: Collection[Inode], proc: str = "/proc") -> frozenset[Inode] | None:
-    """Those of ``wanted`` that a process has mapped to execute, under whatever name; None: that cannot be told."""
+def files_executed(wanted: Collection[Inode], proc: Proc | None = None, root: str = "/proc") -> frozenset[Inode] | None:
+    """Those of ``wanted`` that a process has mapped to execute, under whatever name; None: that cannot be told. A read
+    that hangs is given up where ``proc`` does the reading."""
     numbers = {b"%d" % number for _, number in wanted}
     found: set[Inode] = set()
-    for pid in _processes(proc):
+    for pid in _processes(root):
         try:
-            with open(f"{proc}/{pid}/maps", "rb") as file:
-                text = file.read(MAX_MAPS_BYTES)
+            text = read_maps(pid, root) if proc is None else proc.maps(int(pid)) or b""
         except OSError as error:
             if error.errno in _NONE_OF_OURS:
                 continue
             return None
-        if len(text) == MAX_MAPS_BYTES:
+        if len(text) == MAX_MAPS_BYTES or (proc and not text and int(pid) in proc.hanging()):
             return None
-        found.update(_inodes(f"{proc}/{pid}/map_files", text, numbers))
+        found.update(_inodes(f"{root}/{pid}/map_files", text, numbers))
     return frozenset(found.intersection(wanted))
+
+
+def read_maps(pid: int | str, root: str = "/proc") -> bytes:
+    """The maps of a process, up to MAX_MAPS_BYTES. Raises OSError."""
+    with open(f"{root}/{pid}/maps", "rb") as file:
+        return file.read(MAX_MAPS_BYTES)
 
 
 def _processes(proc: str) -> Iterator[str]:

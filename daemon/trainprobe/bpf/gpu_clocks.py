@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of trainings that nothing else marks the steps of: the call of CUDA that comes once in each.
+"""The clock of trainings that nothing else marks the steps of: the call of CUDA that comes once in each, or the bursts
+in which JAX or TensorFlow let go of the interpreter's lock.
 
 First the calls that come a few times a step are counted: waits, copies, launches of whole graphs. Only where none of
 them comes evenly do launches of kernels get a probe too, in that process alone, and they lose it where they are too
@@ -11,26 +12,30 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import c_uint32
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from trainprobe.bpf import abi
+from trainprobe.bpf.abi import BeatKind
+from trainprobe.bpf.mapped_files import Place
 from trainprobe.bpf.maps import Map
-from trainprobe.bpf.marks import Mark, Place
-from trainprobe.derive.recurring import once_a_step
+from trainprobe.bpf.mark_table import Mark
+from trainprobe.derive.recurring import bursts, once_a_step
 from trainprobe.model.moment import NS
 
 LOOK_NS = NS
 LEARN_NS = 10 * NS
 """A call is sought among those of so long a time at first; of twice that where there is none, for slower steps."""
+LEARN_BURSTS_NS = 4 * NS
+"""The same for bursts. They are judged only when it is over: while it starts, a training calls evenly, too."""
 LEARN_LIMIT_NS = 320 * NS
 MOST_LAUNCHES = 5000  # a second: a probe on each takes 1.4 % of a core where it is single-stepped
 MOST_CLOCKS = 64
 
-Calls: TypeAlias = "dict[tuple[int, int], tuple[bool, tuple[int, ...]]]"
-"""By thread and place: whether it launches a kernel, and the intervals between its calls."""
+Calls: TypeAlias = "dict[tuple[int, int], tuple[int, tuple[int, ...]]]"
+"""By thread and place: the kind of call (BeatKind), and the intervals between its calls."""
 AttachFor = Callable[[int, Place, tuple[Mark, ...]], list[int]]
 """(pid, where it maps the library, marks) -> descriptors of probes in that process alone."""
 
@@ -43,8 +48,9 @@ class Clock:
     learn_ns: int
     before: Calls = field(default_factory=dict)
     call: tuple[int, int] | None = None
-    launches: bool = False  # to be probed
+    launches: bool = False  # to be probed, and releases
     dear: bool = False  # they were, and are too many
+    models: Sequence[Place] = ()  # libraries that run models: calls from there may come in bursts, one a step
     rare: dict[bytes, list[int]] = field(default_factory=dict)  # descriptors by library
     often: dict[bytes, list[int]] = field(default_factory=dict)
 
@@ -66,12 +72,16 @@ class GpuClocks:
     def __contains__(self, pid: int) -> bool:
         return pid in self._known
 
-    def begin(self, pid: int) -> None:
-        """Nothing else marks the steps of this process; again does no harm."""
+    def begin(self, pid: int, models: Sequence[Place] = (), *, alone: bool = False) -> None:
+        """Nothing else marks the steps of this process; again does no harm. ``models``: its libraries that run models;
+        ``alone``: it has no CUDA beside them."""
         with self._lock:
             if pid not in self._known and len(self._known) < MOST_CLOCKS:
-                self._known[pid] = Clock(time.monotonic_ns(), LEARN_NS)
+                learn_ns = LEARN_BURSTS_NS if alone else LEARN_NS
+                self._known[pid] = Clock(time.monotonic_ns(), learn_ns, launches=alone)
                 self._clocks.put(c_uint32(pid), abi.GpuCaller())
+            if pid in self._known:
+                self._known[pid].models = models
 
     def end(self, pid: int) -> None:
         """It is gone, or has better marks."""
@@ -91,7 +101,7 @@ class GpuClocks:
         clock = self._known.get(pid)
         if clock is None:
             return
-        if place.path not in clock.rare:
+        if rare and place.path not in clock.rare:
             self._keep(pid, clock.rare, place.path, self._attach_for(pid, place, rare))
         if clock.launches and place.path not in clock.often:
             self._keep(pid, clock.often, place.path, self._attach_for(pid, place, often))
@@ -111,18 +121,19 @@ class GpuClocks:
         calls: dict[int, Calls] = {pid: {} for pid in self._known}
         for key, beat in self._beats.entries():
             if key.tgid in calls:
-                calls[key.tgid][key.tid, key.what] = bool(beat.launch), tuple(beat.intervals)
+                calls[key.tgid][key.tid, key.what] = beat.kind, tuple(beat.intervals)
         return [pid for pid, clock in list(self._known.items()) if self._learn(pid, clock, calls[pid], now_ns)]
 
     def _learn(self, pid: int, clock: Clock, calls: Calls, now_ns: int) -> bool:
         """Whether launches are to be probed."""
-        new = {call: (launch, _more(of, clock.before.get(call))) for call, (launch, of) in calls.items()}
+        new = {call: (kind, _more(of, clock.before.get(call))) for call, (kind, of) in calls.items()}
         over = now_ns - clock.since_ns >= clock.learn_ns
-        if clock.call is not None and (not over or any(new.get(clock.call, (False, ()))[1])):
+        if clock.call is not None and (not over or any(new.get(clock.call, (0, ()))[1])):
             if over:
                 clock.since_ns, clock.before = now_ns, calls
+                self._adapt(pid, clock, new)
             return False
-        found = once_a_step({call: of for call, (launch, of) in new.items() if not launch})
+        found = once_a_step({call: of for call, (kind, of) in new.items() if kind == BeatKind.WAIT})
         launched = found is None
         if launched and clock.launches:
             found = self._launch(clock, new, now_ns)
@@ -130,7 +141,12 @@ class GpuClocks:
             return False
         clock.since_ns, clock.before = now_ns, calls
         if found is not None:
-            self._take(pid, clock, found, launched=launched)
+            self._take_call(pid, clock, found)
+            if not launched:
+                self._drop_launches(clock)
+            return False
+        if (burst := bursts(_of_models(clock, new))) is not None:
+            self._take_call(pid, clock, *burst)
             return False
         if clock.call is not None:
             return False
@@ -140,20 +156,25 @@ class GpuClocks:
 
     def _launch(self, clock: Clock, new: Calls, now_ns: int) -> tuple[int, int] | None:
         """A launch that marks steps, unless looking at all of them costs too much."""
-        number = sum(sum(of) for launch, of in new.values() if launch)
+        number = sum(sum(of) for kind, of in new.values() if kind != BeatKind.WAIT)
         seconds = max(1.0, (now_ns - clock.since_ns) / NS)
         if number / seconds > MOST_LAUNCHES:
             clock.dear = True
             self._drop_launches(clock)
             return None
-        return once_a_step({call: of for call, (launch, of) in new.items() if launch})
+        return once_a_step({call: of for call, (kind, of) in new.items() if kind == BeatKind.LAUNCH})
 
-    def _take(self, pid: int, clock: Clock, call: tuple[int, int], *, launched: bool) -> None:
+    def _take_call(self, pid: int, clock: Clock, call: tuple[int, int], least: int = 0, before: int = 0) -> None:
+        """``least``, ``before``: of a call that comes in bursts."""
         clock.call, clock.learn_ns = call, LEARN_NS
         tid, what = call
-        self._clocks.put(c_uint32(pid), abi.GpuCaller(tgid=pid, tid=tid, what=what))
-        if not launched:
-            self._drop_launches(clock)
+        self._clocks.put(c_uint32(pid), abi.GpuCaller(tgid=pid, tid=tid, what=what, least=least, before=before))
+
+    def _adapt(self, pid: int, clock: Clock, new: Calls) -> None:
+        """Bursts of the same call may have come closer together."""
+        mine = {call: of for call, of in _of_models(clock, new).items() if call == clock.call}
+        if (burst := bursts(mine)) is not None:
+            self._take_call(pid, clock, *burst)
 
     def _drop_launches(self, clock: Clock) -> None:
         with self._lock:
@@ -165,7 +186,13 @@ class GpuClocks:
             self.end(pid)
 
 
-def _more(now: tuple[int, ...], before: tuple[bool, tuple[int, ...]] | None) -> tuple[int, ...]:
+def _of_models(clock: Clock, new: Calls) -> dict[tuple[int, int], tuple[int, ...]]:
+    """The calls that the libraries which run models make."""
+    releases = {call: of for call, (kind, of) in new.items() if kind == BeatKind.RELEASE}
+    return {call: of for call, of in releases.items() if any(lib.start <= call[1] < lib.end for lib in clock.models)}
+
+
+def _more(now: tuple[int, ...], before: tuple[int, tuple[int, ...]] | None) -> tuple[int, ...]:
     return now if before is None else tuple(max(0, a - b) for a, b in zip(now, before[1]))
 
 

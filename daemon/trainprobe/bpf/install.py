@@ -35,9 +35,9 @@ _EVENTS = {
 }
 MARKS = frozenset((
     "on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end",
-    "on_set_grad", "on_set_grad_single", "on_collector", "on_collector_end",
+    "on_set_grad", "on_set_grad_single", "on_collector", "on_collector_end", "on_finalize",
     "on_gpu_wait", "on_gpu_copy", "on_gpu_allocate", "on_gpu_free", "on_gpu_return",
-    "on_gpu_graph", "on_gpu_upload", "on_gpu_kernel", "on_gpu_kernel_configured", "on_gpu_step",
+    "on_gpu_graph", "on_gpu_upload", "on_gpu_kernel", "on_gpu_kernel_configured", "on_gpu_step", "on_release",
 ))  # fmt: skip
 """Programs of uprobes, which the parent attaches when a training needs them. All others are for events."""
 GPU_TAILS = ("on_gpu_wait", "on_gpu_step")
@@ -229,7 +229,7 @@ class _Step:
         }
         submit = self._program("on_submit_begin")
         for syscall, number in _numbered(syscalls.TABLE):
-            self._put("call_kinds", number, struct.pack("=BB", int(syscall.call), syscall.form))
+            self._put("call_kinds", number, syscalls.description(syscall))
             event = syscalls.event_name(syscall, names)
             if event is None:
                 if syscall.call in syscalls.TRACED_BY and syscall.name not in syscalls.NOT_TRACED:

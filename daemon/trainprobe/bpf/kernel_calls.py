@@ -134,10 +134,13 @@ class KernelCalls:
             raise OSError(number, os.strerror(number))
         return found
 
-    def attach_uprobe(self, program: int, path: str, offset: int, counter: int = 0, pid: int | None = None) -> int:
+    def attach_uprobe(
+        self, program: int, path: str, offset: int, counter: int = 0, pid: int | None = None, *, at_return: bool = False
+    ) -> int:
         """A perf event for every process that executes this place of the file, or for one; returns its descriptor.
 
         ``counter``: where in the file a USDT probe has its semaphore, which the kernel raises meanwhile (0: none).
+        ``at_return``: when the function that begins there returns.
         """
         try:
             with open("/sys/bus/event_source/devices/uprobe/type", encoding="ascii") as file:
@@ -148,7 +151,7 @@ class KernelCalls:
         attributes = _Attributes(
             type=kind,
             size=sizeof(_Attributes),
-            config=counter << self._COUNTER_SHIFT,
+            config=counter << self._COUNTER_SHIFT | at_return,  # bit 0: format/retprobe of the uprobe source
             config1=ctypes.addressof(name),
             config2=offset,
         )

@@ -14,85 +14,62 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from itertools import islice
+from typing import Protocol
 
 from trainprobe.bpf import symbols
-from trainprobe.bpf.executed import MAX_MAPS_BYTES, Inode, files_executed
+from trainprobe.bpf.executed import Inode, files_executed
 from trainprobe.bpf.kernel_calls import UprobeRefused
+from trainprobe.bpf.mapped_files import Place, executable_maps, open_mapping, sibling, through_descriptor
+from trainprobe.bpf.mark_table import IN_CPU, IN_INTERPRETER, IN_INTERPRETER_BY_SYMBOL, IN_PYTHON, Mark
+from trainprobe.bpf.paths import Proc
 from trainprobe.bpf.rations import ROOT, Rations
+from trainprobe.bpf.useless import Useless
 
-MAX_LIBRARIES = 64
 MAX_LOOKS, LOOKS_OF_ROOT = 16, 4  # libraries that are read at a time
+HUNG_SECONDS = 30.0
+MAX_HUNG, HUNG_OF_ONE, HUNG_OF_ROOT = 64, 4, 16
+"""Readers that have not come back for so long: of a user with so many no further library is read. Whoever attaches a
+uprobe waits for the lock of the memory map of each process that maps the file, and a process can hold its lock."""
+INTERPRETERS, MAX_INTERPRETERS = 4, 512  # files of a process that may be its interpreter; that have marks
 RELEASE_SECONDS, RELEASE_SOONEST_SECONDS = 600.0, 30.0
 MAX_PROBES_PER_MARK = 8
 NOBODY: Inode = (0, 0)
-_LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ \d+ +(/.*)$", re.MULTILINE)
+PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
+"""ENOENT, ESRCH and EAGAIN say nothing about a file: the loader is still splitting the mapping, the process that was to
+show the file has ended, or no child can be started at present."""
 
 
-class Place(NamedTuple):
-    """Where a process maps code of a file: its addresses, where in the file they begin, and the file's name."""
-
-    start: int
-    end: int
-    offset: int
-    path: bytes
+INTERPRETER = re.compile(rb"(lib)?python3(\.\d+)?t?(\.so[.\d]*)?$")
 
 
-@dataclass(frozen=True)
-class Mark:
-    name: str
-    program: str
-    prefixes: tuple[bytes, ...]
-    required: bool = False  # without it there are no steps
-    anywhere: bool = False  # no argument is read, so it may sit behind the first instructions
+class Attach(Protocol):
+    """``KernelCalls.attach_uprobe``."""
+
+    def __call__(
+        self, program: int, path: str, offset: int, counter: int, pid: int | None, *, at_return: bool
+    ) -> int: ...
 
 
-IN_CPU = (
-    Mark("backward", "on_backward", (b"_ZN5torch8autograd6Engine7executeE",), required=True),
-    Mark("graph_task", "on_graph_task", (b"_ZN5torch8autograd6Engine23execute_with_graph_taskE",)),
-    Mark(
-        "backward_end",
-        "on_backward_end",
-        (b"_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_post_processingE",),
-    ),
-    Mark("record", "on_record", (b"_ZN5torch8autograd8profiler25record_function_enter_newE",), required=True),
-    Mark(
-        "record_end",
-        "on_record_end",
-        (
-            b"_ZN5torch8autograd8profilerL24record_function_exit_newE",
-            b"_ZN5torch8autograd8profiler24record_function_exit_newE",
-        ),
-        anywhere=True,
-    ),
-)
-IN_PYTHON = (
-    Mark("set_grad", "on_set_grad", (b"_ZN5torch8autogradL16set_grad_enabledEP7_objectS2_S2_",)),
-    Mark("set_grad_single", "on_set_grad_single", (b"_ZN5torch8autogradL16set_grad_enabledEP7_objectS2_\0",)),
-)
-
-IN_INTERPRETER = (
-    Mark("collector", "on_collector", (b"usdt:python:gc__start",)),
-    Mark("collector_end", "on_collector_end", (b"usdt:python:gc__done",)),
-)
-"""CPython's own probes, which Debian, Ubuntu, Fedora and Red Hat build in."""
-_INTERPRETER = re.compile(rb"(lib)?python3(\.\d+)?t?(\.so[.\d]*)?$")
-Attach = Callable[[int, str, int, int, "int | None"], int]
 """(program, path, offset, offset of the counter or 0, pid or None for every process) -> descriptor. Raises
 UprobeRefused."""
 
 
 @dataclass(frozen=True)
 class MarksAttached:
-    """Marks of one libtorch: which were found, and why not all of them ("" when nothing required is missing)."""
+    """Marks of one libtorch: which were found, and why not all of them ("" when nothing required is missing).
+
+    ``refused``: it was not read, for want of room: there may be some later.
+    """
 
     dev: int
     ino: int
     found: dict[str, bool] = field(default_factory=dict)
     reason: str = ""
+    refused: bool = False
 
 
 @dataclass
@@ -100,9 +77,15 @@ class _Look:
     """A library on its way: opened, read and given its marks by a thread. ``attached`` None: another one is at it."""
 
     pid: int
-    uid: int
+    uid: int  # who answers for it
+    began: float = field(default_factory=time.monotonic)
     done: bool = False
     attached: MarksAttached | None = None
+    error: OSError | None = None  # one of PASSING
+
+    @property
+    def hung(self) -> bool:
+        return not self.done and time.monotonic() - self.began >= HUNG_SECONDS
 
 
 class Marks:
@@ -112,14 +95,19 @@ class Marks:
     it, one for each user at a time, and nobody waits for it.
     """
 
-    def __init__(self, programs: Mapping[str, int], attach: Attach, rations: Rations | None = None) -> None:
+    def __init__(
+        self, programs: Mapping[str, int], attach: Attach, rations: Rations | None = None, proc: Proc | None = None
+    ) -> None:
+        """``proc``: reads for the thread that releases, and for no other."""
         self._programs, self._attach = programs, attach
         self._rations = rations or Rations()
-        self._looks: dict[str, _Look] = {}  # by path
+        self._proc = proc
+        self._looks: dict[tuple[int, str], _Look] = {}  # by user and path
         self._lock = threading.Lock()  # for all below
         self._busy: set[Inode] = set()
         self._done: dict[Inode, MarksAttached] = {}
         self._users: dict[Inode, int] = {}  # on whose account it was read
+        self._useless: Useless[MarksAttached] = Useless()
         self._interpreters: dict[Inode, bool] = {}
         self._descriptors: defaultdict[Inode, list[int]] = defaultdict(list)  # by the file that the marks came with
         self._asked: set[Inode] = set()  # since the last look at who executes what began
@@ -129,26 +117,36 @@ class Marks:
     def attach(self, pid: int, path: str, start: int, end: int) -> MarksAttached | None:
         """Attach to libtorch_cpu, mapped by the process at this place, and to the libtorch_python beside it.
 
-        None: not yet, ask again.
+        None: not yet, ask again. Raises OSError (one of PASSING) when nothing was found out: ask later, with the place
+        as it is then.
         """
-        look = self._looks.get(path)
+        try:
+            uid = self._rations.owner(os.stat(f"/proc/{pid}").st_uid)
+        except OSError as error:
+            return _not_opened(path, error)
+        look = self._looks.get((uid, path))
         if look is not None and not look.done:
             return None
         if look is not None:
-            del self._looks[path]
+            del self._looks[uid, path]
+            if look.pid == pid and look.error is not None:
+                raise look.error
             if look.pid == pid and look.attached is not None:
                 return look.attached
-        try:
-            uid = os.stat(f"/proc/{pid}").st_uid
-        except OSError as error:
-            return _not_opened(path, error)
-        self._looks = {at: other for at, other in self._looks.items() if not other.done}
-        users = Counter(other.uid for other in self._looks.values())
-        if users[uid] < (LOOKS_OF_ROOT if uid == ROOT else 1) and len(self._looks) < MAX_LOOKS:
-            look = self._looks[path] = _Look(pid, uid)
+        self._looks = {key: other for key, other in self._looks.items() if not other.done}
+        hung = Counter(other.uid for other in self._looks.values() if other.hung)
+        users = Counter(other.uid for other in self._looks.values()) - hung
+        if hung.total() >= MAX_HUNG or hung[uid] >= (HUNG_OF_ROOT if uid == ROOT else HUNG_OF_ONE):
+            return MarksAttached(0, 0, {}, f"{hung[uid]} readers of libraries of user {uid} do not come back", True)
+        if users[uid] < (LOOKS_OF_ROOT if uid == ROOT else 1) and users.total() < MAX_LOOKS:
+            look = self._looks[uid, path] = _Look(pid, uid)
             name = "library-reader"
             threading.Thread(target=self._see, args=(look, path, start, end), name=name, daemon=True).start()
         return None
+
+    def hung(self) -> list[tuple[int, int]]:
+        """(user, process) of each library whose reader does not come back."""
+        return [(look.uid, look.pid) for look in self._looks.values() if look.hung]
 
     def _see(self, look: _Look, path: str, start: int, end: int) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
@@ -156,55 +154,79 @@ class Marks:
             descriptor = open_mapping(look.pid, start, end)
             try:
                 status = os.fstat(descriptor)
-                look.attached = self._attach_once((status.st_dev, status.st_ino), look, path, descriptor)
+                look.attached = self._attach_once(status, look, path, descriptor)
             finally:
                 os.close(descriptor)
+        except PASSING as error:
+            look.error = error
         except OSError as error:
             look.attached = _not_opened(path, error)
         finally:
             look.done = True
 
-    def _attach_once(self, key: Inode, look: _Look, path: str, descriptor: int) -> MarksAttached | None:
+    def _attach_once(self, status: os.stat_result, look: _Look, path: str, descriptor: int) -> MarksAttached | None:
+        key = status.st_dev, status.st_ino
         with self._lock:
             self._asked.add(key)
-            full = len(self._done) >= MAX_LIBRARIES or bool(self._rations.refusal(look.uid))
+            full = bool(self._rations.refusal(look.uid))
         if full:
             self.release_unused(at_most_every=RELEASE_SOONEST_SECONDS)
         with self._lock:
-            if (known := self._done.get(key)) or key in self._busy:
+            known = self._done.get(key) or self._useless.get(look.uid, status)
+            if known or key in self._busy:
                 return known
             if refusal := self._rations.refusal(look.uid):
-                return MarksAttached(*key, {}, refusal)
-            if len(self._done) >= MAX_LIBRARIES:
-                return MarksAttached(*key, {}, f"more than {MAX_LIBRARIES} different libtorch files")
+                return MarksAttached(*key, {}, refusal, refused=True)
             self._busy.add(key)
         began = time.monotonic()
-        attached = MarksAttached(*key, {}, f"{path}: cannot be read")
+        attached: MarksAttached | None = MarksAttached(*key, {}, f"{path}: cannot be read")
         try:
             attached = self._attach_both(key, look.pid, path, descriptor)
+        except PASSING:
+            attached = None
+            raise
         finally:
-            with self._lock:
-                self._busy.discard(key)
-                self._done[key], self._users[key] = attached, look.uid
-                self._rations.took(look.uid, time.monotonic() - began, useful=any(attached.found.values()))
+            self._remember(status, look.uid, attached, time.monotonic() - began)
         return attached
+
+    def _remember(self, status: os.stat_result, uid: int, attached: MarksAttached | None, seconds: float) -> None:
+        """What came of reading a library. None: nothing was found out, and no mark of it stays."""
+        key = status.st_dev, status.st_ino
+        useful = attached is not None and any(attached.found.values())
+        released: list[int] = []
+        with self._lock:
+            self._busy.discard(key)
+            self._rations.took(uid, seconds, useful=useful)
+            if attached is not None and useful:
+                self._done[key], self._users[key] = attached, uid
+            else:
+                released = self._descriptors.pop(key, [])
+            if attached is not None and not useful:
+                self._useless.put(uid, status, attached)
+        for descriptor in released:
+            os.close(descriptor)
 
     def _attach_both(self, key: Inode, pid: int, path: str, descriptor: int) -> MarksAttached:
         found, reason = self._attach_library(partial(self._keep, key), descriptor, IN_CPU)
-        place = _sibling(pid, path)
-        beside = self.attach_at(pid, place, IN_PYTHON, key) if place is not None else {}
-        found["set_grad"] = any(beside.values())
+        place = sibling(pid, path)
+        found["set_grad"] = place is not None and any(self._attach_beside(pid, place, IN_PYTHON, key).values())
         if any(found.values()):
             found["collector"] = self._attach_interpreter(pid)
         return MarksAttached(*key, found, reason)
 
-    def attach_at(self, pid: int, place: Place, marks: tuple[Mark, ...], owner: Inode = NOBODY) -> dict[str, bool]:
-        """Put marks on a library that the process maps there: which were found. Takes its time. They are taken away
-        with those of file ``owner``, without one at the end."""
+    def _attach_beside(self, pid: int, place: Place, marks: tuple[Mark, ...], owner: Inode) -> dict[str, bool]:
+        """``attach_at``; what has no marks for good has none. Raises OSError (one of PASSING)."""
         try:
-            descriptor = open_mapping(pid, place.start, place.end)
+            return self.attach_at(pid, place, marks, owner)
+        except PASSING:
+            raise
         except OSError:
             return {}
+
+    def attach_at(self, pid: int, place: Place, marks: tuple[Mark, ...], owner: Inode = NOBODY) -> dict[str, bool]:
+        """Put marks on a library that the process maps there: which were found. Takes its time. They are taken away
+        with those of file ``owner``, without one at the end. Raises OSError."""
+        descriptor = open_mapping(pid, place.start, place.end)
         try:
             return self._attach_library(partial(self._keep, owner), descriptor, marks)[0]
         finally:
@@ -220,6 +242,8 @@ class Marks:
             return made
         try:
             self._attach_library(made.append, descriptor, marks, pid)
+        except OSError:
+            pass
         finally:
             os.close(descriptor)
         return made
@@ -227,17 +251,25 @@ class Marks:
     def _attach_interpreter(self, pid: int) -> bool:
         """Whether both ends of a collection are told, by any file of the interpreter: libpython, or python itself."""
         told = False
-        for place in list(executable_maps(pid)):
-            if not _INTERPRETER.fullmatch(os.path.basename(place.path)):
-                continue
+        likely = (place for place in executable_maps(pid) if INTERPRETER.fullmatch(os.path.basename(place.path)))
+        for place in islice(likely, INTERPRETERS):
             try:
                 status = os.stat(f"/proc/{pid}/map_files/{place.start:x}-{place.end:x}")
+            except PASSING:
+                raise
             except OSError:
                 continue
             key = (status.st_dev, status.st_ino)
             if self._is_new(key):
-                ends = self.attach_at(pid, place, IN_INTERPRETER, key)
-                self._interpreters[key] = len(ends) == len(IN_INTERPRETER) and all(ends.values())
+                try:
+                    told_both = _both_ends(self._attach_beside(pid, place, IN_INTERPRETER, key)) or _both_ends(
+                        self._attach_beside(pid, place, IN_INTERPRETER_BY_SYMBOL, key)
+                    )
+                except OSError:
+                    with self._lock:
+                        del self._interpreters[key]
+                    raise
+                self._interpreters[key] = told_both
             told = told or self._interpreters.get(key, False)
         return told
 
@@ -245,7 +277,7 @@ class Marks:
         """Whether an interpreter is to be given its marks, by who asks first."""
         with self._lock:
             self._asked.add(key)
-            if key in self._interpreters or len(self._interpreters) >= MAX_LIBRARIES:
+            if key in self._interpreters or len(self._interpreters) >= MAX_INTERPRETERS:
                 return False
             self._interpreters[key] = False
             return True
@@ -276,7 +308,7 @@ class Marks:
             self._released = time.monotonic()
             self._asked.clear()
             held = {*self._done, *self._interpreters}
-        used = files_executed(held)
+        used = files_executed(held, self._proc)
         if used is None:
             return
         with self._lock:
@@ -311,7 +343,8 @@ class Marks:
                 if mark.anywhere:
                     offset += cheap_place(os.pread(descriptor, 16, offset))
                 try:
-                    keep(self._attach(self._programs[mark.program], mapping, offset, counter, pid))
+                    program = self._programs[mark.program]
+                    keep(self._attach(program, mapping, offset, counter, pid, at_return=mark.at_return))
                     found[mark.name] = True
                 except UprobeRefused as error:
                     reasons.append(f"{mark.name}: {error}")
@@ -352,32 +385,5 @@ def _matching(table: symbols.Found, prefix: bytes) -> list[symbols.Symbol]:
     return [symbol for symbol in rows if symbol.name == name] if prefix.endswith(b"\0") else rows
 
 
-def executable_maps(pid: int) -> Iterator[Place]:
-    """Code of files that the process maps."""
-    try:
-        with open(f"/proc/{pid}/maps", "rb") as file:
-            text = file.read(MAX_MAPS_BYTES)
-    except OSError:
-        return
-    for start, end, offset, path in _LINE.findall(text):
-        yield Place(int(start, 16), int(end, 16), int(offset, 16), path)
-
-
-def open_mapping(pid: int, start: int, end: int) -> int:
-    """A descriptor of the very file that the process maps there. Raises OSError."""
-    return os.open(f"/proc/{pid}/map_files/{start:x}-{end:x}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def through_descriptor(descriptor: int) -> str:
-    """A path of an open file that nobody can exchange meanwhile."""
-    return f"/proc/{os.readlink('/proc/self')}/fd/{descriptor}"  # our number in this /proc
-
-
-def _sibling(pid: int, path: str) -> Place | None:
-    """Where libtorch_python of the same directory is mapped."""
-    directory = os.path.dirname(os.fsencode(path))
-    for place in executable_maps(pid):
-        name = os.path.basename(place.path)
-        if os.path.dirname(place.path) == directory and name.startswith(b"libtorch_python.so"):
-            return place
-    return None
+def _both_ends(found: Mapping[str, bool]) -> bool:
+    return found.get("collector", False) and found.get("collector_end", False)

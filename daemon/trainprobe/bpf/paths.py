@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import replace
+from typing import Protocol
 
 from trainprobe.bpf.decode import NamedFile
 from trainprobe.model.event import FileEvent, FileEventKind
@@ -23,10 +25,30 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 Key = tuple[int, int, int]  # pid, dev, ino
 
 
+class Proc(Protocol):
+    """What of /proc/PID may wait for the process, read with a deadline (``collect.procfs.Proc``). None and "": it is
+    gone, or the read takes too long."""
+
+    root: str
+
+    def command(self, pid: int, /) -> tuple[str, ...] | None: ...
+    def link(self, pid: int, name: str, /) -> str: ...
+    def maps(self, pid: int, /) -> bytes | None: ...
+    def read(self, pid: int, name: str, limit: int, /) -> bytes | None: ...
+    def hanging(self) -> Collection[int]:
+        """Processes whose reads do not come back."""
+
+    def owner(self, uid: int, /) -> int:
+        """The user who answers for an id."""
+
+    def apart(self) -> Proc:
+        """The same for another thread."""
+
+
 class Paths:
     """Remembers the present name of every written file, and which file a name meant."""
 
-    def __init__(self, proc: str = "/proc") -> None:
+    def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._names: OrderedDict[Key, str] = OrderedDict()
         self._files: OrderedDict[str, Key] = OrderedDict()
@@ -38,7 +60,7 @@ class Paths:
 
     def met(self, pid: int) -> None:
         """Remember a process's working directory while it can be asked."""
-        if directory := self._link(pid, "cwd"):
+        if directory := self._proc.link(pid, "cwd"):
             self._directories[pid] = directory
 
     def forget(self, pid: int) -> None:
@@ -91,19 +113,19 @@ class Paths:
         if path.startswith("/") or not path:
             return path
         if directory == _AT_FDCWD:
-            base = self._link(pid, "cwd")
+            base = self._proc.link(pid, "cwd")
             if base:
                 self._directories[pid] = base
             else:
                 base = self._directories.get(pid, "")
         else:
-            base = self._link(pid, f"fd/{directory}")
+            base = self._proc.link(pid, f"fd/{directory}")
         return os.path.normpath(f"{base}/{path}") if base else path
 
     def _found(self, named: NamedFile) -> str:
         """A file that was opened before we watched: its descriptor's link, where it still is that file."""
         pid = named.event.pid
-        link = self._link(pid, f"fd/{named.fd}")
+        link = self._proc.link(pid, f"fd/{named.fd}")
         last = named.parts[0].decode(errors="surrogateescape")  # the beginning of the name, where it is long
         if link.startswith("/") and os.path.basename(link.removesuffix(_DELETED)).startswith(last):
             return link.removesuffix(_DELETED)
@@ -112,17 +134,12 @@ class Paths:
 
     def _mount_point(self, pid: int, dev: int) -> str:
         """Where the file system is mounted in the process's view, in ours when it has ended; "" for its root."""
-        table = read_bounded(f"{self._proc}/{pid}/mountinfo") or read_bounded(f"{self._proc}/self/mountinfo")
+        table = read_bounded(f"{self._proc.root}/{pid}/mountinfo")
+        table = table or read_bounded(f"{self._proc.root}/self/mountinfo")
         for mount in mounts(table):
             if mount.dev == dev and mount.root == "/":
                 return mount.point.rstrip("/")
         return ""
-
-    def _link(self, pid: int, name: str) -> str:
-        try:
-            return os.readlink(f"{self._proc}/{pid}/{name}")
-        except OSError:
-            return ""
 
 
 class Mount:

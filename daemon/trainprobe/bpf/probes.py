@@ -10,7 +10,7 @@ from ctypes import c_uint8, c_uint32, c_uint64
 from dataclasses import replace
 from operator import attrgetter
 
-from trainprobe.bpf import abi, decode, kernel_types, seed, syscalls
+from trainprobe.bpf import abi, decode, kernel_types, syscalls
 from trainprobe.bpf.alarms import Alarms
 from trainprobe.bpf.cuda import Cuda
 from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure, Site
@@ -22,14 +22,15 @@ from trainprobe.bpf.ledgers import Ledgers
 from trainprobe.bpf.loader import Compiling, Loaded, load
 from trainprobe.bpf.maps import Levels, Ring
 from trainprobe.bpf.marks import Marks, MarksAttached
-from trainprobe.bpf.paths import Paths, read_bounded
+from trainprobe.bpf.open_files import OpenFiles
+from trainprobe.bpf.paths import Paths, Proc, read_bounded
+from trainprobe.bpf.rations import Rations
 from trainprobe.bpf.watching import Watching
 from trainprobe.model.armed import Armed, Progress
-from trainprobe.model.cells import Leaf, RowKind, RunState
+from trainprobe.model.cells import Leaf, RowKind, ThreadState
 from trainprobe.model.event import (
     Event,
     FileEvent,
-    FileEventKind,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
@@ -39,48 +40,42 @@ from trainprobe.model.sample import BlockIoSample
 
 __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 
-SETTLED_NS = 2_000_000_000  # a closed file's last small totals are told after this
-FORGOTTEN_NS = 10_000_000_000  # and its entry is dropped after this
 CROWDED = 1536  # ledgers of the 2048 and more that there is room for
-_File = tuple[int, int, int]  # process, device, inode
-_WRITING = frozenset((abi.Call.WRITE, abi.Call.SYNC, abi.Call.SUBMIT))
 _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
 
 
 class Probes:
     """Programs attached to the kernel, and what they tell. One thread; nothing here waits, except start()."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, proc: Proc) -> None:
         self._loaded = loaded
         self._calls = KernelCalls()
         self._levels = Levels(loaded.maps["levels"], kernel_types.tid_room(), abi.LEVELS)
         self._ring = Ring(loaded.lib, loaded.maps["ring"])
         self._ledgers = Ledgers(loaded)
-        self._files = loaded.map("files", abi.FileKey, abi.FileUse)
         self._requests = loaded.map("requests", abi.RequestKey, abi.RequestUse)
         self._lost_counts = loaded.map("lost", c_uint32, c_uint64)
-        self._marks = Marks(loaded.programs, self._calls.attach_uprobe)
+        self._marks = Marks(loaded.programs, self._calls.attach_uprobe, Rations(owner=proc.owner), proc.apart())
         sites = loaded.map("gpu_sites", abi.GpuSite, c_uint8)
         beats = loaded.map("gpu_beats", abi.GpuCaller, abi.GpuBeat)
         clocks = GpuClocks(beats, loaded.map("gpu_clocks", c_uint32, abi.GpuCaller), self._marks.attach_for)
-        self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, loaded.programs, sites, clocks)
+        rations = Rations(owner=proc.owner)
+        self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, loaded.programs, sites, clocks, rations)
         self._alarms = Alarms(loaded)
         self._held = Held(loaded)
-        self._paths = Paths()
+        self._paths = Paths(proc)
+        self._files = OpenFiles(loaded, self._ledgers, self._paths)
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
-        self._watching = Watching(loaded, self._levels, self._ledgers, self._paths)
-        self._others = loaded.map("calls", c_uint32, abi.CallRecord)
-        self._just_read: list[tuple[int, abi.Ledger]] = []  # by open_files(), for threads(), which comes next
-        self._late: list[Event] = []
+        self._watching = Watching(loaded, self._levels, self._ledgers, self._paths, proc)
         self._faults: int | None = None
         self._malformed = 0
         self._closed = False
 
     @classmethod
-    def start(cls, *, auto: bool, begun: Compiling | None = None) -> Probes:
+    def start(cls, proc: Proc, *, auto: bool, begun: Compiling | None = None) -> Probes:
         """Compile, load and attach; with ``auto`` also tell what unwatched processes do. ``begun``: that is under way
         already. Raises ProbesUnavailable."""
-        return cls(begun.finish() if begun else load(auto=auto))
+        return cls(begun.finish() if begun else load(auto=auto), proc)
 
     def await_marks(self) -> None:
         """Start() returns before the programs of uprobes are loaded; this when they are. Raises ProbesUnavailable."""
@@ -104,6 +99,14 @@ class Probes:
                 self._cuda.take_clock(pid)
             self._cuda.look(pid)
         return attached
+
+    def hung(self) -> list[tuple[int, int]]:
+        """(user, process) of each library whose reader does not come back."""
+        return self._marks.hung()
+
+    def refusal(self) -> str:
+        """Whose threads had more than their part of the ledgers of late; "" nobody's."""
+        return self._watching.refusal()
 
     def clock_by_gpu(self, pid: int) -> None:
         """Nothing else marks the steps of this process: its calls of CUDA shall. Again, as it loads libraries."""
@@ -134,15 +137,13 @@ class Probes:
             except decode.Malformed:
                 self._malformed += 1
         events += self._held.rest()
-        events += self._late
-        self._late = []
+        events += self._files.take_late()
         events.sort(key=attrgetter("at_ns"))
         return events
 
     def _finish(self, told: decode.Decoded) -> list[Event | Candidate]:
         if isinstance(told, MarkRow):  # most are
-            if told.kind is RowKind.DRIVER:
-                self._watching.driver_found(told.pid)
+            if told.kind is RowKind.DRIVER and self._watching.driver_found(told.pid):
                 self._cuda.look(told.pid)  # by now it has loaded what it trains with
             news = self._held.told(told) if told.lengths else told
             return [news] if news is not None else []
@@ -162,19 +163,16 @@ class Probes:
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:
         if event.kind is ProcessEventKind.EXEC:
             self._paths.met(event.pid)
-            command = seed.command(event.pid)
+            command = self._watching.proc.command(event.pid) or ()
             self._watching.executed(event.pid, event.comm, command)
             return [replace(event, command=command)]
         if event.kind is ProcessEventKind.FORK:
             self._paths.met(event.pid)
         if event.kind is not ProcessEventKind.EXIT:
             return [event]
-        left: list[Event | Candidate] = [
-            self._closed_file(key, use, event.at_ns)
-            for key, use in self._files.entries()
-            if key.tgid == event.pid and self._files.delete(key) and (use.calls or use.descriptors > 0)
-        ]
+        left = self._files.end_of(event.pid, event.at_ns)
         self._paths.forget(event.pid)
+        self._watching.forget(event.pid)
         self._cuda.forget(event.pid)
         return [*left, event]
 
@@ -182,16 +180,18 @@ class Probes:
         if told.path:
             return told.path.decode(errors="surrogateescape")
         event = told.event
-        return self._paths.of(event.pid, event.dev, event.ino) or (_open_file(event.pid, told.fd) if event.ino else "")
+        return self._paths.of(event.pid, event.dev, event.ino) or (
+            _open_file(self._watching.proc, event.pid, told.fd) if event.ino else ""
+        )
 
     # ---- what is ----
 
     def threads(self, pids: Collection[int] | None = None) -> list[ThreadSample]:
         """What the watched threads with a ledger do now: of these processes, or of all."""
         found = []
-        ledgers, self._just_read = self._just_read or self._ledgers.entries(), []
+        ledgers = self._files.take_ledgers()
         if len(ledgers) >= CROWDED:
-            self._watching.make_room()
+            self._watching.make_room(ledgers)
         for tid, ledger in ledgers:
             level = self._levels[tid]
             if (pids is not None and ledger.tgid not in pids) or not level or (pids is None and level & abi.QUIET):
@@ -220,46 +220,23 @@ class Probes:
         return kept
 
     def _path_of(self, sample: ThreadSample) -> str:
-        if sample.run is not RunState.BLOCKED or not sample.ino:
+        if sample.run is not ThreadState.BLOCKED or not sample.ino:
             return ""
         if known := self._paths.of(sample.pid, sample.dev, sample.ino):
             return known
         if sample.leaf in _ON_FILE and sample.fd >= 0:
-            return _open_file(sample.pid, sample.fd)
-        return _mapped(sample.pid, sample.ino) if sample.leaf is Leaf.FAULT else ""
+            return _open_file(self._watching.proc, sample.pid, sample.fd)
+        if sample.leaf is not Leaf.FAULT:
+            return ""
+        return _mapped(self._watching.proc.maps(sample.pid) or b"", sample.ino)
 
     def open_files(self) -> list[FileEvent]:
         """Files open for writing now, calls in flight included. Also lets go of files closed long ago: what was still
         to be said about them comes with the next drain()."""
-        found = []
         self._loaded.look_after()
         self._marks.look_after()
         self._cuda.look_after(time.monotonic_ns())
-        now = time.monotonic_ns()
-        flights: dict[_File, abi.CallRecord] | None = None
-        for key, use in self._files.entries():
-            if use.descriptors > 0:
-                flights = self._flights() if flights is None else flights
-                event = decode.file_event(FileEventKind.PROGRESS, now, key, use, use.tid)
-                call = flights.get((key.tgid, key.dev, key.ino))
-                found.append(self._paths.complete(_with_flight(event, call, now) if call else event))
-                continue
-            quiet_ns = now - use.told
-            settled = quiet_ns > (SETTLED_NS if use.calls else FORGOTTEN_NS)
-            if settled and (last := self._files.take(key)) and last.calls:
-                self._late.append(self._closed_file(key, last, now))
-        return found
-
-    def _flights(self) -> dict[_File, abi.CallRecord]:
-        """The write-class calls in flight, of each file the one that has lasted longest."""
-        self._just_read = self._ledgers.entries()
-        calls = [ledger.flying for _, ledger in self._just_read] + [call for _, call in self._others.entries()]
-        flying = [call for call in calls if call.number and call.key.ino and call.kind in _WRITING]
-        flying.sort(key=lambda call: -call.at)
-        return {(call.key.tgid, call.key.dev, call.key.ino): call for call in flying}
-
-    def _closed_file(self, key: abi.FileKey, use: abi.FileUse, at_ns: int) -> FileEvent:
-        return self._paths.complete(decode.file_event(FileEventKind.CLOSED, use.closed or at_ns, key, use, use.tid))
+        return self._files.read(time.monotonic_ns())
 
     def block_io(self) -> tuple[BlockIoSample, ...]:
         """What the host's block devices did, and how long it took them."""
@@ -302,25 +279,14 @@ class Probes:
         self._loaded.close()
 
 
-def _with_flight(event: FileEvent, call: abi.CallRecord, now: int) -> FileEvent:
-    """Add the call that is in flight: a hung write has no end to tell of."""
-    spent = max(0, now - call.at)
-    if call.kind == abi.Call.SYNC:
-        return replace(event, sync_ns=event.sync_ns + spent)
-    return replace(event, write_ns=event.write_ns + spent)
+def _open_file(proc: Proc, pid: int, descriptor: int) -> str:
+    return proc.link(pid, f"fd/{descriptor}").removesuffix(" (deleted)")
 
 
-def _open_file(pid: int, descriptor: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/fd/{descriptor}").removesuffix(" (deleted)")
-    except OSError:
-        return ""
-
-
-def _mapped(pid: int, ino: int) -> str:
+def _mapped(maps: bytes, ino: int) -> str:
     """The path of a mapped file by its inode."""
     wanted = b" %d " % ino
-    for line in read_bounded(f"/proc/{pid}/maps").split(b"\n"):
+    for line in maps.split(b"\n"):
         if wanted in line and (at := line.find(b"/")) > 0:
             return line[at:].decode(errors="surrogateescape")
     return ""

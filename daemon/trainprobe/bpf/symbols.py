@@ -211,7 +211,7 @@ def find_in_file(path: str, prefixes: Sequence[bytes], opened: Callable[[], None
 
 
 def find_apart(path: str, prefixes: Sequence[bytes]) -> Found | Unreadable:
-    """``find_in_file`` in a child with limits on time and memory."""
+    """``find_in_file`` in a child with limits on time and memory. Raises OSError when there is no child just now."""
     command = [sys.executable, "-m", "trainprobe.bpf.symbols", path, *(prefix.decode() for prefix in prefixes)]
     environment = {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     try:
@@ -224,7 +224,7 @@ def find_apart(path: str, prefixes: Sequence[bytes]) -> Found | Unreadable:
             env=environment,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
         return Unreadable(f"the symbol reader failed: {type(error).__name__}")
     return _answer(done.returncode, done.stdout)
 

@@ -9,9 +9,11 @@ first.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from trainprobe.bpf.abi import FORM_ALLOCATE, FORM_TRUNCATE, Call
+from trainprobe.model.cells import LEAVES, Leaf
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,62 @@ FAILING: dict[str, tuple[Syscall, ...]] = {
         Syscall("vfork", 58, None, Call.NONE),
     ),
 }
+
+
+BLOCKED_IN: dict[Call, Leaf] = {
+    Call.DUP: Leaf.OTHER,
+    Call.LOCK: Leaf.LOCK,
+    Call.CONTROL: Leaf.LOCK,
+    Call.CHILD: Leaf.CHILD,
+    Call.SLEEP: Leaf.SLEEP,
+    Call.SELECT: Leaf.POLL,
+    Call.WAIT_EVENTS: Leaf.POLL,
+    Call.OPEN: Leaf.FILE_READ,
+    Call.LOOKUP: Leaf.FILE_READ,
+    Call.CLOSE: Leaf.FILE_READ,
+    Call.RENAME: Leaf.FILE_META,
+    Call.UNLINK: Leaf.FILE_META,
+    Call.CHANGE: Leaf.FILE_META,
+    Call.AIO: Leaf.FILE_WRITE,
+    Call.SUBMIT: Leaf.FILE_WRITE,
+}
+"""Leaf of a thread that blocks in a call of this kind. Kinds that are missing depend on the call's descriptor."""
+
+
+def description(syscall: Syscall) -> bytes:
+    """``struct call_description`` of sched.bpf.c."""
+    return struct.pack("=BBB", syscall.call, syscall.form, BLOCKED_IN.get(syscall.call, LEAVES))
+
+
+def leaf_of(kind: Call, argument: int, link: str) -> Leaf:
+    """Leaf of a blocked call as far as /proc shows it, by the rules of leaf_of_wait() in sched.bpf.c.
+
+    ``argument``: the call's first; ``link``: what it refers to where it is a descriptor, else "". Two things only the
+    kernel's programs read: the first descriptor of poll(2), which lies in the process's memory (here: POLL), and
+    whether a socket is one of a pair (here: SOCKET).
+    """
+    if kind is Call.SELECT and not argument:
+        return Leaf.SLEEP
+    if kind in BLOCKED_IN:
+        return BLOCKED_IN[kind]
+    if kind is Call.NONE:
+        return Leaf.OTHER
+    if kind is Call.POLL:
+        return Leaf.POLL
+    if link.startswith("/dev/nvidia"):
+        return Leaf.GPU
+    if kind is Call.SOCKET or link.startswith("socket:"):
+        return Leaf.SOCKET
+    if kind is Call.DEVICE:
+        return Leaf.DEVICE
+    writes = kind in (Call.WRITE, Call.SYNC)
+    if link.startswith("pipe:"):
+        return Leaf.STREAM_OUT if writes else Leaf.PIPE_READ
+    if link.startswith("/dev/") and not link.startswith("/dev/shm/"):
+        return Leaf.STREAM_OUT if writes and link.startswith(("/dev/pts/", "/dev/tty")) else Leaf.DEVICE
+    if not link.startswith("/"):
+        return Leaf.OTHER
+    return {Call.WRITE: Leaf.FILE_WRITE, Call.SYNC: Leaf.FILE_SYNC}.get(kind, Leaf.FILE_READ)
 
 
 def names(machine: str) -> dict[int, str]:

@@ -5,24 +5,45 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from ctypes import c_uint8, c_uint32
 
 from trainprobe.bpf import abi, seed
 from trainprobe.bpf.ledgers import Ledgers
 from trainprobe.bpf.loader import Loaded
 from trainprobe.bpf.maps import Levels
-from trainprobe.bpf.paths import Paths, read_bounded, shared_memory_devices
+from trainprobe.bpf.paths import Paths, Proc, read_bounded, shared_memory_devices
 from trainprobe.derive.workers import role_of
 from trainprobe.model.cells import Level
+
+LEDGERS_OF_ONE = 1024
+"""Ledgers of one user's processes, once there is little room left for all. Root's are those of many containers."""
+ROOT = 0
+AGAIN_NS, AGAIN_SHARE = 1_000_000_000, 50
+"""A process whose threads begin to step one after the other is looked at so often at most, and the time that a look
+takes is no larger part of the whole than one in so many."""
+QUIET_NS = 60_000_000_000
 
 
 class Watching:
     """The tables of watched processes and threads, as far as user space writes them."""
 
-    def __init__(self, loaded: Loaded, levels: Levels, ledgers: Ledgers, paths: Paths) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        levels: Levels,
+        ledgers: Ledgers,
+        paths: Paths,
+        proc: Proc,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.proc = proc
+        self._clock = clock
+        self._looked: dict[int, int] = {}  # by pid: when a process that steps may be looked at again
+        self._refusal = (0, "")
         self._levels, self._ledgers, self._paths = levels, ledgers, paths
-        self._processes = loaded.map("processes", c_uint32, abi.Process)
+        self.processes = loaded.map("processes", c_uint32, abi.Process)
         self._pool_owner = loaded.map("pool_owner", c_uint32, c_uint32)
         self._pool_target = loaded.map("pool_target", c_uint32, c_uint32)
         self._pools = loaded.map("pools", c_uint32, abi.Pool)
@@ -48,23 +69,38 @@ class Watching:
             self._levels[tid] = 0
             self._ledgers.delete(tid)
             self._held.delete(c_uint32(tid))
-        process = self._processes.get(c_uint32(pid))
+        process = self.processes.get(c_uint32(pid))
         if process and process.pool:
             self._pool_owner.delete(c_uint32(process.pool))
-        self._processes.delete(c_uint32(pid))
+        self.processes.delete(c_uint32(pid))
+        self.forget(pid)
         self._paths.forget(pid)
 
-    def driver_found(self, pid: int) -> None:
-        """A process made its first step: what its children's children do, as under a forkserver, is done for it.
+    def forget(self, pid: int) -> None:
+        """The process has ended, or runs another program."""
+        self._looked.pop(pid, None)
+
+    def driver_found(self, pid: int) -> bool:
+        """A thread of the process made its first step: what its children's children do, as under a forkserver, is done
+        for it. False: there was a look at the process a moment ago.
 
         By now it has its /dev/shm, too: what was watched first may have made a container for it.
         """
+        began = self._clock()
+        if began < self._looked.get(pid, 0):
+            return False
+        self._take_children(pid)
+        now = self._clock()
+        self._looked[pid] = now + max(AGAIN_NS, AGAIN_SHARE * (now - began))
+        return True
+
+    def _take_children(self, pid: int) -> None:
         self._skip_devices(read_bounded(f"/proc/{pid}/mountinfo"))
         own = 0
         for parent, child in seed.descendants(pid):
-            if parent == pid and not seed.only_forked(child):
-                self._set_aside(child, seed.comm(child), seed.command(child))
-            process = self._processes.get(c_uint32(child))
+            if parent == pid and not seed.only_forked(child, self.proc):
+                self._set_aside(child, seed.comm(child), self.proc.command(child) or ())
+            process = self.processes.get(c_uint32(child))
             aside = self._ledgers.get(child) is None
             if process and process.pool and not process.driver and not aside:
                 own = own or self._pool(pid)
@@ -72,8 +108,9 @@ class Watching:
 
     def executed(self, pid: int, comm: str, command: Sequence[str]) -> None:
         """A watched process runs another program."""
-        process = self._processes.get(c_uint32(pid))
-        parent = self._processes.get(c_uint32(process.parent)) if process and process.parent else None
+        self.forget(pid)
+        process = self.processes.get(c_uint32(pid))
+        parent = self.processes.get(c_uint32(process.parent)) if process and process.parent else None
         if parent and parent.driver:
             self._set_aside(pid, comm, command)
 
@@ -83,39 +120,74 @@ class Watching:
         if role_of(comm, command) == "helper":
             self._levels[pid] = Level.WRITER
             self._ledgers.delete(pid)
-            process = self._processes.get(c_uint32(pid))
+            process = self.processes.get(c_uint32(pid))
             if process and process.pool:  # what it has forked already
                 self._pool_target.put(c_uint32(process.pool), c_uint32(0))
 
-    def make_room(self) -> None:
-        """Forget the Pythons that are kept in case they train: anybody can start thousands. Found, they are watched."""
-        for key, process in self._processes.entries():
+    def make_room(self, ledgers: Sequence[tuple[int, abi.Ledger]]) -> None:
+        """Forget the Pythons that are kept in case they train: anybody can start thousands. Found, they are watched.
+
+        Then take the ledgers of further drivers from users who have more than their part: those processes get no more.
+        """
+        for key, process in self.processes.entries():
             if process.tentative:
                 self._levels[key.value] = 0
                 self._ledgers.delete(key.value)
-                self._processes.delete(key)
+                self.processes.delete(key)
+        of_process: defaultdict[int, list[int]] = defaultdict(list)
+        for tid, ledger in ledgers:
+            of_process[ledger.tgid].append(tid)
+        of_user: defaultdict[int, list[int]] = defaultdict(list)
+        for pid in of_process:
+            if (uid := _uid(pid)) is not None and (owner := self.proc.owner(uid)) != ROOT:
+                of_user[owner].append(pid)
+        for owner, pids in of_user.items():
+            excess = sum(len(of_process[pid]) for pid in pids) - LEDGERS_OF_ONE
+            if excess > 0:
+                self._refusal = self._clock(), f"more than {LEDGERS_OF_ONE} threads that step of user {owner}"
+            for pid in sorted(pids, key=lambda pid: -len(of_process[pid])):
+                excess -= self._take_back(pid, [tid for tid in of_process[pid] if tid != pid][: max(0, excess)])
+
+    def _take_back(self, pid: int, tids: list[int]) -> int:
+        """The ledgers of some of a process's threads; how many."""
+        process = self.processes.get(c_uint32(pid)) if tids else None
+        if process is None:
+            return 0
+        process.drivers = abi.DRIVERS
+        self.processes.put(c_uint32(pid), process)
+        for tid in tids:
+            self._levels[tid] = Level.WRITER
+            self._ledgers.delete(tid)
+            self._held.delete(c_uint32(tid))
+        self.refused += len(tids)
+        return len(tids)
+
+    def refusal(self) -> str:
+        """Who had more than his part of the ledgers within the last minute; "" nobody."""
+        at, reason = self._refusal
+        return reason if reason and self._clock() - at < QUIET_NS else ""
 
     def stop(self) -> None:
         """Nobody any longer: what is still attached for a moment finds nothing to do."""
-        for key, _ in self._processes.entries():
-            self._processes.delete(key)
+        for key, _ in self.processes.entries():
+            self.processes.delete(key)
         self._levels.clear()
 
     def _open_process(self, pid: int, parent: int) -> None:
         key = c_uint32(pid)
-        if not self._processes.insert(key, abi.Process(parent=parent)):
-            known = self._processes.get(key)
+        if not self.processes.insert(key, abi.Process(parent=parent)):
+            known = self.processes.get(key)
             self.refused += known is None
             if known and known.tentative:
                 known.tentative = 0
-                self._processes.put(key, known)
+                self.processes.put(key, known)
         self._paths.met(pid)
         for tid in seed.threads(pid):
             if not self._levels[tid]:
                 self._levels[tid] = Level.WRITER
 
     def _open_thread(self, pid: int, tid: int, level: Level, pool: int) -> None:
-        now_doing = seed.doing(pid, tid)
+        now_doing = seed.doing(pid, tid, self.proc)
         if now_doing is None:
             return
         now = time.monotonic_ns()
@@ -130,7 +202,7 @@ class Watching:
 
     def _pool(self, pid: int) -> int:
         """The pool that a process's children add their time up in."""
-        process = self._processes.get(c_uint32(pid))
+        process = self.processes.get(c_uint32(pid))
         if process is None or process.pool:
             return int(process.pool) if process else 0
         for _ in range(16):
@@ -140,7 +212,7 @@ class Watching:
                 self._pools.put(slot, abi.Pool())
                 self._pool_target.put(slot, c_uint32(0))
                 process.pool = slot.value
-                self._processes.put(c_uint32(pid), process)
+                self.processes.put(c_uint32(pid), process)
                 return slot.value
         return 0
 
@@ -154,3 +226,10 @@ class Watching:
     def _skip_devices(self, mountinfo: bytes) -> None:
         for device in shared_memory_devices(mountinfo):
             self._skipped.put(c_uint32(device), c_uint8(1))
+
+
+def _uid(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None

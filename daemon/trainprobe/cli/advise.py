@@ -25,15 +25,15 @@ from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.published import Refusal
 from trainprobe.cli.style import Style, inert
-from trainprobe.language.amounts import percent, seconds, size
-from trainprobe.language.saying import Saying
+from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.report import Rank
 from trainprobe.runtime import rundir
+from trainprobe.text.saying import Saying, word
 
 NAME, NOW, PROPOSED, SETTING = 20, 20, 10, 34
 WORTH = 0.02  # of the run: such a loss is named where no setting helps
 TELLING = 1.1  # times the gain that is promised: from there on it is said how much it may be
-LOOK = {"safe": "green", "tight": "yellow", "out of memory": "red"}
+LOOK = {word("safe"): "green", word("tight"): "yellow", word("out of memory"): "red"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +77,8 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
     proposals = made.proposals
     if proposals:
         yield ""
-        rooms = (("setting", NAME), ("now", NOW), ("proposed", PROPOSED))
-        head = "  ".join(cells.fill(style.say(word), room) for word, room in rooms)
+        rooms = ((word("setting"), NAME), (word("now"), NOW), (word("proposed"), PROPOSED))
+        head = "  ".join(cells.fill(style.say(title), room) for title, room in rooms)
         yield style.paint(f"  {head}  {style.say('gain')}", "dim")
         for setting in proposals:
             yield from _proposal(setting, made, style)
@@ -86,8 +86,9 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
     yield style.paint(style.say("Leave as they are") if proposals else style.say("What was looked at"), "bold")
     for setting in made.settings:
         if setting.proposed is None:
-            name = style.say("{setting} ({now})", setting=style.say(setting.name), now=inert(_said(setting.now, style)))
-            yield from style.wrapped(inert(_said(setting.reason, style)), f"  - {name}: ", "    ")
+            named = f"{style.say(setting.name)}{_named(setting, style, ', ')}"
+            name = style.say("{setting} ({now})", setting=named, now=inert(_said(setting.now, style)))
+            yield from style.wrapped(f"{name}: {inert(_said(setting.reason, style))}", "  - ", "    ")
     yield ""
     yield from _memory(made, style)
 
@@ -141,6 +142,8 @@ def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:
     )
     line = "  ".join(cells.fill(text, room) for text, room in columns)
     yield style.paint(f"  {line}  {seconds(setting.gain)} ({percent(setting.gain / made.wall)})", "bold")
+    if setting.setting is not None:
+        yield from style.painted(_named(setting, style), "bold", first="      ")
     yield from style.wrapped(inert(_said(setting.reason, style)), "      ")
     if setting.gain_at_most is not None and setting.gain_at_most > TELLING * setting.gain:
         text = style.say("so much is safe; at best it is {most}", most=seconds(setting.gain_at_most))
@@ -150,6 +153,12 @@ def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:
         yield f"      {text}{_judged(setting.verdict, style)}"
     if setting.limit is not None:
         yield from style.wrapped(inert(_said(setting.limit, style)), f"      {style.say('limit')}: ")
+
+
+def _named(setting: Setting, style: Style, before: str = "") -> str:
+    """What the framework calls it."""
+    named = setting.setting
+    return "" if named is None else before + style.speaker.message(named, str(named))
 
 
 def _judged(verdict: str, style: Style) -> str:
@@ -164,7 +173,8 @@ def as_json(chosen: Chosen, made: Advice) -> dict[str, object]:
     """The same for scripts, in English."""
     settings = [
         {**dataclasses.asdict(one), "now": str(one.now), "reason": str(one.reason),
-         "limit": None if one.limit is None else str(one.limit)}
+         "limit": None if one.limit is None else str(one.limit),
+         "setting": None if one.setting is None else str(one.setting)}
         for one in made.settings
     ]  # fmt: skip
     return {

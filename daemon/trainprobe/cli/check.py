@@ -47,9 +47,10 @@ def probes() -> Finding:
         return Finding(name, checks.DEGRADED, "not tried: not root", why, "sudo trainprobe check")
     try:
         from trainprobe.bpf.probes import Probes
+        from trainprobe.collect.procfs import Proc
 
         began = time.monotonic()
-        started = Probes.start(auto=False)
+        started = Probes.start(Proc(), auto=False)
         try:
             started.await_marks()
             took = time.monotonic() - began

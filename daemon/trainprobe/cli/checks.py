@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import ctypes.util
 import importlib.util
-import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainprobe.bpf import kernel_types
+from trainprobe.cli import published
 from trainprobe.collect.pystack import find
 from trainprobe.collect.source import Unavailable
-from trainprobe.runtime import privileges
+from trainprobe.runtime import privileges, rundir
+from trainprobe.runtime.owner_reports import REMEDY, without_acls
 
 OK, DEGRADED, MISSING = "ok", "degraded", "missing"
 """Works; works without what this would give; nothing can be watched without it."""
 
-INIT_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, the same on every kernel
 APT_BCC = "apt-get install python3-bpfcc"
 
 
@@ -35,7 +36,8 @@ class Finding:
 def all_checks() -> Iterable[Finding]:
     """Every check, in the order in which a person would mend things."""
     checks: tuple[Callable[[], Finding], ...] = (
-        rights, btf, tracefs, uprobes, lockdown, bcc, libbcc, pid_namespace, psi, py_spy, nvml, swap,
+        rights, btf, tracefs, uprobes, lockdown, kallsyms, bcc, libbcc, pid_namespace, psi, acls, py_spy, nvml, swap,
+        shares,
     )  # fmt: skip
     for check in checks:
         try:
@@ -92,6 +94,17 @@ def lockdown(path: Path = Path("/sys/kernel/security/lockdown")) -> Finding:
     return Finding("lockdown", MISSING, "confidentiality mode", why, "boot with lockdown=integrity, or without it")
 
 
+def kallsyms(path: str = "/proc/kallsyms") -> Finding:
+    why = "tells a page that is swapped in from other page faults"
+    if kernel_types.function_ranges(kernel_types.read_kallsyms(path)):
+        return Finding("kallsyms", OK, f"{path} shows the kernel's addresses", why)
+    if privileges.missing():
+        return Finding("kallsyms", DEGRADED, "not tried: not root", why, "sudo trainprobe check")
+    what = f"{path} hides the kernel's addresses: every page fault that waits for no file counts as swap"
+    remedy = "sysctl kernel.kptr_restrict=1, with CAP_SYSLOG for the daemon; then systemctl restart trainprobe"
+    return Finding("kallsyms", DEGRADED, what, why, remedy)
+
+
 def bcc() -> Finding:
     why = "compiles the eBPF programs"
     found = importlib.util.find_spec("bcc")
@@ -118,12 +131,11 @@ def libbcc() -> Finding:
     return Finding("libbcc", MISSING, "libbcc.so.0 cannot be loaded", why, APT_BCC)
 
 
-def pid_namespace(path: str = "/proc/self/ns/pid") -> Finding:
+def pid_namespace(proc: str = "/proc") -> Finding:
     why = "the kernel names processes as the host does"
-    if os.stat(path).st_ino == INIT_PID_NAMESPACE:
-        return Finding("pid namespace", OK, "the host's", why)
-    remedy = "run it on the host, or in a container with --pid=host"
-    return Finding("pid namespace", MISSING, "a container's: pids do not match the kernel's", why, remedy)
+    if hidden := privileges.pids_hidden(proc):
+        return Finding("pid namespace", MISSING, hidden, why, privileges.PIDS_REMEDY)
+    return Finding("pid namespace", OK, "the host's", why)
 
 
 def psi(path: Path = Path("/proc/pressure/io")) -> Finding:
@@ -133,6 +145,15 @@ def psi(path: Path = Path("/proc/pressure/io")) -> Finding:
     except OSError:
         return Finding("PSI", DEGRADED, "the kernel does not count pressure", why, "boot with psi=1")
     return Finding("PSI", OK, "counted", why)
+
+
+def acls(directories: Sequence[Path] = (rundir.DIRECTORY, rundir.STATE)) -> Finding:
+    why = "let each user read the report of his own runs, and nobody change it"
+    for directory in directories:
+        there = next(path for path in (directory, *directory.parents) if path.exists())
+        if not rundir.has_acls(there):
+            return Finding("ACLs", DEGRADED, without_acls(directory), why, REMEDY)
+    return Finding("ACLs", OK, "the file systems of the reports have them", why)
 
 
 def py_spy() -> Finding:
@@ -161,3 +182,16 @@ def swap(path: Path = Path("/proc/swaps")) -> Finding:
     areas = path.read_text().splitlines()[1:]
     what = f"{len(areas)} in use" if areas else "none"
     return Finding("swap", OK, what, why)
+
+
+def shares(directory: Path = rundir.DIRECTORY) -> Finding:
+    """What a running daemon says of users for whom there is no room, and of processes that do not answer."""
+    why = "each user has a part of what the daemon can watch"
+    report = published.read(directory)
+    if isinstance(report, published.Refusal):
+        return Finding("shares", OK, "no daemon's report to be read here", why)
+    for name in ("slots", "libraries", "processes"):
+        source = report.sources.get(name)
+        if source is not None and source.state != "up":
+            return Finding("shares", DEGRADED, source.reason, why, source.remedy)
+    return Finding("shares", OK, "there is room for all", why)

@@ -5,6 +5,8 @@ examples:
   trainprobe compare train.py-3f2a train.py-77c0     two runs that the daemon knows
   trainprobe compare --batch 4,8 four.json eight.json  steps of 4 and of 8 samples: judges a sample
   trainprobe compare --json a.json b.json            for scripts
+  trainprobe compare main.json branch.json --max-step-time-regression 5% --max-lost 10%
+                                                     a gate: one line, 1 where a limit is passed
 
 A table of configurations is one report for each of them and one command for each pair:
   trainprobe run -o w4.json -- python train.py --workers 4
@@ -25,27 +27,29 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainprobe.advise.comparison import LEAST, Comparison, Figure, Part, compare, others, own_cpus
+from trainprobe.advise.comparison import LEAST, Comparison, compare, others, own_cpus
 from trainprobe.advise.waits import Wait
-from trainprobe.cli import FAILED, OK, cells, complain
+from trainprobe.cli import FAILED, OK, compare_gate, complain
 from trainprobe.cli.choosing import Chosen, choose
+from trainprobe.cli.compare_table import figure_row, part_name, part_row, row, signed, step
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.published import Refusal
 from trainprobe.cli.style import Style, inert
-from trainprobe.language.amounts import percent, seconds, size
+from trainprobe.model.amounts import percent, size
 from trainprobe.runtime import rundir
+from trainprobe.text.saying import word
 
-NAME, VALUE = 26, 10
-MANY = 3.0  # times: what changed by more is told as a factor
 MOST = 1.5  # times a difference: what parts make more of it cancels out, and their shares say nothing
 CALLS = {
-    "read": "reading files",
-    "write": "writing files",
-    "sleep": "sleeping",
-    "network": "the network",
-    "pipe": "pipes",
-    "workers": "workers that are blocked",
+    "read": word("reading files"),
+    "write": word("writing files"),
+    "sleep": word("sleeping"),
+    "network": word("the network"),
+    "pipe": word("pipes"),
+    "workers": word("workers that are blocked"),
 }
+BATCHES_DIFFER = 0.1  # of the bytes of a batch: from there on its size is another
+STEPS_DIFFER = 0.2  # of a step: so much may be another batch size
 WORTH = 0.01  # of a step: states and stalls that take less in both runs are not shown
 
 
@@ -53,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a report file, or the beginning of a run's name")
     parser.add_argument("b", metavar="B", help="the other one")
     parser.add_argument("--batch", type=batch, metavar="N[,M]", help="samples per step of A and B: compares samples/s")
+    compare_gate.configure(parser)
     parser.add_argument("--rank", metavar="N", default="", help="this rank of both (default: the one that lost most)")
     parser.add_argument("--json", action="store_true", help="for scripts")
     add_language(parser)
@@ -86,12 +91,17 @@ def act(args: argparse.Namespace) -> int:
     if made is None:
         complain("one of them has no ordinary step to compare", "watch it for a minute of training")
         return FAILED
+    limits = compare_gate.limits(args)
+    judged = compare_gate.judged(made, b.rank, limits)
     if args.json:
-        print(json.dumps(as_json(made), indent=2))
+        gate = {"gate": dataclasses.asdict(judged)} if limits.any else {}
+        print(json.dumps({**as_json(made), **gate}, indent=2))
+    elif limits.any:
+        print(inert(judged.line))
     else:
         names = [named(one, source) for one, source in ((a, args.a), (b, args.b))]
         print("\n".join(told(made, names, pair, Style.of(sys.stdout, os.environ, args.lang))))
-    return OK
+    return OK if judged.kept else FAILED
 
 
 def named(one: Chosen, source: str) -> str:
@@ -110,6 +120,7 @@ def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -
     if made.told:
         yield from _explanation(made, style)
         yield from _waits(made, style)
+    yield from _batches(made, pair, style)
     yield from _disk(made, style)
     if made.disturbed:
         a_share, b_share = (percent(share) for share in made.others)
@@ -121,16 +132,34 @@ def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -
         yield from style.painted(text, "yellow")
     yield from _speed(made, style)
     yield ""
-    yield style.paint(_row("", "A", "B", "").rstrip(), "dim")
+    yield style.paint(row("", "A", "B", "").rstrip(), "dim")
     for figure in made.figures:
-        yield _figure(figure, style)
+        yield figure_row(figure, style)
     yield ""
     yield style.paint(style.say("Where a step goes (stalls spread over all steps)"), "bold")
     for part in made.parts:
         if max(part.a, part.b) >= WORTH * max(made.a_step, made.b_step):
-            yield _part(part, style)
-    whole = _signed(made.b_step - made.a_step)
-    yield _row(style.say("together"), _step(made.a_step), _step(made.b_step), whole)
+            yield part_row(part, style, made)
+    whole = signed(made.b_step - made.a_step)
+    yield row(style.say("together"), step(made.a_step), step(made.b_step), whole)
+
+
+def _batches(made: Comparison, pair: list[Chosen], style: Style) -> Iterator[str]:
+    """Steps of different batch sizes say nothing of which run is faster: samples do."""
+    a, b = (one.rank.memory.shm_bytes_per_batch or 0.0 for one in pair)
+    differ = a > 0 and b > 0 and abs(b / a - 1) > BATCHES_DIFFER
+    if made.samples is not None or not (differ or (made.told and abs(made.change) > STEPS_DIFFER)):
+        return
+    if differ:
+        text = style.say(
+            "The batches differ ({a} and {b} of shared memory each): --batch N,M compares samples per second.",
+            a=size(a), b=size(b),
+        )  # fmt: skip
+        yield from style.painted(text, "bold", "yellow")
+    else:
+        yield from style.wrapped(
+            style.say("Steps are compared. If the batch sizes differ, --batch N,M compares samples per second.")
+        )
 
 
 def _headline(made: Comparison, style: Style) -> Iterator[str]:
@@ -180,7 +209,7 @@ def _waits(made: Comparison, style: Style) -> Iterator[str]:
     """Which waits differ for certain: what is waited for, and in how many calls."""
     for wait in made.waits_told:
         values = {
-            "change": _step(abs(wait.change)), "each": _each(made, style), "what": _call(wait, style),
+            "change": step(abs(wait.change)), "each": _each(made, style), "what": _call(wait, style),
             "share": percent(abs(wait.change) * made.units[0] / made.a_step),
         }  # fmt: skip
         text = style.say(
@@ -202,7 +231,7 @@ def _disk(made: Comparison, style: Style) -> Iterator[str]:
     for wait in made.waits:
         if not wait.disk_told:
             continue
-        values = {"change": _step(abs(wait.disk)), "each": _each(made, style), "what": _call(wait, style)}
+        values = {"change": step(abs(wait.disk)), "each": _each(made, style), "what": _call(wait, style)}
         if wait.call == "read":
             text = style.say(
                 "{what}: {change} longer {each} in B. The disk may have been slower, or the page cache cold."
@@ -283,7 +312,7 @@ def _steady(made: Comparison, style: Style) -> Iterator[str]:
     """What only the quickest stretches tell."""
     if not made.steady_told or made.steady is None or made.quickest is None:
         return
-    a, b = (_step(step) for step in made.quickest)
+    a, b = (step(one) for one in made.quickest)
     values = {"change": percent(abs(made.steady)), "a": a, "b": b}
     text = style.say(
         "Undisturbed, B's steps are {change} faster: {b} in its quickest stretch, {a} in A's."
@@ -297,7 +326,7 @@ def _steady(made: Comparison, style: Style) -> Iterator[str]:
 def _steps(made: Comparison, b_step: float, style: Style) -> dict[str, str]:
     """What a step of A takes and one of B, or a sample where samples are compared."""
     a, b = made.units
-    return {"a": _step(made.a_step / a), "b": _step(b_step / b), "each": _each(made, style)}
+    return {"a": step(made.a_step / a), "b": step(b_step / b), "each": _each(made, style)}
 
 
 def _each(made: Comparison, style: Style) -> str:
@@ -310,7 +339,7 @@ def _explanation(made: Comparison, style: Style) -> Iterator[str]:
     for part, share in made.explained:
         if part.kind == "rest":
             continue
-        values = {"part": _name(part, style), "change": _signed(part.change), "each": _each(made, style)}
+        values = {"part": part_name(part, style), "change": signed(part.change), "each": _each(made, style)}
         if cancel:
             text = style.say("{part}: {change} {each}", **values)
         else:
@@ -319,7 +348,7 @@ def _explanation(made: Comparison, style: Style) -> Iterator[str]:
     for part, share in made.against:
         if part.kind == "rest":
             continue
-        values = {"part": _name(part, style), "change": _signed(part.change), "each": _each(made, style)}
+        values = {"part": part_name(part, style), "change": signed(part.change), "each": _each(made, style)}
         if cancel:
             text = style.say("against it: {part}, {change} {each}", **values)
         else:
@@ -329,57 +358,6 @@ def _explanation(made: Comparison, style: Style) -> Iterator[str]:
 
 def _hundredths(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _name(part: Part, style: Style) -> str:
-    if part.kind == "rest":
-        return style.say("what stalled steps take besides")
-    return style.say("stalls by {cause}", cause=part.name) if part.kind == "stall" else part.name
-
-
-def _figure(figure: Figure, style: Style) -> str:
-    a, b = (_value(value, figure.unit) for value in (figure.a, figure.b))
-    change = figure.change
-    tail = "" if change is None else _change(change, style)
-    if figure.better:
-        word, look = ("better", "green") if figure.better > 0 else ("worse", "red")
-        tail = f"{tail:<9} " + style.paint(style.say(word), "bold", look)
-    return _row(style.say(figure.name), a, b, tail)
-
-
-def _change(change: float, style: Style) -> str:
-    if abs(change) < 0.0005:
-        return "≈" if style.unicode else "="
-    return f"{100 * change:+.1f} %" if change < MANY else f"x {1 + change:.1f}"
-
-
-def _part(part: Part, style: Style) -> str:
-    return _row(_name(part, style), _step(max(part.a, 0.0)), _step(max(part.b, 0.0)), _signed(part.change))
-
-
-def _row(name: str, a: str, b: str, tail: str) -> str:
-    return f"  {cells.fill(name, NAME)} {a:>{VALUE}} {b:>{VALUE}}   {tail}"
-
-
-def _step(value: float) -> str:
-    """A step's seconds, fine enough that a difference of a few per cent can be seen: 6.83 ms."""
-    return f"{1000 * value:#.3g} ms" if 0.001 <= value < 0.09995 else seconds(value)
-
-
-def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else '+'}{_step(abs(value))}"
-
-
-def _value(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit == "s":
-        return _step(value)
-    if unit == "ratio":
-        return percent(value)
-    if unit == "bytes":
-        return size(value)
-    return f"{value:.0f}" if unit == "count" else f"{value:.2f}"
 
 
 def as_json(made: Comparison) -> dict[str, object]:

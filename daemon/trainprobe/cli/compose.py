@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.loader import Compiling
 from trainprobe.bpf.probes import Probes
 from trainprobe.cli.compose_core import host, policy
@@ -15,13 +15,12 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.collect.pystack import PyStack
 from trainprobe.collect.source import Sources, Unavailable
 from trainprobe.config.schema import DaemonConfig
-from trainprobe.model.frame import Frame
-from trainprobe.model.report import Report
 from trainprobe.pipeline import Pipeline
 from trainprobe.runtime import clock, privileges
 from trainprobe.runtime.budget import Budget
 from trainprobe.runtime.claims import Claims
-from trainprobe.runtime.observer import Observer
+from trainprobe.runtime.observer import Observer, Outlets
+from trainprobe.runtime.parts import Parts
 from trainprobe.runtime.sampling import Collectors
 from trainprobe.runtime.target_rules import TargetRules
 from trainprobe.runtime.targets import Targets
@@ -41,21 +40,20 @@ class Assembled:
 
 def assemble(
     config: DaemonConfig,
+    outlets: Outlets,
     *,
     auto: bool,
-    on_frame: Callable[[Frame], None] | None = None,
-    on_report: Callable[[Report], None] | None = None,
     claims: Claims | None = None,
     compiling: Compiling | None = None,
-    followed: Callable[[], bool] = lambda: False,
 ) -> Assembled:
-    """Everything, running in the kernel already; ``compiling`` where that was begun before, ``followed``: whether
-    somebody looks at the reports now.
+    """Everything, running in the kernel already; ``compiling`` where that was begun before.
 
     Raises ProbesUnavailable; ``observer.close`` takes it all away.
     """
-    probes = Probes.start(auto=auto, begun=compiling)
+    if hidden := privileges.pids_hidden():
+        raise ProbesUnavailable(hidden, privileges.PIDS_REMEDY)
     proc, sources = Proc(), Sources()
+    probes = Probes.start(proc, auto=auto, begun=compiling)
     exclude = config.targets.exclude
     rules = TargetRules(
         config.targets.include, dataclasses.replace(exclude, commands=(*exclude.commands, *OWN_COMMANDS))
@@ -69,17 +67,7 @@ def assemble(
         sources.note("tracepoints", Unavailable(f"this kernel does not have: {', '.join(lacking)}"), 0)
     if refused := privileges.marks_refused():
         sources.note("uprobes", Unavailable(refused, privileges.MARKS_REMEDY), 0)
-    observer = Observer(
-        kernel=probes,
-        targets=targets,
-        sampler=Collectors(sources, proc, KernelLog(), Gpus()),
-        stacks=stacks,
-        core=core,
-        sources=sources,
-        clock=clock.now,
-        on_frame=on_frame,
-        on_report=on_report,
-        budget=Budget(config.budget.cpu),
-        followed=followed,
-    )
+    sampler = Collectors(sources, proc, KernelLog(), Gpus())
+    parts = Parts(probes, targets, sampler, stacks, core, sources, clock.now)
+    observer = Observer(parts, outlets, Budget(config.budget.cpu))
     return Assembled(probes, targets, core, observer)

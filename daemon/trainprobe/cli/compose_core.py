@@ -6,9 +6,10 @@ import dataclasses
 import os
 
 from trainprobe import __version__
+from trainprobe.causes.policy import Policy
+from trainprobe.collect.host import name as host_name
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.derive.files import CHECKPOINT_PATTERNS, FileRules
-from trainprobe.detect.policy import Policy
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Host
 from trainprobe.pipeline import Pipeline
@@ -29,7 +30,7 @@ def host() -> Host:
     """This machine."""
     uname = os.uname()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Host(name=uname.nodename, kernel=uname.release, cpus=os.cpu_count() or 0, memory_bytes=memory)
+    return Host(name=host_name(), kernel=uname.release, cpus=os.cpu_count() or 0, memory_bytes=memory)
 
 
 def header(config: DaemonConfig) -> Header:

@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def act(args: argparse.Namespace) -> int:
-    if missing := privileges.missing():
+    if missing := privileges.missing() + privileges.missing_to_publish(rundir.group_id()):
         complain(f"the daemon needs {', '.join(missing)}", "run it as root: systemctl start trainprobe")
         return FORBIDDEN
     try:

@@ -19,14 +19,14 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.report import Report
+from trainprobe.model.report import Report, Source
 from trainprobe.runtime import allocator, clock, resume, rundir
 from trainprobe.runtime.claims import Claims, parents
 from trainprobe.runtime.guard import described
-from trainprobe.runtime.history import Found, History
+from trainprobe.runtime.history import History
 from trainprobe.runtime.loop import Loop
 from trainprobe.runtime.notify import Notifier
-from trainprobe.runtime.observer import Observer
+from trainprobe.runtime.observer import Observer, Outlets
 from trainprobe.runtime.privacy import withheld
 from trainprobe.runtime.publish import Publisher, uid_of
 from trainprobe.runtime.readers import Readers
@@ -49,12 +49,11 @@ def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path,
         complain(str(error))
         return False
     try:
-        last = _published(directory)
-        kept = History(state, config.retention, complain=complain, uid_of=uid_of)
+        history = History(state, config.retention, complain=complain, uid_of=uid_of)
         try:
-            HostWatch(path, config, publisher, readers, directory, kept, kept.open(last), compiling).run()
+            HostWatch(path, config, publisher, readers, history, compiling).run()
         finally:
-            kept.close()
+            history.close()
     except NewerSchemaError as error:
         complain(str(error), error.remedy)
         return False
@@ -84,11 +83,10 @@ class HostWatch:
         config: DaemonConfig,
         publisher: Publisher,
         readers: Readers,
-        directory: Path,
         history: History,
-        found: Found,
         compiling: Compiling,
     ) -> None:
+        found = history.open(_published(publisher.directory))
         self._path = path
         self._config = config
         self._publisher = publisher
@@ -100,11 +98,9 @@ class HostWatch:
         self._watchdog_ns = self._give_back_ns = 0
         self._close_record: Callable[[], object] = lambda: None
         proc = Proc()
-        claims = Claims(parents(proc), directory)
-        self._made = compose.assemble(
-            config, auto=config.targets.auto, on_frame=self._recorder(), on_report=self._publish, claims=claims,
-            compiling=compiling, followed=self._followed,
-        )  # fmt: skip
+        claims = Claims(parents(proc), publisher.directory)
+        outlets = Outlets(self._recorder(), self._publish, self._followed)
+        self._made = compose.assemble(config, outlets, auto=config.targets.auto, claims=claims, compiling=compiling)
         self._observer: Observer = self._made.observer
         self._told: Report | None = None
         self._noted = resume.Noted(self._made.core, proc)
@@ -155,11 +151,17 @@ class HostWatch:
     def _publish(self, report: Report) -> None:
         now = clock.now()
         report.sources["history"] = self._history.source()
+        report.sources["owner_reports"] = self._owner_reports()
         told = withheld(report, self._config.privacy)
         if self._history.due(now.monotonic_ns, stalled=self._made.core.stalled):
             self._keep(told, now)
         self._publisher.publish(told, now.monotonic_ns)
         self._told = told
+
+    def _owner_reports(self) -> Source:
+        """Whether each user can read the report of his own runs."""
+        live = self._publisher.owners.source
+        return live if live.state != "up" else self._history.owner_reports
 
     def _keep(self, told: Report, now: Moment) -> None:
         self._history.take(told, self._made.core.take_steps(now), self._noted.at(now.monotonic_ns))

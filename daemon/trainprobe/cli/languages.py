@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trainprobe.language.speaker import LANGUAGES
+from trainprobe.text.catalogue import LANGUAGES
 
 
 def add_language(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from trainprobe.runtime import lines, order, privileges, rundir
 from trainprobe.runtime.claims import Claim, Claims, parents
 from trainprobe.runtime.guard import described
 from trainprobe.runtime.loop import Loop
-from trainprobe.runtime.observer import Observer
+from trainprobe.runtime.observer import Observer, Outlets
 from trainprobe.runtime.privacy import withheld
 from trainprobe.runtime.recorder import Recorder
 from trainprobe.runtime.targets import NoSuchTraining
@@ -65,10 +65,8 @@ def _observe(wanted: order.Order, config: DaemonConfig) -> int:
         if not wanted.command:
             undo.callback(Claim(pid).drop)
         recorder = Recorder(_send_frame, compose_core.header(config)) if wanted.record else None
-        made = compose.assemble(
-            config, auto=False, on_frame=recorder, on_report=_send_live if wanted.live else None,
-            followed=lambda: wanted.live,
-        )  # fmt: skip
+        outlets = Outlets(recorder, _send_live if wanted.live else None, lambda: wanted.live)
+        made = compose.assemble(config, outlets, auto=False)
         undo.callback(made.observer.close)
         _send(order.LOADED, True)
         if wanted.command:

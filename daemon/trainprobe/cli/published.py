@@ -9,7 +9,9 @@ from pathlib import Path
 
 from trainprobe.cli import FAILED, FORBIDDEN, outputs
 from trainprobe.model.report import Report, Run
-from trainprobe.runtime.history_files import PUBLISHED, USERS
+from trainprobe.runtime import rundir
+from trainprobe.runtime.history_files import PUBLISHED
+from trainprobe.runtime.owner_reports import REMEDY, USERS, without_acls
 from trainprobe.wire import history as wire_history
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
@@ -42,9 +44,12 @@ def read(directory: Path) -> Report | Refusal:
 
 
 def _own(directory: Path) -> Report | Refusal:
+    users = directory / USERS
     try:
-        return decoded(directory / "users" / f"{os.getuid()}.json")
+        return decoded(users / f"{os.getuid()}.json")
     except (FileNotFoundError, PermissionError):
+        if users.is_dir() and not rundir.has_acls(users):
+            return Refusal(FORBIDDEN, without_acls(users), REMEDY)
         return Refusal(
             FORBIDDEN,
             "no runs of yours are known, and those of others are for root and the group trainprobe",

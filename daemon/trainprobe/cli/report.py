@@ -3,6 +3,8 @@
 examples:
   trainprobe report
   trainprobe report --run train.py-3f2a91c0
+  trainprobe report --slurm-job 4242
+  trainprobe report --pod team-a/trainer-0
   trainprobe report --since 2h --format json -o report.json
   trainprobe report --format html -o report.html        the live page as one file to mail
   trainprobe report --format perfetto -o trace.json     for ui.perfetto.dev or chrome://tracing
@@ -23,10 +25,10 @@ from pathlib import Path
 from trainprobe.cli import FAILED, OK, WRONG, complain, formats, outputs, published, step_rows
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
-from trainprobe.language.amounts import seconds
-from trainprobe.language.speaker import Speaker
+from trainprobe.model.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
-from trainprobe.runtime import rundir
+from trainprobe.runtime import clock, rundir
+from trainprobe.text.render import Speaker
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LATEST = 16  # runs that are told of where no daemon runs and nobody asks for more
@@ -35,6 +37,8 @@ STALE = 45.0  # seconds; an idle daemon publishes every ten, one that watches ev
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="ID", help="this run only; the beginning of its name is enough")
+    parser.add_argument("--slurm-job", metavar="ID", help="the runs of this Slurm job: 4242, 4242_7, 4242.0")
+    parser.add_argument("--pod", metavar="NAME", help="the runs of this pod: NAME, NAMESPACE/NAME or its uid")
     parser.add_argument("--since", type=since, metavar="2h", help="only what was later: 90s, 30m, 2h, 7d ago")
     parser.add_argument(
         "--format", type=format_, default="text", metavar="|".join(formats.FORMATS), help="default: text"
@@ -71,11 +75,11 @@ def act(args: argparse.Namespace) -> int:
     if isinstance(report, published.Refusal):
         complain(report.reason, report.remedy)
         return report.code
-    if args.run:
-        chosen = [run for run in report.runs if run.run.startswith(args.run)]
+    if _asked(args):
+        chosen = [run for run in report.runs if _is_asked_for(run, args)]
         if not chosen:
             known = ", ".join(run.run for run in report.runs) or "none"
-            complain(f"no run {args.run!r}; known here: {known}")
+            complain(f"no run {_asked(args)!r}; known here: {known}")
             return FAILED
         report = dataclasses.replace(report, runs=chosen)
     start = time.time() - args.since if args.since is not None else 0.0
@@ -90,13 +94,38 @@ def act(args: argparse.Namespace) -> int:
     return write(text, args.output)
 
 
+def _asked(args: argparse.Namespace) -> str:
+    """The name of the wanted runs; "" for all."""
+    return args.run or args.slurm_job or args.pod or ""
+
+
+def _is_asked_for(run: Run, args: argparse.Namespace) -> bool:
+    return (
+        (not args.run or run.run.startswith(args.run))
+        and (not args.slurm_job or _is_of_job(run, args.slurm_job))
+        and (not args.pod or _is_of_pod(run, args.pod))
+    )
+
+
+def _is_of_job(run: Run, job: str) -> bool:
+    """``job``: a job, an array, a task of an array (ARRAY_TASK) or a step (JOB.STEP)."""
+    task = run.labels.get("slurm_array_task") or ""
+    known = (run.labels.get("slurm_job"), task, task.partition("_")[0])
+    return job in filter(None, known) or ("." in job and run.run.rpartition("-")[0] == job)
+
+
+def _is_of_pod(run: Run, pod: str) -> bool:
+    namespace, name, uid = (run.labels.get(key) for key in ("namespace", "pod", "pod_uid"))
+    return pod in filter(None, (name, name and f"{namespace}/{name}", uid))
+
+
 def _found(args: argparse.Namespace) -> Report | published.Refusal:
-    """What the daemon tells now; with ``--since`` or ``--run``, and where no daemon runs, also what it kept."""
+    """What the daemon tells now; with ``--since`` or a name, and where no daemon runs, also what it kept."""
     told = published.read(args.directory)
     live = told if isinstance(told, Report) else None
-    if live is not None and (age := time.time() - live.generated) > STALE:
+    if live is not None and (age := live.age(clock.now())) > STALE:
         complain(f"the daemon has published nothing for {seconds(age)}", "systemctl status trainprobe")
-    elif live is not None and args.since is None and not args.run:
+    elif live is not None and args.since is None and not _asked(args):
         return live
     since = time.time() - args.since if args.since is not None else 0.0
     report = published.together(live, published.kept(args.state, since))
@@ -104,7 +133,7 @@ def _found(args: argparse.Namespace) -> Report | published.Refusal:
         return told
     if live is None:
         complain("no daemon runs; this is what was kept", "systemctl start trainprobe")
-        if args.since is None and not args.run:
+        if args.since is None and not _asked(args):
             report = dataclasses.replace(report, runs=report.runs[-LATEST:])
     return report
 

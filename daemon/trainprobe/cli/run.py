@@ -11,12 +11,15 @@ A plain user is asked for his sudo password, for the half that loads eBPF progra
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from trainprobe.cli import OWN_FAILURE, complain
 from trainprobe.cli.watching import Watching, add_options
+from trainprobe.pipeline.rank.lives import PASSES_ON
 from trainprobe.runtime.child import Launched, StartError, give_back, refuse_early
 from trainprobe.runtime.session import Session
 from trainprobe.runtime.signals import Received, Signals
@@ -44,6 +47,8 @@ def act(args: argparse.Namespace) -> int:
     watching = Watching.prepare(args)
     if isinstance(watching, int):
         return OWN_FAILURE
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(PASSES_ON)  # by this name a signal that is passed on is known
     signals = Signals(TAKEN)
     # Writing to the terminal from the background must not stop us: then nobody would wait for the command.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
+from trainprobe.causes.registry import DECLARED
 from trainprobe.cli import cells
 from trainprobe.cli.style import Style
-from trainprobe.language.amounts import percent, seconds, size
-from trainprobe.model.report import Bottleneck, Checkpoint, Evidence, Rank, Run, SlowFile, Stall, Warning_
+from trainprobe.model.amounts import percent, seconds, size
+from trainprobe.model.message import Message
+from trainprobe.model.report import STALL, Bottleneck, Checkpoint, Evidence, Rank, Run, SlowFile, Stall, Warning_
+from trainprobe.text.saying import word
 
 STALLS_SHOWN = 10
 CHECKPOINTS_SHOWN = 5
@@ -19,25 +22,24 @@ LOOKS = 3  # that met a wait for a file, or seconds of it, before it is told
 FILES_WORTH = 0.001  # of the run: files that took less time are not told
 STATES_SHOWN = 6
 NAME, BAR = 16, 40
-RHYTHM = re.compile(r"; every [\d.]+ (?:steps|s), [^;]*$")
 
 
 def sections(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     """All parts that have something to say, each behind an empty line and a title."""
-    parts: list[tuple[str, Callable[[Run, Rank, Style], Iterator[str]]]] = [
-        ("Where the time went", _time),
-        ("What to do", _advice),
-        ("Warnings", _warnings),
-        ("Stalls", _stalls),
-        ("The longest stall", _longest),
-        ("In every step", _bottlenecks),
-        ("Checkpoints", _checkpoints),
-        ("Workers", _workers),
-        ("Resources", _resources),
-        ("Files", _files),
+    parts: list[tuple[str, Callable[[Rank, Style], Iterator[str]]]] = [
+        (word("Where the time went"), partial(_time, run)),
+        (word("What to do"), _advice),
+        (word("Warnings"), _warnings),
+        (word("Stalls"), _stalls),
+        (word("The longest stall"), _longest),
+        (word("In every step"), _bottlenecks),
+        (word("Checkpoints"), _checkpoints),
+        (word("Workers"), _workers),
+        (word("Resources"), _resources),
+        (word("Files"), _files),
     ]
     for title, part in parts:
-        lines = list(part(run, rank, style))
+        lines = list(part(rank, style))
         if lines:
             yield ""
             yield style.paint(style.say(title), "bold")
@@ -54,9 +56,9 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
         for phase in rank.phases:
             end = phase.end if phase.end is not None else (run.ended or phase.start)
             phases[phase.phase] = phases.get(phase.phase, 0.0) + end - phase.start
-    rows = [("productive", rank.productive_seconds, "green", "")]
-    rows += [(name, value, "cyan", "phase") for name, value in _descending(phases)]
-    rows += [(cause, value, "red", "lost") for cause, value in _descending(rank.lost)]
+    rows = [(word("productive"), rank.productive_seconds, "green", "")]
+    rows += [(name, value, "cyan", word("phase")) for name, value in descending(phases)]
+    rows += [(cause, value, "red", word("lost")) for cause, value in descending(rank.lost)]
     room = max(10, min(BAR, style.width - NAME - 33))
     for name, value, look, meaning in rows:
         if value > 0:
@@ -64,40 +66,42 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
             label = cells.fill(style.say(name) if meaning != "lost" else name, NAME)
             said = cells.fill(style.say(meaning) if meaning else "", 5)
             yield f"  {label} {seconds(value):>10}  {percent(value / wall):>7}  {said}  {bar}"
-    states = [f"{name} {percent(value / wall)}" for name, value in _descending(rank.ledger) if value / wall >= 0.0005]
+    states = [f"{name} {percent(value / wall)}" for name, value in descending(rank.ledger) if value / wall >= 0.0005]
     if states:
         yield from style.wrapped(", ".join(states[:STATES_SHOWN]), f"  {style.say('the driving thread')}: ", "    ")
 
 
-def _descending(values: dict[str, float]) -> list[tuple[str, float]]:
+def descending(values: dict[str, float]) -> list[tuple[str, float]]:
     return sorted(values.items(), key=lambda item: -item[1])
 
 
-def _advice(run: Run, rank: Rank, style: Style) -> Iterator[str]:
+def _advice(rank: Rank, style: Style) -> Iterator[str]:
     """What was computed for the causes, the dearest cause first, nothing twice."""
-    del run
-    by_cause: dict[str, list[str]] = {}
+    by_cause: dict[str, list[tuple[str, Message | str]]] = {}
     items: list[Warning_ | Bottleneck | Stall] = [*rank.warnings, *rank.bottlenecks, *reversed(rank.stalls)]
     for item in items:
-        for advice in item.advice:
-            if advice not in (known := by_cause.setdefault(item.cause, [])):
-                known.append(advice)
-    for cause in sorted(by_cause, key=lambda cause: -rank.lost.get(cause, 0.0)):
-        for advice in by_cause[cause][:3]:
-            yield from style.wrapped(f"{cause}: {style.told(advice)}", "  - ", "    ")
+        known = by_cause.setdefault(item.cause, [])
+        messages: Sequence[Message | str] = item.advice_messages or item.advice
+        for advice, message in zip(item.advice, messages):
+            if all(message != other for _, other in known):
+                known.append((advice, message))
+    # What the first lines name comes first, what other programs made last.
+    first = rank.verdict.cause
+    others = {key for key, spec in DECLARED.items() if spec.of_others}
+    for cause in sorted(by_cause, key=lambda cause: (cause != first, cause in others, -rank.lost.get(cause, 0.0))):
+        for advice, _ in by_cause[cause][:3]:
+            yield from style.wrapped(f"{cause}: {advice}", "  - ", "    ")
 
 
-def _warnings(run: Run, rank: Rank, style: Style) -> Iterator[str]:
-    del run
+def _warnings(rank: Rank, style: Style) -> Iterator[str]:
     for warning in rank.warnings[-EXITS_SHOWN:]:
         eta = style.say(" (in {left})", left=seconds(warning.eta_seconds)) if warning.eta_seconds is not None else ""
         yield from style.wrapped(
-            f"{warning.cause}{eta}: {style.told(warning.summary)}", f"  {style.clock(warning.time)}  ", "            "
+            f"{warning.cause}{eta}: {warning.summary}", f"  {style.clock(warning.time)}  ", "            "
         )
 
 
-def _stalls(run: Run, rank: Rank, style: Style) -> Iterator[str]:
-    del run
+def _stalls(rank: Rank, style: Style) -> Iterator[str]:
     if not rank.stalls:
         return
     shown = sorted(rank.stalls, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
@@ -114,24 +118,32 @@ def _stalls(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     for stall in sorted(shown, key=lambda stall: stall.start):
         head = f"  {style.clock(stall.start)}  {stall.seconds:8.3f}  {stall.cause:<{cause}}  {stall.first_step:>7}  "
         state = style.say("GOES ON: ") if stall.end is None else ""
-        told = f"{stall.steps} steps" in stall.summary
-        several = f" ({style.counted(stall.steps, 'step')})" if stall.steps > 1 and not told else ""
-        yield from style.wrapped(f"{state}{style.told(_once(stall, rhythms))}{several}", head)
+        told = _part(stall, "longest") is not None
+        several = (
+            f" ({style.counted(stall.steps, '{number} step', '{number} steps')})"
+            if stall.steps > 1 and not told
+            else ""
+        )
+        yield from style.wrapped(f"{state}{_once(stall, rhythms, style)}{several}", head)
 
 
-def _once(stall: Stall, told: set[str]) -> str:
+def _once(stall: Stall, told: set[str], style: Style) -> str:
     """Its summary; the rhythm of a cause is told by the first of its stalls only."""
-    found = RHYTHM.search(stall.summary)
-    if found is None or stall.cause not in told:
-        if found:
-            told.add(stall.cause)
+    if stall.message is None or _part(stall, "rhythm") is None:
         return stall.summary
-    return stall.summary[: found.start()]
+    if stall.cause not in told:
+        told.add(stall.cause)
+        return stall.summary
+    return style.speaker.message(Message(STALL.id, {**stall.message.params, "rhythm": None}), stall.summary)
 
 
-def _longest(run: Run, rank: Rank, style: Style) -> Iterator[str]:
+def _part(stall: Stall, name: str) -> object:
+    """A part of its summary; None: it has none."""
+    return stall.message.params.get(name) if stall.message is not None and stall.message.id == STALL.id else None
+
+
+def _longest(rank: Rank, style: Style) -> Iterator[str]:
     """Why: chain, evidence, Python stack."""
-    del run
     stall = max(rank.stalls, key=lambda stall: stall.seconds, default=None)
     if stall is None:
         return
@@ -139,11 +151,11 @@ def _longest(run: Run, rank: Rank, style: Style) -> Iterator[str]:
         "  {when}, {lasted} of {cause}", when=style.clock(stall.start), lasted=seconds(stall.seconds), cause=stall.cause
     )
     if len(stall.shares) > 1:
-        shares = ", ".join(f"{cause} {seconds(value)}" for cause, value in _descending(stall.shares))
+        shares = ", ".join(f"{cause} {seconds(value)}" for cause, value in descending(stall.shares))
         yield from style.wrapped(shares, f"  {style.say('shares')}: ")
     for depth, link in enumerate(stall.chain):
         arrow = ("└ " if style.unicode else "`- ") if depth else ""
-        yield from style.wrapped(style.told(link), f"  {'  ' * max(0, depth - 1)}{arrow}")
+        yield from style.wrapped(link, f"  {'  ' * max(0, depth - 1)}{arrow}")
     yield from _evidence(stall, style)
     for number, frame in enumerate(stall.python_stack or ()):
         yield from style.wrapped(frame, "  in " if number == 0 else "     ")
@@ -152,12 +164,12 @@ def _longest(run: Run, rank: Rank, style: Style) -> Iterator[str]:
 def _evidence(stall: Stall, style: Style) -> Iterator[str]:
     if stall.evidence:
         yield from style.wrapped(
-            "; ".join(_told(item, style) for item in stall.evidence), f"  {style.say('evidence')}: ", "    "
+            "; ".join(_told(item) for item in stall.evidence), f"  {style.say('evidence')}: ", "    "
         )
 
 
-def _told(item: Evidence, style: Style) -> str:
-    parts = [style.told(item.what)]
+def _told(item: Evidence) -> str:
+    parts = [item.what]
     if item.value is not None:
         parts.append(_value(item.value, item.unit))
     if item.pid is not None:
@@ -177,24 +189,26 @@ def _value(value: float | str, unit: str) -> str:
     return f"{value:g} {unit}".rstrip()
 
 
-def _bottlenecks(run: Run, rank: Rank, style: Style) -> Iterator[str]:
-    del run
+def _bottlenecks(rank: Rank, style: Style) -> Iterator[str]:
     for item in sorted(rank.bottlenecks, key=lambda item: -item.seconds):
         head = f"  {percent(item.share):>7}  {seconds(item.seconds):>10}  "
-        yield from style.wrapped(f"{item.cause}: {style.told(item.summary)}", head)
+        yield from style.wrapped(f"{item.cause}: {item.summary}", head)
 
 
-def _checkpoints(run: Run, rank: Rank, style: Style) -> Iterator[str]:
-    del run
+def _checkpoints(rank: Rank, style: Style) -> Iterator[str]:
     if not rank.checkpoints:
         return
     saves = _together(rank.checkpoints)
     files = max(rank.totals.checkpoints, len(rank.checkpoints))
     blocked = sum(saved.blocked_seconds for saved in rank.checkpoints)
-    total = len(saves) if len(saves) < len(rank.checkpoints) else files
-    counted = style.counted(total, "save")
-    if total < files:
+    total = len(saves)
+    counted = style.counted(total, "{number} save", "{number} saves")
+    if total < len(rank.checkpoints):
         counted += style.say(" of {files} files", files=len(rank.checkpoints))
+    if len(rank.checkpoints) < files:
+        by = rank.counters.checkpoint_seconds.items()
+        blocked = max(blocked, sum(spent for key, spent in by if key.endswith("/true")))
+        counted = style.say("{files} files; the latest of them: {saves}", files=files, saves=counted)
     which = "" if total <= CHECKPOINTS_SHOWN else style.say(", the latest {shown} of them", shown=CHECKPOINTS_SHOWN)
     waited = style.say("; the training waited {blocked} for them", blocked=seconds(blocked))
     yield from style.wrapped(counted + which + waited, "  ")
@@ -203,17 +217,14 @@ def _checkpoints(run: Run, rank: Rank, style: Style) -> Iterator[str]:
 
 
 def _together(files: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
-    """What one call of the training saved: files of one directory, one after the other."""
+    """What one call of the training saved: files below the first one's directory, one after the other or at once."""
     saves: list[list[Checkpoint]] = []
     for file in sorted(files, key=lambda file: file.start):
-        last = saves[-1][-1] if saves else None
-        if (
-            last is not None
-            and last.path.rpartition("/")[0] == file.path.rpartition("/")[0]
-            and last.end is not None
-            and file.start - last.end < ONE_SAVE_SECONDS
-        ):
-            saves[-1].append(file)
+        for save in reversed(saves[-4:]):
+            below = file.path.startswith(save[0].path.rpartition("/")[0] + "/")
+            if below and file.start - max(one.start + one.seconds for one in save) < ONE_SAVE_SECONDS:
+                save.append(file)
+                break
         else:
             saves.append([file])
     return saves
@@ -242,8 +253,7 @@ def _how(save: Sequence[Checkpoint], style: Style) -> str:
     return ", ".join(dict.fromkeys(parts)) or style.say("complete")
 
 
-def _workers(run: Run, rank: Rank, style: Style) -> Iterator[str]:
-    del run
+def _workers(rank: Rank, style: Style) -> Iterator[str]:
     workers = rank.workers
     if not workers.started:
         return
@@ -263,13 +273,14 @@ def _workers(run: Run, rank: Rank, style: Style) -> Iterator[str]:
         yield from style.painted(told, "red", first=f"  {style.clock(one.time)}  ")
 
 
-def _resources(run: Run, rank: Rank, style: Style) -> Iterator[str]:
-    del run
+def _resources(rank: Rank, style: Style) -> Iterator[str]:
     memory, parts = rank.memory, []
     if memory.pss_peak_bytes is not None:
         limit = (
             style.say(
-                " of {limit} ({scope})", limit=size(memory.limit_bytes), scope=style.say(memory.limit_scope or "host")
+                " of {limit} ({scope})",
+                limit=size(memory.limit_bytes),
+                scope=style.say(memory.limit_scope or word("host")),
             )
             if memory.limit_bytes
             else ""
@@ -294,8 +305,7 @@ def _surely(file: SlowFile) -> bool:
     return file.reads >= LOOKS or file.seconds > LOOKS
 
 
-def _files(run: Run, rank: Rank, style: Style) -> Iterator[str]:
-    del run
+def _files(rank: Rank, style: Style) -> Iterator[str]:
     least = FILES_WORTH * rank.wall_seconds
     slow = [file for file in rank.slow_files if file.seconds >= least and _surely(file)]
     for file in sorted(slow, key=lambda file: -file.seconds)[:FILES_SHOWN]:

@@ -11,12 +11,15 @@ from datetime import datetime, tzinfo
 from typing import TextIO
 
 from trainprobe.cli import cells
-from trainprobe.language.speaker import Speaker, chosen
+from trainprobe.text.render import Speaker, chosen
+from trainprobe.text.saying import word
 
 WIDEST, NARROWEST = 100, 40
 ROOM = 20  # columns that text beside something needs
 UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|min|h|%|B|kB|MB|GB|TB|it/s)\b|%)")
 GLUE = "\u00a0"
+PHASES = (word("startup"), word("compile"), word("evaluation"), word("attaching"), word("shutdown"))
+"""Names of phases, which are said in the reader's language."""
 CODES = {"bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -55,13 +58,9 @@ class Style:
         """What the program says, in the reader's language: an English template and its values."""
         return self.speaker.say(template, **values)
 
-    def counted(self, number: int, one: str) -> str:
+    def counted(self, number: int, one: str, several: str) -> str:
         """The number and its word, in the reader's language: 1 stall, 3 stalls."""
-        return self.say(f"{{number}} {one}" if number == 1 else f"{{number}} {one}s", number=number)
-
-    def told(self, sentence: str) -> str:
-        """What a report says, in the reader's language."""
-        return self.speaker.told(sentence)
+        return self.say(one if number == 1 else several, number=number)
 
     def paint(self, text: str, *looks: str) -> str:
         """``text`` in these looks, where there is colour."""

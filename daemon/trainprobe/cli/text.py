@@ -7,18 +7,24 @@ from collections.abc import Iterator
 from trainprobe.cli import cells
 from trainprobe.cli.sections import sections
 from trainprobe.cli.style import Style, inert
-from trainprobe.language.amounts import percent, seconds
-from trainprobe.model.report import Rank, Report, Run
+from trainprobe.model.amounts import percent, seconds
+from trainprobe.model.report import Rank, Report, Run, has_ended, scheduled_as
+from trainprobe.text.saying import word
 from trainprobe.wire import codec
 
 LOOK = {"end": "red", "stall": "red", "bottleneck": "yellow", "none": "green"}
 RANKS_SHOWN = 64
-SHARE_TOLD = 60.0  # seconds of a run from which our share of it says something: before, it is our start
+BOUND = {
+    "input": word("input-bound"),
+    "compute": word("compute-bound"),
+    "mixed": word("input and compute mixed"),
+}
+LIVE_WIDTH = 79  # columns of the line that `run` shows
 
 
 def text_of(report: Report, style: Style) -> str:
     """The whole report, without a newline at its end. What strangers wrote in it does nothing to a terminal."""
-    report = codec.with_texts(report, inert)
+    report = style.speaker.report(codec.with_texts(report, inert))
     blocks = ["\n".join(_run(run, style)) for run in report.runs]
     if not report.runs:
         blocks.append(style.say("No training was seen."))
@@ -31,22 +37,26 @@ def live_line(report: Report) -> str:
     run = next((run for run in report.runs if run.ended is None), None)
     if run is None or not run.ranks:
         return "trainprobe: waiting for the training to begin"
-    rank = worst(run)
-    parts = [f"step {rank.steps.count}"]
-    if rank.steps.per_second:
-        parts.append(f"{rank.steps.per_second:.2f} it/s")
-    if rank.counters.phase != "train":
-        parts.append(rank.counters.phase)
-    if rank.wall_seconds > 0:
-        parts.append(f"productive {percent(rank.productive_seconds / rank.wall_seconds)}")
-    cause, most = _most_lost(rank)
-    if most > 0:
-        parts.append(f"lost {seconds(sum(rank.lost.values()))} (most: {cause} {seconds(most)})")
+    rank, parts = worst(run), []
     stall = rank.stalls[-1] if rank.stalls else None
     if stall is not None and stall.end is None:
         parts.append(f"STALL {seconds(stall.seconds)}: {stall.cause}")
+    cause, most = _most_lost(rank)
+    if most > 0:
+        parts.append(f"lost {seconds(sum(rank.lost.values()))}, most to {cause}")
+    if rank.counters.phase != "train":
+        parts.append(rank.counters.phase)
+    parts.append(f"step {rank.steps.count}")
+    if rank.steps.per_second:
+        parts.append(f"{rank.steps.per_second:.2f} it/s")
+    if rank.wall_seconds > 0:
+        parts.append(f"productive {percent(rank.productive_seconds / rank.wall_seconds)}")
     name = f"rank {rank.name} · " if len(run.ranks) > 1 else ""
-    return inert(f"trainprobe {name}" + " · ".join(parts))
+    line = f"trainprobe {name}{parts[0]}"
+    for part in parts[1:]:  # the last ones are left out where there is no room
+        if len(line) + len(part) + 3 <= LIVE_WIDTH:
+            line += f" · {part}"
+    return inert(line)
 
 
 def worst(run: Run) -> Rank:
@@ -73,7 +83,7 @@ def _verdict(rank: Rank, style: Style) -> Iterator[str]:
     """The first lines: how much is lost and to what, then the sentence that says why."""
     verdict = rank.verdict
     look = LOOK.get(verdict.kind, "yellow")
-    summary = style.told(verdict.summary)
+    summary = verdict.summary
     lost = sum(rank.lost.values())
     if verdict.kind == "none":
         yield from style.painted(
@@ -100,11 +110,13 @@ def _speed(rank: Rank, style: Style) -> str:
     steps = rank.steps
     if steps.source == "none" and not steps.reason:
         return style.say("no steps were seen")
-    if steps.source in ("none", "rhythm"):
-        return style.say("no steps: {reason}", reason=style.told(steps.reason))
-    parts = [style.counted(steps.count, "step")]
+    if steps.source == "none" or (steps.source == "rhythm" and not steps.count):
+        return style.say("no steps: {reason}", reason=steps.reason)
+    parts = [style.counted(steps.count, "{number} step", "{number} steps")]
     if steps.source == "gpu":
         parts.append(style.say("by its calls of CUDA"))
+    if steps.source == "rhythm":
+        parts.append(style.say("by the rhythm of its calls"))
     if steps.per_second is not None:
         parts.append(f"{steps.per_second:.2f} it/s")
     if steps.median_seconds is not None:
@@ -114,8 +126,7 @@ def _speed(rank: Rank, style: Style) -> str:
         parts.append(style.say("variation {ratio}", ratio=percent(steps.variation_ratio)))
     parts.append(style.say("productive {share}", share=percent(_share(rank.productive_seconds, rank))))
     if rank.bound.by not in ("unknown", ""):
-        bound = f"{rank.bound.by}-bound" if rank.bound.by != "mixed" else "input and compute mixed"
-        parts.append(style.say(bound))
+        parts.append(style.say(BOUND.get(rank.bound.by, f"{rank.bound.by}-bound")))
     return " · ".join(parts)
 
 
@@ -125,25 +136,32 @@ def _identity(run: Run, rank: Rank | None, style: Style) -> str:
         if rank.world_size > 1:
             parts.append(style.say("rank {rank} of {world}", rank=rank.name, world=rank.world_size))
         parts.append(f"pid {rank.pid}")
-    if run.user:
-        parts.append(run.user)
+        if rank.framework.name:
+            parts.append(str(rank.framework))
+    parts += filter(None, (run.user, scheduled_as(run)))
     parts.append(style.say("since {start}", start=style.clock(run.started, date=True)))
-    if run.ended is None:
-        parts.append(style.say("still running"))
-    else:
+    over = rank is not None and has_ended(rank)
+    if run.ended is not None:
         parts.append(style.say("ended {end}", end=style.clock(run.ended)))
-    if rank is not None and rank.exit is not None and rank.exit.reason:
-        parts.append(style.told(rank.exit.reason))
+    elif not over:
+        parts.append(style.say("still running"))
+    elif not all(has_ended(one) for one in run.ranks):
+        parts.append(style.say("other ranks still running"))
+    if over and rank is not None and rank.exit is not None and rank.exit.reason:
+        parts.append(rank.exit.reason)
     return " · ".join(parts)
 
 
 def ranks_table(run: Run, chosen: Rank, style: Style) -> Iterator[str]:
     """All ranks of a run, a line each."""
+    number = max(run.totals.ranks, len(run.ranks))
     title = style.say(
-        "{ranks} (details below: rank {rank})", ranks=style.counted(len(run.ranks), "rank"), rank=chosen.name
+        "{ranks} (details below: rank {rank})",
+        ranks=style.counted(number, "{number} rank", "{number} ranks"),
+        rank=chosen.name,
     )
     yield style.paint(title, "bold")
-    names = (("rank", 6), ("steps", 8), ("it/s", 7), ("lost", 10), ("share", 7))
+    names = ((word("rank"), 6), (word("steps"), 8), (word("it/s"), 7), (word("lost"), 10), (word("share"), 7))
     columns = "  ".join(cells.fill_left(style.say(name), room) for name, room in names)
     yield f"  {columns}  {style.say('verdict')}"
     for rank in run.ranks[:RANKS_SHOWN]:
@@ -152,8 +170,9 @@ def ranks_table(run: Run, chosen: Rank, style: Style) -> Iterator[str]:
         head = f"  {rank.name:>6}  {rank.steps.count:>8}  {speed:>7}  {seconds(lost):>10}  "
         verdict = rank.verdict.kind if rank.verdict.cause is None else f"{rank.verdict.kind}: {rank.verdict.cause}"
         yield from style.wrapped(f"{percent(_share(lost, rank)):>7}  {verdict}", head)
-    if len(run.ranks) > RANKS_SHOWN:
-        yield style.say("  … and {number} more", number=len(run.ranks) - RANKS_SHOWN)
+    shown = min(len(run.ranks), RANKS_SHOWN)
+    if number > shown:
+        yield style.say("  … and {number} more", number=number - shown)
 
 
 def _most_lost(rank: Rank) -> tuple[str, float]:
@@ -172,15 +191,17 @@ def _footer(report: Report, style: Style) -> Iterator[str]:
         yield from style.wrapped(
             style.say(
                 "! {events} of the kernel were lost: figures may be incomplete",
-                events=style.counted(report.events_lost, "event"),
+                events=style.counted(report.events_lost, "{number} event", "{number} events"),
             ),
             rest="    ",
         )
     cost = report.cost
-    parts = [style.say("{spent} of CPU", spent=seconds(cost.cpu_seconds)), f"{cost.rss_bytes / 1e6:.0f} MB"]
+    parts = [style.say("{spent} of CPU", spent=seconds(cost.cpu_seconds))]
+    if cost.start_seconds is not None:
+        parts[0] += style.say(" ({spent} of it to start)", spent=seconds(cost.start_seconds))
     if cost.bpf_seconds is not None:
         parts.append(style.say("{spent} in the kernel", spent=seconds(cost.bpf_seconds)))
-    longest = max((rank.wall_seconds for run in report.runs for rank in run.ranks), default=0.0)
-    if cost.share_of_run is not None and longest >= SHARE_TOLD:
-        parts.append(style.say("{share} of the run", share=percent(cost.share_of_run)))
+    if cost.share_of_run is not None:
+        parts.append(style.say("{share} of one CPU since the start", share=percent(cost.share_of_run)))
+    parts.append(f"{cost.rss_bytes / 1e6:.0f} MB")
     yield from style.painted(style.say("cost of watching: {cost}", cost=", ".join(parts)), "dim")

@@ -31,7 +31,7 @@ from trainprobe.cli.screen.history import History
 from trainprobe.cli.screen.terminal import Terminal, TerminalError
 from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Run
-from trainprobe.runtime import rundir
+from trainprobe.runtime import clock, rundir
 
 PERIOD = 0.5  # seconds between two looks
 SMALLEST = (6, 30)  # lines, columns
@@ -86,17 +86,21 @@ class View:
     trouble: str = ""
 
     def __post_init__(self) -> None:
-        self.history.take(self.report)
+        self._show(self.report)
 
     def look(self) -> None:
         """The newest report; when there is none, the last one stays, with the reason."""
         new = published.read(self.directory)
         if isinstance(new, Refusal):
-            self.trouble = self.style.say("the daemon is gone ({reason}); what follows is old", reason=new.reason)
+            since = self.style.clock(self.report.generated)
+            self.trouble = self.style.say("daemon gone since {since} ({reason})", since=since, reason=new.reason)
             return
         self.trouble = ""
-        self.report = new
-        self.history.take(new)
+        self._show(new)
+
+    def _show(self, report: Report) -> None:
+        self.report = self.style.speaker.report(report)
+        self.history.take(self.report)
 
     def lines(self, height: int, width: int) -> list[str]:
         if height < SMALLEST[0] or width < SMALLEST[1]:
@@ -107,8 +111,8 @@ class View:
         run = self.run()
         if self.position is not None and run is not None:
             return details.lines(run, self.history, self.position, style, height)
-        age = max(0.0, time.time() - self.report.generated)
-        return overview.lines(self.report, self.history, self.choice, style, height, age, self.trouble)
+        trouble = self.trouble or overview.silence(self.report.age(clock.now()), style)
+        return overview.lines(self.report, self.history, self.choice, style, height, trouble)
 
     def run(self) -> Run | None:
         """The chosen one."""

@@ -69,6 +69,8 @@ class Cgroups:
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._mounts: list[Mount] = []
+        self.hidden = False
+        """Whether a process's cgroup was out of sight since this was reset: its limits are not known then."""
 
     def place(self, pid: int) -> Place:
         """What the path tells about container, pod, job and unit; all None when the process is gone."""
@@ -78,15 +80,20 @@ class Cgroups:
         """Every limit of memory above the process, the host's last. ``cgroups``: its /proc/PID/cgroup, if read before.
 
         Used: without the page cache that the kernel drops first (inactive_file), for that ends no run.
-        Empty: the process is gone or the host's meminfo cannot be read.
+        Empty: the process is gone, the host's meminfo cannot be read, or the cgroup is out of sight (``hidden``): the
+        host's limit need not be the one that ends it.
         """
         host = self._host_memory()
         text = self._proc.cgroup(pid) if cgroups is None else cgroups
         if text is None or host is None:
             return []
         total, available = host
-        found = []
-        for version, point, path in self._places(parse_cgroups(text), "memory"):
+        paths = parse_cgroups(text)
+        places, found = list(self._places(paths, "memory")), []
+        if not places and paths.get("memory", paths.get("", "/")) != "/":
+            self.hidden = True
+            return []
+        for version, point, path in places:
             for level in _upwards(point, path):
                 used = _memory(level, _V2 if version == 2 else _V1, total)
                 if used is not None:
@@ -110,7 +117,7 @@ class Cgroups:
         found: Throttling | None = None
         for version, point, path in self._places(paths, "cpu"):
             for level in _upwards(point, path):
-                here = _cpu_v2(level) if version == 2 else _cpu_v1(level)
+                here = _cpu(version, level)
                 if here and here.quota_cpus is not None:
                     return replace(here, path=level[len(point) :] or "/")
                 found = found or here
@@ -183,44 +190,28 @@ def _memory(level: str, names: tuple[str, str, str], total: int) -> tuple[int, i
     return max(0, used - (number(_text(f"{level}/memory.stat"), names[2]) or 0)), limit
 
 
-def _cpu_v2(level: str) -> Throttling | None:
-    stat = _keyed_file(f"{level}/cpu.stat")
+def _cpu(version: int, level: str) -> Throttling | None:
+    stat = keyed(_text(f"{level}/cpu.stat"))
     if "nr_periods" not in stat:
         return None
-    words = _words(f"{level}/cpu.max")
-    quota = int(words[0]) / int(words[1]) if len(words) == 2 and words[0].isdecimal() and int(words[1] or 0) else None
-    return Throttling(stat["nr_periods"], stat.get("nr_throttled", 0), stat.get("throttled_usec", 0) * 1000, quota)
-
-
-def _cpu_v1(level: str) -> Throttling | None:
-    stat = _keyed_file(f"{level}/cpu.stat")
-    if "nr_periods" not in stat:
-        return None
-    quota, period = _value(f"{level}/cpu.cfs_quota_us"), _value(f"{level}/cpu.cfs_period_us")
-    return Throttling(
-        stat["nr_periods"],
-        stat.get("nr_throttled", 0),
-        stat.get("throttled_time", 0),
-        quota / period if quota is not None and period else None,
-    )
+    if version == 2:
+        throttled_ns, words = stat.get("throttled_usec", 0) * 1000, _text(f"{level}/cpu.max").split()
+    else:
+        throttled_ns = stat.get("throttled_time", 0)
+        words = [_text(f"{level}/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    limited = len(words) == 2 and all(map(str.isdecimal, words)) and int(words[1])
+    quota = int(words[0]) / int(words[1]) if limited else None
+    return Throttling(stat["nr_periods"], stat.get("nr_throttled", 0), throttled_ns, quota)
 
 
 def _text(path: str) -> str:
     return (read_file(path, SMALL) or b"").decode("ascii", "replace")
 
 
-def _words(path: str) -> list[str]:
-    return _text(path).split()
-
-
 def _value(path: str) -> int | None:
     """A file with one number; None for "max", "-1" and a missing file."""
-    words = _words(path)
+    words = _text(path).split()
     return int(words[0]) if len(words) == 1 and words[0].isdecimal() else None
-
-
-def _keyed_file(path: str) -> dict[str, int]:
-    return keyed(_text(path))
 
 
 def _unescape(text: str) -> str:

@@ -129,7 +129,7 @@ def _name(path: str) -> str:
 
 _SECRET_WORDS = frozenset({
     "key", "keys", "apikey", "token", "secret", "secrets", "password", "passwd", "passphrase", "pwd", "pass",
-    "credential", "credentials", "auth", "bearer",
+    "credential", "credentials", "auth", "authorization", "bearer", "pw", "sig", "signature", "pat",
 })  # fmt: skip
 _SECRET_ENDS = ("apikey", "accesskey", "secretkey", "authkey", "token", "secret", "password", "passwd")
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
@@ -139,6 +139,10 @@ _IN_TEXT = re.compile(
     r"((?:[A-Za-z0-9_.-]{0,64}(?:api_?key|access_?key|secret|token|passw(?:or)?d|credential)[A-Za-z0-9_.-]{0,64})"
     r"[\"']?\s{0,4}[=:]\s{0,4})[\"']?[^\s\"',;&)]{4,}",
     re.IGNORECASE,
+)
+_IN_QUERY = re.compile(r"([?&][^=&\s]{0,64}(?:sig|signature|key|pass|auth|credential)=)[^&\s]+", re.IGNORECASE)
+_IN_HEADER = re.compile(
+    r"(\b(?:authorization\s{0,4}[=:]\s{0,4})?(?:bearer|basic)\s{1,4})[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE
 )
 _LOOKS = re.compile(
     r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|"
@@ -161,7 +165,7 @@ def redact(command: Sequence[str]) -> tuple[str, ...]:
             hide_next = False
             continue
         name, equals, value = argument.partition("=")
-        secret = len(name) <= ARGUMENT_LIMIT and _secret(name)
+        secret = len(name) <= ARGUMENT_LIMIT and (_secret(name) or name == "-p")
         hide_next = secret and not equals and argument.startswith("-")
         if secret and equals and value and not _PLAIN.fullmatch(value):
             shown.append(f"{name}={REDACTED}")
@@ -182,6 +186,8 @@ def _secret(name: str) -> bool:
 def _scrub(text: str) -> str:
     """One argument that is no secret by its name, but may hold one (a URL, inline code)."""
     text = _IN_URL.sub(rf"\1{REDACTED}@", text)
+    text = _IN_QUERY.sub(rf"\1{REDACTED}", text)
+    text = _IN_HEADER.sub(rf"\1{REDACTED}", text)
     text = _LOOKS.sub(REDACTED, text)
     text = _IN_TEXT.sub(rf"\1{REDACTED}", text)
     return text if len(text) <= ARGUMENT_LIMIT else text[:ARGUMENT_LIMIT] + "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from trainprobe.collect.procfs import FDS_LIMIT, Proc
 from trainprobe.model.sample import DescriptorSample
@@ -11,7 +12,11 @@ LOOK_LIMIT = 4096  # of one process; what is beyond is counted, not looked at
 
 
 def kinds(proc: Proc, pid: int) -> DescriptorSample | None:
-    """Descriptors by kind; None: the process is gone."""
+    """Descriptors by kind; None: the process is gone, or does not let itself be read."""
+    return proc.patient(pid, partial(_kinds, proc, pid))
+
+
+def _kinds(proc: Proc, pid: int) -> DescriptorSample | None:
     directory = f"{proc.root}/{pid}/fd"
     try:
         names = os.listdir(directory)[:FDS_LIMIT]
@@ -31,18 +36,8 @@ def kinds(proc: Proc, pid: int) -> DescriptorSample | None:
 
 def gpu_files(proc: Proc, pid: int) -> int | None:
     """Descriptors of NVIDIA devices; None: the process is gone or not ours to read."""
-    directory = f"{proc.root}/{pid}/fd"
-    try:
-        names = os.listdir(directory)[:LOOK_LIMIT]
-    except OSError:
-        return None
-    found = 0
-    for name in names:
-        try:
-            found += os.readlink(f"{directory}/{name}").startswith("/dev/nvidia")
-        except OSError:
-            continue
-    return found
+    found = kinds(proc, pid)
+    return None if found is None else found.kinds.get("GPU", 0)
 
 
 def kind_of(target: str) -> str:

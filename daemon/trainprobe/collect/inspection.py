@@ -9,6 +9,7 @@ import platform
 from collections.abc import Iterator
 
 from trainprobe.collect.cgroup_path import parse_cgroups
+from trainprobe.collect.file_locks import held_locks
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.peer import peer_of
 from trainprobe.collect.procfs import SMALL, Proc, parse_status, read_file
@@ -24,6 +25,11 @@ _PATH_ARGUMENT: dict[str, dict[int, int]] = {  # system call -> which argument i
     "aarch64": {34: 1, 35: 1, 38: 1, 45: 0, 56: 1, 79: 1, 276: 1, 291: 1},
 }  # fmt: skip
 
+_LOCKING: dict[str, dict[int, str]] = {
+    "x86_64": {72: "fcntl", 73: "flock"},
+    "aarch64": {25: "fcntl", 32: "flock"},
+}
+
 
 class Inspector:
     """Looks at threads; the cgroup mounts are this process's."""
@@ -32,6 +38,7 @@ class Inspector:
         self._proc = proc
         self._cgroup = cgroup
         self._paths = _PATH_ARGUMENT.get(machine or platform.machine(), {})
+        self._locking = _LOCKING.get(machine or platform.machine(), {})
 
     def look(self, pid: int, tid: int) -> Inspection | None:
         """What is to be seen of a thread; None: it is gone."""
@@ -41,6 +48,7 @@ class Inspector:
         tracer = _number(status.get("TracerPid", ""))
         call, arguments = self._call(pid, tid)
         wchan = self._text(pid, f"task/{tid}/wchan").strip()
+        locking = self._locking.get(call, "")
         return Inspection(
             pid=pid,
             tid=tid,
@@ -50,9 +58,11 @@ class Inspector:
             tracer_comm=self._text(tracer, "comm").strip() if tracer else "",
             frozen=self._frozen(pid),
             allowed_cpus=count_cpus(status.get("Cpus_allowed_list", "")),
-            path=self._path(pid, call, arguments),
+            path=self._blocked_on(pid, call, arguments) if locking else self._path(pid, call, arguments),
             peer=peer_of(self._proc, pid, arguments[0]) if _names_descriptor(arguments) else "",
             threads=tuple(self._others(pid, tid)) if wchan.startswith("futex") else (),
+            locking=locking,
+            held_locks=held_locks(self._proc) if locking or "nanosleep" in wchan else (),
         )
 
     def _others(self, pid: int, tid: int) -> Iterator[ThreadLook]:
@@ -81,7 +91,7 @@ class Inspector:
         """The file of the call in flight: the one that it names, or the one behind its first argument."""
         if path := self._path(pid, call, arguments):
             return path
-        link = self._proc.descriptor(pid, arguments[0]) if _names_descriptor(arguments) else ""
+        link = self._proc.link(pid, f"fd/{arguments[0]}") if _names_descriptor(arguments) else ""
         return link if link.startswith("/") else ""
 
     def _text(self, pid: int, name: str) -> str:

@@ -9,10 +9,12 @@ no fault.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from trainprobe.collect.procfs import SMALL, Proc
 from trainprobe.model.moment import NS
@@ -62,15 +64,23 @@ class Instructions:
         now = time.monotonic_ns()
         if self._call is None or (self._refused_ns is not None and now < self._refused_ns + REFUSED_NS):
             return
+        opened = self._proc.patient(thread[0], partial(self._open_counter, self._call, thread[1]))
+        if opened is None:
+            return
+        descriptor, error = opened
+        if descriptor >= 0:
+            self._open[thread] = (descriptor, time.monotonic_ns(), self._switches(thread))
+        elif error != errno.ESRCH:
+            self._refused_ns = now
+
+    def _open_counter(self, call: int, tid: int) -> tuple[int, int]:
+        """(descriptor, error). Waits for the lock of execve(2), as readers of /proc do."""
         any_cpu, no_group = ctypes.c_int(-1), ctypes.c_int(-1)
         descriptor = self._libc.syscall(
-            ctypes.c_long(self._call), ctypes.c_char_p(_ATTRIBUTES), ctypes.c_int(thread[1]), any_cpu, no_group,
+            ctypes.c_long(call), ctypes.c_char_p(_ATTRIBUTES), ctypes.c_int(tid), any_cpu, no_group,
             ctypes.c_ulong(_CLOSE_ON_EXEC),
         )  # fmt: skip
-        if descriptor >= 0:
-            self._open[thread] = (int(descriptor), time.monotonic_ns(), self._switches(thread))
-        elif not isinstance(OSError(ctypes.get_errno(), ""), ProcessLookupError):
-            self._refused_ns = now
+        return int(descriptor), ctypes.get_errno()
 
     def _sample(self, thread: tuple[int, int]) -> CountSample | None:
         descriptor, since, before = self._open[thread]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.shared_memory import SharedMemory
+from trainprobe.collect.watched import Watched
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
 
@@ -19,21 +19,6 @@ CONSTANT_NS = 12 * NS
 under it, for a training may set its own after we have read it."""
 CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each time
 IN_TURN, ROUNDS = 64, 8  # of the others so many, or more where not all would have their turn in so many readings
-
-
-class Watched(Protocol):
-    """A process of a run."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def ticks(self) -> int: ...
-    @property
-    def started_ns(self) -> int: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def run(self) -> str: ...
 
 
 class Limits:
@@ -61,6 +46,7 @@ class Limits:
             self._fd_limits, self._containers = {}, {}
             self._shared.forget(process.pid for process in watched)
         found: list[LimitSample] = []
+        self._cgroups.hidden = False
         chosen = first_of_each_run(watched)
         if not placed or any(pid not in self._places for pid in chosen.values()):
             self._places = {pid: known for pid in chosen.values() if (known := self._place(pid)) is not None}
@@ -123,7 +109,7 @@ class Limits:
 
 
 def first_of_each_run(watched: Sequence[Watched]) -> dict[str, int]:
-    """A process of each run that its limits are asked of: its first driver, else any."""
+    """A process of each run that its limits and its quota are asked of: its first driver, else any."""
     chosen: dict[str, int] = {}
     for process in sorted(watched, key=lambda process: (process.role != "driver", process.started_ns)):
         chosen.setdefault(process.run, process.pid)

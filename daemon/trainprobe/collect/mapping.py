@@ -44,6 +44,11 @@ def uses_cuda(maps: bytes) -> bool:
     return b"/libcuda" in maps and _CUDA.search(maps) is not None
 
 
+def runs_models(maps: bytes) -> bool:
+    """Whether a library is mapped that runs the models of JAX or TensorFlow."""
+    return any(name in maps for name in (b"/libjax_common.so", b"/xla_extension.so", b"_pywrap_tensorflow"))
+
+
 def _mapping(line: bytes) -> Mapping | None:
     match = _LINE.fullmatch(line)
     if match is None or match[4] != b"x":

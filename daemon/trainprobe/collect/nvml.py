@@ -200,7 +200,7 @@ class _Device:
         self._handle: Any = None
         self._tensor: TensorCores | None = None
         self._no_tensor = False
-        self._uuid = self._bus = self._mig = ""
+        self._uuid = self._bus = ""
         self._seen_us = 0
         self._at_ns = 0
         self._missing: set[str] = set()

@@ -33,7 +33,7 @@ class Orphans:
 
     def read(self, now_ns: int) -> tuple[OrphanSample, ...]:
         """All orphans of the host. Reads one file of every process."""
-        stats = {pid: stat for pid in self._proc.pids() if (stat := self._proc.stat(pid)) is not None and not stat.dead}
+        stats = {pid: stat for pid, stat in self._proc.stats(self._proc.pids()).items() if not stat.dead}
         alone = {(pid, stat.ticks) for pid, stat in stats.items() if self._is_alone(pid, stat, stats)}
         self._alone = {key: self._alone.get(key, now_ns) for key in alone}
         self._workers = {key: driver for key, driver in self._workers.items() if _is(key, stats)}

@@ -14,7 +14,7 @@ _KINDS = ("tcp", "tcp6", "udp", "udp6")
 
 def peer_of(proc: Proc, pid: int, fd: int) -> str:
     """ "address:port", "unix:path"; "" where the descriptor is no socket or the tables do not have it."""
-    link = proc.descriptor(pid, fd)
+    link = proc.link(pid, f"fd/{fd}")
     if not link.startswith("socket:["):
         return ""
     inode = link[len("socket:[") : -1]

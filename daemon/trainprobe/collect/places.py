@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 
-from trainprobe.collect.patience import Patience
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.sample import FileSizeSample, SpaceSample, WrittenFile
 
@@ -17,13 +16,12 @@ class Places:
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
-        self._patience = Patience()
 
     def room(self, pid: int, directory: str) -> SpaceSample | None:
         """On a directory's file system. None: the process or the directory is gone, or the file system does not
         answer."""
         place = self._seen_by(pid, directory)
-        answer = self._patience.read(pid, lambda: _room(place))
+        answer = self._proc.patient(pid, lambda: _room(place))
         if not answer:
             return None
         available, free = (int(word) for word in answer.split())
@@ -35,7 +33,7 @@ class Places:
         The last because a name may lead anywhere: only the size of what the process was seen to write is told.
         """
         place = self._seen_by(file.pid, file.path)
-        answer = self._patience.read(file.pid, lambda: _size(place, file))
+        answer = self._proc.patient(file.pid, lambda: _size(place, file))
         return FileSizeSample(file.pid, file.dev, file.ino, int(answer)) if answer else None
 
     def _seen_by(self, pid: int, path: str) -> str:

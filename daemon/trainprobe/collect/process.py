@@ -19,9 +19,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from trainprobe.collect.procfs import Proc, Rollup, Stat
+from trainprobe.collect.watched import Watched
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import ProcessSample
 
@@ -37,21 +37,6 @@ PSS_AT_FIRST = 2
 PSS_NEAR_SHARE = 0.001  # for one process, near a limit
 BEGUN_NS, YOUNG_NS = NS, 10 * NS  # before, an interpreter is all that is there
 IDLE_NS = 20 * NS  # one that seems to have done nothing is read again after this: the kernel counts in ticks
-
-
-class Watched(Protocol):
-    """A process to be sampled; (pid, ticks) is its identity."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def ticks(self) -> int: ...
-    @property
-    def started_ns(self) -> int: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def run(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +125,9 @@ class Processes:
         samples, alive = [], {}
         wanted = list(watched)
         self._measure(wanted, now_ns, near)
+        stats = self._proc.stats(process.pid for process in wanted)
         for process in wanted:
-            stat = self._proc.stat(process.pid)
+            stat = stats.get(process.pid)
             if stat is None or stat.dead or stat.ticks != process.ticks:
                 continue
             key = (process.pid, process.ticks)

@@ -10,16 +10,20 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.mapping import Mapping, find_library
+from trainprobe.collect.owners import Owners
 from trainprobe.collect.patience import Patience
 
 ENVIRON_KEYS = frozenset({
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-    "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_PROCID", "SLURM_NTASKS", "INVOCATION_ID",
+    "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_NAME",
+    "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "INVOCATION_ID",
 })  # fmt: skip
 """The only environment variables that are ever looked at."""
 
@@ -33,7 +37,11 @@ FDS_LIMIT = 200_000
 SHARED_FDS_LIMIT = 4096
 CHILDREN_LIMIT = 4096
 DRIFT_NS = 1_000_000
+NOBODY = -1
 KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+LOCKED = frozenset({"cmdline", "environ", "io", "maps", "smaps_rollup", "stat", "syscall", "wchan"})
+"""Files whose readers wait for a lock that the process may hold for as long as it likes (``patience``)."""
+T = TypeVar("T")
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -80,23 +88,28 @@ class Rollup:
 class Proc:
     """One procfs. ``root`` is another path in tests; ``boot_offset_ns`` is CLOCK_BOOTTIME - CLOCK_MONOTONIC."""
 
-    def __init__(self, root: str = "/proc", boot_offset_ns: int | None = None) -> None:
+    def __init__(self, root: str = "/proc", boot_offset_ns: int | None = None, owners: Owners | None = None) -> None:
         self.root = root
-        self._patience = Patience()
+        self.owner = (owners or Owners()).of
+        """The user who answers for an id: the one who has it, or to whom /etc/subuid lends it."""
+        self.apart = partial(Proc, root, boot_offset_ns)
+        """The same procfs for another thread: each has its own reads that hang."""
+        self._patience = Patience(uid_of=lambda pid: self.owner(_uid_of(root, pid)))
+        self.hanging = self._patience.hanging
+        """Processes whose reads do not come back."""
         self._fixed_offset = boot_offset_ns is not None
         self._offset = boot_offset_ns or 0
 
     def read(self, pid: int, name: str, limit: int) -> bytes | None:
         """At most ``limit`` bytes of a file of the process."""
-        return read_file(f"{self.root}/{pid}/{name}", limit)
+        path = f"{self.root}/{pid}/{name}"
+        if name.rpartition("/")[2] in LOCKED:
+            return self.patient(pid, lambda: read_file(path, limit))
+        return read_file(path, limit)
 
-    def _patient(self, pid: int, name: str, limit: int) -> bytes | None:
-        """The same for a file whose reader waits for the lock of the process's memory map."""
-        return self._patience.read(pid, lambda: self.read(pid, name, limit))
-
-    def _text(self, pid: int, name: str, limit: int = SMALL) -> str | None:
-        data = self.read(pid, name, limit)
-        return None if data is None else data.decode("utf-8", "surrogateescape")
+    def patient(self, pid: int, job: Callable[[], T | None]) -> T | None:
+        """What a job returns that may wait for the process; None when it takes too long. It raises nothing."""
+        return self._patience.read(pid, job)
 
     def started_ns(self, ticks: int) -> int:
         """CLOCK_MONOTONIC of a start given in ticks since boot (boot time runs on during suspend, this does not).
@@ -118,28 +131,27 @@ class Proc:
             return []
 
     def stat(self, pid: int) -> Stat | None:
-        text = self._text(pid, "stat")
-        return None if text is None else parse_stat(text)
+        return self.stats((pid,)).get(pid)
 
-    def status(self, pid: int) -> Status | None:
-        text = self._text(pid, "status")
+    def stats(self, pids: Iterable[int]) -> dict[int, Stat]:
+        """Of many processes, those that are there."""
+        return self._patience.each(pids, partial(_read_stat, self.root))
+
+    def status(self, pid: int, tid: int | None = None) -> Status | None:
+        """Of a process, or of one of its threads."""
+        text = _text(self, pid, f"task/{tid}/status" if tid else "status")
         return None if text is None else parse_status(text)
-
-    def container_tid(self, pid: int, tid: int) -> int | None:
-        """The number of a thread in its innermost pid namespace."""
-        text = self._text(pid, f"task/{tid}/status")
-        return None if text is None else parse_status(text).container_pid
 
     def command(self, pid: int) -> tuple[str, ...] | None:
         """The arguments; empty for kernel threads and zombies. A process may have written over them."""
-        data = self._patient(pid, "cmdline", COMMAND_LIMIT)
+        data = self.read(pid, "cmdline", COMMAND_LIMIT)
         if data is None:
             return None
         return tuple(a.decode("utf-8", "surrogateescape") for a in data.rstrip(b"\0").split(b"\0")) if data else ()
 
     def environ(self, pid: int, keys: Collection[str] = ENVIRON_KEYS) -> dict[str, str]:
         """The named variables as they were at exec, no other one; empty when it cannot be read."""
-        data = self._patient(pid, "environ", ENVIRON_LIMIT)
+        data = self.read(pid, "environ", ENVIRON_LIMIT)
         found: dict[str, str] = {}
         for entry in (data or b"").split(b"\0"):
             name, equals, value = entry.partition(b"=")
@@ -155,24 +167,27 @@ class Proc:
 
     def maps(self, pid: int) -> bytes | None:
         """What it maps, at most MAPS_LIMIT bytes of it."""
-        return self._patient(pid, "maps", MAPS_LIMIT)
+        return self.read(pid, "maps", MAPS_LIMIT)
 
     def string(self, pid: int, address: int) -> str:
         """A text in the memory of a process, such as a path that it handed to the kernel; "" where there is none."""
-        data = self._patience.read(pid, lambda: _string(f"{self.root}/{pid}/mem", address))
+        data = self.patient(pid, lambda: _string(f"{self.root}/{pid}/mem", address))
         return (data or b"").decode("utf-8", "surrogateescape")
 
     def cgroup(self, pid: int) -> str | None:
-        return self._text(pid, "cgroup")
+        return _text(self, pid, "cgroup")
 
     def mountinfo(self, pid: int) -> str | None:
-        return self._text(pid, "mountinfo", TABLE_LIMIT)
+        return _text(self, pid, "mountinfo", TABLE_LIMIT)
 
-    def cwd(self, pid: int) -> str | None:
-        try:
-            return os.readlink(f"{self.root}/{pid}/cwd")
-        except OSError:
-            return None
+    def link(self, pid: int, name: str) -> str:
+        """Where a link of the process leads ("cwd", "fd/3"): a path, "socket:[INODE]" and the like; "" where it is
+        none."""
+        return self.links((pid,), name).get(pid, "")
+
+    def links(self, pids: Iterable[int], name: str) -> dict[int, str]:
+        """Of many processes, of those that have it."""
+        return self._patience.each(pids, partial(_read_link, self.root, name))
 
     def open_fds(self, pid: int) -> int | None:
         """Open descriptors, at most FDS_LIMIT."""
@@ -188,33 +203,26 @@ class Proc:
 
     def shared_held(self, pid: int) -> int | None:
         """Bytes of files of /dev/shm that it has open, mapped or not: batches that wait in a queue are not mapped."""
-        told = self._patience.read(pid, lambda: _shared_held(f"{self.root}/{pid}/fd"))
+        told = self.patient(pid, lambda: _shared_held(f"{self.root}/{pid}/fd"))
         return None if told is None else int(told)
-
-    def descriptor(self, pid: int, fd: int) -> str:
-        """What a descriptor leads to: a path, "socket:[INODE]" and the like; "" where it is none."""
-        try:
-            return os.readlink(f"{self.root}/{pid}/fd/{fd}")
-        except OSError:
-            return ""
 
     def fd_limit(self, pid: int) -> int | None:
         """RLIMIT_NOFILE, soft; None for unlimited too."""
-        for line in lines_of(self._text(pid, "limits") or ""):
+        for line in lines_of(_text(self, pid, "limits") or ""):
             if line.startswith("Max open files"):
                 return _number(line.split()[3:4])
         return None
 
     def read_bytes(self, pid: int) -> int | None:
         """Bytes that the process caused to be read from storage."""
-        for line in lines_of(self._text(pid, "io") or ""):
+        for line in lines_of(_text(self, pid, "io") or ""):
             if line.startswith("read_bytes:"):
                 return _number(line.split()[1:2])
         return None
 
     def rollup(self, pid: int) -> Rollup | None:
         """Proportional memory. Dear: the kernel walks all page tables of the process."""
-        data = self._patient(pid, "smaps_rollup", SMALL)
+        data = self.read(pid, "smaps_rollup", SMALL)
         if not data:
             return None
         sizes = _kilobytes(data.decode("ascii", "replace"), ROLLUP)
@@ -230,7 +238,7 @@ class Proc:
         """Children of all its threads (CONFIG_PROC_CHILDREN; Debian's and Ubuntu's kernels have it)."""
         found: list[int] = []
         for tid in self.threads(pid):
-            text = self._text(pid, f"task/{tid}/children", COMMAND_LIMIT) or ""
+            text = _text(self, pid, f"task/{tid}/children", COMMAND_LIMIT) or ""
             found += [int(word) for word in text.split() if word.isdecimal()]
         return found[:CHILDREN_LIMIT]
 
@@ -243,6 +251,11 @@ class Proc:
                     seen.add(child)
                     todo.append(child)
                     yield child
+
+
+def _text(proc: Proc, pid: int, name: str, limit: int = SMALL) -> str | None:
+    data = proc.read(pid, name, limit)
+    return None if data is None else data.decode("utf-8", "surrogateescape")
 
 
 def read_file(path: str, limit: int) -> bytes | None:
@@ -281,6 +294,30 @@ def _string(path: str, address: int) -> bytes | None:
         return None
     finally:
         os.close(fd)
+
+
+def _uid_of(root: str, pid: int) -> int:
+    try:
+        return os.stat(f"{root}/{pid}").st_uid
+    except OSError:
+        return NOBODY
+
+
+def exists(root: str, pid: int) -> bool:
+    """Whether there is the process, also one whose files cannot be read now."""
+    return _uid_of(root, pid) != NOBODY
+
+
+def _read_link(root: str, name: str, pid: int) -> str | None:
+    try:
+        return os.readlink(f"{root}/{pid}/{name}")
+    except OSError:
+        return None
+
+
+def _read_stat(root: str, pid: int) -> Stat | None:
+    data = read_file(f"{root}/{pid}/stat", SMALL)
+    return None if data is None else parse_stat(data.decode("utf-8", "surrogateescape"))
 
 
 def parse_stat(text: str) -> Stat | None:

@@ -1,4 +1,5 @@
-"""One Python stack of a watched process, by py-spy in a child with a hard time limit. The loop never waits for it.
+"""One Python stack of a watched process, by py-spy in a child with a hard time limit. The loop never waits for it: a
+child that reads memory which a file system does not deliver outlives SIGKILL, and is reaped when it ends.
 
 py-spy parses what the process holds, so it runs as the process's user with CAP_SYS_PTRACE alone (``confine``).
 Measured: 9 ms for a dump, 14 ms confined.
@@ -11,18 +12,26 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainprobe.collect.confine import confined, confinement
 from trainprobe.collect.procfs import Proc
-from trainprobe.collect.source import Unavailable
+from trainprobe.collect.python_files import PackageVersions, PythonFile
+from trainprobe.collect.source import Failed, Unavailable
 from trainprobe.derive.allowance import Allowance
+from trainprobe.derive.frameworks import NAMES
 from trainprobe.model.event import PythonThread, StackSeen
 from trainprobe.model.moment import NS
 
 LIMIT_NS = NS // 5
+LONGEST_LIMIT_NS = 4 * LIMIT_NS  # where the processors are busy: doubled with each stack that did not come in time
 PAUSE_NS = 5 * NS
+ENDING_SECONDS = 0.005  # of waiting for a killed child, which an ordinary one does not need
+HUNG_NS = NS  # after SIGKILL
+HUNG_LIMIT = 8  # children that do not end; with so many no stacks are taken
 TOGETHER = 3  # stacks of a run that may come sooner one after the other: several stalls in a row
 OUTPUT_LIMIT = 1 << 20
 FRAMES_LIMIT = THREADS_LIMIT = 64
@@ -48,11 +57,15 @@ def find(configured: str = "") -> str | Unavailable:
 @dataclass(slots=True)
 class _Running:
     child: subprocess.Popen[bytes]
+    uid: int  # who answers for the process that is read
     pid: int
     tid: int
     own_tid: int  # what the process calls its thread: another number in a pid namespace
+    run: str
     at_ns: int
+    limit_ns: int
     output: bytearray
+    killed_ns: int = 0
 
 
 class PyStack:
@@ -67,44 +80,54 @@ class PyStack:
         self._program: str | Unavailable = find(path) if enabled else off
         self._proc = proc or Proc()
         self._tools = () if isinstance(self._program, Unavailable) else confinement()
+        self._versions = PackageVersions(self._proc)
         self._running: _Running | None = None
+        self._killed: dict[int, _Running] = {}  # by uid; not reaped yet
         self._answer: StackSeen | None = None
         self._allowances: dict[str, Allowance] = {}  # by run
+        self._limits_ns: dict[str, int] = {}  # by run, where it is not LIMIT_NS
 
     def available(self) -> str | Unavailable:
         """The program's path, or why there are no stacks."""
         return self._program
 
     def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool:
-        """Ask for the stack of a thread. False: not now (one is under way, or this run's last is too recent)."""
+        """Ask for the stack of a thread. False: not now (one is under way, this run's last is too recent, or a child
+        that read another process of the same user has not ended)."""
         allowance = self._allowances.get(run) or Allowance(TOGETHER, PAUSE_NS)
-        if self._running or self._answer or now_ns < allowance.next_ns():
+        status = self._proc.status(pid)
+        self._reap()
+        owner = self._proc.owner(status.uid) if status is not None and status.uid is not None else None
+        hung = len(self._killed) >= HUNG_LIMIT or owner in self._killed
+        if hung or self._running or self._answer or now_ns < allowance.next_ns():
             return False
         self._allowances = {key: one for key, one in self._allowances.items() if not one.is_full(now_ns)}
         self._allowances[run] = allowance
+        self._limits_ns = {key: limit for key, limit in self._limits_ns.items() if key in self._allowances}
         allowance.take(now_ns)
         if isinstance(self._program, Unavailable):
             self._answer = StackSeen(now_ns, pid, tid, (), self._program.reason)
             return True
         try:
-            child = self._spawn(self._program, pid)
+            if owner is None or status is None or status.uid is None or status.gid is None:
+                raise ProcessLookupError(0, "the process is gone")
+            child = self._spawn(self._program, pid, status.uid, status.gid)
         except OSError as error:
             self._answer = StackSeen(now_ns, pid, tid, (), f"py-spy cannot be run: {error.strerror}")
             return True
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
-        own_tid = self._proc.container_tid(pid, tid) or tid
-        self._running = _Running(child, pid, tid, own_tid, now_ns, bytearray())
+        thread = self._proc.status(pid, tid)
+        own_tid = (thread.container_pid if thread else None) or tid
+        limit_ns = self._limits_ns.get(run, LIMIT_NS)
+        self._running = _Running(child, owner, pid, tid, own_tid, run, now_ns, limit_ns, bytearray())
         return True
 
-    def _spawn(self, program: str, pid: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, program: str, pid: int, uid: int, gid: int) -> subprocess.Popen[bytes]:
         """The child. Through an open descriptor: the user may have no way to where the program lies."""
-        status = self._proc.status(pid)
-        if status is None or status.uid is None or status.gid is None:
-            raise ProcessLookupError(0, "the process is gone")
         fd = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            prefix = confined(self._tools, status.uid, status.gid)
+            prefix = confined(self._tools, uid, gid)
             command = [
                 f"/proc/self/fd/{fd}" if prefix else program,
                 "dump",
@@ -132,10 +155,11 @@ class PyStack:
 
     def deadline_ns(self) -> int | None:
         """When the child that runs now will be killed."""
-        return self._running.at_ns + LIMIT_NS if self._running else None
+        return self._running.at_ns + self._running.limit_ns if self._running else None
 
     def poll(self, now_ns: int) -> StackSeen | None:
         """The answer, once; None: none yet."""
+        self._reap()
         if answer := self._answer:
             self._answer = None
             return answer
@@ -143,20 +167,42 @@ class PyStack:
         if running is None:
             return None
         ended = self._drain(running)
-        late = now_ns - running.at_ns >= LIMIT_NS
+        late = now_ns - running.at_ns >= running.limit_ns
         large = len(running.output) > OUTPUT_LIMIT
         if not (ended or late or large):
             return None
-        self._end(running)
-        if large or (late and not ended):
-            why = "its answer was too large" if large else f"it took longer than {LIMIT_NS // 1_000_000} ms"
-            return StackSeen(running.at_ns, running.pid, running.tid, (), f"py-spy was stopped: {why}")
-        return read_dump(bytes(running.output), running.at_ns, running.pid, running.tid, running.own_tid)
+        self._end(running, now_ns)
+        if large:
+            return self._none(running, "its answer was too large")
+        if late and not ended:
+            self._limits_ns[running.run] = min(2 * running.limit_ns, LONGEST_LIMIT_NS)
+            return self._none(running, f"it took longer than {running.limit_ns // 1_000_000} ms", late=True)
+        if now_ns - running.at_ns < LIMIT_NS:
+            self._limits_ns.pop(running.run, None)
+        versions = partial(self._versions.of, running.pid)
+        return read_dump(bytes(running.output), running.at_ns, running.pid, running.tid, running.own_tid, versions)
+
+    @staticmethod
+    def _none(running: _Running, why: str, *, late: bool = False) -> StackSeen:
+        return StackSeen(running.at_ns, running.pid, running.tid, (), f"py-spy was stopped: {why}", late=late)
+
+    def trouble(self, now_ns: int) -> Failed | None:
+        """A child that does not end though it was killed; None: there is none."""
+        hung = [one for one in self._killed.values() if now_ns - one.killed_ns >= HUNG_NS]
+        if not hung:
+            return None
+        others = f" (and {len(hung) - 1} more)" if hung[1:] else ""
+        return Failed(
+            f"py-spy (process {hung[0].child.pid}) cannot be killed while it reads process {hung[0].pid}{others}: no"
+            f" Python stacks of user {hung[0].uid} until it ends",
+            f"end process {hung[0].pid}, or abort the file system that does not answer"
+            " (FUSE: echo 1 > /sys/fs/fuse/connections/NUMBER/abort)",
+        )
 
     def close(self) -> None:
-        """Leave no child behind."""
+        """Leave no child behind that can be killed."""
         if self._running:
-            self._end(self._running)
+            self._end(self._running, 0)
 
     def _drain(self, running: _Running) -> bool:
         """Take what the child has written; True: it has closed its output."""
@@ -172,16 +218,29 @@ class PyStack:
             running.output += part
         return False
 
-    def _end(self, running: _Running) -> None:
+    def _end(self, running: _Running, now_ns: int) -> None:
         self._running = None
         running.child.kill()
-        running.child.wait()
         if running.child.stdout:
             running.child.stdout.close()
+        try:
+            running.child.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            running.killed_ns = now_ns
+            self._killed[running.uid] = running
+
+    def _reap(self) -> None:
+        """Without waiting (WNOHANG)."""
+        self._killed = {uid: one for uid, one in self._killed.items() if one.child.poll() is None}
 
 
-def read_dump(data: bytes, at_ns: int, pid: int, tid: int, own_tid: int = 0) -> StackSeen:
-    """py-spy's JSON -> the stack of one thread (``own_tid``: its number in its namespace), outermost frame first."""
+def read_dump(
+    data: bytes, at_ns: int, pid: int, tid: int, own_tid: int = 0, version: Callable[[str, str], str] = lambda *_: ""
+) -> StackSeen:
+    """py-spy's JSON -> the stack of one thread (``own_tid``: its number in its namespace), outermost frame first.
+
+    ``version``: of a package in a directory of packages; "": not known.
+    """
     try:
         threads = json.loads(data) if data else None
     except (ValueError, RecursionError):
@@ -204,16 +263,31 @@ def read_dump(data: bytes, at_ns: int, pid: int, tid: int, own_tid: int = 0) -> 
         tuple(reversed(texts[:FRAMES_LIMIT])),
         "" if texts else "no Python frame",
         known[:THREADS_LIMIT],
+        versions={name: found for name, place in _packages(chosen[0]).items() if (found := version(name, place))},
     )
 
 
 def _frames(thread: dict[str, object]) -> list[str]:
     """Innermost first, as py-spy tells them."""
+    return [_frame(frame) for frame in _dumped(thread)]
+
+
+def _dumped(thread: dict[str, object]) -> list[dict[str, object]]:
     frames = thread.get("frames")
-    return [_frame(frame) for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
+    return [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
+
+
+def _file(frame: dict[str, object]) -> PythonFile:
+    return PythonFile.of(str(frame.get("filename")))
 
 
 def _frame(frame: dict[str, object]) -> str:
-    name, file, line = str(frame.get("name")), str(frame.get("filename")), frame.get("line")
-    where = file.rpartition("/")[2][:NAME_LIMIT]
-    return f"{name[:NAME_LIMIT]} ({where}:{line if isinstance(line, int) else 0})"
+    name, place, line = str(frame.get("name")), _file(frame), frame.get("line")
+    package = f"{place.package[:NAME_LIMIT]}/" if place.package else ""
+    return f"{name[:NAME_LIMIT]} ({package}{place.name[:NAME_LIMIT]}:{line if isinstance(line, int) else 0})"
+
+
+def _packages(thread: dict[str, object]) -> dict[str, str]:
+    """The frameworks on a stack, each with the directory that its package lies in."""
+    files = (_file(frame) for frame in _dumped(thread)[:FRAMES_LIMIT])
+    return {file.package: file.directory for file in files if file.package in NAMES and file.directory}

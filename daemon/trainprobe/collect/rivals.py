@@ -33,9 +33,8 @@ class Rivals:
         self._fresh = not self._before
         found: list[RivalSample] = []
         seen: dict[tuple[int, int], int] = {}
-        for pid in self._proc.pids()[:PROCESSES]:
-            stat = self._proc.stat(pid)
-            if stat is None or stat.dead:
+        for pid, stat in self._proc.stats(self._proc.pids()[:PROCESSES]).items():
+            if stat.dead:
                 continue
             key = (pid, stat.ticks)
             seen[key] = stat.cpu_ns

@@ -1,7 +1,7 @@
 """/dev/shm as the processes of a run see it: the container's, not ours.
 
-Everything below /proc/PID/root belongs to the container: links are not followed, and only a tmpfs that the process's
-own mount table knows is looked at.
+Everything below /proc/PID/root belongs to the container: links are not followed, only a tmpfs that the process's own
+mount table knows is looked at, and the way there may lead over a file system that does not answer.
 """
 
 from __future__ import annotations
@@ -38,17 +38,10 @@ class SharedMemory:
 
     def limit(self, run: str, pid: int, container: str, now_ns: int) -> LimitSample | None:
         """How full it is; None: the process has none, or its size is not limited."""
-        directory = self._open(pid, now_ns)
-        if directory is None:
+        read = self._proc.patient(pid, lambda: self._space(pid, now_ns))
+        if read is None or not read[0].f_blocks:
             return None
-        try:
-            space, device = os.fstatvfs(directory), os.fstat(directory).st_dev
-        except OSError:
-            return None
-        finally:
-            os.close(directory)
-        if not space.f_blocks:
-            return None
+        space, device = read
         used = (space.f_blocks - space.f_bfree) * space.f_frsize
         name = f"{os.major(device)}:{os.minor(device)}"
         return LimitSample(run, "shm", used, space.f_blocks * space.f_frsize, container or "host", name, pid)
@@ -62,6 +55,17 @@ class SharedMemory:
         """Only these processes are still of interest."""
         kept = set(alive)
         self._mounts = {pid: mount for pid, mount in self._mounts.items() if pid in kept}
+
+    def _space(self, pid: int, now_ns: int) -> tuple[os.statvfs_result, int] | None:
+        directory = self._open(pid, now_ns)
+        if directory is None:
+            return None
+        try:
+            return os.fstatvfs(directory), os.fstat(directory).st_dev
+        except OSError:
+            return None
+        finally:
+            os.close(directory)
 
     def _open(self, pid: int, now_ns: int) -> int | None:
         mount = self._mounts.get(pid)
@@ -79,7 +83,7 @@ class SharedMemory:
         return None
 
     def _leaks(self, pid: int, mapped: list[int], now: float) -> list[Leak]:
-        files = self._torch_files(pid, now)
+        files = self._proc.patient(pid, lambda: self._torch_files(pid, now))
         if not files:
             return []
         alive = self._alive_beside(pid)
@@ -119,20 +123,14 @@ class SharedMemory:
 
     def _alive_beside(self, pid: int) -> set[int] | None:
         """Processes in the same pid namespace, by the numbers that they have there."""
-        wanted = self._namespace(pid)
-        if wanted is None:
+        wanted = self._proc.link(pid, "ns/pid")
+        if not wanted:
             return None
         found = set()
-        for other in self._proc.pids():
-            if self._namespace(other) == wanted and (status := self._proc.status(other)) is not None:
+        for other, namespace in self._proc.links(self._proc.pids(), "ns/pid").items():
+            if namespace == wanted and (status := self._proc.status(other)) is not None:
                 found.add(status.container_pid if status.container_pid is not None else other)
         return found
-
-    def _namespace(self, pid: int) -> str | None:
-        try:
-            return os.readlink(f"{self._proc.root}/{pid}/ns/pid")
-        except OSError:
-            return None
 
 
 def shared_memory_device(mountinfo: str) -> int | None:

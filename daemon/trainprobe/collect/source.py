@@ -26,9 +26,10 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It should have worked and did not."""
+    """It should have worked and did not. ``remedy`` as in ``Unavailable``."""
 
     reason: str
+    remedy: str = ""
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class Sources:
             record.status, record.reason, record.remedy = SourceStatus.UNAVAILABLE, outcome.reason, outcome.remedy
             record.retry_ns, record.failures = now_ns + RETRY_UNAVAILABLE_NS, 0
         elif isinstance(outcome, Failed):
-            record.status, record.reason, record.remedy = SourceStatus.ERROR, outcome.reason, ""
+            record.status, record.reason, record.remedy = SourceStatus.ERROR, outcome.reason, outcome.remedy
             record.retry_ns = now_ns + RETRY_FAILED_NS[min(record.failures, len(RETRY_FAILED_NS) - 1)]
             record.failures += 1
             record.errors += 1

@@ -14,7 +14,6 @@ from trainprobe.config.parse import ConfigError, Problem, parse
 
 Config = TypeVar("Config")
 
-DAEMON_PATH = Path("/etc/trainprobe/trainprobe.yaml")
 EXPORTER_PATH = Path("/etc/trainprobe/exporter.yaml")
 SIZE_LIMIT = 64 * 1024
 DEPTH_LIMIT = 16

@@ -93,7 +93,7 @@ class Privacy:
     stacks: bool = key(True, "keep Python stacks in reports")
     command_lines: bool = key(True, "keep command lines in reports (arguments that look like secrets never are)")
     paths: bool = key(True, "keep paths of files in reports; otherwise their last part only")
-    labels: bool = key(False, "put command and user on `trainprobe_run_info`")
+    labels: bool = key(False, "put command, user and Slurm job name on `trainprobe_run_info`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,11 @@ class ExporterConfig:
     """/etc/trainprobe/exporter.yaml"""
 
     listen: str = key("127.0.0.1:19752", "address and port of the HTTP server; `[::1]:19752` for IPv6")
+    allowed_hosts: tuple[str, ...] = key(
+        (),
+        "further names (shell patterns) by which `/metrics` and health may be asked for: a proxy's, a service's;"
+        " addresses, loopback names and this host's own names always may",
+    )
     web_config: str = key(
         "",
         "file in the form of Prometheus's web configuration (TLS, names with bcrypt hashes), which then guards"

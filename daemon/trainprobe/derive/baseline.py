@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from trainprobe.derive.interval import Interval, items_of, pool_of
 from trainprobe.derive.ledger import Item
-from trainprobe.derive.stretch import Stretch, items_of, pool_of
 
 WINDOW = 64
 LEAST = 8
@@ -19,7 +19,7 @@ class Ordinary:
     """One unstalled step, or several that are alike and were told as one."""
 
     ns: int  # of all of them
-    made_of: Stretch
+    made_of: Interval
     fetches: int
     backwards: int
     lengths: Sequence[int]  # ns of each

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import DiskSample, RivalSample
+
+DEVICE = template("device", "device {name}: {rate:MB/s}{busy}{rotating}")
+BUSY = template("device.busy", ", busy for {share:percent}")
+ROTATING = template("device.rotating", ", rotating")
 
 
 @dataclass(slots=True)
@@ -25,12 +30,11 @@ class Device:
         """As in /dev."""
         return self.sample.device
 
-    def told(self) -> str:
+    def message(self) -> Message:
         """The name with what it did, for people."""
-        busy = "" if self.busy_share is None else f", busy for {self.busy_share:.0%}"
+        busy = None if self.busy_share is None else BUSY(share=self.busy_share)
         rate = max(self.read_rate or 0.0, self.write_rate or 0.0)
-        spins = ", rotating" if self.sample.rotational else ""
-        return f"device {self.name}: {rate / 1e6:.1f} MB/s{busy}{spins}"
+        return DEVICE(name=self.name, rate=rate, busy=busy, rotating=ROTATING() if self.sample.rotational else None)
 
 
 @dataclass(slots=True)

@@ -30,6 +30,9 @@ CHECKPOINT_PATTERNS: tuple[str, ...] = (
     "*/global_step*/*",
     "*/iter_*/*",
     "*orbax-checkpoint-tmp*",
+    "*.ocdbt",
+    "*/ocdbt.process_*",
+    "*/_CHECKPOINT_METADATA",
 )
 _DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack")
 """Names of checkpoints that data sets have, too: what is written under them before the first step is data."""
@@ -49,6 +52,9 @@ _NEVER: tuple[str, ...] = (
 _CACHES: tuple[str, ...] = ("/.cache/", "/torchinductor_", "/.triton/", "/__pycache__/", "/pymp-")
 _LOGS: tuple[str, ...] = ("*.log", "*.jsonl", "*.csv", "*.txt", "*.out", "*.err", "*.tsv", "*.log.*", "*.ndjson",
                           "*.db", "*.db-*", "*.sqlite", "*.sqlite-*", "*.sqlite3", "*.sqlite3-*")  # fmt: skip
+_MEDIA: tuple[str, ...] = ("*.png", "*.jpg", "*.jpeg", "*.gif", "*.webp", "*.bmp", "*.tif", "*.tiff", "*.svg", "*.pdf",
+                           "*.ppm", "*.exr", "*.avif", "*.mp4", "*.avi", "*.wav", "*.mp3", "*.html")  # fmt: skip
+"""What a training shows people, wherever it writes it: also beside a checkpoint."""
 LARGE = 1 << 20  # bytes: an unnamed file that is written whole and at least so large is a checkpoint
 
 
@@ -108,6 +114,8 @@ def _kind(path: str, large: bool, created: bool, append: bool, early: bool, rule
         return FileKind(FileClass.OTHER)
     if any(cache in path for cache in _CACHES) or (name.startswith("torch_") and path.startswith("/dev/shm/")):
         return FileKind(FileClass.OTHER)
+    if _matches(name.lower(), _MEDIA):
+        return FileKind(FileClass.LOG, "log")
     if _matches(path, _unlike_data(rules.checkpoints) if early else rules.checkpoints):
         return FileKind(FileClass.CHECKPOINT)
     if _matches(name, _LOGS) or append:

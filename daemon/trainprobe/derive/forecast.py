@@ -38,8 +38,6 @@ class Forecast:
 
     eta_seconds: float
     slope: float
-    value: float
-    limit: float
     ramp_seconds: float
 
 
@@ -155,7 +153,7 @@ def _ramp(series: Series, points: Sequence[Point], limit: float, least_seconds: 
     eta = max(0.0, eta)
     if eta > HORIZON_SECONDS or (eta > NEAR_SECONDS and covered < COVERED_FAR):
         return None
-    return Forecast(eta, slope, high, limit, points[-1].at - points[0].at)
+    return Forecast(eta, slope, points[-1].at - points[0].at)
 
 
 def _rise_seconds(points: Sequence[Point], start: float, high: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.model.cells import Leaf, RunState
+from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.sample import Inspection, ThreadLook
 
@@ -38,7 +38,7 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Beside:
+class SiblingThread:
     """Another thread of the driver's process, as it was seen while the driver waited for a lock. Times in ns."""
 
     tid: int
@@ -67,36 +67,56 @@ class Beside:
 
 
 @dataclass(slots=True)
-class Late:
+class LateStepObservations:
     """The open step's observations; a new one begins with each step that had any."""
 
     hang: Waiting | None = None  # in a file's call, on a device that does not answer
     worker: Waiting | None = None  # the longest wait of a worker outside of its queue
+    busy: int | None = None  # the worker that was on a CPU, or wanted one, and had been busy longest
     inspection: Inspection | None = None
+    locking: Inspection | None = None  # the latest one that found the driver locking a file
     stacks: list[StackSeen] = field(default_factory=list)  # of the driver
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
     locked_ns: int = 0  # for so long in all a worker was seen waiting for a lock while no worker did anything
     counted_ns: int = 0  # until when that is counted
-    beside: dict[int, Beside] = field(default_factory=dict)  # by tid
+    beside: dict[int, SiblingThread] = field(default_factory=dict)  # by tid
     looks: int = 0
+    inspections: int = 0
+    held_back: int = 0  # inspections that found the driver waiting for the write-back of dirty pages
     queued: int = 0  # looks that found the driver runnable without a CPU
 
     def see_workers(self, samples: Sequence[ThreadSample], since_ns: int, now_ns: int) -> None:
         """The longest wait among the workers' present ones, of what they do since the step began."""
+        running = [one for one in samples if one.run != ThreadState.BLOCKED]
+        self.busy = min(running, key=lambda one: one.since_ns).pid if running else self.busy
         waits = [waiting(one, since_ns, now_ns) for one in samples if _outside_of_queues(one)]
         for here in waits:
             if self.worker is None or here.ns >= self.worker.ns:
                 self.worker = here
         locks = [here.since_ns for here in waits if here.leaf == Leaf.LOCK]
-        if locks and all(sample.run == RunState.BLOCKED and sample.leaf in IDLE for sample in samples):
+        if locks and all(sample.run == ThreadState.BLOCKED and sample.leaf in IDLE for sample in samples):
             self.locked_ns += now_ns - max(min(locks), self.counted_ns)
         self.counted_ns = now_ns
+
+    def inspect(self, seen: Inspection, at_ns: int) -> None:
+        """An inspection of the driver."""
+        self.inspection = seen
+        self.inspections += 1
+        self.held_back += seen.wchan.startswith("balance_dirty_pages")
+        if seen.locking:
+            self.locking = seen
+        self.see_threads(seen.threads, at_ns)
 
     def see_threads(self, looks: Sequence[ThreadLook], at_ns: int) -> None:
         """What the process's other threads did in one look."""
         for look in looks:
-            known = self.beside.setdefault(look.tid, Beside(look.tid, look.own_tid, at_ns, look.cpu_ns or 0))
+            known = self.beside.setdefault(look.tid, SiblingThread(look.tid, look.own_tid, at_ns, look.cpu_ns or 0))
             known.take(look, at_ns)
+
+    def stack_of_worker(self) -> tuple[str, ...]:
+        """Of the worker that was blocked longest, else of the one that was busy; empty where none was taken."""
+        blocked = self.stack_of(self.worker.pid) if self.worker is not None else ()
+        return blocked or (self.stack_of(self.busy) if self.busy is not None else ())
 
     def stack_of(self, pid: int) -> tuple[str, ...]:
         """A worker's Python stack; empty where none was taken."""
@@ -104,7 +124,7 @@ class Late:
 
 
 def _outside_of_queues(sample: ThreadSample) -> bool:
-    return sample.run == RunState.BLOCKED and sample.leaf not in _QUEUES
+    return sample.run == ThreadState.BLOCKED and sample.leaf not in _QUEUES
 
 
 def waiting(sample: ThreadSample, from_ns: int, now_ns: int) -> Waiting:

@@ -16,7 +16,7 @@ Item = tuple[State, Region, Leaf]
 
 _REGIONS = tuple(Region)
 _LEAVES = tuple(Leaf)
-_WRITES = frozenset({Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META})
+WRITES = frozenset({Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META})
 _ALWAYS: Mapping[Leaf, State] = {
     Leaf.RUNQUEUE: State.RUNQUEUE,
     Leaf.THROTTLED: State.RUNQUEUE,
@@ -44,7 +44,7 @@ STATE_OF_CLASS: Mapping[FileClass, State] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class WaitContext:
     """What must be known of the driver to name its waits."""
 
     workers: bool = False  # it has live worker processes
@@ -53,41 +53,41 @@ class Setting:
 
 
 @lru_cache(maxsize=8)
-def setting_of(workers: bool, inline: bool, ranks: bool) -> Setting:
+def wait_context_of(workers: bool, inline: bool, ranks: bool) -> WaitContext:
     """The same one for the same: each step asks for it."""
-    return Setting(workers, inline, ranks)
+    return WaitContext(workers, inline, ranks)
 
 
-def state_of(region: Region, leaf: Leaf, setting: Setting) -> State:
+def state_of(region: Region, leaf: Leaf, context: WaitContext) -> State:
     """The state of a cell whose time was not spent on a written file."""
     always = _ALWAYS.get(leaf)
     if always is not None:
         return always
     if region == Region.FETCH:
-        return State.DATA_INLINE if setting.inline else State.DATA_WAIT
-    if setting.ranks and (leaf == Leaf.LOCK or (leaf in (Leaf.SOCKET, Leaf.POLL) and region == Region.BACKWARD)):
+        return State.DATA_INLINE if context.inline else State.DATA_WAIT
+    if context.ranks and (leaf == Leaf.LOCK or (leaf in (Leaf.SOCKET, Leaf.POLL) and region == Region.BACKWARD)):
         return State.COLLECTIVE  # DDP waits on a condition, in the callbacks that come when the backward has ended
     if leaf in (Leaf.PIPE_READ, Leaf.POLL):
-        return State.DATA_WAIT if setting.workers else State.OTHER
+        return State.DATA_WAIT if context.workers else State.OTHER
     if leaf == Leaf.SOCKET:
-        return State.COLLECTIVE if setting.ranks else State.NETWORK
+        return State.COLLECTIVE if context.ranks else State.NETWORK
     return _ELSEWHERE.get(leaf, State.OTHER)
 
 
 @lru_cache(maxsize=64)
-def states_of_cells(setting: Setting, written: FileClass | None, saving: bool) -> tuple[State | None, ...]:
+def states_of_cells(context: WaitContext, written: FileClass | None, saving: bool) -> tuple[State | None, ...]:
     """The state of each cell in the order of the cells, None where nobody knows the cell: what ``flatten`` says where
     all written files are of one class (None: none took time), and the time between their writes is, or is not, all of
     checkpoints."""
     states: list[State | None] = [None] * CELLS
     for region in Region:
         for leaf in Leaf:
-            if leaf in _WRITES:
+            if leaf in WRITES:
                 state = STATE_OF_CLASS[written] if written else State.OTHER
             elif leaf == Leaf.FILE_GAP:
-                state = State.CHECKPOINT if saving else state_of(region, Leaf.CPU, setting)
+                state = State.CHECKPOINT if saving else state_of(region, Leaf.CPU, context)
             else:
-                state = state_of(region, leaf, setting)
+                state = state_of(region, leaf, context)
             states[cell(region, leaf)] = state
     return tuple(states)
 
@@ -103,7 +103,7 @@ def _shares(files: Sequence[tuple[StepFile, FileClass]], gap: bool) -> dict[File
     return {of: ns / total for of, ns in parts.items() if ns} if total else {}
 
 
-def flatten(cells: Sequence[int], files: Sequence[tuple[StepFile, FileClass]], setting: Setting) -> dict[Item, int]:
+def flatten(cells: Sequence[int], files: Sequence[tuple[StepFile, FileClass]], context: WaitContext) -> dict[Item, int]:
     """Nanoseconds by item of an interval's cells (differences of two rows).
 
     ``files`` are the interval's written files with their classes. Time of write-class calls goes to its file's
@@ -119,16 +119,16 @@ def flatten(cells: Sequence[int], files: Sequence[tuple[StepFile, FileClass]], s
         if at >= len(_REGIONS) or leaf_number >= len(_LEAVES):
             continue
         region, leaf = _REGIONS[at], _LEAVES[leaf_number]
-        if leaf in _WRITES:
+        if leaf in WRITES:
             io = _shares(files, gap=False) if io is None else io
             _split(out, ns, region, leaf, {STATE_OF_CLASS[of]: part for of, part in io.items()} or {State.OTHER: 1.0})
         elif leaf == Leaf.FILE_GAP:
             gap = _shares(files, gap=True) if gap is None else gap
             saving = gap.get(FileClass.CHECKPOINT, 0.0)
-            rest = state_of(region, Leaf.CPU, setting)
+            rest = state_of(region, Leaf.CPU, context)
             _split(out, ns, region, leaf, {State.CHECKPOINT: saving, rest: 1.0 - saving})
         else:
-            _add(out, (state_of(region, leaf, setting), region, leaf), ns)
+            _add(out, (state_of(region, leaf, context), region, leaf), ns)
     return out
 
 

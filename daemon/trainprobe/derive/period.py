@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from statistics import median
 
 
-def recurrence(positions: Sequence[int], tolerance: float = 0.1) -> int | None:
+def recurrence(positions: Sequence[int], tolerance: float = 0.1, least: int = 2) -> int | None:
     """The distance at which ascending ``positions`` recur, or None.
 
-    At least three occurrences, and at least 70 % of the distances within ``tolerance`` (or one) of their median.
+    At least three occurrences, at least ``least`` apart, and at least 70 % of the distances within ``tolerance`` (or
+    one) of their median.
     """
     if len(positions) < 3:
         return None
     gaps = [b - a for a, b in itertools.pairwise(positions)]
     middle = median(gaps)
-    if middle < 2:
+    if middle < least:
         return None
     near = sum(1 for gap in gaps if abs(gap - middle) <= max(1.0, tolerance * middle))
     return round(middle) if near >= 0.7 * len(gaps) else None

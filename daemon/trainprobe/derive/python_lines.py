@@ -25,6 +25,11 @@ class PythonLines:
             if frame in self._hits or len(self._hits) < KEEP:
                 self._hits[frame] = self._hits.get(frame, 0) + 1
 
+    @property
+    def functions(self) -> set[str]:
+        """All functions that were seen, as ``name (file``."""
+        return {frame.rpartition(":")[0] for frame in self._hits}
+
     def top(self, count: int = 10) -> list[tuple[str, int]]:
         """The lines that were seen most, the loop's own left out; nothing before three samples."""
         if self.samples < 3:

@@ -11,7 +11,7 @@ KEEP = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Bitten:
+class ThrottledInterval:
     """What the quota did between two samples about an interval. ``throttled_ns`` is summed over processors."""
 
     quota_cpus: float | None
@@ -33,7 +33,7 @@ class Quota:
             self.samples.clear()
         self.samples.append((at_ns, sample))
 
-    def over(self, start_ns: int, end_ns: int) -> Bitten | None:
+    def over(self, start_ns: int, end_ns: int) -> ThrottledInterval | None:
         """From the last sample before the interval to the first one behind it, as far as there are such; None where
         there are no two."""
         if len(self.samples) < 2:
@@ -44,7 +44,7 @@ class Quota:
         last = after[0] if after else self.samples[-1][1]
         if last is first:
             return None
-        return Bitten(
+        return ThrottledInterval(
             last.quota_cpus if last.quota_cpus is not None else first.quota_cpus,
             last.periods - first.periods,
             last.throttled_periods - first.throttled_periods,

@@ -15,6 +15,11 @@ MANY = 8
 at most, and oftener. Of fewer, as waits are, the one that comes oftest is the step, and no rare look at the result."""
 SAME = 0.1
 _UNIT_NS = 1024
+BAND = 3  # half octaves that the lengths of steps lie in
+LEAST_BURSTS = 12
+FEW = 0.1
+"""Of the steps: so many intervals may lie between those inside of bursts and those between them."""
+SHORTEST_PLACE = 21  # half octaves: 1.5 ms
 
 Call = TypeVar("Call", bound=Hashable)
 
@@ -31,6 +36,27 @@ def once_a_step(calls: Mapping[Call, Sequence[int]]) -> Call | None:
     if most < MANY:
         return max(counts, key=lambda call: counts[call])
     return min((call for call in counts if 2 * alike[call] >= most), key=lambda call: counts[call])
+
+
+def bursts(calls: Mapping[Call, Sequence[int]]) -> tuple[Call, int, int] | None:
+    """The call that comes in bursts, one a step: how many units of 1024 ns lie between two bursts at least, and the
+    number of such gaps. None: no gaps are even enough."""
+    found = {call: gaps for call, intervals in calls.items() if (gaps := _gaps(intervals)) is not None}
+    call = max(found, key=lambda one: found[one][1], default=None)
+    return None if call is None else (call, *found[call])
+
+
+def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
+    """Most of the time lies in gaps that are alike; half-way between them and a burst's own intervals it ends."""
+    spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
+    low = max(range(len(spent) - BAND + 1), key=lambda place: sum(spent[place : place + BAND]))
+    count, time = sum(intervals[low : low + BAND]), sum(spent[low : low + BAND])
+    inside = next((place for place in range(low + 1) if sum(intervals[place:low]) <= FEW * count), low)
+    least = max(SHORTEST_PLACE, (inside + low) // 2)
+    number = sum(intervals[least:])
+    if low < least or low - inside < 2 or count < max(LEAST_BURSTS, EVEN * number) or time < EVEN * sum(spent):
+        return None
+    return (1 << least // 2) * (2 + least % 2) // 2, number
 
 
 def _is_even(intervals: Sequence[int]) -> bool:

@@ -31,6 +31,13 @@ class LogUse:
     inode: tuple[int, int] = (0, 0)  # (dev, ino) of the last file of this name
     size: int | None = None  # bytes of that file when it was looked at; None: not looked at, or it has no size
 
+    def add(self, save: Save) -> None:
+        """What was written while the file was open once."""
+        self.bytes += save.bytes
+        self.writes += save.calls
+        self.ns += save.write_ns + save.sync_ns + save.meta_ns
+        self.inode = save.key[1:]
+
 
 @dataclass(slots=True)
 class SaveTotals:
@@ -57,12 +64,19 @@ class Save:
     meta_ns: int = 0
     rename_ns: int = 0
     gap_ns: int = 0
+    ahead_ns: int = 0  # on the CPU directly before it was opened: serialising, judged when the step has ended
+    inside_ns: int = 0  # the same between its calls, beyond `gap_ns`
     errno: int = 0
     created: bool = False
     append: bool = False
     early: bool = False  # opened before the training's first step
     unsafe: bool = False  # written over the only complete checkpoint, and not synced
     moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
+
+    @property
+    def begin_ns(self) -> int:
+        """When its first byte was serialised."""
+        return self.start_ns - self.ahead_ns
 
     @property
     def outcome(self) -> str:
@@ -72,9 +86,11 @@ class Save:
         return "open" if self.end_ns is None else "unsafe" if self.unsafe else "complete"
 
     def ns_by_operation(self) -> dict[str, int]:
-        """Nanoseconds by operation; `other` is the rest of the time from opening to the end."""
-        parts = {"write": self.write_ns, "fsync": self.sync_ns, "rename": self.rename_ns, "serialize": self.gap_ns}
-        spent = (self.end_ns or self.start_ns) - self.start_ns
+        """Nanoseconds by operation; `other` is the rest of the time from its begin to the end. None ever falls:
+        what is found in its step's end to be serialising between its calls stays in `other`."""
+        serialized = self.gap_ns + self.ahead_ns
+        parts = {"write": self.write_ns, "fsync": self.sync_ns, "rename": self.rename_ns, "serialize": serialized}
+        spent = (self.end_ns or self.start_ns) - self.begin_ns
         return {**parts, "other": max(0, spent - sum(parts.values()))}
 
     def kind_of(self, rules: FileRules) -> FileClass:
@@ -148,6 +164,10 @@ class Saves:
         if len(self.names) > NAMES:
             self.names.pop(next(iter(self.names)))
 
+    def touched(self, pid: int, start_ns: int, end_ns: int) -> list[FileEvent]:
+        """The latest event of each file that a process wrote, or opened to write, in an interval."""
+        return [one for one in self.names.values() if one.pid == pid and start_ns <= one.at_ns < end_ns]
+
     def _opened(self, key: tuple[int, int, int], event: FileEvent) -> Save:
         start = event.opened_ns or event.at_ns
         again = self._opened_again(key, event)
@@ -213,11 +233,7 @@ class Saves:
     def _log(self, save: Save, kind: str) -> None:
         if len(self.logs) >= KEEP and save.path not in self.logs:
             return
-        use = self.logs.setdefault(save.path, LogUse(save.path, kind))
-        use.bytes += save.bytes
-        use.writes += save.calls
-        use.ns += save.write_ns + save.sync_ns + save.meta_ns
-        use.inode = save.key[1:]
+        self.logs.setdefault(save.path, LogUse(save.path, kind)).add(save)
 
     def _forget(self, save: Save) -> None:
         if save.kind_of(self.rules) != FileClass.CHECKPOINT:
@@ -270,7 +286,7 @@ class Saves:
 
     def flying(self, start_ns: int, end_ns: int) -> list[Save]:
         """Checkpoints that were being written in an interval."""
-        return [s for s in self.checkpoints() if s.start_ns < end_ns and (s.end_ns is None or s.end_ns > start_ns)]
+        return [s for s in self.checkpoints() if s.begin_ns < end_ns and (s.end_ns is None or s.end_ns > start_ns)]
 
     def removed(self, start_ns: int, end_ns: int) -> list[Removal]:
         """Checkpoints whose removal ended in an interval."""
@@ -296,11 +312,7 @@ class Saves:
         for save in self.open.values():
             kind = save.filed(self.rules)
             if kind.of == FileClass.LOG and save.calls:
-                use = out.setdefault(save.path, LogUse(save.path, kind.log))
-                use.bytes += save.bytes
-                use.writes += save.calls
-                use.ns += save.write_ns + save.sync_ns + save.meta_ns
-                use.inode = save.key[1:]
+                out.setdefault(save.path, LogUse(save.path, kind.log)).add(save)
         for use in out.values():
             use.size = self.sizes.get(use.inode)
         return sorted(out.values(), key=lambda use: -use.ns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.model.cells import Leaf, RunState
+from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.moment import NS
 
@@ -37,7 +37,7 @@ class SlowFiles:
         """One look at a thread."""
         before = self._seen.get(sample.tid)
         self._seen[sample.tid] = at_ns
-        if sample.leaf not in _READS or sample.run != RunState.BLOCKED or not sample.path or before is None:
+        if sample.leaf not in _READS or sample.run != ThreadState.BLOCKED or not sample.path or before is None:
             return
         use = self.files.get(sample.path)
         if use is None:

@@ -4,27 +4,71 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from trainprobe.derive.frameworks import is_loop, is_own
+from trainprobe.model.message import Message, template
+
+WHERE = template("where", "{frame}{within}{seen}")
+WITHIN = template("where.within", ", there in {frame}")
+SEEN = template("where.seen", ", in {hits} of {samples} samples")
+IN_STALLS = template("where.in_stalls", ", in {hits} of {stalls} sampled stalls")
+MOST = 0.51
+"""Of the stalls: so many at least share what is named of several."""
 SHARE = 0.8
 """A function is the one that was sought when it is on so many of the stacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A function and its most frequent line; ``hits`` of ``samples`` stacks have it."""
+    """A function and its most frequent line; ``hits`` of ``samples`` stacks have it. ``own``: the user's own function
+    that is in it, where the function is a library's; not one that only calls a framework's loop."""
 
     frame: str  # "name (file:line)"
     hits: int
     samples: int
+    own: str = ""
+    stalls: bool = False  # what is counted is stalls, not samples
 
-    def told(self) -> str:
-        """For people."""
-        return f"{self.frame}, seen there in {self.hits} of {self.samples} looks" if self.samples > 1 else self.frame
+    def message(self, *, counted: bool = True) -> Message:
+        """For people; ``counted``: with how often it was seen."""
+        seen = None
+        if self.samples > 1 and counted:
+            several = IN_STALLS(hits=self.hits, stalls=self.samples)
+            seen = several if self.stalls else SEEN(hits=self.hits, samples=self.samples)
+        return WHERE(frame=self.own or self.frame, within=WITHIN(frame=self.frame) if self.own else None, seen=seen)
 
 
-def common(stacks: Sequence[Sequence[str]]) -> Where | None:
-    """The innermost function that most of the stacks share; None without stacks. Outermost frames come first.
+def innermost(stack: Sequence[str]) -> Message | None:
+    """The innermost function of one stack, for people; None without frames."""
+    where = common([stack])
+    return where.message() if where is not None else None
+
+
+def of_worker(stack: Sequence[str]) -> bool:
+    """Whether it is a DataLoader worker's."""
+    return any(frame.startswith("_worker_loop (") for frame in stack)
+
+
+def shared(stalls: Sequence[Sequence[Sequence[str]]]) -> Where | None:
+    """The innermost function that most stalls share, each with the stacks that were taken in it: every stall counts
+    once, however often it was looked at. A single one, or none with stacks: as ``common``."""
+    seen = [stacks for stacks in stalls if any(stacks)]
+    if len(seen) < 2:
+        return common(seen[0]) if seen else None
+    where = common([_trunk(stacks) for stacks in seen], MOST)
+    return None if where is None else replace(where, stalls=True)
+
+
+def _trunk(stacks: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Of one of the stacks: down to the function that they share."""
+    where = common(stacks)
+    stack = next(one for one in stacks if where is not None and where.frame in one)
+    return stack[: len(stack) - list(reversed(stack)).index(where.frame)] if where is not None else stack
+
+
+def common(stacks: Sequence[Sequence[str]], share: float = SHARE) -> Where | None:
+    """The innermost function that such a share of the stacks has in common; None without stacks. Outermost first.
 
     With one stack it is the innermost frame. With several, what differs from sample to sample below a function is its
     own doing.
@@ -32,18 +76,19 @@ def common(stacks: Sequence[Sequence[str]]) -> Where | None:
     kept = [stack for stack in stacks if stack]
     if not kept:
         return None
-    here, depth, best = kept, 0, kept[0][0]
+    alike, depth, best, own = kept, 0, kept[0][0], ""
     while True:
-        at = Counter(_function(stack[depth]) for stack in here if len(stack) > depth)
+        at = Counter(_function(stack[depth]) for stack in alike if len(stack) > depth)
         if not at:
             break
         name, hits = at.most_common(1)[0]
-        if hits < SHARE * len(kept):
+        if hits < share * len(kept):
             break
-        here = [stack for stack in here if len(stack) > depth and _function(stack[depth]) == name]
-        best = Counter(stack[depth] for stack in here).most_common(1)[0][0]
+        alike = [stack for stack in alike if len(stack) > depth and _function(stack[depth]) == name]
+        best = Counter(stack[depth] for stack in alike).most_common(1)[0][0]
+        own = best if is_own(best) else "" if is_loop(best) else own
         depth += 1
-    return Where(best, len(here), len(kept))
+    return Where(best, len(alike), len(kept), own if own != best else "")
 
 
 def _function(frame: str) -> str:

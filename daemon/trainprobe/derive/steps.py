@@ -29,6 +29,12 @@ class Mode(StrEnum):
     PATTERN = "pattern"  # by the number of backwards before it
     BACKWARD = "backward"
     GPU = "gpu"  # the call of CUDA that comes once a step
+    RHYTHM = "rhythm"  # the burst of calls that does
+
+
+BY_CALLS = {RowKind.GPU: Mode.GPU, RowKind.RHYTHM: Mode.RHYTHM}
+_WEAK = frozenset({Mode.BACKWARD, *BY_CALLS.values()})
+"""Better marks take their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +63,13 @@ class StepClock:
 
     def feed(self, row: MarkRow) -> list[MarkRow]:
         """The boundaries that this row makes known, in time order (several when learning ends)."""
-        if row.kind == RowKind.GPU:
-            return self._gpu(row)
+        if row.kind in BY_CALLS:
+            return self._call(row)
         if row.kind == RowKind.BACKWARD:
             return self._backward(row)
         if row.kind != RowKind.OPTIMIZER:
             return []
-        if self.mode in (Mode.BACKWARD, Mode.GPU):  # optimiser marks after all: they are the steps from here on
+        if self.mode in _WEAK:  # optimiser marks after all: they are the steps from here on
             self.mode, self.count, self.before = Mode.LEARNING, 0, 0
         self._backward_rows.clear()
         last, self._last = self._last, row
@@ -100,18 +106,18 @@ class StepClock:
     @property
     def single(self) -> bool:
         """Whether a step has one optimiser step, or is a backward."""
-        return self.mode in (Mode.EACH, Mode.BACKWARD, Mode.GPU)
+        return self.mode == Mode.EACH or self.mode in _WEAK
 
     @property
     def provisional(self) -> int:
         """Steps known so far, the undecided ones included."""
         return self.count + len(self._learnt)
 
-    def _gpu(self, row: MarkRow) -> list[MarkRow]:
+    def _call(self, row: MarkRow) -> list[MarkRow]:
         if self._last is not None or self.mode == Mode.BACKWARD:
             return []
-        if self.mode != Mode.GPU:
-            self.mode, self.before, self.count = Mode.GPU, row.steps, row.steps
+        if self.mode not in BY_CALLS.values():
+            self.mode, self.before, self.count = BY_CALLS[row.kind], row.steps, row.steps
         return self._emit([row])
 
     def _backward(self, row: MarkRow) -> list[MarkRow]:
@@ -120,7 +126,7 @@ class StepClock:
             return self._mark(_Mark(pending, 1, 1))
         if self.mode == Mode.BACKWARD:
             return self._emit([row])
-        if self.mode == Mode.GPU:
+        if self.mode in BY_CALLS.values():
             self.mode, self.count, self.before = Mode.LEARNING, 0, 0
         if self._last is None:
             self._backward_rows.append(row)

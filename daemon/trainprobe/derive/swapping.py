@@ -1,4 +1,5 @@
-"""Is swapped memory read back just now, and by the training? Major faults alone may be about files."""
+"""Is swapped memory read back just now, and by the training? Major faults alone may be about files: they are traced,
+which tells both apart, and not called swapping."""
 
 from __future__ import annotations
 
@@ -27,6 +28,11 @@ class Swapping:
             if _rose(self._driver, driver, WORTH) or _rose(self._workers, workers, WORTH):
                 self._own_ns = at_ns
         self._pages, self._driver, self._workers = pages, driver, workers
+
+    def feed_late_step(self, faults: int, at_ns: int) -> None:
+        """The driver's major faults in a step that is late: it may be over before the host is read."""
+        if faults >= WORTH:
+            self._own_ns = at_ns
 
     def on_host(self, now_ns: int) -> bool:
         """Whether anything of the host was read back a moment ago."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainprobe.derive.interval import Files
 from trainprobe.derive.ledger import STATE_OF_CLASS, Item
-from trainprobe.derive.stretch import Files
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf
 

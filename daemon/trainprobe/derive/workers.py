@@ -6,27 +6,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainprobe.derive.compilers import PROGRAMS, folder_of
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
+from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 
-_CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})  # ILL TRAP ABRT BUS FPE SEGV SYS
+OOM_KILLED = template("worker_death.oom_killed", "worker {pid} was killed for want of memory")
+KILLED = template("worker_death.killed", "worker {pid} was killed by signal {signal}{by}")
+BY_SENDER = template("worker_death.by_sender", " by {name} ({pid})")
+EXITED = template("worker_death.exited", "worker {pid} exited with code {code}")
+CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})  # ILL TRAP ABRT BUS FPE SEGV SYS
 _PAUSES = frozenset({18, 19, 20})  # CONT STOP TSTP: nobody dies of them
-_COMPILERS = (
-    "gcc",
-    "g++",
-    "cc1",
-    "cc1plus",
-    "c++",
-    "clang",
-    "nvcc",
-    "ptxas",
-    "cicc",
-    "ninja",
-    "as",
-    "ld",
-    "collect2",
-    "cmake",
-)
 _ERRANDS = ("compiler", "helper")
 _LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork")
 _SERVER_ARGUMENT = "multiprocessing.forkserver"
@@ -45,7 +35,7 @@ def role_of(comm: str, command: Sequence[str]) -> str:
     unread = not line and comm.startswith("python")  # it was gone before it could be read
     if unread or any(mark in line for mark in _LOADER_ARGUMENTS):
         return "worker"
-    return "compiler" if comm in _COMPILERS else "helper"
+    return "compiler" if comm in PROGRAMS else "helper"
 
 
 @dataclass(slots=True)
@@ -58,6 +48,7 @@ class Life:
     role: str = "worker"  # until an exec says otherwise; else as ``role_of``
     executed: bool = False  # it called exec(2)
     comm: str = ""
+    output: str = ""  # as of an errand
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +59,7 @@ class Errand:
     name: str  # as the kernel calls it
     start_ns: int
     end_ns: int
+    output: str = ""  # of a compiler: the directory of its source, "" not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +75,14 @@ class Death:
     sender_comm: str = ""
     lived_ns: int = 0
 
-    def told(self) -> str:
-        """How it ended, in words."""
+    def message(self) -> Message:
+        """How it ended."""
         if self.reason == "oom_kill":
-            return f"worker {self.pid} was killed for want of memory"
+            return OOM_KILLED(pid=self.pid)
         if self.signal is not None:
-            by = f" by {self.sender_comm or 'pid'} ({self.sender_pid})" if self.sender_pid else ""
-            return f"worker {self.pid} was killed by signal {self.signal}{by}"
-        return f"worker {self.pid} exited with code {self.code}"
+            by = BY_SENDER(name=self.sender_comm or "pid", pid=self.sender_pid) if self.sender_pid else None
+            return KILLED(pid=self.pid, signal=self.signal, by=by)
+        return EXITED(pid=self.pid, code=self.code)
 
     @property
     def sender(self) -> tuple[int, str] | None:
@@ -121,6 +113,7 @@ class Workers:
     driver_ended: bool = False
     _signals: dict[int, ProcessEvent] = field(default_factory=dict)
     _oom: dict[int, int] = field(default_factory=dict)
+    _given_up: set[int] = field(default_factory=set)  # ended by the driver after its step was late: a consequence
 
     def owns(self, pid: int) -> bool:
         """Whether ``pid`` is the driver or a live child of it."""
@@ -131,8 +124,8 @@ class Workers:
         """Live worker processes."""
         return sum(1 for life in self.live.values() if life.role == "worker")
 
-    def feed(self, event: ProcessEvent) -> Death | None:
-        """Take in one process event; a worker's death comes back."""
+    def add_event(self, event: ProcessEvent, *, driver_failed: bool = False) -> Death | None:
+        """Take in one process event; a worker's death comes back. ``driver_failed``: it may end its workers now."""
         kind = event.kind
         if kind == ProcessEventKind.FORK:
             if self.owns(event.ppid) and not self._has(event):
@@ -145,6 +138,8 @@ class Workers:
         elif kind == ProcessEventKind.SIGNAL:
             if event.pid in self.live and event.signal not in _PAUSES:
                 self._signals[event.pid] = event
+                if driver_failed and event.sender_pid == self.driver:
+                    self._given_up.add(event.pid)
         elif kind == ProcessEventKind.OOM:
             self._oom[event.pid] = event.at_ns
         elif kind == ProcessEventKind.EXIT:
@@ -178,6 +173,7 @@ class Workers:
             if self.starts and life.start_ns in self.starts:
                 self.starts.remove(life.start_ns)
         life.role = role
+        life.output = folder_of(event.command) if role == "compiler" else ""
 
     def _ended(self, event: ProcessEvent) -> Death | None:
         if event.pid == self.driver:
@@ -187,7 +183,7 @@ class Workers:
         if life is None:
             return None
         if life.role in _ERRANDS:
-            self.errands[life.role].append(Errand(life.pid, life.comm, life.start_ns, event.at_ns))
+            self.errands[life.role].append(Errand(life.pid, life.comm, life.start_ns, event.at_ns, life.output))
         if life.role != "worker":
             return None
         sent = self._signals.pop(event.pid, None)
@@ -211,11 +207,14 @@ class Workers:
             reason = "oom_kill"
         elif signal == 15 and (own or sent is None or self.driver_ended):
             reason = "finished"  # the loader terminates its workers with SIGTERM when it shuts down
-        elif signal in _CRASHES and not (sent is not None and sent.by_user and not own):
+        elif own and event.pid in self._given_up:
+            reason = "finished"
+        elif signal in CRASHES and not (sent is not None and sent.by_user and not own):
             reason = "crashed"
         else:
             reason = "killed"
         self._oom.pop(event.pid, None)
+        self._given_up.discard(event.pid)
         sender = sent if sent is not None and sent.by_user and not own else None
         return Death(
             event.pid,
@@ -240,16 +239,26 @@ class Workers:
 
     def _ran(self, role: str, until_ns: int) -> list[Errand]:
         """Those of a role, also what still runs then."""
-        running = [Errand(one.pid, one.comm, one.start_ns, until_ns) for one in self.live.values() if one.role == role]
+        live = (one for one in self.live.values() if one.role == role)
+        running = [Errand(one.pid, one.comm, one.start_ns, until_ns, one.output) for one in live]
         return [*self.errands[role], *running]
 
-    def compile_ns(self, start_ns: int, end_ns: int) -> int:
-        """Nanoseconds of an interval in which a compiler ran."""
-        ran = self._ran("compiler", end_ns)
-        spans = sorted((max(one.start_ns, start_ns), min(one.end_ns, end_ns)) for one in ran)
-        total, reached = 0, start_ns
-        for a, b in spans:
-            if b > max(a, reached):
-                total += b - max(a, reached)
-                reached = b
-        return total
+    def compiles(self, pid: int) -> bool:
+        """Whether a live child is a compiler."""
+        life = self.live.get(pid)
+        return life is not None and life.role == "compiler"
+
+    def compilers_in(self, start_ns: int, end_ns: int) -> list[Errand]:
+        """The compilers that ran in an interval, or in a part of it."""
+        return [one for one in self._ran("compiler", end_ns) if one.start_ns < end_ns and one.end_ns > start_ns]
+
+    def compiling(self, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+        """The parts of an interval in which a compiler ran, in order and apart."""
+        parts: list[tuple[int, int]] = []
+        for one in sorted(self.compilers_in(start_ns, end_ns), key=lambda one: one.start_ns):
+            begin, end = max(one.start_ns, start_ns), min(one.end_ns, end_ns)
+            if parts and begin <= parts[-1][1]:
+                parts[-1] = (parts[-1][0], max(parts[-1][1], end))
+            else:
+                parts.append((begin, end))
+        return parts

@@ -42,6 +42,7 @@ class Phase(StrEnum):
     TRAIN = "train"
 
 
+# Generated (make generated): causes
 class Cause(StrEnum):
     DATA_CPU = "data_cpu"
     DATA_STORAGE = "data_storage"
@@ -79,6 +80,8 @@ class Cause(StrEnum):
     SUSPENDED = "suspended"
     DRIFT = "drift"
     UNKNOWN = "unknown"
+    RECOMPILE = "recompile"
+    LOCK_WAIT = "lock_wait"
 
 
 _S, _B, _E, _P, _W = Kind.STALL, Kind.BOTTLENECK, Kind.EVENT, Kind.PHASE, Kind.WARNING
@@ -91,7 +94,7 @@ KINDS: dict[Cause, frozenset[Kind]] = {
     Cause.OOM_KILL: frozenset({_E, _W}),
     Cause.WORKER_HANG: frozenset({_S}),
     Cause.DEADLOCK: frozenset({_S}),
-    Cause.CHECKPOINT: frozenset({_S}),
+    Cause.CHECKPOINT: frozenset({_S, _B}),
     Cause.CHECKPOINT_UNSAFE: frozenset({_W}),
     Cause.DISK_FULL: frozenset({_E, _W}),
     Cause.STORAGE_HANG: frozenset({_S}),
@@ -119,6 +122,10 @@ KINDS: dict[Cause, frozenset[Kind]] = {
     Cause.SUSPENDED: frozenset({_S}),
     Cause.DRIFT: frozenset({_B}),
     Cause.UNKNOWN: frozenset({_S, _B}),
+    Cause.RECOMPILE: frozenset({_S, _B}),
+    Cause.LOCK_WAIT: frozenset({_S}),
 }
-LOST: tuple[Cause, ...] = tuple(c for c, kinds in KINDS.items() if kinds & {_S, _B})
+# End of what is generated
+
+LOST: tuple[Cause, ...] = tuple(c for c, kinds in KINDS.items() if kinds & {Kind.STALL, Kind.BOTTLENECK})
 """Causes that may own lost seconds: their counters exist at 0 from the start."""

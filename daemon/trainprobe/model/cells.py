@@ -1,7 +1,7 @@
 """The cells of the kernel's ledger: ``acc[region][leaf]`` in nanoseconds.
 
-The numbers are the ABI between ``bpf/src/ledger.bpf.c`` and user space; the loader passes them to the compiler
-as ``-D`` so that they are written down once, here.
+The numbers are the ABI between ``bpf/src/*.bpf.c`` and user space; ``bpf/defines`` passes them to the compiler as
+``-D``, so they are written down once, here.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class Leaf(IntEnum):
     COLLECTOR = 23  # on the CPU in Python's garbage collector
 
 
+COMPUTING = frozenset({Leaf.CPU, Leaf.FILE_GAP, Leaf.READ_CPU, Leaf.COLLECTOR})
+"""The thread runs on a CPU."""
 LEAVES = 24  # cells of one region
 CELLS = 128  # room of the array in the kernel: 5 regions x 24, rounded up
 STEP_FILES = 4  # files that a step row tells apart; the last slot takes what does not fit
@@ -65,6 +67,8 @@ class RowKind(IntEnum):
     EXIT = 3  # the thread's last row
     FETCH_END = 4  # a fetch that waited long ended (rare: see DEEP_FETCH_NS in the BPF source)
     GPU = 5  # the call of CUDA that comes once a step, where nothing else marks one
+    FINALIZE = 6  # the driver begins to finalize its interpreter: the training loop was left
+    RHYTHM = 7  # a burst of calls that recurs evenly, where nothing better marks a step
 
 
 class Level(IntEnum):
@@ -76,7 +80,7 @@ class Level(IntEnum):
     FULL = 3  # + reads and marks: drivers
 
 
-class RunState(IntEnum):
+class ThreadState(IntEnum):
     ON = 0
     RUNNABLE = 1
     BLOCKED = 2

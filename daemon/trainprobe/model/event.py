@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.model.cells import Leaf, Level, Region, RowKind, RunState
+from trainprobe.model.cells import Leaf, Level, Region, RowKind, ThreadState
 from trainprobe.model.kept import RunKept
 from trainprobe.model.text import StrEnum
 
@@ -117,7 +117,7 @@ class RunStarted:
     command: tuple[str, ...]
     user: str
     cwd: str
-    labels: dict[str, str] = field(default_factory=dict)  # slurm_job, pod_uid, container, unit, torchrun
+    labels: dict[str, str] = field(default_factory=dict)  # LABELS of model.report, as known
     attached: bool = False  # it ran before we came: the first phase is "attaching"
 
 
@@ -152,7 +152,7 @@ class PythonThread:
 
 @dataclass(frozen=True, slots=True)
 class StackSeen:
-    """A Python stack, innermost frame last is NOT the order: outermost first, as "name (file:line)"."""
+    """A Python stack, outermost frame first, as "name (file:line)"; a library's file stands behind its package."""
 
     at_ns: int
     pid: int
@@ -160,6 +160,8 @@ class StackSeen:
     frames: tuple[str, ...]
     reason: str = ""  # why there is none
     others: tuple[PythonThread, ...] = ()
+    late: bool = False  # none came in time: the next one has more
+    versions: dict[str, str] = field(default_factory=dict)  # of frameworks on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ class ThreadSample:
     pid: int
     tid: int
     level: Level
-    run: RunState
+    run: ThreadState
     region: Region
     leaf: Leaf
     since_ns: int  # when the present wait (BLOCKED) or the present leaf began
@@ -236,3 +238,4 @@ class ThreadSample:
     backwards: int = 0
     files: tuple[StepFile, ...] = ()  # since the last row of the thread
     call: str = ""  # name of the blocked call, "" none or unknown
+    major_faults: int | None = None  # cumulative, as in its rows

@@ -27,26 +27,33 @@ from trainprobe.model.sample import (
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """Events since the last frame in time order, and samples taken at ``at`` (empty when not due)."""
+class Samples:
+    """What the collectors read in one pass (empty or None: not due). A new sample is declared here, and nowhere else:
+    the observer, the wire format and the recorder take the fields from this class."""
+
+    processes: tuple[ProcessSample, ...] = field(default=(), kw_only=True)
+    memory: tuple[MemorySample, ...] = field(default=(), kw_only=True)
+    quotas: tuple[QuotaSample, ...] = field(default=(), kw_only=True)
+    counted: tuple[CountSample, ...] = field(default=(), kw_only=True)  # threads whose instructions the core asked for
+    limits: tuple[LimitSample, ...] = field(default=(), kw_only=True)
+    descriptors: tuple[DescriptorSample, ...] = field(default=(), kw_only=True)
+    shared: tuple[SharedSample, ...] = field(default=(), kw_only=True)
+    spaces: tuple[SpaceSample, ...] = field(default=(), kw_only=True)
+    sizes: tuple[FileSizeSample, ...] = field(default=(), kw_only=True)  # of log files
+    gpus: tuple[GpuSample, ...] = field(default=(), kw_only=True)
+    orphans: tuple[OrphanSample, ...] | None = field(default=None, kw_only=True)  # all of the host; None: not read
+    host: HostSample | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame(Samples):
+    """Events since the last frame in time order, and samples taken at ``at``."""
 
     at: Moment
     events: tuple[Event, ...] = ()
     threads: tuple[ThreadSample, ...] = ()
-    processes: tuple[ProcessSample, ...] = ()
-    memory: tuple[MemorySample, ...] = ()
-    quotas: tuple[QuotaSample, ...] = ()
-    rivals: tuple[RivalSample, ...] = ()  # who uses the processors, while a training waits for one
-    inspections: tuple[Inspection, ...] = ()  # of threads that the core asked to have looked at
-    counted: tuple[CountSample, ...] = ()  # of threads that the core asked to have counted
-    limits: tuple[LimitSample, ...] = ()
-    descriptors: tuple[DescriptorSample, ...] = ()
-    shared: tuple[SharedSample, ...] = ()
-    spaces: tuple[SpaceSample, ...] = ()
-    sizes: tuple[FileSizeSample, ...] = ()  # of log files
-    gpus: tuple[GpuSample, ...] = ()
-    orphans: tuple[OrphanSample, ...] | None = None  # all of the host; None: not looked
-    host: HostSample | None = None
+    rivals: tuple[RivalSample, ...] = ()  # the processes that use the CPUs, while a training waits for one
+    inspections: tuple[Inspection, ...] = ()  # of threads that the core asked to inspect
     sources: tuple[SourceState, ...] = ()
     cost: CostSample | None = None
     events_lost: dict[str, int] = field(default_factory=dict)  # cumulative, by probe

@@ -1,21 +1,48 @@
 """The report, version 1: field for field what CONTRACT.md calls "Report JSON". Units are SI; times are UNIX seconds.
 
 Values that were not measured are None. The dataclasses are plain and are turned into JSON by ``trainprobe.wire``.
+A sentence stands in it twice: in English, and beside that as the message it was made of (``SENTENCES``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainprobe.model.message import Kept, Message, template, texts
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.vocabulary import Ending
 
-@dataclass(slots=True)
-class Evidence:
+STALL = template("stall", "{what}{longest}{rhythm}{given}")
+"""The summary of a stall of several steps (``longest``), that recurs (``rhythm``), or that GPUs worked through."""
+SUM = {"merge": "sum"}
+MOST = {"merge": "most"}
+"""Metadata of a field: how two daemons' values of one rank merge, where a second one goes on watching it. ``SUM``: each
+counted from its own begin. ``MOST``: a peak. Without either the value is of now: the latest that was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence(Kept):
     what: str
     value: float | str | None = None
     unit: str = ""
     pid: int | None = None
     path: str | None = None
+    key: str = ""  # what code finds it by: the message's id
+    message: Message | None = None
+
+    @classmethod
+    def of(
+        cls,
+        message: Message,
+        value: float | str | None = None,
+        unit: str = "",
+        pid: int | None = None,
+        path: str | None = None,
+    ) -> Evidence:
+        """Evidence that says this."""
+        return cls(str(message), value, unit, pid, path, message.id, message)
 
 
 @dataclass(slots=True)
@@ -57,6 +84,9 @@ class Stall:
     python_stack: list[str] | None = None
     advice: list[str] = field(default_factory=list)
     black_box: BlackBox | None = None  # of the latest long stalls
+    message: Message | None = None
+    chain_messages: list[Message] = field(default_factory=list)
+    advice_messages: list[Message] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -67,6 +97,8 @@ class Bottleneck:
     summary: str = ""
     evidence: list[Evidence] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+    message: Message | None = None
+    advice_messages: list[Message] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -79,6 +111,21 @@ class Warning_:
     summary: str = ""
     evidence: list[Evidence] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+    message: Message | None = None
+    advice_messages: list[Message] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        message: Message,
+        cause: str,
+        time: float,
+        eta_seconds: float | None = None,
+        evidence: Sequence[Evidence] = (),
+        advice: Sequence[Message] = (),
+    ) -> Warning_:
+        """A warning that says this."""
+        return cls(cause, time, eta_seconds, str(message), list(evidence), texts(advice), message, list(advice))
 
 
 @dataclass(slots=True)
@@ -86,13 +133,13 @@ class Checkpoint:
     path: str
     start: float
     end: float | None
-    bytes: int
+    bytes: int = field(metadata=SUM)
     seconds: float
-    write_seconds: float = 0.0
-    fsync_seconds: float = 0.0
+    write_seconds: float = field(default=0.0, metadata=SUM)
+    fsync_seconds: float = field(default=0.0, metadata=SUM)
     rename_seconds: float = 0.0
-    serialize_seconds: float = 0.0
-    blocked_seconds: float = 0.0
+    serialize_seconds: float = field(default=0.0, metadata=SUM)
+    blocked_seconds: float = field(default=0.0, metadata=SUM)
     by: str = "driver"  # driver | thread | process
     outcome: str = "open"  # complete | error | unsafe | open
     error: str | None = None
@@ -120,18 +167,22 @@ class Workers:
 @dataclass(slots=True)
 class Memory:
     pss_bytes: int | None = None
-    pss_peak_bytes: int | None = None
+    pss_peak_bytes: int | None = field(default=None, metadata=MOST)
     swap_bytes: int | None = None
     shm_bytes: int | None = None
     shm_bytes_per_batch: float | None = None
     limit_bytes: int | None = None
     limit_scope: str | None = None
-    shm_peak_bytes: int | None = None
-    worker_pss_bytes: int | None = None  # of one loader worker without shared memory: the largest mean
-    worker_private_bytes: int | None = None  # of that what no other process shares, swapped pages too
-    taken_peak_bytes: int | None = None  # PSS, batches that wait unmapped in /dev/shm, and swap, together
+    shm_peak_bytes: int | None = field(default=None, metadata=MOST)
+    worker_pss_bytes: int | None = field(default=None, metadata=MOST)
+    """Of one loader worker without shared memory: the largest mean."""
+    worker_private_bytes: int | None = field(default=None, metadata=MOST)
+    """Of that what no other process shares, swapped pages too."""
+    taken_peak_bytes: int | None = field(default=None, metadata=MOST)
+    """PSS, batches that wait unmapped in /dev/shm, and swap, together."""
     others_bytes: int | None = None  # of the limit's memory, held by others while all its workers lived
-    read_after_seconds: float | None = None  # all of these were last read so long after the newest worker was started
+    read_after_seconds: float | None = field(default=None, metadata=MOST)
+    """All of these were last read so long after the newest worker was started."""
 
 
 @dataclass(slots=True)
@@ -152,7 +203,7 @@ class Samples:
 
 @dataclass(slots=True)
 class Fds:
-    open_peak: int | None = None
+    open_peak: int | None = field(default=None, metadata=MOST)
     limit: int | None = None
 
 
@@ -163,17 +214,31 @@ class Verdict:
     seconds: float = 0.0
     share: float = 0.0
     summary: str = ""
+    message: Message | None = None
+
+    @classmethod
+    def of(
+        cls, message: Message, kind: str = "none", cause: str | None = None, seconds: float = 0.0, share: float = 0.0
+    ) -> Verdict:
+        """A verdict that says this."""
+        return cls(kind, cause, seconds, share, str(message), message)
 
 
 @dataclass(slots=True)
 class Bound:
     by: str = "unknown"  # input | compute | mixed | unknown
     why: str = ""
+    message: Message | None = None
+
+    @classmethod
+    def of(cls, by: str, message: Message) -> Bound:
+        """A bound for this reason."""
+        return cls(by, str(message), message)
 
 
 @dataclass(slots=True)
 class Steps:
-    count: int = 0
+    count: int = field(default=0, metadata=SUM)
     source: str = "none"  # autograd | gpu | rhythm | none
     reason: str = ""
     median_seconds: float | None = None
@@ -181,6 +246,7 @@ class Steps:
     per_second: float | None = None
     variation_ratio: float | None = None
     drift_ratio_per_1000_steps: float | None = None
+    message: Message | None = None  # of the reason
 
 
 @dataclass(slots=True)
@@ -213,6 +279,7 @@ class OrdinaryStep:
     written_calls: dict[str, list[float]] = field(default_factory=dict)
     """Calls a step that write, in the same stretches and by the same keys."""
     written_bytes: dict[str, list[float]] = field(default_factory=dict)
+    workers: int | None = None  # of the loader: as many as mostly lived; None: there were none, or an older report
 
 
 @dataclass(slots=True)
@@ -220,6 +287,7 @@ class PhaseSpan:
     phase: str
     start: float
     end: float | None
+    step: int | None = None  # the steps before it
 
 
 @dataclass(slots=True)
@@ -227,13 +295,20 @@ class Exit:
     code: int | None
     signal: int | None
     reason: str = ""
+    message: Message | None = None
+    ending: str = ""  # a ``vocabulary.Ending``; "" in reports of versions that did not have it
+
+    @classmethod
+    def of(cls, message: Message, ending: Ending, code: int | None = None, signal: int | None = None) -> Exit:
+        """An end for this reason."""
+        return cls(code, signal, str(message), message, ending.value)
 
 
 @dataclass(slots=True)
 class SlowFile:
     path: str
-    reads: int
-    seconds: float
+    reads: int = field(metadata=SUM)
+    seconds: float = field(metadata=SUM)
 
 
 @dataclass(slots=True)
@@ -246,11 +321,22 @@ class PythonLine:
 
 
 @dataclass(slots=True)
+class Framework:
+    """What runs the training's loop; None: not known."""
+
+    name: str | None = None  # of its package: mmengine, transformers, lightning …
+    version: str | None = None
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.name, self.version)))
+
+
+@dataclass(slots=True)
 class LogFile:
     path: str
-    bytes: int
-    writes: int
-    seconds: float
+    bytes: int = field(metadata=SUM)
+    writes: int = field(metadata=SUM)
+    seconds: float = field(metadata=SUM)
     kind: str = "log"  # tensorboard | wandb | stdout | log
     size: int | None = None  # of the file, when it was last looked at
 
@@ -266,10 +352,10 @@ class Gpu:
 
 @dataclass(slots=True)
 class Totals:
-    stalls: int = 0
-    checkpoints: int = 0
-    exits: int = 0
-    warnings: int = 0
+    stalls: int = field(default=0, metadata=SUM)
+    checkpoints: int = field(default=0, metadata=SUM)
+    exits: int = field(default=0, metadata=SUM)
+    warnings: int = field(default=0, metadata=SUM)
 
 
 @dataclass(slots=True)
@@ -279,38 +365,42 @@ class Counters:
     An addition to the contract's report (``counters``); every key of a closed set is present from the start.
     """
 
-    phase_seconds: dict[str, float] = field(default_factory=dict)
-    stall_seconds: dict[str, float] = field(default_factory=dict)  # by cause, the open stall included
-    stalls: dict[str, int] = field(default_factory=dict)
+    phase_seconds: dict[str, float] = field(default_factory=dict, metadata=SUM)
+    stall_seconds: dict[str, float] = field(default_factory=dict, metadata=SUM)  # by cause, the open stall included
+    stalls: dict[str, int] = field(default_factory=dict, metadata=SUM)
     stall_last_start: dict[str, float] = field(default_factory=dict)
     stall_active: dict[str, int] = field(default_factory=dict)
-    stall_durations: list[int] = field(default_factory=list)  # histogram counts by STALL_BUCKETS, last = +Inf
-    stall_duration_sum: float = 0.0
-    step_durations: list[int] = field(default_factory=list)  # by STEP_BUCKETS, last = +Inf
-    step_duration_sum: float = 0.0
+    stall_durations: list[int] = field(default_factory=list, metadata=SUM)
+    """Histogram counts by STALL_BUCKETS, last = +Inf."""
+    stall_duration_sum: float = field(default=0.0, metadata=SUM)
+    step_durations: list[int] = field(default_factory=list, metadata=SUM)  # by STEP_BUCKETS, last = +Inf
+    step_duration_sum: float = field(default=0.0, metadata=SUM)
     last_step: float | None = None
     baseline_seconds: float | None = None
     phase: str = "startup"  # the one that is active
-    checkpoints: dict[str, int] = field(default_factory=dict)  # by outcome
-    checkpoint_bytes: int = 0
-    checkpoint_seconds: dict[str, float] = field(default_factory=dict)  # "operation/blocking"
+    checkpoints: dict[str, int] = field(default_factory=dict, metadata=SUM)  # by outcome
+    checkpoint_bytes: int = field(default=0, metadata=SUM)
+    checkpoint_seconds: dict[str, float] = field(default_factory=dict, metadata=SUM)  # "operation/blocking"
     checkpoint_last_seconds: float | None = None
     checkpoint_last_bytes: int | None = None
-    log_writes: dict[str, int] = field(default_factory=dict)  # by kind
-    log_bytes: dict[str, int] = field(default_factory=dict)
-    log_seconds: dict[str, float] = field(default_factory=dict)
+    saves: int = field(default=0, metadata=SUM)  # by the driver since there was a baseline, each of one or more files
+    save_every_steps: int | None = None  # steps between those that recur
+    log_writes: dict[str, int] = field(default_factory=dict, metadata=SUM)  # by kind
+    log_bytes: dict[str, int] = field(default_factory=dict, metadata=SUM)
+    log_seconds: dict[str, float] = field(default_factory=dict, metadata=SUM)
     log_file_bytes: dict[str, int] = field(default_factory=dict)  # the kinds whose files have been looked at
-    worker_exits: dict[str, int] = field(default_factory=dict)  # by reason
+    worker_exits: dict[str, int] = field(default_factory=dict, metadata=SUM)  # by reason
     open_fds: int | None = None
     max_fds: int | None = None
     pss_bytes: int | None = None
     swap_bytes: int | None = None
-    major_faults: int = 0
-    reclaim_seconds: float = 0.0
-    throttled_seconds: float = 0.0
-    runqueue_seconds: float = 0.0
-    fd_errors: dict[str, int] = field(default_factory=dict)  # by errno; MSG_CTRUNC: cut off from a message
-    shm_errors: int = 0
+    major_faults: int = field(default=0, metadata=SUM)
+    reclaim_seconds: float = field(default=0.0, metadata=SUM)
+    throttled_seconds: float = field(default=0.0, metadata=SUM)
+    runqueue_seconds: float = field(default=0.0, metadata=SUM)
+    fd_errors: dict[str, int] = field(default_factory=dict, metadata=SUM)
+    """By errno; MSG_CTRUNC: cut off from a message."""
+    shm_errors: int = field(default=0, metadata=SUM)
     shm_size_bytes: int | None = None  # of the /dev/shm that it sees
     memory_exhaustion_seconds: float | None = None  # None: not in sight
     fd_exhaustion_seconds: float | None = None
@@ -354,6 +444,26 @@ class Rank:
     counters: Counters = field(default_factory=Counters)
     ordinary: OrdinaryStep = field(default_factory=OrdinaryStep)
     samples: Samples = field(default_factory=Samples)
+    framework: Framework = field(default_factory=Framework)
+
+
+def has_ended(rank: Rank) -> bool:
+    """Whether its process is known to have ended."""
+    return rank.exit is not None and rank.exit.ending != Ending.RUNNING
+
+
+@dataclass(slots=True)
+class RunTotals:
+    """What a run has, also where the report holds less of it. An addition to the contract's report (``totals``)."""
+
+    ranks: int = 0  # drivers that were seen, of one process at most 64; 256 are watched at once, 32 of one process
+
+
+LABELS = (
+    "slurm_job", "slurm_job_name", "slurm_array_task", "pod_uid", "namespace", "pod", "container_name", "container",
+    "unit", "torchrun",
+)  # fmt: skip
+"""What schedulers and runtimes call a run."""
 
 
 @dataclass(slots=True)
@@ -368,6 +478,17 @@ class Run:
     ranks: list[Rank] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)  # {"used_bytes", "limit_bytes", "scope"}
     oom_kills: dict[str, int] = field(default_factory=dict)  # by whose limit it was: cgroup | host
+    totals: RunTotals = field(default_factory=RunTotals)
+
+
+def scheduled_as(run: Run) -> str:
+    """The name by which its scheduler's users know the run; "" where none runs it."""
+    known = run.labels
+    if job := known.get("slurm_array_task") or known.get("slurm_job"):
+        return " ".join(filter(None, ("Slurm job", job, known.get("slurm_job_name"))))
+    if pod := known.get("pod"):
+        return "pod " + "/".join(filter(None, (known.get("namespace"), pod, known.get("container_name"))))
+    return ""
 
 
 @dataclass(slots=True)
@@ -405,8 +526,9 @@ class Cost:
     cpu_seconds: float = 0.0
     rss_bytes: int = 0
     bpf_seconds: float | None = None
-    share_of_run: float | None = None
+    share_of_run: float | None = None  # of one CPU, since the start was over: what follows it and the kernel's part
     bpf_runs: dict[str, int] | None = None
+    start_seconds: float | None = None  # of ``cpu_seconds``: until then
 
 
 @dataclass(slots=True)
@@ -458,6 +580,7 @@ class Orphan:
 class Report:
     version: int = 1
     generated: float = 0.0
+    generated_monotonic: float | None = None  # the same by CLOCK_MONOTONIC of the host, in seconds; an addition
     host: Host = field(default_factory=Host)
     sources: dict[str, Source] = field(default_factory=dict)
     events_lost: int = 0
@@ -468,3 +591,25 @@ class Report:
     orphans: list[Orphan] | None = None  # None: not looked for
     gpus: list[GpuState] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+
+    def age(self, at: Moment) -> float:
+        """Seconds since it was made, on the host that made it: by the clock that nobody sets.
+
+        A report of an earlier boot, or one without that clock, has its age by UNIX time.
+        """
+        if self.generated_monotonic is not None and (age := at.monotonic_ns / NS - self.generated_monotonic) >= 0:
+            return age
+        return at.wall_ns / NS - self.generated
+
+
+SENTENCES: dict[type, dict[str, str]] = {
+    Evidence: {"what": "message"},
+    Stall: {"summary": "message", "chain": "chain_messages", "advice": "advice_messages"},
+    Bottleneck: {"summary": "message", "advice": "advice_messages"},
+    Warning_: {"summary": "message", "advice": "advice_messages"},
+    Verdict: {"summary": "message"},
+    Bound: {"why": "message"},
+    Steps: {"reason": "message"},
+    Exit: {"reason": "message"},
+}
+"""Where sentences stand: the field of the English text, and the field of its message (a list's, of its messages)."""

@@ -229,6 +229,16 @@ class ThreadLook:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldLock:
+    """A lock on a file that a process holds."""
+
+    dev: int  # as in DiskSample
+    ino: int
+    pid: int  # -1: of an open file description
+    name: str = ""  # of the process, "" not read
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """What /proc said of one thread while its step was late."""
 
@@ -243,6 +253,8 @@ class Inspection:
     path: str = ""  # that the system call in flight was given
     peer: str = ""  # of the socket that the call in flight is about: "address:port", "unix:path"
     threads: tuple[ThreadLook, ...] = ()  # the others of its process, when it waits for a lock
+    locking: str = ""  # the call in flight where it locks the file `path`: flock | fcntl
+    held_locks: tuple[HeldLock, ...] = ()  # of the host, when it locks a file or sleeps
 
 
 @dataclass(frozen=True, slots=True)

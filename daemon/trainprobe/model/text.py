@@ -1,8 +1,12 @@
-"""Enumerations whose members are their own text (StrEnum needs Python 3.11; 3.10 is supported)."""
+"""Enumerations whose members are their own text (StrEnum needs Python 3.11; 3.10 is supported), and strangers' text."""
 
 from __future__ import annotations
 
+import re
 from enum import Enum
+
+# views/assets/format.js has the same set.
+_STEERING = re.compile("[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 
 
 class StrEnum(str, Enum):
@@ -10,3 +14,8 @@ class StrEnum(str, Enum):
 
     __str__ = str.__str__
     __format__ = str.__format__  # type: ignore[assignment]
+
+
+def spelt_out(json: str) -> str:
+    """The same JSON with an escape for each character that steers a display: reading directions, invisible letters."""
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", json)

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import fmean
 
+from trainprobe.causes.base import Claim
+from trainprobe.causes.order import claims_of
+from trainprobe.causes.registry import ORDINARY_RULES, SPECS
+from trainprobe.causes.run import drift
+from trainprobe.causes.stalls import checkpoint, gpu_memory, gpu_throttle
+from trainprobe.causes.waiting import CPU, FETCHING, STORAGE, SWAP
 from trainprobe.derive.ledger import Item, by_state
-from trainprobe.detect.base import Claim, Window, WrittenLog
-from trainprobe.detect.policy import Policy
-from trainprobe.detect.registry import ORDINARY, claims_of
-from trainprobe.detect.rules import gpu_memory, gpu_throttle
-from trainprobe.detect.waiting import CPU, FETCHING, STORAGE, SWAP
+from trainprobe.derive.steps import Mode
 from trainprobe.model.cause import Cause, State
-from trainprobe.model.cells import Leaf, Region
-from trainprobe.pipeline.drifting import drift
-from trainprobe.pipeline.rank import RankFold
+from trainprobe.model.cells import COMPUTING, LEAVES, Leaf, Region
+from trainprobe.pipeline.rank.state import RankState
+from trainprobe.pipeline.rank.window import window_of_ordinary
 
-_FETCHING = frozenset({Cause.DATA_CPU, Cause.DATA_STORAGE, Cause.DATA_INLINE, Cause.FAKE_BATCHING})
 BUSY = 0.5
 """Workers that are busy for less of their time than this are not what the driver waits for."""
+HANDOVER_NS = 1_000_000
+"""For each batch: so long the driver waits for the threads of a worker that has it ready …"""
+UNPICKLE_NS = 5_000_000
+"""… and so long it computes to take it over."""
+MINOR = 0.01
+"""Of an ordinary step: a smaller claim goes to the largest one."""
+_PRODUCTIVE = frozenset({State.COMPUTE, State.GPU_WAIT, State.CHECKPOINT, State.SLEEP})
+"""States in which ordinary steps wait for nobody that is known. (A save is the checkpoint rules'. The pause that a
+training's own code makes in each step may be for work that is done elsewhere.)"""
+_DATA = (State.DATA_WAIT, State.DATA_INLINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,144 +49,230 @@ class Found:
         return replace(larger, ns=self.ns + other.ns, share=self.share + other.share)
 
 
-def _limit(policy: Policy, item: Item) -> float | None:
-    state, _, leaf = item
-    if leaf == Leaf.THROTTLED:
-        return policy.throttled_bottleneck
+def _limit(fold: RankState, state: State) -> float:
+    """The share of ordinary steps from which on a state's waits are lost; below it they are the system's own noise."""
+    policy = fold.policy
+    if state == State.DATA_WAIT and _starved(fold):
+        return policy.starved_bottleneck
     return {
         State.DATA_WAIT: policy.data_bottleneck,
         State.DATA_INLINE: policy.inline_bottleneck,
-        State.FAULT_IO: policy.data_bottleneck,
         State.LOGGING: policy.logging_bottleneck,
-        State.RUNQUEUE: policy.contention_bottleneck,
-        State.MEMORY: policy.memory_bottleneck,
-        State.NETWORK: policy.network_bottleneck,
-        State.COLLECTIVE: policy.collective_bottleneck,
-    }.get(state)
+        State.RUNQUEUE: policy.runqueue_bottleneck,
+    }.get(state, policy.wait_bottleneck)
 
 
-def bottlenecks(fold: RankFold) -> list[Found]:
+def lost_waits(fold: RankState) -> dict[Item, float]:
+    """Ordinary steps' waits that are lost, in ns. The exceptions: the process's own compute threads, taking over ready
+    batches, and what is below its limit."""
+    total, items = fold.ordinary.ns, waits(fold)
+    sums = by_state({item: ns for item, ns in items.items() if item[2] != Leaf.THROTTLED})
+    blocked = sum(ns for (state, _, leaf), ns in items.items() if state == State.DATA_WAIT and leaf not in COMPUTING)
+    throttled = sum(ns for item, ns in items.items() if item[2] == Leaf.THROTTLED)
+    noise = fold.policy.wake_up_ns * fold.ordinary.count
+    lost = {state for state, ns in sums.items() if ns >= max(noise, _limit(fold, state) * total)}
+    if blocked >= fold.policy.blocked_bottleneck * total:
+        lost.add(State.DATA_WAIT)
+    cut = throttled >= fold.policy.throttled_bottleneck * total
+    rest = sum(ns for item, ns in items.items() if item[0] not in lost and item[2] not in (*COMPUTING, Leaf.THROTTLED))
+    if rest >= max(noise, fold.policy.rest_bottleneck * total):
+        return items
+    return {item: ns for item, ns in items.items() if (cut if item[2] == Leaf.THROTTLED else item[0] in lost)}
+
+
+def waits(fold: RankState) -> dict[Item, float]:
+    """Ordinary steps' waits that are not excepted, in ns."""
+    barriers, (idle, computing) = _barriers(fold), _handed_over(fold)
+    late, contended, unfelt = _late_ranks(fold), _contended(fold), _unfelt(fold)
+    found: dict[Item, float] = {}
+    for item, ns in fold.ordinary.items.items():
+        state, region, leaf = item
+        if state == State.LOCK:
+            ns -= min(ns, barriers.get(region, ns))
+        elif state == State.DATA_WAIT:
+            ns *= 1.0 - (computing if leaf in COMPUTING else idle)
+        elif state == State.COLLECTIVE:
+            ns *= late
+        elif leaf == Leaf.RUNQUEUE:
+            ns *= contended
+        if state != State.COLLECTIVE:
+            ns *= 1.0 - unfelt
+        if ns > 0 and state not in _PRODUCTIVE and (leaf not in COMPUTING or state in _DATA):
+            found[item] = ns
+    return found
+
+
+def _barriers(fold: RankState) -> dict[Region, float]:
+    """Waits at locks that are for the process's own compute threads, in ns, by region. In the backward pass and in the
+    optimiser they all are (autograd, OpenMP); in forward OpenMP's barriers take as much of the computing as there. All
+    are where JAX or TensorFlow run the model: in threads of their own."""
+    if fold.progress.clock.mode == Mode.RHYTHM:
+        return {}
+    items = fold.ordinary.items
+    locked = {region: ns for (state, region, _), ns in items.items() if state == State.LOCK}
+    compute = {region: ns for (_, region, leaf), ns in items.items() if leaf == Leaf.CPU}
+    gpu = any(state == State.GPU_WAIT for state, _, _ in items)  # its backward is another thread's: no barrier
+    alike = (Region.OPTIMIZER,) if gpu else (Region.BACKWARD, Region.OPTIMIZER)
+    rate = max((locked.get(region, 0.0) / compute[region] for region in alike if compute.get(region)), default=0.0)
+    return {region: rate * compute.get(region, 0.0) for region in (Region.STEP, Region.NO_GRAD)}
+
+
+def _handed_over(fold: RankState) -> tuple[float, float]:
+    """Which part of the waits for data, and of the computing in them, is taking over batches that idle workers have
+    ready."""
+    ordinary = fold.ordinary
+    if not ordinary.worker_ns or not _idle_workers(fold) or _fetches(fold) >= fold.policy.fake_fetches:
+        return 0.0, 0.0
+    spent = {item: ns for item, ns in ordinary.items.items() if item[0] == State.DATA_WAIT}
+    computing = sum(ns for (_, _, leaf), ns in spent.items() if leaf in COMPUTING)
+    idle = sum(spent.values()) - computing
+    return (
+        min(1.0, HANDOVER_NS * ordinary.fetches / idle) if idle else 0.0,
+        min(1.0, UNPICKLE_NS * ordinary.fetches / computing) if computing else 0.0,
+    )
+
+
+def _late_ranks(fold: RankState) -> float:
+    """The part of the waits for other ranks that is not the collective's own transfer. None where peers are unseen, and
+    where it is no more than ranks that do the same work scatter."""
+    waited, seen = by_state(fold.ordinary.items).get(State.COLLECTIVE, 0.0), fold.ordinary.collectives
+    if not waited or not seen.steps:
+        return 0.0
+    late = max(0.0, 1.0 - seen.transfer_ns / seen.steps * fold.ordinary.count / waited)
+    return late if late * waited >= fold.policy.ranks_bottleneck * fold.ordinary.ns else 0.0
+
+
+def _contended(fold: RankState) -> float:
+    """The part of the waits for a processor that other processes can have made: they ran no longer than that. The rest
+    is for the process's own threads."""
+    ordinary = fold.ordinary
+    queued = sum(ns for (_, _, leaf), ns in ordinary.items.items() if leaf == Leaf.RUNQUEUE)
+    used = [point["others"] for _, point in ordinary.growth.trend.around.points]
+    if not queued or not used or not fold.surroundings.devices.cpus or fold.ledger.ranks:
+        return 1.0
+    others = fmean(used) * ordinary.ns  # the scheduler spreads them over all processors
+    return min(1.0, (others + sum(ordinary.pool[leaf] for leaf in CPU if leaf != Leaf.RUNQUEUE)) / queued)
+
+
+def _unfelt(fold: RankState) -> float:
+    """The part of the time in which the rank's GPUs worked on: what the driver waits for meanwhile is not lost."""
+    around = fold.surroundings
+    return around.gpu_worked_ns / around.gpu_seen_ns if around.gpu_seen_ns else 0.0
+
+
+def data_ns(fold: RankState) -> float:
+    """What ordinary steps wait for data, or load it, in ns."""
+    return sum(ns for (state, _, _), ns in waits(fold).items() if state in (*_DATA, State.FAULT_IO))
+
+
+def bottlenecks(fold: RankState) -> list[Found]:
     """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first."""
     found = _tied(fold)
-    found += [one for one in (_throttled(fold), _churning(fold)) if one is not None]
-    grown = drift(fold, {item[0] for one in found for item in one.claim.taken})
+    found += [one for one in (_saving(fold), _throttled(fold), _churning(fold)) if one is not None]
+    growth = fold.ordinary.growth
+    steps = drift.Steps(fold.ordinary.ns, growth.trend, growth.makeup, growth.counters, fold.seen.pid)
+    grown = drift.claim(steps, fold.policy, {item[0] for one in found for item in one.claim.taken})
     if grown is not None:
-        found.append(Found(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary_ns))
+        found.append(Found(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary.ns))
     return sorted(found, key=lambda one: -one.ns)
 
 
-def _tied(fold: RankFold) -> list[Found]:
+def _tied(fold: RankState) -> list[Found]:
     """What evidence of the steps' own make-up ties to a cause."""
-    total = fold.ordinary_ns
-    if total <= 0 or fold.ordinary_steps < 8:
+    total, items = fold.ordinary.ns, fold.ordinary.items
+    if total <= 0 or fold.ordinary.count < 8:
         return []
-    sums = by_state(fold.ordinary)
-    throttled = sum(ns for (_, _, leaf), ns in fold.ordinary.items() if leaf == Leaf.THROTTLED)
-    starved = _starved(fold)
-    idle_workers = _busy(fold) < BUSY and not starved
-    suspects: dict[Item, float] = {}
-    for item, ns in fold.ordinary.items():
-        limit = fold.policy.starved_bottleneck if starved and item[0] == State.DATA_WAIT else _limit(fold.policy, item)
-        whole = throttled if item[2] == Leaf.THROTTLED else sums.get(item[0], 0.0)
-        if limit is None or whole < limit * total:
-            continue
-        if item[0] == State.DATA_WAIT and idle_workers and fold.worker_ns > 0:
-            continue
-        suspects[item] = ns
+    suspects = lost_waits(fold)
     if not suspects:
         return []
-    logs: list[WrittenLog] = []
     if any(state == State.LOGGING for state, _, _ in suspects):  # what lies between calls may be the lines' making
-        written = fold.saves.all_logs()
-        logs.append(WrittenLog("", sum(log.ns for log in written), 0, sum(log.writes for log in written)))
-        suspects |= {
-            item: ns for item, ns in fold.ordinary.items() if item[0] == State.COMPUTE and item[2] == Leaf.FILE_GAP
-        }
-    latest = fold.latest
-    backwards = latest.backwards if latest else 0
-    window = Window(
-        0,
-        int(total),
-        0.0,
-        suspects,
-        {item: int(ns) for item, ns in fold.ordinary.items()},
-        fold.ordinary_pool,
-        fold.setting(),
-        fold.policy,
-        workers=fold.workers.count,
-        cpus=fold.devices.cpus,
-        logs=logs,
-        devices=fold.devices,
-        quota=fold.quota.over(fold.start_ns, fold.sample_ns),
-        rivals=fold.devices.rivals_at(fold.start_ns),
-        own=frozenset((fold.seen.pid, *fold.workers.live)),
-        stolen=fold.devices.stolen,
-        slow_files=fold.slow_files.slowest(3),
-        fetches_per_backward=latest.fetches / backwards if latest and backwards else 0.0,
-        driver_pid=fold.seen.pid,
-        driver_tid=fold.tid,
-    )
-    claims, _ = claims_of(window, ORDINARY)
+        gaps = {item: ns for item, ns in items.items() if item[0] == State.COMPUTE and item[2] == Leaf.FILE_GAP}
+        suspects |= gaps
+    window = window_of_ordinary(fold, suspects, None)
+    if _idle_workers(fold):  # what they did is not what it waited for
+        window = replace(window, pool=[0.0] * LEAVES)
+    claims, _ = claims_of(window, ORDINARY_RULES)
     claims = _with_queueing(fold, claims)
-    everywhere = 1 + fold.late_ns / total  # late steps have their ordinary part, too
+    everywhere = 1 + fold.ordinary.late_ns / total  # late steps have their ordinary part, too
     merged: dict[Cause, Found] = {}
+    main = max(claims, key=lambda claim: claim.ns)
     for claim in claims:
-        if claim.cause is not None:
-            found = Found(claim, claim.cause, claim.ns * everywhere, claim.ns / total)
-            merged[claim.cause] = found.beside(merged.get(claim.cause))
-    return [found for found in merged.values() if found.share >= 0.5 * _least(fold.policy)]
+        cause = claim.cause if claim.ns >= MINOR * total else main.cause
+        if cause is not None:
+            found = Found(claim, cause, claim.ns * everywhere, claim.ns / total)
+            merged[cause] = found.beside(merged.get(cause))
+    return list(merged.values())
 
 
-def _throttled(fold: RankFold) -> Found | None:
-    """What a lowered clock made of ordinary steps: it is in no state of its own, the GPU's readings tell."""
-    slowed, total = fold.gpu_pace.whole(), fold.ordinary_ns
-    if slowed is None or slowed.lost_ns is None or total <= 0 or fold.ordinary_steps < 8:
+def _saving(fold: RankState) -> Found | None:
+    """Saves that come with ordinary steps: their calls, and the CPU that goes into their bytes."""
+    ordinary, saves = fold.ordinary, fold.files.saving_steps
+    if ordinary.ns <= 0 or ordinary.count < 8 or not saves.ordinary:
         return None
-    lost = slowed.lost_ns - fold.book.seconds.get(Cause.GPU_THROTTLE, 0.0)
+    called = by_state(ordinary.items).get(State.CHECKPOINT, 0.0)
+    cpu = sum(ns for item, ns in ordinary.items.items() if item in checkpoint.SERIALIZES)
+    window = window_of_ordinary(fold, ordinary.items, None)
+    claim = checkpoint.in_ordinary_steps(window, saves, saves.serializing_ns(called, ordinary.count, cpu))
+    share = claim.ns / ordinary.ns
+    if share < fold.policy.checkpoint_bottleneck:
+        return None
+    return Found(claim, Cause.CHECKPOINT, claim.ns * (1 + ordinary.late_ns / ordinary.ns), share)
+
+
+def _throttled(fold: RankState) -> Found | None:
+    """What a lowered clock made of ordinary steps: it is in no state of its own, the GPU's readings tell."""
+    slowed, total = fold.surroundings.gpu_pace.whole(), fold.ordinary.ns
+    if slowed is None or slowed.lost_ns is None or total <= 0 or fold.ordinary.count < 8:
+        return None
+    lost = slowed.lost_ns - fold.stalls.seconds.get(Cause.GPU_THROTTLE, 0.0)
     if lost < fold.policy.gpu_bottleneck * total:
         return None
-    items = {item: int(ns) for item, ns in fold.ordinary.items()}
-    window = Window(0, int(total), 0.0, fold.ordinary, items, fold.ordinary_pool, fold.setting(), fold.policy,
-                    slowed=replace(slowed, lost_ns=lost), driver_pid=fold.seen.pid, driver_tid=fold.tid)  # fmt: skip
-    claim = gpu_throttle.claim(window, fold.ordinary)
+    window = window_of_ordinary(fold, fold.ordinary.items, replace(slowed, lost_ns=lost))
+    claim = gpu_throttle.claim(window, fold.ordinary.items)
     return Found(claim, Cause.GPU_THROTTLE, claim.ns, claim.ns / total) if claim is not None else None
 
 
-def _churning(fold: RankFold) -> Found | None:
+def _churning(fold: RankState) -> Found | None:
     """Allocating and freeing the GPU's memory in every step: the allocator's cache should make that rare."""
-    total, churned = fold.ordinary_ns, fold.ordinary_churn
-    if total <= 0 or fold.ordinary_steps < 8 or churned.ns < fold.policy.gpu_bottleneck * total:
+    total, churned = fold.ordinary.ns, fold.ordinary.churn
+    if total <= 0 or fold.ordinary.count < 8 or churned.ns < fold.policy.gpu_bottleneck * total:
         return None
-    items = {item: int(ns) for item, ns in fold.ordinary.items()}
-    window = Window(0, int(total), 0.0, fold.ordinary, items, fold.ordinary_pool, fold.setting(), fold.policy,
-                    churn=churned, driver_pid=fold.seen.pid, driver_tid=fold.tid)  # fmt: skip
-    claim = gpu_memory.claim(window, fold.ordinary)
+    window = window_of_ordinary(fold, fold.ordinary.items, None)
+    claim = gpu_memory.claim(window, fold.ordinary.items)
     return Found(claim, Cause.GPU_MEMORY, claim.ns, claim.ns / total) if claim is not None else None
 
 
-def _with_queueing(fold: RankFold, claims: list[Claim]) -> list[Claim]:
+def _with_queueing(fold: RankState, claims: list[Claim]) -> list[Claim]:
     """Waiting for a CPU inside of a fetch lengthens the fetch: it goes to the cause that owns fetching, unless it is
     contention by itself."""
-    owners = [c for c in claims if c.cause in _FETCHING]
+    owners = [c for c in claims if c.cause is not None and SPECS[c.cause].is_input]
     if not owners or any(c.cause == Cause.CPU_CONTENTION for c in claims):
         return claims
-    queued = {item: ns for item, ns in fold.ordinary.items() if item[1] == Region.FETCH and item[2] == Leaf.RUNQUEUE}
+    queued = {
+        item: ns for item, ns in fold.ordinary.items.items() if item[1] == Region.FETCH and item[2] == Leaf.RUNQUEUE
+    }
     largest = max(owners, key=lambda c: c.ns)
     return [replace(c, taken={**c.taken, **queued}) if c is largest else c for c in claims]
 
 
-def _least(policy: Policy) -> float:
-    return min(policy.logging_bottleneck, policy.data_bottleneck, policy.memory_bottleneck)
-
-
-def _starved(fold: RankFold) -> bool:
+def _starved(fold: RankState) -> bool:
     """Whether late batches stall the run already: then the shorter waits are theirs, too."""
-    stalled = sum(fold.book.seconds.get(cause, 0.0) for cause in (Cause.DATA_CPU, Cause.DATA_STORAGE))
-    return stalled >= fold.policy.starved_share * (fold.ordinary_ns + fold.late_ns + stalled)
+    stalled = sum(fold.stalls.seconds.get(cause, 0.0) for cause, spec in SPECS.items() if spec.makes_batches)
+    return stalled >= fold.policy.starved_share * (fold.ordinary.ns + fold.ordinary.late_ns + stalled)
 
 
-def _busy(fold: RankFold) -> float:
+def _idle_workers(fold: RankState) -> bool:
+    return _busy(fold) < BUSY and not _starved(fold)
+
+
+def _fetches(fold: RankState) -> float:
+    """For each backward."""
+    latest = fold.ledger.latest
+    return latest.fetches / latest.backwards if latest is not None and latest.backwards else 0.0
+
+
+def _busy(fold: RankState) -> float:
     """Part of the workers' time in which they worked (0 when there are none)."""
-    blocked = FETCHING if fold.ordinary_fetches else ()
-    work = sum(fold.ordinary_pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP, *blocked))
-    return work / fold.worker_ns if fold.worker_ns > 0 else 0.0
+    blocked = FETCHING if fold.ordinary.fetches else ()
+    work = sum(fold.ordinary.pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP, *blocked))
+    return work / fold.ordinary.worker_ns if fold.ordinary.worker_ns > 0 else 0.0

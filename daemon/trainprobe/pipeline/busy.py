@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainprobe.derive.stretches import means
+from trainprobe.derive.downsample import means
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import HostSample
 

@@ -4,35 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainprobe.detect.base import seconds
+from trainprobe.causes.base import seconds
+from trainprobe.causes.stalls.collective_wait import MEANWHILE
 from trainprobe.model.cause import Cause
+from trainprobe.model.message import template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
-from trainprobe.pipeline.rank import RankFold
+from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.stalls import Entry
 
+LATE = template("collective_wait.late", "{summary}: rank {rank} was late by {cause}")
+CULPRIT = template("collective_wait.culprit", "rank {rank} (pid {pid}) is the one that does not wait: {cause}")
 SETTLED = 5 * NS
 """After this time no more is learnt about a stall that has ended."""
 LOOK_BACK = 8
 
 
-def name_culprits(folds: Sequence[RankFold], now_ns: int) -> None:
+def name_culprits(folds: Sequence[RankState], now_ns: int) -> None:
     """Complete the chains of stalls in which a rank waited for others. Cheap where no rank does."""
     if len(folds) < 2:
         return
     for number, fold in enumerate(folds):
-        recent = [e for e in fold.book.entries[-LOOK_BACK:] if e.end_ns is None or now_ns - e.end_ns < SETTLED]
-        for entry in [*recent, *([fold.book.open] if fold.book.open is not None else [])]:
+        recent = [e for e in fold.stalls.entries[-LOOK_BACK:] if e.end_ns is None or now_ns - e.end_ns < SETTLED]
+        for entry in [*recent, *([fold.stalls.open] if fold.stalls.open is not None else [])]:
             if entry.cause == Cause.COLLECTIVE_WAIT and not entry.followed:
                 _follow(entry, number, folds)
 
 
-def _follow(entry: Entry, number: int, folds: Sequence[RankFold]) -> None:
+def _follow(entry: Entry, number: int, folds: Sequence[RankState]) -> None:
     best: tuple[float, int, Entry] | None = None
     for other, fold in enumerate(folds):
         if other == number:
             continue
-        candidates = [*fold.book.entries[-LOOK_BACK:], *([fold.book.open] if fold.book.open is not None else [])]
+        candidates = [*fold.stalls.entries[-LOOK_BACK:], *([fold.stalls.open] if fold.stalls.open is not None else [])]
         for one in candidates:
             both = _overlap(entry, one)
             if one.cause != Cause.COLLECTIVE_WAIT and both > 0 and (best is None or both > best[0]):
@@ -43,9 +47,10 @@ def _follow(entry: Entry, number: int, folds: Sequence[RankFold]) -> None:
     fold = folds[other]
     name = fold.seen.rank if fold.seen.rank is not None else other
     entry.followed = True
-    entry.summary += f": rank {name} was late by {one.cause}"
-    entry.chain += [f"rank {name} (pid {fold.seen.pid}) is the one that does not wait: {one.cause}", *one.chain]
-    entry.evidence.append(Evidence(f"rank {name} meanwhile lost to {one.cause}", seconds(both), "s", fold.seen.pid))
+    cause = one.cause.value
+    entry.summary = LATE(summary=entry.summary, rank=name, cause=cause)
+    entry.chain += [CULPRIT(rank=name, pid=fold.seen.pid, cause=cause), *one.chain]
+    entry.evidence.append(Evidence.of(MEANWHILE(rank=name, cause=cause), seconds(both), "s", fold.seen.pid))
     entry.stack = entry.stack if not one.stack else one.stack
 
 

@@ -6,20 +6,22 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.detect.limits.base import GpuFault
-from trainprobe.model.cause import Cause
+from trainprobe.causes.registry import SPECS
+from trainprobe.causes.situation import GpuFault
 from trainprobe.model.event import GpuXid
+from trainprobe.model.message import template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Bound, Gpu, GpuState
 from trainprobe.model.sample import GpuHolder, GpuSample, LimitSample
-from trainprobe.pipeline.rank import RankFold
+from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.stalls import Entry, StallBook
 
+BUSY_FOR = template("bound.gpu_busy", "GPUs are busy for {share:percent} of the time")
+BOTH = template("bound.both", "{first}; {second}")
 LONGEST_NS = 10 * NS  # a pause between two readings beyond which nothing is known of the time between
 SETTLED_NS = 3 * NS  # by then a stall has opened or closed: idle time gets its cause
 FAULTS = 100
 BUSY = 0.8  # of a second: the host's stall did not stop the GPU
-LOST_WHILE_BUSY = frozenset({Cause.COLLECTIVE_WAIT, Cause.GPU_THROTTLE, Cause.GPU_MEMORY, Cause.GPU_ERROR})
 INPUT_BELOW, COMPUTE_ABOVE = 0.8, 0.95  # mean utilisation
 
 
@@ -38,14 +40,12 @@ class GpuTable:
     seen: dict[int, _Seen] = field(default_factory=dict)
     faults: list[GpuFault] = field(default_factory=list)  # of the present frame
 
-    def feed(self, sample: GpuSample, at_ns: int) -> None:
+    def add_sample(self, sample: GpuSample, at_ns: int) -> None:
         """One reading."""
         known = self.seen.get(sample.index)
-        if known is None:
-            known = self.seen[sample.index] = _Seen(sample)
-            if sample.lost:
-                self._lost(known, sample, at_ns)
-        elif sample.lost and not known.latest.lost:
+        was_lost = known is not None and known.latest.lost
+        known = self.seen.setdefault(sample.index, _Seen(sample))
+        if sample.lost and not was_lost:
             self._lost(known, sample, at_ns)
         if sample.ecc_errors is not None:
             if known.ecc is not None and sample.ecc_errors > known.ecc:
@@ -56,7 +56,7 @@ class GpuTable:
             known.throttled_ns[reason] = known.throttled_ns.get(reason, 0) + span_ns(sample)
         known.latest = sample
 
-    def feed_xid(self, event: GpuXid) -> None:
+    def add_xid(self, event: GpuXid) -> None:
         """A line of the kernel log."""
         for index, known in self.seen.items():
             if same_bus(known.latest.bus_id, event.bus_id):
@@ -92,27 +92,29 @@ class RankGpus:
     _busy: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=900))  # all of them were busy
     _given_ns: int = 0  # stalls up to here have given their busy time back
 
-    def feed(self, sample: GpuSample, fold: RankFold) -> None:
+    def add_sample(self, sample: GpuSample, fold: RankState) -> None:
         """A reading of any GPU; it counts where a process of the rank holds memory of it."""
         holders = {holder.pid for holder in sample.holders or ()}
-        if not sample.uuid or not any(fold.workers.owns(pid) for pid in holders):
+        if not sample.uuid or not any(fold.lives.workers.owns(pid) for pid in holders):
             return
         self.index[sample.uuid] = sample.index
         self.holders[sample.uuid] = sample.holders or ()
-        fold.gpu_pace.feed(sample)
+        fold.surroundings.gpu_pace.feed(sample)
         spent = span_ns(sample)
         if sample.utilization is None or not spent:
             return
         self.busy_ns[sample.uuid] = self.busy_ns.get(sample.uuid, 0.0) + sample.utilization * spent
         self.seen_ns[sample.uuid] = self.seen_ns.get(sample.uuid, 0) + spent
-        fold.gpu_ns = sum(self.busy_ns.values()), sum(self.seen_ns.values())
+        fold.surroundings.gpu_ns = sum(self.busy_ns.values()), sum(self.seen_ns.values())
+        fold.surroundings.gpu_seen_ns = max(self.seen_ns.values())
         self._waiting.append(sample)
         self._latest[sample.uuid] = sample.utilization
         if all(busy >= BUSY for busy in self._latest.values()):
             start = max(sample.since_ns, self._busy[-1][1]) if self._busy else sample.since_ns
             self._busy.append((start, max(start, sample.at_ns)))
+            fold.surroundings.gpu_worked_ns += max(0, sample.at_ns - start)
 
-    def settle(self, fold: RankFold, now_ns: int) -> None:
+    def settle(self, fold: RankState, now_ns: int) -> None:
         """Idle time inside of stalls goes to their causes, once it is known what they were."""
         while self._waiting and self._waiting[0].at_ns <= now_ns - SETTLED_NS:
             sample = self._waiting.popleft()
@@ -124,15 +126,15 @@ class RankGpus:
                     self.idle_ns[key] = self.idle_ns.get(key, 0.0) + part
                     idle -= part
 
-    def give_back(self, fold: RankFold, now_ns: int) -> None:
+    def give_back(self, fold: RankState, now_ns: int) -> None:
         """Time of finished stalls in which the GPUs worked on is not lost: it is productive again."""
-        for entry in fold.book.entries[-16:]:
+        for entry in fold.stalls.entries[-16:]:
             if entry.end_ns is None or not self._given_ns < entry.end_ns <= now_ns - SETTLED_NS:
                 continue
             start = max(entry.start_ns, self._given_ns)
             busy = sum(max(0, min(b, entry.end_ns) - max(a, start)) for a, b in self._busy)
             self._given_ns = entry.end_ns
-            _shorten(fold.book, entry, busy)
+            _shorten(fold.stalls, entry, busy)
 
     def report(self) -> list[Gpu]:
         """The contract's ``gpus`` block."""
@@ -152,16 +154,16 @@ def bound_by(gpus: Sequence[Gpu], host: Bound) -> Bound:
     if not told:
         return host
     mean = sum(told) / len(told)
-    busy = f"GPUs are busy for {mean:.0%} of the time"
+    busy = BUSY_FOR(share=mean)
     if mean > COMPUTE_ABOVE:
-        return Bound("compute", busy)
+        return Bound.of("compute", busy)
     if mean < INPUT_BELOW and host.by in ("input", "mixed"):
-        return Bound("input", f"{busy}; {host.why}")
-    return Bound(host.by, f"{host.why}; {busy}" if host.why else busy)
+        return Bound.of("input", BOTH(first=busy, second=host.message))
+    return Bound.of(host.by, BOTH(first=host.message, second=busy) if host.message else busy)
 
 
 def _shorten(book: StallBook, entry: Entry, busy_ns: float) -> None:
-    mine = {cause: ns for cause, ns in entry.shares.items() if cause not in LOST_WHILE_BUSY}
+    mine = {cause: ns for cause, ns in entry.shares.items() if not SPECS[cause].gpu_works}
     total = sum(mine.values())
     factor = min(1.0, busy_ns / total) if total > 0 else 0.0
     for cause, ns in mine.items():
@@ -195,11 +197,11 @@ def same_bus(nvml: str, kernel: str) -> bool:
     return bool(nvml) and nvml.lower().partition(".")[0].lstrip("0") == kernel.lower().partition(".")[0].lstrip("0")
 
 
-def _stalled(fold: RankFold, start_ns: int, end_ns: int) -> list[tuple[str, float]]:
+def _stalled(fold: RankState, start_ns: int, end_ns: int) -> list[tuple[str, float]]:
     """Causes of the stalls in an interval, with their part of it; an entry of several steps has pauses between them."""
     found = []
-    opened = [fold.book.open] if fold.book.open is not None else []
-    for entry in [*fold.book.entries[-16:], *opened]:
+    opened = [fold.stalls.open] if fold.stalls.open is not None else []
+    for entry in [*fold.stalls.entries[-16:], *opened]:
         until = entry.end_ns if entry.end_ns is not None else end_ns
         overlap = min(end_ns, until) - max(start_ns, entry.start_ns)
         if overlap > 0:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
 
+from trainprobe.causes.order import Judgement
+from trainprobe.derive.black_box import BlackBox, Second
 from trainprobe.derive.late import STACKS
 from trainprobe.derive.period import recurrence
-from trainprobe.detect.registry import Judgement
 from trainprobe.model.cause import Cause
+from trainprobe.model.message import Message
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
 KEEP = 200
+FROZEN = 4
+"""Stalls that keep their black box: the latest."""
 LEAST_NS = NS // 1000  # of a stall that is listed
 
 
@@ -28,8 +34,8 @@ class Entry:
     first_step: int
     last_step: int
     steps: int
-    summary: str = ""
-    chain: list[str] = field(default_factory=list)
+    summary: Message | None = None
+    chain: list[Message] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
     stack: tuple[str, ...] = ()
     stacks: list[tuple[str, ...]] = field(default_factory=list)  # all that were taken in it
@@ -38,6 +44,30 @@ class Entry:
     kept_id: str = ""  # that an earlier process of ours gave it
     followed: bool = False  # to the rank that was waited for
     given_ns: float = 0.0  # of it the GPUs worked on: not lost, and no longer in `ns`
+
+    @classmethod
+    def of(
+        cls, judgement: Judgement, start_ns: int, end_ns: int | None, step: int, stacks: Sequence[tuple[str, ...]]
+    ) -> Entry:
+        """One step that stalled; the judgement has a main claim."""
+        main = judgement.main
+        assert main is not None
+        return cls(
+            start_ns,
+            end_ns,
+            judgement.stall_ns,
+            max(judgement.shares, key=lambda cause: judgement.shares[cause]),
+            dict(judgement.shares),
+            step,
+            step,
+            1,
+            main.summary,
+            list(main.chain),
+            list(main.evidence),
+            stacks[-1] if stacks else (),
+            list(stacks),
+            main.ns,
+        )
 
     @property
     def given_back(self) -> bool:
@@ -48,6 +78,23 @@ class Entry:
     def id_ns(self) -> int:
         """The instant that its id is made of, from its opening on."""
         return self.told_ns or self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class StallFigures:
+    """The book at one moment."""
+
+    entries: Sequence[Entry]  # closed ones, the latest
+    listed: Sequence[Entry]  # the open one too
+    open: Entry | None
+    opened: Entry | None  # the open one, where it does not go on with the last entry
+    ns: Mapping[Cause, float]  # lost in closed ones
+    counts: Mapping[Cause, int]
+    last_start: Mapping[Cause, int]
+    every: Mapping[Cause, int | None]  # steps between those of a cause that recur
+    period: Mapping[Cause, float]  # seconds between them, of causes that recur by steps or by the clock
+    durations: Sequence[float]  # ns of those that have left the list
+    total: int  # of which something was lost, the open one too
 
 
 @dataclass(slots=True)
@@ -66,6 +113,8 @@ class StallBook:
     joins: bool = False  # the open one goes on with the last entry
     given_back: int = 0  # entries of which nothing was lost
     resumed_id: str = ""  # of the stall that the first step goes on with
+    box: BlackBox = field(default_factory=BlackBox)
+    frozen: dict[int, tuple[Second, ...]] = field(default_factory=dict)  # the box before a stall, by the stall's id_ns
 
     def begin(self, entry: Entry, reach: int) -> None:
         """A stall is open, or goes on being so; ``reach``: steps back to a neighbour that it extends."""
@@ -106,23 +155,8 @@ class StallBook:
         last = self.entries[-1] if self.entries else None
         if last is not None and last.cause == cause and step - last.last_step <= reach:
             return self._extend(last, judgement, end_ns, step, stacks)
-        entry = Entry(
-            start_ns,
-            end_ns,
-            judgement.stall_ns,
-            cause,
-            dict(judgement.shares),
-            step,
-            step,
-            1,
-            main.summary,
-            list(main.chain),
-            list(main.evidence),
-            stacks[-1] if stacks else (),
-            list(stacks),
-            main.ns,
-            told_ns,
-        )
+        entry = Entry.of(judgement, start_ns, end_ns, step, stacks)
+        entry.told_ns = told_ns
         entry.kept_id, self.resumed_id = self.resumed_id, ""
         self.entries.append(entry)
         self.total += 1
@@ -159,10 +193,40 @@ class StallBook:
             )
         return last
 
-    def every(self, cause: Cause) -> int | None:
-        """Steps between stalls of a cause, when they recur."""
-        return recurrence(self.positions.get(cause, ()))
+    def enter_unfinished(self, entry: Entry, end_ns: int) -> None:
+        """Enter the stall that was open when the rank ended: it is as long as the time until then."""
+        entry.end_ns = end_ns
+        whole = max(0.0, end_ns - entry.start_ns)
+        factor = whole / entry.ns if entry.ns else 0.0
+        entry.shares = {cause: ns * factor for cause, ns in entry.shares.items()}
+        entry.ns = whole
+        for cause, ns in entry.shares.items():
+            self.seconds[cause] = self.seconds.get(cause, 0.0) + ns
+        self.counts[entry.cause] = self.counts.get(entry.cause, 0) + 1
+        self.last_start[entry.cause] = entry.start_ns
+        self.total += 1
+        self.entries.append(entry)
 
-    def every_ns(self, cause: Cause) -> int | None:
-        """ns between stalls of a cause, when they recur by the clock."""
-        return recurrence(self.starts.get(cause, ()))
+    def freeze(self, entry: Entry) -> None:
+        """Keep what came before a stall."""
+        self.frozen[entry.id_ns] = self.box.before(entry.start_ns)
+        while len(self.frozen) > FROZEN:
+            del self.frozen[next(iter(self.frozen))]
+
+    def figures(self) -> StallFigures:
+        """For the report; entries are shared with the book."""
+        every = {cause: recurrence(steps) for cause, steps in self.positions.items()}
+        recurring = {c: s for c, s in self.starts.items() if every[c] is not None or recurrence(s) is not None}
+        return StallFigures(
+            tuple(self.entries),
+            tuple(self.listed()),
+            self.open,
+            self.opened,
+            dict(self.seconds),
+            dict(self.counts),
+            dict(self.last_start),
+            every,
+            {cause: median(b - a for a, b in pairwise(starts)) / NS for cause, starts in recurring.items()},
+            tuple(self.durations),
+            self.total + (self.opened is not None) - self.given_back,
+        )

@@ -79,9 +79,7 @@ def refuse_early(name: str) -> None:
     """What can be seen without starting it: no need to load anything for a typing error. Raises StartError."""
     if shutil.which(name) is not None:
         return
-    if os.sep not in name:
-        raise StartError(name, errno.ENOENT)
-    if not os.path.exists(name):
+    if os.sep not in name or not os.path.exists(name):
         raise StartError(name, errno.ENOENT)
     raise StartError(name, errno.EISDIR if os.path.isdir(name) else errno.EACCES)
 

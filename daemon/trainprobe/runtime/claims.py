@@ -1,7 +1,7 @@
 """What `trainprobe run` and `attach` watch themselves, so that the daemon leaves it alone: /run/trainprobe/claims/PID.
 
 A claim is a locked file: the kernel drops the lock when its owner ends, however it ends, so a stale claim is known by
-the lock that can be taken.
+the lock that can be taken. Only root can open it: whoever can open a file can lock it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Claim:
         self._directory.mkdir(mode=0o755, exist_ok=True)
         self._path = self._directory / str(pid)
         temporary = self._directory / f".{pid}.{os.getpid()}"
-        self._fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         temporary.rename(self._path)  # locked before anybody can find it
 

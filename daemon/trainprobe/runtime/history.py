@@ -19,7 +19,7 @@ from pathlib import Path
 from trainprobe.config.schema import Retention
 from trainprobe.model.report import Report, Run, Source
 from trainprobe.model.steprow import RankSteps
-from trainprobe.pipeline.continued import closed
+from trainprobe.pipeline.report.restart_merge import closed
 from trainprobe.runtime import history_retention, rundir
 from trainprobe.runtime.guard import described
 from trainprobe.runtime.history_changes import Changed, Changes
@@ -61,6 +61,21 @@ class _Telling:
     steps: deque[RankSteps] = field(default_factory=lambda: deque(maxlen=STEPS_WAITING))
 
 
+@dataclass(slots=True)
+class _Health:
+    """How the history is: the thread writes it, the loop reads it."""
+
+    problem: str = "it is not open yet"
+    aside: str = ""
+    aside_until: float = 0.0
+    retry: float = 0.0
+
+    def source(self) -> Source:
+        if self.problem:
+            return Source("error", self.problem)
+        return Source("error", self.aside) if time.monotonic() < self.aside_until else Source("up")
+
+
 class History:
     """``open``, then ``take`` for each report, then ``close``. Only ``open`` raises."""
 
@@ -74,9 +89,7 @@ class History:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.retention = retention
-        self._directory = directory
         self._complain = complain
-        self._uid_of = uid_of
         self._clock = clock
         self._changes = Changes(uid_of)
         self._files = HistoryFiles(directory, rundir.group_id())
@@ -87,14 +100,11 @@ class History:
         self._wake = threading.Condition()
         self._opened = threading.Event()
         self._ending = False
-        self._thread = threading.Thread(target=self._run, name="trainprobe-hist", daemon=True)
-        self._published: Report | None = None  # by an earlier process, last
+        self._thread: threading.Thread | None = None
         self._latest = _Telling()
-        self._found = Found()
-        self._refused: NewerSchemaError | None = None
-        self._problem = "it is not open yet"
-        self._aside, self._aside_until = "", 0.0
-        self._retry = self._tidy_at = self._gone_at = 0.0
+        self._found: Found | NewerSchemaError = Found()
+        self._health = _Health()
+        self._tidy_at = self._gone_at = 0.0
         self._awaited: dict[str, Run] = {}  # live when we began, not seen since
         self._trust = history_retention.Trust()
 
@@ -102,7 +112,7 @@ class History:
 
     def open(self, last: Report | None = None) -> Found:
         """What is there. ``last``: what an earlier process published last. Raises NewerSchemaError."""
-        self._published = last
+        self._thread = threading.Thread(target=self._run, args=(last,), name="trainprobe-hist", daemon=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are the loop's
         try:
             self._thread.start()
@@ -110,8 +120,8 @@ class History:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if not self._opened.wait(OPENING_SECONDS):
             return Found()
-        if self._refused is not None:
-            raise self._refused
+        if isinstance(self._found, NewerSchemaError):
+            raise self._found
         return self._found
 
     def due(self, now_ns: int, *, stalled: bool) -> bool:
@@ -128,31 +138,27 @@ class History:
 
     def source(self) -> Source:
         """How the history is, for the report."""
-        if self._problem:
-            return Source("error", self._problem)
-        if time.monotonic() < self._aside_until:
-            return Source("error", self._aside)
-        return Source("up")
+        return self._health.source()
 
     @property
-    def thread_id(self) -> int:
-        """Of the thread, for those who measure it."""
-        return self._thread.native_id or 0
+    def owner_reports(self) -> Source:
+        """Whether owners get their part of it."""
+        return self._files.owners.source
 
     def close(self) -> None:
         """Write what waits, as far as the disk lets us in a few seconds."""
         with self._wake:
             self._ending = True
             self._wake.notify()
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join(CLOSING_SECONDS)
 
     # The thread's side
 
-    def _run(self) -> None:
-        self._guarded(self._begin)
+    def _run(self, published: Report | None) -> None:
+        self._guarded(lambda: self._begin(published))
         self._opened.set()
-        ending = self._refused is not None
+        ending = isinstance(self._found, NewerSchemaError)
         while not ending:
             with self._wake:
                 if self._telling.report is None and not self._ending:
@@ -177,26 +183,25 @@ class History:
             gone, self._database = self._database, None
             self._guarded(gone.close)
         problem = f"the history is not written: {described(error)}"
-        if problem != self._problem:
-            self._complain(problem, f"df -h {self._directory}; it is tried again every {RETRY_SECONDS:.0f} s")
-        self._problem = problem
-        self._retry = time.monotonic() + RETRY_SECONDS
+        if problem != self._health.problem:
+            self._complain(problem, f"df -h {self._files.directory}; it is tried again every {RETRY_SECONDS:.0f} s")
+        self._health.problem = problem
+        self._health.retry = time.monotonic() + RETRY_SECONDS
 
-    def _begin(self) -> None:
-        if self._published is not None:  # what comes of it waits even if nothing can be opened now
-            self._held.then(self._changes.of(self._published, (), {}, 0, everything=True))
-            self._published = None
+    def _begin(self, published: Report | None) -> None:
+        if published is not None:  # what comes of it waits even if nothing can be opened now
+            self._held.then(self._changes.of(published, (), {}, 0, everything=True))
         try:
             database = self._open_database()
         except NewerSchemaError as error:
-            self._refused = error
+            self._found = error
             return
         self._store(Changed())
         self._found = self._read(self._database or database)
 
     def _open_database(self) -> Database:
         self._files.open()
-        path = self._directory / FILE
+        path = self._files.directory / FILE
         try:
             database = Database(path)
         except sqlite3.Error as error:
@@ -205,18 +210,18 @@ class History:
             self._move_aside(error)
             database = Database(path)
         self._database = database
-        self._problem = ""
+        self._health.problem = ""
         return database
 
     def _move_aside(self, error: Exception) -> None:
         if self._database is not None:
             self._database.close()
             self._database = None
-        where = move_aside(self._directory / FILE, int(self._clock()))
-        self._aside = f"the history was damaged ({described(error)}): it lies in {where} now, and a new one was begun"
-        self._aside_until = time.monotonic() + ASIDE_SECONDS
-        self._complain(self._aside, f"sqlite3 {where} .recover")
-        self._changes = Changes(self._uid_of)  # nothing of the new one is written yet
+        where = move_aside(self._files.directory / FILE, int(self._clock()))
+        told = f"the history was damaged ({described(error)}): it lies in {where} now, and a new one was begun"
+        self._health.aside, self._health.aside_until = told, time.monotonic() + ASIDE_SECONDS
+        self._complain(told, f"sqlite3 {where} .recover")
+        self._changes = Changes(self._changes.uid_of)  # nothing of the new one is written yet
 
     def _read(self, database: Database) -> Found:
         rows = database.runs()
@@ -253,7 +258,7 @@ class History:
     def _store(self, changed: Changed) -> None:
         """Database first, then what others read of it."""
         self._held.then(changed)
-        if time.monotonic() < self._retry and not self._ending:
+        if time.monotonic() < self._health.retry and not self._ending:
             return
         database = self._database or self._open_database()
         held = self._held
@@ -263,10 +268,10 @@ class History:
         self._files.append(held.lines, int(self._clock()))
         held.lines = []
         self._files.publish(held.runs)
-        uids = {self._uid_of(run.user) for report in held.runs.values() for run in report.runs}
+        uids = {self._changes.uid_of(run.user) for report in held.runs.values() for run in report.runs}
         held.runs = {}
         self._publish_to(database, (uid for uid in uids if uid is not None))
-        self._problem = ""
+        self._health.problem = ""
 
     def _publish_to(self, database: Database, uids: Iterable[int]) -> None:
         for uid in uids:
@@ -275,7 +280,7 @@ class History:
     def _end_the_gone(self) -> None:
         """What was live when an earlier process was killed, and has ended since: nobody knows how."""
         gone, self._awaited = self._awaited, {}
-        changed, changes = Changed(), Changes(self._uid_of)
+        changed, changes = Changed(), Changes(self._changes.uid_of)
         for row in (self._database or self._open_database()).runs(live=True):
             if row.run in gone:
                 run = replace(gone[row.run], ended=row.told, ranks=[closed(rank) for rank in gone[row.run].ranks])
@@ -290,6 +295,6 @@ class History:
             history_retention.by_age(database, self._files, self.retention, self._clock())
         history_retention.by_size(database, self._files, self.retention)
         owned = {row.uid for row in database.runs()}
-        for uid in self._files.owners():
+        for uid in self._files.owners.uids():
             if uid not in owned:
-                self._files.forget_owner(uid)
+                self._files.owners.forget(uid)

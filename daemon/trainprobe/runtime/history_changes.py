@@ -12,7 +12,7 @@ from typing import Any
 
 from trainprobe.derive.tiers import TierRows
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Rank, Report, Run, Stall
+from trainprobe.model.report import Rank, Report, Run, Stall, has_ended
 from trainprobe.model.steprow import TIERS, RankSteps, StepRow, Tier
 from trainprobe.store.records import Batch, Listed, RankKey, RankRow, RecentSteps, RunRow, StallRow, StepsRow
 from trainprobe.wire import codec
@@ -155,7 +155,7 @@ class Changes:
         """Whether the rank's own row was due."""
         known, batch = self._rank(run.run, rank.name), changed.batch
         happened = self._stalls(run.run, rank, known, changed)
-        signature = (len(rank.warnings), len(rank.checkpoints), rank.exit is not None, rank.totals.checkpoints)
+        signature = (len(rank.warnings), len(rank.checkpoints), has_ended(rank), rank.totals.checkpoints)
         due = now_ns - known.flushed_ns >= FLUSH_NS
         if not (due or happened or everything or known.open or signature != known.signature):
             return False

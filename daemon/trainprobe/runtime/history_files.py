@@ -8,11 +8,13 @@ from pathlib import Path
 from trainprobe.model.report import Report
 from trainprobe.model.steprow import TIERS
 from trainprobe.runtime import rundir
+from trainprobe.runtime.owner_reports import OwnerReports
 from trainprobe.store.segments import Segments
 from trainprobe.wire import history as wire
 from trainprobe.wire import report as wire_report
+from trainprobe.wire.bounded import BoundedReport
 
-PUBLISHED, USERS = "published", "users"
+PUBLISHED = "published"
 RUN_LIMIT = 1 << 20  # bytes of one run's file
 USER_LIMIT = 1 << 20
 
@@ -21,18 +23,18 @@ class HistoryFiles:
     """Writes below the state directory. Every method raises OSError."""
 
     def __init__(self, directory: Path, gid: int) -> None:
-        self._directory = directory
+        self.directory = directory
         self._published = directory / PUBLISHED
-        self._users = directory / USERS
+        self.owners = OwnerReports(directory)
         self._gid = gid
         self._segments = Segments(self._published, gid, wire.SEGMENT_LIMIT)
 
     def open(self) -> None:
-        """Make the directories: passed through by everybody, so that an owner reaches his file by its name."""
-        rundir.make(self._directory)
+        """Make the directories."""
+        rundir.make(self.directory)
         for directory in (self._published, self._published / wire.RUNS):
             rundir.make(directory, mode=0o750)
-        rundir.make(self._users, mode=0o711)
+        self.owners.open()
 
     def append(self, lines: Iterable[tuple[str, str, str]], number: int) -> None:
         """(stem, kind, text) to the segments."""
@@ -45,7 +47,7 @@ class HistoryFiles:
     def publish(self, runs: Mapping[str, Report]) -> None:
         """Each run's own file."""
         for run, report in runs.items():
-            data = wire_report.encode_bounded(report, RUN_LIMIT)
+            data = BoundedReport(report).encode(RUN_LIMIT)
             rundir.write(str(self._run_file(run)), data, mode=0o640, gid=self._gid)
 
     def publish_to(self, uid: int, runs: Iterable[str]) -> None:
@@ -60,16 +62,7 @@ class HistoryFiles:
             if size > USER_LIMIT:
                 break
             texts.append(text)
-        data = wire_report.combined(texts)
-        rundir.write(str(self._users / f"{uid}.json"), data, mode=0o400, uid=uid)
-
-    def owners(self) -> list[int]:
-        """Users who have a file."""
-        names = (path.name.removesuffix(".json") for path in self._users.iterdir())
-        return [int(name) for name in names if name.isascii() and name.isdecimal()]
-
-    def forget_owner(self, uid: int) -> None:
-        (self._users / f"{uid}.json").unlink(missing_ok=True)
+        self.owners.write(uid, wire_report.combined(texts))
 
     def forget_run(self, run: str) -> None:
         self._run_file(run).unlink(missing_ok=True)

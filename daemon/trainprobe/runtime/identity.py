@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainprobe.collect.cgroup_path import Place
+from trainprobe.collect.pod_names import PodNames
 
 try:  # Python's own: hashlib brings OpenSSL along, 4 MB in each of our processes
     from _sha256 import sha256  # type: ignore[import-not-found]
@@ -31,8 +32,10 @@ class Facts:
     boot_id: str
     launcher_pid: int
     launcher_ticks: int  # its start
+    uid: int = 0  # of the driver: runs of two users never have one name
     environ: Mapping[str, str] = field(default_factory=dict)  # of a driver; only the named variables
     place: Place = field(default_factory=Place)
+    pod: PodNames = field(default_factory=PodNames)
     torchrun: str = ""  # torchrun's id from its command line, for a launcher that is looked at before its workers are
 
 
@@ -43,6 +46,12 @@ def slurm_job(facts: Facts) -> str:
 def slurm_step(facts: Facts) -> str:
     """The step's number, or batch / interactive where the cgroup says so; "" unknown."""
     return _number(facts.environ.get("SLURM_STEP_ID", "")) or facts.place.slurm_step or ""
+
+
+def slurm_array_task(facts: Facts) -> str:
+    """<array's job>_<task>, as squeue and sacct call it; "" where the job is no array's."""
+    job, task = (_number(facts.environ.get(f"SLURM_ARRAY_{part}_ID", "")) for part in ("JOB", "TASK"))
+    return f"{job}_{task}" if job and task else ""
 
 
 def torchrun(facts: Facts) -> str:
@@ -64,9 +73,9 @@ def name(facts: Facts, ordinal: int = 0) -> str:
     scheduler = f"{job}.{step}" if job and step else job
     base = scheduler or facts.place.pod_uid or group or facts.place.unit or facts.script or "python"
     if scheduler or (group and not facts.place.pod_uid):
-        key = [scheduler or group, restart(facts.environ), facts.script]
+        key = [str(facts.uid), scheduler or group, restart(facts.environ), facts.script]
     else:
-        key = [facts.boot_id, str(facts.launcher_pid), str(facts.launcher_ticks)]
+        key = [str(facts.uid), facts.boot_id, str(facts.launcher_pid), str(facts.launcher_ticks)]
         if restart(facts.environ) != "0.0":  # the same launcher starts its workers anew
             key.append(restart(facts.environ))
     if ordinal:
@@ -79,7 +88,12 @@ def labels(facts: Facts) -> dict[str, str]:
     """What people call the run by; only what is known."""
     found = {
         "slurm_job": slurm_job(facts),
+        "slurm_job_name": facts.environ.get("SLURM_JOB_NAME", "") if slurm_job(facts) else "",
+        "slurm_array_task": slurm_array_task(facts),
         "pod_uid": facts.place.pod_uid or "",
+        "namespace": facts.pod.namespace or "",
+        "pod": facts.pod.pod or "",
+        "container_name": facts.pod.container or "",
         "container": facts.place.container or "",
         "unit": facts.place.unit or "",
         "torchrun": torchrun(facts),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from trainprobe.collect.source import Failed, Sources
 from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
-from trainprobe.model.frame import Frame
+from trainprobe.model.frame import Frame, Samples
 from trainprobe.model.moment import Moment
 from trainprobe.model.report import Report
 from trainprobe.model.sample import BlockIoSample, Inspection, RivalSample, WrittenFile
-from trainprobe.runtime.sampling import Samples
+from trainprobe.pipeline import Wants
+from trainprobe.runtime.clock import Clock
 
 
 class Kernel(Protocol):
@@ -30,6 +33,12 @@ class Kernel(Protocol):
     def lost(self) -> dict[str, int]: ...
     def block_io(self) -> tuple[BlockIoSample, ...]: ...
     def cost(self) -> tuple[float | None, dict[str, int]]: ...
+    def refusal(self) -> str:
+        """Whose threads had no room of late; "" nobody's."""
+
+    def hung(self) -> Sequence[tuple[int, int]]:
+        """(user, process) of each library whose reader does not come back."""
+
     def close(self) -> None: ...
 
 
@@ -40,39 +49,26 @@ class Finder(Protocol):
     def processes(self) -> Sequence[Any]: ...
     def gpu_users(self, now: Moment, pids: Collection[int]) -> None: ...
     def refusal(self) -> str: ...
+    def hanging(self) -> Sequence[int]:
+        """Processes whose reads in /proc do not come back."""
+
     def due_ns(self) -> int | None: ...
 
 
 class Sampler(Protocol):
     """The collectors, each at its own pace (``trainprobe.runtime.sampling.Collectors``)."""
 
-    def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event], /) -> Samples:
-        """Those samples that are due, and those that the turn's events ask for."""
-
-    def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...], /) -> None:
-        """(pid, directory) whose file systems' room is of interest, and files whose size is."""
-
-    def seldom(self, times: int, /) -> None:
-        """Make the pauses between regular samples so many times as long from now on."""
-
-    def due_ns(self) -> int | None:
-        """When something wants a turn of its own; None: nothing does."""
-
-    def glance(self, now: Moment, watched: Sequence[Any], /) -> None:
-        """Read limits alone, for ``far``; the next ``read`` gives them."""
-
-    def count(self, threads: Sequence[tuple[int, int]], /) -> None:
-        """Count the instructions of these threads (pid, tid) from now on, and of no others."""
-
-    def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]:
-        """A look at threads whose step is late."""
-
+    def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event], /) -> Samples: ...
+    def logged(self, now: Moment, /) -> Sequence[Event]: ...
+    def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...], /) -> None: ...
+    def seldom(self, times: int, /) -> None: ...
+    def due_ns(self) -> int | None: ...
+    def glance(self, now: Moment, watched: Sequence[Any], /) -> None: ...
+    def count(self, threads: Sequence[tuple[int, int]], /) -> None: ...
+    def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]: ...
+    def rivals(self, now: Moment, /) -> tuple[RivalSample, ...]: ...
     @property
-    def far(self) -> bool:
-        """Whether nothing that can run out comes near its limit soon, and no GPU is to be asked."""
-
-    def rivals(self, now: Moment, /) -> tuple[RivalSample, ...]:
-        """Who uses the processors."""
+    def far(self) -> bool: ...
 
 
 class Stacks(Protocol):
@@ -81,32 +77,8 @@ class Stacks(Protocol):
     def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool: ...
     def fileno(self) -> int | None: ...
     def poll(self, now_ns: int) -> StackSeen | None: ...
+    def trouble(self, now_ns: int) -> Failed | None: ...
     def close(self) -> None: ...
-
-
-class Wants(Protocol):
-    """What the core would like to be told from now on."""
-
-    @property
-    def detail(self) -> bool: ...
-    @property
-    def stacks(self) -> tuple[tuple[int, int], ...]: ...
-    @property
-    def inspect(self) -> tuple[tuple[int, int], ...]: ...
-    @property
-    def count(self) -> tuple[tuple[int, int], ...]: ...
-    @property
-    def rivals(self) -> bool: ...
-    @property
-    def faults(self) -> bool: ...
-    @property
-    def spaces(self) -> tuple[tuple[int, str], ...]: ...
-    @property
-    def files(self) -> tuple[WrittenFile, ...]: ...
-    @property
-    def tell(self) -> bool: ...
-    @property
-    def calm_ns(self) -> int: ...
 
 
 class Core(Protocol):
@@ -116,3 +88,19 @@ class Core(Protocol):
     def report(self, at: Moment) -> Report: ...
     def armed(self) -> Sequence[Armed]: ...
     def wants(self) -> Wants: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an observer puts together."""
+
+    kernel: Kernel
+    targets: Finder
+    sampler: Sampler
+    stacks: Stacks
+    core: Core
+    sources: Sources
+    clock: Clock
+
+
+NOTHING_WANTED = Wants()

@@ -8,7 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-SYS_ADMIN = 21
+from trainprobe.collect.procfs import KERNEL_THREAD, SMALL, parse_stat, read_file
+
+CHOWN, SYS_ADMIN = 0, 21
+INIT_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, the same on every kernel
+PIDS_REMEDY = "run it on the host, or in a container with --pid=host (Kubernetes: hostPID: true)"
 NEEDED = {
     "CAP_BPF": (39, "load eBPF programs"),
     "CAP_PERFMON": (38, "attach them to tracepoints and uprobes"),
@@ -30,6 +34,12 @@ def missing(status: str | None = None) -> list[str]:
     ]
 
 
+def missing_to_publish(gid: int, status: str | None = None) -> list[str]:
+    """The capabilities that giving reports to group ``gid`` (-1: none) needs and this process lacks."""
+    own = gid in (-1, os.getegid(), *os.getgroups())
+    return [] if own or _effective(status) >> CHOWN & 1 else [f"CAP_CHOWN, or group {gid} as its own"]
+
+
 def _effective(status: str | None) -> int:
     text = Path("/proc/self/status").read_text() if status is None else status
     return next((int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff:")), 0)
@@ -41,6 +51,18 @@ def marks_refused(status: str | None = None) -> str:
     The kernel asks for CAP_SYS_ADMIN (perf_uprobe_event_init), with CAP_PERFMON too.
     """
     return "" if _effective(status) >> SYS_ADMIN & 1 else "the kernel sets uprobes for CAP_SYS_ADMIN only: no steps"
+
+
+def pids_hidden(proc: str = "/proc") -> str:
+    """Why no process can be watched although eBPF works; "" where all is well.
+
+    eBPF knows processes by the numbers of the kernel's first pid namespace: /proc has to show these.
+    """
+    own = os.stat(f"{proc}/self/ns/pid").st_ino if os.path.exists(f"{proc}/self/ns/pid") else None
+    thread = parse_stat((read_file(f"{proc}/2/stat", SMALL) or b"").decode("ascii", "replace"))  # kthreadd, first only
+    if own == INIT_PID_NAMESPACE or (thread is not None and thread.flags & KERNEL_THREAD):
+        return ""
+    return "/proc shows the pids of a container, and the kernel uses the host's"
 
 
 def program() -> list[str]:

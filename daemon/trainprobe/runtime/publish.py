@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import pwd
 from collections.abc import Callable
 from pathlib import Path
 
+from trainprobe.collect.owners import Owners
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Report, Run
+from trainprobe.model.report import Report
 from trainprobe.runtime import rundir
 from trainprobe.runtime.guard import described
-from trainprobe.wire.report import encode_bounded
+from trainprobe.runtime.owner_reports import OwnerReports
+from trainprobe.wire.bounded import BoundedReport
 
-LIMIT = 1 << 20
+LIMIT = 1 << 21  # bytes; the exporter reads twice as many
 USERS_NS = 2 * NS
 IDLE_NS = 10 * NS
 
@@ -31,10 +32,10 @@ class Publisher:
         """``complain``: where to say that nothing can be published, for who reads only that would never know;
         ``written``: is told of each file that was put in its place."""
         self._written = written
-        self._directory = directory
+        self.directory = directory
         self._complain = complain
         self._problem = ""
-        self._users = directory / "users"
+        self.owners = OwnerReports(directory)
         self._report = str(directory / "report.json")
         self._lock = rundir.Lock(directory / "lock")
         self._gid = -1
@@ -42,14 +43,14 @@ class Publisher:
         self._runs = 0
         self._uids: dict[str, int | None] = {}
         self._owners: set[int] = set()
+        self._answers_for = Owners().of
 
     def open(self) -> None:
         """Raises AlreadyRunningError, or OSError where the directory cannot be made."""
-        rundir.make(self._directory)
+        rundir.make(self.directory)
         self._lock.take()
-        rundir.make(self._users, mode=0o711)
-        for leftover in self._users.iterdir():
-            leftover.unlink()
+        self.owners.open()
+        self.owners.clear()
         self._gid = rundir.group_id()
 
     def publish(self, report: Report, now_ns: int) -> None:
@@ -67,53 +68,59 @@ class Publisher:
     def _failed(self, error: OSError) -> None:
         problem = f"the report cannot be published: {described(error)}"
         if problem != self._problem and self._complain is not None:
-            self._complain(problem, f"look at {self._directory} (df -h, ls -l); it is tried again each second")
+            self._complain(problem, f"look at {self.directory} (df -h, ls -l); it is tried again each second")
         self._problem = problem
         self._written_ns = self._users_ns = -IDLE_NS
         if isinstance(error, FileNotFoundError):  # somebody has taken the directories away
             with contextlib.suppress(OSError):
-                rundir.make(self._directory)
-                rundir.make(self._users, mode=0o711)
+                rundir.make(self.directory)
+                self.owners.open()
 
     def _publish(self, report: Report, now_ns: int) -> None:
         if not report.runs and not self._runs and now_ns - self._written_ns < IDLE_NS:
             return
         self._written_ns, self._runs = now_ns, len(report.runs)
-        data = encode_bounded(report, LIMIT)
+        bounded = BoundedReport(report, self._payer)
+        data = bounded.encode(LIMIT)
         rundir.write(self._report, data, mode=0o640, gid=self._gid)
         self._written(self._report)
         if now_ns - self._users_ns >= USERS_NS:
             self._users_ns = now_ns
-            self._publish_to_owners(report, data)
+            self._publish_to_owners(report, bounded, data)
+
+    def _uid(self, user: str) -> int | None:
+        if user not in self._uids:
+            self._uids[user] = uid_of(user)
+        return self._uids[user]
+
+    def _payer(self, user: str) -> str:
+        """By whose part of the report a user's runs count."""
+        uid = self._uid(user)
+        return user if uid is None else str(self._answers_for(uid))
 
     def close(self) -> None:
         """Leave nothing behind but what others have put there."""
         Path(self._report).unlink(missing_ok=True)
-        if self._users.is_dir():
-            for path in self._users.iterdir():
-                path.unlink(missing_ok=True)
-            self._users.rmdir()
+        self.owners.close()
         self._lock.drop()
         try:
-            self._directory.rmdir()
+            self.directory.rmdir()
         except OSError:
             pass  # not empty (claims of `trainprobe run`), or held by the service manager
 
-    def _publish_to_owners(self, report: Report, whole: bytes) -> None:
-        owned: dict[int, list[Run]] = {}
+    def _publish_to_owners(self, report: Report, bounded: BoundedReport, whole: bytes) -> None:
+        owned: dict[int, set[str]] = {}
         for run in report.runs:
-            if run.user not in self._uids:
-                self._uids[run.user] = uid_of(run.user)
-            if (uid := self._uids[run.user]) is not None:
-                owned.setdefault(uid, []).append(run)
+            if (uid := self._uid(run.user)) is not None:
+                owned.setdefault(uid, set()).add(run.run)
         for uid, runs in owned.items():
             theirs = whole  # the usual case: one user trains
             if len(runs) < len(report.runs):
-                theirs = encode_bounded(dataclasses.replace(report, runs=runs), LIMIT)
-            rundir.write(path := str(self._users / f"{uid}.json"), theirs, mode=0o400, uid=uid)
-            self._written(path)
+                theirs = bounded.encode(LIMIT, runs)
+            if self.owners.write(uid, theirs):
+                self._written(str(self.owners.path(uid)))
         for uid in self._owners - owned.keys():
-            (self._users / f"{uid}.json").unlink(missing_ok=True)
+            self.owners.forget(uid)
         self._owners = set(owned)
 
 

@@ -10,7 +10,7 @@ from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.model.cells import LEAVES, Leaf
 from trainprobe.model.kept import KeptRank, RankKept, RunKept
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.report import Rank, Run
+from trainprobe.model.report import Rank, Run, has_ended
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -55,7 +55,7 @@ def found_again(live: Sequence[Run], kept: Mapping[tuple[str, str], str], at: Mo
     """Those of the runs that have a driver left."""
     again = []
     for run in live:
-        texts = ((rank, kept.get((run.run, rank.name))) for rank in run.ranks if rank.exit is None)
+        texts = ((rank, kept.get((run.run, rank.name))) for rank in run.ranks if not has_ended(rank))
         ranks = [found for rank, text in texts if (found := _found(rank, text, proc)) is not None]
         if ranks:
             again.append(RunKept(run.run, at.monotonic_ns, run.started, tuple(run.ranks), tuple(ranks)))

@@ -1,14 +1,17 @@
 """/run/trainprobe: what is published there, who owns it, and the lock that keeps a second daemon away.
 
 The directory can be passed through by everybody and listed by the group trainprobe only: an owner reaches his own
-report by its name, nobody sees what else is there.
+report by its name, nobody sees what else is there. Every file in it is root's: who owns a file can grow it, and fill
+the file system that all reports share.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import grp
 import os
+import struct
 from pathlib import Path
 
 DIRECTORY = Path("/run/trainprobe")
@@ -41,8 +44,11 @@ def make(directory: Path, *, mode: int = 0o751) -> None:
     directory.chmod(mode)
 
 
-def write(path: str, data: bytes, *, mode: int, uid: int = -1, gid: int = -1) -> None:
-    """The whole file at once for every reader (rename), without waiting for a disk."""
+def write(path: str, data: bytes, *, mode: int, gid: int = -1, reader: int | None = None) -> None:
+    """The whole file at once for every reader (rename), without waiting for a disk.
+
+    ``reader``: a uid that may read it besides, by a POSIX ACL. Raises OSError, ENOTSUP where the file system has none.
+    """
     temporary = f"{path}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -55,15 +61,37 @@ def write(path: str, data: bytes, *, mode: int, uid: int = -1, gid: int = -1) ->
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
-            if (uid, gid) != (-1, -1):
-                os.fchown(fd, uid, gid)
+            if gid != -1:
+                os.fchown(fd, -1, gid)
             os.fchmod(fd, mode)
+            if reader is not None:
+                os.setxattr(fd, _ACL, _readable_by(reader))
         finally:
             os.close(fd)
         os.rename(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+_ACL = "system.posix_acl_access"
+_NO_ID = 0xFFFFFFFF
+
+
+def _readable_by(uid: int) -> bytes:
+    """An ACL in the kernel's form (posix_acl_xattr_header, entries): rw for the owner, r for ``uid``, else nothing."""
+    owner, user, group, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20
+    entries = ((owner, 6, _NO_ID), (user, 4, uid), (group, 0, _NO_ID), (mask, 4, _NO_ID), (other, 0, _NO_ID))
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def has_acls(path: Path) -> bool:
+    """Whether the file system of an existing file has POSIX ACLs."""
+    try:
+        os.getxattr(path, _ACL)
+    except OSError as error:
+        return error.errno != errno.ENOTSUP
+    return True
 
 
 class Lock:
@@ -76,7 +104,7 @@ class Lock:
     def take(self) -> None:
         """Raises AlreadyRunningError."""
         while self._fd < 0:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -88,7 +116,7 @@ class Lock:
             else:  # its last holder has removed it between our open and our lock
                 os.close(fd)
         os.ftruncate(self._fd, 0)
-        os.write(self._fd, f"{os.getpid()}\n".encode())
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def drop(self) -> None:
         if self._fd >= 0:

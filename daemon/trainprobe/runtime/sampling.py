@@ -6,7 +6,6 @@ same turn: its process may soon be gone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +16,7 @@ from trainprobe.collect.host import Host
 from trainprobe.collect.inspection import Inspector
 from trainprobe.collect.instructions import Instructions
 from trainprobe.collect.kernel_log import KernelLog
-from trainprobe.collect.limits import Limits, Watched
+from trainprobe.collect.limits import Limits, first_of_each_run
 from trainprobe.collect.nvml import Gpus
 from trainprobe.collect.orphans import Orphans, workers_of
 from trainprobe.collect.places import Places
@@ -26,10 +25,11 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.collect.rivals import Rivals
 from trainprobe.collect.shared_memory import SharedMemory
 from trainprobe.collect.source import Failed, Sources, Unavailable
+from trainprobe.collect.watched import Watched
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
+from trainprobe.model.frame import Samples
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.sample import (
-    CountSample,
     DescriptorSample,
     FileSizeSample,
     GpuSample,
@@ -45,15 +45,8 @@ from trainprobe.model.sample import (
     SpaceSample,
     WrittenFile,
 )
+from trainprobe.runtime.paced_limits import PacedLimits
 
-LIMITS_NS = NS
-FAR_LIMITS_NS = 2 * NS  # while less than half of everything is used, and will be
-SOON_SECONDS = 60.0  # growth that reaches a limit in so long is followed from its beginning: a forecast needs points
-EARLY_NS = NS // 4  # turns come about once a second: what is due so soon is read in this one
-FORGOTTEN_NS = 30 * NS  # of many processes, descriptors are counted in turn
-HASTE_SECONDS = 20.0  # and in so long, more closely: turns are taken for it
-HASTE_NS = NS // 4
-HASTE_LASTS_NS, HASTE_RESTS_NS = 30 * NS, 60 * NS  # what goes up and down all the time is not worth it
 HOST_NS = 2 * NS
 LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
@@ -66,36 +59,16 @@ GPUS_NS = NS // 2
 ORPHANS_NS = 60 * NS
 ORPHANS_SOON_NS = 5 * NS
 DESCRIPTORS_NS = 10 * NS
-NEAR = 0.85  # of a limit of memory: proportional memory is asked more often
-HALF, QUICK = 0.5, 0.005  # and where more than half is used, and so much of the limit more than a second before
 MANY = 0.4  # of the limit of descriptors: their kinds are worth a look
+NO_CGROUPS = Unavailable(
+    "the cgroups of the trainings are out of sight: their limits of memory and CPU are not known",
+    "in a container: mount the host's /sys/fs/cgroup, read-only",
+)
 NO_DESCRIPTORS = (0, 23, 24)  # cut off, ENFILE, EMFILE
-
-__all__ = ["Collectors", "Samples", "Watched"]
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """What the collectors had to say in a turn; in most turns nothing is due."""
-
-    processes: tuple[ProcessSample, ...] = ()
-    memory: tuple[MemorySample, ...] = ()
-    host: HostSample | None = None
-    quotas: tuple[QuotaSample, ...] = ()
-    limits: tuple[LimitSample, ...] = ()
-    descriptors: tuple[DescriptorSample, ...] = ()
-    shared: tuple[SharedSample, ...] = ()
-    spaces: tuple[SpaceSample, ...] = ()
-    sizes: tuple[FileSizeSample, ...] = ()
-    orphans: tuple[OrphanSample, ...] | None = None
-    gpus: tuple[GpuSample, ...] = ()
-    events: tuple[Event, ...] = ()
-    counted: tuple[CountSample, ...] = ()
 
 
 @dataclass(slots=True)
 class _Due:
-    limits: int = 0
     host: int = 0
     processes: int = 0
     spaces: int = 0
@@ -104,61 +77,6 @@ class _Due:
     orphans: int = 0
     gpus: int = 0
     descriptors: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Haste:
-    """Something fills within seconds. It does not last: what fills and empties again and again is left to itself."""
-
-    on: bool = False
-    until_ns: int = -HASTE_RESTS_NS
-
-    def feed(self, at: int, wanted: bool) -> None:
-        if wanted and at >= self.until_ns + HASTE_RESTS_NS:
-            self.until_ns = at + HASTE_LASTS_NS
-        self.on = wanted and at < self.until_ns
-
-
-@dataclass(slots=True)
-class _Used:
-    """What was used of each limit a second ago or more, and what follows for when to look again."""
-
-    at_ns: int = 0
-    before: dict[tuple[str, str, str, int], tuple[int, int]] = field(default_factory=dict)  # (used, when)
-
-    def near(self, now: Sequence[LimitSample]) -> bool:
-        """Whether memory is all but used up, or on its way to be."""
-        return any(
-            one.used > NEAR * one.limit or (one.used > HALF * one.limit and self._growth(one) > QUICK * one.limit)
-            for one in now
-            if one.kind == "memory"
-        )
-
-    def far(self, now: Sequence[LimitSample]) -> bool:
-        """Whether each is known and less than half used."""
-        return all(_which(one) in self.before and one.used < HALF * one.limit for one in now)
-
-    def seconds_left(self, now: Sequence[LimitSample], at: int) -> float:
-        """Until the first of them is filled at its growth since then."""
-        left = [
-            (one.limit - one.used) / grown * (at - self.before[_which(one)][1]) / NS
-            for one in now
-            if (grown := self._growth(one)) > 0
-        ]
-        return min(left, default=math.inf)
-
-    def keep(self, now: Sequence[LimitSample], at: int) -> None:
-        """This is what the next readings are compared with."""
-        self.at_ns = at
-        self.before = {which: seen for which, seen in self.before.items() if at - seen[1] < FORGOTTEN_NS}
-        self.before.update({_which(one): (one.used, at) for one in now})
-
-    def _growth(self, one: LimitSample) -> int:
-        return one.used - self.before.get(_which(one), (one.used, 0))[0]
-
-
-def _which(one: LimitSample) -> tuple[str, str, str, int]:
-    return one.run, one.kind, one.place, one.pid
 
 
 class Collectors:
@@ -174,7 +92,7 @@ class Collectors:
         self._inspector = Inspector(proc)
         self._shared = SharedMemory(proc)
         self._cgroups = Cgroups(proc)
-        self._limits = Limits(proc, self._cgroups, self._shared)
+        self._limits = PacedLimits(Limits(proc, self._cgroups, self._shared), sources)
         self._places = Places(proc)
         self._orphans = Orphans(proc)
         self._log = kernel_log
@@ -185,15 +103,9 @@ class Collectors:
         self._instructions = Instructions(proc)
         self._due = _Due()
         self._times = 1
-        self._near = False
-        self._far = True
-        self._haste = _Haste()
         self._gpus_present = False
         self._wanted: tuple[tuple[int, str], ...] = ()
         self._files: tuple[WrittenFile, ...] = ()
-        self._last: tuple[LimitSample, ...] = ()
-        self._glanced: tuple[LimitSample, ...] = ()
-        self._used = _Used()
         self._before: Sequence[Watched] = ()
 
     def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...] = ()) -> None:
@@ -206,16 +118,15 @@ class Collectors:
     def seldom(self, times: int) -> None:
         """Make the pauses between regular samples so many times as long; not what an event asks for, nor near
         a limit."""
-        self._times = times
+        self._times = self._limits.times = times
 
     def due_ns(self) -> int | None:
         """When limits want a turn of their own; None: they wait for the next one."""
-        return self._due.limits if self._haste.on else None
+        return self._limits.due_ns()
 
     def read(self, now: Moment, watched: Sequence[Watched], events: Sequence[Event] = ()) -> Samples:
         """The samples of this turn. The host's are left out while nothing is watched."""
         at = now.monotonic_ns
-        told: list[Event] = list(self._log.read(at)) if self._log is not None else []
         ended = {e.pid for e in events if isinstance(e, ProcessEvent) and e.kind is ProcessEventKind.EXIT}
         if ended and self._before:
             self._meet_workers(ended)
@@ -223,9 +134,9 @@ class Collectors:
         self._before = watched
         orphans = self._read_orphans(at)
         if not watched:
-            return Samples(orphans=orphans, events=tuple(told))
-        limits = self._read_limits(watched, at, events) or self._glanced
-        self._glanced = ()
+            return Samples(orphans=orphans)
+        limits = self._limits.read(watched, at, events)
+        self._sources.note("cgroups", NO_CGROUPS if self._cgroups.hidden else True, at)
         processes = self._read_processes(watched, at)
         host: HostSample | None = None
         quotas: tuple[QuotaSample, ...] = ()
@@ -245,13 +156,16 @@ class Collectors:
             sizes=self._read_sizes(at),
             orphans=orphans,
             gpus=self._read_gpus(at),
-            events=tuple(told),
             counted=self._instructions.read(),
         )
 
+    def logged(self, now: Moment) -> Sequence[Event]:
+        """What the kernel's log tells since the last call."""
+        return self._log.read(now.monotonic_ns) if self._log is not None else ()
+
     def glance(self, now: Moment, watched: Sequence[Watched]) -> None:
         """Read limits alone, for ``far``; the next ``read`` gives them."""
-        self._glanced = self._read_limits(watched, now.monotonic_ns, (), placed=True) or self._glanced
+        self._limits.glance(watched, now.monotonic_ns)
 
     def count(self, threads: Sequence[tuple[int, int]]) -> None:
         """Count the instructions of these threads (pid, tid) from now on, and of no others."""
@@ -267,24 +181,6 @@ class Collectors:
         looks = [self._inspector.look(pid, tid) for pid, tid in threads]
         return tuple(look for look in looks if look is not None)
 
-    def _read_limits(
-        self, watched: Sequence[Watched], at: int, events: Sequence[Event], *, placed: bool = False
-    ) -> tuple[LimitSample, ...]:
-        asked = {pid for event in events if (pid := _short_of_something(event)) is not None}
-        if at < self._due.limits and not asked:
-            return ()
-        found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked, placed=placed), at) or []
-        self._last = tuple(found)
-        if at >= self._used.at_ns + (FAR_LIMITS_NS if self._haste.on else LIMITS_NS) - EARLY_NS:
-            left = self._used.seconds_left(found, at)
-            self._near = self._used.near(found)
-            self._haste.feed(at, left < HASTE_SECONDS and (self._near or self._times == 1))
-            self._far = left > SOON_SECONDS and self._used.far(found)
-            self._used.keep(found, at)
-        pause = (FAR_LIMITS_NS if self._far else LIMITS_NS) * (1 if self._near else self._times)
-        self._due.limits = at + (HASTE_NS if self._haste.on else pause - EARLY_NS)
-        return self._last
-
     def _memory(self, limits: Sequence[LimitSample]) -> tuple[MemorySample, ...]:
         by_run: dict[str, list[LimitSample]] = {}
         for one in limits:
@@ -295,10 +191,10 @@ class Collectors:
     def _read_processes(self, watched: Sequence[Watched], at: int) -> tuple[ProcessSample, ...]:
         if at < self._due.processes:
             return ()
-        soon = self._near or any(young(process, at) for process in watched)
+        soon = self._limits.near or any(young(process, at) for process in watched)
         pause = max(PROCESSES_NS * self._times, len(watched) * EACH_PROCESS_NS)
         self._due.processes = at + (NEAR_PROCESSES_NS if soon else pause)
-        found = self._sources.read("proc", lambda: self._processes.read(watched, at, near=self._near), at) or ()
+        found = self._sources.read("proc", lambda: self._processes.read(watched, at, near=self._limits.near), at) or ()
         ticks = {process.pid: process.ticks for process in watched}
         known = [(s.pid, ticks[s.pid], s.role, s.ppid) for s in found if s.pid in ticks]
         for worker in workers_of(known):
@@ -329,7 +225,7 @@ class Collectors:
             return ()
         self._due.shared = at + SHARED_NS
         places: dict[tuple[str, str], tuple[LimitSample, list[str]]] = {}
-        for one in self._last:
+        for one in self._limits.last:
             if one.kind == "shm":
                 places.setdefault((one.place, one.scope), (one, []))[1].append(one.run)
         pids = [process.pid for process in watched]
@@ -387,7 +283,7 @@ class Collectors:
         """Of each run; each cgroup is read once."""
         read: dict[str, Throttling | Unavailable] = {}
         found = []
-        for run, pid in _first_of_each_run(watched).items():
+        for run, pid in first_of_each_run(watched).items():
             cgroups = self._proc.cgroup(pid) or ""
             if cgroups not in read:
                 read[cgroups] = self._cgroups.throttling(cgroups)
@@ -398,7 +294,7 @@ class Collectors:
     @property
     def far(self) -> bool:
         """Whether no limit is to be read each second, and no GPU more often."""
-        return self._far and not self._gpus_present
+        return self._limits.far and not self._gpus_present
 
     def rivals(self, now: Moment) -> tuple[RivalSample, ...]:
         """Who uses the processors; empty when it is not time for a look, or the first one."""
@@ -414,18 +310,3 @@ def _quota(run: str, told: Throttling | Unavailable) -> QuotaSample | None:
     if isinstance(told, Unavailable) or told.quota_cpus is None:
         return None
     return QuotaSample(run, told.periods, told.throttled_periods, told.throttled_ns, told.quota_cpus, told.path)
-
-
-def _first_of_each_run(watched: Sequence[Watched]) -> dict[str, int]:
-    """A process of each run that its quota is asked of: its first driver, else any."""
-    chosen: dict[str, int] = {}
-    for process in sorted(watched, key=lambda process: (process.role != "driver", process.started_ns)):
-        chosen.setdefault(process.run, process.pid)
-    return chosen
-
-
-def _short_of_something(event: Event) -> int | None:
-    """The process that ran into a limit."""
-    if isinstance(event, CallFailed) or (isinstance(event, ProcessEvent) and event.kind is ProcessEventKind.OOM):
-        return event.pid
-    return None

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.command import Kind, mentioned_script, redact, torchrun_id, understand
 from trainprobe.collect.patience import Patience
+from trainprobe.collect.pod_names import PodNames, pod_names
 from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.runtime import identity
+from trainprobe.runtime.target_table import Process
 
 CLIMB = 32  # generations
 PATH_LIMIT = 4096
@@ -40,24 +42,32 @@ class Launches:
         self._patience = Patience()
         self._users: dict[int, str] = {}
 
-    def of(self, pid: int, environ: Mapping[str, str], command: Sequence[str] = ()) -> Launch:
-        """The launch that a process belongs to. ``command``: what to say where the process is gone already."""
+    def of(self, process: Process, environ: Mapping[str, str], command: Sequence[str]) -> Launch:
+        """The launch that a process belongs to. ``command``: what to say where the process is gone already.
+
+        The run is the process's owner's, also where another user's launcher started it.
+        """
+        pid = process.pid
         launcher, script = self.launcher(pid)
         seen = self._proc.command(launcher) or tuple(command)
         understood = understand(seen)
-        stat, status = self._proc.stat(launcher), self._proc.status(launcher)
+        stat, status = self._proc.stat(launcher), self._proc.status(pid)
         ticks = stat.ticks if stat else 0
+        uid = process.uid if status is None or status.uid is None else status.uid  # it may have changed since its fork
+        place = self._cgroups.place(pid)
         facts = identity.Facts(
             script=script or mentioned_script(seen) or understood.script,
             boot_id=self._boot_id,
             launcher_pid=launcher,
             launcher_ticks=ticks,
+            uid=uid,
             environ=environ,
-            place=self._cgroups.place(pid),
+            place=place,
+            pod=pod_names(place.pod_uid, place.container) if place.pod_uid else PodNames(),
             torchrun=torchrun_id(seen) if understood.kind is Kind.LAUNCHER else "",
         )
-        user = self.user(status.uid) if status and status.uid is not None else ""
-        return Launch(launcher, ticks, redact(seen), user, (self._proc.cwd(launcher) or "")[:PATH_LIMIT], facts)
+        user = self.user(uid) if uid >= 0 else ""
+        return Launch(launcher, ticks, redact(seen), user, self._proc.link(launcher, "cwd")[:PATH_LIMIT], facts)
 
     def launcher(self, pid: int) -> tuple[int, str]:
         """(topmost ancestor that still runs the same script, or torchrun for it; the script)."""

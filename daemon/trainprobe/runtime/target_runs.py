@@ -13,7 +13,7 @@ from trainprobe.runtime.target_table import Process, Run, Table
 
 ORDINALS = 1000  # launches with one scheduler's id that are told apart
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
-NO_LIBRARY_NS = 19_000_000_000  # told with the second sweep
+NO_LIBRARY_NS = 9 * NS  # told with the first sweep; a libtorch that is mapped later takes it back
 NO_LIBRARY = "no libtorch mapped: marks need PyTorch"
 ASK_AGAIN_NS = 10 * NS
 NO_STEP = "libtorch is mapped, but no optimizer step and no backward was seen"
@@ -30,15 +30,15 @@ class Runs:
         self._launches = launches
         self._tell = tell
         self._runs: dict[str, Run] = {}
-        self._ended: dict[str, int] = {}  # how many launches of a first name ended
-        self._past: set[str] = set()  # runs that ended before we began
+        self._ordinals: dict[str, int] = {}  # of a first name: of the next launch that is called so
+        self._past: set[str] = set()  # names of runs that have ended, here or before we began
 
     def begin_fixed(self, process: Process, at_ns: int, command: Sequence[str]) -> None:
         """A run by a person's word: it exists before anything steps, with the process as its first candidate."""
-        if not self._table.shares.another_run(process.uid, at_ns):
+        launch = self._launches.of(process, self._proc.environ(process.pid), command)
+        if not self._table.shares.another_run(launch.facts.uid, at_ns):
             return
-        environ = self._proc.environ(process.pid)
-        run = self._begin(process, self._launches.of(process.pid, environ, command), at_ns)
+        run = self._begin(process, launch, at_ns)
         run.fixed, run.head = True, process.pid
         self._assign(run, process.pid)
         self._candidate(process, run, at_ns, process.marks)
@@ -50,10 +50,10 @@ class Runs:
 
     def go_on(self, process: Process, at_ns: int, name: str, rank: int) -> bool:
         """A driver that an earlier process of ours watched, as a rank of run ``name``; whether it is one."""
-        facts = self._launches.of(process.pid, self._proc.environ(process.pid), process.command).facts
+        facts = self._launches.of(process, self._proc.environ(process.pid), process.command).facts
         for ordinal in range(ORDINALS):
             if identity.name(facts, ordinal) == name:
-                self._ended[identity.name(facts)] = ordinal
+                self._ordinals[identity.name(facts)] = ordinal
                 self.drive(process, at_ns, rank)
                 return process.run is not None and process.run.name == name
         return False
@@ -66,7 +66,7 @@ class Runs:
         restart = identity.restart(environ)
         run = process.run
         if run is None or not run.fixed or run.ended or (run.stepped and run.restart != restart):
-            run = self._run_of(process, self._launches.of(process.pid, environ, process.command), at_ns)
+            run = self._run_of(process, self._launches.of(process, environ, process.command), at_ns)
         if run is None:
             process.refused_ns = at_ns
             return
@@ -74,13 +74,8 @@ class Runs:
         run.stepped = process.driver = self._table.changed = True
         run.drivers.add(process.pid)
         rank, world_size = identity.rank(environ)
-        self._rank_seen(
-            process,
-            run,
-            at_ns,
-            rank=self._free_rank(process, run, known_rank if rank is None else rank),
-            world_size=world_size,
-        )
+        rank = self._free_rank(process, run, known_rank if rank is None else rank)
+        self._rank_seen(process, run, at_ns, (rank, world_size))
         self._flush(run)
 
     def tell_marks(self, process: Process, at_ns: int) -> None:
@@ -119,9 +114,8 @@ class Runs:
                 self._tell(RunEnded(run.name, run.last_exit_ns or now))
                 run.ended = True
                 del self._runs[run.name]
-                self._table.shares.run(run.uid, -1)
-                # A scheduler's id may be used again (a loop in one batch script): that is another launch.
-                self._ended[run.first_name] = self._ended.get(run.first_name, 0) + 1
+                self._table.shares.run(run.owner, -1)
+                self._past.add(run.name)
                 self._table.changed = True
 
     def _over(self, run: Run, now: int) -> bool:
@@ -136,9 +130,12 @@ class Runs:
 
     def _run_of(self, process: Process, launch: Launch, at_ns: int) -> Run | None:
         """The run of a launch: the one that goes on, else a new one; None where there is no room for one."""
-        run = self._runs.get(self._names(launch)[0])
+        uid, first = launch.facts.uid, identity.name(launch.facts)
+        # Another user can search for the same digest, which has 32 bits only.
+        mine = [run for run in self._runs.values() if run.first_name == first and run.uid == uid]
+        run = mine[-1] if mine else None
         if run is None:
-            if not self._table.shares.another_run(process.uid, at_ns):
+            if not self._table.shares.another_run(uid, at_ns):
                 return None
             started = self._proc.started_ns(launch.ticks) if launch.ticks else at_ns
             run = self._begin(process, launch, min(process.watched_ns if process.attached else started, at_ns))
@@ -148,20 +145,20 @@ class Runs:
         self._assign(run, process.pid)
         return run
 
-    def _names(self, launch: Launch) -> tuple[str, str]:
-        """(the run's name, the name of the first launch with the same scheduler's id)."""
-        first = identity.name(launch.facts)
-        while (name := identity.name(launch.facts, self._ended.get(first, 0))) in self._past:
-            self._ended[first] = self._ended.get(first, 0) + 1
-        return name, first
+    def _name(self, launch: Launch, first: str) -> str:
+        """One that no run has had: a scheduler's id may be used again (a loop in one batch script)."""
+        ordinal = self._ordinals.get(first, 0)
+        while (name := identity.name(launch.facts, ordinal)) in self._past or name in self._runs:
+            ordinal += 1
+        self._ordinals[first] = ordinal
+        return name
 
     def _begin(self, process: Process, launch: Launch, began_ns: int) -> Run:
-        name, first = self._names(launch)
-        while name in self._runs:  # begun by a person's word while the same launch goes on
-            self._ended[first] = self._ended.get(first, 0) + 1
-            name, first = self._names(launch)
-        run = Run(name, first, launch.pid, identity.restart(launch.facts.environ), process.uid)
-        self._table.shares.run(run.uid, 1)
+        first = identity.name(launch.facts)
+        name = self._name(launch, first)
+        run = Run(name, first, launch.pid, identity.restart(launch.facts.environ), launch.facts.uid)
+        run.owner = self._table.shares.owner(run.uid)
+        self._table.shares.run(run.owner, 1)
         self._runs[name] = run
         labels = identity.labels(launch.facts)
         self._tell(
@@ -186,27 +183,25 @@ class Runs:
             self._tell(event)
 
     def _candidate(self, process: Process, run: Run, at_ns: int, marks: str) -> None:
-        rank, world_size = identity.rank(self._proc.environ(process.pid))
-        self._rank_seen(process, run, at_ns, rank=rank, world_size=world_size, candidate=True, marks=marks)
+        place = identity.rank(self._proc.environ(process.pid))
+        self._rank_seen(process, run, at_ns, place, candidate=True, marks=marks)
 
     def _rank_seen(
         self,
         process: Process,
         run: Run,
         at_ns: int,
+        place: tuple[int | None, int | None],
         *,
-        rank: int | None,
-        world_size: int | None,
         candidate: bool = False,
         marks: str = "",
     ) -> None:
+        """``place``: its rank, and how many there are."""
         status = self._proc.status(process.pid)
         container_pid = status.container_pid if status else None
         seen_ns = process.watched_ns if process.attached else at_ns
         self._tell(
-            RankSeen(
-                run.name, seen_ns, process.pid, container_pid, process.started_ns, rank, world_size, candidate, marks
-            )
+            RankSeen(run.name, seen_ns, process.pid, container_pid, process.started_ns, *place, candidate, marks)
         )
 
     def _free_rank(self, process: Process, run: Run, rank: int | None) -> int:
@@ -214,6 +209,7 @@ class Runs:
         if rank is None and process.pid != run.head:
             rank = sum(
                 other.ppid == process.ppid
+                and other.uid == process.uid
                 and other.understood == process.understood
                 and other.library is not None
                 and other.started_ns < process.started_ns

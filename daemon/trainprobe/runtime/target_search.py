@@ -6,11 +6,12 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Protocol
 
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.command import Kind, python_like, redact, understand
-from trainprobe.collect.mapping import Mapping, find_library, uses_cuda
+from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
@@ -23,22 +24,29 @@ SCAN_NS = 60 * NS
 ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
 UNMARKED_NS = NS  # a run by a person's word that has no libtorch at this age may have the GPU for its clock
 MARKING_NS = 20_000_000  # between questions whether a library has been read
+PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
+"""After these a live process's library is asked for again: its loader was still mapping it."""
+AGAIN_NS, DOUBLINGS = 100_000_000, 9  # between those questions, twice as long each time, up to 51 s
 BUDGET_NS = 10_000_000  # for looking at maps in one step
 
 
 class Attached(Protocol):
-    """Outcome of putting marks on a library: which were found; ``reason`` says what is missing."""
+    """Outcome of putting marks on a library: which were found; ``reason`` says what is missing. ``refused``: nothing
+    was tried, for want of room."""
 
     @property
     def found(self) -> dict[str, bool]: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def refused(self) -> bool: ...
 
 
 class Kernel(Protocol):
     """What is needed of ``trainprobe.bpf.probes.Probes``. Each may raise OSError when the process is gone.
 
-    ``attach_marks`` gives None while the library is being read: it is asked again. ``clock_by_gpu``: nothing marks the
+    ``attach_marks`` gives None while the library is being read: it is asked again. So it is when it raises one of
+    PASSING, with the library's mapping as it is then. ``clock_by_gpu``: nothing marks the
     steps of this process, unless its calls of CUDA do; asked again as it grows older.
     """
 
@@ -46,6 +54,16 @@ class Kernel(Protocol):
     def unwatch(self, pid: int, /) -> None: ...
     def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> Attached | None: ...
     def clock_by_gpu(self, pid: int, /) -> None: ...
+
+
+@dataclass(slots=True)
+class _Marking:
+    """A library that has no marks yet: it is being read, or ``failures`` times its mapping could not be opened."""
+
+    library: Mapping
+    due_ns: int = 0
+    reading: bool = True
+    failures: int = 0
 
 
 class Search:
@@ -66,8 +84,7 @@ class Search:
         self._table = table
         self._rules = rules
         self._auto = auto
-        self._marking: dict[int, Mapping] = {}  # by pid: those that are being read
-        self._asked_ns = 0
+        self._marking: dict[int, _Marking] = {}  # by pid
         self._polls = Polls()
         self._known: set[int] = set()  # pids of the last scan
         self._gpu_users: set[int] = set()  # those that were looked at
@@ -76,8 +93,7 @@ class Search:
     def due_ns(self, now: int) -> int | None:
         """When ``look`` has something to do."""
         due = [now if self._scan_ns is None else self._scan_ns, self._polls.due_ns()]
-        if self._marking:
-            due.append(self._asked_ns + MARKING_NS)
+        due += [marking.due_ns for marking in self._marking.values()]
         return min((at for at in due if at is not None and at < 1 << 63), default=None)
 
     def hint(self, pid: int, at_ns: int, executed: bool, now: int) -> None:
@@ -130,9 +146,9 @@ class Search:
         """Processes whose exec nobody told of: at the start all, later those that a fork or a lost event hid."""
         self._scan_ns = now + SCAN_NS
         pids = set(self._proc.pids())
-        found = [(pid, self._proc.stat(pid)) for pid in pids - self._known if pid not in self._polls]
+        found = self._proc.stats(pid for pid in pids - self._known if pid not in self._polls)
         self._known = pids
-        looked = [(pid, stat) for pid, stat in found if stat and not stat.flags & KERNEL_THREAD and not stat.dead]
+        looked = [(pid, stat) for pid, stat in found.items() if not stat.flags & KERNEL_THREAD and not stat.dead]
         # Parents before children, so that a family is watched by its head.
         for pid, stat in sorted(looked, key=lambda item: (not python_like(item[1].comm), item[1].ticks)):
             if pid not in self._table and pid != os.getpid():
@@ -147,11 +163,12 @@ class Search:
             if library is None:
                 run = process.run
                 asked = run is not None and (run.fixed or process.driver) and age >= UNMARKED_NS
-                if asked and uses_cuda(maps):
+                if asked and (uses_cuda(maps) or runs_models(maps)):
                     self._kernel.clock_by_gpu(poll.pid)
                 return False
-            self.mark(process, library)
-            marked.append(process)
+            self.mark(process, library, now)
+            if not self.is_marking(process.pid):
+                marked.append(process)
             return True
         if poll.ticks is None and self._rules.includes and self._included(poll.pid):
             if (process := self.watch(poll.pid, now, attached=age > NS)) is not None:
@@ -247,37 +264,59 @@ class Search:
         self._table.put(process)
         library = self._proc.library(pid)
         if library is not None:
-            self.mark(process, library)
+            self.mark(process, library, now)
             self._polls.drop(pid)
         else:
             self._polls.add(pid, started, watched=True, now_ns=now)
         return process
 
+    def is_marking(self, pid: int) -> bool:
+        """Whether its library has neither got its marks yet nor a reason why not."""
+        return pid in self._marking
+
     def _mark_those_read(self, now: int) -> list[Process]:
-        """Those whose library was being read, and is no more."""
-        self._asked_ns = now
-        asked, self._marking = self._marking, {}
-        for pid, library in asked.items():
+        """Those whose library has its marks, or a reason, since the last call."""
+        due = [(pid, marking) for pid, marking in self._marking.items() if now >= marking.due_ns]
+        for pid, marking in due:
             process = self._table.get(pid)
-            if process is not None and process.library == library:
-                self.mark(process, library)
-        found = [self._table.get(pid) for pid in asked.keys() - self._marking.keys()]
+            if process is None or process.library != marking.library:
+                del self._marking[pid]
+            elif library := marking.library if marking.reading else self._proc.library(pid):
+                self.mark(process, library, now)
+            else:
+                self._ask_later(marking, now)
+        found = [self._table.get(pid) for pid, _ in due if pid not in self._marking]
         return [process for process in found if process is not None]
 
-    def mark(self, process: Process, library: Mapping) -> None:
+    def mark(self, process: Process, library: Mapping, now: int) -> None:
         """Put marks on a library; ``process.marks`` says why when it gives none."""
         process.library, process.marks = library, ""
+        marking = self._marking.pop(process.pid, None) or _Marking(library)
         if self._has_marks(library, process):
             return
+        marking.library = library
         try:
             attached = self._kernel.attach_marks(process.pid, library.path, library.start, library.end)
         except OSError as error:
             process.marks = f"marks cannot be put on {library.path}: {error.strerror or error}"
+            if isinstance(error, PASSING):
+                self._marking[process.pid] = marking
+                self._ask_later(marking, now)
             return
         if attached is None:
-            self._marking[process.pid] = library
+            self._marking[process.pid] = marking
+            marking.reading, marking.due_ns = True, now + MARKING_NS
+        elif attached.refused:
+            process.marks = attached.reason
+            self._table.shares.refused(attached.reason, now)
+            self._marking[process.pid] = marking
+            self._ask_later(marking, now)
         elif not any(attached.found.values()):
             process.marks = attached.reason or f"{library.path} has none of the functions that marks need"
+
+    def _ask_later(self, marking: _Marking, now: int) -> None:
+        marking.reading, marking.due_ns = False, now + (AGAIN_NS << min(marking.failures, DOUBLINGS))
+        marking.failures += 1
 
     def _has_marks(self, library: Mapping, process: Process) -> bool:
         """Whether another process has it with its marks. Once nobody has, the kernel side may take them away."""
@@ -287,6 +326,6 @@ class Search:
             and (other.library.dev, other.library.ino) == same
             and other is not process
             and not other.marks
-            and other.pid not in self._marking
+            and not self.is_marking(other.pid)
             for other in self._table
         )

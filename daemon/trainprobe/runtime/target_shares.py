@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 PROCESSES, RUNS = 4096, 512
 PROCESSES_OF_ONE, RUNS_OF_ONE = 1024, 64
@@ -12,19 +13,20 @@ QUIET_NS = 60_000_000_000
 
 
 class Shares:
-    """Counts both, and remembers for a minute who was refused."""
+    """Counts both, and remembers for a minute who was refused. ``owner``: the user who answers for an id."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Callable[[int], int] = lambda uid: uid) -> None:
+        self.owner = owner
         self._processes: Counter[int] = Counter()
         self._runs: Counter[int] = Counter()
         self._refused: tuple[int, str] = (0, "")
 
-    def process(self, uid: int, more: int) -> None:
+    def process(self, owner: int, more: int) -> None:
         """One came (1), or went (-1)."""
-        self._processes[uid] += more
+        self._processes[owner] += more
 
-    def run(self, uid: int, more: int) -> None:
-        self._runs[uid] += more
+    def run(self, owner: int, more: int) -> None:
+        self._runs[owner] += more
 
     def another_process(self, uid: int, now_ns: int) -> bool:
         """Whether there is room for another process of the user."""
@@ -33,12 +35,17 @@ class Shares:
     def another_run(self, uid: int, now_ns: int) -> bool:
         return self._room(self._runs, uid, RUNS, RUNS_OF_ONE, "runs", now_ns)
 
+    def refused(self, reason: str, now_ns: int) -> None:
+        """There was no room for something else of a user."""
+        self._refused = (now_ns, reason)
+
     def refusal(self, now_ns: int) -> str:
         """Who was refused within the last minute, and why; "" nobody."""
         at, reason = self._refused
         return reason if reason and now_ns - at < QUIET_NS else ""
 
     def _room(self, taken: Counter[int], uid: int, most: int, most_of_one: int, what: str, now_ns: int) -> bool:
+        uid = self.owner(uid)
         if uid != ROOT and taken[uid] >= most_of_one:
             self._refused = (now_ns, f"more than {most_of_one} {what} of user {uid}")
             return False

@@ -17,17 +17,6 @@ DEPTH = 32
 WORKER_COMM = "pt_data_worker"
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A process for the collectors. (pid, ticks) is its identity; ``run`` is "" before it belongs to one."""
-
-    pid: int
-    ticks: int  # start, clock ticks since boot
-    started_ns: int  # the same, CLOCK_MONOTONIC
-    role: str  # driver | worker | helper
-    run: str
-
-
 @dataclass(slots=True)
 class Run:
     """A launch that is going on."""
@@ -37,6 +26,7 @@ class Run:
     head: int  # pid of its launcher
     restart: str
     uid: int = ROOT
+    owner: int = ROOT  # who answers for that user
     fixed: bool = False  # begun by a person's word (run, attach, include): it exists before anything steps
     drivers: set[int] = field(default_factory=set)  # live
     stepped: bool = False
@@ -67,14 +57,15 @@ class Process:
     refused_ns: int | None = None  # when there was no room for a run of it
     missing_ns: int = 0  # since when /proc does not know it, its end not told
     buffer: deque[Event] = field(default_factory=lambda: deque(maxlen=BUFFER))
+    owner: int = ROOT  # who answers for its user
 
 
 class Table:
     """Watched processes by pid. A pid that comes again replaces the old process."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: Shares | None = None) -> None:
         self._processes: dict[int, Process] = {}
-        self.shares = Shares()
+        self.shares = shares or Shares()
         self.moved = True  # somebody came or went
         self.changed = True  # somebody changed what it is
 
@@ -93,13 +84,14 @@ class Table:
     def put(self, process: Process) -> None:
         self.pop(process.pid)
         self._processes[process.pid] = process
-        self.shares.process(process.uid, 1)
+        process.owner = self.shares.owner(process.uid)
+        self.shares.process(process.owner, 1)
 
     def pop(self, pid: int) -> Process | None:
         self.moved = True
         gone = self._processes.pop(pid, None)
         if gone is not None:
-            self.shares.process(gone.uid, -1)
+            self.shares.process(gone.owner, -1)
         return gone
 
     def keep(self, process: Process, event: Event) -> None:

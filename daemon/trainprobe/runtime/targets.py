@@ -16,7 +16,8 @@ from typing import Protocol
 
 from trainprobe.collect.command import Kind, python_like, redact, understand
 from trainprobe.collect.mapping import find_library, uses_cuda
-from trainprobe.collect.procfs import KERNEL_THREAD, Proc
+from trainprobe.collect.procfs import KERNEL_THREAD, Proc, exists
+from trainprobe.collect.watched import Watched
 from trainprobe.model.cells import RowKind
 from trainprobe.model.event import (
     CallFailed,
@@ -38,7 +39,8 @@ from trainprobe.runtime.target_launch import Launches
 from trainprobe.runtime.target_rules import TargetRules
 from trainprobe.runtime.target_runs import Runs
 from trainprobe.runtime.target_search import Attached, Kernel, Search
-from trainprobe.runtime.target_table import WORKER_COMM, Process, Table, Watched
+from trainprobe.runtime.target_shares import Shares
+from trainprobe.runtime.target_table import WORKER_COMM, Process, Table
 
 __all__ = ["Attached", "Kernel", "NoSuchTraining", "TargetRules", "Targets", "Watched"]
 
@@ -82,7 +84,7 @@ class Targets:
     ) -> None:
         self._proc = proc or Proc()
         self._clock = clock
-        self._table = Table()
+        self._table = Table(Shares(self._proc.owner))
         self._out: list[Event] = []
         self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto, self._deliver)
         self._launches = Launches(self._proc, os.getpid())
@@ -187,6 +189,10 @@ class Targets:
         """Why somebody is not watched, of late; "" where there is room for all."""
         return self._table.shares.refusal(self._clock())
 
+    def hanging(self) -> Sequence[int]:
+        """Processes whose reads in /proc do not come back: of them, and past some of his of a user, nothing is read."""
+        return self._proc.hanging()
+
     def due_ns(self) -> int | None:
         """CLOCK_MONOTONIC when ``step`` has something to do; None: only when an event comes."""
         due = [limit for _, limit in self._awaited.values()]
@@ -269,7 +275,7 @@ class Targets:
             uid=parent.uid,
             forked=True,
             watched_ns=event.at_ns,
-            library=parent.library,
+            library=None if self._search.is_marking(parent.pid) else parent.library,
             marks=parent.marks,
             run=parent.run if parent.run and not parent.run.ended else None,
         )
@@ -308,6 +314,8 @@ class Targets:
                 self._name(process, stat.comm)
                 if process.run is None and now - process.watched_ns >= IDLE_NS:
                     self._search.unwatch(process)
+            elif stat is None and exists(self._proc.root, process.pid):
+                continue  # it cannot be read now
             elif not process.missing_ns:
                 process.missing_ns = now
             elif now - process.missing_ns >= MISSING_NS:

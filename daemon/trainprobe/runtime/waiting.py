@@ -8,7 +8,7 @@ from trainprobe.model.armed import Armed
 from trainprobe.model.cells import RowKind
 from trainprobe.model.event import Event, MarkRow
 
-_STEPS = frozenset({RowKind.OPTIMIZER, RowKind.BACKWARD, RowKind.GPU})
+_STEPS = frozenset({RowKind.OPTIMIZER, RowKind.BACKWARD, RowKind.GPU, RowKind.RHYTHM})
 
 
 class Waiting:

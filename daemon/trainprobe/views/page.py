@@ -15,6 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from trainprobe.model.text import spelt_out
 from trainprobe.views.look import CAUSES, PHASES, STATES, Look
 
 SCRIPTS = ("format", "dom", "story", "feed", "axis", "lanes", "timeline", "panels", "details", "main")
@@ -67,7 +68,7 @@ def _filled(template: str, parts: dict[str, str]) -> str:
 
 def _inert(text: str) -> str:
     """JSON that cannot end the element it stands in, nor begin a comment there."""
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return spelt_out(text).replace("<", "\\u003c")
 
 
 def _policy(script: str, style: str, *, connects: bool) -> str:

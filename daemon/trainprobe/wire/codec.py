@@ -15,10 +15,16 @@ import typing
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
+from trainprobe.model.message import Kept, Message
+from trainprobe.model.text import spelt_out
+
 Decoder = Callable[[Any], Any]
+_Reader = tuple[Sequence[str], Callable[[Any], Any]]
 INT_LIMIT = 1 << 63
+DEEPEST = 8  # messages within messages
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -47,15 +53,63 @@ def loads(text: str | bytes) -> Any:
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
-    """Valid JSON for anything made of dataclasses and plain values: text made valid UTF-8, non-finite numbers null."""
-    separators = (",", ":") if indent is None else (",", ": ")
+    """Valid JSON for anything made of dataclasses and plain values: text made valid UTF-8, non-finite numbers null.
+
+    What steers a display is spelt out.
+    """
+    encoder = _encoder(indent)
     try:
-        text = json.dumps(
-            value, default=_members, allow_nan=False, ensure_ascii=False, separators=separators, indent=indent
-        )
+        text = encoder.encode(value)
     except ValueError:  # NaN or infinity somewhere: rare, so the search for it is not in the common path
-        text = json.dumps(finite(value), ensure_ascii=False, separators=separators, indent=indent)
-    return text if text.isascii() else valid_text(text)
+        text = encoder.encode(finite(value))
+    return text if text.isascii() else spelt_out(valid_text(text))
+
+
+def spliced(value: Any) -> str:
+    """A dataclass as JSON. Members that are ``Kept``, or whose items are, come last and are encoded only once."""
+    (plain, read), kept = _members_kept(value.__class__)
+    out = [dumps(dict(zip(plain, read(value))))[:-1]]
+    for name in kept:
+        member = getattr(value, name)
+        if isinstance(member, list):
+            out.append(f'"{name}":[{",".join(map(_kept, member))}]')
+        else:
+            out.append(f'"{name}":{"null" if member is None else _kept(member)}')
+    return ",".join(out) + "}"
+
+
+@cache
+def _members_kept(kind: Any) -> tuple[_Reader, tuple[str, ...]]:
+    """What reads the other members, and the names of those that are ``Kept`` or have items that are."""
+    hints = typing.get_type_hints(kind)
+    kept = [name for name in names(kind) if any(_is_kept(one) for one in typing.get_args(hints[name]))]
+    return _reading([name for name in names(kind) if name not in kept]), tuple(kept)
+
+
+def _is_kept(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Kept)
+
+
+def _kept(value: Kept) -> str:
+    try:
+        return value._json
+    except AttributeError:
+        text = dumps(value)
+        object.__setattr__(value, "_json", text)
+        return text
+
+
+@cache
+def _encoder(indent: int | None) -> json.JSONEncoder:
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.JSONEncoder(
+        default=_members,
+        allow_nan=False,
+        check_circular=False,
+        ensure_ascii=False,
+        separators=separators,
+        indent=indent,
+    )
 
 
 def valid_text(text: str) -> str:
@@ -83,7 +137,19 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _members(value: Any) -> Any:
-    return {name: getattr(value, name) for name in names(value.__class__)}
+    own, read = _reader(value.__class__)
+    return dict(zip(own, read(value)))
+
+
+@cache
+def _reader(kind: Any) -> _Reader:
+    return _reading(names(kind))
+
+
+def _reading(own: Sequence[str]) -> _Reader:
+    """The names, and what reads them: one call for all, for a report has tens of thousands of records."""
+    read = attrgetter(*own)
+    return own, read if len(own) > 1 else lambda value: (read(value),)
 
 
 @cache
@@ -112,6 +178,8 @@ def decoder(hint: Any) -> Decoder:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return lambda value: value
+    if hint is Message:
+        return _message
     if origin in (typing.Union, types.UnionType):
         return _optional(arguments)
     if origin is list:
@@ -160,6 +228,13 @@ def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise WireError(f"expected true or false, found {_shown(value)}")
     return value
+
+
+def _scalar(value: Any) -> str | int | float:
+    """A text, a whole number or a number."""
+    if isinstance(value, str):
+        return value
+    return _number(value) if isinstance(value, float) else _integer(value)
 
 
 _SCALARS: dict[Any, Decoder] = {int: _integer, float: _number, str: _string, bool: _boolean}
@@ -218,6 +293,27 @@ def _mapping(item: Decoder) -> Decoder:
     return read
 
 
+def _message(value: Any, depth: int = 0) -> Message:
+    if not isinstance(value, dict):
+        raise WireError(f"expected an object, found {_shown(value)}")
+    if depth > DEEPEST:
+        raise WireError("messages within too many messages")
+    given = value.get("params", {})
+    try:
+        params = _mapping(lambda one: _parameter(one, depth))(given) if given != {} else given
+    except WireError as error:
+        raise error.within("params") from None
+    return Message(_string(value.get("id")), params)
+
+
+def _parameter(value: Any, depth: int) -> Any:
+    if isinstance(value, dict):
+        return _message(value, depth + 1)
+    if isinstance(value, list):
+        return [_message(one, depth + 1) if isinstance(one, dict) else _scalar(one) for one in value]
+    return None if value is None else _scalar(value)
+
+
 def _enum(kind: type[Enum]) -> Decoder:
     def read(value: Any) -> Enum:
         try:
@@ -230,13 +326,16 @@ def _enum(kind: type[Enum]) -> Decoder:
 
 def _dataclass(kind: Any) -> Decoder:
     hints = typing.get_type_hints(kind)
-    fields = [(field.name, _lazily(hints[field.name]), _required(field)) for field in dataclasses.fields(kind)]
+
+    @cache  # when it is read first: a class may hold itself
+    def fields() -> list[tuple[str, Decoder, bool]]:
+        return [(field.name, decoder(hints[field.name]), _required(field)) for field in dataclasses.fields(kind)]
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise WireError(f"expected an object, found {_shown(value)}")
         found = {}
-        for name, field_decoder, required in fields:
+        for name, field_decoder, required in fields():
             if name not in value:
                 if required:
                     raise WireError("is missing", name)
@@ -252,7 +351,3 @@ def _dataclass(kind: Any) -> Decoder:
 
 def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
-def _lazily(hint: Any) -> Decoder:
-    return lambda value: decoder(hint)(value)

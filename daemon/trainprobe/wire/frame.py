@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from trainprobe.model.event import (
     CallFailed,
@@ -24,29 +25,10 @@ from trainprobe.model.event import (
     RunEnded,
     RunStarted,
     StackSeen,
-    ThreadSample,
 )
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import RunKept
 from trainprobe.model.moment import Moment
-from trainprobe.model.sample import (
-    CostSample,
-    CountSample,
-    DescriptorSample,
-    FileSizeSample,
-    GpuSample,
-    HostSample,
-    Inspection,
-    LimitSample,
-    MemorySample,
-    OrphanSample,
-    ProcessSample,
-    QuotaSample,
-    RivalSample,
-    SharedSample,
-    SourceState,
-    SpaceSample,
-)
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -64,6 +46,7 @@ _EVENTS: dict[str, type[Any]] = {
     "xid": GpuXid,
 }
 _TAGS = {kind: tag for tag, kind in _EVENTS.items()}
+_OWN_FORM = frozenset({"at", "events"})
 _SPARSE = frozenset({"cells", "pool"})
 _SPARSE_LIMIT = 1024  # values that a sparse list may say it stands for
 
@@ -73,31 +56,10 @@ def encode(frame: Frame) -> str:
     line: dict[str, Any] = {"at": [frame.at.monotonic_ns, frame.at.wall_ns]}
     if frame.events:
         line["events"] = [{"e": _TAGS[type(event)], **_compact(event)} for event in frame.events]
-    for name, values in (
-        ("threads", frame.threads),
-        ("processes", frame.processes),
-        ("memory", frame.memory),
-        ("quotas", frame.quotas),
-        ("rivals", frame.rivals),
-        ("inspections", frame.inspections),
-        ("counted", frame.counted),
-        ("limits", frame.limits),
-        ("descriptors", frame.descriptors),
-        ("shared", frame.shared),
-        ("spaces", frame.spaces),
-        ("sizes", frame.sizes),
-        ("gpus", frame.gpus),
-        ("sources", frame.sources),
-    ):
-        if values:
-            line[name] = [_compact(value) for value in values]
-    if frame.orphans is not None:
-        line["orphans"] = [_compact(value) for value in frame.orphans]
-    for name, value in (("host", frame.host), ("cost", frame.cost)):
-        if value is not None:
-            line[name] = _compact(value)
-    if frame.events_lost:
-        line["events_lost"] = frame.events_lost
+    for name, absent in _fields(Frame):
+        value = getattr(frame, name)
+        if name not in _OWN_FORM and value != absent():
+            line[name] = _plain(value)
     try:
         return json.dumps(line, allow_nan=False, separators=(",", ":"))
     except ValueError:
@@ -109,28 +71,23 @@ def decode(line: str | bytes) -> Frame:
     value = codec.loads(line)
     if not isinstance(value, dict):
         raise WireError("expected an object")
-    return Frame(
-        at=_moment(value.get("at")),
-        events=_events(value.get("events", [])),
-        threads=_values(value, "threads", ThreadSample),
-        processes=_values(value, "processes", ProcessSample),
-        memory=_values(value, "memory", MemorySample),
-        quotas=_values(value, "quotas", QuotaSample),
-        rivals=_values(value, "rivals", RivalSample),
-        inspections=_values(value, "inspections", Inspection),
-        counted=_values(value, "counted", CountSample),
-        limits=_values(value, "limits", LimitSample),
-        descriptors=_values(value, "descriptors", DescriptorSample),
-        shared=_values(value, "shared", SharedSample),
-        spaces=_values(value, "spaces", SpaceSample),
-        sizes=_values(value, "sizes", FileSizeSample),
-        gpus=_values(value, "gpus", GpuSample),
-        orphans=_values(value, "orphans", OrphanSample) if value.get("orphans") is not None else None,
-        host=_value(value, "host", HostSample),
-        sources=_values(value, "sources", SourceState),
-        cost=_value(value, "cost", CostSample),
-        events_lost=codec.decoder(dict[str, int])(value.get("events_lost", {})),
-    )
+    rest = {name: read(value[name], name) for name, read in _readers() if value.get(name) is not None}
+    return Frame(_moment(value.get("at")), _events(value.get("events", [])), **rest)
+
+
+@cache
+def _readers() -> tuple[tuple[str, Callable[[Any, str], Any]], ...]:
+    """Of each field that has no form of its own, by its type hint: one record, records, or plain values."""
+    hints = get_type_hints(Frame)
+    return tuple((name, _reader(hints[name])) for name, _ in _fields(Frame) if name not in _OWN_FORM)
+
+
+def _reader(hint: Any) -> Callable[[Any, str], Any]:
+    kinds = [one for one in get_args(hint) if one is not type(None)] if get_origin(hint) is UnionType else [hint]
+    kind = kinds[0]
+    if get_origin(kind) is tuple:
+        return partial(_values, get_args(kind)[0])
+    return partial(_read, kind)
 
 
 def _compact(value: Any) -> dict[str, Any]:
@@ -202,19 +159,14 @@ def _events(values: Any) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def _values(line: dict[str, Any], name: str, kind: type[Any]) -> tuple[Any, ...]:
-    values = codec.decoder(list[Any])(line.get(name, []))
-    return tuple(_read(kind, value, f"{name}.{index}") for index, value in enumerate(values))
+def _values(kind: type[Any], value: Any, name: str) -> tuple[Any, ...]:
+    values = codec.decoder(list[Any])(value)
+    return tuple(_read(kind, one, f"{name}.{index}") for index, one in enumerate(values))
 
 
-def _value(line: dict[str, Any], name: str, kind: type[Any]) -> Any:
-    value = line.get(name)
-    return None if value is None else _read(kind, value, name)
-
-
-def _read(kind: type[Any], value: Any, path: str) -> Any:
+def _read(kind: Any, value: Any, path: str) -> Any:
     try:
-        if isinstance(value, dict):
+        if isinstance(value, dict) and dataclasses.is_dataclass(kind):
             value = {name: _dense(item) if name in _SPARSE else item for name, item in value.items()}
         return codec.decode(kind, value)
     except WireError as error:

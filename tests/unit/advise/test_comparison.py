@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-from trainprobe.advise.comparison import LEAST, compare, median_error, others, step_seconds
+from tests.replay.replay import FOLDER, replay
+from trainprobe.advise.chance import median_error
+from trainprobe.advise.comparison import LEAST, compare, others, step_seconds
 from trainprobe.advise.speed import computing
-from trainprobe.derive.stretches import autocorrelation, medians
+from trainprobe.derive.downsample import autocorrelation, medians
 from trainprobe.model.report import Counters, OrdinaryStep, Period, Rank, Run, Stall, Steps, Totals
-from trainprobe.pipeline import Pipeline
-from trainprobe.wire.recording import read_frames, read_header
 
-RECORDINGS = Path(__file__).parents[2] / "replay" / "recordings"
 PAIRS, STEPS = 20, 500
 ALIKE = 0.5, 0.5  # of the CPUs: what both runs keep busy themselves
 
@@ -24,13 +21,9 @@ ALIKE = 0.5, 0.5  # of the CPUs: what both runs keep busy themselves
 @cache
 def real_steps(name: str = "clean") -> tuple[float, ...]:
     """Lengths of the ordinary steps of a real training, in their order."""
-    pipeline = Pipeline()
-    with gzip.open(RECORDINGS / f"{name}.jsonl.gz") as lines:
-        read_header(lines)
-        for frame in read_frames(lines):
-            pipeline.step(frame)
-    folds = [fold for run in pipeline.runs.values() for fold in run.shown()]
-    return tuple(max((fold.ordinary_lengths for fold in folds), key=len))
+    pipeline, _ = replay(FOLDER / f"{name}.jsonl.gz")
+    ranks = [rank for run in pipeline.runs.values() for rank in run.ranks.shown()]
+    return tuple(max((rank.ordinary.lengths for rank in ranks), key=len))
 
 
 def drawn(seed: int, factor: float = 1.0, blocks: int = 10) -> list[float]:

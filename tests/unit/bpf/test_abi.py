@@ -10,47 +10,46 @@ from pathlib import Path
 import pytest
 
 from trainprobe.bpf import abi
+from trainprobe.bpf.defines import defines
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
 
 HEADERS = Path(abi.__file__).parent / "src" / "include"
 LAYOUT, REGISTERS = ((HEADERS / name).read_text() for name in ("layout.h", "registers.h"))
-SHAPES = {
-    "step_file": abi.StepFileRecord,
-    "ledger": abi.Ledger,
-    "row": abi.Row,
-    "file_key": abi.FileKey,
-    "file_use": abi.FileUse,
-    "file_message": abi.FileMessage,
-    "named_file_message": abi.NamedFileMessage,
-    "process_message": abi.ProcessMessage,
-    "candidate_message": abi.CandidateMessage,
-    "process": abi.Process,
-    "pool": abi.Pool,
+DEFINES = dict(flag[2:].split("=") for flag in defines())
+NAMES = {abi.CallRecord: "call", abi.StepFileRecord: "step_file"}
+SHAPES: dict[str, type[ctypes.Structure]] = {
+    NAMES.get(kind, re.sub(r"(?<=.)([A-Z])", r"_\1", kind.__name__).lower()): kind
+    for kind in vars(abi).values()
+    if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure
 }
-BYTES = {"u8": 1, "char": 1, "s16": 2, "u16": 2, "u32": 4, "s32": 4, "u64": 8}
+SCALARS = {
+    "u8": ctypes.c_uint8, "char": ctypes.c_char, "s16": ctypes.c_int16, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32,
+    "s32": ctypes.c_int32, "u64": ctypes.c_uint64,
+}  # fmt: skip
 
 
-def members(name: str) -> list[tuple[str, str]]:
-    """(type, name) of a structure's members in order, comments and array sizes left out."""
+def members(name: str) -> list[tuple[str, type[ctypes._CData]]]:
+    """Name and type of each member of a structure in layout.h, in order."""
     found = re.search(rf"struct {name} {{(.*?)\n}};", LAYOUT, re.DOTALL)
     assert found, name
     body = re.sub(r"/\*.*?\*/", "", found[1], flags=re.DOTALL)
     listed = []
     for declaration in filter(None, (part.strip() for part in body.split(";"))):
-        kind, _, names = re.sub(r"^struct ", "struct_", declaration).partition(" ")
-        listed += [(kind, re.sub(r"\[.*?\]", "", part).strip()) for part in names.split(",")]
+        kind, _, names = declaration.removeprefix("struct ").partition(" ")
+        element = SHAPES[kind] if declaration.startswith("struct ") else SCALARS[kind]
+        for part in names.split(","):
+            member, _, length = part.strip().rstrip("]").partition("[")
+            listed.append((member, element * int(DEFINES.get(length, length)) if length else element))
     return listed
 
 
+def test_each_structure_stands_on_both_sides() -> None:
+    assert set(re.findall(r"^struct (\w+) {", LAYOUT, re.MULTILINE)) == set(SHAPES)
+
+
 @pytest.mark.parametrize("name", SHAPES)
-def test_members_have_the_same_names_order_and_width(name: str) -> None:
-    shape = SHAPES[name]
-    written = members(name)
-    assert [member for _, member in written] == [field[0] for field in shape._fields_]
-    for (kind, member), (_, *rest) in zip(written, shape._fields_):
-        element = rest[0]._type_ if hasattr(rest[0], "_length_") else rest[0]
-        if not kind.startswith("struct_"):
-            assert ctypes.sizeof(element) == BYTES[kind], member
+def test_members_have_the_same_names_order_and_types(name: str) -> None:
+    assert [tuple(field[:2]) for field in SHAPES[name]._fields_] == members(name)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -72,13 +71,15 @@ def test_every_cell_has_room() -> None:
 
 
 def test_every_number_that_the_programs_use_is_defined() -> None:
-    defined = {flag[2:].split("=")[0] for flag in abi.defines()}
+    defined = {flag[2:].split("=")[0] for flag in defines()}
     source = "".join(path.read_text() for path in (Path(abi.__file__).parent / "src").glob("*.bpf.c"))
-    used = set(re.findall(r"\b((?:LEAF|REGION|ROW|RUN|LEVEL|FILE|PROCESS|WHY|CALL|LOST|SIZE)_[A-Z_]+)\b", source))
+    used = set(
+        re.findall(r"\b((?:MESSAGE|LEAF|REGION|ROW|RUN|LEVEL|FILE|PROCESS|WHY|CALL|LOST|SIZE)_[A-Z_]+)\b", source)
+    )
     local = set(re.findall(r"#define (\w+)", source + LAYOUT + REGISTERS))
     assert used - defined - local == set()
 
 
 def test_defines_are_unambiguous() -> None:
-    names = [flag.split("=")[0] for flag in abi.defines()]
+    names = [flag.split("=")[0] for flag in defines()]
     assert len(names) == len(set(names))

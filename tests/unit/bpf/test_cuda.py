@@ -16,7 +16,8 @@ from trainprobe.bpf import abi, cuda
 from trainprobe.bpf.abi import SiteState
 from trainprobe.bpf.gpu_clocks import GpuClocks
 from trainprobe.bpf.kernel_calls import UprobeRefused
-from trainprobe.bpf.marks import Mark, Place, executable_maps
+from trainprobe.bpf.mark_table import Mark
+from trainprobe.bpf.marks import Place, executable_maps
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="not root")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainprobe.bpf import abi, decode
 from trainprobe.bpf.decode import Candidate, Malformed, NamedFile, RawFailure
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, Level, Region, RowKind, RunState, cell
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, Level, Region, RowKind, ThreadState, cell
 from trainprobe.model.event import (
     CallFailed,
     FileEvent,
@@ -170,7 +170,7 @@ def test_any_bytes_are_an_event_or_malformed(noise: bytes, kind: int) -> None:
 
 def test_an_open_interval_belongs_to_the_present_leaf() -> None:
     ledger = abi.Ledger(
-        at=100, opened=10, since=50, tid=2, tgid=1, run=RunState.BLOCKED, leaf=Leaf.POLL, region=Region.FETCH
+        at=100, opened=10, since=50, tid=2, tgid=1, run=ThreadState.BLOCKED, leaf=Leaf.POLL, region=Region.FETCH
     )
     ledger.blocked_call, ledger.blocked_fd, ledger.fetches = 7, 4, 11
     ledger.acc[cell(Region.FETCH, Leaf.POLL)] = 50
@@ -181,7 +181,9 @@ def test_an_open_interval_belongs_to_the_present_leaf() -> None:
 
 
 def test_a_thread_on_the_cpu_is_in_no_call() -> None:
-    sample = decode.thread_sample(abi.Ledger(run=RunState.ON, blocked_call=7, blocked_fd=4), Level.FULL, 0, {7: "poll"})
+    sample = decode.thread_sample(
+        abi.Ledger(run=ThreadState.ON, blocked_call=7, blocked_fd=4), Level.FULL, 0, {7: "poll"}
+    )
     assert (sample.syscall, sample.call, sample.fd, sample.ino) == (-1, "", -1, 0)
 
 

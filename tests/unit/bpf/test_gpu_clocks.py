@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from trainprobe.bpf import abi
+from trainprobe.bpf.abi import BeatKind
 from trainprobe.bpf.cuda import OFTEN, RARE
 from trainprobe.bpf.gpu_clocks import MOST_LAUNCHES, GpuClocks
-from trainprobe.bpf.marks import Mark, Place
+from trainprobe.bpf.mark_table import RELEASES, Mark
+from trainprobe.bpf.marks import Place
 from trainprobe.model.moment import NS
 
 PID, TID = 4711, 4712
@@ -28,8 +30,8 @@ class Beats:
 
     counts: dict[tuple[int, int, int], abi.GpuBeat] = field(default_factory=dict)
 
-    def add(self, what: int, number: int, place: int, *, launch: bool = False, pid: int = PID) -> None:
-        beat = self.counts.setdefault((pid, TID, what), abi.GpuBeat(launch=launch))
+    def add(self, what: int, number: int, place: int, *, kind: BeatKind = BeatKind.WAIT, pid: int = PID) -> None:
+        beat = self.counts.setdefault((pid, TID, what), abi.GpuBeat(kind=kind))
         beat.count += number
         beat.intervals[place] += number
 
@@ -46,8 +48,10 @@ class Clocks:
     """The kernel's word for each process."""
 
     known: dict[int, int] = field(default_factory=dict)
+    last: abi.GpuCaller | None = None
 
     def put(self, key: c_uint32, value: abi.GpuCaller) -> bool:
+        self.last = value
         self.known[key.value] = value.what
         return True
 
@@ -78,7 +82,7 @@ class World:
             if steps:
                 self.beats.add(STEP, steps, place)
             if launches:
-                self.beats.add(LAUNCH, launches, EVEN, launch=True)
+                self.beats.add(LAUNCH, launches, EVEN, kind=BeatKind.LAUNCH)
             for pid in self.made.look_after(self.now):
                 self.made.probe(pid, PLACE, RARE, OFTEN)
 
@@ -134,4 +138,29 @@ def test_a_clock_that_has_stopped_is_thought_over_and_a_stall_is_not() -> None:
         world.beats.add(0x5000, 12, EVEN)
         world.live(1)
     assert world.clocks.known == {PID: 0x5000}
+    world.made.close()
+
+
+def test_bursts_of_a_library_that_runs_models_are_the_clock_when_the_start_is_over() -> None:
+    """Whoever lets go of the interpreter's lock from elsewhere marks nothing. The pace is followed."""
+    library, elsewhere = Place(STEP, STEP + 1, 0, b"/x/libjax_common.so"), 0x4000
+    world = World()
+    world.made.end(PID)
+    world.made.begin(PID, [library], alone=True)
+    world.made.probe(PID, PLACE, (), RELEASES)
+    assert world.probed == [RARE, RELEASES]
+    for _ in range(3):
+        world.beats.add(elsewhere, 20, EVEN, kind=BeatKind.RELEASE)
+        world.beats.add(STEP, 5, EVEN + 12, kind=BeatKind.RELEASE)
+        world.beats.add(STEP, 50, BURST, kind=BeatKind.RELEASE)
+        world.live(1)
+    assert world.clocks.known == {PID: 0}
+    world.live(2)
+    assert world.clocks.known == {PID: STEP}
+    assert world.clocks.last is not None
+    before = world.clocks.last.least
+    assert world.clocks.last.before == 15
+    world.beats.add(STEP, 500, EVEN, kind=BeatKind.RELEASE)
+    world.live(12)
+    assert world.clocks.last.least < before
     world.made.close()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
@@ -58,6 +59,7 @@ def tell(end: socket.socket, group: str, *names: str, notes: tuple[str, ...] = (
 @pytest.fixture
 def open_files() -> Iterator[None]:
     """As many at the end as at the beginning."""
+    gc.collect()  # what tests of other files have left
     before = len(os.listdir("/proc/self/fd"))
     yield
     assert len(os.listdir("/proc/self/fd")) == before

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trainprobe.bpf.decode import NamedFile
 from trainprobe.bpf.paths import Paths, mounts, shared_memory_devices
+from trainprobe.collect.procfs import Proc
 from trainprobe.model.event import FileEvent, FileEventKind
 
 HERE = -100
@@ -59,11 +60,11 @@ def named(kind: FileEventKind, path: bytes = b"", new: bytes = b"", **more: obje
 def test_a_path_becomes_absolute_where_that_can_be_known(
     proc: Path, path: bytes, directory: int, absolute: str
 ) -> None:
-    assert Paths(str(proc)).resolve(named(OPENED, path, directory=directory)).path == absolute
+    assert Paths(Proc(str(proc))).resolve(named(OPENED, path, directory=directory)).path == absolute
 
 
 def test_the_working_directory_is_remembered_beyond_the_process(proc: Path) -> None:
-    paths = Paths(str(proc))
+    paths = Paths(Proc(str(proc)))
     paths.met(7)
     (proc / "7" / "cwd").unlink()
     assert paths.resolve(named(OPENED, b"x")).path == "/home/user/run/x"
@@ -72,28 +73,28 @@ def test_the_working_directory_is_remembered_beyond_the_process(proc: Path) -> N
 
 
 def test_a_found_descriptor_is_named_by_its_link(proc: Path) -> None:
-    assert Paths(str(proc)).resolve(named(OPENED, parts=(b"train.log", b"logs"))).path == "/logs/train.log"
+    assert Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"train.log", b"logs"))).path == "/logs/train.log"
 
 
 def test_a_link_that_is_another_file_by_now_is_not_believed(proc: Path) -> None:
     """The descriptor was closed and reused: the names that BPF walked and the mount table tell."""
-    told = Paths(str(proc)).resolve(named(OPENED, parts=(b"x.log", b"sub"), dev=30))
+    told = Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"x.log", b"sub"), dev=30))
     assert told.path == "/mnt/big disk/sub/x.log"
     assert (
-        Paths(str(proc)).resolve(named(OPENED, parts=(b"x", b"sub"), dev=30, deeper=True)).path
+        Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"x", b"sub"), dev=30, deeper=True)).path
         == "/mnt/big disk/…/sub/x"
     )
-    assert Paths(str(proc)).resolve(named(OPENED, parts=(b"x", b"sub"), dev=99)).path == "/sub/x"
+    assert Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"x", b"sub"), dev=99)).path == "/sub/x"
 
 
 def test_of_a_process_that_ended_our_own_mounts_tell(proc: Path) -> None:
     (proc / "7").rename(proc / "self")
-    told = Paths(str(proc)).resolve(named(OPENED, parts=(b"x.log", b"sub"), dev=30))
+    told = Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"x.log", b"sub"), dev=30))
     assert told.path == "/mnt/big disk/sub/x.log"
 
 
 def test_a_rename_is_followed_and_names_its_file(proc: Path) -> None:
-    paths = Paths(str(proc))
+    paths = Paths(Proc(str(proc)))
     paths.resolve(named(OPENED, b"/a/.tmp1", ino=55))
     told = paths.resolve(named(RENAMED, b"/a/.tmp1", b"/a/last.ckpt", dev=0, ino=0))
     assert (told.dev, told.ino, told.new_path) == (1, 55, "/a/last.ckpt")
@@ -103,14 +104,14 @@ def test_a_rename_is_followed_and_names_its_file(proc: Path) -> None:
 
 
 def test_a_rename_that_failed_changes_nothing(proc: Path) -> None:
-    paths = Paths(str(proc))
+    paths = Paths(Proc(str(proc)))
     paths.resolve(named(OPENED, b"/a/x", ino=55))
     paths.resolve(named(RENAMED, b"/a/x", b"/b/x", errno=18))
     assert paths.of(7, 1, 55) == "/a/x"
 
 
 def test_a_renamed_directory_takes_its_files_along(proc: Path) -> None:
-    paths = Paths(str(proc))
+    paths = Paths(Proc(str(proc)))
     paths.resolve(named(OPENED, b"/a/5.tmp/array/x", ino=55))
     paths.resolve(named(RENAMED, b"/a/5.tmp", b"/a/5", dev=0, ino=0))
     assert paths.of(7, 1, 55) == "/a/5/array/x"
@@ -128,7 +129,7 @@ def test_any_mountinfo_is_read(raw: bytes) -> None:
 def test_memory_is_bounded(proc: Path) -> None:
     from trainprobe.bpf import paths as module
 
-    paths = Paths(str(proc))
+    paths = Paths(Proc(str(proc)))
     for number in range(module.MAX_NAMES + 100):
         paths.resolve(named(OPENED, b"/f%d" % number, ino=number))
     assert len(paths._names) == module.MAX_NAMES

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.builders.users import mounted, reachable
 from trainprobe.cli import check, checks, main
 from trainprobe.cli.checks import Finding
 from trainprobe.cli.style import Style
+from trainprobe.model.report import Report, Source
 from trainprobe.runtime import privileges
+from trainprobe.wire import report as wire
 
 STATUS = "Name:\tx\nCapEff:\t{:016x}\n"
 
@@ -49,8 +53,46 @@ def test_lockdown(tmp_path: Path) -> None:
     assert checks.lockdown(path).state == checks.MISSING
 
 
+SHOWN = "{} T shmem_fault\n{} t do_swap_page\n{} T unmap_page_range\n"
+
+
+def kallsyms(path: Path, *addresses: int) -> str:
+    path.write_text(SHOWN.format(*(f"{address:016x}" for address in addresses)))
+    return str(path)
+
+
+def test_hidden_kernel_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privileges, "missing", list)
+    shown = kallsyms(tmp_path / "shown", 0xFFFFFFFF81000000, 0xFFFFFFFF81000400, 0xFFFFFFFF81000800)
+    assert checks.kallsyms(shown).state == checks.OK
+    hidden = kallsyms(tmp_path / "hidden", 0, 0, 0)
+    for path in (hidden, str(tmp_path / "absent")):
+        finding = checks.kallsyms(path)
+        assert finding.state == checks.DEGRADED
+        assert "counts as swap" in finding.what
+        assert "kernel.kptr_restrict" in finding.remedy
+    monkeypatch.setattr(privileges, "missing", lambda: ["CAP_BPF"])
+    assert checks.kallsyms(hidden).remedy == "sudo trainprobe check", "the kernel hides them from users"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_file_system_without_acls() -> None:
+    with reachable() as directory, mounted("ramfs", directory / "run") as run:
+        finding = checks.acls((directory, run / "trainprobe"))
+        assert finding.state == checks.DEGRADED
+        assert f"{run}/trainprobe" in finding.what
+        assert finding.remedy
+        assert checks.acls((directory / "not yet" / "made",)).state == checks.OK
+
+
 def test_another_pid_namespace(tmp_path: Path) -> None:
+    """A container's /proc has no kernel threads; the host's has, also where the process itself is in a container."""
     assert checks.pid_namespace(str(tmp_path)).state == checks.MISSING
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2/stat").write_text(f"2 (python) S 1 {'0 ' * 49}")
+    assert checks.pid_namespace(str(tmp_path)).state == checks.MISSING
+    (tmp_path / "2/stat").write_bytes(Path("/proc/2/stat").read_bytes())
+    assert checks.pid_namespace(str(tmp_path)).state == checks.OK
 
 
 def test_psi(tmp_path: Path) -> None:
@@ -114,3 +156,15 @@ def test_the_last_line_says_what_to_do_next(degraded: list[Finding]) -> None:
     assert check.concluded(degraded).startswith("It works, without what these would give: ")
     missing = [*degraded, Finding("BTF", checks.MISSING, "", "")]
     assert check.concluded(missing) == "Nothing can be watched before this is mended: BTF."
+
+
+def test_whoever_has_no_room_with_a_running_daemon_is_told(tmp_path: Path) -> None:
+    assert checks.shares(tmp_path).state == checks.OK
+    report = Report(sources={"slots": Source("unavailable", "more than 64 runs of user 1000", "exclude them")})
+    (tmp_path / "report.json").write_text(wire.encode(report))
+    found = checks.shares(tmp_path)
+    assert (found.state, found.what, found.remedy) == (
+        checks.DEGRADED,
+        "more than 64 runs of user 1000",
+        "exclude them",
+    )

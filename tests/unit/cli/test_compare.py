@@ -13,10 +13,16 @@ from trainprobe.model.report import Rank, Report, Run
 from trainprobe.wire import report as wire
 
 
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are wrapped: where they are depends on no name of a temporary folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def written(folder: Path, name: str, rank: Rank) -> str:
     path = folder / f"{name}.json"
     path.write_text(wire.encode(Report(runs=[Run(f"{name}.py-1", [], "ann", "/", 0.0, None, {}, [rank])])))
-    return str(path)
+    return path.name
 
 
 def test_slower_and_by_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,3 +159,45 @@ def test_a_wait_is_told_by_itself_and_a_slower_disk_as_that(tmp_path: Path, caps
     told = json.loads(capsys.readouterr().out)
     assert (told["told"], told["waits_told"]) == (False, True)
     assert told["waits_change"] == pytest.approx(0.003 / told["a_step_seconds"])
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "line"),
+    [
+        (["--max-step-time-regression", "5%"], 1, "FAIL: step time +44.5 % (limit +5.0 %)"),
+        (["--max-step-time-regression", "60%"], 0, "OK: step time +44.5 % (limit +60.0 %)"),
+        (["--max-lost", "5%"], 1, "FAIL: lost 10.0 % of B's time (limit 5.0 %), most to checkpoint"),
+        (["--max-lost", "10 %"], 0, "OK: lost 10.0 % of B's time (limit 10.0 %), most to checkpoint"),
+    ],
+)
+def test_as_a_gate_it_says_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: int, line: str
+) -> None:
+    slower = a_rank(drawn(2), stalls("checkpoint", *[2.0] * 5, period=100))
+    slower.lost = {"checkpoint": slower.wall_seconds / 10}
+    a, b = written(tmp_path, "a", a_rank(drawn(1))), written(tmp_path, "b", slower)
+    assert main(["compare", a, b, *options]) == code
+    assert capsys.readouterr().out.splitlines() == [line]
+
+
+def test_what_may_be_chance_passes_the_gate_and_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = written(tmp_path, "a", a_rank(drawn(1))), written(tmp_path, "b", a_rank(drawn(2, 1.01)))
+    assert main(["compare", a, b, "--max-step-time-regression", "0%"]) == 0
+    assert "may be chance" in capsys.readouterr().out
+
+
+def test_other_batches_ask_for_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = a_rank(drawn(1)), a_rank(drawn(2, 1.6))
+    first.memory.shm_bytes_per_batch, second.memory.shm_bytes_per_batch = 1e6, 2e6
+    a, b = written(tmp_path, "a", first), written(tmp_path, "b", second)
+    assert main(["compare", a, b]) == 0
+    assert "The batches differ (1.0 MB and 2.0 MB of shared memory each): --batch N,M" in capsys.readouterr().out
+    assert main(["compare", "--batch", "4,8", a, b]) == 0
+    assert "The batches differ" not in capsys.readouterr().out
+
+
+def test_a_limit_that_is_no_percentage_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["compare", "a.json", "b.json", "--max-lost", "0.1"])
+    assert left.value.code == 2
+    assert "is no percentage" in capsys.readouterr().err

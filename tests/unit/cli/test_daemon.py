@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,13 @@ def test_where_something_is_named_by_pattern_the_kernel_tells_of_new_processes()
     assert hears_of_others(Targets())
     assert hears_of_others(Targets(auto=False, include=Matches(commands=("*train*",))))
     assert not hears_of_others(Targets(auto=False))
+
+
+@needs_rights
+def test_a_daemon_among_a_containers_pids_says_that_it_would_see_nothing(tmp_path: Path) -> None:
+    places = ["--directory", str(tmp_path / "run"), "--state", str(tmp_path / "state")]
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-m", "trainprobe.cli", "daemon", *places]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "the pids of a container" in done.stderr
+    assert "--pid=host" in done.stderr

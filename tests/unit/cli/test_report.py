@@ -14,13 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.users import mounted, reachable
 from tests.unit.cli import reports
 from trainprobe.cli import main, published
 from trainprobe.cli import report as verb
-from trainprobe.model.report import Report
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Report, Run
 from trainprobe.model.steprow import StepRow
 from trainprobe.runtime import rundir
 from trainprobe.runtime.history_files import PUBLISHED, HistoryFiles
+from trainprobe.runtime.publish import Publisher
 from trainprobe.wire import history
 from trainprobe.wire import report as wire
 
@@ -145,6 +148,37 @@ def test_one_run_by_the_beginning_of_its_name(directory: Path, capsys: pytest.Ca
     assert "healthy" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("job", ["14", "12_3", "12", "14.0"])
+def test_the_runs_of_a_slurm_job(directory: Path, capsys: pytest.CaptureFixture[str], job: str) -> None:
+    """By the job, the array's task, the array, and the step."""
+    made = reports.stalled()
+    made.runs[0].run = "14.0-3f2a91c0"
+    made.runs[0].labels = {"slurm_job": "14", "slurm_job_name": "sweep", "slurm_array_task": "12_3"}
+    made.runs += reports.healthy().runs
+    publish(directory, made)
+    assert call(directory, "--slurm-job", job) == 0
+    out = capsys.readouterr().out
+    assert "Slurm job 12_3 sweep" in out
+    assert "healthy" not in out
+    assert call(directory, "--slurm-job", "1") == 1
+    assert "no run '1'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pod", ["trainer-0", "team-a/trainer-0", "6f1b0c9e"])
+def test_the_runs_of_a_pod(directory: Path, capsys: pytest.CaptureFixture[str], pod: str) -> None:
+    made = reports.stalled()
+    made.runs[0].labels = {
+        "pod_uid": "6f1b0c9e", "namespace": "team-a", "pod": "trainer-0", "container_name": "main",
+    }  # fmt: skip
+    made.runs += reports.healthy().runs
+    publish(directory, made)
+    assert call(directory, "--pod", pod) == 0
+    out = capsys.readouterr().out
+    assert "pod team-a/trainer-0/main" in out
+    assert "healthy" not in out
+    assert call(directory, "--pod", "team-b/trainer-0") == 1
+
+
 def test_an_unknown_run_is_told_with_the_known_ones(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(directory, "--run", "other") == 1
     assert "train.py-3f2a91c0, train.py-00000001" in capsys.readouterr().err
@@ -237,6 +271,18 @@ def test_an_owner_reads_his_post_mortem_without_root_and_nobody_elses() -> None:
         assert "no daemon publishes here" in as_user(4244, directory)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_an_owner_who_can_be_given_no_file_is_told_why() -> None:
+    with reachable() as directory, mounted("ramfs", directory / "run"):
+        publisher = Publisher(directory / "run")
+        publisher.open()
+        publisher.publish(dataclasses.replace(reports.healthy(), runs=[Run("r", [], "4242", "/", 1.0)]), NS)
+        told = as_user(4242, directory)
+        assert "without POSIX ACLs" in told
+        assert "sudo trainprobe report" in told
+        publisher.close()
+
+
 def as_user(uid: int, directory: Path) -> str:
     """What `trainprobe report` says to a user."""
     reading, writing = os.pipe()
@@ -285,6 +331,26 @@ def test_an_old_report_is_called_old(directory: Path, capsys: pytest.CaptureFixt
     """kill -9 leaves the last one behind."""
     assert call(directory) == 0
     assert "has published nothing for" in capsys.readouterr().err
+
+
+def test_an_old_report_is_old_also_after_the_clock_was_set_back(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the daemon wrote last before it was killed seems to be of the hour to come."""
+    made = dataclasses.replace(
+        reports.stalled(), generated=time.time() + 3600, generated_monotonic=time.monotonic() - 60
+    )
+    publish(directory, made)
+    assert call(directory) == 0
+    assert "has published nothing for 60." in capsys.readouterr().err
+
+
+def test_a_new_report_is_new_also_after_the_clock_was_set_forward(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(directory, dataclasses.replace(reports.stalled(), generated_monotonic=time.monotonic()))
+    assert call(directory) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

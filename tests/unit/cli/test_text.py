@@ -16,8 +16,8 @@ from tests.unit.cli import reports
 from tests.unit.wire import strategies
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import live_line, text_of
-from trainprobe.language import amounts
-from trainprobe.model.report import Checkpoint, Report
+from trainprobe.model import amounts
+from trainprobe.model.report import Checkpoint, Framework, Report
 
 GOLDEN = Path(__file__).with_name("golden")
 WIDE = Style(zone=timezone.utc)
@@ -82,27 +82,33 @@ def test_ascii_is_ascii_but_for_the_separators() -> None:
     assert "└" not in text
 
 
-def test_the_rhythm_of_a_cause_is_told_once() -> None:
-    report = reports.stalled()
-    stalls = report.runs[0].ranks[0].stalls
-    for stall in stalls:
-        stall.summary += "; every 300 steps, 6.0 s, 8% of the run"
-    lines = text_of(report, WIDE).partition("Stalls\n")[2].partition("The longest")[0]
-    assert " ".join(lines.split()).count("every 300 steps, 6.0 s, 8% of the run") == 2  # checkpoint, data_storage
-
-
 @pytest.mark.parametrize(
-    ("source", "told"),
-    [("autograd", " it/s"), ("gpu", " steps · by its calls of CUDA · "), ("rhythm", "no steps: no libtorch mapped")],
+    ("source", "counted", "told"),
+    [
+        ("autograd", True, " it/s"),
+        ("gpu", True, " steps · by its calls of CUDA · "),
+        ("rhythm", True, " steps · by the rhythm of its calls · "),
+        ("rhythm", False, "no steps: no libtorch mapped"),
+    ],
 )
-def test_by_what_the_steps_are_known(source: str, told: str) -> None:
+def test_by_what_the_steps_are_known(source: str, counted: bool, told: str) -> None:
     report = reports.stalled()
     steps = report.runs[0].ranks[0].steps
     steps.source, steps.reason = source, "no libtorch mapped"
+    steps.count *= counted
     text = text_of(report, WIDE)
     assert told in text
     assert ("CUDA" in text) == (source == "gpu")
-    assert (" it/s" in text) == (source != "rhythm")
+    assert (" it/s" in text) == counted
+
+
+@pytest.mark.parametrize(("version", "told"), [("5.23.0", "transformers 5.23.0"), (None, "transformers")])
+def test_the_framework_stands_beside_the_process(version: str | None, told: str) -> None:
+    report = reports.stalled()
+    rank = report.runs[0].ranks[0]
+    assert "transformers" not in text_of(report, WIDE)
+    rank.framework = Framework("transformers", version)
+    assert f"pid {rank.pid} · {told} ·" in text_of(report, WIDE)
 
 
 def test_files_that_took_no_time_are_left_out() -> None:
@@ -127,9 +133,11 @@ def test_a_report_without_runs_says_so() -> None:
 
 def test_the_live_line() -> None:
     assert live_line(reports.stalled()) == (
-        "trainprobe step 1742 · 5.92 it/s · startup · productive 84.1 %"
-        " · lost 37.7 s (most: checkpoint 24.1 s) · STALL 3.25 s: data_storage"
-    )
+        "trainprobe STALL 3.25 s: data_storage · lost 37.7 s, most to checkpoint"
+    ), "what has no room in 80 columns is left out"
+    calm = reports.stalled()
+    calm.runs[0].ranks[0].stalls = []
+    assert live_line(calm) == "trainprobe lost 37.7 s, most to checkpoint · startup · step 1742 · 5.92 it/s"
     assert "waiting" in live_line(Report())
 
 
@@ -206,3 +214,24 @@ def test_the_files_of_one_save_are_one_line() -> None:
     assert block.startswith("  4 saves of 8 files")
     assert len(lines) == 4
     assert re.search(r" 1\.52 s +300 MB  /run/checkpoint-100/optimizer\.pt and 2 more \(write 1\.50 s", lines[0])
+
+
+def test_files_below_one_directory_that_are_written_at_once_are_one_save() -> None:
+    """As orbax does: the driver's file lasts as long as the save, those of its threads lie below and overlap."""
+    files = [
+        Checkpoint(f"/run/save-{number}/{name}", at + late, at + late + lasts, 1000, lasts)
+        for number, at in ((89, 50.0), (179, 54.0))
+        for name, late, lasts in (
+            ("_CHECKPOINT_METADATA", 0.0, 0.42),
+            ("ocdbt.process_0/d/73f7b3", 0.05, 0.02),
+            ("ocdbt.process_0/manifest.ocdbt", 0.32, 0.01),
+        )
+    ]
+    report = reports.stalled()
+    report.runs[0].ranks[0].checkpoints = files
+    report.runs[0].ranks[0].totals.checkpoints = 600
+    report.runs[0].ranks[0].counters.checkpoint_seconds = {"write/true": 30.0, "write/false": 9.0}
+    block = text_of(report, WIDE).partition("Checkpoints\n")[2].partition("\n\n")[0]
+    said = "  600 files; the latest of them: 2 saves of 6 files; the training waited 30.0 s for them"
+    assert block.splitlines()[0] == said
+    assert "420 ms" in block.splitlines()[1]

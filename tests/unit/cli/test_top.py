@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from datetime import timezone
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def watched(seconds: int, runs: int = 3) -> tuple[Report, History]:
 
 def shown(seconds: int, runs: int = 3, style: Style = PLAIN, height: int = 24, chosen: str = FIRST[0]) -> list[str]:
     report, history = watched(seconds, runs)
-    return overview.lines(report, history, overview.Choice(run=chosen), style, height, 0.3)
+    return overview.lines(report, history, overview.Choice(run=chosen), style, height)
 
 
 def test_speed_is_that_of_the_last_seconds() -> None:
@@ -81,6 +82,24 @@ def test_a_stall_that_goes_on_is_the_first_thing_one_sees() -> None:
     assert "driver waits for its workers ← worker 4720 in read on" in panel
     assert "in Python    __getitem__ (dataset.py:88)" in panel
     assert "to do        copy the data to a local SSD" in panel
+
+
+@pytest.mark.parametrize(("lasted", "alarms"), [(0.9, False), (1.1, True)])
+def test_only_a_stall_of_more_than_a_second_is_red(lasted: float, alarms: bool) -> None:
+    report, history = watched(68)
+    rank = report.runs[0].ranks[0]
+    assert rank.stalls[-1].end is None
+    rank.stalls[-1].seconds = lasted
+    text = overview.lines(report, history, overview.Choice(run=FIRST[0]), Style(width=80, colour=True), 24)
+    assert any("\x1b[1;31m" in line and "STALL" in line for line in text) == alarms
+
+
+def test_a_large_terminal_is_filled_with_the_report_of_the_chosen_run() -> None:
+    text = shown(75, style=Style(width=200), height=50)
+    assert {"Where the time went", "Warnings", "Workers", "Resources"} <= set(text)
+    small = shown(75, height=24)
+    assert len(small) == 24
+    assert small[-2].strip() not in {"Where the time went", "Warnings", "Stalls"}
 
 
 def test_the_chosen_run_has_its_headroom_with_the_time_left() -> None:
@@ -132,9 +151,9 @@ def test_fifty_runs_scroll_with_the_choice() -> None:
     choice = overview.Choice()
     seen = set()
     for row in range(50):
-        overview.lines(report, history, choice, PLAIN, 24, 0.0)
+        overview.lines(report, history, choice, PLAIN, 24)
         choice.run = choice.rows[row]
-        text = overview.lines(report, history, choice, PLAIN, 24, 0.0)
+        text = overview.lines(report, history, choice, PLAIN, 24)
         marked = [line for line in text if line.startswith("> ")]
         assert len(marked) == 1
         seen.add(marked[0].split()[1])
@@ -149,14 +168,17 @@ def test_sorted_by_loss_the_stalled_one_is_on_top() -> None:
 
 def test_an_old_report_and_a_missing_one_are_told() -> None:
     report, history = watched(60)
-    assert "nothing new for 31.0 s" in overview.lines(report, history, overview.Choice(), PLAIN, 24, 31.0)[1]
-    assert overview.lines(report, history, overview.Choice(), PLAIN, 24, 0.0, "the daemon is gone")[1].endswith("gone")
+    assert (
+        "nothing new for 31.0 s"
+        in overview.lines(report, history, overview.Choice(), PLAIN, 24, overview.silence(31.0, PLAIN))[1]
+    )
+    assert overview.lines(report, history, overview.Choice(), PLAIN, 24, "the daemon is gone")[1].endswith("gone")
 
 
 def test_a_source_that_is_missing_is_told_where_nothing_stalls() -> None:
     report = reports.stalled()
     report.runs = []
-    text = overview.lines(report, History(), overview.Choice(), PLAIN, 24, 0.0)
+    text = overview.lines(report, History(), overview.Choice(), PLAIN, 24)
     assert text[1] == "! psi: the kernel does not count pressure (PSI)"
     assert "No training is seen yet" in "\n".join(text)
 
@@ -186,7 +208,7 @@ def test_hostile_names_are_inert_and_fit() -> None:
     report, history = reports.hostile(), History()
     report.runs[0].ended = None
     history.take(report)
-    text = overview.lines(report, history, overview.Choice(), PLAIN, 24, 0.0)
+    text = overview.lines(report, history, overview.Choice(), PLAIN, 24)
     text += details.lines(report.runs[0], history, details.Position(), PLAIN, 90)
     assert any("STALL" in line for line in text)
     for line in text:
@@ -230,8 +252,15 @@ def test_a_daemon_that_ends_leaves_the_last_picture(tmp_path: Path) -> None:
     assert view.report.generated == reports.START + 68
     (tmp_path / "report.json").unlink()
     view.look()
-    assert "the daemon is gone" in view.lines(24, 80)[1]
+    assert view.lines(24, 80)[1].startswith("daemon gone since 08:54:28 (")
     assert "train_0" in "\n".join(view.lines(24, 80))
+
+
+def test_a_daemon_that_hangs_is_told_also_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    silent = dataclasses.replace(moving(68.0), generated=time.time() + 3600, generated_monotonic=time.monotonic() - 60)
+    assert "is the daemon alive?" in View(tmp_path, silent, PLAIN).lines(24, 80)[1]
+    alive = dataclasses.replace(silent, generated=time.time() - 3600, generated_monotonic=time.monotonic())
+    assert "is the daemon alive?" not in View(tmp_path, alive, PLAIN).lines(24, 80)[1]
 
 
 def test_once_prints_one_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,8 @@ class Screen:
     def __init__(self, directory: Path, size: tuple[int, int], **environment: str) -> None:
         self.socket = directory / "tmux"
         words = {"LC_ALL": "C.UTF-8", "TERM": "screen-256color", **environment}
-        env = " ".join(f"{name}={value}" for name, value in words.items())
+        # Curses believes LINES and COLUMNS, which readline sets in a worker of pytest-xdist, more than the terminal.
+        env = "-u LINES -u COLUMNS " + " ".join(f"{name}={value}" for name, value in words.items())
         top = f"{sys.executable} -m trainprobe.cli top --directory {directory}"
         self("-f", "/dev/null", "new-session", "-d", "-x", str(size[0]), "-y", str(size[1]),
              f"echo before; env {env} {top}; echo code $?; sleep 60")  # fmt: skip

@@ -43,7 +43,8 @@ class FakeProc:
     ) -> None:
         """A process; one with this pid is replaced."""
         path = self.root / str(pid)
-        shutil.rmtree(path, ignore_errors=True)
+        if path.exists():
+            shutil.rmtree(path)
         for directory in ("fd", f"task/{pid}"):
             (path / directory).mkdir(parents=True)
         ticks = pid * 10 if ticks is None else ticks
@@ -65,6 +66,12 @@ class FakeProc:
         (path / f"task/{pid}/children").write_text("")
         self.map(pid, libtorch)
         self.link(pid, ppid)
+
+    def grow(self, pid: int, rss_pages: int) -> None:
+        """It has so much memory now."""
+        stat = self.root / str(pid) / "stat"
+        fields = stat.read_text().split()
+        stat.write_text(" ".join([*fields[:-3], str(rss_pages), *fields[-2:]]) + "\n")
 
     def map(self, pid: int, libtorch: bool = True, line: str = "") -> None:
         text = "55d0-55e0 r-xp 00000000 fd:01 12 /usr/bin/python3.11\n"

@@ -15,8 +15,11 @@ from trainprobe.collect.cgroup import Cgroups, Mount, Throttling, directory, key
 from trainprobe.collect.limits import Limits
 from trainprobe.collect.procfs import Proc, Stat
 from trainprobe.collect.shared_memory import SharedMemory
-from trainprobe.collect.source import Unavailable
-from trainprobe.model.sample import LimitSample, MemorySample
+from trainprobe.collect.source import Sources, Unavailable
+from trainprobe.collect.watched import Watched
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.sample import LimitSample, MemorySample, SourceStatus
+from trainprobe.runtime.sampling import Collectors
 
 GB = 1 << 30
 
@@ -87,7 +90,21 @@ def test_a_mount_that_shows_a_part_of_the_hierarchy(host: Hierarchies) -> None:
     host.fake.add(5, cgroup="4:memory:/docker/abc\n")
     host.fake.add(6, cgroup="4:memory:/docker/abcd\n")
     assert nearest("r", Cgroups(host.fake.proc).memory("r", 5)) == MemorySample("r", 5, GB, "cgroup")
-    assert nearest("r", Cgroups(host.fake.proc).memory("r", 6)) == MemorySample("r", 10 * GB, 16 * GB, "host")
+    assert nearest("r", Cgroups(host.fake.proc).memory("r", 6)) is None, "its limit is not known; the host's is not it"
+
+
+@pytest.mark.parametrize("path", ["4:memory:/pod\n0::/\n", "0::/../pod\n", "0::/pod\n"])
+def test_limits_are_not_known_where_the_cgroups_are_out_of_sight(host: Hierarchies, path: str) -> None:
+    """A daemon in a container without the host's /sys/fs/cgroup: the source says so, and no limit is made up."""
+    sources = Sources()
+    process = Watched(5, 1, 0, "driver", "r")
+    host.fake.add(5, cgroup=path)
+    samples = Collectors(sources, host.fake.proc).read(Moment(NS, NS), [process])
+    assert samples.memory == ()
+    assert not [one for one in samples.limits if one.kind == "memory"]
+    [state] = [one for one in sources.states() if one.name == "cgroups"]
+    assert state.state is SourceStatus.UNAVAILABLE
+    assert "mount the host's /sys/fs/cgroup" in state.remedy
 
 
 def test_without_cgroups_the_host_is_the_limit_and_a_dead_process_has_none(host: Hierarchies) -> None:

@@ -90,6 +90,12 @@ SECRETS = [
     (["s3://key:secret@host/path"], [f"s3://{REDACTED}@host/path"]),
     (["--init", "https://user:pw@host/x"], ["--init", f"https://{REDACTED}@host/x"]),
     (["hf_abcdefghijklmnopqrstuv"], [REDACTED]),
+    (["--header", "Authorization: Bearer abc.def-123"], ["--header", f"Authorization: Bearer {REDACTED}"]),
+    (["-H", "authorization: basic dXNlcjpwdw=="], ["-H", f"authorization: basic {REDACTED}"]),
+    (["https://x.blob/d?sv=1&sig=a%2Fb&se=2"], [f"https://x.blob/d?sv=1&sig={REDACTED}&se=2"]),
+    (["https://x/d?X-Amz-Signature=ab12"], [f"https://x/d?X-Amz-Signature={REDACTED}"]),
+    (["--pw", "hunter2"], ["--pw", REDACTED]),
+    (["-p", "hunter2", "-p", "8080"], ["-p", REDACTED, "-p", "8080"]),
     (["--note=uses sk-abcdefghijklmnopqrstuvwxyz now"], [f"--note=uses {REDACTED} now"]),
     (["-c", "login(token='abcdefgh'); train()"], ["-c", f"login(token={REDACTED}'); train()"]),
 ]
@@ -107,6 +113,7 @@ def test_secrets_do_not_leave(before: list[str], after: list[str]) -> None:
         "--num-keys 8 --key 3 --auth true",
         "--keyframes x --passes 4 --compass=north",
         "train.py --data /data/tokens.bin --lr=1e-3",
+        "--design basic layout --url https://x/d?page=2&sort=key",
     ],
 )
 def test_what_is_no_secret_stays(line: str) -> None:

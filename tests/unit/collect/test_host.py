@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
-from trainprobe.collect import cost, psi
+import pytest
+
+from trainprobe.collect import cost, host, psi
 from trainprobe.collect.host import Host
 from trainprobe.collect.procfs import TICK_NS
 from trainprobe.collect.source import Failed, Unavailable
@@ -18,6 +21,16 @@ def test_this_host() -> None:
     assert sample.available_bytes < sample.memory_bytes
     assert sample.idle_ns
     assert sample.pressure == {"cpu.some": 1.0}
+
+
+def test_the_name_in_a_container_is_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/hostname").write_text("node7\n")
+    assert host.name("/", f"{tmp_path}/") == "node7"
+    assert host.name(f"{tmp_path}", f"{tmp_path}/") == os.uname().nodename, "no container"
+    assert host.name("/", f"{tmp_path}/none/") == os.uname().nodename
+    monkeypatch.setenv("TRAINPROBE_HOST_NAME", "told")
+    assert host.name("/", f"{tmp_path}/") == "told"
 
 
 def test_files_of_a_host(tmp_path: Path) -> None:

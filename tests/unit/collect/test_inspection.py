@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -98,6 +99,21 @@ def looks(pid: int) -> tuple[ThreadLook, ...]:
         if seen is not None and len(seen.threads) == 2:
             return seen.threads
     raise AssertionError("two threads that do not wait for a lock")
+
+
+@pytest.mark.parametrize("call", ["flock", "lockf"])
+def test_a_lock_on_a_file_is_read_with_its_path_and_its_holder(tmp_path: Path, call: str) -> None:
+    lock = tmp_path / "x.lock"
+    code = f"import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.{call}(f, fcntl.LOCK_EX)"
+    with lock.open("w") as file:
+        getattr(fcntl, call)(file, fcntl.LOCK_EX)
+        with child(code, str(lock)) as pid:
+            settled(pid)
+            seen = Inspector(Proc()).look(pid, pid)
+        inode = lock.stat().st_ino
+    assert seen is not None
+    assert (seen.locking, seen.path) == ("flock" if call == "flock" else "fcntl", str(lock))
+    assert [held.pid for held in seen.held_locks if held.ino == inode] == [os.getpid()]
 
 
 def test_a_socket_is_told_with_its_peer() -> None:

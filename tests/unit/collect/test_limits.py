@@ -20,10 +20,10 @@ from trainprobe.collect.orphans import GRACE_NS, Orphans
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.shared_memory import SharedMemory, shared_memory_device
 from trainprobe.collect.source import Unavailable
+from trainprobe.collect.watched import Watched
 from trainprobe.model.event import OomTold
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
-from trainprobe.runtime.target_table import Watched
 
 MEMCG = (
     "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/job 7/step,"
@@ -160,6 +160,7 @@ def test_few_processes_are_counted_each_time(fake: FakeProc) -> None:
 def test_a_glance_asks_for_no_cgroup_that_is_known(fake: FakeProc) -> None:
     (fake.root / "meminfo").write_text("MemTotal: 1000 kB\nMemAvailable: 900 kB\n")
     limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 3)
+    fake.add(100, cgroup="0::/\n")
     assert "memory" in {one.kind for one in limits.read(watched, 0, placed=True)}, "it is not known yet"
     (fake.root / "100/cgroup").unlink()
     assert "memory" in {one.kind for one in limits.read(watched, 0, placed=True)}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.collect.fake_proc import LIBTORCH, maps_line
-from trainprobe.collect.mapping import Mapping, find_library, uses_cuda
+from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
 
 FOUND = Mapping(0x7F0000001000, 0x7F0000400000, (0xFD, 1), 4711, LIBTORCH)
 OTHERS = "55d0-55e0 r-xp 00000000 fd:01 12 /usr/bin/python3\n7ffd-7ffe r-xp 00000000 00:00 0 [vdso]\n"
@@ -75,3 +75,11 @@ def test_hostile_maps_take_linear_time() -> None:
 )
 def test_libraries_of_cuda(path: str, perms: str, uses: bool) -> None:
     assert uses_cuda((OTHERS + maps_line(path, perms=perms) + OTHERS).encode()) == uses
+
+
+@pytest.mark.parametrize(
+    "name", ["jaxlib/libjax_common.so", "jaxlib/xla_extension.so", "python/lib_pywrap_tensorflow_common.so"]
+)
+def test_libraries_that_run_models(name: str) -> None:
+    assert runs_models((OTHERS + maps_line(f"/x/{name}", perms="r-xp")).encode())
+    assert not runs_models(OTHERS.encode())

@@ -186,8 +186,10 @@ def test_however_many_processes_there_are_the_readings_take_no_more_time(
     processes = Processes(fake.proc)
     asked = 0
     for at in range(0, 1520, 5):
-        for pid in pids if moves or not at else ():
-            fake.add(pid, rss_pages=2560 + at * 20 * moves)
+        for pid in () if at else pids:
+            fake.add(pid)
+        for pid in pids if moves else ():
+            fake.grow(pid, 2560 + at * 20)
         before = next(clock)
         processes.read([of(pid) for pid in pids], at * NS)
         if at >= 20 + 20 * 13:

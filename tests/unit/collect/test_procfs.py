@@ -39,7 +39,7 @@ def test_a_real_process(child: subprocess.Popen[bytes]) -> None:
     assert rollup.pss_bytes
     assert rollup.pss_bytes <= stat.rss_bytes * 2
     assert proc.command(child.pid) == (sys.executable, "-c", "print('up', flush=True); input()")
-    assert proc.cwd(child.pid) == os.getcwd()
+    assert proc.link(child.pid, "cwd") == os.getcwd()
     assert proc.open_fds(child.pid) == 3
     assert proc.fd_limit(child.pid)
     assert proc.read_bytes(child.pid) is not None
@@ -83,7 +83,7 @@ def test_a_process_that_is_gone_is_an_ordinary_answer() -> None:
     assert proc.environ(pid) == {}
     assert proc.library(pid) is None
     assert proc.cgroup(pid) is None
-    assert proc.cwd(pid) is None
+    assert proc.link(pid, "cwd") == ""
     assert proc.open_fds(pid) is None
     assert proc.fd_limit(pid) is None
     assert proc.read_bytes(pid) is None
@@ -101,8 +101,9 @@ def test_a_process_may_vanish_between_any_two_reads() -> None:
         while alive:
             alive = child.poll() is None
             for read in (
-                proc.stat, proc.status, proc.command, proc.environ, proc.library, proc.maps, proc.cgroup, proc.cwd,
-                proc.mountinfo, proc.open_fds, proc.fd_limit, proc.read_bytes, proc.rollup, proc.threads, proc.children,
+                proc.stat, proc.status, proc.command, proc.environ, proc.library, proc.maps, proc.cgroup,
+                lambda pid: proc.link(pid, "cwd"), proc.mountinfo, proc.open_fds, proc.fd_limit, proc.read_bytes,
+                proc.rollup, proc.threads, proc.children,
             ):  # fmt: skip
                 seen += bool(read(pid))  # type: ignore[operator]
             assert list(proc.descendants(pid)) == []

@@ -128,6 +128,25 @@ def test_a_child_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     assert set(Proc().children(OWN)) <= others
 
 
+def test_a_child_that_took_too_long_has_more_time_the_next_time(tmp_path: Path) -> None:
+    stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"))
+    now, limits = time.monotonic_ns(), []
+    for number in range(4):
+        begun = now + 5 * NS * number
+        assert stacks.start(OWN, OWN, begun, "a")
+        deadline = stacks.deadline_ns()
+        assert deadline
+        limits.append((deadline - begun) // LIMIT_NS)
+        seen = stacks.poll(deadline)
+        assert seen
+        assert seen.late
+        assert f"longer than {limits[-1] * 200} ms" in seen.reason
+    assert limits == [1, 2, 4, 4]
+    assert stacks.start(OWN, OWN, now, "b")
+    assert stacks.deadline_ns() == now + LIMIT_NS, "another run's"
+    stacks.close()
+
+
 def test_a_child_that_writes_without_end_is_killed(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "exec yes"))
     stacks.start(OWN, OWN, time.monotonic_ns())
@@ -141,6 +160,63 @@ def test_closing_leaves_no_child(tmp_path: Path) -> None:
     stacks.start(OWN, OWN, time.monotonic_ns())
     stacks.close()
     assert set(Proc().children(OWN)) <= others
+
+
+class Unkillable(subprocess.Popen[bytes]):
+    """As a child that waits for a file system in the kernel: SIGKILL does not end it."""
+
+    def kill(self) -> None:
+        pass
+
+
+class StacksThatHang(PyStack):
+    """Its children read nothing, write nothing, and do not end before ``free``."""
+
+    hung: Unkillable
+
+    def _spawn(self, program: str, pid: int, uid: int, gid: int) -> subprocess.Popen[bytes]:
+        self.hung = Unkillable(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return self.hung
+
+    def free(self) -> None:
+        assert self.hung.stdin
+        self.hung.stdin.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's process")
+def test_a_child_that_cannot_be_killed_is_not_waited_for(tmp_path: Path) -> None:
+    stacks = StacksThatHang(path=script(tmp_path / "py-spy", "exec sleep 60"))
+    now = time.monotonic_ns()
+    with subprocess.Popen(["/bin/sleep", "60"], user=65534, group=65534, extra_groups=[]) as other:
+        assert stacks.start(OWN, OWN, now)
+        began = time.monotonic()
+        assert stacks.poll(now + LIMIT_NS)
+        assert time.monotonic() - began < 0.1
+        killed = now + LIMIT_NS
+        assert stacks.trouble(killed + NS - 1) is None
+        hung = stacks.trouble(killed + NS)
+        assert hung
+        assert f"(process {stacks.hung.pid}) cannot be killed while it reads process {OWN}" in hung.reason
+        assert f"end process {OWN}" in hung.remedy
+        assert not stacks.start(OWN, OWN, killed + NS, "another run"), "the same user's"
+        first, later = stacks.hung, killed + 2 * NS
+        assert stacks.start(other.pid, other.pid, later, "another run"), "another user's"
+        stacks.free()
+        assert stacks.poll(later + LIMIT_NS)
+        assert first.stdin
+        first.stdin.close()
+        end = time.monotonic() + 5
+        while stacks.trouble(later + 2 * NS) and time.monotonic() < end:
+            time.sleep(0.005)
+            stacks.poll(later + 2 * NS)
+        assert stacks.trouble(later + 2 * NS) is None
+        assert stacks.start(OWN, OWN, later + 9 * NS), "again"
+        stacks.free()
+        other.kill()
+    began = time.monotonic()
+    stacks.close()
+    assert time.monotonic() - began < 0.1
+    stacks.hung.wait(5)
 
 
 def test_a_process_that_is_gone_is_the_reason(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainprobe.model.report import (
+    SUM,
     Checkpoint,
     Counters,
     LogFile,
@@ -21,7 +22,8 @@ from trainprobe.model.report import (
     Verdict,
     Workers,
 )
-from trainprobe.pipeline.continued import LATEST, SUMS, closed, continued, cut
+from trainprobe.pipeline.report.restart_merge import closed, continued, cut
+from trainprobe.pipeline.report.verdict import BECAUSE, HEALTHY, STALLS_COST, TOO_FEW, stalls
 
 seconds = st.floats(0.0, 1e5)
 
@@ -79,8 +81,22 @@ def test_every_counter_is_added_or_told_as_it_is_now() -> None:
     for field in dataclasses.fields(Counters):
         once, found = getattr(told, field.name), getattr(both, field.name)
         twice = {dict: {"a": 4}, list: [4, 4], int: 4, float: 4.0}.get(type(once))
-        assert found == (twice if field.name in SUMS else once), field.name
-    assert LATEST.isdisjoint(SUMS)
+        assert found == (twice if field.metadata == SUM else once), field.name
+
+
+def test_what_counts_from_a_begin_is_added_and_a_size_is_the_latest() -> None:
+    """A log's size, read by both, is its size; of a log that this process has not looked at yet the earlier one's."""
+    told = Counters(log_file_bytes={"log": 500, "wandb": 7}, log_bytes={"log": 100}, stall_active={"swap": 1})
+    live = Counters(log_file_bytes={"log": 600}, log_bytes={"log": 50}, stall_active={"swap": 0})
+    both = continued(Rank(0, 1, 7, counters=told), Rank(0, 1, 7, counters=live)).counters
+    assert (both.log_file_bytes, both.log_bytes) == ({"log": 600, "wandb": 7}, {"log": 150})
+    assert both.stall_active == {"swap": 0}
+
+
+def test_a_number_that_is_0_before_it_is_read_counts_from_a_begin() -> None:
+    """Of a gauge 0 would be a reading: it is None until then."""
+    numbers = [field for field in dataclasses.fields(Counters) if field.type in ("int", "float")]
+    assert [field.name for field in numbers if field.metadata != SUM] == []
 
 
 def test_what_was_not_measured_yet_is_what_was_told() -> None:
@@ -115,17 +131,19 @@ def test_an_end_is_the_last_word_and_else_what_cost_more() -> None:
     told = Rank(0, 1, 7, wall_seconds=100.0, verdict=Verdict("stall", "swap", 20.0, 0.2, "swap took 20 s"))
     live = Rank(0, 1, 7, wall_seconds=100.0, verdict=Verdict("stall", "logging", 5.0, 0.05, "logging took 5 s"))
     assert continued(told, live).verdict == Verdict("stall", "swap", 20.0, 0.1, "swap took 20 s")
-    told.verdict.summary = "swap cost 20.0 s (20% of the run) in 1 stall: read back from swap"
+    cost = STALLS_COST(
+        cause="swap", seconds=20.0, share=0.2, times=stalls(1), rhythm=None, what=BECAUSE(what="read"), first=None
+    )
+    told.verdict = Verdict.of(cost, "stall", "swap", 20.0, 0.2)
     told.lost, live.lost = {"swap": 20.0}, {"swap": 4.0, "logging": 5.0}
     told.counters.stalls, live.counters.stalls = {"swap": 1}, {"swap": 2}
     verdict = continued(told, live).verdict
     assert (verdict.seconds, verdict.share) == (24.0, 0.12)
-    assert verdict.summary == "swap cost 24.0 s (12% of the run) in 3 stalls: read back from swap"
-    healthy = Rank(
-        0, 1, 7, wall_seconds=9.0, steps=Steps(90, "autograd"), verdict=Verdict(summary="healthy: 90 steps in 9.0 s")
-    )
-    started = Rank(0, 1, 7, wall_seconds=1.0, steps=Steps(3, "autograd"), verdict=Verdict(summary="3 steps: too few"))
-    assert continued(healthy, started).verdict.summary.startswith("healthy: 93 steps in 10.0 s")
+    assert verdict.summary == str(verdict.message) == "swap cost 24.0 s (12.0 % of the run) in 3 stalls: read"
+    healthy, few = Verdict.of(HEALTHY(steps=90, seconds=9.0)), Verdict.of(TOO_FEW(steps=3))
+    before = Rank(0, 1, 7, wall_seconds=9.0, steps=Steps(90, "autograd"), verdict=healthy)
+    started = Rank(0, 1, 7, wall_seconds=1.0, steps=Steps(3, "autograd"), verdict=few)
+    assert continued(before, started).verdict.message == HEALTHY(steps=93, seconds=10.0)
     live.verdict = Verdict("end", "oom_kill", 0.0, 0.0, "killed")
     assert continued(told, live).verdict.cause == "oom_kill"
 

@@ -37,6 +37,21 @@ def test_a_name_of_the_configuration_is_a_checkpoint_at_any_time() -> None:
     assert of("/out/a.weights", 100, early=True, rules=rules) is FileClass.CHECKPOINT
 
 
+@pytest.mark.parametrize(
+    "name", ["grid.png", "samples/7.jpg", "figure.pdf", "clip.mp4", "iter_500/fake.PNG", "checkpoint-20/grid.png"]
+)
+@pytest.mark.parametrize("size", [20_000, 3_000_000])
+def test_a_picture_is_no_checkpoint_however_large(name: str, size: int) -> None:
+    assert of(f"/out/{name}", size) is FileClass.LOG
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.ocdbt", "ocdbt.process_0/d/73f7b30e", "_CHECKPOINT_METADATA", "weights.npz", "state.msgpack"]
+)
+def test_what_jax_saves_is_a_checkpoint_also_under_its_final_name(name: str) -> None:
+    assert of(f"/out/save-89/{name}", 200) is FileClass.CHECKPOINT
+
+
 @pytest.mark.parametrize("name", ["runs.db", "runs.db-wal", "mlflow.sqlite", "d.sqlite3", "d.sqlite3-journal"])
 def test_a_database_is_no_checkpoint(name: str) -> None:
     assert of(f"/out/{name}") is FileClass.LOG

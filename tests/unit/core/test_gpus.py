@@ -216,7 +216,7 @@ def test_steps_that_a_lowered_clock_makes_late_are_its_stalls(reason: str) -> No
     assert rank.lost["gpu_throttle"] == pytest.approx(lost, rel=0.15)
     assert (rank.verdict.kind, rank.verdict.cause) == ("stall", "gpu_throttle")
     stall = next(one for one in rank.stalls if one.cause == "gpu_throttle")
-    assert "GPU 0 lowered its clock to 720 MHz (40% of what it was under load)" in stall.summary
+    assert "GPU 0 lowered its clock to 720 MHz (40.0 % of what it was under load)" in stall.summary
     assert reason in stall.summary
     told = {one.what: one.value for one in stall.evidence}
     assert (told["SM clock"], told["temperature"], told["power"]) == (720_000_000, 91.0, 301.0)

@@ -41,10 +41,11 @@ def test_the_worker_of_a_fork_server_is_the_drivers_and_the_server_is_none() -> 
         RankSeen(RUN, 9, DRIVER, None, 2),
     ]
     pipeline.step(Frame(moment(10), tuple(events)))
-    (fold,) = pipeline.runs[RUN].folds[DRIVER]
-    assert (fold.workers.started, fold.workers.count, fold.workers.peak) == (1, 1, 1)
-    assert fold.workers.owns(WORKER)
-    assert not pipeline.runs[RUN].folds.get(SHELL) or pipeline.runs[RUN].folds[SHELL][0].workers.count == 0
+    ranks = pipeline.runs[RUN].ranks.by_pid
+    (workers,) = (rank.lives.workers for rank in ranks[DRIVER])
+    assert (workers.started, workers.count, workers.peak) == (1, 1, 1)
+    assert workers.owns(WORKER)
+    assert not ranks.get(SHELL) or ranks[SHELL][0].lives.workers.count == 0
 
 
 def test_what_another_program_forks_is_no_worker_and_what_the_training_forks_is() -> None:
@@ -61,7 +62,7 @@ def test_what_another_program_forks_is_no_worker_and_what_the_training_forks_is(
         forked(11, shell + 1, monitor),
     ]
     pipeline.step(Frame(moment(12), tuple(events)))
-    (fold,) = pipeline.runs[RUN].folds[DRIVER]
-    roles = {pid: life.role for pid, life in fold.workers.live.items()}
+    (workers,) = (rank.lives.workers for rank in pipeline.runs[RUN].ranks.by_pid[DRIVER])
+    roles = {pid: life.role for pid, life in workers.live.items()}
     assert roles == {early: "worker", monitor: "helper", shell: "helper", WORKER: "worker", shell + 1: "helper"}
-    assert (fold.workers.started, fold.workers.count) == (2, 2)
+    assert (workers.started, workers.count) == (2, 2)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainprobe.derive.files import FileClass
-from trainprobe.derive.ledger import Setting, by_state, flatten
+from trainprobe.derive.ledger import WaitContext, by_state, flatten
 from trainprobe.model.cause import State
 from trainprobe.model.cells import CELLS, Leaf, Region, cell
 from trainprobe.model.event import StepFile
@@ -25,21 +25,21 @@ USED = [cell(region, leaf) for region in Region for leaf in Leaf]
 @given(
     st.dictionaries(st.sampled_from(USED), st.integers(1, 10**12), max_size=20),
     FILES,
-    st.builds(Setting, st.booleans(), st.booleans(), st.booleans()),
+    st.builds(WaitContext, st.booleans(), st.booleans(), st.booleans()),
 )
 def test_states_add_up_to_the_cells(
-    values: dict[int, int], files: list[tuple[StepFile, FileClass]], setting: Setting
+    values: dict[int, int], files: list[tuple[StepFile, FileClass]], context: WaitContext
 ) -> None:
     cells = [values.get(i, 0) for i in range(CELLS)]
-    assert sum(by_state(flatten(cells, files, setting)).values()) == sum(cells)
+    assert sum(by_state(flatten(cells, files, context)).values()) == sum(cells)
 
 
 def _one(
-    region: Region, leaf: Leaf, files: list[tuple[StepFile, FileClass]], setting: Setting | None = None
+    region: Region, leaf: Leaf, files: list[tuple[StepFile, FileClass]], context: WaitContext | None = None
 ) -> dict[State, float]:
     cells = [0] * CELLS
     cells[cell(region, leaf)] = 1000
-    return by_state(flatten(cells, files, setting or Setting()))
+    return by_state(flatten(cells, files, context or WaitContext()))
 
 
 def test_write_calls_follow_the_class_of_their_file() -> None:
@@ -54,7 +54,7 @@ def test_the_gap_between_two_log_lines_is_the_programs_own_work() -> None:
 
 def test_a_fetch_is_waiting_with_workers_and_loading_without() -> None:
     assert _one(Region.FETCH, Leaf.POLL, []) == {State.DATA_WAIT: 1000}
-    assert _one(Region.FETCH, Leaf.CPU, [], Setting(inline=True)) == {State.DATA_INLINE: 1000}
+    assert _one(Region.FETCH, Leaf.CPU, [], WaitContext(inline=True)) == {State.DATA_INLINE: 1000}
 
 
 def test_runqueue_and_faults_win_over_the_region() -> None:
@@ -63,5 +63,5 @@ def test_runqueue_and_faults_win_over_the_region() -> None:
 
 
 def test_a_pipe_read_outside_of_a_fetch_is_data_only_with_workers() -> None:
-    assert _one(Region.STEP, Leaf.PIPE_READ, [], Setting(workers=True)) == {State.DATA_WAIT: 1000}
+    assert _one(Region.STEP, Leaf.PIPE_READ, [], WaitContext(workers=True)) == {State.DATA_WAIT: 1000}
     assert _one(Region.STEP, Leaf.PIPE_READ, []) == {State.OTHER: 1000}

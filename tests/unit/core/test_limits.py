@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.builders.driver import PID, Driver, moment
+from trainprobe.causes.limits import oom_kill
+from trainprobe.causes.situation import Growth, KnownLimits, Situation
 from trainprobe.derive.forecast import Forecast
-from trainprobe.detect.limits import out_of_memory
-from trainprobe.detect.limits.base import Growth, Situation
 from trainprobe.model.event import CallFailed, Event, OomTold, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
@@ -107,13 +107,11 @@ def test_what_frees_next_to_nothing_is_no_advice(batch: int, worth: bool) -> Non
     limit = LimitSample(RUN, "memory", 8 * GB, 10 * GB, "cgroup", "/job")
     key = ("memory", "/job", 0)
     growth = [Growth("driver", 1, 7 * GB, 1e8, 1e8), Growth("worker", 3, GB, 0.0, 0.0)]
-    told = Situation(
-        1, PID, limits={key: limit}, forecasts={key: Forecast(20, 1e8, 8 * GB, 10 * GB, 60)}, growth=growth, workers=3,
-        shm_per_batch=batch,
-    )  # fmt: skip
-    (notice,) = out_of_memory.told(told)
-    assert any("prefetch_factor one lower" in line for line in notice.advice) == worth
-    assert any("the driver keeps" in line for line in notice.advice)
+    limits = KnownLimits({key: limit}, {key: Forecast(20, 1e8, 60)})
+    told = Situation(1, PID, limits=limits, growth=growth, workers=3, shm_per_batch=batch)
+    (notice,) = oom_kill.check(told)
+    assert any(line.id == oom_kill.PREFETCH_LOWER.id for line in notice.advice) == worth
+    assert oom_kill.DRIVER_KEEPS() in notice.advice
 
 
 def test_swapped_pages_that_forked_processes_share_count_once() -> None:
@@ -239,6 +237,39 @@ def test_descriptors_are_told_from_shared_memory_and_the_other_way_round() -> No
     assert host.rank.counters.shm_errors == 1
 
 
+@pytest.mark.parametrize(("minor", "cause"), [(60, "disk_full"), (25, "shm_exhaustion")])
+def test_only_the_tmpfs_at_dev_shm_is_shared_memory(minor: int, cause: str) -> None:
+    host = Host()
+    shm = LimitSample(RUN, "shm", 98_300, 25 * GB, "host", "0:25", PID)
+    host.second(CallFailed(host.driver.now, PID, PID, "write", 28, 1, minor, 6, True, "/tmp/cache.bin"), limits=(shm,))
+    (warning,) = host.rank.warnings
+    assert warning.cause == cause
+    assert host.rank.counters.shm_errors == (cause == "shm_exhaustion")
+    if cause == "disk_full":
+        assert "/tmp/cache.bin failed with ENOSPC (its file system is full: a tmpfs" in warning.summary
+        assert any("sizeLimit" in line for line in warning.advice)
+
+
+def test_a_tmpfs_failure_without_a_device_goes_by_its_path() -> None:
+    for path, cause in (("/tmp/cache.bin", "disk_full"), ("/dev/shm/torch_2000_1", "shm_exhaustion")):
+        host = Host()
+        host.second(CallFailed(host.driver.now, PID, PID, "write", 28, 1, 0, 0, True, path))
+        assert [warning.cause for warning in host.rank.warnings] == [cause]
+
+
+def test_evidence_has_the_number_of_its_sentence() -> None:
+    """What the descriptors are is looked at seldom: 106 then, 240 now."""
+    host = Host()
+    host.ramp("fds", 100, 256, 60, 0.9, pid=PID)
+    host.second(descriptors=(DescriptorSample(PID, 106, {"socket": 100, "file": 6}, 106),))
+    for _ in range(3):
+        host.second(limits=(LimitSample(RUN, "fds", 240, 256, pid=PID),))
+    (warning,) = host.rank.warnings
+    told = {evidence.what: evidence.value for evidence in warning.evidence}
+    assert f"has {told['open file descriptors']} of 256" in warning.summary
+    assert told["open file descriptors"] == 240
+
+
 def test_how_much_shared_memory_the_batches_need_is_said_in_numbers() -> None:
     host, batch = Host(), 7_700_000
     host.driver.batch = batch
@@ -246,7 +277,7 @@ def test_how_much_shared_memory_the_batches_need_is_said_in_numbers() -> None:
         host.second()
     assert host.rank.memory.shm_bytes_per_batch == batch
     shm = LimitSample(RUN, "shm", 63_000_000, 64_000_000, "host", "0:25", PID)
-    host.second(CallFailed(host.driver.now, WORKER, WORKER, "fallocate", 28, 1, 5, 6, True), limits=(shm,))
+    host.second(CallFailed(host.driver.now, WORKER, WORKER, "fallocate", 28, 1, 25, 6, True), limits=(shm,))
     (warning,) = host.rank.warnings
     assert any("a batch is 7.7 MB" in line for line in warning.advice)
     assert any("needs 15.4 MB with prefetch_factor 2, 30.8 MB with 4 (num_workers 1)" in a for a in warning.advice)

@@ -11,7 +11,7 @@ from tests.unit.core.test_late_steps import started
 from tests.unit.core.test_pipeline import adds_up, rank_of
 from trainprobe.derive.black_box import SECONDS, BlackBox
 from trainprobe.derive.quota import Quota
-from trainprobe.model.cells import Leaf, RunState
+from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import HostSample, ProcessSample, QuotaSample, RivalSample
@@ -23,7 +23,7 @@ def test_contention_names_its_rivals_its_own_and_what_the_hypervisor_took() -> N
     driver, pipeline = started()
     pipeline.step(Frame(moment(driver.now), host=HostSample(cpus=4, steal_ns=0)))
     driver.spend(1.0, Leaf.RUNQUEUE)
-    queued = replace(driver.sample(Leaf.RUNQUEUE), run=RunState.RUNNABLE)
+    queued = replace(driver.sample(Leaf.RUNQUEUE), run=ThreadState.RUNNABLE)
     pipeline.step(Frame(moment(driver.now), threads=(queued,), host=HostSample(cpus=4, steal_ns=200_000_000)))
     assert pipeline.wants().rivals
     rivals = (RivalSample(77, "stress", 1.9, 1), RivalSample(2000, "python", 0.9, 8), RivalSample(5, "idle", 0.06, 1))
@@ -35,9 +35,21 @@ def test_contention_names_its_rivals_its_own_and_what_the_hypervisor_took() -> N
     assert stall.summary == "runnable without a CPU for 1.50 s: stress (77)"
     assert stall.chain[1:] == [
         "others use 1.9 CPUs: stress (77) 1.9",
-        "the training itself uses 0.9 CPUs in 1 processes",
-        "the hypervisor took 5% of the processors",
+        "the training itself uses 0.9 CPUs in 1 processes of 8 threads",
+        "the hypervisor took 5.0 % of the processors",
     ]
+
+
+def test_the_trainings_own_threads_are_held_against_its_quota() -> None:
+    driver, pipeline = started()
+    played(driver, pipeline, quotas=(QuotaSample(RUN, 10, 0, 0, quota_cpus=1.5),))
+    driver.spend(1.0, Leaf.RUNQUEUE)
+    quota = QuotaSample(RUN, 30, 0, 0, quota_cpus=1.5)
+    played(driver, pipeline, rivals=(RivalSample(2000, "python", 0.9, 8),), quotas=(quota,))
+    driver.train(20)
+    stall = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert stall.cause == "cpu_contention"
+    assert stall.chain[-1].endswith("0.9 CPUs in 1 processes of 8 threads; its quota is 1.5 CPUs")
 
 
 def test_nobody_is_asked_for_while_the_driver_runs() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders.driver import PID, Driver, moment, ns, played
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, RunState
+from trainprobe.model.cells import CELLS, LEAVES, Leaf, ThreadState
 from trainprobe.model.event import FileEventKind, RankSeen, RunStarted, StepFile
 from trainprobe.model.kept import KeptRank, RankKept, RunKept
 from trainprobe.model.report import Rank, Run
@@ -105,7 +105,7 @@ def test_what_nobody_watched_of_a_stall_was_spent_as_its_driver_is_found() -> No
     left = killed(first, driver)
     driver.now += ns(4)
     second = going_on(driver, left, same_step=True)
-    found = replace(driver.sample(Leaf.STOPPED), run=RunState.BLOCKED)
+    found = replace(driver.sample(Leaf.STOPPED), run=ThreadState.BLOCKED)
     driver.spend(0.05, Leaf.STOPPED)
     played(driver, second, threads=(replace(found, cells=tuple(driver.cells)),))
     driver.spend(0.1, Leaf.SLEEP)

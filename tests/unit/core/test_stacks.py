@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from tests.builders.driver import Driver, played
 from tests.unit.core.test_pipeline import rank_of
 from trainprobe.derive.python_lines import PythonLines
-from trainprobe.derive.stacks import Where, common
+from trainprobe.derive.stacks import Where, common, innermost, shared
 from trainprobe.model.cells import Leaf
-from trainprobe.model.event import StackSeen
+from trainprobe.model.event import RankSeen, StackSeen
 from trainprobe.model.moment import NS
+from trainprobe.model.report import Framework
+from trainprobe.pipeline import Pipeline
 
 
 def test_without_a_stack_there_is_no_place() -> None:
@@ -34,7 +37,55 @@ def test_one_stray_sample_of_many_does_not_hide_it() -> None:
     where = common(stacks)
     assert where == Where("search (a.py:9)", 30, 31)
     assert where is not None
-    assert where.told() == "search (a.py:9), seen there in 30 of 31 looks"
+    assert str(where.message()) == "search (a.py:9), in 30 of 31 samples"
+
+
+def test_of_several_stalls_the_line_that_most_share_is_named_however_often_each_was_sampled() -> None:
+    slow = [("main (a.py:1)", "search (a.py:9)", "busy (b.py:3)")]
+    other = [("main (a.py:1)", "metric (a.py:20)")] * 12
+    where = shared([slow, other, slow, []])
+    assert where == Where("busy (b.py:3)", 2, 3, stalls=True)
+    assert where is not None
+    assert str(where.message()) == "busy (b.py:3), in 2 of 3 sampled stalls"
+    assert str(where.message(counted=False)) == "busy (b.py:3)"
+    assert shared([[], slow]) == Where("busy (b.py:3)", 1, 1)
+    assert shared([[]]) is None
+    split = shared([slow, other])
+    assert split is not None
+    assert split.frame == "main (a.py:1)", "neither has most of them"
+
+
+def test_the_users_own_function_comes_before_the_innermost_one() -> None:
+    stack = (
+        "<module> (train.py:90)", "train (transformers/trainer.py:2300)", "on_step_end (train.py:31)",
+        "sum (numpy/fromnumeric.py:2300)",
+    )  # fmt: skip
+    where = common([stack])
+    assert where is not None
+    assert str(where.message()) == "on_step_end (train.py:31), there in sum (numpy/fromnumeric.py:2300)"
+    assert str(innermost(stack[:3])) == "on_step_end (train.py:31)"
+    called = stack[:2] + stack[3:]
+    assert str(innermost(called)) == "sum (numpy/fromnumeric.py:2300)", "the script only calls the framework"
+    nobody = common([("run_code (<frozen runpy>:88)", "wait (python3.11/threading.py:320)")])
+    assert nobody is not None
+    assert str(nobody.message()) == "wait (python3.11/threading.py:320)", "none of them is the user's"
+
+
+def test_a_stall_names_the_users_function_and_the_report_the_framework() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    driver.spend(1.2)
+    frames = ("<module> (train.py:9)", "run (mmengine/loops.py:290)", "hook (train.py:70)", "svd (numpy/linalg.py:9)")
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, versions={"mmengine": "0.10.7"}))
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    (stall,) = rank.stalls
+    assert stall.summary.endswith("s of CPU in hook (train.py:70), there in svd (numpy/linalg.py:9)")
+    assert "move hook (train.py:70), there in svd (numpy/linalg.py:9) into a worker" in stall.advice[0]
+    assert stall.chain == ["driver on the CPU in hook (train.py:70), there in svd (numpy/linalg.py:9)"]
+    assert rank.framework == Framework("mmengine", "0.10.7")
 
 
 @pytest.mark.parametrize("in_time", [True, False])
@@ -72,6 +123,25 @@ def test_a_stall_by_computing_and_more_tells_what_was_computed() -> None:
     assert stall.summary == f"{stall.shares['cpu_bound']:.2f} s of CPU in search (train.py:70)"
 
 
+def test_a_stack_that_did_not_come_in_time_is_asked_for_again() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    thread = (driver.pid, driver.tid)
+
+    def asked() -> bool:
+        driver.spend(0.2)
+        played(driver, pipeline, threads=(driver.sample(),))
+        return pipeline.wants().stacks == (thread,)
+
+    assert asked()
+    driver.events.append(StackSeen(driver.now, *thread, (), "py-spy was stopped", late=True))
+    assert asked()
+    driver.events.append(StackSeen(driver.now, *thread, ("main (train.py:9)",)))
+    assert not asked()
+
+
 def test_lines_of_ordinary_steps_are_counted_without_the_loop_itself() -> None:
     lines = PythonLines()
     for number in range(10):
@@ -106,14 +176,30 @@ def test_a_stack_of_an_ordinary_step_is_asked_for_each_half_minute_and_told() ->
     assert told["item (main.py:60)"] == ((asked + 1) // 2, asked)
 
 
+def test_where_nothing_marks_steps_a_stack_is_asked_for_after_the_start_up() -> None:
+    driver, pipeline, asked = Driver(now=100 * NS), Pipeline(), []
+    begun = driver.now
+    driver.begin()
+    driver.events = [replace(e, marks="no libtorch mapped") if isinstance(e, RankSeen) else e for e in driver.events]
+    for _ in range(35):
+        driver.spend(1.0)
+        played(driver, pipeline, threads=(driver.sample(),))
+        if pipeline.wants().stacks:
+            asked.append(driver.now - begun)
+            frames = ("main (train.py:9)", "cache_miss (jax/pjit.py:200)" if asked[1:] else "batch (train.py:70)")
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, versions={"jax": "0.10.2"}))
+    assert [at // NS for at in asked] == [10, 20], "until it is known what runs the loop, then each half minute"
+    assert rank_of(pipeline, driver).framework == Framework("jax", "0.10.2")
+
+
 def test_when_there_are_some_stacks_of_ordinary_steps_the_next_ones_have_time() -> None:
     driver = Driver()
     driver.begin()
     driver.train(40)
     pipeline = played(driver)
     (run,) = pipeline.runs.values()
-    (fold,) = run.folds[driver.pid]
-    fold.lines.samples = 12
+    (rank,) = run.ranks
+    rank.ordinary.lines.samples = 12
     asked: list[int] = []
     for _ in range(300):
         driver.train(20)

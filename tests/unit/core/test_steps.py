@@ -140,18 +140,19 @@ def test_few_backwards_without_an_optimiser_count_at_the_end() -> None:
     assert counted(driver) == 5
 
 
-def gpu_loop(driver: Driver, steps: int, before: int) -> None:
+def gpu_loop(driver: Driver, steps: int, before: int, kind: RowKind = RowKind.GPU) -> None:
     """Steps by a call of CUDA; ``before``: such calls that came before it was known for one."""
     driver.steps = before
     for _ in range(steps):
         driver.spend(0.05)
-        driver.row(RowKind.GPU)
+        driver.row(kind)
         driver.steps += 1
 
 
-def test_calls_of_cuda_are_steps_with_those_before_the_first_row() -> None:
+@pytest.mark.parametrize("kind", [RowKind.GPU, RowKind.RHYTHM])
+def test_calls_are_steps_with_those_before_the_first_row(kind: RowKind) -> None:
     driver, before = Driver(), random.randrange(200)
-    gpu_loop(driver, 60, before)
+    gpu_loop(driver, 60, before, kind)
     assert counted(driver) == before + 60
 
 

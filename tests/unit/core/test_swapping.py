@@ -101,3 +101,18 @@ def test_page_faults_are_traced_while_workers_read_swapped_memory() -> None:
         host.pages += pages
         host.read()
         assert host.wants_faults == wanted
+
+
+def test_page_faults_are_traced_from_the_first_look_at_a_late_step() -> None:
+    """A stall may be over before the host is read again."""
+    host = Host()
+    host.read()
+    host.driver.spend(0.1)
+    host.driver.major_faults += 30
+    sample = host.driver.sample()
+    host.pipeline.step(Frame(moment(host.driver.now), (), threads=(sample,)))
+    assert host.wants_faults
+    host.driver.step()
+    host.driver.now += 10 * NS
+    host.read()
+    assert not host.wants_faults, "it is over"

@@ -28,20 +28,24 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@needs_dpkg
-def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
-    first, second = (build.build(tmp_path / name, "1.2.3", EPOCH) for name in ("a", "b"))
-    assert first.name == "trainprobe_1.2.3_all.deb"
-    assert first.read_bytes() == second.read_bytes()
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build.build(tmp_path_factory.mktemp("package"), "1.2.3", EPOCH)
 
 
 @needs_dpkg
-def test_its_metadata_names_version_and_what_it_needs(tmp_path: Path) -> None:
-    package = build.build(tmp_path, "1.2.3", EPOCH)
+def test_the_same_sources_give_the_same_bytes(package: Path, tmp_path: Path) -> None:
+    assert package.name == "trainprobe_1.2.3_all.deb"
+    assert package.read_bytes() == build.build(tmp_path, "1.2.3", EPOCH).read_bytes()
+
+
+@needs_dpkg
+def test_its_metadata_names_version_and_what_it_needs(package: Path) -> None:
     shown = subprocess.run(["dpkg-deb", "-f", str(package)], check=True, capture_output=True, text=True).stdout
     told = dict(re.findall(r"^([\w-]+): (.*)$", shown, re.MULTILINE))
     assert (told["Package"], told["Version"], told["Architecture"]) == ("trainprobe", "1.2.3", "all")
-    assert {"python3-bpfcc", "python3-yaml"} < {name.split()[0] for name in told["Depends"].split(",")}
+    needed = {"python3-bpfcc", "python3-bcrypt", "python3-h11", "python3-yaml"}
+    assert needed < {name.split()[0] for name in told["Depends"].split(",")}
 
 
 def test_all_of_the_programs_is_there_and_nothing_compiled(staged: Path) -> None:
@@ -69,7 +73,8 @@ def test_what_is_vendored_keeps_its_licence(staged: Path) -> None:
 def test_whatever_lies_in_etc_is_a_conffile(staged: Path) -> None:
     listed = (staged / "DEBIAN/conffiles").read_text().split()
     assert listed == ["/etc/trainprobe/exporter.yaml", "/etc/trainprobe/trainprobe.yaml"]
-    assert (staged / "etc/trainprobe/exporter.yaml").stat().st_mode & 0o777 == 0o640
+    # Until postinst gives it to its group, or where nobody runs postinst, the exporter reads it like everybody.
+    assert (staged / "etc/trainprobe/exporter.yaml").stat().st_mode & 0o777 == 0o644
 
 
 def test_programs_take_no_module_from_their_caller(staged: Path, tmp_path: Path) -> None:
@@ -119,3 +124,30 @@ def _keys(section: Any) -> list[str]:
         value = getattr(section, field.name)
         keys += [field.name, *(_keys(value) if is_dataclass(value) else ())]
     return keys
+
+
+@pytest.mark.parametrize(("version", "waits_longer"), [("249.11-0ubuntu3", False), ("252", False), ("257.9", True)])
+def test_systemd_waits_longer_before_each_restart_where_it_can(
+    staged: Path, tmp_path: Path, version: str, waits_longer: bool
+) -> None:
+    """Versions before 254 warn of the keys: only later ones get to see them."""
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f"#!/bin/sh\necho 'systemd {version.partition('.')[0]} ({version})'\necho '+PAM -ELFUTILS'\n")
+    systemctl.chmod(0o755)
+    (normal := tmp_path / "normal").mkdir()
+    generator = staged / build.GENERATOR
+    assert generator.stat().st_mode & 0o777 == 0o755
+    subprocess.run([generator, normal, normal, normal], check=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    made = {str(path.relative_to(normal)): path.read_text() for path in normal.rglob("*.conf")}
+    units = ("trainprobe", "trainprobe-exporter") if waits_longer else ()
+    assert set(made) == {f"{unit}.service.d/backoff.conf" for unit in units}
+    for text in made.values():
+        assert "RestartMaxDelaySec=60\n" in text
+
+
+@pytest.mark.parametrize("unit", ["trainprobe", "trainprobe-exporter"])
+def test_systemd_never_gives_up(staged: Path, unit: str) -> None:
+    text = (staged / "usr/lib/systemd/system" / f"{unit}.service").read_text()
+    assert "\nStartLimitIntervalSec=0\n" in text
+    assert "\nRestart=on-failure\n" in text
+    assert "StartLimitBurst" not in text

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from trainprobe.bpf.abi import BEAT_INTERVALS
-from trainprobe.derive.recurring import once_a_step
+from trainprobe.derive.recurring import bursts, once_a_step
 
 Times = dict[str, list[float]]
 
@@ -78,3 +78,40 @@ def test_nothing_recurs() -> None:
     fast = [0.001 * i for i in range(5000)]
     assert found({"bursts": bursts, "chaos": chaos, "few": [1.0, 2.0, 3.0], "fast": fast}) is None
     assert found({}) is None
+
+
+def burst_loop(steps: int, pace: float, calls: int, *, uneven: float = 0.2) -> list[float]:
+    """Times of calls that come in bursts, one a step; one in 25 steps is five times as long."""
+    times, now = [], 0.0
+    for step in range(steps):
+        times += [now + 2e-5 * call for call in range(calls)]
+        now += pace * random.uniform(1 - uneven, 1 + uneven) * (5 if step % 25 == 24 else 1)
+    return times
+
+
+@pytest.mark.parametrize("pace", [0.004, 0.05, 0.7])
+def test_bursts_of_calls_are_steps(pace: float) -> None:
+    """Each is one step, however many calls it has; one call is enough."""
+    steps, calls = random.randrange(40, 200), random.randrange(1, 20)
+    found = bursts({"now and then": [0] * BEAT_INTERVALS, "runs": intervals(burst_loop(steps, pace, calls))})
+    assert found is not None
+    call, least, number = found
+    assert (call, number) == ("runs", steps - 1)
+    assert 0.001 < least * 1024e-9 < 0.8 * pace
+
+
+def test_steps_that_become_twice_as_fast_stay_steps() -> None:
+    """The machine was busy while the pace was learnt."""
+    found = bursts({"runs": intervals(burst_loop(60, 0.2, 10))})
+    assert found is not None
+    assert 2e-4 < found[1] * 1024e-9 < 0.05
+
+
+def test_calls_without_a_pace_are_no_bursts() -> None:
+    now, chaos = 0.0, []
+    for _ in range(300):
+        chaos.append(now)
+        now += 10 ** random.uniform(-4, 0)
+    fast = [0.001 * i for i in range(5000)]
+    assert bursts({"chaos": intervals(chaos), "fast": intervals(fast), "few": intervals([1.0, 2.0, 3.0])}) is None
+    assert bursts({}) is None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.report import (
@@ -13,6 +13,7 @@ from trainprobe.model.report import (
     Cost,
     Counters,
     Exit,
+    Fds,
     Gpu,
     GpuState,
     Host,
@@ -47,6 +48,15 @@ def a_stepping_rank(name: str = "0", *, wall: float = 100.0, **counters: Any) ->
     )
 
 
+Figures = TypeVar("Figures", Counters, Memory, Fds, GpuState)
+
+
+def measured(found: Figures) -> Figures:
+    """With a number in each figure that has none: all were measured, those of a later version too."""
+    unknown = [one.name for one in fields(found) if getattr(found, one.name) is None and "str" not in str(one.type)]
+    return replace(found, **dict.fromkeys(unknown, 1))
+
+
 def a_busy_rank(name: str = "0", *, wall: float = 1000.0, causes: tuple[Cause, ...] = LOST) -> Rank:
     """A rank in which all that can be measured was measured, and that was stalled by all these causes."""
     by_cause = {str(cause): 1.5 + index for index, cause in enumerate(causes)}
@@ -58,50 +68,53 @@ def a_busy_rank(name: str = "0", *, wall: float = 1000.0, causes: tuple[Cause, .
         ledger={str(state): 10.0 for state in State},
         lost=by_cause,
         workers=Workers(started=8, ended=2, live=6),
-        memory=Memory(shm_bytes=1 << 30),
+        memory=measured(Memory(shm_bytes=1 << 30)),
+        fds=measured(Fds()),
         gpus=[Gpu("GPU-1234", 0, 0.9, 3.0, {"checkpoint": 2.0})],
-        counters=Counters(
-            phase_seconds={str(phase): 5.0 for phase in Phase},
-            stall_seconds=by_cause,
-            stalls=dict.fromkeys(by_cause, 2),
-            stall_last_start=dict.fromkeys(by_cause, NOW - 50.25),
-            stall_active={str(causes[0]): 1} if causes else {},
-            stall_durations=[1] * (len(STALL_BUCKETS) + 1),
-            stall_duration_sum=500.0,
-            step_durations=[100] * (len(STEP_BUCKETS) + 1),
-            step_duration_sum=900.0,
-            last_step=NOW - 0.5,
-            baseline_seconds=0.1,
-            phase="train",
-            checkpoints={"complete": 3, "error": 1, "unsafe": 0, "open": 1},
-            checkpoint_bytes=1 << 32,
-            checkpoint_seconds={
-                f"{operation}/{blocking}": 0.5
-                for operation in ("write", "fsync", "rename", "serialize", "other")
-                for blocking in ("true", "false")
-            },
-            checkpoint_last_seconds=2.5,
-            checkpoint_last_bytes=1 << 30,
-            log_writes=dict.fromkeys(("tensorboard", "wandb", "stdout", "log"), 7),
-            log_bytes=dict.fromkeys(("tensorboard", "wandb", "stdout", "log"), 700),
-            log_seconds=dict.fromkeys(("tensorboard", "wandb", "stdout", "log"), 0.7),
-            worker_exits={"finished": 1, "killed": 1},
-            open_fds=100,
-            max_fds=1024,
-            pss_bytes=5 << 30,
-            swap_bytes=0,
-            major_faults=12,
-            reclaim_seconds=0.1,
-            throttled_seconds=0.2,
-            runqueue_seconds=0.3,
-            fd_errors={"EMFILE": 2},
-            shm_errors=1,
-            shm_size_bytes=64 << 20,
-            memory_exhaustion_seconds=90.0,
-            fd_exhaustion_seconds=80.0,
-            shm_exhaustion_seconds=70.0,
-            checkpoint_available_bytes=1 << 33,
-            checkpoint_files_free=1000,
+        counters=measured(
+            Counters(
+                phase_seconds={str(phase): 5.0 for phase in Phase},
+                stall_seconds=by_cause,
+                stalls=dict.fromkeys(by_cause, 2),
+                stall_last_start=dict.fromkeys(by_cause, NOW - 50.25),
+                stall_active={str(causes[0]): 1} if causes else {},
+                stall_durations=[1] * (len(STALL_BUCKETS) + 1),
+                stall_duration_sum=500.0,
+                step_durations=[100] * (len(STEP_BUCKETS) + 1),
+                step_duration_sum=900.0,
+                last_step=NOW - 0.5,
+                baseline_seconds=0.1,
+                phase="train",
+                checkpoints={"complete": 3, "error": 1, "unsafe": 0, "open": 1},
+                checkpoint_bytes=1 << 32,
+                checkpoint_seconds={
+                    f"{operation}/{blocking}": 0.5
+                    for operation in ("write", "fsync", "rename", "serialize", "other")
+                    for blocking in ("true", "false")
+                },
+                checkpoint_last_seconds=2.5,
+                checkpoint_last_bytes=1 << 30,
+                log_writes=dict.fromkeys(("tensorboard", "wandb", "stdout", "log"), 7),
+                log_bytes=dict.fromkeys(("tensorboard", "wandb", "stdout", "log"), 700),
+                log_seconds=dict.fromkeys(("tensorboard", "wandb", "stdout", "log"), 0.7),
+                worker_exits={"finished": 1, "killed": 1},
+                open_fds=100,
+                max_fds=1024,
+                pss_bytes=5 << 30,
+                swap_bytes=0,
+                major_faults=12,
+                reclaim_seconds=0.1,
+                throttled_seconds=0.2,
+                runqueue_seconds=0.3,
+                fd_errors={"EMFILE": 2},
+                shm_errors=1,
+                shm_size_bytes=64 << 20,
+                memory_exhaustion_seconds=90.0,
+                fd_exhaustion_seconds=80.0,
+                shm_exhaustion_seconds=70.0,
+                checkpoint_available_bytes=1 << 33,
+                checkpoint_files_free=1000,
+            )
         ),
     )
 
@@ -127,12 +140,18 @@ def a_full_report() -> Report:
         for kind in ("wandb", "stdout", "log"):
             del figures[kind]
     rank.counters.log_file_bytes = {"tensorboard": 1 << 20}
-    rank.counters.checkpoint_seconds = {f"{operation}/true": 0.5 for operation in ("write", "fsync", "other")}
+    rank.counters.checkpoint_seconds = {"write/true": 0.5}
     rank.counters.phase_seconds = {"startup": 5.0, "train": 5.0}
     run = a_run(
         "train.py-3f2a91c0",
         rank,
-        labels={"slurm_job": "77.0", "pod_uid": None, "container": "c0ffee"},
+        labels={
+            "slurm_job": "77.0",
+            "pod_uid": None,
+            "container": "c0ffee",
+            "namespace": "team-a",
+            "pod": "trainer-0",
+        },
         memory={"used_bytes": 6 << 30, "limit_bytes": 8 << 30, "scope": "cgroup"},
     )
     return a_report(

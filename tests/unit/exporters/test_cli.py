@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import pytest
 from tests.unit.exporters.programs import exporter, run
 from tests.unit.exporters.reports import NOW, a_full_report, a_report, a_run
 from tests.unit.exporters.test_source import publish
+from trainprobe.wire.report import encode
 from trainprobe_exporters.cli import address
 
 
@@ -27,6 +29,16 @@ def test_it_serves_what_the_daemon_publishes_and_ends_well_on_sigterm(tmp_path: 
         assert running.get("/-/ready")[0] == 200
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(5) == 0
+
+
+@pytest.mark.parametrize(("set_by", "age", "status"), [(-3600, 60, 503), (3600, 5, 200), (-3600, 5, 200)])
+def test_readiness_does_not_depend_on_the_time_of_day(tmp_path: Path, set_by: float, age: float, status: int) -> None:
+    """The clock was set by that much since the daemon published."""
+    report = json.loads(encode(a_report(a_run(), at=time.time() - age - set_by)))
+    report["generated_monotonic"] = time.monotonic() - age
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    with exporter(tmp_path) as running:
+        assert running.get("/-/ready")[0] == status
 
 
 def test_the_token_lies_in_the_runtime_directory(tmp_path: Path) -> None:

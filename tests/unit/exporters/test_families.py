@@ -126,11 +126,12 @@ def test_a_checkpoint_in_flight_is_not_counted_as_ended() -> None:
 
 
 def test_command_and_user_are_told_only_where_privacy_allows() -> None:
-    run = a_run(user="ann", labels={"slurm_job": "77.0"})
+    names = {"slurm_job": "77", "namespace": "team-a", "pod": "trainer-0", "container_name": "main"}
+    run = a_run(user="ann", labels={**names, "slurm_job_name": "sweep"})
     [(labels, _)] = told_of(run).all("trainprobe_run_info").items()
-    assert dict(labels) == {**ME, "slurm_job": "77.0"}
+    assert dict(labels) == {**ME, **names}
     [(labels, _)] = told_of(run, private_labels=True).all("trainprobe_run_info").items()
-    assert dict(labels) == {**ME, "slurm_job": "77.0", "command": "python train.py", "user": "ann"}
+    assert dict(labels) == {**ME, **names, "command": "python train.py", "user": "ann", "slurm_job_name": "sweep"}
 
 
 def test_no_pid_and_no_path_in_any_label() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 from tests.unit.exporters.reports import NOW, a_busy_rank, a_report, a_run, a_stepping_rank
 from tests.unit.exporters.told import told_now
 from trainprobe.model.cause import Cause
+from trainprobe_exporters.exposition import Format, exposition
 from trainprobe_exporters.families import Series
 from trainprobe_exporters.naming import MAX_RUNS_PER_USER
 
@@ -72,3 +76,21 @@ def test_a_run_cannot_pass_for_other_or_for_another_run() -> None:
     seen = told_now(series, NOW)
     assert seen.label_values("run", "trainprobe_run_info") == {"a\N{REPLACEMENT CHARACTER}"}
     assert seen.of(WALL, run="other", rank="other") == 107
+
+
+def test_runs_that_have_left_take_no_memory() -> None:
+    """300 runs of a minute, one after the other. Fifty of them fill what lingers and what is cached."""
+    series, held = Series(linger_seconds=300), {}
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            began = NOW + 60 * number
+            for at, ended in ((began, None), (began + 10, began + 10)):
+                series.fold(a_report(a_run(f"train.py-{number:08x}", a_stepping_rank(), ended=ended), at=at))
+            exposition(series.families(began, fresh=True), Format.TEXT)
+            if number in (50, 299):
+                gc.collect()
+                held[number] = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held[299] - held[50] < 32 * 1024, held

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.exporters.reports import NOW, a_report, a_run, a_stepping_rank
-from tests.unit.exporters.told import Told, told_now
+from tests.unit.exporters.told import Told, held_now, told_now
 from trainprobe.model.report import Report, Run
 from trainprobe_exporters.families import MAX_RANKS, MAX_RANKS_PER_RUN, Series
 from trainprobe_exporters.naming import MAX_RUNS, MAX_RUNS_PER_USER
@@ -93,7 +93,7 @@ def test_the_runs_beyond_the_bound_are_summed_and_only_plain_counters_of_them_ar
 def test_the_ranks_beyond_the_bounds_are_summed_too(runs: int, ranks: int) -> None:
     series = Series()
     series.fold(a_report(*[a_run(f"r{n}", *[a_stepping_rank(str(k)) for k in range(ranks)]) for n in range(runs)]))
-    wall = told_now(series, NOW).all("trainprobe_run_wall_seconds_total")
+    wall = held_now(series, NOW).all("trainprobe_run_wall_seconds_total")
     summed = wall.pop(frozenset({"run": "other", "rank": "other"}.items()))
     assert len(wall) == min(MAX_RANKS, runs * MAX_RANKS_PER_RUN)
     assert summed == 100 * (runs * ranks - len(wall))
@@ -146,6 +146,14 @@ def histories(draw: st.DrawFn) -> list[Report]:
     return reports
 
 
+def test_what_is_held_is_what_is_scraped() -> None:
+    series = Series()
+    series.fold(a_report(*many(3)))
+    scraped, held = told_now(series, NOW), held_now(series, NOW)
+    assert {key for key in scraped if not key[0].startswith("process_")} == held.keys()
+    assert {key: scraped[key] for key in held} == held
+
+
 @settings(deadline=None, max_examples=50)
 @given(histories())
 def test_no_counter_ever_falls(reports: list[Report]) -> None:
@@ -153,6 +161,6 @@ def test_no_counter_ever_falls(reports: list[Report]) -> None:
     tellings: list[Told] = []
     for report in reports:
         series.fold(report)
-        tellings.append(told_now(series, report.generated))
+        tellings.append(held_now(series, report.generated))
     for before, after in pairwise(tellings):
         assert falls(before, after) == {}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import subprocess
+import sys
 
 import pytest
 
 from trainprobe_exporters.passwords import MAX_WAITING, BusyError, Passwords
 
 SECRET = "$2y$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e"  # of "correct horse"
+LONG = "$2y$04$abcdefghijklmnopqrstuubzadhGtS2zEF.gu0yd0opP6cVzb.e0i"  # of 72 times "x"
 
 
 def header(name: str, password: str) -> str:
@@ -33,6 +36,19 @@ def test_a_bcrypt_hash_opens_to_its_password_only() -> None:
         header("ann", ""),
     )
     assert (right, wrong, nobody, empty) == ("ann", "", "", "")
+
+
+def test_bcrypt_takes_72_bytes_of_a_password_and_the_rest_is_no_error() -> None:
+    assert ask(Passwords(hashed={"ann": SECRET}), header("ann", "x" * 73)) == [""]
+    long = Passwords(hashed={"ann": LONG})
+    assert ask(long, header("ann", "x" * 72 + "y"), header("ann", "x" * 71)) == ["ann", ""]
+
+
+def test_bcrypt_is_loaded_only_where_there_are_hashes() -> None:
+    ask = "import sys; from trainprobe_exporters.passwords import Passwords; {}; print('bcrypt' in sys.modules)"
+    for made, loaded in (("Passwords(plain={'a': 'b'})", "False"), (f"Passwords(hashed={{'a': {SECRET!r}}})", "True")):
+        told = subprocess.run([sys.executable, "-c", ask.format(made)], capture_output=True, text=True, check=True)
+        assert told.stdout.strip() == loaded
 
 
 def test_a_password_in_the_clear_opens_to_it_only() -> None:

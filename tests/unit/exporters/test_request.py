@@ -23,19 +23,6 @@ def test_a_request_is_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "connection", "keeps"),
-    [
-        ("GET / HTTP/1.1", "", True),
-        ("GET / HTTP/1.1", "Connection: close", False),
-        ("GET / HTTP/1.0", "", False),
-        ("GET / HTTP/1.0", "Connection: Keep-Alive", True),
-    ],
-)
-def test_keeping_the_connection(line: str, connection: str, keeps: bool) -> None:
-    assert parse_head(head(line, "Host: x", *([connection] if connection else []))).keeps_alive is keeps
-
-
-@pytest.mark.parametrize(
     ("lines", "status"),
     [
         (["GET /metrics"], 400),

@@ -12,9 +12,12 @@ import pytest
 from tests.unit.exporters.reports import NOW, a_full_report, a_rank, a_report, a_run, a_stepping_rank
 from tests.unit.exporters.test_source import publish
 from tests.unit.exporters.told import Told, told
-from trainprobe.model.report import Report, Stall
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import Rank, Report, Run, Stall, Verdict
 from trainprobe.model.report import Source as ReportSource
 from trainprobe.model.steprow import StepRow
+from trainprobe.model.vocabulary import REPORT_STALE_SECONDS
+from trainprobe.pipeline.report.verdict import HEALTHY, NO_STEP
 from trainprobe.wire import history as wire
 from trainprobe.wire.report import decode
 from trainprobe_exporters.admission import Admission
@@ -25,9 +28,10 @@ from trainprobe_exporters.passwords import Passwords
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.request import Request
 from trainprobe_exporters.routes import Response, Routes
-from trainprobe_exporters.source import STALE_SECONDS, Source
+from trainprobe_exporters.source import Source
 
 TOKEN = "t" * 43
+BOOTED = NOW - 5000  # when CLOCK_MONOTONIC was 0
 
 
 class Exporter:
@@ -36,8 +40,12 @@ class Exporter:
     def __init__(self, path: Path, token: str | None = TOKEN) -> None:
         self.path = path
         self.now = NOW
-        publication = Publication(Source(path, decode), Series(), "1.2.3", lambda: self.now)
+        self.set_by = 0.0  # what the time of day was set by since
+        publication = Publication(Source(path, decode), Series(), "1.2.3", self._clocks)
         self.routes = Routes(publication, Admission(token), History(path.parent / "history"))
+
+    def _clocks(self) -> Moment:
+        return Moment(round((self.now - BOOTED) * NS), round((self.now + self.set_by) * NS))
 
     def publish(self, report: Report) -> None:
         publish(self.path, report)
@@ -45,8 +53,8 @@ class Exporter:
     def get(self, path: str, method: str = "GET", **headers: str) -> Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         path, _, query = path.partition("?")
-        fields = dict([query.split("=")]) if query else {}
-        return self.routes.answer(Request(method, path, fields, named, True))
+        fields = dict(field.split("=") for field in query.split("&")) if query else {}
+        return self.routes.answer(Request(method, path, fields, named))
 
     def metrics(self) -> Told:
         return told(self.get("/metrics").body)
@@ -97,15 +105,55 @@ def test_a_failed_source_and_missing_ebpf_degrade(exporter: Exporter, name: str,
     assert ready.body == f"degraded\n{name}: {source.reason} ({source.remedy})\n".encode()
 
 
+def test_readiness_names_refused_users_to_those_only_who_may_see_the_report(exporter: Exporter) -> None:
+    for reason in ("more than 64 runs of user 1001", "more than 64 runs of uids 1001, 1002"):
+        exporter.now += 1
+        exporter.publish(a_report(sources={"slots": ReportSource("error", reason)}, at=exporter.now))
+        told = exporter.get("/-/ready").body.decode()
+        assert told == "degraded\nslots: more than 64 runs of a user\n"
+        assert reason in exporter.get(f"/-/ready?token={TOKEN}").body.decode()
+
+
+def test_what_steers_a_display_is_spelt_out_in_json(exporter: Exporter) -> None:
+    evil = "\u202egpj.exe\u2066\u200f\u061c\u2028\ufeff"
+    exporter.publish(a_report(a_run("r", a_rank(verdict=Verdict("stall", "checkpoint", 1.0, 0.1, evil)), user=evil)))
+    for query in ("", "&lang=zh"):
+        told = exporter.get(f"/api/v1/report?token={TOKEN}{query}").body.decode()
+        assert not set(evil) - set("gpj.exe") & set(told)
+        assert json.loads(told)["runs"][0]["user"] == evil
+
+
 def test_a_daemon_that_fell_silent_degrades(exporter: Exporter) -> None:
     exporter.publish(a_report(a_run()))
     assert exporter.get("/-/ready").status == 200
-    exporter.now += STALE_SECONDS + 1
+    exporter.now += REPORT_STALE_SECONDS + 1
     assert exporter.get("/-/ready").status == 503
     assert exporter.metrics().of("trainprobe_source_up", source="daemon") == 0
     exporter.publish(a_report(a_run(), at=exporter.now))
     assert exporter.get("/-/ready").status == 200
     assert exporter.metrics().of("trainprobe_source_up", source="daemon") == 1
+
+
+def test_a_dead_daemon_is_not_ready_after_the_clock_was_set_back(exporter: Exporter) -> None:
+    exporter.publish(dataclasses.replace(a_report(a_run("r")), generated_monotonic=NOW - BOOTED))
+    assert exporter.get("/-/ready").status == 200
+    exporter.set_by = -3600
+    exporter.now += REPORT_STALE_SECONDS + 1
+    assert exporter.get("/-/ready").status == 503
+    seen = exporter.metrics()
+    assert seen.of("trainprobe_source_up", source="daemon") == 0
+    assert seen.all("trainprobe_run_info")
+    exporter.now += 300
+    assert not exporter.metrics().all("trainprobe_run_info"), "its series leave at their time, not an hour later"
+
+
+def test_a_report_comes_with_the_clock_that_dates_it(exporter: Exporter) -> None:
+    """The page's own machine may have any time of day."""
+    exporter.publish(dataclasses.replace(a_report(a_run()), generated_monotonic=NOW - BOOTED))
+    exporter.now += 7
+    answer = exporter.get("/api/v1/report", authorization=f"Bearer {TOKEN}")
+    made = json.loads(answer.body)["generated_monotonic"]
+    assert float(answer.headers["X-Trainprobe-Monotonic"]) - made == pytest.approx(7)
 
 
 def test_a_report_that_cannot_be_told_ends_no_metrics(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +274,7 @@ def test_stalls_since_a_time_open_ones_always(exporter: Exporter) -> None:
 def test_the_unix_socket_and_a_name_open_what_the_token_opens(exporter: Exporter) -> None:
     exporter.publish(a_full_report())
     for local, user, status in ((True, "", 200), (False, "ann", 200), (False, "", 401)):
-        request = Request("GET", "/api/v1/report", {}, {}, True, is_local=local, user=user)
+        request = Request("GET", "/api/v1/report", {}, {}, is_local=local, user=user)
         assert exporter.routes.answer(request).status == status
 
 
@@ -280,7 +328,7 @@ def test_steps_are_rows_of_one_rank(exporter: Exporter) -> None:
 
     def asked(**query: str) -> Response:
         headers = {"x-trainprobe-token": TOKEN}
-        return exporter.routes.answer(Request("GET", "/api/v1/steps", query, headers, True))
+        return exporter.routes.answer(Request("GET", "/api/v1/steps", query, headers))
 
     told = json.loads(asked(run="train.py-3f2a91c0", rank="0").body)
     assert told["rows"] == [dataclasses.asdict(row) for row in rows]
@@ -290,3 +338,22 @@ def test_steps_are_rows_of_one_rank(exporter: Exporter) -> None:
     for wrong in ({}, {"run": "r", "points": "0"}, {"run": "r", "points": "-3"}, {"run": "r", "since": "yesterday"}):
         assert asked(**wrong).status == 400
     assert exporter.get("/api/v1/steps").status == 401
+
+
+def test_a_reader_of_another_language_gets_its_sentences(exporter: Exporter) -> None:
+    verdict = Verdict.of(HEALTHY(steps=93, seconds=10.0))
+    stall = Stall("s", 1.0, 2.0, 1.0, "unknown", {}, 1, 1, None, "", [])
+    stall.message = NO_STEP()
+    stall.summary = str(stall.message)
+    rank = Rank(0, 1, 7, verdict=verdict, stalls=[stall])
+    exporter.publish(Report(generated=exporter.now, runs=[Run("a-1", [], "ann", "/", 1.0, ranks=[rank])]))
+
+    def said(language: str) -> tuple[str, str]:
+        report, stalls = (
+            json.loads(exporter.get(f"/api/v1/{what}?token={TOKEN}{language}").body) for what in ("report", "stalls")
+        )
+        return report["runs"][0]["ranks"][0]["verdict"]["summary"], stalls["stalls"][0]["summary"]
+
+    assert said("&lang=zh") == ("状态良好：10.0 秒内 93 步，没有值得处理的时间浪费", "没有看到训练步")
+    english = ("healthy: 93 steps in 10.0 s, nothing lost that is worth a change", "no training step was seen")
+    assert said("") == said("&lang=en") == said("&lang=../x") == english

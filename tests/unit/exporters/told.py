@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from trainprobe_exporters.exposition import Format, exposition
 from trainprobe_exporters.families import Family, Series
+from trainprobe_exporters.readings import Histogram
 
 Labels = frozenset[tuple[str, str]]
 
@@ -46,3 +48,20 @@ def told_by(families: Iterable[Family]) -> Told:
 
 def told_now(series: Series, now: float, *, fresh: bool = True) -> Told:
     return told_by(series.families(now, fresh=fresh))
+
+
+def held_now(series: Series, now: float) -> Told:
+    """The same samples without the text, which takes the parser a tenth of a second: for tests that ask often."""
+    out = Told()
+    for family in series.families(now, fresh=True):
+        metric = family.metric
+        for values, value in family.samples:
+            labels = {(k, v) for k, v in zip(metric.labels + metric.optional_labels, values) if v}
+            if not isinstance(value, Histogram):
+                out[metric.name, frozenset(labels)] = value
+                continue
+            for bound, count in zip([*map(str, metric.buckets), "+Inf"], accumulate(value.counts)):
+                out[f"{metric.name}_bucket", frozenset({*labels, ("le", bound)})] = count
+            out[f"{metric.name}_count", frozenset(labels)] = sum(value.counts)
+            out[f"{metric.name}_sum", frozenset(labels)] = value.sum
+    return out

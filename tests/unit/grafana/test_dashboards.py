@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, STALL_CAUSES, STATE_COLOURS, TOGGLES
+from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, STATE_COLOURS, TOGGLES
 from grafana.thresholds import Levels
 from tests.observability.dashboards import (
     DIRECTORY,
@@ -20,7 +20,7 @@ from tests.observability.dashboards import (
     panels,
 )
 from tests.unit.exporters.reports import a_rank, a_report, a_run
-from trainprobe.model.cause import LOST, State
+from trainprobe.model.cause import KINDS, LOST, Kind, State
 from trainprobe.model.report import Stall
 from trainprobe_exporters.annotation import annotations_of
 from trainprobe_exporters.catalogue import BY_NAME, METRICS
@@ -122,7 +122,9 @@ def test_every_metric_of_a_run_is_on_some_panel() -> None:
 
 def test_at_most_twelve_toggles_hold_each_cause_of_a_stall_once() -> None:
     assert len(TOGGLES) <= MAX_TOGGLES
-    assert sorted(cause for toggle in TOGGLES for cause in toggle.causes) == sorted(STALL_CAUSES)
+    assert sorted(cause for toggle in TOGGLES for cause in toggle.causes) == sorted(
+        cause for cause in KINDS if Kind.STALL in KINDS[cause]
+    )
     assert len({toggle.colour for toggle in TOGGLES}) == len(TOGGLES)
 
 
@@ -170,7 +172,7 @@ def test_regions_that_exporters_push_are_a_toggle_that_is_off(uid: str) -> None:
 @pytest.mark.parametrize("uid", ALL)
 def test_variables_are_those_of_all_dashboards(uid: str) -> None:
     names = [variable["name"] for variable in ALL[uid]["templating"]["list"]]
-    assert names == ["datasource", "job", "host", "run", "rank"]
+    assert names == ["datasource", "job", "host", "namespace", "pod", "slurm_job", "run", "rank"]
 
 
 def test_links_of_tables_lead_to_dashboards_that_exist() -> None:

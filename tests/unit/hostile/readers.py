@@ -24,6 +24,7 @@ from trainprobe.model.moment import Moment
 from trainprobe.pipeline import Pipeline
 from trainprobe.wire import history, recording
 from trainprobe.wire import report as wire_report
+from trainprobe.wire.bounded import BoundedReport
 from trainprobe.wire.codec import WireError
 from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.families import Series
@@ -127,8 +128,7 @@ def _reports() -> list[bytes]:
         for frame in recording.read_frames(lines):
             pipeline.step(frame)
             last = frame.at
-    report = wire_report.shortened(pipeline.report(last), 2)
-    return [wire_report.encode(report).encode()]
+    return [BoundedReport(pipeline.report(last)).encode(16_000)]
 
 
 @cache

@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainprobe.collect.source import Failed
 from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
-from trainprobe.model.frame import Frame
+from trainprobe.model.frame import Frame, Samples
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
 from trainprobe.model.sample import BlockIoSample, Inspection, RivalSample, WrittenFile
-from trainprobe.runtime.sampling import Samples
 
 
 class FakeClock:
@@ -38,6 +38,8 @@ class FakeKernel:
         self.tells_ended = self.tells_together = False
         self.has_clock = True
         self.disks: tuple[BlockIoSample, ...] = ()
+        self.refused = ""
+        self.unread: list[tuple[int, int]] = []
 
     def fileno(self) -> int:
         return -1
@@ -76,6 +78,12 @@ class FakeKernel:
     def cost(self) -> tuple[float | None, dict[str, int]]:
         return None, {}
 
+    def refusal(self) -> str:
+        return self.refused
+
+    def hung(self) -> list[tuple[int, int]]:
+        return self.unread
+
     def close(self) -> None:
         self.closed = True
 
@@ -95,6 +103,7 @@ class FakeTargets:
 
     due: int | None = None
     refused: str = ""
+    silent: tuple[int, ...] = ()
     found: list[Event] = field(default_factory=list)  # by the next search
     watched: list[FakeWatched] = field(default_factory=lambda: [FakeWatched()])
 
@@ -110,6 +119,9 @@ class FakeTargets:
 
     def refusal(self) -> str:
         return self.refused
+
+    def hanging(self) -> tuple[int, ...]:
+        return self.silent
 
     def due_ns(self) -> int | None:
         return self.due
@@ -132,6 +144,9 @@ class FakeSampler:
         if self.broken:
             raise OSError(5, "Input/output error")
         return self.samples
+
+    def logged(self, now: Moment) -> Sequence[Any]:
+        return ()
 
     def glance(self, now: Moment, watched: Sequence[Any]) -> None:
         self.glances += 1
@@ -157,6 +172,7 @@ class FakeStacks:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, str]] = []
         self.answer: StackSeen | None = None
+        self.hung: Failed | None = None
         self.closed = False
 
     def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool:
@@ -169,6 +185,9 @@ class FakeStacks:
     def poll(self, now_ns: int) -> StackSeen | None:
         answer, self.answer = self.answer, None
         return answer
+
+    def trouble(self, now_ns: int) -> Failed | None:
+        return self.hung
 
     def close(self) -> None:
         self.closed = True

@@ -16,7 +16,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Source
 from trainprobe.model.sample import CostSample
 from trainprobe.runtime.budget import PAUSE_NS, SHED, Budget, Shed
-from trainprobe.runtime.observer import DETAIL_NS, TICK_NS
+from trainprobe.runtime.schedule import DETAIL_NS, TICK_NS
 
 
 def spend(budget: Budget, seconds: int, share: float, begin: int = 0, spent: float = 0.0) -> list[int]:

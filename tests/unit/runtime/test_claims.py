@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,13 @@ def test_the_claim_of_a_killed_process_counts_no_more(directory: Path, claims: C
     assert (directory / "claims" / "20").exists()
     assert not claims.covers(20)
     assert not (directory / "claims" / "20").exists(), "a stale claim is removed"
+
+
+def test_no_user_can_lock_a_claim_beyond_its_owners_end(directory: Path) -> None:
+    """The pid goes to another process one day, which nobody would watch."""
+    claim = Claim(20, directory)
+    assert stat.S_IMODE((directory / "claims" / "20").stat().st_mode) == 0o600
+    claim.drop()
 
 
 def test_what_others_put_there_is_no_claim(directory: Path, claims: Claims) -> None:

@@ -138,5 +138,6 @@ def test_a_disk_that_hangs_holds_up_nobody(freezing: Path, monkeypatch: pytest.M
     kept.history.close()
     assert time.monotonic() - began < 2
     subprocess.run(["fsfreeze", "-u", str(freezing)], check=True)
+    assert kept.history._thread is not None
     kept.history._thread.join(10)
     assert [name for name, _ in stalls_in(kept.directory)] == [stall.id for stall in training.stalls]

@@ -14,9 +14,9 @@ from tests.unit.runtime.fakes import (
     FakeTargets,
     FakeWants,
 )
-from trainprobe.collect.source import Sources
+from trainprobe.collect.source import Failed, Sources
 from trainprobe.model.armed import Armed, Progress
-from trainprobe.model.cells import Level, RowKind, RunState
+from trainprobe.model.cells import Level, RowKind, ThreadState
 from trainprobe.model.event import (
     FileEvent,
     FileEventKind,
@@ -30,25 +30,17 @@ from trainprobe.model.event import (
     StackSeen,
     ThreadSample,
 )
-from trainprobe.model.frame import Frame
+from trainprobe.model.frame import Frame, Samples
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import CountSample, GpuHolder, GpuSample, SourceStatus
 from trainprobe.runtime.budget import Budget
-from trainprobe.runtime.observer import (
-    CALM_NS,
-    CALM_TICK_NS,
-    CALM_TICKS_NS,
-    DETAIL_NS,
-    GLANCES,
-    SLACK_NS,
-    TICK_NS,
-    Observer,
-)
-from trainprobe.runtime.sampling import Samples
+from trainprobe.runtime.observer import Observer, Outlets
+from trainprobe.runtime.parts import Parts
+from trainprobe.runtime.schedule import CALM_NS, CALM_TICK_NS, CALM_TICKS_NS, DETAIL_NS, GLANCES, SLACK_NS, TICK_NS
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
-SAMPLE = ThreadSample(7, 7, Level.FULL, RunState.ON, Region.STEP, Leaf.CPU, 1, 1, -1, -1, 0, 0, "", ())
+SAMPLE = ThreadSample(7, 7, Level.FULL, ThreadState.ON, Region.STEP, Leaf.CPU, 1, 1, -1, -1, 0, 0, "", ())
 
 
 class World:
@@ -63,17 +55,9 @@ class World:
         self.followed = False
         self.sources = Sources()
         self.observer = Observer(
-            kernel=self.kernel,
-            targets=self.targets,
-            sampler=self.sampler,
-            stacks=self.stacks,
-            core=self.core,
-            sources=self.sources,
-            clock=self.clock,
-            on_frame=self.frames.append,
-            on_report=self.reports.append,
-            budget=budget,
-            followed=lambda: self.followed,
+            Parts(self.kernel, self.targets, self.sampler, self.stacks, self.core, self.sources, self.clock),
+            Outlets(self.frames.append, self.reports.append, lambda: self.followed),
+            budget,
         )
 
     def look(self, after_ns: int = 10_000_000) -> Frame:
@@ -438,6 +422,15 @@ def test_page_faults_are_traced_only_while_the_core_wants_it(world: World) -> No
     assert world.kernel.faults == [True, False]
 
 
+def test_a_stack_that_hangs_is_a_source_in_error_until_it_ends(world: World) -> None:
+    told = []
+    for hung in (None, Failed("py-spy hangs", "end process 7"), Failed("py-spy hangs", "end process 7"), None, None):
+        world.stacks.hung = hung
+        sources = world.turn().sources
+        told += [(one.state, one.reason, one.remedy) for one in sources if one.name == "python_stack"]
+    assert told == [(SourceStatus.ERROR, "py-spy hangs", "end process 7"), (SourceStatus.UP, "", "")]
+
+
 def test_stacks_are_asked_for_and_delivered_as_events(world: World) -> None:
     world.core.wanted = FakeWants(stacks=((7, 8),))
     world.turn()
@@ -480,7 +473,7 @@ def test_a_failing_output_ends_nothing(world: World) -> None:
     def full(report: Report) -> None:
         raise OSError(28, "No space left on device")
 
-    world.observer._on_report = full
+    world.observer._outlets = Outlets(world.frames.append, full)
     world.turn()
     assert "No space left" in states(world.turn())["output"][1]
 
@@ -522,3 +515,16 @@ def test_instructions_are_counted_while_the_core_wants_them(world: World) -> Non
     world.turn()
     world.observer.close()
     assert world.sampler.counted == (), "no counter outlives us"
+
+
+def test_processes_and_libraries_that_do_not_answer_are_sources_in_error(world: World) -> None:
+    world.targets.silent, world.kernel.unread = (12, 11, 13, 14), [(1000, 15)]
+    world.turn()
+    told = {state.name: state for state in world.sources.states()}
+    assert "process 11, 12, 13 and 1 more" in told["processes"].reason
+    assert "process 15" in told["libraries"].reason
+    assert "(1000)" in told["libraries"].reason
+    assert {told[name].state for name in ("processes", "libraries")} == {SourceStatus.ERROR}
+    world.targets.silent, world.kernel.unread = (), []
+    world.turn()
+    assert {one.state for one in world.sources.states()} == {SourceStatus.UP}

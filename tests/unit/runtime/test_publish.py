@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.builders.users import STRANGER, output, reachable
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime import publish, rundir
 from trainprobe.runtime.publish import Publisher
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 
 
 def report(*users: str) -> Report:
@@ -25,6 +30,12 @@ def published(directory: Path) -> list[str]:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return tmp_path / "trainprobe"
+
+
+@pytest.fixture
+def directory_of_all() -> Iterator[Path]:
+    with reachable() as made:
+        yield made / "trainprobe"
 
 
 def test_a_report_is_there_whole_and_not_for_everybody(directory: Path) -> None:
@@ -44,9 +55,8 @@ def test_each_owner_gets_his_own_runs_and_no_others(directory: Path) -> None:
     publisher.publish(report("root", "4242", "no such user"), NS)
     own = directory / "users" / "4242.json"
     assert [run["run"] for run in json.loads(own.read_text())["runs"]] == ["r-4242"]
-    assert stat.S_IMODE(own.stat().st_mode) == 0o400
-    if os.geteuid() == 0:
-        assert own.stat().st_uid == 4242
+    assert stat.S_IMODE(own.stat().st_mode) == 0o640, "the group's bits are the ACL's mask"
+    assert own.stat().st_uid == os.geteuid()
     assert sorted(path.name for path in (directory / "users").iterdir()) == ["0.json", "4242.json"]
     publisher.publish(report("root"), 9 * NS)
     assert [path.name for path in (directory / "users").iterdir()] == ["0.json"]
@@ -77,6 +87,39 @@ def test_a_lock_that_a_killed_daemon_left_is_taken(directory: Path) -> None:
     publisher = Publisher(directory)
     publisher.open()
     publisher.close()
+
+
+HOLD = """
+import fcntl, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_root
+def test_no_user_can_hold_the_lock(directory_of_all: Path) -> None:
+    """Left by a daemon that was killed: what can be opened can be locked, and stop the next one."""
+    left = Publisher(directory_of_all)
+    left.open()
+    os.close(left._lock._fd)
+    assert "Permission denied" in output(STRANGER, HOLD, directory_of_all / "lock")
+    publisher = Publisher(directory_of_all)
+    publisher.open()
+    publisher.close()
+
+
+@needs_root
+def test_a_daemon_that_runs_keeps_its_lock_whoever_can_open_it(directory: Path) -> None:
+    directory.mkdir()
+    lock = directory / "lock"
+    lock.write_text(f"{os.getpid()}\n")
+    lock.chmod(0o644)
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(rundir.AlreadyRunningError, match=str(os.getpid())):
+            Publisher(directory).open()
 
 
 def test_an_idle_host_is_told_of_every_ten_seconds(directory: Path) -> None:

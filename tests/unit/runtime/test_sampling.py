@@ -10,10 +10,10 @@ import pytest
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect.cgroup import Cgroups, Throttling
 from trainprobe.collect.source import Sources
+from trainprobe.collect.watched import Watched
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.sampling import Collectors
-from trainprobe.runtime.target_table import Watched
 
 DRIVER, WORKER, SECOND = 100, 101, 102
 
@@ -94,7 +94,7 @@ def test_what_is_full_within_seconds_is_read_four_times_a_second_and_not_for_lon
 @pytest.mark.parametrize(("processes", "seconds"), [(20, 5), (1000, 10)])
 def test_processes_are_read_the_more_seldom_the_more_there_are(tmp_path: Path, processes: int, seconds: int) -> None:
     fake = FakeProc(tmp_path)
-    for pid in range(DRIVER, DRIVER + processes):
+    for pid in range(DRIVER, DRIVER + 20):  # the number of those that are watched counts, whether they live or not
         fake.add(pid)
     those = watched(*((pid, "helper") for pid in range(DRIVER, DRIVER + processes)))
     collectors = Collectors(Sources(), fake.proc)

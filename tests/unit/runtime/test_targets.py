@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.unit.collect.fake_proc import LIBTORCH, FakeProc, maps_line
 from trainprobe.collect.command import REDACTED
+from trainprobe.collect.watched import Watched
 from trainprobe.config.schema import Matches
 from trainprobe.model.cells import Region, RowKind
 from trainprobe.model.event import (
@@ -24,10 +27,10 @@ from trainprobe.model.event import (
     RunStarted,
 )
 from trainprobe.model.moment import NS, Moment
-from trainprobe.runtime import target_shares
+from trainprobe.runtime import identity, target_shares
 from trainprobe.runtime.target_rules import TargetRules
 from trainprobe.runtime.target_table import BUFFER
-from trainprobe.runtime.targets import NoSuchTraining, Targets, Watched
+from trainprobe.runtime.targets import NoSuchTraining, Targets
 
 SPAWN = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()", "--multiprocessing-fork")
 FORKSERVER = ("python", "-c", "from multiprocessing.forkserver import main; main()")
@@ -38,6 +41,7 @@ TRACKER = ("python", "-c", "from multiprocessing.resource_tracker import main;ma
 class Marks:
     found: dict[str, bool]
     reason: str = ""
+    refused: bool = False
 
 
 @dataclass
@@ -315,6 +319,58 @@ def test_marks_that_the_kernel_refuses_are_told(run: World) -> None:
     run.fake.map(50)
     (rank,) = seen(run.wait(1))
     assert "Operation not permitted" in rank.marks
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.ESRCH, errno.EAGAIN])
+def test_a_mapping_that_is_still_being_split_is_asked_for_again_where_it_lies_then(run: World, error: int) -> None:
+    run.kernel.refuses = OSError(error, "the mapping cannot be opened")
+    run.launch(50, "python", "train.py")
+    run.fake.map(50)
+    assert seen(run.wait(0.3)) == []
+    assert run.kernel.marked == []
+    run.kernel.refuses = None
+    run.fake.map(50, line=maps_line("/moved/libtorch_cpu.so", ino=99))
+    assert seen(run.wait(1)) == []
+    assert run.kernel.marked == [(50, "/moved/libtorch_cpu.so")]
+    run.wait(100)
+    assert len(run.kernel.marked) == 1
+    (rank,) = seen(run.step(run.exit(50)))
+    assert "no optimizer step" in rank.marks
+
+
+def test_a_mapping_that_never_opens_is_asked_for_seldomer_as_long_as_the_process_lives(run: World) -> None:
+    asked: list[int] = []
+
+    def refuse(pid: int, path: str, start: int, end: int) -> Marks | None:
+        asked.append(run.now)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    run.kernel.attach_marks = refuse  # type: ignore[method-assign]
+    run.launch(50, "python", "train.py")
+    run.fake.map(50)
+    run.wait(600)
+    pauses = [(after - before) / NS for before, after in pairwise(asked)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] == pytest.approx(0.1)
+    assert 30 < pauses[-1] < 60
+    (rank,) = seen(run.step(run.exit(50)))
+    assert "No such file or directory" in rank.marks
+    asked.clear()
+    run.wait(300)
+    assert asked == []
+
+
+def test_a_child_of_a_process_whose_library_has_no_marks_yet_does_not_count_as_one_that_has_them(run: World) -> None:
+    run.kernel.marks = None
+    run.launch(50, "python", "train.py")
+    run.fake.map(50)
+    run.wait(0.3)
+    run.step(run.fork(51, 50))
+    run.fake.map(51)
+    run.kernel.marked.clear()
+    run.kernel.marks = Marks({"record": True})
+    run.wait(1)
+    assert (50, LIBTORCH) in run.kernel.marked
 
 
 def test_a_library_that_takes_its_time_is_asked_for_now_and_then(run: World) -> None:
@@ -827,6 +883,92 @@ def test_one_users_processes_leave_room_for_the_others(daemon: World, monkeypatc
     assert len(started(daemon.step(daemon.row(202)))) == 1
     daemon.wait(61)
     assert daemon.targets.refusal() == ""
+
+
+def test_ids_that_a_user_was_lent_share_his_part(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_shares, "RUNS_OF_ONE", 3)
+    monkeypatch.setattr(daemon.targets._table.shares, "owner", lambda uid: 1000 if 100_000 <= uid < 165_536 else uid)
+    begun = []
+    for pid in range(50, 56):
+        daemon.train(pid, uid=100_000 + pid)
+        begun += started(daemon.step(daemon.row(pid)))
+    assert len(begun) == 3
+    assert "3 runs of user 1000" in daemon.targets.refusal()
+    daemon.train(60, uid=1001)
+    assert len(started(daemon.step(daemon.row(60)))) == 1
+
+
+def test_a_library_that_was_refused_is_asked_for_again_and_that_is_told(daemon: World) -> None:
+    daemon.kernel.marks = Marks({}, "more than 16 different libtorch files of user 1000", refused=True)
+    daemon.train(50, uid=1000)
+    daemon.wait(1)
+    assert "16 different libtorch files of user 1000" in daemon.targets.refusal()
+    daemon.kernel.marks = Marks({"record": True})
+    asked = len(daemon.kernel.marked)
+    daemon.wait(5)
+    assert len(daemon.kernel.marked) == asked + 1
+    daemon.wait(60)
+    assert len(daemon.kernel.marked) == asked + 1
+    assert daemon.targets.refusal() == ""
+
+
+def test_a_process_that_cannot_be_read_for_a_while_has_not_ended(
+    daemon: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.train(50, uid=1000)
+    (run,) = started(daemon.step(daemon.row(50)))
+    monkeypatch.setattr(daemon.fake.proc, "stat", lambda pid: None)
+    ended = [event for event in daemon.wait(60) if isinstance(event, RunEnded)]
+    assert ended == []
+    assert [seen.run for seen in daemon.targets.processes()] == [run.run]
+
+
+VICTIM, OTHER, THIRD = 3_000_001, 3_000_002, 3_000_003  # nobody's
+SAME_ID = [
+    {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"},
+    {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"},
+    {"TORCHELASTIC_RUN_ID": "exp1"},
+    {"TORCHELASTIC_RUN_ID": "exp1", "RANK": "1", "WORLD_SIZE": "2"},
+]
+
+
+def begun_by(world: World, pid: int, uid: int, environ: dict[str, str]) -> tuple[list[RunStarted], RankSeen]:
+    """(the runs that begin with a training's first step, its rank)."""
+    world.train(pid, uid=uid, environ=environ)
+    events = world.step(world.row(pid))
+    return started(events), seen(events)[0]
+
+
+@pytest.mark.parametrize("environ", SAME_ID)
+def test_another_users_scheduler_id_joins_no_run(daemon: World, environ: dict[str, str]) -> None:
+    (victims,), first = begun_by(daemon, 50, VICTIM, environ | {"RANK": "0"})
+    (others,), planted = begun_by(daemon, 60, OTHER, environ)
+    none, second = begun_by(daemon, 51, VICTIM, environ | {"RANK": "1"})
+    assert (victims.user, others.user) == (str(VICTIM), str(OTHER))
+    assert victims.run != others.run
+    assert none == []
+    assert (first.run, second.run, planted.run) == (victims.run, victims.run, others.run)
+
+
+def test_another_user_who_finds_the_same_digest_joins_no_run(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    sha256 = identity.sha256
+    monkeypatch.setattr(identity, "sha256", lambda key: sha256(key.partition(b"\0")[2]))
+    (victims,), _ = begun_by(daemon, 50, VICTIM, SAME_ID[0])
+    (others,), _ = begun_by(daemon, 60, OTHER, SAME_ID[0])
+    assert len({victims.run, others.run}) == 2
+    assert begun_by(daemon, 51, VICTIM, SAME_ID[0])[1].run == victims.run
+    assert begun_by(daemon, 61, OTHER, SAME_ID[0])[1].run == others.run
+    daemon.step(*(daemon.exit(pid) for pid in (50, 51)))
+    daemon.wait(15)
+    (again,), _ = begun_by(daemon, 62, THIRD, SAME_ID[0])
+    assert again.run not in (victims.run, others.run), "nor one that has ended"
+
+
+def test_a_run_is_the_drivers_owners_whoever_launched_it(daemon: World) -> None:
+    daemon.fake.add(60, ("python", "-m", "torch.distributed.run", "train.py"), uid=OTHER)
+    daemon.train(61, uid=VICTIM, ppid=60)
+    (run,) = started(daemon.step(daemon.row(61)))
+    assert (run.launcher_pid, run.user) == (60, str(VICTIM))
 
 
 def test_one_users_runs_leave_room_for_the_others(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:

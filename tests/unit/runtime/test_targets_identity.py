@@ -56,6 +56,12 @@ def test_an_id_that_spans_hosts_gives_one_name_on_all_of_them(environ: dict[str,
     assert name(facts(environ)) != name(facts(environ, script="eval.py"))
 
 
+@pytest.mark.parametrize("environ", [SLURM, TORCHRUN, {}])
+@pytest.mark.parametrize("place", [Place(), Place(pod_uid="p"), Place(unit="u.service")])
+def test_runs_of_two_users_never_have_one_name(environ: dict[str, str], place: Place) -> None:
+    assert len({name(facts(environ, place, uid=uid)) for uid in (0, 1000, 1001)}) == 3
+
+
 @pytest.mark.parametrize("count", ["SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"])
 @pytest.mark.parametrize("environ", [SLURM, TORCHRUN, {}])
 def test_a_requeue_or_elastic_restart_is_a_new_run(environ: dict[str, str], count: str) -> None:
@@ -86,6 +92,9 @@ def test_labels_hold_only_what_is_known() -> None:
     assert labels(facts(SLURM | TORCHRUN, place)) == {
         "slurm_job": "12", "pod_uid": "p", "container": "c" * 64, "unit": "u.service", "torchrun": "exp1",
     }  # fmt: skip
+    array = {"SLURM_JOB_ID": "14", "SLURM_JOB_NAME": "sweep", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "3"}
+    assert labels(facts(array)) == {"slurm_job": "14", "slurm_job_name": "sweep", "slurm_array_task": "12_3"}
+    assert labels(facts({"SLURM_JOB_NAME": "left over", "SLURM_ARRAY_TASK_ID": "3"})) == {}
     assert labels(facts({"TORCHELASTIC_RUN_ID": "a\nb" + "x" * 500}))["torchrun"] == "a?b" + "x" * 125
 
 

@@ -15,7 +15,9 @@ from trainprobe.model.event import Event, MarkRow
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime.observer import DETAIL_NS, Observer
+from trainprobe.runtime.observer import Observer, Outlets
+from trainprobe.runtime.parts import Parts
+from trainprobe.runtime.schedule import DETAIL_NS
 
 SETTLED = 3 * 60  # seconds
 MINUTES = 4
@@ -65,9 +67,9 @@ class Watched:
         self.frames: list[Frame] = []
         self.turns: list[int] = []
         self.observer = Observer(
-            kernel=kernel, targets=FakeTargets(), sampler=FakeSampler(), stacks=FakeStacks(), core=Pipeline(),
-            sources=Sources(), clock=self.clock, on_frame=self.frames.append,
-        )  # fmt: skip
+            Parts(kernel, FakeTargets(), FakeSampler(), FakeStacks(), Pipeline(), Sources(), self.clock),
+            Outlets(self.frames.append),
+        )
         self.begin = self.clock.ns = kernel.driver.now
 
     def until(self, seconds: float) -> None:

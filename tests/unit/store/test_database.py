@@ -157,17 +157,25 @@ def test_no_database_at_all_is_damage(path: Path) -> None:
     assert damaged(told.value)
 
 
+def written(path: Path) -> dict[str, bytes]:
+    """The database and its log while it is open; written at the first call."""
+    original = path.with_name("original.sqlite")
+    kept = {name: original.with_name(f"kept{name}") for name in ("", "-wal")}
+    if not original.exists():
+        database = Database(original)
+        for number in range(4):
+            database.write(batch(number))
+        for name, copy in kept.items():
+            copy.write_bytes(original.with_name(original.name + name).read_bytes())
+        database.close()
+    return {name: copy.read_bytes() for name, copy in kept.items()}
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_torn_copies_are_read_or_are_damage(path: Path, data: st.DataObject) -> None:
     """A copy cut anywhere, with blocks overwritten: rows that were written, or an error that says damaged. No crash."""
-    for companion in ("", "-wal"):
-        path.with_name(path.name + companion).unlink(missing_ok=True)
-    database = Database(path)
-    for number in range(4):
-        database.write(batch(number))
-    copies = {name: path.with_name(path.name + name).read_bytes() for name in ("", "-wal")}
-    database.close()
+    copies = written(path)
     copy = path.with_name("copy.sqlite")
     for name, content in copies.items():
         torn = bytearray(content)

@@ -111,3 +111,8 @@ def test_no_name_gets_out_of_its_place(name: str, path: str) -> None:
     shape = [(tag, given) for tag, given, _ in Elements(html).found]
     assert shape == USUAL
     assert embedded(html)["report"] == json.loads(text)
+
+
+def test_the_mailed_page_holds_no_character_that_steers_a_display() -> None:
+    evil = "\u202egpj.exe\u2066\u200f\u061c\u2028\ufeff"
+    assert not set(evil) - set("gpj.exe") & set(page.mailed(f'{{"cwd":"{evil}"}}'))

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from trainprobe.model.cells import CELLS, LEAVES
+from trainprobe.model.message import Message
 
 # What a file name may hold on Linux: any Unicode, control characters, and bytes that are no Unicode (surrogateescape).
 text = st.text(
@@ -20,6 +21,18 @@ text = st.text(
 )
 whole = st.integers(-(1 << 63), (1 << 63) - 1)
 number = st.floats(allow_nan=False, allow_infinity=False)
+scalar = st.one_of(text, whole, number)
+
+
+def parts(inner: st.SearchStrategy[Message]) -> st.SearchStrategy[Any]:
+    return st.one_of(inner, st.lists(st.one_of(inner, scalar), max_size=2))
+
+
+message = st.recursive(
+    st.builds(Message, text, st.dictionaries(text, st.one_of(scalar, st.none()), max_size=2)),
+    lambda inner: st.builds(Message, text, st.dictionaries(text, parts(inner), max_size=2)),
+    max_leaves=3,
+)
 
 
 @cache
@@ -34,6 +47,8 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(of(arguments[0]), max_size=2).map(tuple)
     if origin is dict:
         return st.dictionaries(text, of(arguments[1]), max_size=2)
+    if hint is Message:
+        return message
     if dataclasses.is_dataclass(hint):
         return of_class(hint)
     if isinstance(hint, type) and issubclass(hint, Enum):

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 
 from tests.unit.wire import strategies
+from trainprobe.model.message import Message
 from trainprobe.model.report import Checkpoint, Rank, Report, Run, Stall, Verdict, Warning_
 from trainprobe.wire import report
 from trainprobe.wire.codec import WireError, valid_text
@@ -21,20 +23,22 @@ CONTRACT = {
         "rank world_size pid container_pid exit wall_seconds productive_seconds verdict bound steps phases ledger lost"
         " stalls bottlenecks warnings checkpoints workers memory fds gpus slow_files logs totals"
     ),
-    "runs.0.ranks.0.verdict": "kind cause seconds share summary",
-    "runs.0.ranks.0.bound": "by why",
+    "runs.0.ranks.0.verdict": "kind cause seconds share summary message",
+    "runs.0.ranks.0.bound": "by why message",
     "runs.0.ranks.0.steps": (
-        "count source reason median_seconds p99_seconds per_second variation_ratio drift_ratio_per_1000_steps"
+        "count source reason median_seconds p99_seconds per_second variation_ratio drift_ratio_per_1000_steps message"
     ),
     "runs.0.ranks.0.phases.0": "phase start end",
-    "runs.0.ranks.0.exit": "code signal reason",
+    "runs.0.ranks.0.exit": "code signal reason message",
     "runs.0.ranks.0.stalls.0": (
         "id start end seconds cause shares first_step steps period summary chain evidence python_stack advice"
+        " message chain_messages advice_messages"
     ),
     "runs.0.ranks.0.stalls.0.period": "steps seconds",
-    "runs.0.ranks.0.stalls.0.evidence.0": "what value unit pid path",
-    "runs.0.ranks.0.bottlenecks.0": "cause share seconds summary evidence advice",
-    "runs.0.ranks.0.warnings.0": "cause time eta_seconds summary evidence advice",
+    "runs.0.ranks.0.stalls.0.message": "id params",
+    "runs.0.ranks.0.stalls.0.evidence.0": "what value unit pid path key message",
+    "runs.0.ranks.0.bottlenecks.0": "cause share seconds summary evidence advice message advice_messages",
+    "runs.0.ranks.0.warnings.0": "cause time eta_seconds summary evidence advice message advice_messages",
     "runs.0.ranks.0.checkpoints.0": (
         "path start end bytes seconds write_seconds fsync_seconds rename_seconds serialize_seconds blocked_seconds"
         " by outcome error"
@@ -80,6 +84,7 @@ def filled() -> Report:
 
     stall = Stall("a", 1.0, None, 2.0, "checkpoint", {"checkpoint": 2.0}, 30, 1, m.Period(30, 60.0))
     stall.evidence.append(m.Evidence("bytes", 7, "B"))
+    stall.message = Message("checkpoint.summary", {"path": "/c.pt"})
     rank = Rank(0, 1, 77, exit=m.Exit(0, None), verdict=Verdict(), stalls=[stall])
     rank.phases.append(m.PhaseSpan("startup", 1.0, 2.0))
     rank.bottlenecks.append(m.Bottleneck("logging", 0.1, 1.0))
@@ -104,7 +109,8 @@ def test_every_name_of_the_contract_is_there(path: str) -> None:
 def test_what_json_cannot_say_is_null() -> None:
     made = filled()
     made.runs[0].ranks[0].steps.p99_seconds = float("nan")
-    made.runs[0].ranks[0].stalls[0].evidence[0].value = float("-inf")
+    evidence = made.runs[0].ranks[0].stalls[0].evidence
+    evidence[0] = replace(evidence[0], value=float("-inf"))
     rank = json.loads(report.encode(made))["runs"][0]["ranks"][0]
     assert rank["steps"]["p99_seconds"] is None
     assert rank["stalls"][0]["evidence"][0]["value"] is None
@@ -141,25 +147,34 @@ def test_a_later_version_one_may_say_more() -> None:
     assert report.decode(json.dumps(value)) == filled()
 
 
-def test_a_bounded_report_keeps_the_latest_and_the_totals() -> None:
+def nested(depth: int) -> object:
+    return {"id": "a", "params": {"part": nested(depth - 1)}} if depth else {"id": "a", "params": {}}
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        ("checkpoint", "message"),
+        ({"params": {}}, "message"),
+        ({"id": 7}, "message"),
+        ({"id": "a", "params": []}, "message.params"),
+        ({"id": "a", "params": {"x": True}}, "message.params.x"),
+        ({"id": "a", "params": {"x": 1 << 64}}, "message.params.x"),
+        ({"id": "a", "params": {"x": [[1]]}}, "message.params.x"),
+        ({"id": "a", "params": {"x": {"id": "b", "params": 1}}}, "message.params.x.params"),
+        (nested(200), "message.params.part"),
+    ],
+)
+def test_a_message_that_is_none_is_refused_with_its_place(message: object, path: str) -> None:
+    value = json.loads(report.encode(filled()))
+    value["runs"][0]["ranks"][0]["stalls"][0]["message"] = message
+    with pytest.raises(WireError) as error:
+        report.decode(json.dumps(value))
+    assert str(error.value).startswith(f"runs.0.ranks.0.stalls.0.{path}")
+
+
+def test_a_message_keeps_its_parts() -> None:
     made = filled()
-    rank = made.runs[0].ranks[0]
-    rank.stalls = [Stall(f"s{n}", float(n), n + 1.0, 1.0, "unknown", {}, n, 1, summary="x" * 1000) for n in range(200)]
-    rank.totals.stalls = 200
-    data = report.encode_bounded(made, 50_000)
-    again = report.decode(data).runs[0].ranks[0]
-    assert len(data) <= 50_000
-    assert again.stalls[-1].id == "s199"
-    assert 0 < len(again.stalls) < 50
-    assert again.totals.stalls == 200
-    assert len(rank.stalls) == 200, "the report itself is left as it is"
-
-
-def test_what_still_does_not_fit_loses_the_run_that_ended_first() -> None:
-    made = filled()
-    made.runs = [Run(f"r{n}", ["x" * 2000], "u", "/", float(n), ended=None if n == 0 else n + 1.0) for n in range(10)]
-    assert [run.run for run in report.decode(report.encode_bounded(made, 7_000)).runs] == ["r0", "r8", "r9"]
-
-
-def test_a_report_that_fits_is_left_whole() -> None:
-    assert report.encode_bounded(filled(), 1 << 20) == report.encode(filled()).encode()
+    parts = [Message("b", {"x": 1.5}), "c", 3]
+    made.runs[0].ranks[0].stalls[0].message = Message("a", {"one": parts[0], "all": parts, "none": None})
+    assert report.decode(report.encode(made)) == made

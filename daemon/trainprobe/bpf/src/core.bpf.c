@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The ledger itself: who is traced how closely, charging time, telling user space.
- * The files *.bpf.c are one translation unit, in the order of compile.SOURCES; BCC rewrites map accesses only there, so
- * headers hold no code that touches a map. */
+ * The files *.bpf.c are one translation unit, in the order of translate.SOURCES; BCC rewrites map accesses only there,
+ * so headers hold no code that touches a map. */
 #include "kernel.h"
 #include "layout.h"
 
@@ -347,7 +347,7 @@ INLINE void emit_row(struct ledger *l, u32 kind, void *user_name, u64 flags) {
     r->name[0] = 0;
     if (user_name)
         read_user_string(r->name, NAME_SIZE, user_name);
-    if (kind == ROW_OPTIMIZER || kind == ROW_BACKWARD || kind == ROW_GPU)
+    if (kind == ROW_OPTIMIZER || kind == ROW_BACKWARD || kind == ROW_GPU || kind == ROW_RHYTHM)
         ends_step(l);
     ring.ringbuf_submit(r, flags);
 }

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* How long do the host's block devices take? From the making of a request, as iostat's await, so that waiting in the
  * scheduler's queue counts: 0 with queue/iostats off. */
-struct request_key {
-    u32 dev, operation;
-};
 BPF_HASH(requests, struct request_key, struct request_use, 256);
 
 int on_request_done(struct bpf_raw_tracepoint_args *ctx) { /* block_rq_complete(request, error, bytes) */

@@ -138,7 +138,10 @@ int on_gpu_step(struct pt_regs *ctx) { /* the call that comes once a step was co
     struct gpu_caller *clock = gpu_clocks.lookup(&tgid);
     if (!clock)
         return 0;
-    key = *clock;
+    key.tgid = clock->tgid;
+    key.tid = clock->tid;
+    key.what = clock->what;
+    u32 least = clock->least, before = clock->before;
     struct gpu_beat *b = gpu_beats.lookup(&key);
     struct ledger *l = b ? driver(tid, tgid) : 0;
     if (!l)
@@ -148,13 +151,13 @@ int on_gpu_step(struct pt_regs *ctx) { /* the call that comes once a step was co
     if (!open || !open->armed)
         out_of_gpu(l);
     if (!l->steps)
-        l->steps = b->count - 1; /* those before */
-    emit_mark(l, bpf_ktime_get_ns(), ROW_GPU, 0);
+        l->steps = least ? before : b->count - 1; /* those before */
+    emit_mark(l, bpf_ktime_get_ns(), least ? ROW_RHYTHM : ROW_GPU, 0);
     l->steps++;
     DONE(l);
     return 0;
 }
-INLINE int beat(struct pt_regs *ctx, u64 what, u32 launch) {
+INLINE int beat(struct pt_regs *ctx, u64 what, u32 kind) {
     struct gpu_caller key = {.tgid = this_process(), .tid = this_thread(), .what = what};
     u32 tgid = key.tgid, zero = 0;
     struct gpu_caller *clock = gpu_clocks.lookup(&tgid);
@@ -177,37 +180,41 @@ INLINE int beat(struct pt_regs *ctx, u64 what, u32 launch) {
         b = gpu_beats.lookup(&key);
         if (!b)
             return 0;
-        b->launch = launch;
+        b->kind = kind;
     }
     b->last = now;
     b->count++;
-    if (clock->what == what && clock->tid == key.tid && units >= SHORTEST_STEP)
+    if (clock->what == what && clock->tid == key.tid && units >= (clock->least ? clock->least : SHORTEST_STEP))
         gpu_tails.call(ctx, TAIL_STEP);
     return 0;
 }
 int on_gpu_graph(struct pt_regs *ctx) { /* (graph, ...) */
-    return beat(ctx, ARGUMENT_1(ctx), 0);
+    return beat(ctx, ARGUMENT_1(ctx), BEAT_WAIT);
 }
 int on_gpu_kernel(struct pt_regs *ctx) { /* (function, ...) */
-    return beat(ctx, ARGUMENT_1(ctx), 1);
+    return beat(ctx, ARGUMENT_1(ctx), BEAT_LAUNCH);
 }
 int on_gpu_kernel_configured(struct pt_regs *ctx) { /* (configuration, function, ...) */
-    return beat(ctx, ARGUMENT_2(ctx), 1);
+    return beat(ctx, ARGUMENT_2(ctx), BEAT_LAUNCH);
 }
 int on_gpu_upload(struct pt_regs *ctx) {
-    return beat(ctx, return_address(ctx), 0);
+    return beat(ctx, return_address(ctx), BEAT_WAIT);
+}
+/* PyEval_SaveThread(): what runs a model from Python lets go of the interpreter's lock meanwhile. */
+int on_release(struct pt_regs *ctx) {
+    return beat(ctx, return_address(ctx), BEAT_RELEASE);
 }
 
 int on_gpu_wait(struct pt_regs *ctx) {
     begin_gpu(ctx, GPU_WAIT);
-    return beat(ctx, return_address(ctx), 0);
+    return beat(ctx, return_address(ctx), BEAT_WAIT);
 }
 /* cudaMemcpyAsync(to, from, size, kind): to memory that is not pinned it waits until all before it is done. */
 int on_gpu_copy(struct pt_regs *ctx) {
     u32 kind = ARGUMENT_4(ctx);
     if (kind == 2 || kind == 4) /* cudaMemcpyDeviceToHost, cudaMemcpyDefault */
         gpu_tails.call(ctx, TAIL_WAIT);
-    return beat(ctx, return_address(ctx), 0);
+    return beat(ctx, return_address(ctx), BEAT_WAIT);
 }
 int on_gpu_allocate(struct pt_regs *ctx) {
     return begin_gpu(ctx, GPU_ALLOCATE);

@@ -61,6 +61,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
         drop_ledger(old);
         calls.delete(&old);
     }
+    p->drivers = 0;
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
     if (!l) { /* the first thread is dead, and with it its ledger; its id goes on */
         struct process *parent = p->parent ? processes.lookup(&p->parent) : 0;
@@ -114,6 +115,9 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
             tell_held(l);
             if (*byte == LEVEL_FULL)
                 emit_row(l, ROW_EXIT, 0, BPF_RB_FORCE_WAKEUP);
+            struct process *p = *byte == LEVEL_FULL && tid != tgid ? processes.lookup(&tgid) : 0;
+            if (p)
+                __sync_fetch_and_add(&p->drivers, -1);
             drop_ledger(tid);
         }
         held.delete(&tid);

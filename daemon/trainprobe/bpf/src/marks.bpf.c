@@ -74,8 +74,11 @@ INLINE struct ledger *driver(u32 tid, u32 tgid) {
     if (!p || p->tentative)
         return 0;
     struct ledger *l = find_ledger(tid);
-    if (!l)
+    if (!l && p->drivers < DRIVERS) {
         l = open_ledger(tid, tgid, LEVEL_FULL, RUN_ON, 0);
+        if (l)
+            __sync_fetch_and_add(&p->drivers, 1);
+    }
     u8 *byte = level_of(tid);
     if (l && byte)
         *byte = LEVEL_FULL;
@@ -387,4 +390,15 @@ int on_collector(struct pt_regs *ctx) {
 }
 int on_collector_end(struct pt_regs *ctx) {
     return collect(0);
+}
+int on_finalize(struct pt_regs *ctx) { /* Py_FinalizeEx(), and the function inside it: two rows do no harm */
+    struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
+    if (!l || !l->driver)
+        return 0;
+    BUSY(l);
+    charge(l, bpf_ktime_get_ns(), l->leaf);
+    tell_held(l);
+    emit_row(l, ROW_FINALIZE, 0, BPF_RB_FORCE_WAKEUP);
+    DONE(l);
+    return 0;
 }

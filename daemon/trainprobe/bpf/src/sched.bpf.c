@@ -14,47 +14,23 @@
 
 #define LEAF_LATER LEAVES /* of a call in flight: found when it blocks, for most do not */
 
-struct call_description {
+struct call_description { /* bpf/syscalls.py */
     u8 kind, fd_argument;
+    u8 leaf; /* of a thread that blocks in it; LEAF_LATER: what its descriptor refers to decides */
 };
 BPF_ARRAY(call_kinds, struct call_description, CALL_NUMBERS); /* by system call number */
 
-INLINE u8 kind_of(u32 number) {
-    struct call_description *d = call_kinds.lookup(&number);
-    return d ? d->kind : CALL_NONE;
-}
-INLINE u8 leaf_of_wait(struct ledger *l, u8 kind, u64 argument) {
+INLINE u8 leaf_of_wait(struct ledger *l, struct call_description *d, u64 argument) {
     s32 fd = argument;
-    switch (kind) {
-    case CALL_NONE:
-    case CALL_DUP:
+    if (!d || d->kind == CALL_NONE)
         return LEAF_OTHER;
-    case CALL_LOCK:
-    case CALL_CONTROL:
-        return LEAF_LOCK;
-    case CALL_SLEEP:
-        return LEAF_SLEEP;
-    case CALL_CHILD:
-        return LEAF_CHILD;
-    case CALL_OPEN:
-    case CALL_LOOKUP:
-    case CALL_CLOSE:
-        return LEAF_FILE_READ;
-    case CALL_RENAME:
-    case CALL_UNLINK:
-    case CALL_CHANGE:
-        return LEAF_FILE_META;
-    case CALL_SUBMIT:
-    case CALL_AIO:
-        return LEAF_FILE_WRITE;
-    case CALL_WAIT_EVENTS:
+    if (d->kind == CALL_SELECT && !argument)
+        return LEAF_SLEEP; /* select(0, ...) is how old Pythons sleep */
+    if (d->leaf != LEAF_LATER)
+        return d->leaf;
+    u8 kind = d->kind;
+    if (kind == CALL_POLL && read_user(&fd, 4, (void *)argument)) /* the first descriptor of poll(2) */
         return LEAF_POLL;
-    case CALL_SELECT:
-        return argument ? LEAF_POLL : LEAF_SLEEP; /* select(0, ...) is how old Pythons sleep */
-    case CALL_POLL:
-        if (read_user(&fd, 4, (void *)argument))
-            return LEAF_POLL; /* the first descriptor of poll(2) */
-    }
     struct target t = {};
     l->blocked_fd = fd;
     void *file = file_behind(fd), *inode = inode_of(file);
@@ -120,10 +96,11 @@ INLINE s64 call_in_flight(void *task, u64 *argument) {
 INLINE u8 why_blocked(struct typed_event *e, struct ledger *l, u64 state, u64 now) {
     u64 argument = 0;
     s64 number = call_in_flight((void *)e->args[1], &argument);
-    u8 kind = number >= 0 ? kind_of(number) : CALL_NONE;
+    u32 place = number;
+    struct call_description *d = number >= 0 ? call_kinds.lookup(&place) : 0;
     if (state & STATE_STOPPED)
         return LEAF_STOPPED;
-    if (kind == CALL_RESTART)
+    if (d && d->kind == CALL_RESTART)
         return l->wait_leaf; /* restart_syscall(2): a signal or the freezer came between */
     l->blocked_call = number;
     l->blocked_fd = -1;
@@ -137,7 +114,7 @@ INLINE u8 why_blocked(struct typed_event *e, struct ledger *l, u64 state, u64 no
     }
     if (number >= 0) {
         l->ino = 0;
-        return l->wait_leaf = l->gpu ? LEAF_GPU : leaf_of_wait(l, kind, argument);
+        return l->wait_leaf = l->gpu ? LEAF_GPU : leaf_of_wait(l, d, argument);
     }
     u8 leaf = leaf_of_fault(e, l);
     if (l->fault_at > l->at)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from trainprobe.cli import cells
 from trainprobe.cli.screen import overview
 from trainprobe.cli.screen.history import History
-from trainprobe.cli.sections import sections
 from trainprobe.cli.style import Style, inert
-from trainprobe.cli.text import ranks_table, worst
+from trainprobe.cli.text import worst
 from trainprobe.model.report import Rank, Run
-from trainprobe.wire import codec
+from trainprobe.text.saying import word
 
-KEYS = "↑↓ PgUp PgDn scroll · n p next, previous run · Tab next rank · Esc back · q quit"
+KEYS = word("↑↓ PgUp PgDn scroll · n p next, previous run · Tab next rank · Esc back · q quit")
 
 
 @dataclass(slots=True)
@@ -51,12 +50,7 @@ def _text(run: Run, history: History, position: Position, style: Style) -> list[
         return ["", *style.wrapped(style.say("No training step was seen."), " ")]
     rank = _chosen(run, position)
     position.rank = rank.name
-    said = codec.with_texts(run, inert)
-    same = next(one for one in said.ranks if one.name == inert(rank.name))
-    out = overview.body(run, rank, history, style)
-    if len(run.ranks) > 1:
-        out += ["", *ranks_table(said, same, style)]
-    return [*out, *sections(said, same, style)]
+    return [*overview.body(run, rank, history, style), *overview.further(run, rank, style)]
 
 
 def _chosen(run: Run, position: Position) -> Rank:

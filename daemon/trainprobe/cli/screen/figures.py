@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from trainprobe.cli import cells
 from trainprobe.cli.screen.history import History, Key, Minute
+from trainprobe.cli.sections import descending
 from trainprobe.cli.style import Style, inert
-from trainprobe.language.amounts import percent, seconds, size
+from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.cause import Phase
-from trainprobe.model.report import GpuState, Rank, Run, Stall
+from trainprobe.model.report import GpuState, Rank, Run, Stall, has_ended
 
 PHASES = frozenset(phase.value for phase in Phase)
 LEAST = 0.005  # of a minute: what is less is not told
+ALARM = 1.0  # seconds
 SPARKS, ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-=+*#"
 BLOCKS, ASCII_BLOCKS = ("█", "░", "▓"), ("#", ".", "!")
 RUNS_OUT = {
@@ -45,15 +47,15 @@ def minute_bar(minute: Minute, room: int, style: Style) -> str:
 
 def minute_told(minute: Minute, style: Style) -> str:
     """The same in words, what is lost first."""
-    parts = [f"{name} {percent(share)}" for name, share in _descending(minute.lost) if share >= LEAST]
+    parts = [f"{name} {percent(share)}" for name, share in descending(minute.lost) if share >= LEAST]
     parts.append(f"{style.say('productive')} {percent(minute.productive)}")
-    parts += [f"{style.say(name)} {percent(share)}" for name, share in _descending(minute.phases) if share >= LEAST]
+    parts += [f"{style.say(name)} {percent(share)}" for name, share in descending(minute.phases) if share >= LEAST]
     return ", ".join(parts)
 
 
 def states_told(minute: Minute) -> str:
     """What the driving thread did."""
-    return ", ".join(f"{name} {percent(share)}" for name, share in _descending(minute.states) if share >= LEAST)
+    return ", ".join(f"{name} {percent(share)}" for name, share in descending(minute.states) if share >= LEAST)
 
 
 def speed(rank: Rank, key: Key, history: History) -> float | None:
@@ -68,14 +70,20 @@ def open_stall(rank: Rank) -> Stall | None:
     return stall if stall is not None and stall.end is None else None
 
 
+def alarms(rank: Rank) -> bool:
+    """Whether a stall goes on that is worth red: shorter ones end before anybody has read of them."""
+    stall = open_stall(rank)
+    return stall is not None and stall.seconds > ALARM
+
+
 def state(run: Run, rank: Rank, style: Style) -> str:
     """What the rank does now, in a few words; the first word is the most important."""
-    if run.ended is not None:
+    if run.ended is not None or has_ended(rank):
         ended = style.say("ended")
         if rank.verdict.kind == "end" and rank.verdict.cause:
             return f"{ended}: {rank.verdict.cause}"
         reason = rank.exit.reason if rank.exit is not None else ""
-        return f"{ended}: {inert(style.told(reason))}" if reason else ended
+        return f"{ended}: {inert(reason)}" if reason else ended
     stall = open_stall(rank)
     if stall is not None:
         return style.say("STALL {duration} {cause}", duration=seconds(stall.seconds), cause=stall.cause)
@@ -164,10 +172,6 @@ def _files(rank: Rank, style: Style) -> str:
 def _left(rank: Rank, what: str, now: float, style: Style) -> str:
     left = time_left(rank, what, now)
     return "" if left is None else style.paint(style.say(" FULL IN {left}", left=seconds(left)), "bold", "red")
-
-
-def _descending(values: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(values.items(), key=lambda item: -item[1])
 
 
 def labelled(label: str, text: str, style: Style, room: int = 13) -> list[str]:

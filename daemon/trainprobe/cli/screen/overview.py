@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from trainprobe.cli import cells
 from trainprobe.cli.screen import figures
 from trainprobe.cli.screen.history import History
+from trainprobe.cli.sections import sections
 from trainprobe.cli.style import Style, inert
-from trainprobe.cli.text import worst
-from trainprobe.language.amounts import seconds, size
-from trainprobe.model.report import Rank, Report, Run
+from trainprobe.cli.text import ranks_table, worst
+from trainprobe.model.amounts import seconds, size
+from trainprobe.model.report import Rank, Report, Run, scheduled_as
+from trainprobe.text.saying import word
+from trainprobe.wire import codec
 
 LEAST_ROWS = 3
 SPARKS = 8
-WIDE = 66  # columns from which speed is drawn, not only told
+WIDE = 66  # columns from which speed is drawn, not only told, and the report stands below
 OLD = 15.0  # seconds: a daemon that nobody follows publishes every ten
 HEAD = 3  # lines above the list
 
@@ -40,15 +43,18 @@ def ordered(report: Report, choice: Choice) -> list[Run]:
     return sorted(report.runs, key=rank)
 
 
-def lines(
-    report: Report, history: History, choice: Choice, style: Style, height: int, age: float, trouble: str = ""
-) -> list[str]:
-    """The screen, at most ``height`` lines. ``age``: seconds since the report; ``trouble``: why there is none newer."""
+def silence(age: float, style: Style) -> str:
+    """What is to be said of a report that is ``age`` seconds old."""
+    return style.say("nothing new for {age}: is the daemon alive?", age=seconds(age)) if age > OLD else ""
+
+
+def lines(report: Report, history: History, choice: Choice, style: Style, height: int, trouble: str = "") -> list[str]:
+    """The screen, at most ``height`` lines. ``trouble``: why there is no newer report."""
     runs = ordered(report, choice)
     choice.rows = [run.run for run in runs]
     if choice.run not in choice.rows:
         choice.run = choice.rows[0] if runs else ""
-    head = _head(report, runs, style, age, trouble)
+    head = _head(report, runs, style, trouble)
     foot = style.paint(cells.cut(style.say(KEYS), style.width), "dim")
     if not runs:
         waiting = style.wrapped(style.say("No training is seen yet. It appears here as soon as one runs."), "  ")
@@ -60,14 +66,17 @@ def lines(
     panel = panel[: max(0, room - wanted)]
     shown = min(len(runs), room - len(panel))
     rows = _rows(runs, history, choice, style, shown)
+    if chosen.ranks and style.width >= WIDE and (left := room - shown - len(panel)) > 0:
+        more = further(chosen, worst(chosen), style)[:left]
+        panel += more[:-2] if more[-2:-1] == [""] else more  # no title without a line below it
     empty = max(0, height - len(head) - 1 - len(rows) - len(panel) - 1)
     return [*head, _columns(style), *rows, *panel, *[""] * empty, foot][:height]
 
 
-KEYS = "↑↓ choose · Enter details · s sort by loss · h help · q quit"
+KEYS = word("↑↓ choose · Enter details · s sort by loss · h help · q quit")
 
 
-def _head(report: Report, runs: Sequence[Run], style: Style, age: float, trouble: str) -> list[str]:
+def _head(report: Report, runs: Sequence[Run], style: Style, trouble: str) -> list[str]:
     live = [run for run in runs if run.ended is None]
     stalled = [run for run in live if _stalled(run)]
     host = report.host
@@ -81,9 +90,6 @@ def _head(report: Report, runs: Sequence[Run], style: Style, age: float, trouble
     first = style.paint(cells.cut(" · ".join(parts), style.width), "bold")
     if trouble:
         return [first, style.paint(cells.cut(trouble, style.width), "bold", "red")]
-    if age > OLD:
-        old = style.say("nothing new for {age}: is the daemon alive?", age=seconds(age))
-        return [first, style.paint(cells.cut(old, style.width), "bold", "red")]
     if stalled:
         names = ", ".join(inert(run.run) for run in stalled)
         text = style.say("STALLED now: {names}", names=names)
@@ -133,7 +139,7 @@ def _row(run: Run, history: History, style: Style, chosen: bool) -> str:
     left = f"{mark}{name}{wide[0]} {speed:>6} {wide[1]}{100 * min(lost, 1.0):>3.0f}%  "
     right = cells.cut(figures.state(run, rank, style) + several, max(0, style.width - cells.width(left)))
     look = "dim" if run.ended is not None else ""
-    if figures.open_stall(rank) is not None and run.ended is None:
+    if figures.alarms(rank) and run.ended is None:
         right = style.paint(right, "bold", "red")
     left = style.paint(left, *(look_ for look_ in ("bold" if chosen else "", look) if look_))
     return left + right
@@ -147,7 +153,7 @@ def _minute_lost(run: Run, rank: Rank, history: History) -> float:
 
 def _panel(run: Run, history: History, style: Style) -> list[str]:
     """The chosen run: what matters first, because what does not fit is left out."""
-    title = f" {inert(run.run)}" + (f" · {inert(run.user)}" if run.user else "")
+    title = " " + " · ".join(inert(part) for part in (run.run, run.user, scheduled_as(run)) if part)
     if not run.ranks:
         return [_rule(title, style)]
     rank = worst(run)
@@ -161,7 +167,7 @@ def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
     """The state of one rank in about ten lines."""
     out = _stall(rank, style)
     if not out:
-        out += figures.labelled("verdict", inert(style.told(rank.verdict.summary) or style.say("none yet")), style)
+        out += figures.labelled("verdict", inert(rank.verdict.summary) or style.say("none yet"), style)
     minute = history.minute((run.run, rank.name), figures.PHASES)
     if minute is not None and run.ended is None:
         room = max(10, style.width // 2 - 16)
@@ -182,28 +188,36 @@ def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
     return out
 
 
+def further(run: Run, rank: Rank, style: Style) -> list[str]:
+    """What the report says besides: all ranks, and the sections of one."""
+    said = codec.with_texts(run, inert)
+    same = next(one for one in said.ranks if one.name == inert(rank.name))
+    ranks = ["", *ranks_table(said, same, style)] if len(run.ranks) > 1 else []
+    return [*ranks, *sections(said, same, style)]
+
+
 def _stall(rank: Rank, style: Style) -> list[str]:
     stall = figures.open_stall(rank)
     if stall is None:
         return []
     out = [
-        style.paint(line, "bold", "red")
+        style.paint(line, "bold", "red") if figures.alarms(rank) else style.paint(line, "bold")
         for line in figures.labelled(
             "STALL",
             style.say(
                 "for {duration}, {cause}: {summary}",
-                duration=seconds(stall.seconds), cause=stall.cause, summary=inert(style.told(stall.summary)),
+                duration=seconds(stall.seconds), cause=stall.cause, summary=inert(stall.summary),
             ),
             style,
         )
     ]  # fmt: skip
     if stall.chain:
         arrow = " ← " if style.unicode else " <- "
-        out += figures.labelled("", arrow.join(inert(style.told(link)) for link in stall.chain), style)
+        out += figures.labelled("", arrow.join(inert(link) for link in stall.chain), style)
     if line := figures.python_line(stall):
         out += figures.labelled("in Python", line, style)
     if stall.advice:
-        out += figures.labelled("to do", inert(style.told(stall.advice[0])), style)
+        out += figures.labelled("to do", inert(stall.advice[0]), style)
     return out
 
 
@@ -224,7 +238,7 @@ def _rule(title: str, style: Style) -> str:
 
 
 def _stalled(run: Run) -> int:
-    return int(run.ended is None and any(figures.open_stall(rank) is not None for rank in run.ranks))
+    return int(run.ended is None and any(map(figures.alarms, run.ranks)))
 
 
 def _share(rank: Rank) -> float:

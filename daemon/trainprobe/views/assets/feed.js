@@ -7,6 +7,8 @@ const ROUNDING = 0.001; // seconds: an end is a sum
 const MOST_ROWS = 60000;
 const MOST_SAMPLES = 20000;
 const TOKEN = "trainprobe-token";
+const READER = (navigator.language ?? "en").slice(0, 2).toLowerCase();
+const IN_LANGUAGE = READER === "en" ? {} : { lang: READER }; // what has no translation comes in English
 // Below a proxy's path too, and without the name and password that an address may hold: fetch refuses those.
 const HERE = `${location.origin}${location.pathname.replace(/[^/]*$/, "")}`;
 
@@ -37,6 +39,7 @@ class Feed {
     this.stalls = new Map(); // the same -> stalls that are kept beyond the report's
     this.loaded = new Map(); // the same -> when all of it was asked for
     this.refined = new Map(); // the same -> since when steps were asked for once more, finer
+    this.sent = this.received = NaN; // the host's clock in the latest answer, and this page's when it came: seconds, milliseconds
     this.keepsSteps = true; // false: this server has no history to ask for
     for (const one of embedded?.steps ?? []) this.rows.set(`${one.run}\n${one.rank}`, one.rows);
   }
@@ -44,7 +47,7 @@ class Feed {
   // The latest report. Throws Refused when the token is not (any more) good, Error when there is no answer.
   async refresh() {
     if (!this.isLive) return this.report;
-    const report = await this.ask("api/v1/report");
+    const report = await this.ask("api/v1/report", IN_LANGUAGE);
     if (report.generated !== this.report?.generated) this.remember(this.report, report);
     this.report = report;
     return report;
@@ -56,7 +59,15 @@ class Feed {
     const response = await fetch(`${HERE}${path}${query.size ? `?${query}` : ""}`, { headers, cache: "no-store", credentials: "same-origin" });
     if (response.status === 401) throw new Refused();
     if (!response.ok) throw Object.assign(new Error((await response.text()).trim()), { status: response.status });
+    const sent = response.headers.get("X-Trainprobe-Monotonic");
+    if (sent !== null) Object.assign(this, { sent: Number(sent), received: performance.now() });
     return response.json();
+  }
+
+  // Seconds since the report was made. Neither the host's time of day counts, which may be set, nor this machine's.
+  age() {
+    const age = this.sent - (this.report.generated_monotonic ?? NaN) + (performance.now() - this.received) / 1000;
+    return age >= 0 ? age : Date.now() / 1000 - this.report.generated; // of an earlier boot, or without that clock
   }
 
   // What is kept of a rank beyond the report: step rows and older stalls. All of it now and then, else what is new.
@@ -67,7 +78,7 @@ class Feed {
     const whose = { run, rank };
     try {
       if (this.keepsSteps) await (all ? this.loadSteps(key, whose) : this.addSteps(key, whose));
-      if (all && total > told) this.stalls.set(key, (await this.ask("api/v1/stalls", whose)).stalls);
+      if (all && total > told) this.stalls.set(key, (await this.ask("api/v1/stalls", { ...whose, ...IN_LANGUAGE })).stalls);
       if (all) this.loaded.set(key, Date.now());
     } catch (error) {
       if (error.status !== 404) throw error;

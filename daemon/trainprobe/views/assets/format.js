@@ -77,6 +77,12 @@ function clean(text) {
   return cut.replace(STEERING, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
+function scheduledAs(labels) {
+  const job = labels?.slurm_array_task || labels?.slurm_job;
+  if (job) return ["Slurm job", job, labels.slurm_job_name].filter(Boolean).join(" ");
+  return labels?.pod ? `pod ${[labels.namespace, labels.pod, labels.container_name].filter(Boolean).join("/")}` : "";
+}
+
 function fileName(path) {
   return path.replace(/\/+$/, "").split("/").pop() || path;
 }

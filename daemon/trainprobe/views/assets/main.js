@@ -133,7 +133,7 @@ function showFresh() {
   const place = byId("fresh");
   const { report } = feed;
   if (!report) return;
-  const age = Date.now() / 1000 - report.generated;
+  const age = feed.age();
   const late = feed.isLive && (age > LATE_SECONDS || shown.failed > 0);
   place.className = `fresh ${feed.isLive && !shown.paused ? (late ? "late" : "live") : ""}`;
   const text = !feed.isLive ? `report of ${date(report.generated)} ${clock(report.generated)}` : shown.paused ? `paused at ${clock(report.generated)}` : late ? `no news for ${seconds(age)}` : "live";

@@ -6,6 +6,7 @@ function showVerdict(scene) {
   const { steps, verdict } = rank;
   const lost = lostSeconds(rank);
   const wall = rank.wall_seconds;
+  const framework = [rank.framework?.name, rank.framework?.version].filter(Boolean).join(" ");
   const tiles = [
     ["productive", percent(rank.productive_seconds / wall), `${seconds(rank.productive_seconds)} of ${seconds(wall)}`, ""],
     ["lost", percent(lost / wall), `${seconds(lost)} in ${many(rank.totals.stalls, "stall")}`, lost / wall >= 0.05 ? "bad" : "good"],
@@ -15,12 +16,12 @@ function showVerdict(scene) {
     run.ended === null ? ["running for", seconds(now - run.started), `since ${date(run.started)} ${clock(run.started)}`, ""]
       : ["ran for", seconds(run.ended - run.started), `until ${date(run.ended)} ${clock(run.ended)}`, ""],
   ];
-  fill(byId("verdict"), [is, verdict, tiles, steps.reason, run.command, rank.pid, run.user], () => [
+  fill(byId("verdict"), [is, verdict, tiles, steps.reason, run.command, rank.pid, run.user, run.labels, framework], () => [
     h("span", { class: `pill ${is.tone}${is.pulse ? " pulse" : ""}`, role: "status" }, is.word),
     h("h1", {}, capital(verdict.summary || "nothing to tell yet: a verdict needs some steps")),
-    h("p", { class: "soft wrap" }, [run.command.join(" "), `pid ${rank.pid}`, run.user].filter(Boolean).join(" · ")),
+    h("p", { class: "soft wrap" }, [run.command.join(" "), `pid ${rank.pid}`, framework, run.user, scheduledAs(run.labels)].filter(Boolean).join(" · ")),
     steps.source !== "autograd" && steps.reason
-      ? h("p", { class: "meh" }, `${steps.source === "gpu" ? "steps" : "steps cannot be counted"}: ${steps.reason}`) : null,
+      ? h("p", { class: "meh" }, `${steps.count ? "steps" : "steps cannot be counted"}: ${steps.reason}`) : null,
     h("dl", { class: "tiles" }, tiles.map(([name, value, more, tone]) =>
       h("div", { class: `tile ${tone}` }, h("dt", {}, name), h("dd", {}, value, more ? h("small", {}, more) : null)))),
   ]);
@@ -167,6 +168,6 @@ function showSources(scene) {
     h("table", {}, h("tbody", {}, rows.map(([name, source]) => h("tr", {}, h("th", { scope: "row" }, name),
       h("td", { class: source.state === "up" ? "ok" : source.state === "error" ? "no" : "meh" }, source.state),
       h("td", { class: "wrap" }, source.reason, source.remedy ? h("div", { class: "soft" }, `to mend it: ${source.remedy}`) : null))))),
-    h("p", { class: "soft" }, `Watching cost ${seconds(cost.cpu_seconds)} of CPU${isKnown(cost.share_of_run) ? ` (${percent(cost.share_of_run)} of a CPU)` : ""} and ${bytes(cost.rss_bytes)} of memory${dropped ? `; ${many(dropped, "event")} lost` : ""}.`),
+    h("p", { class: "soft" }, `Watching cost ${seconds(cost.cpu_seconds)} of CPU${isKnown(cost.start_seconds) ? ` (${seconds(cost.start_seconds)} of it to start)` : ""}${isKnown(cost.share_of_run) ? `, ${percent(cost.share_of_run)} of one CPU since the start,` : ""} and ${bytes(cost.rss_bytes)} of memory${dropped ? `; ${many(dropped, "event")} lost` : ""}.`),
   ]);
 }

@@ -44,15 +44,18 @@ function states(rank) {
 function proposals(rank) {
   const groups = new Map();
   for (const told of [...rank.bottlenecks, ...rank.stalls.toReversed(), ...rank.warnings.toReversed()]) {
-    const group = groups.get(told.cause) ?? { cause: told.cause, advice: [], summary: "" };
+    const group = groups.get(told.cause) ?? { cause: told.cause, lines: new Map(), summary: "" };
     group.summary ||= told.summary;
-    group.advice.push(...told.advice.filter((line) => !group.advice.includes(line)));
+    told.advice.forEach((line, at) => {
+      const message = JSON.stringify(told.advice_messages?.[at] ?? line);
+      if (!group.lines.has(message)) group.lines.set(message, line);
+    });
     groups.set(told.cause, group);
   }
   const fatal = rank.verdict.kind === "end" ? rank.verdict.cause : null;
   const weight = (group) => (group.cause === fatal ? Infinity : rank.lost[group.cause] ?? 0);
-  return [...groups.values()].map((group) => ({
-    ...group, advice: group.advice.slice(0, 5), seconds: rank.lost[group.cause] ?? null, fatal: group.cause === fatal,
+  return [...groups.values()].map(({ lines, ...group }) => ({
+    ...group, advice: [...lines.values()].slice(0, 5), seconds: rank.lost[group.cause] ?? null, fatal: group.cause === fatal,
     stalls: rank.counters?.stalls?.[group.cause] ?? rank.stalls.filter((stall) => stall.cause === group.cause).length,
   })).sort((a, b) => weight(b) - weight(a));
 }
@@ -60,10 +63,10 @@ function proposals(rank) {
 // How the rank is doing, in one word and a tone: what a glance should tell.
 function condition(run, rank, items, now) {
   const open = items.findLast((item) => item.open);
-  if (run.ended !== null || rank.exit !== null) {
-    const { code = null, signal = null } = rank.exit ?? {};
-    const how = signal !== null ? `ended by signal ${signal}` : code ? `ended with exit code ${code}` : "ended";
-    return { word: how, tone: signal !== null || code ? "bad" : "calm", short: "■" };
+  const exit = rank.exit?.ending === "running" ? null : rank.exit ?? null;
+  if (run.ended !== null || exit !== null) {
+    const how = exit?.reason && exit.reason !== "finished" ? `ended: ${clean(exit.reason)}` : "ended";
+    return { word: how, tone: ["exception", "killed", "watchdog", "oom"].includes(exit?.ending) ? "bad" : "calm", short: "■" };
   }
   if (open) return { word: `stalled now, for ${seconds(now - open.start)}`, tone: "bad", pulse: true, short: "▲" };
   const phase = rank.counters?.phase ?? "train";

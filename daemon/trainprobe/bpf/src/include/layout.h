@@ -1,23 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The structures that user space sees. trainprobe/bpf/abi.py says the same in Python; the loader passes its sizes as
- * SIZE_*, so a disagreement does not compile. No member may need padding. */
+/* The structures that user space sees. `make generated` writes trainprobe/bpf/structures.py from them; the loader
+ * passes its sizes as SIZE_*, so a disagreement does not compile. No member may need padding. */
 #pragma once
 #include <linux/types.h>
-
-#define NAME_SIZE 64  /* of a record_function mark */
-#define PATH_SIZE 256 /* of a path as the process passed it */
-#define PART_SIZE 64  /* of one component of a path that we walked ourselves */
-#define PARTS     (2 * PATH_SIZE / PART_SIZE)
-
-enum {
-    MESSAGE_ROW = 1,
-    MESSAGE_FILE,
-    MESSAGE_NAMED_FILE,
-    MESSAGE_PROCESS,
-    MESSAGE_CANDIDATE,
-    MESSAGE_FAILURE,
-    MESSAGE_SITE
-};
 
 /* Nanoseconds, bytes and finished calls of one step on one file. */
 struct step_file {
@@ -223,6 +208,8 @@ struct process {
     u32 gpu_allocations, gpu_frees; /* calls of CUDA of all its threads */
     u32 gpu_sites;                  /* places that these return to, as far as they were told */
     u64 gpu_memory_ns;              /* in them */
+    s32 drivers;                    /* threads that have a ledger because they step */
+    u32 unused;
 };
 
 /* A place in a process that calls of CUDA return to, and user space's word about it. */
@@ -230,16 +217,16 @@ struct gpu_site {
     u32 tgid, unused;
     u64 address;
 };
-enum { GPU_WAIT, GPU_ALLOCATE, GPU_FREE };
 
 /* A call of CUDA that a thread makes again and again: where it returns to, or what it launches. */
 struct gpu_caller {
     u32 tgid, tid;
     u64 what;
+    u32 least, before; /* of a clock of bursts of calls: units between two of them, and those that came before */
 };
 struct gpu_beat {
     u64 count, last;
-    u32 launch, unused;
+    u32 kind, unused;
     u32 intervals[BEAT_INTERVALS]; /* between two of them, by half octaves of 1024 ns */
 };
 
@@ -256,6 +243,9 @@ struct alarm {
     u32 together; /* rows of steps in time may wait for one another */
 };
 
+struct request_key {
+    u32 dev, operation;
+};
 /* Requests of a block device that ended, by duration. */
 struct request_use {
     u64 ns, count[REQUEST_BUCKETS];

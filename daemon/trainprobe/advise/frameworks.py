@@ -1,0 +1,116 @@
+"""What each framework calls the setting that an advice is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from trainprobe.model.message import Message, template
+
+
+class Subject(Enum):
+    """What a setting is about."""
+
+    SAVE = "save"
+    EVALUATE = "evaluate"
+    LOG = "log"
+    WORKERS = "workers"
+    PREFETCH = "prefetch"
+    PERSISTENT = "persistent"
+
+
+SETTING = template("advice.setting", "{framework}: {setting}{note}")
+BY_ITERATION = template("advice.by_iteration", " with by_epoch=False")()
+PRE_EVAL = template(
+    "advice.pre_eval", " with by_epoch=False; mmseg: pre_eval=True does not keep the predictions until the end"
+)()
+IN_EPOCHS = template("advice.in_epochs", ", which counts epochs")()
+IN_ENVIRONMENT = template("advice.in_environment", ", which counts steps of the environment")()
+IN_ROLLOUTS = template("advice.in_rollouts", ", which counts rollouts")()
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A setting of a framework. ``note``: what belongs to its value."""
+
+    name: str
+    note: Message | None = None
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether its value is that of the advice."""
+        return self.note not in (IN_EPOCHS, IN_ENVIRONMENT, IN_ROLLOUTS)
+
+
+_TORCH = {
+    Subject.WORKERS: Named("num_workers"),
+    Subject.PREFETCH: Named("prefetch_factor"),
+    Subject.PERSISTENT: Named("persistent_workers"),
+}
+_TRANSFORMERS = {
+    Subject.SAVE: Named("save_steps"),
+    Subject.EVALUATE: Named("eval_steps"),
+    Subject.LOG: Named("logging_steps"),
+    Subject.WORKERS: Named("dataloader_num_workers"),
+    Subject.PREFETCH: Named("dataloader_prefetch_factor"),
+    Subject.PERSISTENT: Named("dataloader_persistent_workers"),
+}
+_LIGHTNING = {
+    Subject.SAVE: Named("every_n_train_steps"),
+    Subject.EVALUATE: Named("val_check_interval"),
+    Subject.LOG: Named("log_every_n_steps"),
+}
+_ORBAX = {Subject.SAVE: Named("save_interval_steps")}
+SETTINGS: Mapping[str, Mapping[Subject, Named]] = {
+    "transformers": _TRANSFORMERS,
+    "sentence_transformers": _TRANSFORMERS,
+    "lightning": _LIGHTNING,
+    "pytorch_lightning": _LIGHTNING,
+    "mmengine": {
+        Subject.SAVE: Named("default_hooks.checkpoint.interval", BY_ITERATION),
+        Subject.EVALUATE: Named("train_cfg.val_interval", BY_ITERATION),
+        Subject.LOG: Named("default_hooks.logger.interval"),
+        Subject.WORKERS: Named("train_dataloader.num_workers"),
+        Subject.PREFETCH: Named("train_dataloader.prefetch_factor"),
+        Subject.PERSISTENT: Named("train_dataloader.persistent_workers"),
+    },
+    "mmcv": {
+        Subject.SAVE: Named("checkpoint_config.interval", BY_ITERATION),
+        Subject.EVALUATE: Named("evaluation.interval", PRE_EVAL),
+        Subject.LOG: Named("log_config.interval"),
+        Subject.WORKERS: Named("workers_per_gpu"),
+    },
+    "ultralytics": {Subject.SAVE: Named("save_period", IN_EPOCHS), Subject.WORKERS: Named("workers")},
+    "keras": {
+        Subject.SAVE: Named("save_freq"),
+        Subject.EVALUATE: Named("validation_freq", IN_EPOCHS),
+        Subject.LOG: Named("update_freq"),
+    },
+    "stable_baselines3": {
+        Subject.SAVE: Named("save_freq", IN_ENVIRONMENT),
+        Subject.EVALUATE: Named("eval_freq", IN_ENVIRONMENT),
+        Subject.LOG: Named("log_interval", IN_ROLLOUTS),
+    },
+    "nnunetv2": {Subject.SAVE: Named("save_every", IN_EPOCHS), Subject.WORKERS: Named("nnUNet_n_proc_DA")},
+    "orbax": _ORBAX,
+    "flax": _ORBAX,
+    "jax": _ORBAX,
+}
+"""Frameworks that are not here leave the loop to the user: what is theirs is torch's DataLoader."""
+
+
+def name_of(framework: str | None, subject: Subject) -> str:
+    """What torch's DataLoader, or the framework, calls a setting of the loader."""
+    return SETTINGS.get(framework or "", {}).get(subject, _TORCH[subject]).name
+
+
+def setting(framework: str | None, subject: Subject, value: object = None) -> Message | None:
+    """The framework's own setting, with its value where it counts what the advice counts; None: it has none."""
+    own = SETTINGS.get(framework or "", {}).get(subject)
+    if own is None:
+        return None
+    if value is None:
+        return SETTING(framework=framework, setting=own.name, note=None)
+    text = f"{own.name}={value}" if own.counts_steps else own.name
+    return SETTING(framework=framework, setting=text, note=own.note)

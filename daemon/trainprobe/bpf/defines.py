@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every number that the C sources and Python must agree on, as flags of the compiler."""
+
+from __future__ import annotations
+
+from ctypes import sizeof
+from enum import IntEnum
+
+from trainprobe.bpf import abi
+from trainprobe.model.cells import (
+    BLOCK_IO_BUCKETS,
+    CELLS,
+    LEAVES,
+    STEP_FILES,
+    Leaf,
+    Level,
+    Region,
+    RowKind,
+    ThreadState,
+)
+
+_ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
+    ("MESSAGE_", abi.Message),
+    ("REGION_", Region),
+    ("LEAF_", Leaf),
+    ("ROW_", RowKind),
+    ("RUN_", ThreadState),
+    ("LEVEL_", Level),
+    ("FILE_", abi.FileKind),
+    ("PROCESS_", abi.ProcessKind),
+    ("WHY_", abi.Why),
+    ("CALL_", abi.Call),
+    ("LOST_", abi.Lost),
+    ("SITE_", abi.SiteState),
+    ("GPU_", abi.GpuCall),
+    ("BEAT_", abi.BeatKind),
+)
+_NUMBERS = (
+    "NAME_SIZE", "PATH_SIZE", "PART_SIZE", "PARTS", "QUIET", "LEVELS", "POOLS", "LEDGERS", "LEDGERS_BY_ID", "DRIVERS",
+    "CALL_NUMBERS", "CALL_GPU_ALLOCATE", "FORM_TRUNCATE", "FORM_ALLOCATE", "BEAT_INTERVALS", "ALARMS", "HELD_STEPS",
+    "HELD_NS",
+)  # fmt: skip
+
+
+def defines() -> list[str]:
+    """Compiler flags that carry every number both sides must agree on."""
+    flags = {f"SIZE_{name.upper()}": sizeof(shape) for name, shape in abi.STRUCTURES.items()}
+    for prefix, numbers in _ENUMS:
+        flags.update({f"{prefix}{member.name}": int(member) for member in numbers})
+    flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
+    flags.update((name, getattr(abi, name)) for name in _NUMBERS)
+    flags.update(OPERATIONS=len(abi.OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
+    bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
+    return [*(f"-D{name}={value}" for name, value in flags.items()), f"-DREQUEST_BOUNDS={bounds}"]

@@ -1,0 +1,102 @@
+"""What advice of a cause is computed from, and what several causes advise alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainprobe.advise.frameworks import Subject, name_of, setting
+from trainprobe.advise.loader import Loader
+from trainprobe.advise.numbers import interval_for_share
+from trainprobe.advise.queue import Ahead
+from trainprobe.model.message import Message, Template, template
+from trainprobe.model.report import Evidence
+
+SHARE = 0.01
+"""Of a run: what something that the training could do without may cost."""
+IN_BRACKETS = template("advice.in_brackets", " ({setting})")
+FIT_MEMORY = template("advice.fit_memory", "lower batch size, workers or prefetch_factor until the run fits its memory")
+MORE_WORKERS = template(
+    "advice.more_workers",
+    "{setting}={best} instead of {workers}: a batch costs a worker {each:seconds}, a step without waiting takes "
+    "{own:seconds}",
+)
+
+MADE_AHEAD = template(
+    "advice.made_ahead",
+    "{setting}={factor}: batches made ahead save {saves:percent} of what late batches cost, as their replay shows",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceInput:
+    """What was measured of a cause in one rank, as far as it was (0: not)."""
+
+    share: float = 0.0  # of the run, lost to the cause
+    each: float = 0.0  # seconds of one occurrence, median
+    every: int | None = None  # steps between occurrences
+    apart: int | None = None  # the same on average, of saves and lines of a log without a rhythm
+    period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
+    where: str = ""  # Python line
+    where_told: Message | None = None  # the same with the user's own function in it, and how often it was seen
+    where_plain: Message | None = None  # without how often
+    of_worker: bool = False  # that line is a worker's
+    longest: float = 0.0  # seconds of the longest occurrence …
+    evidence: Sequence[Evidence] = ()  # … and what its rule saw
+    seen: Sequence[Evidence] = ()  # what it saw of all of them, and in ordinary steps
+    cpus: int = 0  # of the host; 0: not known
+    ahead: Ahead | None = None  # how many batches made ahead cover late ones; None: none do
+    writes_per_step: float = 0.0  # to logs
+    fetching: bool = False  # a DataLoader is seen to fetch
+    framework: str | None = None  # that runs the loop
+    loader: Loader | None = None  # what making its batches costs, as far as measured
+
+    def saw(self, what: Template) -> bool:
+        """Whether the rule saw that."""
+        return any(one.key == what.id for one in self.evidence)
+
+    def part(self, what: Template) -> float:
+        """Of the longest occurrence: the part of its seconds that evidence puts there."""
+        spent = sum(one.value for one in self.evidence if one.key == what.id and isinstance(one.value, (int, float)))
+        return spent / self.longest if self.longest else 0.0
+
+
+def fit_memory(_: AdviceInput) -> list[Message]:
+    """For causes by which memory is short."""
+    return [FIT_MEMORY()]
+
+
+def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None) -> list[Message]:
+    """The interval at which something that recurs by steps takes 1 % of the run; ``sentence`` takes ``better``,
+    ``every`` and ``share``, and where it has a ``subject`` the framework's ``setting`` for it."""
+    every = f.every or f.apart
+    if not every:
+        return []
+    better = interval_for_share(every, f.share, SHARE)
+    if better <= every:
+        return []
+    named = {} if subject is None else {"setting": in_brackets(f, subject, better)}
+    return [sentence(better=better, every=every, share=f.share, **named)]
+
+
+def in_brackets(f: AdviceInput, subject: Subject, value: object) -> Message | None:
+    """The framework's setting behind an advice; None: it has none for it."""
+    named = setting(f.framework, subject, value)
+    return IN_BRACKETS(setting=named) if named is not None else None
+
+
+def made_ahead(f: AdviceInput) -> list[Message]:
+    """The prefetch_factor that is worth it, of a torch DataLoader."""
+    if f.ahead is None or not f.fetching:
+        return []
+    return [MADE_AHEAD(setting=name_of(f.framework, Subject.PREFETCH), factor=f.ahead.factor, saves=f.ahead.saves)]
+
+
+def more_workers(f: AdviceInput) -> list[Message]:
+    """The number of loader workers that is worth it; nothing where that is no more than there are, or is not known."""
+    load = f.loader
+    best = load.best() if load is not None else 0
+    if load is None or best <= load.workers or load.gain(best) < SHARE * (load.own + load.wait):
+        return []
+    name = name_of(f.framework, Subject.WORKERS)
+    return [MORE_WORKERS(setting=name, best=best, workers=load.workers, each=load.each, own=load.own)]

@@ -1,0 +1,168 @@
+"""What a rule sees and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn, TypeAlias
+
+from trainprobe.causes.policy import Policy
+from trainprobe.derive.churn import Churn
+from trainprobe.derive.devices import Devices
+from trainprobe.derive.gpu_pace import Slowed
+from trainprobe.derive.late import LateStepObservations
+from trainprobe.derive.ledger import Item, WaitContext
+from trainprobe.derive.quota import ThrottledInterval
+from trainprobe.derive.saves import Removal, Save
+from trainprobe.derive.slow_files import SlowRead
+from trainprobe.derive.workers import Death, Errand
+from trainprobe.model.cause import Cause, State
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import FileEvent, ProcessEvent, ThreadSample
+from trainprobe.model.message import Message
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Evidence
+from trainprobe.model.sample import RivalSample
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLog:
+    """A log file written in the window."""
+
+    path: str  # "": several, no longer told apart
+    ns: int
+    bytes: int
+    calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarts:
+    """Workers that were started in the window, and before it."""
+
+    count: int
+    first: bool  # they are the first that this driver had
+    due: int  # were started again in a step before and have not delivered yet
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen(Sequence[NoReturn]):
+    """Evidence that nobody gathered for a window, and why. It is false and empty: a rule finds nothing in it."""
+
+    reason: str
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, at: object) -> NoReturn:
+        raise IndexError(at)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Time of one driver, beside what is ordinary for it: one step (finished, or still open), a second where nothing
+    marks steps, or all ordinary steps together. Times in ns. ``pipeline.rank.window`` makes them."""
+
+    start_ns: int
+    end_ns: int
+    baseline_ns: float
+    excess: Mapping[Item, float]  # adds up to the excess over the baseline
+    items: Mapping[Item, int]
+    context: WaitContext
+    policy: Policy
+    driver_pid: int
+    driver_tid: int
+    pool: Sequence[float]  # of all workers, beyond an ordinary step's, by leaf
+    usual: Sequence[float]  # of all workers in an ordinary step, by leaf
+    extra_fetches: float
+    fetches_per_backward: float
+    workers: int
+    starts: WorkerStarts | Unseen
+    evaluators: Collection[str]  # functions that called the model in earlier evaluations
+    usual_evaluation_ns: float  # 0: evaluations have no usual length, or there were none
+    usual_ahead: float  # ns of serialising per byte before a save's first open; 0: not known
+    compilers: Sequence[Errand]  # that ran in the window
+    compile_ns: int  # of the window in which at least one ran
+    saves: Sequence[Save]
+    removals: Sequence[Removal]  # of checkpoints
+    logs: Sequence[WrittenLog]
+    files: Sequence[FileEvent]  # of the driver's process: the latest of each file that it opened to write in the window
+    slow_files: Sequence[SlowRead]  # read slowly over the whole run, the dearest first
+    deaths: Sequence[Death]
+    errand: Errand | None  # the command that the training ran longest in the window
+    threads: Sequence[ThreadSample]  # workers, as last seen
+    stack: Sequence[str]
+    late: LateStepObservations  # what was seen of it while it was late
+    python_threads: frozenset[int]  # beside the driver, as the process calls them
+    stopper: ProcessEvent | None  # the last signal that stopped the driver, when it came in this step
+    swap_faults: int | Unseen | None  # major faults of the driver while the host read swapped memory; None: it did not
+    cpus: int | Unseen  # of the host
+    devices: Devices
+    rivals: Sequence[RivalSample]  # the busiest processes, as last seen, the run's own included
+    own: frozenset[int]  # pids of the run's processes
+    stolen: float | None  # part of the host's processors that the hypervisor took; None: not measured
+    quota: ThrottledInterval | None  # None: not sampled around the window, or there is none
+    churn: Churn | Unseen  # of the GPU's memory in the window
+    slowed: Slowed | None  # the GPU whose clock was lowered in the window
+    late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits
+
+
+def excess_ns(window: Window) -> float:
+    """How much longer than an ordinary step."""
+    return sum(window.excess.values())
+
+
+def pool_ns(window: Window, *leaves: Leaf) -> float:
+    """Workers' excess in some leaves."""
+    return sum(window.pool[leaf] for leaf in leaves) if window.pool else 0.0
+
+
+def usual_ns(window: Window, *leaves: Leaf) -> float:
+    """What workers do in some leaves in an ordinary step."""
+    return sum(window.usual[leaf] for leaf in leaves) if window.usual else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one rule takes of a window's excess. ``cause`` None: it was the training's own work after all."""
+
+    cause: Cause | None
+    taken: Mapping[Item, float]
+    summary: Message | None = None
+    chain: Sequence[Message] = ()
+    evidence: Sequence[Evidence] = field(default_factory=list)
+
+    @property
+    def ns(self) -> float:
+        """Nanoseconds claimed."""
+        return sum(self.taken.values())
+
+
+Rule: TypeAlias = Callable[[Window, Mapping[Item, float]], "Claim | None"]
+"""(window, excess that nobody has claimed yet) -> claim or None."""
+
+
+def take(
+    left: Mapping[Item, float],
+    *,
+    states: Sequence[State] = (),
+    leaves: Sequence[Leaf] = (),
+    regions: Sequence[Region] = (),
+    part: float = 1.0,
+) -> dict[Item, float]:
+    """A part of the unclaimed items that match (an empty filter matches all)."""
+    return {
+        item: ns * part
+        for item, ns in left.items()
+        if (not states or item[0] in states)
+        and (not leaves or item[2] in leaves)
+        and (not regions or item[1] in regions)
+        and ns * part > 0
+    }
+
+
+def seconds(ns: float) -> float:
+    """Nanoseconds as rounded seconds, for evidence."""
+    return round(ns / NS, 4)

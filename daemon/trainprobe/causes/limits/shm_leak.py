@@ -1,0 +1,53 @@
+"""Files in /dev/shm whose makers are dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainprobe.causes import groups
+from trainprobe.causes.situation import Notice, Situation, whose
+from trainprobe.causes.spec import CauseSpec, OrderedCheck
+from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.message import template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template(
+    "shm_leak.summary",
+    "{bytes:bytes} in {files} files of /dev/shm{whose} were left by {processes} dead processes ({pids:, })",
+)
+LEFT = template("shm_leak.left_by", "left in /dev/shm")
+REMOVE = template("shm_leak.remove", "rm {files: }")
+
+
+def check(s: Situation) -> Iterator[Notice]:
+    """One notice while there are any."""
+    if s.shared is None or not s.shared.leaks:
+        return
+    leaks = sorted(s.shared.leaks, key=lambda leak: -leak.bytes)
+    total, files = sum(leak.bytes for leak in leaks), sum(leak.files for leak in leaks)
+    yield Notice(
+        f"leak-{s.shared.device}",
+        Cause.SHM_LEAK,
+        s.now_ns,
+        SUMMARY(
+            bytes=total,
+            files=files,
+            whose=whose(s.shared.container),
+            processes=len(leaks),
+            pids=[leak.pid for leak in leaks[:5]],
+        ),
+        evidence=[Evidence.of(LEFT(), leak.bytes, "bytes", leak.pid, f"/dev/shm/{leak.name}") for leak in leaks[:10]],
+        advice=[REMOVE(files=[f"/dev/shm/torch_{leak.pid}_*" for leak in leaks[:5]])],
+        pid=s.driver,
+    )
+
+
+SPEC = CauseSpec(
+    "shm_leak",
+    kinds=frozenset({Kind.WARNING}),
+    title="leaked shared memory",
+    light="#86198f",
+    dark="#f0abfc",
+    group=groups.MEMORY,
+    checks=(OrderedCheck(check, 80),),
+)

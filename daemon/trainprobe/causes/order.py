@@ -1,0 +1,70 @@
+"""The rules in the order in which they may claim, and how their claims become shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainprobe.causes.base import Claim, Rule, Window
+from trainprobe.causes.registry import SPECS, STALL_RULES
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A window's excess, divided: ns of stall by cause, ns by phase; the rest was the training's own work."""
+
+    shares: dict[Cause, float]
+    phases: dict[Cause, float]
+    main: Claim | None
+    lost: Sequence[Claim] = ()  # all claims of time lost
+
+    @property
+    def stall_ns(self) -> float:
+        """Nanoseconds lost."""
+        return sum(self.shares.values())
+
+
+def claims_of(window: Window, rules: Sequence[Rule]) -> tuple[list[Claim], dict[Item, float]]:
+    """The rules' claims in turn, and what nobody claimed."""
+    left = dict(window.excess)
+    claims: list[Claim] = []
+    for rule in rules:
+        claim = rule(window, left)
+        if claim is None or claim.ns <= 0:
+            continue
+        claims.append(claim)
+        for item, ns in claim.taken.items():
+            rest = left[item] - ns
+            if rest > 0.5:
+                left[item] = rest
+            else:
+                del left[item]
+        if not left:
+            break
+    return claims, left
+
+
+def judge(window: Window) -> Judgement:
+    """Let every rule claim in turn; the last one, `unknown`, takes what is left."""
+    claims, _ = claims_of(window, STALL_RULES)
+    lost = [c for c in claims if c.cause is not None and not _is_phase(c.cause)]
+    shares: dict[Cause, float] = {}
+    total = sum(c.ns for c in lost)
+    main = max(lost, key=lambda c: c.ns, default=None)
+    for claim in lost:
+        if claim.cause is None:
+            continue
+        least = SPECS[claim.cause].minor_share(window.policy)
+        cause = claim.cause if claim.ns >= least * total or main is None or main.cause is None else main.cause
+        shares[cause] = shares.get(cause, 0.0) + claim.ns
+    phases: dict[Cause, float] = {}
+    for claim in claims:
+        if claim.cause is not None and _is_phase(claim.cause):
+            phases[claim.cause] = phases.get(claim.cause, 0.0) + claim.ns
+    return Judgement(shares, phases, main, lost)
+
+
+def _is_phase(cause: Cause) -> bool:
+    return Kind.PHASE in SPECS[cause].kinds

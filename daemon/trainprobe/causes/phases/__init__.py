@@ -1,0 +1,1 @@
+"""Phases: time that is not lost. One per file."""

@@ -1,0 +1,98 @@
+"""The training evaluates: batches without backwards, or forward passes without gradients."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from trainprobe.causes import groups
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Region
+from trainprobe.model.message import template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("evaluation.summary", "evaluation for {seconds:.1f} s")
+EVALUATES = template("evaluation.evaluates", "driver evaluates")
+SECONDS = template("evaluation.seconds", "seconds beyond an ordinary step")
+BATCHES = template("evaluation.batches", "batches fetched without a backward")
+NO_GRAD_SECONDS = template("evaluation.no_grad_seconds", "seconds with gradients off")
+_NAMES = re.compile(r"eval|valid|\btest|_test|infer|predict|score|metric|benchmark", re.IGNORECASE)
+_MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
+_QUIET = 0.3
+"""Of a usual evaluation: with gradients off for less there was none."""
+_KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED)
+
+
+def shown_by(stack: Sequence[str]) -> bool:
+    """Whether a function on the stack is named like an evaluation, or is a model's forward pass."""
+    names = [frame.split("(")[0].strip() for frame in stack]
+    return any(_NAMES.search(name) or _MODEL.search(name) for name in names)
+
+
+def caller_of_model(stack: Sequence[str]) -> str:
+    """The function that calls the model's forward pass, as ``name (file``; "" where none does, or only the script's
+    outermost function, which may be the training's loop."""
+    names = [frame.split("(")[0].strip() for frame in stack]
+    place = next((place for place, name in enumerate(names) if _MODEL.search(name)), 0)
+    return _function(stack[place - 1]) if place >= 2 and names[place - 2] != "<module>" else ""
+
+
+def known_by(stack: Sequence[str], evaluators: Collection[str]) -> bool:
+    """Whether one of these functions, which called the model in earlier evaluations, is on the stack."""
+    return bool(evaluators) and any(_function(frame) in evaluators for frame in stack)
+
+
+def _function(frame: str) -> str:
+    return frame.rpartition(":")[0]
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """All that is no save, log or stop, when more was fetched than trained on or gradients were off for most of it;
+    only the usual length, where something else took most of it beside an evaluation as usual."""
+    taken = take(left, states=[s for s in State if s not in _KEEP])
+    total = sum(taken.values())
+    if total <= 0:
+        return None
+    quiet = sum(ns for (_, region, _), ns in taken.items() if region == Region.NO_GRAD)
+    fetched = window.extra_fetches >= window.policy.evaluation_fetches
+    stacks = [seen.frames for seen in window.late.stacks if seen.frames]
+    by_grad = quiet > 0.5 * total and (
+        not stacks or any(shown_by(one) or known_by(one, window.evaluators) for one in stacks)
+    )
+    if not fetched and not by_grad:
+        usual = window.usual_evaluation_ns
+        if quiet < _QUIET * usual or not 0 < usual < total:
+            return None
+        taken = _first(taken, usual)
+        total = usual
+        quiet = min(quiet, usual)
+    evidence = [Evidence.of(SECONDS(), seconds(total), "s", window.driver_pid)]
+    if fetched:
+        evidence.append(Evidence.of(BATCHES(), round(window.extra_fetches), "", window.driver_pid))
+    if quiet > 0:
+        evidence.append(Evidence.of(NO_GRAD_SECONDS(), seconds(quiet), "s", window.driver_pid))
+    return Claim(Cause.EVALUATION, taken, SUMMARY(seconds=seconds(total)), [EVALUATES()], evidence)
+
+
+def _first(items: Mapping[Item, float], ns: float) -> dict[Item, float]:
+    """So much of the items, those with gradients off first."""
+    quiet = take(items, regions=[Region.NO_GRAD], part=1.0)
+    spent = sum(quiet.values())
+    if spent >= ns:
+        return take(quiet, part=ns / spent)
+    others = {item: left for item, left in items.items() if item not in quiet}
+    return {**quiet, **take(others, part=(ns - spent) / sum(others.values()))}
+
+
+SPEC = CauseSpec(
+    "evaluation",
+    kinds=frozenset({Kind.PHASE}),
+    title="evaluation",
+    light="#0f766e",
+    dark="#5eead4",
+    group=groups.PHASES,
+    rules=(OrderedRule(claim, stall=60),),
+)

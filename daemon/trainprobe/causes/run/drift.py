@@ -1,0 +1,122 @@
+"""Steps that grow: how much that cost, in which state, and what grew along."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, seconds
+from trainprobe.causes.policy import Policy
+from trainprobe.causes.spec import CauseSpec
+from trainprobe.derive.ledger import Item
+from trainprobe.derive.series import Grown, Series
+from trainprobe.derive.trend import Growth, Trend
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.message import Message, template
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Evidence
+
+SUMMARY = template(
+    "drift.summary",
+    "the step grew from {before:ms} to {after:ms} ms ({ratio:+.0%}) in {steps} steps, "
+    "{per_1000_steps:+ms} ms per 1000 steps{grown}{along}",
+)
+GROWN = template("drift.grown", "; what grew is {state}")
+ALONG = template("drift.along", ", and with it {what}")
+STEP_BEFORE = template("drift.step_before", "step before")
+STEP_NOW = template("drift.step_now", "step now")
+STEP_GROWTH = template("drift.step_growth", "growth per 1000 steps")
+STATE_GREW = template("drift.state_grew", "{state} grew by, each step")
+BEFORE = template("drift.before", "{what} before")
+NOW = template("drift.now", "{what} now")
+COUNTERS = {
+    "pss_bytes": (template("drift.memory", "memory")(), "bytes"),
+    "open_fds": (template("drift.open_files", "open files")(), ""),
+    "threads": (template("drift.threads", "threads")(), ""),
+    "workers": (template("drift.workers", "worker processes")(), ""),
+    "log_bytes": (template("drift.log_bytes", "bytes of logs")(), "bytes"),
+}
+"""Figures that may grow with the step, with their words and units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A rank's ordinary steps over the run."""
+
+    ns: float  # all of them together
+    trend: Trend
+    makeup: Series  # ns of an ordinary step by state, by its number
+    counters: Series  # what may grow with the step
+    pid: int
+
+
+def claim(steps: Steps, policy: Policy, claimed: Collection[State]) -> Claim | None:
+    """What the ordinary steps lost to their growth, without the states that other causes own already."""
+    growth = steps.trend.growth or steps.trend.last
+    lost = steps.trend.lost_ns
+    if growth is None or lost < policy.drift_least * steps.ns:
+        return None
+    states = steps.makeup.grown(growth.from_step)
+    total = sum(one.after - one.before for one in states)
+    free = [one for one in states if State(one.name) not in claimed]
+    if states and not free:
+        return None
+    part = sum(one.after - one.before for one in free) / total if total > 0 else 1.0
+    state = State(free[0].name) if free else State.COMPUTE
+    taken: dict[Item, float] = {(state, Region.STEP, Leaf.OTHER): lost * part}
+    counters = steps.counters.grown(growth.from_step)
+    return Claim(Cause.DRIFT, taken, _summary(growth, free, counters), [], _evidence(steps.pid, growth, free, counters))
+
+
+def _summary(growth: Growth, states: list[Grown], counters: list[Grown]) -> Message:
+    return SUMMARY(
+        before=growth.from_ns / NS,
+        after=growth.to_ns / NS,
+        ratio=growth.ratio,
+        steps=growth.to_step - growth.from_step,
+        per_1000_steps=growth.per_1000_steps / NS,
+        grown=GROWN(state=states[0].name) if states else None,
+        along=ALONG(what=COUNTERS[counters[0].name][0]) if counters else None,
+    )
+
+
+def _evidence(pid: int, growth: Growth, states: list[Grown], counters: list[Grown]) -> list[Evidence]:
+    found = [
+        Evidence.of(STEP_BEFORE(), seconds(growth.from_ns), "s", pid),
+        Evidence.of(STEP_NOW(), seconds(growth.to_ns), "s", pid),
+        Evidence.of(STEP_GROWTH(), seconds(growth.per_1000_steps), "s", pid),
+    ]
+    found += [Evidence.of(STATE_GREW(state=one.name), seconds(one.after - one.before), "s", pid) for one in states[:2]]
+    for one in counters[:2]:
+        words, unit = COUNTERS[one.name]
+        found += [
+            Evidence.of(BEFORE(what=words), round(one.before), unit, pid),
+            Evidence.of(NOW(what=words), round(one.after), unit, pid),
+        ]
+    return found
+
+
+KEEPS_SOMETHING = template(
+    "drift.advice.keeps_something",
+    "something is kept from step to step: look for lists and graphs that grow (append loss.item(), not loss), logs "
+    "that are read again, and what grew with it",
+)
+
+
+def _advice(_: AdviceInput) -> list[Message]:
+    return [KEEPS_SOMETHING()]
+
+
+SPEC = CauseSpec(
+    "drift",
+    kinds=frozenset({Kind.BOTTLENECK}),
+    title="slowing down over time",
+    light="#854d0e",
+    dark="#fde047",
+    group=groups.PYTHON,
+    advice=_advice,
+    dashboard_colour="#FFCB7D",
+)

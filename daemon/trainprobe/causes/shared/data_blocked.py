@@ -1,0 +1,74 @@
+"""The driver waits for its workers, and they are blocked, neither in storage nor in their queue, as for every batch.
+
+Where they usually are not, a worker hangs (`worker_hang`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes.base import Claim, Window, excess_ns, pool_ns, seconds, usual_ns
+from trainprobe.causes.spec import OrderedRule
+from trainprobe.causes.waiting import (
+    BLOCKED_OUTSIDE,
+    CPU,
+    FETCHING,
+    IN_CALL,
+    STORAGE,
+    SWAP,
+    WAITED,
+    WAITS_FOR_WORKERS,
+    WORKERS,
+    waited,
+)
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause
+from trainprobe.model.cells import Leaf
+from trainprobe.model.message import template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template(
+    "data_blocked.summary",
+    "workers were blocked in {call} for {seconds:.2f} s while the driver waited for their batches",
+)
+NETWORK = template(
+    "data_blocked.network", "reading data over the network: workers were blocked in socket calls for {seconds:.2f} s"
+)
+BLOCKED_IN = template("data_blocked.blocked_in", "workers blocked in {call}")
+_MOST = 0.5
+"""Of what the workers do: where they are blocked for less of it, batches are dear for another reason."""
+_USUAL = 0.25
+"""Of the workers' time in ordinary steps: then it is how this data is fetched."""
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Of a late step the wait, where workers mostly were blocked in it and are so usually. (One that waits for much
+    longer than a batch takes hangs, also then.)"""
+    usual = usual_ns(window, *FETCHING) >= _USUAL * window.baseline_ns * max(1, window.workers)
+    return claim_usual(window, left) if usual and excess_ns(window) < window.policy.hang_ns else None
+
+
+def claim_usual(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Of ordinary steps. On sockets it is storage that lies behind a network."""
+    blocked = pool_ns(window, *FETCHING)
+    mostly = blocked >= _MOST * (blocked + pool_ns(window, *CPU, *STORAGE, *SWAP))
+    taken = waited(window, left) if mostly and blocked > 0 and window.fetches_per_backward else {}
+    if not taken:
+        return None
+    leaf = max(FETCHING, key=lambda one: pool_ns(window, one))
+    told = seconds(blocked)
+    network = leaf == Leaf.SOCKET
+    return Claim(
+        Cause.DATA_STORAGE if network else Cause.UNKNOWN,
+        taken,
+        NETWORK(seconds=told) if network else SUMMARY(call=IN_CALL[leaf], seconds=told),
+        [WAITS_FOR_WORKERS(), BLOCKED_IN(call=IN_CALL[leaf])],
+        [
+            Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+            Evidence.of(BLOCKED_OUTSIDE(), told, "s"),
+            Evidence.of(WORKERS(), window.workers, ""),
+        ],
+    )
+
+
+RULES = (OrderedRule(claim, stall=150), OrderedRule(claim_usual, ordinary=60))

@@ -1,0 +1,82 @@
+"""The driver waits at a lock for another thread of its own process, which makes or reads the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import OrderedRule
+from trainprobe.causes.waiting import A_FILE
+from trainprobe.derive.late import SiblingThread
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, State
+from trainprobe.model.message import template
+from trainprobe.model.report import Evidence
+
+READS = template("data_thread.reads", "reading data from slow storage in a thread on {path}")
+BLOCKED = template("data_thread.blocked", "thread {tid} of the training is blocked on {path}")
+WAITS = template("data_thread.waits", "driver waits for thread {tid}")
+WORKS = template("data_thread.works", "the driver waited for {thread}")
+ON_CPU = template("data_thread.on_cpu", "thread {tid} of the training on the CPU{where}")
+IN_FRAME = template("data_thread.in_frame", " in {frame}")
+WAITED = template("data_thread.waited", "driver waited at a lock")
+LOOKS_BLOCKED = template("data_thread.looks_blocked", "looks that found the thread blocked on a device")
+LOOKS = template("data_thread.looks", "looks")
+SHARE = template("data_thread.share", "the thread's share of a processor meanwhile")
+_MOSTLY = 0.5
+"""Of the looks, or of the time between them."""
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """The lock's wait, when one thread beside it was blocked on a device, or is Python's and was on the CPU.
+
+    Threads that sleep or poll are no evidence: monitors and log writers do that all day. Nor are a library's own
+    threads on the CPU (OpenMP): they do the driver's work.
+    """
+    taken = take(left, states=[State.LOCK])
+    if not taken:
+        return None
+    beside = window.late.beside.values()
+    reading = [one for one in beside if one.reading >= max(1.0, _MOSTLY * one.looks)]
+    if reading:
+        return _reads(window, taken, max(reading, key=lambda one: one.reading))
+    busy = [one for one in beside if one.own_tid in window.python_threads and one.busy() >= _MOSTLY]
+    return _works(window, taken, max(busy, key=lambda one: one.busy())) if busy else None
+
+
+def _reads(window: Window, taken: dict[Item, float], thread: SiblingThread) -> Claim:
+    told = BLOCKED(tid=thread.tid, path=thread.path or A_FILE())
+    return Claim(
+        Cause.DATA_STORAGE,
+        taken,
+        READS(path=thread.path) if thread.path else told,
+        [WAITS(tid=thread.tid), told],
+        [
+            _waited(window, taken),
+            Evidence.of(LOOKS_BLOCKED(), thread.reading, "", thread.tid, thread.path or None),
+            Evidence.of(LOOKS(), thread.looks, ""),
+        ],
+    )
+
+
+def _works(window: Window, taken: dict[Item, float], thread: SiblingThread) -> Claim:
+    frames = [one.frame for stack in window.late.stacks for one in stack.others if one.own_tid == thread.own_tid]
+    where = IN_FRAME(frame=frames[-1]) if frames else None
+    told = ON_CPU(tid=thread.tid, where=where)
+    return Claim(
+        Cause.DATA_CPU,
+        taken,
+        WORKS(thread=told),
+        [WAITS(tid=thread.tid), told],
+        [
+            _waited(window, taken),
+            Evidence.of(SHARE(), round(thread.busy(), 3), "ratio", thread.tid),
+        ],
+    )
+
+
+def _waited(window: Window, taken: Mapping[Item, float]) -> Evidence:
+    return Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid)
+
+
+RULES = (OrderedRule(claim, stall=170),)

@@ -1,0 +1,164 @@
+"""What a rule about limits sees, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from trainprobe.derive.forecast import Forecast
+from trainprobe.derive.saves import Save
+from trainprobe.model.cause import Cause
+from trainprobe.model.event import CallFailed, ProcessEvent
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+from trainprobe.model.sample import (
+    DescriptorSample,
+    GpuHolder,
+    HostSample,
+    LimitSample,
+    OrphanSample,
+    ProcessSample,
+    SharedSample,
+    SpaceSample,
+)
+
+DRIVER = template("limit.driver", "the driver (pid {pid})")
+PROCESS = template("limit.process", "{role} {pid}")
+FAILED = template("limit.failed", "{call} failed")
+GROWTH = template("limit.growth", "growth")
+GROWING_FOR = template("limit.growing_for", "seen growing for")
+USED = template("limit.used", "of it used")
+OF_CONTAINER = template("limit.of_container", " of container {container}")
+
+Key: TypeAlias = tuple[str, str, int]
+"""What has a limit: (kind, place, pid), as in LimitSample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A process that the kernel killed for want of memory, and what was known right before."""
+
+    event: ProcessEvent
+    scope: str | None  # cgroup | host; None: it cannot be told
+    group: str
+    limit: LimitSample | None  # the one that was hit
+    processes: Sequence[ProcessSample]  # of the rank, as last seen
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Proportional memory of all processes of a role: now, and bytes per second over the last minutes."""
+
+    role: str
+    processes: int
+    bytes: int
+    per_second: float | None
+    private_per_second: float | None  # of Private_Dirty: pages that stopped being shared
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFault:
+    """Something broke in a GPU that the rank uses."""
+
+    at_ns: int
+    index: int
+    uuid: str
+    bus_id: str
+    kind: str  # xid | ecc | lost
+    code: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLimits:
+    """What has a limit, as last read, and when it will be reached."""
+
+    latest: Mapping[Key, LimitSample] = field(default_factory=dict)
+    forecasts: Mapping[Key, Forecast] = field(default_factory=dict)
+
+    def of_kind(self, kind: str) -> list[tuple[LimitSample, Forecast | None]]:
+        """The limits of a kind, those that are reached first in front."""
+        found = [(one, self.forecasts.get(key)) for key, one in self.latest.items() if key[0] == kind]
+        return sorted(found, key=lambda pair: (pair[1].eta_seconds if pair[1] else 1e18, pair[0].limit - pair[0].used))
+
+    def fullest(self, kind: str) -> LimitSample | None:
+        """The limit of a kind that is used most."""
+        return max((one for key, one in self.latest.items() if key[0] == kind), key=used_share, default=None)
+
+    def of_process(self, kind: str, pid: int) -> LimitSample | None:
+        """A process's own limit of a kind."""
+        return next((one for key, one in self.latest.items() if key[0] == kind and key[2] == pid), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known of one rank at a moment, as far as limits go."""
+
+    now_ns: int
+    driver: int
+    processes: Sequence[ProcessSample] = ()
+    roles: Mapping[int, str] = field(default_factory=dict)  # of processes that are, or were, children of the driver
+    limits: KnownLimits = KnownLimits()
+    growth: Sequence[Growth] = ()
+    failures: Sequence[CallFailed] = ()
+    stepped_ns: int = 0  # the last step began
+    bus_errors: Sequence[ProcessEvent] = ()
+    victims: Sequence[Victim] = ()
+    descriptors: Mapping[int, DescriptorSample] = field(default_factory=dict)
+    shared: SharedSample | None = None
+    spaces: Mapping[str, SpaceSample] = field(default_factory=dict)
+    saves: Sequence[Save] = ()
+    orphans: Sequence[OrphanSample] = ()
+    gpu_faults: Sequence[GpuFault] = ()
+    gpu_holders: Mapping[str, Sequence[GpuHolder]] = field(default_factory=dict)  # by the GPU's uuid
+    workers: int = 0
+    shm_per_batch: float | None = None
+    host: HostSample | None = None
+
+    def on_shm(self, failure: CallFailed) -> bool:
+        """Whether a call failed on the /dev/shm of its processes."""
+        return on_shm(failure, {place for kind, place, _ in self.limits.latest if kind == "shm"})
+
+    def who(self, pid: int) -> Message:
+        """A process in words."""
+        return DRIVER(pid=pid) if pid == self.driver else PROCESS(role=self.roles.get(pid, "process"), pid=pid)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that runs out, or that has run out. The same ``key`` later: the same thing, with newer numbers."""
+
+    key: str
+    cause: Cause
+    at_ns: int
+    summary: Message
+    happened: bool = False  # an event; otherwise it is still to come, or a state that may pass
+    eta_seconds: float | None = None
+    evidence: Sequence[Evidence] = ()
+    advice: Sequence[Message] = ()
+    pid: int = 0  # of the process that felt it
+    replaces: str = ""  # the key of one that was told and is no longer so
+    settles_ns: int = 0  # for so long the numbers of something that happened may still come in
+
+
+LimitRule: TypeAlias = Callable[[Situation], Iterable[Notice]]
+
+
+def used_share(one: LimitSample) -> float:
+    return one.used / one.limit if one.limit > 0 else 0.0
+
+
+def on_shm(failure: CallFailed, places: Collection[str]) -> bool:
+    """Whether a call failed on a /dev/shm, of these devices; another tmpfs is a file system like others."""
+    if not failure.tmpfs:
+        return False
+    if failure.path.startswith("/dev/shm/"):
+        return True
+    known = places and failure.dev
+    return f"{failure.dev >> 20}:{failure.dev & 0xFFFFF}" in places if known else not failure.path
+
+
+def whose(container: str) -> Message | None:
+    """In whose mount name space a /dev/shm is; None: the host's."""
+    return OF_CONTAINER(container=container[:12]) if container != "host" else None

@@ -1,0 +1,247 @@
+"""The driver writes a checkpoint, or waits for the thread or process that does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trainprobe.advise.frameworks import Subject
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput, rarer
+from trainprobe.causes.base import Claim, Window, excess_ns, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.writing import held_back
+from trainprobe.derive.ledger import Item
+from trainprobe.derive.save_spans import BYTES_IN_NS, SavingSteps, ahead_ns, shown_by, spans
+from trainprobe.derive.saves import Save
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.message import Message, template
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("checkpoint.summary", "checkpoint {path}{details}")
+SIZE = template("checkpoint.size", ": {bytes:MB}")
+SYNCED = template("checkpoint.synced", ", {seconds:.2f} s of it in fsync")
+REMOVED = template("checkpoint.removed", ", {seconds:.2f} s in removing an older one")
+A_CHECKPOINT = template("checkpoint.a_checkpoint", "a checkpoint")
+WRITES = template("checkpoint.writes", "driver writes {path}")
+BESIDE = template("checkpoint.beside", "waiting for {who} of the training, which writes checkpoint {path}")
+THREAD = template("checkpoint.thread", "thread {tid}")
+PROCESS = template("checkpoint.process", "process {pid}")
+WAITS_FOR = template("checkpoint.waits_for", "driver waits for {who}")
+WHO_WRITES = template("checkpoint.who_writes", "{who} writes {path}")
+
+IN_CALLS = template("checkpoint.in_calls", "driver in the checkpoint's system calls")
+SERIALIZING = template("checkpoint.serializing", "driver on the CPU between these calls and before the first one")
+COPIED = template("checkpoint.copied", "of it the driver waited for copies from the GPU")
+REMOVING_SECONDS = template("checkpoint.removing_seconds", "seconds in removing it")
+SAVED_BESIDE = template("checkpoint.saved_beside", "driver waited for the one that saves")
+BYTES = template("checkpoint.bytes", "bytes written")
+WRITE_SECONDS = template("checkpoint.write_seconds", "seconds in write")
+FSYNC_SECONDS = template("checkpoint.fsync_seconds", "seconds in fsync")
+RENAME_SECONDS = template("checkpoint.rename_seconds", "seconds in rename")
+OPEN_SECONDS = template("checkpoint.open_seconds", "seconds in open")
+SERIALIZE_SECONDS = template("checkpoint.serialize_seconds", "seconds in serialising")
+RATE = template("checkpoint.rate", "rate")
+IN_EACH = template(
+    "checkpoint.in_each", "checkpoint {path}: {saves} saves in ordinary steps{every}, {each:seconds} each"
+)
+EVERY = template("checkpoint.every", ", one every {steps} steps")
+EACH_STEP = template("checkpoint.each_step", ", one in each step")
+ORDINARY_SAVES = template("checkpoint.ordinary_saves", "saves in ordinary steps")
+SERIALIZES = frozenset((State.COMPUTE, region, Leaf.CPU) for region in (Region.STEP, Region.NO_GRAD))
+"""Where the CPU time of ordinary steps is that may go into saves."""
+_COMPUTES = (Leaf.CPU, Leaf.FILE_GAP)
+_WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
+_COVER = 0.8
+"""A wait is for somebody else's save when the save covers so much of it."""
+
+_WORTH_NS = NS // 100
+"""A part of a save that took less is not told by itself."""
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """State `checkpoint`, the CPU that goes into the driver's saves, and its waits for saves by its other threads and
+    processes."""
+    taken = take(left, states=[State.CHECKPOINT])
+    if not taken and not window.saves:
+        return None
+    others = [s for s in window.saves if s.tid != window.driver_tid]
+    waits = take(left, states=[State.LOCK, State.COLLECTIVE, State.OTHER, State.SLEEP, State.DATA_WAIT], leaves=_WAITS)
+    waited = sum(waits.values())
+    if others and waited > 0:
+        covered = sum(_overlap(s, window) for s in others)
+        if covered >= _COVER * waited and waited > 0.25 * excess_ns(window):
+            if waited > sum(taken.values()):
+                return _for_another(window, {**taken, **waits}, others)
+            taken = {**taken, **waits}
+    called = sum(taken.values())
+    copied = _copied(window, left, called)
+    called += sum(copied.values())
+    serialized = _serialized(window, left, called)
+    taken = {**taken, **copied, **serialized}
+    if not taken:
+        return None
+    own = [s for s in window.saves if s.tid == window.driver_tid] or list(window.saves)
+    own.sort(key=lambda s: -(s.write_ns + s.sync_ns + s.gap_ns + s.meta_ns))
+    evidence = [Evidence.of(IN_CALLS(), seconds(called), "s", window.driver_pid)]
+    if (spent := sum(serialized.values())) > _WORTH_NS:
+        evidence.append(Evidence.of(SERIALIZING(), seconds(spent), "s", window.driver_pid))
+    if copied:
+        copying = seconds(sum(copied.values()))
+        evidence.append(Evidence.of(COPIED(), copying, "s", window.driver_pid))
+    for save in own[:3]:
+        evidence += _of(save, window)
+    removals = [r for r in window.removals if r.tid == window.driver_tid]
+    evidence += [
+        Evidence.of(REMOVING_SECONDS(), seconds(r.end_ns - r.start_ns), "s", window.driver_pid, r.path)
+        for r in removals
+        if r.end_ns - r.start_ns > _WORTH_NS
+    ]
+    path = own[0].path if own else A_CHECKPOINT()
+    size = sum(s.bytes for s in own)
+    details = [SIZE(bytes=size)] if size else []
+    sync = sum(s.sync_ns for s in own)
+    if sync > 0.5 * sum(taken.values()):
+        details.append(SYNCED(seconds=seconds(sync)))
+    removing = sum(r.end_ns - r.start_ns for r in removals)
+    if removing > 0.25 * sum(taken.values()):
+        details.append(REMOVED(seconds=seconds(removing)))
+    chain = [WRITES(path=path), *held_back(window)]
+    return Claim(Cause.CHECKPOINT, taken, SUMMARY(path=path, details=details), chain, evidence)
+
+
+def _serialized(window: Window, left: Mapping[Item, float], called: float) -> dict[Item, float]:
+    """The driver's CPU beyond an ordinary step's that goes into the bytes of its saves: between their calls, and
+    directly before the first file is opened. ``called``: ns in the calls."""
+    mine = (s for s in window.saves if s.tid == window.driver_tid)
+    own = spans(mine, window.start_ns, window.end_ns, goes_on=shown_by(window.stack))
+    if not own:
+        return {}
+    spent = take(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
+    quiet = take(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
+    fetched = window.extra_fetches >= window.policy.evaluation_fetches
+    evaluates = fetched or sum(quiet.values()) > sum(spent.values())
+    optimizes = sum(ns for (_, region, _), ns in window.items.items() if region == Region.OPTIMIZER)
+    inside = max(0.0, sum(one.end_ns - one.start_ns for one in own) - called)
+    per_byte = window.usual_ahead if evaluates else 1 / BYTES_IN_NS  # an evaluation computes before a save, too
+    ahead = ahead_ns(own[0], window.start_ns + optimizes, window.late.stacks, per_byte)
+    room = inside + ahead
+    taken = _at_most(spent, room)
+    room = (inside if evaluates else room) - sum(taken.values())
+    return {**taken, **_at_most(quiet, room)}
+
+
+def _at_most(items: Mapping[Item, float], room: float) -> dict[Item, float]:
+    total = sum(items.values())
+    return take(items, part=min(1.0, room / total)) if room > 0 and total > 0 else {}
+
+
+def in_ordinary_steps(window: Window, saves: SavingSteps, serializing_ns: float) -> Claim:
+    """State `checkpoint` of all ordinary steps, and of the CPU that saves may use in them so many ns."""
+    calls = take(window.excess, states=[State.CHECKPOINT])
+    cpu = {item: ns for item, ns in window.excess.items() if item in SERIALIZES}
+    taken = calls | _at_most(cpu, serializing_ns)
+    evidence = [
+        Evidence.of(IN_CALLS(), seconds(sum(calls.values())), "s", window.driver_pid),
+        Evidence.of(ORDINARY_SAVES(), saves.ordinary, "", window.driver_pid),
+    ]
+    path, steps = saves.path or A_CHECKPOINT(), saves.every
+    every = EACH_STEP() if steps == 1 else EVERY(steps=steps) if steps else None
+    each = seconds(sum(taken.values()) / max(1, saves.ordinary))
+    summary = IN_EACH(path=path, each=each, every=every, saves=saves.ordinary)
+    return Claim(Cause.CHECKPOINT, taken, summary, [WRITES(path=path)], evidence)
+
+
+def _for_another(window: Window, taken: Mapping[Item, float], saves: Sequence[Save]) -> Claim:
+    """The driver waits for its thread or process that saves: to end, or for the interpreter that the thread holds."""
+    saves = sorted(saves, key=lambda one: -_overlap(one, window))
+    first = saves[0]
+    who = THREAD(tid=first.tid) if first.key[0] == window.driver_pid else PROCESS(pid=first.key[0])
+    evidence = [
+        Evidence.of(SAVED_BESIDE(), seconds(sum(taken.values())), "s", window.driver_pid),
+        *(found for save in saves[:3] for found in _of(save, window)),
+    ]
+    return Claim(
+        Cause.CHECKPOINT,
+        taken,
+        BESIDE(who=who, path=first.path),
+        [WAITS_FOR(who=who), WHO_WRITES(who=who, path=first.path)],
+        evidence,
+    )
+
+
+def _copied(window: Window, left: Mapping[Item, float], written: float) -> dict[Item, float]:
+    """Waits for the GPU between the calls of the driver's own save: its tensors come from there."""
+    waits = take(left, states=[State.GPU_WAIT])
+    return _at_most(waits, sum(_overlap(s, window) for s in window.saves if s.tid == window.driver_tid) - written)
+
+
+def _overlap(save: Save, window: Window) -> int:
+    end = window.end_ns if save.end_ns is None else min(save.end_ns, window.end_ns)
+    return max(0, end - max(save.start_ns, window.start_ns))
+
+
+def _of(save: Save, window: Window) -> list[Evidence]:
+    spent = (save.end_ns or window.end_ns) - save.start_ns
+    rate = save.bytes / (spent / NS) if spent > 0 else 0.0
+    out = []
+    if save.bytes:  # of a small or a new file they are told when it is closed
+        out.append(Evidence.of(BYTES(), save.bytes, "bytes", save.key[0], save.path))
+    for what, ns in (
+        (WRITE_SECONDS, save.write_ns),
+        (FSYNC_SECONDS, save.sync_ns),
+        (RENAME_SECONDS, save.rename_ns),
+        (OPEN_SECONDS, save.meta_ns),
+        (SERIALIZE_SECONDS, save.gap_ns),
+    ):
+        if ns > _WORTH_NS:
+            out.append(Evidence.of(what(), seconds(ns), "s", save.key[0], save.path))
+    if rate:
+        out.append(Evidence.of(RATE(), round(rate / 1e6, 1), "MB/s", save.key[0], save.path))
+    return out
+
+
+SAVE_RARER = template(
+    "checkpoint.advice.save_rarer",
+    "save every {better} steps instead of every {every}{setting}: saving then takes 1 % of the run, not "
+    "{share:percent}",
+)
+WAIT_LATER = template(
+    "checkpoint.advice.wait_later",
+    "the save runs beside the steps already: wait for it later, or save from another process (a thread holds the "
+    "interpreter while it serialises)",
+)
+SAVE_BESIDE = template(
+    "checkpoint.advice.save_beside",
+    "save from another process or thread (asynchronously), so that the steps go on while it is written",
+)
+FASTER_DISK = template(
+    "checkpoint.advice.faster_disk",
+    "{sync:percent} of a save is fsync: write to a faster local disk and move the file afterwards",
+)
+LESS_STATE = template(
+    "checkpoint.advice.less_state",
+    "leave the optimizer's state out of the saves that nobody resumes from",
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    sync = f.part(FSYNC_SECONDS)
+    return [
+        *rarer(f, SAVE_RARER, Subject.SAVE),
+        WAIT_LATER() if f.saw(SAVED_BESIDE) else SAVE_BESIDE(),
+        FASTER_DISK(sync=sync) if sync > 0.5 else LESS_STATE(),
+    ]
+
+
+SPEC = CauseSpec(
+    "checkpoint",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="saving a checkpoint",
+    light="#c2570c",
+    dark="#ff9f45",
+    group=groups.CHECKPOINT,
+    rules=(OrderedRule(claim, stall=30),),
+    advice=_advice,
+)

@@ -1,0 +1,70 @@
+"""The driver waits for other ranks of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("collective_wait.summary", "waiting for other ranks for {seconds:.2f} s")
+FOR_RANK = template("collective_wait.for_rank", "{summary}, most of it for rank {rank}")
+LAST_RANK = template("collective_wait.last_rank", "of it mostly for rank {rank}")
+WAITS = template("collective_wait.waits", "driver waits for other ranks")
+WAITED = template("collective_wait.waited", "driver waited for other ranks")
+MEANWHILE = template("collective_wait.meanwhile", "rank {rank} meanwhile lost to {cause}")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """State `collective`."""
+    taken = take(left, states=[State.COLLECTIVE])
+    if not taken:
+        return None
+    told = seconds(sum(taken.values()))
+    rank, summary = window.late_rank, SUMMARY(seconds=told)
+    evidence = [Evidence.of(WAITED(), told, "s", window.driver_pid)]
+    if rank is not None:
+        evidence.append(Evidence.of(LAST_RANK(rank=rank), told, "s", window.driver_pid))
+    return Claim(
+        Cause.COLLECTIVE_WAIT,
+        taken,
+        FOR_RANK(summary=summary, rank=rank) if rank is not None else summary,
+        [WAITS()],
+        evidence,
+    )
+
+
+FASTER_RANK = template(
+    "collective_wait.advice.faster_rank",
+    "make the late rank faster: the others wait for it, whatever they do themselves",
+)
+
+
+FIND_RANK = template(
+    "collective_wait.advice.find_rank",
+    "find the rank that is late, here or on another host (`trainprobe report` there): the others wait for it, whatever "
+    "they do themselves",
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    return [FASTER_RANK() if f.saw(MEANWHILE) or f.saw(LAST_RANK) else FIND_RANK()]
+
+
+SPEC = CauseSpec(
+    "collective_wait",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="waiting for other ranks",
+    light="#0e7490",
+    dark="#67e8f9",
+    group=groups.RANKS,
+    rules=(OrderedRule(claim, stall=200, ordinary=110),),
+    advice=_advice,
+    gpu_works=True,
+)

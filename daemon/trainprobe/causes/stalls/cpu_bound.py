@@ -1,0 +1,77 @@
+"""Python (or other serial work) on the driver holds the training up while one core is busy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput, rarer
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.derive.save_spans import shown_by
+from trainprobe.derive.stacks import innermost
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("cpu_bound.summary", "{seconds:.2f} s of CPU in {where}")
+ANYWHERE = template("cpu_bound.anywhere", "{seconds:.2f} s of CPU in the driver, outside of forward and backward")
+ON_CPU_IN = template("cpu_bound.on_cpu_in", "driver on the CPU in {where}")
+ON_CPU = template("cpu_bound.on_cpu", "driver on the CPU between the training's marks")
+SECONDS = template("cpu_bound.seconds", "driver on the CPU beyond an ordinary step")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Compute between the marks: on a CPU, outside of backward, optimiser and fetch."""
+    taken = take(left, states=[State.COMPUTE], leaves=[Leaf.CPU, Leaf.FILE_GAP], regions=[Region.STEP, Region.NO_GRAD])
+    if not taken:
+        return None
+    told = seconds(sum(taken.values()))
+    saved = window.saves and shown_by(window.stack)  # taken in another part of the step
+    where = None if saved else innermost(window.stack)
+    return Claim(
+        Cause.CPU_BOUND,
+        taken,
+        SUMMARY(seconds=told, where=where) if where else ANYWHERE(seconds=told),
+        [ON_CPU_IN(where=where) if where else ON_CPU()],
+        [Evidence.of(SECONDS(), told, "s", window.driver_pid)],
+    )
+
+
+CPU_IN = template("stall.cpu_in", "{seconds:.2f} s of CPU in {where}")
+MOVE_IT = template(
+    "cpu_bound.advice.move_it",
+    "move {what} into a worker or another process, vectorise it, or do it less often",
+)
+IT = template("cpu_bound.advice.it", "what the driver computes on one core")
+COLLECTOR = template(
+    "cpu_bound.advice.collector",
+    "no Python line was seen in it: the garbage collector is a candidate (gc.freeze() after start-up, gc.collect() "
+    "at a time of your choosing)",
+)
+DO_RARER = template(
+    "cpu_bound.advice.do_rarer",
+    "do it every {better} steps instead of every {every}: 1 % of the run, not {share:percent}",
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    move = MOVE_IT(what=f.where_plain or IT())
+    return [move, *([] if f.where else [COLLECTOR()]), *rarer(f, DO_RARER)]
+
+
+SPEC = CauseSpec(
+    "cpu_bound",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="Python work on the CPU",
+    light="#15803d",
+    dark="#4ade80",
+    group=groups.PYTHON,
+    rules=(OrderedRule(claim, stall=250),),
+    advice=_advice,
+    in_line=CPU_IN,
+    thread_state_only=True,
+    computes=True,
+)

@@ -1,0 +1,178 @@
+"""The driver was runnable and had no CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.waiting import WORKERS
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.message import Message, template
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Evidence
+from trainprobe.model.sample import RivalSample
+
+SUMMARY = template("cpu_contention.summary", "runnable without a CPU for {seconds:.2f} s{who}")
+ONE_OTHER = template("cpu_contention.one_other", ": {name} ({pid})")
+OTHERS = template("cpu_contention.others", ": {name} ({pid}) and others")
+WAITS = template("cpu_contention.waits", "driver waits for a CPU")
+AFFINITY = template("cpu_contention.affinity", "its affinity leaves it {own} of {all} processors")
+SHARED = template("cpu_contention.shared", "{workers} workers and the driver share {cpus} processors")
+OTHERS_USE = template("cpu_contention.others_use", "others use {cpus:.1f} CPUs: {who:, }")
+USER = template("cpu_contention.user", "{name} ({pid}) {cpus:.1f}")
+OWN_USE = template(
+    "cpu_contention.own_use",
+    "the training itself uses {cpus:.1f} CPUs in {processes} processes of {threads} threads{room}",
+)
+QUOTA = template("cpu_contention.quota", "; its quota is {cpus:g} CPUs")
+STOLEN = template("cpu_contention.stolen", "the hypervisor took {share:percent} of the processors")
+TAKEN_AWAY = template("cpu_contention.taken_away", "the driver's processor was taken away")
+
+RUNNABLE = template("cpu_contention.runnable", "driver runnable, not on a CPU")
+AFFINITY_CPUS = template("cpu_contention.affinity_cpus", "processors that its affinity leaves it")
+USES = template("cpu_contention.uses", "{name} uses")
+OWN_THREADS = template("cpu_contention.own_threads", "threads of these processes")
+OWN_CPUS = template("cpu_contention.own_cpus", "the training's own processes use")
+STOLEN_SHARE = template("cpu_contention.stolen_share", "taken by the hypervisor")
+LATE = template("cpu_contention.late", "late without a reason in this host")
+_BUSY = 0.2
+"""CPUs from which on a process is named."""
+_STOLEN = 0.02
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """State `runqueue`."""
+    taken = take(left, states=[State.RUNQUEUE])
+    if not taken:
+        return None
+    told = seconds(sum(taken.values()))
+    evidence = [Evidence.of(RUNNABLE(), told, "s", window.driver_pid)]
+    chain = [WAITS()]
+    seen = window.late.inspection
+    cpus = seen.allowed_cpus if seen is not None else None
+    if cpus is not None and window.cpus and cpus < window.cpus:
+        chain.append(AFFINITY(own=cpus, all=window.cpus))
+        evidence.append(Evidence.of(AFFINITY_CPUS(), cpus, "", window.driver_pid))
+    if window.workers and window.cpus and window.workers + 1 > (cpus or window.cpus):
+        chain.append(SHARED(workers=window.workers, cpus=cpus or window.cpus))
+        evidence.append(Evidence.of(WORKERS(), window.workers, "", window.driver_pid))
+    others, own = _users(window)
+    if others:
+        chain.append(_listed(others))
+        evidence += [Evidence.of(USES(name=r.comm), round(r.cpus, 2), "CPUs", r.pid) for r in others[:3]]
+    if own:
+        used = sum(r.cpus for r in own)
+        threads = sum(r.threads for r in own)
+        limit = window.quota.quota_cpus if window.quota is not None else None
+        room = QUOTA(cpus=limit) if limit is not None else None
+        chain.append(OWN_USE(cpus=used, processes=len(own), threads=threads, room=room))
+        evidence.append(Evidence.of(OWN_THREADS(), threads, ""))
+        evidence.append(Evidence.of(OWN_CPUS(), round(used, 2), "CPUs"))
+    if window.stolen is not None and window.stolen >= _STOLEN:
+        chain.append(STOLEN(share=window.stolen))
+        evidence.append(Evidence.of(STOLEN_SHARE(), round(window.stolen, 3), "ratio"))
+    busiest = OTHERS if len(others) > 1 else ONE_OTHER
+    who = busiest(name=others[0].comm, pid=others[0].pid) if others else None
+    return Claim(Cause.CPU_CONTENTION, taken, SUMMARY(seconds=told, who=who), chain, evidence)
+
+
+def claim_stolen(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """What nothing else explains while the hypervisor kept the processors: a timer, a wake-up or a batch came late.
+
+    The kernel does not run meanwhile, so no run queue shows it; it counts what was taken, and that bounds the claim.
+    """
+    share, spent = window.stolen, max(window.end_ns - window.start_ns, NS)
+    taken = take(left)
+    lost = sum(taken.values())
+    if share is None or share < window.policy.stolen_share or not 0 < lost <= share * spent * max(1, window.cpus or 1):
+        return None
+    return Claim(
+        Cause.CPU_CONTENTION,
+        taken,
+        STOLEN(share=share),
+        [TAKEN_AWAY(), STOLEN(share=share)],
+        [
+            Evidence.of(LATE(), seconds(lost), "s", window.driver_pid),
+            Evidence.of(STOLEN_SHARE(), round(share, 3), "ratio"),
+        ],
+    )
+
+
+def _users(window: Window) -> tuple[list[RivalSample], list[RivalSample]]:
+    """The busiest processes that are not the run's, and those that are."""
+    busy = [rival for rival in window.rivals if rival.cpus >= _BUSY]
+    return [r for r in busy if r.pid not in window.own], [r for r in busy if r.pid in window.own]
+
+
+def _listed(rivals: Sequence[RivalSample]) -> Message:
+    who = [USER(name=rival.comm, pid=rival.pid, cpus=rival.cpus) for rival in rivals[:3]]
+    return OTHERS_USE(cpus=sum(rival.cpus for rival in rivals), who=who)
+
+
+MOVE_OTHERS = template(
+    "cpu_contention.advice.move_others",
+    "move what competes for the CPUs to another time or host, or limit it (nice, cgroup cpu.weight): {who:, }",
+)
+COMPETES = template("cpu_contention.competes", "{name} with up to {cpus:.1f} CPUs")
+FEWER_THREADS = template(
+    "cpu_contention.advice.fewer_threads",
+    "fewer workers or threads{own}: num_workers, OMP_NUM_THREADS, torch.set_num_threads(), cv2.setNumThreads(0)",
+)
+OWN = template("cpu_contention.own", ", the training itself uses up to {used:.1f} CPUs{of}{threads}")
+OF_CPUS = template("cpu_contention.of_cpus", " of {cpus}")
+WITH_THREADS = template("cpu_contention.with_threads", " with {threads} threads")
+CHECK_AFFINITY = template("cpu_contention.advice.check_affinity", "check the CPU affinity (Cpus_allowed_list)")
+ASK_HOST = template("cpu_contention.advice.ask_host", "the hypervisor takes CPUs away: ask for dedicated ones")
+_NAMED, _FITS = 3, 0.75
+
+
+def _most(f: AdviceInput, key: str) -> float:
+    """The highest value of one kind of evidence; 0: there is none."""
+    return max((float(e.value) for e in f.seen if e.key == key and isinstance(e.value, (int, float))), default=0.0)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    others: dict[str, float] = {}
+    for one in f.seen:
+        if one.key == USES.id and one.message is not None and isinstance(one.value, (int, float)):
+            name = str(one.message.params["name"])
+            others[name] = max(others.get(name, 0.0), one.value)
+    dearest = sorted(others.items(), key=lambda pair: -pair[1])[:_NAMED]
+    used, threads = _most(f, OWN_CPUS.id), _most(f, OWN_THREADS.id)
+    of = OF_CPUS(cpus=f.cpus) if f.cpus else None
+    with_threads = WITH_THREADS(threads=round(threads)) if threads else None
+    own = OWN(used=used, of=of, threads=with_threads) if used else None
+    fewer, out = FEWER_THREADS(own=own), []
+    if dearest:
+        out.append(MOVE_OTHERS(who=[COMPETES(name=name, cpus=cpus) for name, cpus in dearest]))
+    fits = 0 < used <= _FITS * f.cpus  # then it is others who make it wait
+    out = [fewer, *out] if used > sum(others.values()) and not fits else [*out, fewer]
+    if f.saw(AFFINITY_CPUS):
+        out.append(CHECK_AFFINITY())
+    if _most(f, STOLEN_SHARE.id):
+        out.append(ASK_HOST())
+    return out
+
+
+SPEC = CauseSpec(
+    "cpu_contention",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="waiting for a CPU",
+    light="#3f6212",
+    dark="#bef264",
+    group=groups.CPU,
+    rules=(
+        OrderedRule(claim, stall=260, ordinary=120),
+        OrderedRule(claim_stolen, stall=270),
+    ),
+    advice=_advice,
+    minor_share=attrgetter("minor_contention"),
+    thread_state_only=True,
+    computes=True,
+    of_others=True,
+)

@@ -1,0 +1,69 @@
+"""The cgroup's CPU quota was used up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.cells import Leaf
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("cpu_throttled.summary", "{seconds:.2f} s throttled by the cgroup's CPU quota{quota}")
+OF_CPUS = template("cpu_throttled.of_cpus", " of {cpus:g} CPUs")
+THROTTLED = template("cpu_throttled.throttled", "driver runnable, its cgroup throttled")
+PERIODS = template("cpu_throttled.periods", "cgroup {cgroup}: quota used up in {throttled} of {periods} periods")
+
+SECONDS = template("cpu_throttled.seconds", "driver runnable but throttled")
+QUOTA = template("cpu_throttled.quota", "quota")
+PERIODS_SHARE = template("cpu_throttled.periods_share", "periods throttled")
+ALL_SECONDS = template("cpu_throttled.all_seconds", "throttled, all processors")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Throttled time; waiting for a CPU beside it is the quota's doing too when throttling is the larger part."""
+    taken = take(left, leaves=[Leaf.THROTTLED])
+    if not taken:
+        return None
+    queued = take(left, leaves=[Leaf.RUNQUEUE])
+    if sum(taken.values()) >= sum(queued.values()):
+        taken = {**taken, **queued}
+    told = seconds(sum(taken.values()))
+    evidence = [Evidence.of(SECONDS(), told, "s", window.driver_pid)]
+    chain = [THROTTLED()]
+    quota, cpus = window.quota, None
+    if quota is not None and quota.quota_cpus is not None:
+        cpus = OF_CPUS(cpus=quota.quota_cpus)
+        evidence.append(Evidence.of(QUOTA(), round(quota.quota_cpus, 3), "CPUs", None, quota.cgroup or None))
+    if quota is not None and quota.periods > 0:
+        chain.append(PERIODS(cgroup=quota.cgroup or "/", throttled=quota.throttled_periods, periods=quota.periods))
+        evidence.append(Evidence.of(PERIODS_SHARE(), round(quota.throttled_periods / quota.periods, 3), "ratio"))
+        evidence.append(Evidence.of(ALL_SECONDS(), seconds(quota.throttled_ns), "s"))
+    return Claim(Cause.CPU_THROTTLED, taken, SUMMARY(seconds=told, quota=cpus), chain, evidence)
+
+
+RAISE_QUOTA = template(
+    "cpu_throttled.advice.raise_quota",
+    "raise the container's CPU limit, or lower threads and workers to fit it",
+)
+
+
+def _advice(_: AdviceInput) -> list[Message]:
+    return [RAISE_QUOTA()]
+
+
+SPEC = CauseSpec(
+    "cpu_throttled",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="throttling by the CPU quota",
+    light="#166534",
+    dark="#86efac",
+    group=groups.CPU,
+    rules=(OrderedRule(claim, stall=90, ordinary=40),),
+    advice=_advice,
+)

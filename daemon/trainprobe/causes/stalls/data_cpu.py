@@ -1,0 +1,80 @@
+"""Making batches costs more CPU than the workers have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
+from trainprobe.causes.base import Claim, Unseen, Window, pool_ns, seconds
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.waiting import CPU, IN_FRAME, WAITED, WAITS_FOR_WORKERS, WORKERS, shares, waited
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("data_cpu.summary", "workers spent {seconds:.2f} s of CPU on the batch it waited for")
+IN_ALL = template("data_cpu.in_all", "workers spent {seconds:.2f} s of CPU on the batches of all ordinary steps")
+CPU_IN = template("data_cpu.cpu_in", "workers spent {seconds:.2f} s of CPU on the batch it waited for, in {where}")
+ON_CPU = template("data_cpu.on_cpu", "workers on the CPU")
+CPU_SECONDS = template("data_cpu.cpu_seconds", "workers on the CPU or runnable, beyond an ordinary step")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """The wait's share in which workers were on a CPU or wanted one."""
+    busy = shares(window)
+    taken = waited(window, left, busy.cpu / (1 - busy.storage) if busy.storage < 1 else 0.0)
+    if not taken:
+        return None
+    spent = pool_ns(window, *CPU)
+    return Claim(
+        Cause.DATA_CPU,
+        taken,
+        (IN_ALL if isinstance(window.usual, Unseen) else SUMMARY)(seconds=seconds(spent)),
+        [WAITS_FOR_WORKERS(), ON_CPU()],
+        [
+            Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+            Evidence.of(CPU_SECONDS(), seconds(spent), "s"),
+            Evidence.of(WORKERS(), window.workers, ""),
+        ],
+    )
+
+
+CHEAPER_SAMPLES = template(
+    "data_cpu.advice.cheaper_samples",
+    "a batch costs a worker {each:seconds}: more workers would share the same {cpus} CPUs; make the samples "
+    "cheaper (decode, resize, cache)",
+)
+DEAREST = template(
+    "data_cpu.advice.dearest",
+    "make the samples that cost most cheaper{where} (decode, resize, cache): single batches are late, not all",
+)
+FURTHER_AHEAD = template(
+    "data_cpu.advice.further_ahead",
+    "make batches further ahead (a deeper queue): cheap ones pay for a dear one; find what costs most",
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    load = f.loader
+    if load is not None and load.workers and not load.keeps_up:  # all batches are dear: none are made ahead
+        return more_workers(f) or [CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)]
+    where = IN_FRAME(frame=f.where_plain) if f.where_plain else None
+    return [*made_ahead(f), DEAREST(where=where), *([] if f.fetching else [FURTHER_AHEAD()])]
+
+
+SPEC = CauseSpec(
+    "data_cpu",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="loading data (workers busy on the CPU)",
+    light="#2563eb",
+    dark="#6ea8fe",
+    group=groups.DATA,
+    rules=(OrderedRule(claim, stall=140, ordinary=80),),
+    advice=_advice,
+    in_line=CPU_IN,
+    worker_stack=True,
+    makes_batches=True,
+    is_input=True,
+)

@@ -1,0 +1,67 @@
+"""The driver loads its data itself, between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.advise.frameworks import Subject, name_of
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Leaf
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("data_inline.summary", "the driver loaded its own data for {seconds:.2f} s")
+LOADS = template("data_inline.loads", "driver loads a batch itself")
+SECONDS = template("data_inline.seconds", "driver in its own loading")
+READ_SECONDS = template("data_inline.read_seconds", "of it reading files")
+CPU_SECONDS = template("data_inline.cpu_seconds", "of it on the CPU")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """State `data_inline`."""
+    taken = take(left, states=[State.DATA_INLINE])
+    if not taken:
+        return None
+    total = sum(taken.values())
+    reads = sum(ns for (_, _, leaf), ns in taken.items() if leaf in (Leaf.FILE_READ, Leaf.READ_CPU))
+    cpu = sum(ns for (_, _, leaf), ns in taken.items() if leaf == Leaf.CPU)
+    return Claim(
+        Cause.DATA_INLINE,
+        taken,
+        SUMMARY(seconds=seconds(total)),
+        [LOADS()],
+        [
+            Evidence.of(SECONDS(), seconds(total), "s", window.driver_pid),
+            Evidence.of(READ_SECONDS(), seconds(reads), "s", window.driver_pid),
+            Evidence.of(CPU_SECONDS(), seconds(cpu), "s", window.driver_pid),
+        ],
+    )
+
+
+USE_WORKERS = template(
+    "data_inline.advice.use_workers",
+    "{setting}={workers} in the DataLoader: the loading then runs beside the step ({share:percent} of the run)",
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    name = name_of(f.framework, Subject.WORKERS)
+    return [USE_WORKERS(setting=name, workers=f.loader.best() if f.loader is not None else 1, share=f.share)]
+
+
+SPEC = CauseSpec(
+    "data_inline",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="loading data in the training thread",
+    light="#3b82c4",
+    dark="#8bc4ff",
+    group=groups.DATA,
+    rules=(OrderedRule(claim, stall=180, ordinary=90),),
+    advice=_advice,
+    is_input=True,
+)

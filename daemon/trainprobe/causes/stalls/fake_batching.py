@@ -1,0 +1,63 @@
+"""Many small fetches feed one backward: the batch is put together in a Python loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("fake_batching.summary", "{fetches} fetches for each backward")
+CALLS = template("fake_batching.calls", "driver calls next() on its loader {fetches} times per backward")
+FETCHES = template("fake_batching.fetches", "fetches per backward")
+SECONDS = template("fake_batching.seconds", "driver in fetches")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """The driver's data time, when it fetches several batches per backward (accumulation has a backward for each)."""
+    if window.fetches_per_backward < window.policy.fake_fetches:
+        return None
+    taken = take(left, states=[State.DATA_WAIT, State.DATA_INLINE])
+    if not taken:
+        return None
+    each = round(window.fetches_per_backward)
+    return Claim(
+        Cause.FAKE_BATCHING,
+        taken,
+        SUMMARY(fetches=each),
+        [CALLS(fetches=each)],
+        [
+            Evidence.of(FETCHES(), round(window.fetches_per_backward, 1), "", window.driver_pid),
+            Evidence.of(SECONDS(), seconds(sum(taken.values())), "s", window.driver_pid),
+        ],
+    )
+
+
+BATCH_SIZE = template(
+    "fake_batching.advice.batch_size",
+    "set batch_size in the DataLoader and let its workers put the batch together, instead of next() in a loop",
+)
+
+
+def _advice(_: AdviceInput) -> list[Message]:
+    return [BATCH_SIZE()]
+
+
+SPEC = CauseSpec(
+    "fake_batching",
+    kinds=frozenset({Kind.BOTTLENECK}),
+    title="fetching samples one by one",
+    light="#4f7cac",
+    dark="#93b7de",
+    group=groups.DATA,
+    rules=(OrderedRule(claim, ordinary=50),),
+    advice=_advice,
+    dashboard_colour="#8AB8FF",
+    is_input=True,
+)

@@ -1,0 +1,70 @@
+"""Python's garbage collector ran on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.derive.stacks import innermost
+from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.cells import Leaf
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("gc_pause.summary", "Python's garbage collector ran for {seconds:.2f} s")
+IN_COLLECTOR = template("gc_pause.in_collector", "driver in Python's garbage collector")
+BEGAN_AT = template("gc_pause.began_at", "it set in at {where}")
+SECONDS = template("gc_pause.seconds", "driver in Python's garbage collector")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Time in the collector, in whatever the training was doing, where the interpreter tells of it."""
+    taken = take(left, leaves=[Leaf.COLLECTOR])
+    if not taken:
+        return None
+    told = seconds(sum(taken.values()))
+    where = innermost(window.stack)
+    chain = [IN_COLLECTOR()] + ([BEGAN_AT(where=where)] if where else [])
+    return Claim(
+        Cause.GC_PAUSE,
+        taken,
+        SUMMARY(seconds=told),
+        chain,
+        [Evidence.of(SECONDS(), told, "s", window.driver_pid)],
+    )
+
+
+FREEZE = template(
+    "gc_pause.advice.freeze",
+    "gc.freeze() after the start-up takes what is there by then out of every later collection",
+)
+DISABLE_RHYTHM = template(
+    "gc_pause.advice.disable_rhythm",
+    "gc.disable(), and gc.collect() where the training waits anyway: it ran every {every} steps, {each:.2f} s",
+)
+DISABLE = template(
+    "gc_pause.advice.disable",
+    "gc.disable(), and gc.collect() where the training waits anyway (evaluation, a save)",
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    recurs = f.every and f.each
+    return [FREEZE(), DISABLE_RHYTHM(every=f.every, each=f.each) if recurs else DISABLE()]
+
+
+SPEC = CauseSpec(
+    "gc_pause",
+    kinds=frozenset({Kind.STALL}),
+    title="garbage collection",
+    light="#4d7c0f",
+    dark="#a3e635",
+    group=groups.PYTHON,
+    rules=(OrderedRule(claim, stall=110),),
+    advice=_advice,
+    computes=True,
+)

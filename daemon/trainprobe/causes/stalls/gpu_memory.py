@@ -1,0 +1,205 @@
+"""GPU memory: allocated and freed again and again, so that driver or GPU stand still; or running out, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.situation import GROWING_FOR, GROWTH, USED, Notice, Situation
+from trainprobe.causes.spec import CauseSpec, OrderedCheck, OrderedRule
+from trainprobe.derive.forecast import Forecast
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import CallFailed
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+from trainprobe.model.sample import GpuHolder, LimitSample
+
+COMING = template(
+    "gpu_memory.coming",
+    "memory of GPU {gpu} grows by {per_second:bytes} a second: {used:bytes} of {limit:bytes} are used, "
+    "it is full in {left:span}",
+)
+HAPPENED = template("gpu_memory.happened", "the GPU had no memory left (cudaMalloc: out of memory){used}")
+RETRIED = template(
+    "gpu_memory.retried",
+    "the GPU had no memory left {count} times (cudaMalloc: out of memory), and the training went on "
+    "after its allocator had freed some{used}",
+)
+WERE_USED = template("gpu_memory.were_used", ": {used:bytes} of {limit:bytes} of GPU {gpu} were used")
+ALLOCATIONS_REFUSED = template("gpu_memory.refused", "allocations refused (cudaMalloc: out of memory)")
+LIMIT = template("gpu_memory.limit", "memory of the GPU")
+HELD = template("gpu_memory.held", "GPU memory of {who}")
+KEEP_NONE = template(
+    "gpu_memory.keep_none",
+    "keep no tensors of past steps: losses with their graph (use .item() or .detach()), lists of outputs",
+)
+SMALLER = template(
+    "gpu_memory.smaller", "smaller batch; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where it is fragmented"
+)
+END_OTHERS = template(
+    "gpu_memory.end_others", "other processes hold memory of this GPU: end them or choose another GPU"
+)
+SUMMARY = template(
+    "gpu_memory.summary", "{seconds:.2f} s in cudaMalloc and cudaFree: {allocations} allocations, {frees} frees"
+)
+ALLOCATES = template("gpu_memory.allocates", "driver allocates and frees memory of the GPU")
+SECONDS = template("gpu_memory.seconds", "seconds in cudaMalloc and cudaFree")
+ALLOCATIONS = template("gpu_memory.allocations", "allocations of GPU memory")
+FREES = template("gpu_memory.frees", "frees of GPU memory")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """As much of the GPU's waits as was spent in cudaMalloc and cudaFree; of a backward on other threads, which the
+    driver waits for, the same."""
+    churn = window.churn
+    if not churn or churn.ns <= 0:
+        return None
+    taken: dict[Item, float] = {}
+    for waits in (
+        take(left, states=[State.GPU_WAIT]),
+        take(left, leaves=[Leaf.LOCK], regions=[Region.BACKWARD]),
+    ):
+        total, open_ns = sum(waits.values()), churn.ns - sum(taken.values())
+        if total > 0 and open_ns > 0:
+            taken.update(take(waits, part=min(1.0, open_ns / total)))
+    if not taken:
+        return None
+    told = seconds(sum(taken.values()))
+    return Claim(
+        Cause.GPU_MEMORY,
+        taken,
+        SUMMARY(seconds=told, allocations=churn.allocations, frees=churn.frees),
+        [ALLOCATES()],
+        [
+            Evidence.of(SECONDS(), seconds(churn.ns), "s", window.driver_pid),
+            Evidence.of(ALLOCATIONS(), churn.allocations, "", window.driver_pid),
+            Evidence.of(FREES(), churn.frees, "", window.driver_pid),
+        ],
+    )
+
+
+CALL = "cudaMalloc"
+REFUSED = "gpu-memory-refused"
+
+
+def check(s: Situation) -> Iterator[Notice]:
+    """One notice about what was refused, one for the GPU that is full first."""
+    refused = [failed for failed in s.failures if failed.call == CALL]
+    if refused:
+        yield from _refused(s, refused)
+    for limit, forecast in s.limits.of_kind("gpu"):
+        if forecast is not None:
+            yield _coming(s, limit, forecast)
+            return
+
+
+def _refused(s: Situation, refused: Sequence[CallFailed]) -> Iterator[Notice]:
+    """The end of the training, if no step comes after it; otherwise the allocator has helped itself."""
+    last = refused[-1]
+    limit = s.limits.fullest("gpu")
+    evidence = [Evidence.of(ALLOCATIONS_REFUSED(), last.count, "", last.pid)]
+    if limit is not None:
+        evidence += [
+            Evidence.of(LIMIT(), limit.limit, "bytes", None, limit.place),
+            Evidence.of(USED(), limit.used, "bytes", None, limit.place),
+        ]
+        evidence += [_held(s, holder) for holder in _holders(s, limit)[:5] if holder.bytes is not None]
+    used = WERE_USED(used=limit.used, limit=limit.limit, gpu=limit.scope) if limit is not None else None
+    if last.at_ns > s.stepped_ns:
+        yield Notice(
+            REFUSED,
+            Cause.GPU_MEMORY,
+            last.at_ns,
+            HAPPENED(used=used),
+            happened=True,
+            evidence=evidence,
+            advice=_limit_advice(s, limit),
+            pid=s.driver,
+        )
+    else:
+        yield Notice(
+            "gpu-memory-retried",
+            Cause.GPU_MEMORY,
+            refused[0].at_ns,
+            RETRIED(count=last.count, used=used),
+            evidence=evidence,
+            advice=_limit_advice(s, limit),
+            pid=s.driver,
+            replaces=REFUSED,
+        )
+
+
+def _holders(s: Situation, limit: LimitSample) -> list[GpuHolder]:
+    return sorted(s.gpu_holders.get(limit.place, ()), key=lambda holder: -(holder.bytes or 0))
+
+
+def _limit_advice(s: Situation, limit: LimitSample | None) -> list[Message]:
+    holders = _holders(s, limit) if limit is not None else []
+    others = [holder for holder in holders if holder.pid not in s.roles and holder.pid != s.driver]
+    return [
+        KEEP_NONE(),
+        SMALLER(),
+        *([END_OTHERS()] if others else []),
+    ]
+
+
+def _coming(s: Situation, limit: LimitSample, forecast: Forecast) -> Notice:
+    holders = _holders(s, limit)
+    return Notice(
+        f"gpu-memory-{limit.place}",
+        Cause.GPU_MEMORY,
+        s.now_ns,
+        COMING(
+            gpu=limit.scope,
+            per_second=forecast.slope,
+            used=limit.used,
+            limit=limit.limit,
+            left=forecast.eta_seconds,
+        ),
+        eta_seconds=forecast.eta_seconds,
+        evidence=[
+            Evidence.of(LIMIT(), limit.limit, "bytes", None, limit.place),
+            Evidence.of(USED(), limit.used, "bytes", None, limit.place),
+            Evidence.of(GROWTH(), round(forecast.slope), "bytes/s"),
+            Evidence.of(GROWING_FOR(), round(forecast.ramp_seconds), "s"),
+            *(_held(s, holder) for holder in holders[:5] if holder.bytes is not None),
+        ],
+        advice=_limit_advice(s, limit),
+        pid=s.driver,
+    )
+
+
+def _held(s: Situation, holder: GpuHolder) -> Evidence:
+    return Evidence.of(HELD(who=s.who(holder.pid)), holder.bytes, "bytes", holder.pid)
+
+
+KEEP_CACHE = template(
+    "gpu_memory.advice.keep_cache",
+    "no torch.cuda.empty_cache() in the loop; shapes that repeat, so that the allocator can use its blocks again",
+)
+NEAR_FULL = template(
+    "gpu_memory.advice.near_full",
+    "near full memory its retries free everything: smaller batch, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+)
+
+
+def _advice(_: AdviceInput) -> list[Message]:
+    return [KEEP_CACHE(), NEAR_FULL()]
+
+
+SPEC = CauseSpec(
+    "gpu_memory",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK, Kind.EVENT}),
+    title="allocating GPU memory",
+    light="#be185d",
+    dark="#f472b6",
+    group=groups.GPU,
+    rules=(OrderedRule(claim, stall=210),),
+    checks=(OrderedCheck(check, 30),),
+    advice=_advice,
+    gpu_works=True,
+)

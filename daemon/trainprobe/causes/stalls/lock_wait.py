@@ -1,0 +1,115 @@
+"""The driver waits for a lock on a file: in flock(2) or fcntl(2), or in a loop that looks at a lock file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+from trainprobe.model.sample import HeldLock
+
+SUMMARY = template("lock_wait.summary", "waited {seconds:.1f} s for the lock {path}{holder}")
+NO_PATH = template("lock_wait.no_path", "waited {seconds:.1f} s for a lock file, in {where}")
+HELD = template("lock_wait.held", ", which process {pid}{name} holds")
+NAME = template("lock_wait.name", " ({name})")
+NOBODY = template("lock_wait.nobody", ", which no process of this host holds")
+EXISTS = template("lock_wait.exists", ", a file that is the lock as long as it exists")
+IN_CALL = template("lock_wait.in_call", "driver blocked in {call} on {path}")
+IN_LOOP = template("lock_wait.in_loop", "driver looks at the lock again and again, in {where}")
+HOLDER = template("lock_wait.holder", "process that holds the lock")
+WAITED = template("lock_wait.waited", "driver waited for the lock")
+
+_FILES = frozenset({"file_baton.py", "process_lock.py"})  # torch.utils.cpp_extension, fasteners
+_LIBRARY = "_api.py"  # of filelock
+_FUNCTIONS = frozenset({"acquire", "_poll_until_acquired"})
+_NAMES = (".lock", ".lck", ".lockfile")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """State `lock` while the driver was seen to lock a file; pauses, where its stack is in a library that does."""
+    blocked = window.late.locking
+    stacks = [stack.frames for stack in window.late.stacks if stack.frames]
+    polling = [frames for frames in stacks if _polls(frames)]
+    if blocked is not None:
+        taken = take(left, states=[State.LOCK])
+    elif 2 * len(polling) > len(stacks):
+        taken = take(left, states=[State.SLEEP, State.OTHER, State.LOCK])
+    else:
+        return None
+    if not taken:
+        return None
+    path, holders = _lock(window)
+    waited = seconds(sum(taken.values()))
+    evidence = [Evidence.of(WAITED(), waited, "s", window.driver_pid, path or None)]
+    told: Message | None = None
+    if holders:
+        pid, name = holders[0].pid, holders[0].name
+        told = HELD(pid=pid, name=NAME(name=name) if name else None)
+        evidence.append(Evidence.of(HOLDER(), name or None, "", pid, path))
+    elif holders is not None:
+        told = NOBODY() if blocked is not None else EXISTS()
+    if blocked is not None:
+        where, chain = blocked.locking, IN_CALL(call=blocked.locking, path=path)
+    else:
+        where, chain = polling[-1][-1], IN_LOOP(where=polling[-1][-1])
+    summary = SUMMARY(seconds=waited, path=path, holder=told) if path else NO_PATH(seconds=waited, where=where)
+    return Claim(Cause.LOCK_WAIT, taken, summary, [chain], evidence)
+
+
+def _lock(window: Window) -> tuple[str, Sequence[HeldLock] | None]:
+    """The lock's path, "" where it is not known, and who else holds it; None: that is not known."""
+    seen = window.late.locking or window.late.inspection
+    path = seen.path if seen is not None and seen.locking else ""
+    files = [one for one in window.files if (one.path == path if path else one.path.endswith(_NAMES))]
+    if seen is None or not files:
+        return path, None
+    file = max(files, key=lambda one: one.at_ns)
+    held = [one for one in seen.held_locks if (one.dev, one.ino) == (file.dev, file.ino)]
+    if any(one.pid == -1 for one in held):
+        return file.path, None
+    return file.path, [one for one in held if one.pid != window.driver_pid]
+
+
+def _polls(frames: Sequence[str]) -> bool:
+    """Whether a stack, frames as "name (file:line)", waits in a library that locks files."""
+    for frame in frames:
+        name, _, place = frame.partition(" (")
+        file = place.rpartition(":")[0].rpartition("/")[2]
+        if file in _FILES or (file == _LIBRARY and name.rpartition(".")[2] in _FUNCTIONS):
+            return True
+    return False
+
+
+HOLDER_FIRST = template("lock_wait.advice.holder", "see what process {pid} does: it holds the lock until it ends")
+STALE = template("lock_wait.advice.stale", "if no other training uses {path}, it is left over: remove it")
+LOCAL = template(
+    "lock_wait.advice.local",
+    "give each rank a cache of its own on a local disk (TORCH_EXTENSIONS_DIR, HF_HOME), or fill it before the start",
+)
+TIMEOUT = template(
+    "lock_wait.advice.timeout", "filelock.FileLock(path, timeout=…) fails instead of waiting without end"
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    holders = [HOLDER_FIRST(pid=one.pid) for one in f.evidence if one.key == HOLDER.id]
+    left = [STALE(path=one.path) for one in f.evidence if one.path and not holders]
+    return [*(holders or left[:1]), LOCAL(), TIMEOUT()]
+
+
+SPEC = CauseSpec(
+    "lock_wait",
+    kinds=frozenset({Kind.STALL}),
+    title="waiting for a file's lock",
+    light="#7c2d6b",
+    dark="#e879c6",
+    group=groups.STORAGE_HANG,
+    rules=(OrderedRule(claim, stall=115),),
+    advice=_advice,
+)

@@ -1,0 +1,70 @@
+"""A compiler ran although the training had found its ordinary step: torch.compile, Triton, XLA, C++ extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.compilers import in_compiler
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("recompile.summary", "compiled again for {seconds:.1f} s")
+WAITS = template("recompile.waits", "driver waits for a compiler")
+COMPILES = template("recompile.compiles", "driver compiles in {where}")
+RAN = template("recompile.ran", "compiler processes ran")
+COUNT = template("recompile.count", "compiler processes")
+STACKS = template("recompile.stacks", "Python stacks of the driver that show a compiler")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """The whole excess, where compilers ran for a third of it or most stacks of the driver show one."""
+    total = sum(left.values())
+    stacks = [stack.frames for stack in window.late.stacks if stack.frames]
+    compiling = [frames for frames in stacks if in_compiler(frames)]
+    by_process = window.compile_ns > 0 and window.compile_ns >= total / 3
+    if not by_process and 2 * len(compiling) <= len(stacks):
+        return None
+    evidence = []
+    if window.compile_ns > 0:
+        ran, cache = window.compilers, next((one.output for one in window.compilers if one.output), None)
+        evidence.append(Evidence.of(RAN(), seconds(window.compile_ns), "s", window.driver_pid))
+        evidence.append(Evidence.of(COUNT(), len(ran), "", window.driver_pid, cache))
+    if compiling:
+        evidence.append(Evidence.of(STACKS(), len(compiling), "", window.driver_pid))
+    taken = take(left)
+    chain = WAITS() if by_process else COMPILES(where=compiling[-1][-1])
+    return Claim(Cause.RECOMPILE, taken, SUMMARY(seconds=seconds(sum(taken.values()))), [chain], evidence)
+
+
+SHAPES = template(
+    "recompile.advice.shapes",
+    "TORCH_LOGS=recompiles names what changed{every}: pad batches to a few shapes, drop the last incomplete one "
+    "(drop_last=True), or torch.compile(…, dynamic=True) and torch._dynamo.mark_dynamic",
+)
+EVERY = template("recompile.advice.every", " (it came every {every} steps)")
+CACHE = template(
+    "recompile.advice.cache",
+    "keep TORCHINDUCTOR_CACHE_DIR on a local disk that outlives the run: a later run finds what this one compiled",
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    return [SHAPES(every=EVERY(every=f.every) if f.every else None), *([CACHE()] if f.saw(RAN) else [])]
+
+
+SPEC = CauseSpec(
+    "recompile",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="compiling again",
+    light="#9a6700",
+    dark="#e3b341",
+    group=groups.PYTHON,
+    rules=(OrderedRule(claim, stall=50),),
+    advice=_advice,
+)

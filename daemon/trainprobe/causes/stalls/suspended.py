@@ -1,0 +1,84 @@
+"""Somebody stopped, traced or froze the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("suspended.summary", "stopped for {seconds:.2f} s {how}")
+STOPPED = template("suspended.stopped", "driver stopped {how}")
+BY_SIGNAL = template("suspended.by_signal", "by {signal}")
+BY_SENDER = template("suspended.by_sender", "by {signal} from {who}")
+BY_FREEZER = template("suspended.by_freezer", "by the cgroup freezer")
+BY_TRACER = template("suspended.by_tracer", "by its tracer {who}")
+BY_ANYTHING = template("suspended.by_anything", "by a signal, a tracer or the freezer")
+SECONDS = template("suspended.seconds", "driver stopped, traced or frozen")
+SIGNAL = template("suspended.signal", "signal")
+SENDER = template("suspended.sender", "{signal} sent by {who}")
+FROZEN = template("suspended.frozen", "cgroup frozen")
+TRACER = template("suspended.tracer", "traced by {who}")
+_SIGTSTP = 20
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """All time in which the driver was stopped."""
+    taken = take(left, states=[State.STOPPED])
+    if not taken:
+        return None
+    told = seconds(sum(taken.values()))
+    how, evidence = _by_whom(window)
+    return Claim(
+        Cause.SUSPENDED,
+        taken,
+        SUMMARY(seconds=told, how=how),
+        [STOPPED(how=how)],
+        [Evidence.of(SECONDS(), told, "s", window.driver_pid), *evidence],
+    )
+
+
+def _by_whom(window: Window) -> tuple[Message, list[Evidence]]:
+    """Who stopped it, as far as that was seen."""
+    seen, stopper = window.late.inspection, window.stopper
+    if stopper is not None:
+        signal = "SIGTSTP" if stopper.signal == _SIGTSTP else "SIGSTOP"
+        if not stopper.sender_pid:
+            return BY_SIGNAL(signal=signal), [Evidence.of(SIGNAL(), signal, "", window.driver_pid)]
+        who = f"{stopper.sender_comm or 'pid'} ({stopper.sender_pid})"
+        sent = Evidence.of(SENDER(signal=signal, who=who), None, "", stopper.sender_pid)
+        return BY_SENDER(signal=signal, who=who), [sent]
+    if seen is not None and seen.frozen:
+        return BY_FREEZER(), [Evidence.of(FROZEN(), "yes", "", window.driver_pid)]
+    if seen is not None and seen.tracer_pid:
+        who = f"{seen.tracer_comm or 'pid'} ({seen.tracer_pid})"
+        return BY_TRACER(who=who), [Evidence.of(TRACER(who=who), None, "", seen.tracer_pid)]
+    return BY_ANYTHING(), []
+
+
+ASK_WHO = template(
+    "suspended.advice.ask_who",
+    "somebody stopped the process: a debugger, SIGSTOP, a job scheduler or the cgroup freezer",
+)
+
+
+def _advice(_: AdviceInput) -> list[Message]:
+    return [ASK_WHO()]
+
+
+SPEC = CauseSpec(
+    "suspended",
+    kinds=frozenset({Kind.STALL}),
+    title="a stop from outside",
+    light="#334155",
+    dark="#e2e8f0",
+    group=groups.SUSPENDED,
+    rules=(OrderedRule(claim, stall=10),),
+    advice=_advice,
+)

@@ -1,0 +1,55 @@
+"""The driver read swapped memory back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import fit_memory
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Leaf
+from trainprobe.model.message import template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("swap.summary", "{seconds:.2f} s in faults on swapped memory")
+FAULTS = template("swap.faults", "driver faults on swapped memory")
+SECONDS = template("swap.seconds", "driver in swap-in and the reclaim it needs")
+MAJOR_FAULTS = template("swap.major_faults", "major faults of the driver while swapped memory was read")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Swap-in faults, and the reclaim that they need: each page that comes back takes the place of another one."""
+    taken = take(left, states=[State.MEMORY], leaves=[Leaf.SWAP])
+    reclaim = take(left, states=[State.MEMORY], leaves=[Leaf.RECLAIM])
+    faults = window.swap_faults or 0
+    served = faults * window.policy.reclaim_per_fault_ns >= sum(reclaim.values()) > 0
+    if served or (taken and sum(taken.values()) * 4 >= sum(reclaim.values())):
+        taken = {**taken, **reclaim}
+    if not taken:
+        return None
+    told = seconds(sum(taken.values()))
+    evidence = [Evidence.of(SECONDS(), told, "s", window.driver_pid)]
+    if faults:
+        evidence.append(Evidence.of(MAJOR_FAULTS(), faults, ""))
+    return Claim(
+        Cause.SWAP,
+        taken,
+        SUMMARY(seconds=told),
+        [FAULTS()],
+        evidence,
+    )
+
+
+SPEC = CauseSpec(
+    "swap",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="swapping",
+    light="#7e22ce",
+    dark="#c084fc",
+    group=groups.MEMORY,
+    rules=(OrderedRule(claim, stall=70, ordinary=20),),
+    advice=fit_memory,
+)

@@ -1,0 +1,84 @@
+"""Lost time for which no rule has evidence: what was seen is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput, more_workers
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.ledger import Item, by_state
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Leaf
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+DRIVER_IN = template("unknown.driver_in", "driver in {places:, }")
+SECONDS_IN = template("unknown.seconds_in", "driver in {state}")
+A_PROCESS = template("unknown.a_process", "a process")
+PROCESS = template("unknown.process", "{name} (pid {pid})")
+FOR_PROCESS = template("unknown.for_process", "waiting for {who} that the training started: {seconds:.2f} s")
+WAITS_FOR_PROCESS = template("unknown.waits_for_process", "driver waits for {who}")
+PAUSE = template("unknown.pause", "a pause that the training's own code asks for: {seconds:.2f} s of sleep")
+SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }")
+STATE = template("unknown.state", "{seconds:.2f} s {state}")
+
+LAST = 1_000_000
+"""Its place: behind every other rule."""
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """All that is left, last of all."""
+    seen = sorted(by_state(left).items(), key=lambda pair: -pair[1])
+    summary, chain = _errand(window, left) or _pause(left) or _seen(seen, left)
+    return Claim(
+        Cause.UNKNOWN,
+        dict(left),
+        summary,
+        chain,
+        [Evidence.of(SECONDS_IN(state=state), seconds(ns), "s", window.driver_pid) for state, ns in seen[:3]],
+    )
+
+
+def _errand(window: Window, left: Mapping[Item, float]) -> tuple[Message, list[Message]] | None:
+    """The driver waits for a process that it started to do something."""
+    waited = sum(take(left, leaves=[Leaf.CHILD]).values())
+    if waited <= 0.5 * sum(left.values()):
+        return None
+    errand = window.errand
+    who = PROCESS(name=errand.name, pid=errand.pid) if errand is not None else A_PROCESS()
+    return FOR_PROCESS(who=who, seconds=seconds(waited)), [WAITS_FOR_PROCESS(who=who)]
+
+
+def _pause(left: Mapping[Item, float]) -> tuple[Message, list[Message]] | None:
+    """A sleep in the driver's own code is no riddle, whatever it is good for."""
+    slept = sum(take(left, states=[State.SLEEP]).values())
+    if slept <= 0.5 * sum(left.values()):
+        return None
+    return PAUSE(seconds=seconds(slept)), [DRIVER_IN(places=[State.SLEEP])]
+
+
+def _seen(seen: Sequence[tuple[State, float]], left: Mapping[Item, float]) -> tuple[Message, list[Message]]:
+    states = [STATE(seconds=seconds(ns), state=state) for state, ns in seen[:3]]
+    leaves = {leaf.name.lower() for (_, _, leaf) in left}
+    return SEEN(states=states), [DRIVER_IN(places=sorted(leaves))]
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    """Where workers are blocked in each batch, more of them are blocked at the same time."""
+    load = f.loader
+    return more_workers(f) if load is not None and not load.keeps_up and load.blocked > load.cpu else []
+
+
+SPEC = CauseSpec(
+    "unknown",
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
+    title="an unknown cause",
+    light="#6b7280",
+    dark="#9ca3af",
+    group=groups.UNKNOWN,
+    rules=(OrderedRule(claim, stall=LAST, ordinary=LAST),),
+    advice=_advice,
+    thread_state_only=True,
+)

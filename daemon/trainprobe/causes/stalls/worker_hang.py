@@ -1,0 +1,120 @@
+"""A worker is blocked somewhere that is neither its queue nor storage, while the driver waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput, made_ahead
+from trainprobe.causes.base import Claim, Window, pool_ns, seconds
+from trainprobe.causes.spec import SHORT, CauseSpec, OrderedRule
+from trainprobe.causes.waiting import (
+    BLOCKED,
+    BLOCKED_OUTSIDE,
+    IN_CALL,
+    IN_FRAME,
+    SYSTEM_CALL,
+    WAITED,
+    WAITS_FOR_WORKER,
+    WAITS_FOR_WORKERS,
+    WORKER_BLOCKED,
+    shares,
+    waited,
+)
+from trainprobe.derive.ledger import Item
+from trainprobe.derive.stacks import innermost
+from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template("worker_hang.summary", "worker {pid} blocked in {call}{path} for {seconds:.1f} s{where}")
+SOMEWHERE = template("worker_hang.somewhere", "a worker was blocked outside of its queue and of storage")
+ON_FILE = template("worker_hang.on_file", " on {path}")
+OF_THE_DEAD = template("worker_hang.of_the_dead", "{death}; the driver waits for its batch")
+SINCE_DEATH = template("worker_hang.since_death", "since the worker's death")
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """What is left of the wait, when workers were blocked outside of their queues beyond the ordinary."""
+    blocked = shares(window).blocked >= 0.5
+    if not blocked and not window.deaths:
+        return None
+    taken = waited(window, left)
+    if not taken:
+        return None
+    if not blocked:
+        return _of_the_dead(window, taken)
+    chain = [WAITS_FOR_WORKERS()]
+    evidence = [
+        Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+        Evidence.of(BLOCKED_OUTSIDE(), seconds(pool_ns(window, *BLOCKED)), "s"),
+    ]
+    summary = SOMEWHERE()
+    seen = window.late.worker
+    if seen is not None and seen.leaf in BLOCKED:
+        stack = window.late.stack_of(seen.pid)
+        summary = SUMMARY(
+            pid=seen.pid,
+            call=IN_CALL[seen.leaf],
+            path=ON_FILE(path=seen.path) if seen.path else None,
+            seconds=seconds(seen.ns),
+            where=IN_FRAME(frame=innermost(stack)) if stack else None,
+        )
+        chain = [WAITS_FOR_WORKER(pid=seen.pid), summary]
+        evidence.append(Evidence.of(WORKER_BLOCKED(), seconds(seen.ns), "s", seen.pid, seen.path or None))
+        if seen.call:
+            evidence.append(Evidence.of(SYSTEM_CALL(), seen.call, "", seen.pid))
+    return Claim(Cause.WORKER_HANG, taken, summary, chain, evidence)
+
+
+def _of_the_dead(window: Window, taken: dict[Item, float]) -> Claim:
+    """The others idle and one is dead: its batch will not come. A loader that does not look after its processes waits
+    for ever, and even one that does, where the dead one left half a message in a pipe or a lock held."""
+    death = window.deaths[-1]
+    return Claim(
+        Cause.WORKER_HANG,
+        taken,
+        OF_THE_DEAD(death=death.message()),
+        [WAITS_FOR_WORKER(pid=death.pid), death.message()],
+        [
+            Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+            Evidence.of(SINCE_DEATH(), seconds(window.end_ns - death.at_ns), "s", death.pid),
+        ],
+    )
+
+
+GOES_ON = template(
+    "worker_hang.advice.goes_on",
+    "take what the worker waits for (a sleep, a retry, a lock) out of the samples{where}: it goes on by itself after "
+    "{each:seconds}",
+)
+LOADER_TIMEOUT = template(
+    "worker_hang.advice.loader_timeout",
+    "end what the worker waits for{where}; a DataLoader timeout= turns a hang into an error",
+)
+TIME_LIMIT = template(
+    "worker_hang.advice.time_limit",
+    "end what the worker waits for{where}; waiting with a time limit (timeout= of get() or result()) makes it an error",
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    where = IN_FRAME(frame=f.where_plain) if f.where_plain and f.of_worker else None
+    if f.each and (f.every or f.longest < SHORT):
+        return [GOES_ON(each=f.each, where=where), *made_ahead(f)]
+    return [(LOADER_TIMEOUT if f.fetching else TIME_LIMIT)(where=where)]
+
+
+SPEC = CauseSpec(
+    "worker_hang",
+    kinds=frozenset({Kind.STALL}),
+    title="a DataLoader worker that hangs",
+    short="a slow sample in a DataLoader worker",
+    light="#155e75",
+    dark="#22b8cf",
+    group=groups.WORKERS,
+    rules=(OrderedRule(claim, stall=160),),
+    advice=_advice,
+    worker_stack=True,
+    is_input=True,
+)

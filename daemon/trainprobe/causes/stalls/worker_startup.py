@@ -1,0 +1,147 @@
+"""Workers are started again at the edge of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trainprobe.advise.frameworks import Subject, name_of
+from trainprobe.causes import groups
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.waiting import WAITED
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Region
+from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
+
+SUMMARY = template(
+    "worker_startup.summary", "{workers} loader workers started again, {seconds:.2f} s until data flowed"
+)
+PROCESSES = template(
+    "worker_startup.processes",
+    "the training started processes of its own: {processes}, {seconds:.2f} s until it went on",
+)
+NEXT_BATCH = template(
+    "worker_startup.next_batch", "{seconds:.2f} s until the first batch of a loader worker that was started again"
+)
+STARTS_WORKERS = template("worker_startup.starts_workers", "driver starts workers and waits for their first batch")
+STARTS_PROCESSES = template("worker_startup.starts_processes", "driver starts processes")
+WORKERS_STARTED = template("worker_startup.workers_started", "workers started in the step")
+PROCESSES_STARTED = template("worker_startup.processes_started", "processes started in the step")
+WORKERS_DUE = template("worker_startup.workers_due", "workers whose first batch was due")
+EPOCH_SECONDS = template("worker_startup.epoch_seconds", "time lost at the edge of the epoch")
+PROCESSES_SECONDS = template("worker_startup.processes_seconds", "time lost while they started")
+_FETCHED = 0.1
+"""A DataLoader's workers are waited for in its fetch, so much of the time at least."""
+_STATES = (
+    State.DATA_WAIT,
+    State.DATA_INLINE,
+    State.COMPUTE,
+    State.OTHER,
+    State.LOCK,
+    State.SLEEP,
+    State.RUNQUEUE,
+    State.FAULT_IO,
+    State.NETWORK,
+)
+
+
+def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Everything at the edge that is not a save, a log or a stop, when loader workers were started in the step."""
+    starts = window.starts
+    if not starts:
+        return None
+    if starts.count < 1 and starts.due:
+        return _next_batch(window, left, starts.due)
+    if starts.count < 1 or starts.first:
+        return None
+    count = starts.count
+    taken = take(left, states=_STATES)
+    if sum(take(taken, regions=[Region.FETCH]).values()) < _FETCHED * sum(taken.values()):
+        return _processes(window, taken, count)
+    return _claim(
+        window,
+        taken,
+        lambda told: SUMMARY(workers=count, seconds=told),
+        Evidence.of(WORKERS_STARTED(), count, "", window.driver_pid),
+        EPOCH_SECONDS(),
+    )
+
+
+def _processes(window: Window, taken: dict[Item, float], count: int) -> Claim | None:
+    """Nothing was waited for in a DataLoader: they may be anything (a save beside the steps, a pool, environments)."""
+    return _claim(
+        window,
+        taken,
+        lambda told: PROCESSES(processes=count, seconds=told),
+        Evidence.of(PROCESSES_STARTED(), count, "", window.driver_pid),
+        PROCESSES_SECONDS(),
+        STARTS_PROCESSES(),
+    )
+
+
+def _next_batch(window: Window, left: Mapping[Item, float], due: int) -> Claim | None:
+    """The others of them start at the same time, and may be slower: their first batches are due in the next steps."""
+    return _claim(
+        window,
+        take(left, states=[State.DATA_WAIT]),
+        lambda told: NEXT_BATCH(seconds=told),
+        Evidence.of(WORKERS_DUE(), due, "", window.driver_pid),
+        WAITED(),
+    )
+
+
+def _claim(
+    window: Window,
+    taken: dict[Item, float],
+    summary: Callable[[float], Message],
+    workers: Evidence,
+    lost: Message,
+    chain: Message = STARTS_WORKERS(),  # noqa: B008  a constant
+) -> Claim | None:
+    if not taken:
+        return None
+    told = seconds(sum(taken.values()))
+    return Claim(
+        Cause.WORKER_STARTUP,
+        taken,
+        summary(told),
+        [chain],
+        [workers, Evidence.of(lost, told, "s", window.driver_pid)],
+    )
+
+
+KEEP_PROCESSES = template(
+    "worker_startup.advice.keep_processes",
+    "keep the processes (a pool, a queue) instead of starting new ones: a fork copies the driver's page tables",
+)
+KEEP_WORKERS = template(
+    "worker_startup.advice.keep_workers",
+    "{setting}=True keeps the workers between epochs",
+)
+KEEP_WORKERS_SAVES = template(
+    "worker_startup.advice.keep_workers_saves",
+    "{setting}=True keeps the workers between epochs; saves {each:.1f} s per epoch",
+)
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    if not f.saw(WORKERS_STARTED):  # they were not a DataLoader's
+        return [KEEP_PROCESSES()]
+    name = name_of(f.framework, Subject.PERSISTENT)
+    return [KEEP_WORKERS_SAVES(setting=name, each=f.each) if f.each else KEEP_WORKERS(setting=name)]
+
+
+SPEC = CauseSpec(
+    "worker_startup",
+    kinds=frozenset({Kind.STALL}),
+    title="starting DataLoader workers",
+    light="#0284c7",
+    dark="#38bdf8",
+    group=groups.WORKERS,
+    rules=(OrderedRule(claim, stall=100),),
+    advice=_advice,
+    is_input=True,
+)

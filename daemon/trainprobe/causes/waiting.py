@@ -1,0 +1,84 @@
+"""What the workers did while the driver waited for them: shares of the wait by kind of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainprobe.causes.base import Window, excess_ns, pool_ns, take
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import State
+from trainprobe.model.cells import Leaf, ThreadState
+from trainprobe.model.event import ThreadSample
+from trainprobe.model.message import Message, template
+
+STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
+CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)
+SWAP = (Leaf.SWAP, Leaf.RECLAIM)
+BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.DEVICE, Leaf.FILE_SYNC, Leaf.FILE_WRITE)
+FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)
+"""Where a worker of torch's DataLoader is blocked while it makes a batch: idle, it waits at its pipe. (Workers of other
+pools are idle at a lock.)"""
+_WORTH_A_LOCK = 0.7
+IN_CALL: dict[Leaf, Message] = {
+    Leaf.SLEEP: template("in_call.sleep", "a sleep")(),
+    Leaf.SOCKET: template("in_call.socket", "a socket call")(),
+    Leaf.CHILD: template("in_call.child", "waiting for a child process")(),
+    Leaf.OTHER: template("in_call.other", "a system call")(),
+    Leaf.STOPPED: template("in_call.stopped", "a stop (SIGSTOP, a tracer or the freezer)")(),
+    Leaf.DEVICE: template("in_call.device", "a device call")(),
+    Leaf.FILE_SYNC: template("in_call.fsync", "fsync")(),
+    Leaf.FILE_WRITE: template("in_call.write", "write")(),
+    Leaf.FILE_READ: template("in_call.read", "read")(),
+    Leaf.FAULT: template("in_call.fault", "a fault on a mapped file")(),
+    Leaf.LOCK: template("in_call.lock", "futex")(),
+    Leaf.POLL: template("in_call.poll", "epoll or poll")(),
+}
+"""Where a thread is blocked, for people."""
+WAITS_FOR_WORKERS = template("data.waits_for_workers", "driver waits for its workers")
+WAITS_FOR_WORKER = template("data.waits_for_worker", "driver waits for worker {pid}")
+WAITED = template("data.waited", "driver waited for data")
+BLOCKED_OUTSIDE = template("data.workers_blocked", "workers blocked outside of their queues")
+WORKER_BLOCKED = template("data.worker_blocked", "worker blocked")
+WORKERS = template("data.workers", "workers")
+SYSTEM_CALL = template("system_call", "system call")
+A_FILE = template("a_file", "a file")
+IN_FRAME = template("in_frame", ", in {frame}")
+"""What several rules say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Shares (they add up to 1, or all are 0 when the workers did nothing beyond the ordinary)."""
+
+    storage: float
+    cpu: float
+    swap: float
+    blocked: float
+
+
+def shares(window: Window) -> Busy:
+    """How the workers' time beyond an ordinary step divides."""
+    parts = [max(0.0, pool_ns(window, *leaves)) for leaves in (STORAGE, CPU, SWAP, BLOCKED)]
+    total = sum(parts)
+    if total < 0.05 * excess_ns(window) or total <= 0:
+        return Busy(0.0, 0.0, 0.0, 0.0)
+    return Busy(*(part / total for part in parts))
+
+
+def waited(window: Window, left: Mapping[Item, float], part: float = 1.0) -> dict[Item, float]:
+    """The driver's wait for its workers. A pool of processes (concurrent.futures, multiprocessing.Pool) answers through
+    a thread of the driver's process, for which the driver waits at a lock: such a lock counts where workers did as much
+    meanwhile, beyond the ordinary. Where a DataLoader is seen to fetch, its own waits are known, and a lock is none."""
+    states = [State.DATA_WAIT]
+    locked = sum(ns for (state, _, _), ns in window.excess.items() if state == State.LOCK)
+    if window.context.workers and not window.fetches_per_backward and locked > 0:
+        worked = max(0.0, pool_ns(window, *STORAGE, *CPU, *SWAP, *BLOCKED))
+        states += [State.LOCK] if worked >= _WORTH_A_LOCK * locked else []
+    return take(left, states=states, part=part)
+
+
+def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:
+    """The worker that has been in one of the leaves longest, of those seen last."""
+    inside = [t for t in window.threads if t.leaf in leaves and t.run != ThreadState.GONE]
+    return min(inside, key=lambda t: t.since_ns, default=None)

@@ -1,0 +1,36 @@
+"""Who holds a lock on a file: /proc/locks (proc_locks(5)). Waiters have lines of their own, marked with an arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainprobe.collect.lines import lines_of
+from trainprobe.collect.procfs import Proc, read_file
+from trainprobe.model.sample import HeldLock
+
+SIZE = 1 << 16
+HOLDERS = 16  # with more, names are not read
+
+
+def held_locks(proc: Proc, path: str = "/proc/locks") -> tuple[HeldLock, ...]:
+    """The locks that processes of this host hold; of a network file system also those that this host was given."""
+    found = list(parse((read_file(path, SIZE) or b"").decode("utf-8", "replace")))
+    named = len(found) <= HOLDERS
+    return tuple(HeldLock(dev, ino, pid, _name(proc, pid) if named else "") for dev, ino, pid in found)
+
+
+def parse(text: str) -> Iterator[tuple[int, int, int]]:
+    """(dev as the kernel has it, ino, pid) of each holder. A lock of an open file description has no pid: -1."""
+    for line in lines_of(text):
+        words = line.split()
+        if len(words) < 8 or words[1] == "->":
+            continue
+        major, minor, ino = [*words[5].split(":"), "", ""][:3]
+        try:
+            yield int(major, 16) << 20 | int(minor, 16), int(ino), int(words[4])
+        except ValueError:
+            continue
+
+
+def _name(proc: Proc, pid: int) -> str:
+    return (proc.read(pid, "comm", 64) or b"").decode("utf-8", "replace").strip() if pid > 0 else ""

@@ -1,0 +1,81 @@
+"""Whose a Python file is by its path, and the versions of installed packages."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from trainprobe.collect.procfs import Proc
+from trainprobe.derive.frameworks import LOOPS
+
+_INSTALLED = re.compile(r"(.*/(?:site|dist)-packages)/([^/]+?)(?:\.py)?(?:/|$)")
+_STANDARD = re.compile(r"/(python\d(?:\.\d+)?t?)(?:\.zip)?/")
+_PROGRAM = re.compile(r"/bin/[^/.]+$")
+_SOURCES = tuple((f"/{name}/{file}", name) for name, files in LOOPS.items() for file in files)
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!]{0,39}")
+PARTS = ("", "_lite", "_full", "_checkpoint")
+"""What the distribution of a package may be called beyond the package's own name: mmcv_lite, orbax_checkpoint."""
+ENTRIES = 20_000
+KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFile:
+    """``package``: "" for the user's own files, "python3.11" for the standard library, "bin" for an installed program.
+    ``directory``: where packages are installed that this one is of; "" where it is not installed."""
+
+    package: str
+    name: str
+    directory: str = ""
+
+    @classmethod
+    def of(cls, path: str) -> PythonFile:
+        """By its path as the interpreter has it."""
+        name = path.rpartition("/")[2]
+        if installed := _INSTALLED.match(path):
+            return cls(installed[2], name, installed[1])
+        if standard := _STANDARD.search(path):
+            return cls(standard[1], name)
+        if _PROGRAM.search(path):
+            return cls("bin", name)
+        return cls(next((package for file, package in _SOURCES if path.endswith(file)), ""), name)
+
+
+class PackageVersions:
+    """Versions of installed packages, as the names of their metadata's directories have them."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._known: OrderedDict[tuple[int, str, str], str] = OrderedDict()
+
+    def of(self, pid: int, package: str, directory: str) -> str:
+        """As the process finds it; "": not known."""
+        key = pid, package, directory
+        if key not in self._known:
+            place = f"{self._proc.root}/{pid}/root{directory}"
+            answer = self._proc.patient(pid, lambda: _version(place, package))
+            if answer is None:
+                return ""
+            self._known[key] = answer
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+
+def _version(place: str, package: str) -> str | None:
+    """None: the directory cannot be read."""
+    wanted = {f"{package.lower()}{part}" for part in PARTS}
+    try:
+        with os.scandir(place) as entries:
+            for entry in itertools.islice(entries, ENTRIES):
+                stem, _, kind = entry.name.rpartition(".")
+                name, _, version = stem.partition("-")
+                if kind in ("dist-info", "egg-info") and name.lower().replace(".", "_") in wanted:
+                    found = _VERSION.match(version)
+                    return found[0] if found else ""
+    except (OSError, ValueError):
+        return None
+    return ""

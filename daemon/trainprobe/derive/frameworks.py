@@ -1,0 +1,66 @@
+"""The framework that runs a training's loop, by the files on its Python stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+LOOPS: Mapping[str, tuple[str, ...]] = {
+    "transformers": ("trainer.py",),
+    "sentence_transformers": ("trainer.py", "fit_mixin.py", "SentenceTransformer.py"),
+    "lightning": ("pytorch/trainer/trainer.py", "pytorch/loops/fit_loop.py", "pytorch/loops/training_epoch_loop.py"),
+    "pytorch_lightning": ("trainer/trainer.py", "loops/fit_loop.py", "loops/training_epoch_loop.py"),
+    "mmengine": ("runner/runner.py", "runner/loops.py"),
+    "mmcv": ("runner/iter_based_runner.py", "runner/epoch_based_runner.py"),
+    "ultralytics": ("engine/trainer.py", "engine/model.py"),
+    "keras": ("src/backend/torch/trainer.py", "src/backend/tensorflow/trainer.py", "src/backend/jax/trainer.py",
+              "src/engine/training.py"),
+    "stable_baselines3": ("common/on_policy_algorithm.py", "common/off_policy_algorithm.py"),
+    "nnunetv2": ("training/nnUNetTrainer/nnUNetTrainer.py", "run/run_training.py"),
+}  # fmt: skip
+"""The files of a framework's own training loop. Its models and helpers are also used by loops that are not its own."""
+LIBRARIES = (
+    *("accelerate", "orbax", "webdataset", "datasets", "torch_geometric", "timm", "batchgenerators"),
+    *("flax", "jax", "tensorflow"),
+)
+"""They leave the loop to the user: named where no framework's loop was seen."""
+NAMES = frozenset({*LOOPS, *LIBRARIES})
+_LOOP_FILES = frozenset((name, file.rpartition("/")[2]) for name, files in LOOPS.items() for file in files)
+
+
+def library(frame: str) -> tuple[str, str]:
+    """The package and the file of a frame, "name (package/file:line)"; no package: the user's own."""
+    package, _, file = frame.rpartition(" (")[2].rpartition(":")[0].rpartition("/")
+    return package, file
+
+
+def is_own(frame: str) -> bool:
+    """Whether it is the user's own code; frames of older recordings have no package."""
+    package, file = library(frame)
+    return not package and not file.startswith("<frozen")
+
+
+def is_loop(frame: str) -> bool:
+    """Whether it is in a framework's own loop: what is outside of it is the user's call of the framework."""
+    return library(frame) in _LOOP_FILES
+
+
+@dataclass(slots=True)
+class FrameworkSeen:
+    """What the stacks of a rank have shown so far. ``version`` None: not known."""
+
+    name: str | None = None
+    version: str | None = None
+    loop: bool = False  # its loop was seen
+
+    def add(self, stack: Sequence[str], versions: Mapping[str, str]) -> None:
+        """One stack of the driver, outermost frame first. Where frameworks build on each other the outermost loop
+        counts; the first answer stays, but for a library's."""
+        places = [library(frame) for frame in stack]
+        found = next((name for name, file in places if (name, file) in _LOOP_FILES), None)
+        if found is not None and not self.loop:
+            self.name, self.version, self.loop = found, None, True
+        elif self.name is None:
+            self.name = next((name for name, _ in places if name in LIBRARIES), None)
+        if self.version is None and self.name is not None:
+            self.version = versions.get(self.name)

@@ -1,0 +1,39 @@
+"""Closed sets and constants that daemon, exporter, dashboards and docs share, besides those of ``model.cause``.
+
+Members are public: label values of metrics and keys of reports.
+"""
+
+from __future__ import annotations
+
+from trainprobe.model.text import StrEnum
+
+CHECKPOINT_OUTCOMES = ("complete", "error", "unsafe")
+CHECKPOINT_OPERATIONS = ("write", "fsync", "rename", "serialize", "other")
+BLOCKING = ("true", "false")  # whether the driver waited for the checkpoint's operation
+LOG_KINDS = ("tensorboard", "wandb", "stdout", "log")
+EXIT_REASONS = ("finished", "oom_kill", "killed", "crashed", "exited")  # of a DataLoader worker
+
+
+class Ending(StrEnum):
+    """What ended a rank's process."""
+
+    FINISHED = "finished"
+    EXCEPTION = "exception"  # an exit code other than 0, a crash, or an abort
+    KILLED = "killed"  # by a signal from outside
+    OWN_KILL = "own_kill"  # by a signal of a process of the run
+    INTERRUPTED = "interrupted"  # SIGINT
+    TIMEOUT = "timeout"  # by a program or a limit that ends what takes too long
+    WATCHDOG = "watchdog"  # by the watchdog of a process group, or by torchrun
+    OOM = "oom"  # for want of memory
+    RUNNING = "running"
+
+
+MEMORY_SCOPES = ("cgroup", "host")
+RESOURCES = ("cpu", "memory", "io")  # of pressure stall information
+PRESSURE_KINDS = ("some", "full")
+GPU_ERRORS = ("xid", "ecc", "lost")
+
+REPORT_PAUSE_SECONDS = 20.0
+"""The longest pause between two reports of a daemon at work: while all steps are even."""
+REPORT_STALE_SECONDS = 45.0
+"""A report that is older comes from a daemon that does not run: two pauses, and some."""

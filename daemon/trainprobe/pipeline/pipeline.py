@@ -1,0 +1,216 @@
+"""All runs of a host: takes in frames, says what to sample next, makes the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from trainprobe.causes.policy import Policy
+from trainprobe.derive.devices import Devices
+from trainprobe.model.armed import Armed
+from trainprobe.model.event import Event, GpuXid, MarkRow, OomTold, RankSeen, RunEnded, RunStarted
+from trainprobe.model.frame import Frame
+from trainprobe.model.kept import KeptRank, RunKept
+from trainprobe.model.moment import NS, Moment, Offsets
+from trainprobe.model.report import Host, Report, Run
+from trainprobe.model.steprow import RankSteps
+from trainprobe.pipeline.host import HostState
+from trainprobe.pipeline.routing import Routing
+from trainprobe.pipeline.run import wants
+from trainprobe.pipeline.run.report import run_report
+from trainprobe.pipeline.run.state import RunState
+from trainprobe.pipeline.run.wants import Threads, Wants
+
+INSPECT_EVERY = NS // 2
+ENDED = 16
+"""Ended runs kept in the report."""
+SETTLED_NS = 120 * NS
+"""After this nothing is reported of an ended run that changes it (its orphans, what the kernel log says of its death):
+its report takes the place of its state, at a twentieth of the memory."""
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """All runs of this host."""
+
+    policy: Policy | None = None
+    host: Host | None = None
+    runs: dict[str, RunState] = field(default_factory=dict)
+    _routing: Routing = field(init=False)
+    _host: HostState = field(init=False)
+    _devices: Devices = field(default_factory=Devices)
+    _settled: dict[str, Run] = field(default_factory=dict)  # runs that ended some time ago, in that order
+    _now: int = 0
+    _offsets: Offsets = field(default_factory=Offsets)
+    _open: frozenset[tuple[str, int]] = frozenset()  # (run, start) of the open stalls
+    _opened: bool = False
+    _inspected: frozenset[tuple[int, int]] = frozenset()
+    _inspected_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self._routing, self._host = Routing(self.runs), HostState(self.host or Host())
+
+    def step(self, frame: Frame) -> None:
+        """Take in one frame."""
+        self._now = frame.at.monotonic_ns
+        self._offsets.note(frame.at)
+        for event in frame.events:
+            if not isinstance(event, MarkRow) or not self._routing.add_row(event):
+                self._add_event(event)
+        self._add_samples(frame)
+        self._add_surroundings(frame)
+        self._add_limits(frame)
+        self._settle(frame.at)
+        news = [run.judge(self._now) for run in self.runs.values()]
+        opened = ((name, rank.stalls.open) for name, run in self.runs.items() for rank in run.ranks)
+        stalls = frozenset((name, entry.start_ns) for name, entry in opened if entry is not None)
+        self._opened = bool(stalls - self._open) or any(news)
+        self._open = stalls
+
+    def _add_event(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            if event.run not in self.runs:
+                self._settled.pop(event.run, None)
+                self.runs[event.run] = RunState(event, self.policy or Policy(), self._devices)
+                self._forget()
+        elif isinstance(event, (RunKept, RankSeen, RunEnded)):
+            run = self.runs.get(event.run)
+            if run is None:
+                return
+            if isinstance(event, RunKept):
+                run.go_on(event)
+            elif isinstance(event, RankSeen):
+                run.ranks.add(event)
+                self._routing.takers[event.pid] = event.run
+            else:
+                run.add_end(event.at_ns)
+        elif isinstance(event, OomTold):
+            for run in self.runs.values():
+                run.limits.add_oom(event)
+        elif not isinstance(event, GpuXid):
+            self._routing.add_event(event)
+
+    def _add_samples(self, frame: Frame) -> None:
+        """What was read of threads and processes."""
+        owners = self._routing.owners() if frame.threads or frame.processes else {}
+        for sample in frame.threads:
+            for run in owners.get(sample.pid, ()):
+                run.add_thread_sample(sample, self._now)
+        for process in frame.processes:
+            for run in owners.get(process.pid, ()):
+                run.add_process_sample(process)
+        for run in self.runs.values() if frame.processes else ():
+            run.end_reading(self._now)
+        for count in frame.counted:
+            for run in self.runs.values():
+                run.add_count(count)
+        for memory in frame.memory:
+            if memory.run in self.runs:
+                self.runs[memory.run].memory = memory
+
+    def _add_surroundings(self, frame: Frame) -> None:
+        """What was read of the host: its devices, its quotas, who else is there."""
+        if frame.host is not None:
+            self._devices.feed(frame.host.disks, self._now)
+            self._devices.cpus = frame.host.cpus
+            self._devices.feed_steal(frame.host.steal_ns, self._now)
+            for run in self.runs.values():
+                run.add_host_sample(frame.host, self._now)
+        if frame.rivals:
+            self._devices.feed_rivals(frame.rivals, self._now)
+        for quota in frame.quotas:
+            if quota.run in self.runs:
+                self.runs[quota.run].ranks.quota.feed(quota, self._now)
+        for seen in frame.inspections:
+            for run in self.runs.values():
+                run.add_inspection(seen, self._now)
+
+    def _add_limits(self, frame: Frame) -> None:
+        """What can run out: memory, descriptors, room, GPUs."""
+        self._host.add_frame(frame)
+        for limit in frame.limits:
+            if limit.run in self.runs:
+                self.runs[limit.run].limits.add_limit(limit, self._now)
+        for run in self.runs.values():
+            run.add_limits(frame, self._now)
+        for shared in frame.shared:
+            for name in shared.runs:
+                if name in self.runs:
+                    self.runs[name].limits.shared = shared
+        faults = self._host.gpus.faults
+        for run in self.runs.values() if frame.gpus or faults else ():
+            run.add_gpus(frame.gpus, faults, self._now)
+
+    def _settle(self, at: Moment) -> None:
+        """Keep of long ended runs only their reports."""
+        for name, run in list(self.runs.items()):
+            if run.end_ns is not None and self._now - run.end_ns >= SETTLED_NS:
+                self._settled[name] = run_report(run, self._offsets.known(at), self._host.cpus)
+                del self.runs[name]
+                self._routing.forget(name)
+
+    def _forget(self) -> None:
+        """Of ended runs all but the latest, the oldest of him who has most first; and the shared memory of those."""
+        ended = [(name, run.user) for name, run in self._settled.items()]
+        ended += [(name, run.started.user) for name, run in self.runs.items() if run.end_ns is not None]
+        while len(ended) > ENDED:
+            (most, _), *_ = Counter(user for _, user in ended).most_common(1)
+            oldest = next(one for one in ended if one[1] == most)
+            ended.remove(oldest)
+            self._settled.pop(oldest[0], None)
+            self.runs.pop(oldest[0], None)
+        known = {*self._settled, *self.runs}
+        self._host.shared = {key: one for key, one in self._host.shared.items() if known.intersection(one.runs)}
+
+    def armed(self) -> list[Armed]:
+        """The drivers whose present step is not a stall yet."""
+        return [one for run in self.runs.values() for one in wants.armed(run) if one.limit_ns > self._now]
+
+    def wants(self) -> Wants:
+        """What to sample more closely until the next frame."""
+        now, live = self._now, [run for run in self.runs.values() if run.end_ns is None]
+        late = tuple(pair for run in live for pair in wants.late_threads(run, now))
+        faults = any(wants.faulting(run, now) for run in live)
+        even = bool(live) and not (late or faults)
+        return Wants(
+            detail=bool(late),
+            stacks=tuple(pair for run in live for pair in wants.stacks(run, now)),
+            inspect=self._due(late),
+            rivals=any(wants.crowded(run) for run in live),
+            faults=faults,
+            tell=self._opened,
+            spaces=tuple(place for run in live for place in wants.spaces(run)),
+            files=tuple(file for run in live for file in wants.logs(run)),
+            calm_ns=min(wants.calm_ns(run, now) for run in self.runs.values()) if even else 0,
+            count=tuple(pair for run in live for pair in wants.counting(run, now)),
+        )
+
+    def _due(self, threads: Threads) -> Threads:
+        """Late threads are looked at as they become late, and twice a second from then on."""
+        fresh = frozenset(threads) - self._inspected
+        due = bool(threads) and (bool(fresh) or self._now - self._inspected_ns >= INSPECT_EVERY)
+        self._inspected = frozenset(threads)
+        if due:
+            self._inspected_ns = self._now
+        return threads if due else ()
+
+    def report(self, at: Moment) -> Report:
+        """Everything known, as of ``at``."""
+        at = self._offsets.known(at)
+        live = (run_report(run, at, self._host.cpus) for run in self.runs.values())
+        return self._host.report(at, [*self._settled.values(), *live])
+
+    def take_steps(self, at: Moment) -> list[RankSteps]:
+        """The steps of every rank since the last call."""
+        at = self._offsets.known(at)
+        return [steps for run in self.runs.values() for steps in run.take_steps(at)]
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a stall is open."""
+        return bool(self._open)
+
+    def kept(self) -> dict[tuple[str, str], KeptRank]:
+        """By run and rank, what another process would need to go on with what is live."""
+        live = ((name, run) for name, run in self.runs.items() if run.end_ns is None)
+        return {(name, rank): kept for name, run in live for rank, kept in run.kept_ranks().items()}

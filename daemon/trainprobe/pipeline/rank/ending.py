@@ -1,0 +1,169 @@
+"""The end of a rank: what its driver did after its last step, until the training's code was left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from trainprobe.causes.order import judge
+from trainprobe.causes.policy import stall_limit_ns
+from trainprobe.causes.registry import SPECS
+from trainprobe.causes.waiting import CPU
+from trainprobe.derive.baseline import Ordinary
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Phase
+from trainprobe.model.cells import COMPUTING, Region
+from trainprobe.model.event import MarkRow
+from trainprobe.model.message import template
+from trainprobe.pipeline.rank.state import RankState
+from trainprobe.pipeline.rank.steps import (
+    end_step,
+    enter,
+    enter_saves,
+    measured,
+    note_last_saves,
+    workers_are_gone,
+)
+from trainprobe.pipeline.rank.window import window_of
+from trainprobe.pipeline.stalls import Entry
+
+CONSEQUENCE = template(
+    "ending.consequence", "then the training ended {workers} of its workers by signal {signal}: a consequence"
+)
+_COMPUTES = COMPUTING.union(CPU)
+
+
+def end(rank: RankState, at_ns: int) -> None:
+    """The driver's process is gone (or we leave it)."""
+    if rank.end_ns is not None:
+        return
+    exit_row = rank.lives.exit_row
+    at_ns = exit_row.at_ns if exit_row is not None else at_ns
+    for boundary in rank.progress.clock.flush():
+        end_step(rank, boundary)
+    before = rank.progress.boundary
+    row = _last_row(rank, before, at_ns)
+    if before is not None and row is not None:
+        left_ns = _judge(rank, before, row)
+        _close(rank)
+    else:
+        items, left_ns = _close(rank), None
+        if before is not None and rank.progress.judged:
+            left_ns = _enter(rank, rank.stalls.open, before, at_ns)
+            if left_ns is None or not (rank.left_ns() or rank.lives.signalled):
+                left_ns = _evaluated_ns(rank, items, before, at_ns, left_ns)
+    if rank.stalls.entries:
+        _name_consequence(rank, rank.stalls.entries[-1])
+    rank.end_ns = at_ns
+    rank.phases.live = rank.stalls.open = None
+    if not rank.progress.judged:
+        rank.end_startup(at_ns)
+    elif before is not None and left_ns is not None:
+        rank.phases.add(Phase.SHUTDOWN, left_ns, at_ns)
+
+
+def _close(rank: RankState) -> Mapping[Item, int]:
+    """Take what the kernel or a sample counted last into the ledger."""
+    ledger, sample = rank.ledger, rank.open.sample
+    latest = ledger.latest
+    cells = sample.cells if sample is not None and rank.lives.exit_row is None else ()
+    if latest is not None and sum(latest.cells) > sum(cells):
+        cells = latest.cells
+    uses = ledger.take_files(latest) if latest is not None and ledger.rows else ()
+    return rank.close_interval(cells, ledger.pool, uses).items() if cells else {}
+
+
+def _last_row(rank: RankState, before: MarkRow | None, at_ns: int) -> MarkRow | None:
+    """The row at which the training's code was left, where it tells all that came after the last step."""
+    row, open_stall = rank.lives.finalize_row, rank.stalls.open
+    if before is None or row is None or row.at_ns != rank.left_ns() or not rank.progress.baseline.stands:
+        return None
+    computes = open_stall is not None and SPECS[open_stall.cause].computes
+    if open_stall is not None and not computes and at_ns - row.at_ns >= rank.policy.open_end_ns:
+        return None  # the interpreter hung
+    return None if computes and rank.lives.failed else row
+
+
+def _judge(rank: RankState, before: MarkRow, row: MarkRow) -> int:
+    """Judge what the driver did since its last step as a late step. When the shutdown began. What it computed before it
+    failed is left out: it unwound its stack and printed a traceback."""
+    made_of = rank.close_interval(row.cells, row.pool, rank.ledger.take_files(row))
+    ns = row.at_ns - before.at_ns
+    if ns <= stall_limit_ns(rank.policy, rank.progress.baseline.ns):
+        return _evaluated_ns(rank, made_of.items(), before, row.at_ns)
+    step = Ordinary(ns, made_of, row.fetches - before.fetches, row.backwards - before.backwards, (ns,))
+    part = measured(rank, step, 1, before, row)
+    if rank.open.pool:  # rows do not count the wait that a worker is in
+        part = replace(part, pool=[max(both) for both in zip(part.pool, rank.open.pool)])
+    if rank.lives.failed:
+        part = replace(part, excess={item: ns for item, ns in part.excess.items() if item[2] not in _COMPUTES})
+    judgement = judge(window_of(rank, part))
+    begin_ns = before.at_ns
+    for cause, spent in judgement.phases.items():
+        rank.phases.add(Phase(cause.value), begin_ns, int(begin_ns + spent), rank.progress.clock.count)
+        begin_ns = int(begin_ns + spent)
+    main = judgement.main
+    least_ns = _least_ns(rank, main.cause if main is not None else None, before.at_ns)
+    published = rank.stalls.open is not None  # counters never fall
+    if main is None or not (published or judgement.stall_ns >= least_ns):
+        return begin_ns if judgement.phases else _evaluated_ns(rank, made_of.items(), before, row.at_ns)
+    note_last_saves(rank, judgement, before.at_ns, row.at_ns)
+    enter(rank, judgement, step, row.at_ns, late=True, index=rank.progress.clock.count)
+    return row.at_ns
+
+
+def _least_ns(rank: RankState, cause: Cause | None, since_ns: int) -> int:
+    """The least stall after the last step. A loader that ends with the training waits for its workers."""
+    policy = rank.policy
+    if cause == Cause.CHECKPOINT:
+        return policy.stall_minimum_ns
+    computes = cause is not None and SPECS[cause].computes
+    return policy.open_cpu_ns if computes or not workers_are_gone(rank, since_ns) else policy.open_end_ns
+
+
+def _enter(rank: RankState, entry: Entry | None, before: MarkRow, at_ns: int) -> int | None:
+    """Enter the stall that is open: as long as it is known to have lasted. When the shutdown began; None where there is
+    no stall."""
+    left_ns = rank.left_ns()
+    if entry is None:
+        return None
+    published_ns = min(at_ns, int(entry.start_ns + entry.ns))
+    if left_ns is not None:
+        computed = rank.lives.failed and SPECS[entry.cause].computes
+        end_ns = published_ns if computed else min(at_ns, max(left_ns, published_ns))
+    elif rank.lives.signalled:
+        end_ns = at_ns
+    else:
+        entry.shares = {cause: ns for cause, ns in entry.shares.items() if not _may_be_teardown(cause)}
+        entry.ns = sum(entry.shares.values())
+        if entry.cause not in entry.shares or entry.ns < _least_ns(rank, entry.cause, before.at_ns):
+            return None
+        end_ns = min(at_ns, int(entry.start_ns + entry.ns))
+    rank.stalls.enter_unfinished(entry, end_ns)
+    return end_ns
+
+
+def _may_be_teardown(cause: Cause) -> bool:
+    """Whether an interpreter that ends may do the same, where nothing tells when it began to."""
+    return SPECS[cause].computes or SPECS[cause].thread_state_only
+
+
+def _name_consequence(rank: RankState, last: Entry) -> None:
+    deaths = rank.lives.workers.deaths
+    ended = [one for one in deaths if one.at_ns >= last.start_ns and one.signal and not one.abnormal]
+    if ended:
+        last.chain.append(CONSEQUENCE(workers=len(ended), signal=ended[0].signal))
+
+
+def _evaluated_ns(
+    rank: RankState, items: Mapping[Item, int], before: MarkRow, end_ns: int, begin_ns: int | None = None
+) -> int:
+    """When a last save, or a last evaluation, ended, where there is evidence for one: the shutdown begins."""
+    latest = rank.ledger.latest
+    extra = (latest.fetches - before.fetches if latest else 0) - rank.progress.baseline.fetches()
+    start_ns = begin_ns or before.at_ns + enter_saves(rank, items, before.at_ns, end_ns, extra)
+    evaluated = sum(ns for (_, region, _), ns in items.items() if region in (Region.NO_GRAD, Region.FETCH))
+    if extra >= rank.policy.evaluation_fetches and evaluated > 0:
+        rank.phases.add(Phase.EVALUATION, start_ns, start_ns + evaluated, rank.progress.clock.count)
+        start_ns += evaluated
+    return start_ns

@@ -1,0 +1,86 @@
+"""The files of a rank: what its processes write, what they read slowly, whether its checkpoints are safe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from trainprobe.derive.files import FileClass
+from trainprobe.derive.interval import Files as ClassedFiles
+from trainprobe.derive.ledger import WRITES
+from trainprobe.derive.safety import Safety
+from trainprobe.derive.save_spans import SavingSteps, Seconds
+from trainprobe.derive.saves import LogUse, Save, Saves
+from trainprobe.derive.slow_files import SlowFiles
+from trainprobe.model.event import FileEvent, StepFile, ThreadSample
+
+
+@dataclass(slots=True)
+class FileActivity:
+    """What the rank does with files."""
+
+    saves: Saves
+    safety: Safety = field(default_factory=Safety)
+    slow: SlowFiles = field(default_factory=SlowFiles)
+    saving_steps: SavingSteps = field(default_factory=SavingSteps)
+    seconds: Seconds = field(default_factory=Seconds)  # of a driver whose steps nothing marks
+    longest_logs: list[LogUse] = field(default_factory=list)
+
+    def add_event(self, event: FileEvent) -> None:
+        """One of the processes opened, wrote, renamed or removed a file."""
+        self.saves.feed(event)
+        self.safety.feed(event, self.saves)
+
+    def classed(self, uses: Iterable[StepFile], tid: int, since_ns: int) -> ClassedFiles:
+        """What the files are for that a thread used since then. Of those that no longer had a slot of their own the
+        saves have what their records say, the rest is taken to be like the largest."""
+        uses = list(uses)
+        named = [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in uses if use.ino]
+        most = max(named, key=lambda one: one[0].io_ns, default=None)
+        like = most[1] if most is not None else FileClass.OTHER
+        for use in uses:
+            if not use.ino:
+                known = {(one.dev, one.ino) for one, _, _ in named}
+                saved = [one for one in self._saved_by(tid, since_ns) if one.key[1:] not in known]
+                io = min(use.io_ns, sum(one.write_ns + one.sync_ns + one.meta_ns + one.rename_ns for one in saved))
+                gap = min(use.gap_ns, sum(one.gap_ns for one in saved))
+                if saved:
+                    named.append((replace(use, io_ns=io, gap_ns=gap), FileClass.CHECKPOINT, saved[-1].path))
+                rest = replace(use, io_ns=use.io_ns - io, gap_ns=use.gap_ns - gap)
+                named.append((rest, like, ""))
+        return named
+
+    def _saved_by(self, tid: int, since_ns: int) -> list[Save]:
+        """The checkpoints that a thread has open or has closed since; the latest come last."""
+        out = [one for one in self.saves.open.values() if one.tid == tid]
+        for save in reversed(self.saves.closed):
+            if save.end_ns is not None and save.end_ns < since_ns:
+                break
+            if save.tid == tid:
+                out.append(save)
+        return [save for save in reversed(out) if save.kind_of(self.saves.rules) == FileClass.CHECKPOINT]
+
+    def saved_in(self, tid: int, start_ns: int, end_ns: int) -> list[Save]:
+        """The checkpoints that a thread began to write in an interval that has just ended."""
+        if not self.saves.open and not (self.saves.closed and (self.saves.closed[-1].end_ns or end_ns) >= start_ns):
+            return []
+        return [save for save in self._saved_by(tid, start_ns) if start_ns <= save.start_ns < end_ns]
+
+    @property
+    def saving(self) -> bool:
+        """Whether a checkpoint is open."""
+        return any(save.kind_of(self.saves.rules) == FileClass.CHECKPOINT for save in self.saves.open.values())
+
+    def written_by(self, tid: int, since_ns: int, call: ThreadSample | None, at_ns: int) -> ClassedFiles:
+        """The saves that a thread has open or has closed since, with its call in flight at ``at_ns``; their proportions
+        count, not their sums."""
+        out = []
+        for save in [*self.saves.open.values(), *self.saves.closed[-4:]]:
+            if save.tid != tid or (save.end_ns is not None and save.end_ns < since_ns):
+                continue
+            spent = save.write_ns + save.sync_ns + save.meta_ns + 1
+            if call is not None and (call.dev, call.ino) == save.key[1:] and call.leaf in WRITES:
+                spent += max(0, at_ns - call.since_ns)
+            use = StepFile(save.key[1], save.key[2], spent, save.gap_ns + 1, save.bytes)
+            out.append((use, save.kind_of(self.saves.rules), save.path))
+        return out

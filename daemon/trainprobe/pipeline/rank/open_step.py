@@ -1,0 +1,83 @@
+"""The open step: what samples, stacks and inspections say of it before it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainprobe.derive.frameworks import FrameworkSeen
+from trainprobe.derive.late import STACKS, LateStepObservations
+from trainprobe.derive.workers import Workers
+from trainprobe.model.cells import LEAVES, Leaf, Region, cell
+from trainprobe.model.event import StackSeen, ThreadSample
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import Inspection
+
+_QUEUED = tuple(cell(region, Leaf.RUNQUEUE) for region in Region)
+_USED = len(Region) * LEAVES
+_IDLE = frozenset({Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK})
+
+
+@dataclass(slots=True)
+class OpenStep:
+    """The latest samples of the rank's threads, and what was observed since the step is late."""
+
+    sample: ThreadSample | None = None  # of the driver
+    sample_ns: int = 0
+    worker_samples: dict[int, ThreadSample] = field(default_factory=dict)
+    queueing: float = 0.0  # part of the time between the last two samples that the driver waited for a processor
+    stack: StackSeen | None = None
+    late: LateStepObservations = field(default_factory=LateStepObservations)
+    framework: FrameworkSeen = field(default_factory=FrameworkSeen)  # of all stacks so far
+    inspected: Inspection | None = None  # the latest inspection, of this step or of an earlier late one
+    python_threads: frozenset[int] = frozenset()  # without the driver; tids as the process has them
+    pool: list[float] = field(default_factory=list)  # of the workers in this step, as samples show it; [] none
+    _pool_at: dict[int, list[int]] = field(default_factory=dict)  # workers' leaf sums at the first sample in the step
+
+    def begin(self) -> None:
+        """A step has ended, the next one is open."""
+        self.stack = None
+        if self.late.looks or self.late.stacks or self.late.beside:
+            self.late = LateStepObservations()
+        self._pool_at.clear()
+        self.pool = []
+
+    def add_driver_sample(self, sample: ThreadSample, at_ns: int) -> None:
+        """The driver's ledger as it stands now."""
+        before, spent = self.sample, at_ns - self.sample_ns
+        if before is not None and spent >= NS // 2:
+            self.queueing = sum(sample.cells[place] - before.cells[place] for place in _QUEUED) / spent
+        self.sample, self.sample_ns = sample, at_ns
+
+    def add_stack(self, event: StackSeen, driver: int) -> None:
+        """A Python stack of the driver or of a worker, taken in this step."""
+        if event.pid != driver:
+            self.late.worker_stacks[event.pid] = event.frames
+            return
+        self.stack = event
+        self.late.stacks.append(event)
+        del self.late.stacks[:-STACKS]
+
+    def add_inspection(self, seen: Inspection, at_ns: int) -> None:
+        """An inspection of the driver, asked for because its step is late."""
+        self.inspected = seen
+        self.late.inspect(seen, at_ns)
+
+    def waited_for(self, workers: Workers) -> list[ThreadSample]:
+        """Its children, but where it has workers not the other programs that it started: those wait as they like."""
+        roles = {pid: life.role for pid, life in workers.live.items()}
+        if "worker" not in roles.values():
+            return list(self.worker_samples.values())
+        return [one for pid, one in self.worker_samples.items() if roles.get(pid, "worker") == "worker"]
+
+    def worker_pool(self, since_ns: int) -> list[float]:
+        """ns of the workers by leaf in the step that began at ``since_ns``, as far as samples show it."""
+        total = [0.0] * LEAVES
+        for pid, sample in self.worker_samples.items():
+            sums = [sum(sample.cells[leaf:_USED:LEAVES]) for leaf in range(LEAVES)]  # over all regions
+            base = self._pool_at.setdefault(pid, sums)
+            for leaf in range(LEAVES):
+                total[leaf] += sums[leaf] - base[leaf]
+            if sums is base and sample.leaf not in _IDLE:  # the first sample: what it does now counts from its begin
+                total[sample.leaf] += max(0, self.sample_ns - max(sample.since_ns, since_ns))
+        self.pool = total
+        return total

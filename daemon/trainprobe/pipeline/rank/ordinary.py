@@ -1,0 +1,109 @@
+"""What all ordinary steps of a rank were made of, and how they grow."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.derive.baseline import Baseline, Ordinary
+from trainprobe.derive.churn import NONE, Churn
+from trainprobe.derive.counting import Counting
+from trainprobe.derive.interval import Interval
+from trainprobe.derive.ledger import Item, by_state
+from trainprobe.derive.python_lines import PythonLines
+from trainprobe.derive.series import Series
+from trainprobe.derive.trend import Trend
+from trainprobe.derive.waits import Waits
+from trainprobe.model.cells import LEAVES, Leaf, Region, cell
+from trainprobe.pipeline.rank.collectives import Collectives
+
+MAKEUP_EVERY = 80
+"""Ordinary steps between two readings of what they are made of."""
+_BACKWARD = cell(Region.BACKWARD, Leaf.CPU)
+
+
+@dataclass(slots=True)
+class StepGrowth:
+    """Whether ordinary steps become longer, and what grows with them."""
+
+    trend: Trend = field(default_factory=Trend)
+    makeup: Series = field(default_factory=Series)  # ns of an ordinary step by state, by its number
+    counters: Series = field(default_factory=Series)  # what may grow with the step
+
+    def add_step(self, step: Ordinary, baseline: Baseline) -> None:
+        """Take in ordinary steps of the same kind."""
+        backward = step.made_of.cell(_BACKWARD) / max(1, step.ns)
+        for ns in step.lengths:
+            self.trend.feed(ns, int(backward * ns))
+            if self.trend.steps % MAKEUP_EVERY == 0:
+                states = by_state(baseline.items())
+                self.makeup.add(self.trend.steps, {state.value: spent for state, spent in states.items()})
+
+    def add_counters(self, figures: Mapping[str, float]) -> None:
+        """Figures of the rank at this step."""
+        self.counters.add(self.trend.steps, figures)
+
+
+@dataclass(slots=True)
+class OrdinarySteps:
+    """Sums over all ordinary steps, in ns; `items`, `pool` and `waits` after settle()."""
+
+    items: dict[Item, float] = field(default_factory=dict)
+    pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)
+    ns: float = 0.0
+    late_ns: float = 0.0  # the ordinary part of steps that were late, or held a phase: as long as an ordinary step
+    count: int = 0
+    fetches: int = 0
+    churn: Churn = NONE
+    by_workers: dict[int, float] = field(default_factory=dict)  # by the number of live workers
+    waited_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)  # in steps that stalled for data
+    waited_fetches: int = 0
+    lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
+    waits: Waits = field(default_factory=Waits)
+    collectives: Collectives = field(default_factory=Collectives)
+    growth: StepGrowth = field(default_factory=StepGrowth)
+    counting: Counting = field(default_factory=Counting)
+    lines: PythonLines = field(default_factory=PythonLines)
+    lines_ns: int = 0  # when a stack of an ordinary step was asked for
+    _pending: Interval | None = None  # ordinary steps in a row, not in `items` yet
+
+    def add_step(self, step: Ordinary, units: int, workers: int) -> None:
+        """Take in an ordinary step that is as long as ``units`` steps, with so many live workers."""
+        if self._pending is None or not self._pending.extend(step.made_of):
+            self.settle()
+            self._pending = step.made_of.copy()
+        self.ns += step.ns
+        self.count += units
+        self.fetches += step.fetches
+        self.by_workers[workers] = self.by_workers.get(workers, 0.0) + step.ns
+        self.waits.step(units)
+        if self.waits.full:
+            self.settle()
+
+    @property
+    def worker_ns(self) -> float:
+        """Live workers x time."""
+        return sum(workers * ns for workers, ns in self.by_workers.items())
+
+    @property
+    def workers(self) -> int | None:
+        """As many as mostly lived while there were some; an evaluation's own come and go. None: there were none."""
+        some = {workers: ns for workers, ns in self.by_workers.items() if workers}
+        return max(some, key=lambda workers: some[workers]) if some else None
+
+    def add_waited(self, pool: Sequence[int], fetches: int) -> None:
+        """Take in what the workers did in a step that stalled for data."""
+        self.waited_pool = [total + ns for total, ns in zip(self.waited_pool, pool)]
+        self.waited_fetches += fetches
+
+    def settle(self) -> None:
+        """Bring the sums up to the last boundary: before they are read."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        items = pending.items()
+        for item, ns in items.items():
+            self.items[item] = self.items.get(item, 0.0) + ns
+        self.waits.feed(items, pending.files)
+        self.pool = [total + ns for total, ns in zip(self.pool, pending.pool())]

@@ -1,0 +1,52 @@
+"""The phases of a rank: start-up, evaluation, compilation, shutdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+
+from trainprobe.model.cause import Phase
+
+SPANS = 400
+LATEST, LEAST = 16, 2
+"""Intervals of a phase by which it is known how long it usually lasts."""
+ALIKE = 0.2
+"""They differ from their median by this part at most, three quarters of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An interval of a phase; ``end_ns`` None while it lasts."""
+
+    phase: Phase
+    start_ns: int
+    end_ns: int | None
+    step: int | None = None  # the steps before it
+
+
+@dataclass(slots=True)
+class Phases:
+    """Finished phases, and the part of the open step that belongs to one."""
+
+    ns: dict[Phase, float] = field(default_factory=dict)  # finished
+    spans: list[Span] = field(default_factory=list)  # the latest
+    live: tuple[Phase, float] | None = None  # of the open step: (phase, ns)
+    evaluators: set[str] = field(default_factory=set)  # functions that called the model in evaluations
+
+    def add(self, phase: Phase, start_ns: int, end_ns: int, step: int | None = None) -> None:
+        """An interval of a phase is over."""
+        if end_ns <= start_ns:
+            return
+        self.ns[phase] = self.ns.get(phase, 0.0) + (end_ns - start_ns)
+        self.spans.append(Span(phase, start_ns, end_ns, step))
+        del self.spans[:-SPANS]
+
+    def usual_ns(self, phase: Phase) -> float:
+        """How long the phase lasts each time; 0 where it has no usual length."""
+        lengths = [one.end_ns - one.start_ns for one in self.spans if one.phase is phase and one.end_ns is not None]
+        latest = lengths[-LATEST:]
+        if len(latest) < LEAST:
+            return 0.0
+        middle = median(latest)
+        alike = sum(abs(length - middle) <= ALIKE * middle for length in latest)
+        return middle if alike >= 0.75 * len(latest) else 0.0

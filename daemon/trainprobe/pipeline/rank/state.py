@@ -1,0 +1,142 @@
+"""Everything known of one rank, in states of one responsibility each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.causes.policy import Policy
+from trainprobe.derive.interval import Files, Interval
+from trainprobe.derive.ledger import WaitContext, wait_context_of
+from trainprobe.derive.saves import Saves
+from trainprobe.derive.workers import Workers
+from trainprobe.model.armed import Armed
+from trainprobe.model.cause import Phase
+from trainprobe.model.event import RankSeen, StepFile
+from trainprobe.pipeline.notices import RankNotices
+from trainprobe.pipeline.rank.files import FileActivity
+from trainprobe.pipeline.rank.ledger import Ledger
+from trainprobe.pipeline.rank.lives import Lives
+from trainprobe.pipeline.rank.memory import Memory
+from trainprobe.pipeline.rank.open_step import OpenStep
+from trainprobe.pipeline.rank.ordinary import OrdinarySteps
+from trainprobe.pipeline.rank.phases import Phases
+from trainprobe.pipeline.rank.progress import Progress
+from trainprobe.pipeline.rank.surroundings import Surroundings
+from trainprobe.pipeline.stalls import StallBook
+
+
+@dataclass(slots=True)
+class RankState:
+    """One rank. ``rank.feed`` takes in what a frame holds, in time order; ``rank.snapshot`` is for the report."""
+
+    seen: RankSeen
+    policy: Policy
+    attached: bool = False
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    resumed: bool = False  # an earlier process of ours watched it
+    stepped: bool = False
+    tid: int = 0  # the driver; the main thread until another thread steps
+    further: int = 0  # of a process's drivers the first after that one is 1
+    start_ns: int = 0
+    end_ns: int | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    phases: Phases = field(default_factory=Phases)
+    progress: Progress = field(default_factory=Progress)
+    ordinary: OrdinarySteps = field(default_factory=OrdinarySteps)
+    stalls: StallBook = field(default_factory=StallBook)
+    open: OpenStep = field(default_factory=OpenStep)
+    notices: RankNotices = field(default_factory=RankNotices)  # about limits; the run's RunLimits feeds them
+    lives: Lives = field(init=False)
+    memory: Memory = field(init=False)
+    files: FileActivity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tid = self.tid or self.seen.pid
+        self.start_ns = self.start_ns or (self.seen.at_ns if self.attached else self.seen.started_ns)
+        self.lives = Lives(Workers(self.seen.pid))
+        self.memory = Memory(self.lives.workers)
+        self.files = FileActivity(
+            Saves(self.policy.files, steps_ns=0 if self.attached else None, drivers={self.seen.pid})
+        )
+
+    @property
+    def by_rhythm(self) -> bool:
+        """Whether nothing marks its steps, so that the rhythm of its waits has to do."""
+        return bool(self.seen.marks) and not self.stepped and self.end_ns is None
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The driver's process and its live children."""
+        return frozenset((self.seen.pid, *self.lives.workers.live))
+
+    def known(self, pid: int) -> bool:
+        """Whether ``pid`` is the driver or ever was a child of it, as far back as is remembered."""
+        workers = self.lives.workers
+        return workers.owns(pid) or pid in self.memory.processes or any(d.pid == pid for d in workers.deaths)
+
+    def wait_context(self) -> WaitContext:
+        """What decides how its waits are named."""
+        return wait_context_of(self.lives.workers.started > 0, self.ledger.inline, self.ledger.ranks)
+
+    def close_interval(self, cells: Sequence[int], pool: Sequence[int], uses: Iterable[StepFile] = ()) -> Interval:
+        """The time since the last interval's end, which is over."""
+        files = self.files.classed(uses, self.tid, self._boundary_ns) if uses else ()
+        interval = Interval(self.ledger.cells, cells, self.ledger.pool, pool, files, self.wait_context())
+        self.ledger.close_interval(interval)
+        return interval
+
+    def live_files(self, since_ns: int | None = None) -> Files:
+        """Files of the open step (or since a moment): what finished calls took, and the saves that the driver has open
+        with the call in flight. Their proportions count, not their sums."""
+        since_ns = self._boundary_ns if since_ns is None else since_ns
+        sample = self.open.sample
+        return [
+            *(self.files.classed(sample.files, self.tid, since_ns) if sample is not None else ()),
+            *self.files.written_by(self.tid, since_ns, sample, self.open.sample_ns),
+        ]
+
+    @property
+    def _boundary_ns(self) -> int:
+        """When the present step began; 0 before the first."""
+        return self.progress.boundary.at_ns if self.progress.boundary is not None else 0
+
+    def limit_ns(self) -> int | None:
+        """When the present step becomes a stall; None while nothing is armed."""
+        limit, left_ns = self.progress.limit_ns(self.policy), self.left_ns()
+        if limit is None or self.end_ns is not None:
+            return None
+        return limit if left_ns is None else max(limit, left_ns + self.policy.open_end_ns)
+
+    def left_ns(self) -> int | None:
+        """When the training's code was left after the last step; None while it was not."""
+        boundary = self.progress.boundary
+        return self.lives.left_ns(boundary.at_ns if boundary is not None else 0)
+
+    def calm_ns(self, now_ns: int) -> int:
+        """For how long it has stepped evenly; 0 where a step has no alarm of its own, or it saves something."""
+        limit = self.limit_ns()
+        if limit is None or now_ns >= limit or not self.progress.clock.single or self.files.saving:
+            return 0
+        return self.progress.evenness.lasts_ns(now_ns)
+
+    def armed(self) -> Armed | None:
+        """The alarm of the present step; None while there is no limit."""
+        limit, row = self.limit_ns(), self.progress.boundary
+        if limit is None or row is None:
+            return None
+        return Armed(self.tid, row.steps, row.backwards, row.at_ns, limit)
+
+    def end_startup(self, at_ns: int) -> None:
+        """It is known what is ordinary, or will not be: what came before is the first phase, but where it compiled."""
+        begin_ns = self.start_ns
+        for compile_ns, end_ns in self.lives.workers.compiling(self.start_ns, at_ns):
+            self.phases.add(self.first_phase, begin_ns, compile_ns)
+            self.phases.add(Phase.COMPILE, compile_ns, end_ns)
+            begin_ns = end_ns
+        self.phases.add(self.first_phase, begin_ns, at_ns)
+
+    @property
+    def first_phase(self) -> Phase:
+        """The phase until it is known what is ordinary."""
+        return Phase.ATTACHING if self.attached else Phase.STARTUP

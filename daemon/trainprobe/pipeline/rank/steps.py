@@ -1,0 +1,299 @@
+"""Finished steps: each is one to learn from, an ordinary one, or late and judged by the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainprobe.causes.base import Claim
+from trainprobe.causes.order import Judgement, judge
+from trainprobe.causes.phases import evaluation
+from trainprobe.causes.policy import stall_limit_ns
+from trainprobe.causes.registry import SPECS
+from trainprobe.causes.stalls import checkpoint
+from trainprobe.derive.baseline import Ordinary
+from trainprobe.derive.churn import Churn, churn
+from trainprobe.derive.ledger import Item, flatten
+from trainprobe.derive.save_spans import Steps, note_serialising, shown_by, spans
+from trainprobe.derive.steps import Mode
+from trainprobe.model.cause import Cause, Phase, State
+from trainprobe.model.cells import Leaf, Region, cell
+from trainprobe.model.event import MarkRow
+from trainprobe.pipeline.rank import watch
+from trainprobe.pipeline.rank.state import RankState
+from trainprobe.pipeline.rank.window import Measured, window_of
+from trainprobe.pipeline.stalls import Entry
+
+_BETWEEN_MARKS = (cell(Region.STEP, Leaf.CPU), cell(Region.NO_GRAD, Leaf.CPU))
+_OPTIMIZER = (cell(Region.OPTIMIZER, Leaf.CPU),)
+
+EVALUATORS = 64
+"""Functions that evaluate, which are kept."""
+
+
+def end_step(rank: RankState, row: MarkRow) -> None:
+    """A step has ended with this row, and the next one is open."""
+    progress, ledger = rank.progress, rank.ledger
+    before = progress.boundary
+    fetched = row.fetches - (before.fetches if before else 0)
+    if fetched:
+        ledger.inline = 2 * (row.inline_fetches - (before.inline_fetches if before else 0)) > fetched
+    rank.phases.live = None
+    interval = rank.close_interval(row.cells, row.pool, ledger.take_files(row))
+    progress.boundary = row
+    if before is None:
+        progress.first_boundary_ns = row.at_ns
+    else:
+        ns = row.at_ns - before.at_ns
+        later = row.lengths[1:]  # what is before them is the first one's, and that of a row that was lost
+        fetches, backwards = row.fetches - before.fetches, row.backwards - before.backwards
+        _take_in(rank, Ordinary(ns, interval, fetches, backwards, (ns - sum(later), *later)), before, row)
+    rank.open.begin()
+
+
+def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> None:
+    progress, ordinary = rank.progress, rank.ordinary
+    progress.lengths.add(step.lengths)
+    rank.stalls.box.steps(before.at_ns, step.lengths)
+    progress.buffer.add(before.at_ns, step.lengths, step.made_of)
+    saved = spans(rank.files.saved_in(rank.tid, before.at_ns, row.at_ns), before.at_ns, row.at_ns)
+    steps = Steps(before.at_ns, progress.clock.count - step.steps, step.lengths)
+    rank.files.saving_steps.note(saved, steps, judged=progress.baseline.stands)
+    if rank.ledger.ranks:
+        ordinary.collectives.add(progress.clock.count, step)
+    if not progress.baseline.stands:
+        if progress.learn(step, row.at_ns, rank.policy):
+            rank.end_startup(row.at_ns)
+    else:
+        count = ordinary.count
+        if step.steps > 1 and max(step.lengths) <= stall_limit_ns(rank.policy, progress.baseline.ns):
+            _pass(rank, step, step.steps, churn(before, row))
+        else:
+            _judge(rank, step, before, row)
+        if saved and ordinary.count > count:
+            single = step.backwards <= step.steps  # of several in a step nobody knows which come before the save
+            cpu, optimizer = (sum(map(step.made_of.cell, places)) for places in (_BETWEEN_MARKS, _OPTIMIZER))
+            rank.files.saving_steps.add_ordinary(saved, steps, cpu, optimizer if single else None)
+        if ordinary.counting.active:
+            ordinary.counting.step(before.at_ns, row.at_ns, ordinary.count - count)
+        rank.stalls.resumed_id = ""
+    workers = rank.lives.workers
+    started = workers.starts_in(before.at_ns, row.at_ns)
+    progress.count_starts(started, first=started == workers.started, steps=step.steps)
+
+
+def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> None:
+    progress, policy = rank.progress, rank.policy
+    usual = progress.baseline.backwards()
+    units = max(1, round(step.backwards / usual)) if usual else 1  # a skipped optimiser step merges two groups
+    base = progress.baseline.ns * units
+    late = step.ns > stall_limit_ns(policy, base)
+    after_throttled = progress.throttled_step == progress.clock.count - 2
+    churned = churn(before, row)
+    if not late and (step.ns < base + policy.edge_ns or not after_throttled):
+        _pass(rank, step, units, churned)
+        return
+    judgement = judge(window_of(rank, measured(rank, step, units, before, row)))
+    if progress.clock.mode == Mode.RHYTHM:
+        judgement = _without_own_threads(judgement)
+    _note_serialising(rank, judgement, before.at_ns, row.at_ns)
+    if not late and not _ends_throttled(rank, judgement):
+        _pass(rank, step, units, churned)
+        return
+    progress.evenness.late(row.at_ns)
+    for cause, ns in judgement.phases.items():
+        rank.phases.add(Phase(cause.value), int(row.at_ns - ns), row.at_ns, progress.clock.count)
+    if Cause.EVALUATION in judgement.phases:
+        _note_evaluators(rank)
+    if late and judgement.stall_ns < _least_ns(rank, judgement.main):
+        rank.stalls.open = None
+        if not judgement.phases:
+            _pass(rank, step, units, churned)
+            return
+    else:
+        enter(rank, judgement, step, row.at_ns, late=late, index=progress.clock.count - 1)
+    rank.ordinary.late_ns += base
+
+
+def _note_evaluators(rank: RankState) -> None:
+    """Keep the functions that evaluate: between their forward passes a stack shows no model."""
+    callers = {evaluation.caller_of_model(seen.frames) for seen in rank.open.late.stacks} - {""}
+    loop = rank.ordinary.lines.functions
+    if len(rank.phases.evaluators) < EVALUATORS:
+        rank.phases.evaluators |= {one for one in callers if one not in loop}
+
+
+def _without_own_threads(judgement: Judgement) -> Judgement:
+    """Where JAX or TensorFlow run the model, a wait that nothing explains is for their threads."""
+    shares = dict(judgement.shares)
+    shares.pop(Cause.UNKNOWN, None)
+    lost = [claim for claim in judgement.lost if claim.cause in shares]
+    return Judgement(shares, judgement.phases, max(lost, key=lambda claim: claim.ns, default=None), lost)
+
+
+def _note_serialising(rank: RankState, judgement: Judgement, start_ns: int, end_ns: int) -> None:
+    """Enter what the rule found to be serialising into the records of the step's saves."""
+    for claim in judgement.lost:
+        if claim.cause == Cause.CHECKPOINT:
+            spent = sum(ns for (state, _, _), ns in claim.taken.items() if state == State.COMPUTE)
+            saved = rank.files.saved_in(rank.tid, start_ns, end_ns)
+            note_serialising(saved, start_ns, end_ns, int(spent))
+            if not judgement.phases and (size := sum(save.bytes for save in saved)):
+                rank.files.saving_steps.aheads.append(sum(save.ahead_ns for save in saved) / size)
+
+
+def measured(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: MarkRow) -> Measured:
+    """A finished step that ``units`` ordinary ones would have taken the place of."""
+    baseline, made_of = rank.progress.baseline, step.made_of
+    items, base = made_of.items(), baseline.ns * units
+    swapping = rank.surroundings.swapping.on_host(row.at_ns)
+    return Measured(
+        before.at_ns,
+        row.at_ns,
+        base,
+        rank.progress.excess(items, step.ns, base),
+        items,
+        [max(0.0, ns - units * usual) for ns, usual in zip(made_of.pool(), baseline.pool())],
+        made_of.files,
+        step.fetches - units * baseline.fetches(),
+        churn(before, row),
+        max(0, row.major_faults - before.major_faults) if swapping else None,
+    )
+
+
+def enter(rank: RankState, judgement: Judgement, step: Ordinary, end_ns: int, *, late: bool, index: int) -> None:
+    """Enter a step into the book of stalls; ``index``: its number."""
+    stall_ns, main = judgement.stall_ns, judgement.main
+    begin_ns = int(end_ns - stall_ns)
+    if judgement.phases and main is not None and main.cause == Cause.CHECKPOINT:  # an evaluation may come after it
+        saved = rank.files.saved_in(rank.tid, end_ns - step.ns, end_ns)
+        begin_ns = min([begin_ns, *(save.begin_ns for save in saved)])
+    entry = rank.stalls.close(judgement, begin_ns, end_ns, index, _stacks(rank, judgement), _reach(rank, judgement))
+    if late and entry is not None and entry.cause == Cause.CPU_THROTTLED:
+        rank.progress.throttled_step = index
+    if entry is not None and stall_ns >= rank.policy.freeze_ns and entry.steps == 1:
+        rank.stalls.freeze(entry)
+    if main is not None and _is_waited(main):
+        rank.ordinary.add_waited(step.made_of.pool(), step.fetches)
+
+
+def enter_saves(rank: RankState, items: Mapping[Item, int], start_ns: int, end_ns: int, fetches: float) -> int:
+    """Enter saves after the last step as a stall; its ns, 0 where there is none. ``fetches``: beyond an ordinary
+    step's."""
+    base, count = rank.progress.baseline.ns, rank.progress.clock.count
+    saved = spans(rank.files.saved_in(rank.tid, start_ns, end_ns), start_ns, end_ns)
+    if not saved or end_ns - start_ns <= base:
+        return 0
+    excess = rank.progress.excess(items, end_ns - start_ns, base)
+    part = Measured(start_ns, end_ns, base, excess, items, (), extra_fetches=fetches)
+    claim = checkpoint.claim(window_of(rank, part), excess)
+    if claim is None or claim.ns < _least_ns(rank, claim):
+        return 0
+    judgement = Judgement({Cause.CHECKPOINT: claim.ns}, {}, claim, (claim,))
+    note_last_saves(rank, judgement, start_ns, end_ns)
+    begin, end = int(saved[-1].end_ns - claim.ns), saved[-1].end_ns
+    rank.stalls.close(judgement, begin, end, count, _stacks(rank, judgement), _reach(rank, judgement))
+    return int(claim.ns)
+
+
+def note_last_saves(rank: RankState, judgement: Judgement, start_ns: int, end_ns: int) -> None:
+    """Count the saves after the last step, with what was serialised for them."""
+    _note_serialising(rank, judgement, start_ns, end_ns)
+    rank.files.saving_steps.count += len(spans(rank.files.saved_in(rank.tid, start_ns, end_ns), start_ns, end_ns))
+
+
+def judge_open_step(rank: RankState, now_ns: int) -> None:
+    """Open a stall, or bring the open one up to date, from the thread samples of this frame."""
+    limit, progress, open_, stalls = rank.limit_ns(), rank.progress, rank.open, rank.stalls
+    boundary, sample, at_ns = progress.boundary, open_.sample, open_.sample_ns
+    if limit is None or now_ns < limit or boundary is None or sample is None or at_ns < limit:
+        return
+    if sample.major_faults is not None:
+        rank.surroundings.swapping.feed_late_step(sample.major_faults - boundary.major_faults, at_ns)
+    watch.observe(open_, open_.waited_for(rank.lives.workers), rank.surroundings.devices, rank.policy, boundary.at_ns)
+    base, files = progress.baseline.ns, rank.live_files()
+    delta = [max(0, a - b) for a, b in zip(sample.cells, rank.ledger.cells)]
+    items = flatten(delta, [(use, of) for use, of, _ in files], rank.wait_context())
+    excess = progress.excess(items, at_ns - boundary.at_ns, base)
+    extra = max(0, sample.fetches - boundary.fetches) - progress.baseline.fetches()
+    pool = open_.worker_pool(boundary.at_ns)
+    judgement = judge(window_of(rank, Measured(boundary.at_ns, at_ns, base, excess, items, pool, files, extra)))
+    main = judgement.main
+    rank.phases.live = next(((Phase(c.value), ns) for c, ns in judgement.phases.items()), None)
+    if main is None or main.cause is None or judgement.stall_ns < _least_ns(rank, main):
+        stalls.open = None
+        return
+    cause = max(judgement.shares, key=lambda c: judgement.shares[c])
+    delay_ns = rank.policy.open_end_ns if workers_are_gone(rank, boundary.at_ns) else rank.policy.open_cpu_ns
+    if SPECS[cause].thread_state_only and now_ns < limit + delay_ns:
+        return
+    if SPECS[cause].computes and rank.left_ns() is not None:
+        return
+    entry = Entry.of(judgement, int(boundary.at_ns + base), None, progress.clock.count, _stacks(rank, judgement))
+    stalls.begin(entry, _reach(rank, judgement))
+
+
+def workers_are_gone(rank: RankState, since_ns: int) -> bool:
+    """Whether all workers of a loader went since then: with the training, or between two epochs."""
+    workers = rank.lives.workers
+    return workers.count == 0 and any(at >= since_ns for at in workers.ends)
+
+
+def _ends_throttled(rank: RankState, judgement: Judgement) -> bool:
+    """Whether a step that lost too little for a stall lost it to the quota that the step before it stalled by: it
+    is raised, or enough again, in the midst of a step."""
+    main = judgement.main
+    return main is not None and main.cause == Cause.CPU_THROTTLED and main.ns >= rank.policy.edge_ns
+
+
+def _least_ns(rank: RankState, main: Claim | None) -> float:
+    """The least loss that makes a stall, in ns. A late step that worked for most of its excess may lose less than the
+    stall minimum; a remainder without a cause has to reach it."""
+    unknown = main is not None and main.cause == Cause.UNKNOWN
+    return rank.policy.stall_minimum_ns * (1.0 if unknown else 0.5)
+
+
+def _pass(rank: RankState, step: Ordinary, units: int, churned: Churn) -> None:
+    """Take in a step that is not late, or lost too little to be a stall."""
+    baseline, ordinary, stolen = rank.progress.baseline, rank.ordinary, rank.surroundings.devices.stolen
+    ordinary.churn += churned
+    if units == step.steps:
+        baseline.add(step)
+        if (stolen or 0.0) < rank.policy.stolen_share:  # else its length is the hypervisor's doing
+            ordinary.growth.add_step(step, baseline)
+        ordinary.lengths.extend(ns / 1e9 for ns in step.lengths)
+    ordinary.add_step(step, units, rank.lives.workers.count)
+    rank.stalls.open = None
+
+
+def _stacks(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
+    """The stacks that explain a stall: the worker's where one was waited for, else the driver's."""
+    late, main = rank.open.late, judgement.main
+    if main is not None and main.cause is not None and SPECS[main.cause].worker_stack:
+        of_worker = late.stack_of_worker()
+        if of_worker:
+            return [of_worker]
+    taken = late.stacks
+    if main is not None and main.cause == Cause.CHECKPOINT:
+        taken = [one for one in taken if _saves_at(rank, one.at_ns)]  # when it was late, the save may have been over
+    elif main is not None and main.cause is not None and SPECS[main.cause].in_line:
+        saved = Cause.CHECKPOINT in judgement.shares
+        taken = [one for one in taken if not (_saves_at(rank, one.at_ns) or (saved and shown_by(one.frames)))]
+    return [one.frames for one in taken]
+
+
+def _saves_at(rank: RankState, at_ns: int) -> bool:
+    return any(save.tid == rank.tid for save in rank.files.saves.flying(at_ns, at_ns + 1))
+
+
+def _reach(rank: RankState, judgement: Judgement) -> int:
+    """Steps back to a stall that this one extends."""
+    main = judgement.main
+    if main is not None and main.cause is not None and SPECS[main.cause].makes_batches:
+        return max(rank.policy.merge_steps, min(2 * rank.lives.workers.count, 16))
+    return rank.policy.merge_steps
+
+
+def _is_waited(main: Claim) -> bool:
+    """Whether workers made batches meanwhile; in calls that nobody knows a cause of, too."""
+    unknown = main.cause == Cause.UNKNOWN and any(state == State.DATA_WAIT for state, _, _ in main.taken)
+    return unknown or (main.cause is not None and SPECS[main.cause].makes_batches)

@@ -1,0 +1,32 @@
+"""What surrounds a rank: the host, its devices, the run's CPU quota and the rank's GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainprobe.derive.devices import Devices
+from trainprobe.derive.gpu_pace import GpuPace
+from trainprobe.derive.quota import Quota
+from trainprobe.derive.swapping import Swapping
+from trainprobe.pipeline.busy import Busy
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """Shared by all ranks: ``devices`` of the host, ``quota`` of the run."""
+
+    devices: Devices = field(default_factory=Devices)
+    quota: Quota = field(default_factory=Quota)
+    busy: Busy = field(default_factory=Busy)
+    swapping: Swapping = field(default_factory=Swapping)
+    gpu_pace: GpuPace = field(default_factory=GpuPace)
+    gpu_ns: tuple[float, int] = (0.0, 0)  # of all its GPUs: busy, and of how long that is known
+    gpu_worked_ns: int = 0  # while all of them were busy, of …
+    gpu_seen_ns: int = 0
+    _gpu_read_ns: tuple[float, int] = (0.0, 0)
+
+    def gpu_utilization(self) -> float | None:
+        """Of the rank's GPUs since the last call; None: not measured."""
+        (busy, seen), (busy_before, seen_before) = self.gpu_ns, self._gpu_read_ns
+        self._gpu_read_ns = self.gpu_ns
+        return (busy - busy_before) / (seen - seen_before) if seen > seen_before else None

@@ -1,0 +1,80 @@
+"""Judges a rank without marks: with each sample, the second that has passed against the usual ones."""
+
+from __future__ import annotations
+
+from trainprobe.causes.order import Judgement, judge
+from trainprobe.causes.registry import SPECS
+from trainprobe.derive.ledger import flatten
+from trainprobe.derive.wait_baseline import Second
+from trainprobe.model.event import ThreadSample
+from trainprobe.pipeline.rank.state import RankState
+from trainprobe.pipeline.rank.window import NO_MARKS, Measured, window_of_second
+
+JOIN = 2  # windows
+
+
+def judge_second(rank: RankState, sample: ThreadSample, at_ns: int) -> None:
+    """Take in a sample of the driver. Does nothing for a rank that has marks. One that may still get some is not
+    judged, but its seconds are kept: later ones are held against them."""
+    rhythm = rank.progress.wait_baseline
+    if rank.stepped or rank.end_ns is not None:
+        return
+    if not rhythm.cells:
+        rhythm.begin(at_ns, sample.cells)
+        return
+    ns = at_ns - rhythm.since_ns
+    if ns < rank.policy.rhythm_window_ns:
+        return
+    second = _second(rank, sample, at_ns)
+    rhythm.begin(at_ns, sample.cells)
+    rhythm.windows += 1
+    if not rhythm.stands:
+        rhythm.add(second.items, ns)
+        if rank.by_rhythm and rhythm.stand():
+            rank.files.saves.steps_ns = at_ns if rank.files.saves.steps_ns is None else rank.files.saves.steps_ns
+            rank.end_startup(at_ns)
+        return
+    rhythm.judged_ns += ns
+    edge, rhythm.edge = rhythm.edge, None
+    if second.beyond_ns >= rank.policy.rhythm_least_ns:
+        if edge is not None:  # the wait began in the second before
+            _tell(rank, edge)
+        rhythm.after_stall = _tell(rank, second)
+    elif rhythm.after_stall and second.beyond_ns >= rank.policy.rhythm_edge_ns:
+        _tell(rank, second)  # and ended in this one
+        rhythm.after_stall = False
+    else:
+        rhythm.after_stall = False
+        rhythm.edge = second if second.beyond_ns >= rank.policy.rhythm_edge_ns else None
+        if rhythm.edge is None:
+            rhythm.add(second.items, ns)
+    if edge is not None and not rhythm.after_stall:
+        rhythm.add(edge.items, edge.end_ns - edge.start_ns)
+
+
+def _second(rank: RankState, sample: ThreadSample, at_ns: int) -> Second:
+    """The window that ends with this sample."""
+    rhythm = rank.progress.wait_baseline
+    files = [(use, of) for use, of, _ in rank.live_files(rhythm.since_ns)]
+    delta = [max(0, a - b) for a, b in zip(sample.cells, rhythm.cells)]
+    items = flatten(delta, files, rank.wait_context())
+    return Second(rhythm.since_ns, at_ns, items, rhythm.excess(items, at_ns - rhythm.since_ns))
+
+
+def _tell(rank: RankState, second: Second) -> bool:
+    """Enter a window as a stall, if a rule has evidence for it."""
+    start, end = second.start_ns, second.end_ns
+    part = Measured(start, end, end - start - second.beyond_ns, second.excess, second.items, NO_MARKS)
+    judgement = _with_evidence(judge(window_of_second(rank, part)))
+    if not judgement.shares:
+        return False
+    rank.stalls.close(judgement, int(end - judgement.stall_ns), end, rank.progress.wait_baseline.windows, [], JOIN)
+    return True
+
+
+def _with_evidence(judgement: Judgement) -> Judgement:
+    """Only what a rule has evidence for: without steps, a wait that nothing explains may be the program's own way of
+    waiting for its work."""
+    shares = {cause: ns for cause, ns in judgement.shares.items() if not SPECS[cause].thread_state_only}
+    main = max((c for c in judgement.lost if c.cause in shares), key=lambda c: c.ns, default=None)
+    return Judgement(shares if main is not None else {}, {}, main)

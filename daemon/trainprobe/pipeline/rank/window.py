@@ -1,0 +1,139 @@
+"""The only place that makes a rule's ``Window``, from what the states of a rank hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from trainprobe.causes.base import Unseen, Window, WorkerStarts, WrittenLog
+from trainprobe.derive.churn import Churn
+from trainprobe.derive.files import FileClass
+from trainprobe.derive.gpu_pace import Slowed
+from trainprobe.derive.interval import Files
+from trainprobe.derive.late import LateStepObservations
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Phase, State
+from trainprobe.pipeline.rank.state import RankState
+
+OPEN = Unseen("open")  # only marks carry this counter, and the open step has none yet
+WHOLE_RUN = Unseen("whole_run")  # ordinary steps are known by their sums: this belongs to one moment of one step
+ONE_STEP = Unseen("one_step")  # what was slow over the whole run is no evidence about one step
+NO_MARKS = Unseen("no_marks")  # only marks carry this, and the rank has none
+NO_STEPS = Unseen("no_steps")  # workers start at any time: without steps, that they do explains no wait
+NO_HOST = Unseen("no_host")  # the host has not been sampled yet
+SLOWEST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A part of a driver's time, as its ledger has it. Times in ns."""
+
+    start_ns: int
+    end_ns: int
+    baseline_ns: float
+    excess: Mapping[Item, float]
+    items: Mapping[Item, int]
+    pool: Sequence[float]
+    files: Files = ()
+    extra_fetches: float = 0.0
+    churn: Churn | Unseen = OPEN
+    swap_faults: int | Unseen | None = OPEN
+
+
+def window_of(rank: RankState, part: Measured) -> Window:
+    """What there is to judge a step by."""
+    start, end = part.start_ns, part.end_ns
+    baseline, workers, around = rank.progress.baseline, rank.lives.workers, rank.surroundings
+    started = workers.starts_in(start, end)
+    saves = rank.files.saves
+    rivals = around.devices.rivals_at(start)
+    return Window(
+        start,
+        end,
+        part.baseline_ns,
+        part.excess,
+        part.items,
+        rank.wait_context(),
+        rank.policy,
+        driver_pid=rank.seen.pid,
+        driver_tid=rank.tid,
+        pool=part.pool,
+        usual=baseline.pool(),
+        extra_fetches=part.extra_fetches,
+        fetches_per_backward=baseline.fetches() / max(1.0, baseline.backwards()),
+        workers=workers.count,
+        starts=WorkerStarts(started, workers.started == started, rank.progress.first_due),
+        evaluators=rank.phases.evaluators,
+        usual_evaluation_ns=rank.phases.usual_ns(Phase.EVALUATION),
+        usual_ahead=rank.files.saving_steps.ahead_per_byte,
+        compilers=workers.compilers_in(start, end),
+        compile_ns=sum(b - a for a, b in workers.compiling(start, end)),
+        saves=saves.flying(start, end),
+        removals=saves.removed(start, end),
+        logs=[WrittenLog(path, use.io_ns, use.bytes, use.calls) for use, of, path in part.files if of == FileClass.LOG],
+        files=saves.touched(rank.seen.pid, start, end),
+        slow_files=ONE_STEP,
+        deaths=[d for d in rank.lives.deaths if start - rank.policy.death_stalls_ns <= d.at_ns <= end],
+        errand=workers.errand_in(start, end),
+        threads=list(rank.open.worker_samples.values()),
+        stack=rank.open.stack.frames if rank.open.stack is not None else (),
+        late=rank.open.late,
+        python_threads=rank.open.python_threads,
+        stopper=rank.lives.stopper_in(start, end),
+        swap_faults=part.swap_faults,
+        cpus=around.devices.cpus or NO_HOST,
+        devices=around.devices,
+        rivals=rivals,
+        own=rank.pids | {rival.pid for rival in rivals if rank.known(rival.pid)},  # some may have ended meanwhile
+        stolen=around.devices.stolen,
+        quota=around.quota.over(start, end),
+        churn=part.churn,
+        slowed=around.gpu_pace.over(start, end),
+    )
+
+
+def window_of_second(rank: RankState, part: Measured) -> Window:
+    """What there is to judge a second by, where nothing marks steps."""
+    return replace(window_of(rank, part), starts=NO_STEPS, logs=NO_MARKS, threads=NO_MARKS)
+
+
+def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: Slowed | None) -> Window:
+    """What there is to judge all ordinary steps together by; ``slowed``: the GPU that lost most in them."""
+    ordinary, latest = rank.ordinary, rank.ledger.latest
+    items = {item: int(ns) for item, ns in ordinary.items.items()}
+    backwards = latest.backwards if latest is not None else 0
+    part = Measured(rank.start_ns, rank.open.sample_ns, 0.0, suspects, items, ordinary.pool)
+    return replace(
+        window_of(rank, part),
+        usual=WHOLE_RUN,
+        starts=WHOLE_RUN,
+        fetches_per_backward=latest.fetches / backwards if latest is not None and backwards else 0.0,
+        saves=WHOLE_RUN,
+        removals=WHOLE_RUN,
+        logs=_all_logs(rank, suspects),
+        files=WHOLE_RUN,
+        slow_files=rank.files.slow.slowest(SLOWEST),
+        deaths=WHOLE_RUN,
+        threads=WHOLE_RUN,
+        stack=WHOLE_RUN,
+        late=LateStepObservations(
+            inspection=rank.open.inspected
+        ),  # peer and affinity outlast the step, its waits do not
+        churn=ordinary.churn,
+        late_rank=_late_rank(ordinary.collectives.late),
+        slowed=slowed,
+    )
+
+
+def _late_rank(late: Mapping[str, float]) -> str | None:
+    """The rank that most of the waits for other ranks were for."""
+    last = max(late, key=lambda name: late[name], default=None)
+    return last if last is not None and late[last] > sum(late.values()) / 2 else None
+
+
+def _all_logs(rank: RankState, suspects: Mapping[Item, float]) -> Sequence[WrittenLog]:
+    """All logs as one. Only where a log is to blame: in a storm the CPU between calls on logs goes into their lines."""
+    if not any(state == State.LOGGING for state, _, _ in suspects):
+        return ()
+    logs = rank.files.saves.all_logs()
+    return [WrittenLog("", sum(log.ns for log in logs), 0, sum(log.writes for log in logs))]

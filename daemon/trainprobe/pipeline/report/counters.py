@@ -1,0 +1,128 @@
+"""A rank's counters, its checkpoints and its samples over time: figures without words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from trainprobe.derive.saves import Save
+from trainprobe.model.cause import LOST, Cause, Phase
+from trainprobe.model.cells import Leaf, Region, cell
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import STALL_BUCKETS, Checkpoint, Counters, Samples
+from trainprobe.model.vocabulary import (
+    BLOCKING,
+    CHECKPOINT_OPERATIONS,
+    CHECKPOINT_OUTCOMES,
+    EXIT_REASONS,
+    LOG_KINDS,
+)
+from trainprobe.pipeline.rank.snapshot import FileFigures, RankSnapshot
+
+_ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
+
+
+def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Counters:
+    """``lost``: ns in stalls, the open one included."""
+    stalls, files, steps, opened = rank.stalls, rank.files, rank.steps, rank.stalls.opened
+    counts = Counter(stalls.counts) + Counter([opened.cause] if opened is not None else [])
+    starts = {**stalls.last_start, **({opened.cause: opened.start_ns} if opened is not None else {})}
+    durations = [ns / NS for ns in (*stalls.durations, *(entry.ns for entry in stalls.entries))]
+    done = [save for save in files.checkpoints if save.end_ns is not None]
+    outcomes = Counter(files.gone.outcomes) + Counter(save.outcome for save in done)
+    last = max(done, key=lambda save: save.end_ns or 0, default=None)
+    open_fds, max_fds = rank.fullest if rank.fullest is not None else (None, None)
+    return Counters(
+        phase_seconds={phase.value: rank.time.phases.get(phase, 0.0) / NS for phase in Phase if phase != Phase.TRAIN},
+        stall_seconds={cause.value: lost.get(cause, 0.0) / NS for cause in LOST},
+        stalls={cause.value: counts[cause] for cause in LOST},
+        stall_last_start={cause.value: at.wall_of(ns) for cause, ns in starts.items()},
+        stall_active={cause.value: int(stalls.open is not None and stalls.open.cause == cause) for cause in LOST},
+        stall_durations=_histogram(durations),
+        stall_duration_sum=sum(durations),
+        step_durations=list(steps.histogram),
+        step_duration_sum=steps.total_seconds,
+        last_step=at.wall_of(steps.boundary_ns) if steps.boundary_ns is not None else None,
+        baseline_seconds=steps.baseline_ns / NS if steps.baseline_ns is not None else None,
+        phase=rank.time.active.value,
+        checkpoints={outcome: outcomes[outcome] for outcome in CHECKPOINT_OUTCOMES},
+        checkpoint_bytes=files.gone.bytes + sum(save.bytes for save in done),
+        checkpoint_seconds=_checkpoint_seconds(files, done),
+        checkpoint_last_seconds=((last.end_ns or 0) - last.start_ns) / NS if last else None,
+        checkpoint_last_bytes=last.bytes if last else None,
+        saves=files.saves,
+        save_every_steps=files.every,
+        log_writes={kind: sum(use.writes for use in files.logs if use.kind == kind) for kind in LOG_KINDS},
+        log_bytes={kind: sum(use.bytes for use in files.logs if use.kind == kind) for kind in LOG_KINDS},
+        log_file_bytes={
+            k: size for k in LOG_KINDS if (size := sum(use.size or 0 for use in files.logs if use.kind == k))
+        },
+        log_seconds={kind: sum(use.ns for use in files.logs if use.kind == kind) / NS for kind in LOG_KINDS},
+        worker_exits={reason: rank.lives.exits.get(reason, 0) for reason in EXIT_REASONS},
+        open_fds=open_fds,
+        max_fds=max_fds,
+        pss_bytes=rank.memory.pss_bytes,
+        swap_bytes=rank.memory.swap_bytes,
+        major_faults=rank.major_faults,
+        reclaim_seconds=_leaf(rank.time.cells, Leaf.RECLAIM),
+        throttled_seconds=_leaf(rank.time.cells, Leaf.THROTTLED),
+        runqueue_seconds=_leaf(rank.time.cells, Leaf.RUNQUEUE),
+    )
+
+
+def _checkpoint_seconds(files: FileFigures, done: Iterable[Save]) -> dict[str, float]:
+    """By "operation/blocking"."""
+    by = {f"{operation}/{blocking}": 0.0 for operation in CHECKPOINT_OPERATIONS for blocking in BLOCKING}
+    for key, ns in files.gone.ns.items():
+        by[key] += ns / NS
+    for save in done:
+        blocking = "true" if save.tid in files.drivers else "false"
+        for operation, ns in save.ns_by_operation().items():
+            by[f"{operation}/{blocking}"] += ns / NS
+    return by
+
+
+def _histogram(values: Iterable[float]) -> list[int]:
+    out = [0] * (len(STALL_BUCKETS) + 1)
+    for value in values:
+        out[next((i for i, bound in enumerate(STALL_BUCKETS) if value <= bound), len(STALL_BUCKETS))] += 1
+    return out
+
+
+def _leaf(cells: Sequence[int], leaf: Leaf) -> float:
+    return sum(cells[cell(region, leaf)] for region in Region) / NS
+
+
+def checkpoint(rank: RankSnapshot, save: Save, at: Moment) -> Checkpoint:
+    """One save."""
+    by = "driver" if save.tid in rank.files.drivers else "thread" if save.key[0] == rank.seen.pid else "process"
+    spent = max(0, (save.end_ns or rank.time.reached) - save.begin_ns)
+    serialize = save.gap_ns + save.ahead_ns + save.inside_ns
+    own = save.write_ns + save.sync_ns + save.rename_ns + serialize + save.meta_ns
+    return Checkpoint(
+        path=save.path,
+        start=at.wall_of(save.begin_ns),
+        end=at.wall_of(save.end_ns) if save.end_ns else None,
+        bytes=save.bytes,
+        seconds=spent / NS,
+        write_seconds=save.write_ns / NS,
+        fsync_seconds=save.sync_ns / NS,
+        rename_seconds=save.rename_ns / NS,
+        serialize_seconds=serialize / NS,
+        blocked_seconds=min(own, spent) / NS if by == "driver" else 0.0,
+        by=by,
+        outcome=save.outcome,
+        error=_ERRNO.get(save.errno, f"errno {save.errno}") if save.errno else None,
+    )
+
+
+def samples(rank: RankSnapshot, at: Moment) -> Samples:
+    """Column by column."""
+    course = rank.course
+    return Samples(
+        [at.wall_of(point.at_ns) for point in course],
+        [point.pss_bytes for point in course],
+        [point.swap_bytes for point in course],
+        [point.workers for point in course],
+        [point.gpu_utilization for point in course],
+    )

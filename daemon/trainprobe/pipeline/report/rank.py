@@ -1,0 +1,162 @@
+"""A rank's entry in the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from trainprobe.causes.registry import SPECS
+from trainprobe.causes.run import checkpoint_unsafe, worker_death
+from trainprobe.derive.steps import Mode
+from trainprobe.model.cause import Cause, State
+from trainprobe.model.message import template
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import (
+    Bound,
+    LogFile,
+    PhaseSpan,
+    Rank,
+    Steps,
+    Totals,
+    Warning_,
+    WorkerExit,
+    Workers,
+)
+from trainprobe.pipeline.rank.snapshot import RankSnapshot
+from trainprobe.pipeline.report.counters import checkpoint, counters, samples
+from trainprobe.pipeline.report.ending import exit_of
+from trainprobe.pipeline.report.stalls import bottleneck, facts_of, stalls
+from trainprobe.pipeline.report.verdict import Losses, bound, losses, verdict
+
+NO_STEP = template("steps.none", "no optimiser step or backward was seen")
+NO_MARKS = template("steps.no_marks", "{reason}")
+PAUSED = 0.1
+"""Of an ordinary step: who sleeps for more of it is not bound by computing."""
+PAUSES = template("bound.pauses", "the driver sleeps for {share:percent} of a step")
+BY_RHYTHM = template("steps.by_rhythm", "{reason}; each second's waits are held against the usual ones")
+BY_GPU = template(
+    "steps.by_gpu", "no PyTorch marks them: a step goes from one call of CUDA that recurs evenly to the next"
+)
+BY_BURSTS = template(
+    "steps.by_bursts",
+    "no PyTorch marks them: a step goes from one burst of calls of JAX or TensorFlow to the next",
+)
+_BY_CALLS = {Mode.GPU: ("gpu", BY_GPU()), Mode.RHYTHM: ("rhythm", BY_BURSTS())}
+NO_MARKS_OF_DATA = template("bound.no_marks", "no PyTorch marks tell when it waits for data")
+LIST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank among the ranks of its run."""
+
+    run: str
+    number: int
+    name: str
+    world: int
+
+
+def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank:
+    """The rank's entry; ``cpus``: of the host."""
+    wall = max(0, rank.time.reached - rank.time.start)
+    lost = losses(rank)
+    total = lost.total()
+    facts = facts_of(rank, lost, cpus)
+    warnings = [*_warnings(rank, at), *checkpoint_unsafe.warnings(rank.files.safety, rank.time.end, at, rank.seen.pid)]
+    entries = [entry for entry in rank.stalls.listed if not entry.given_back][-LIST:]
+    lives, files, named = rank.lives, rank.files, f"{place.run}-{place.name}"
+    exits = [
+        WorkerExit(d.pid, at.wall_of(d.at_ns), d.code, d.signal, d.reason, d.sender_pid) for d in lives.worker_deaths
+    ]
+    return Rank(
+        rank=place.number,
+        world_size=place.world,
+        pid=rank.seen.pid,
+        container_pid=rank.seen.container_pid,
+        name=place.name,
+        exit=exit_of(rank),
+        wall_seconds=wall / NS,
+        productive_seconds=max(0.0, wall - sum(rank.time.phases.values()) - sum(total.values())) / NS,
+        verdict=verdict(rank, lost, wall, facts),
+        bound=_bound(rank, lost),
+        steps=_steps(rank),
+        phases=[
+            PhaseSpan(s.phase.value, at.wall_of(s.start_ns), at.wall_of(s.end_ns) if s.end_ns else None, s.step)
+            for s in rank.time.spans[-LIST:]
+        ],
+        ledger={state.value: rank.time.states.get(state, 0.0) / NS for state in State},
+        lost={cause.value: ns / NS for cause, ns in sorted(total.items(), key=lambda pair: -pair[1]) if ns > 0},
+        stalls=stalls(rank, entries, at, named, facts),
+        bottlenecks=[bottleneck(one, facts) for one in rank.bottlenecks],
+        warnings=warnings[-LIST:],
+        checkpoints=[checkpoint(rank, save, at) for save in files.checkpoints[-LIST:]],
+        workers=Workers(lives.started, lives.ended, lives.count, exits[-LIST:], lives.peak),
+        memory=rank.memory,
+        fds=rank.fds,
+        slow_files=list(files.slow),
+        python_lines=list(rank.lines),
+        logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind, u.size) for u in files.logs[:20]],
+        totals=Totals(rank.stalls.total, files.total, lives.ended, len(warnings)),
+        counters=counters(rank, at, lost.stalls),
+        ordinary=rank.ordinary,
+        samples=samples(rank, at),
+        framework=rank.framework,
+    )
+
+
+def _bound(rank: RankSnapshot, lost: Losses) -> Bound:
+    """Data's part of the training's own time: ordinary steps and stalls, without start-up and evaluation."""
+    data = rank.time.data + sum(ns for cause, ns in lost.stalls.items() if SPECS[cause].is_input)
+    found = bound(data, rank.time.ordinary + sum(lost.stalls.values()), rank.steps.count)
+    if rank.steps.mode in _BY_CALLS and found.by != "input":
+        return Bound.of("unknown", NO_MARKS_OF_DATA())
+    paused = rank.ordinary.states.get(State.SLEEP, 0.0) / (rank.ordinary.seconds or 1.0)
+    if paused >= PAUSED and found.by != "input":
+        return Bound.of("unknown", PAUSES(share=paused))
+    return found
+
+
+def _steps(rank: RankSnapshot) -> Steps:
+    count = rank.steps.known
+    source, reason = _BY_CALLS.get(rank.steps.mode, ("autograd" if count else "none", None))
+    if source == "none":
+        reason = NO_MARKS(reason=rank.seen.marks) if rank.seen.marks else NO_STEP()
+        if rank.steps.rhythm_ns is not None:
+            source, reason = "rhythm", BY_RHYTHM(reason=reason)
+    steps = Steps(count, source, "" if reason is None else str(reason), message=reason)
+    ordered, seen = sorted(rank.steps.lengths), rank.steps
+    if not ordered:
+        return steps
+    steps.median_seconds = median(ordered)
+    steps.p99_seconds = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    if seen.boundary_ns is not None and seen.boundary_ns > seen.first_boundary_ns:
+        steps.per_second = (seen.count - seen.before_first - 1) / ((seen.boundary_ns - seen.first_boundary_ns) / NS)
+    recent = sorted(rank.steps.lengths[-200:])
+    middle = median(recent)
+    if len(recent) >= 10 and middle > 0:
+        steps.variation_ratio = (recent[int(0.9 * (len(recent) - 1))] - recent[int(0.1 * (len(recent) - 1))]) / middle
+    steps.drift_ratio_per_1000_steps = _drift(rank)
+    return steps
+
+
+def _drift(rank: RankSnapshot) -> float | None:
+    """Slope of the step's length: the difference of medians of the first and the last quarter of what is kept."""
+    values = list(rank.steps.lengths)
+    quarter = len(values) // 4
+    if quarter < 50:
+        return None
+    first, last = median(values[:quarter]), median(values[-quarter:])
+    return (last - first) / first / (len(values) - quarter) * 1000 if first > 0 else None
+
+
+def _warnings(rank: RankSnapshot, at: Moment) -> list[Warning_]:
+    told = rank.notices
+    explained = {notice.pid for notice in told if notice.cause == Cause.OOM_KILL and notice.happened}
+    out = [
+        Warning_.of(n.summary, n.cause.value, at.wall_of(n.at_ns), n.eta_seconds, n.evidence, n.advice) for n in told
+    ]
+    for death in rank.lives.abnormal[-LIST:]:
+        if death.pid in explained:
+            continue
+        out.append(worker_death.warning(death, at))
+    return sorted(out, key=lambda warning: warning.time)[-LIST:]

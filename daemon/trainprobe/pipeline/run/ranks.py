@@ -1,0 +1,155 @@
+"""The ranks of a run, and which of them a process belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trainprobe.causes.policy import Policy
+from trainprobe.derive.devices import Devices
+from trainprobe.derive.quota import Quota
+from trainprobe.model.cells import RowKind
+from trainprobe.model.event import MarkRow, RankSeen
+from trainprobe.pipeline.rank.state import RankState
+from trainprobe.pipeline.rank.surroundings import Surroundings
+
+DRIVERS, RANKS = 32, 256
+"""Drivers of a process, and ranks of a run, that are watched at once: each costs memory and time in every pass."""
+REFUSED = 10_000
+"""Drivers without a place that are counted."""
+
+
+@dataclass(slots=True)
+class Ranks:
+    """Ranks by process; a process with several drivers has several."""
+
+    policy: Policy
+    attached: bool
+    devices: Devices
+    quota: Quota = field(default_factory=Quota)
+    by_pid: dict[int, list[RankState]] = field(default_factory=dict)
+    given_up: int = 0  # ranks that have ended and made room for others
+    refused: set[tuple[int, int]] = field(default_factory=set)  # (pid, tid) of drivers there is no room for
+
+    def __iter__(self) -> Iterator[RankState]:
+        return (rank for ranks in self.by_pid.values() for rank in ranks)
+
+    @property
+    def live(self) -> list[RankState]:
+        """Those whose process runs."""
+        return [rank for rank in self if rank.end_ns is None]
+
+    def add(self, seen: RankSeen) -> None:
+        """A process that drives a rank, or may come to."""
+        known = self.by_pid.get(seen.pid)
+        if known:
+            known[0].seen = seen
+            known[0].attached = known[0].attached and self.attached
+            return
+        if not self._has_room(seen.pid, seen.pid):
+            return
+        rank = self._new(seen)
+        for other in self:
+            _hand_over(other, rank)
+        self.by_pid[seen.pid] = [rank]
+        self.count_stepping()
+
+    def _new(self, seen: RankSeen, tid: int = 0, start_ns: int = 0) -> RankState:
+        around = Surroundings(self.devices, self.quota)
+        return RankState(seen, self.policy, self.attached, around, tid=tid, start_ns=start_ns)
+
+    def count_stepping(self) -> None:
+        """Tell each rank whether others belong to the run: what a wait on a socket is depends on it."""
+        stepping = sum(1 for rank in self if rank.stepped)
+        for rank in self:
+            rank.ledger.ranks = stepping > 1 or (rank.seen.world_size or 1) > 1
+
+    def of(self, pid: int) -> list[RankState]:
+        """The ranks of a process: of a driver, or of the driver that it is a child of."""
+        ranks = self.by_pid.get(pid)
+        if ranks:
+            return ranks
+        found = next((rank for rank in self if rank.lives.workers.owns(pid)), None)
+        return self.by_pid[found.seen.pid] if found is not None else []
+
+    def of_row(self, row: MarkRow) -> RankState | None:
+        """The rank of the thread that made a mark, which may be new; None: there is no room for it."""
+        ranks = self.by_pid[row.pid]
+        for rank in ranks:
+            if rank.tid == row.tid:
+                return rank
+        if not ranks[0].stepped or row.kind not in (RowKind.OPTIMIZER, RowKind.BACKWARD):
+            return ranks[0]
+        if not self._has_room(row.pid, row.tid):
+            return None
+        rank = self._new(ranks[0].seen, row.tid, row.opened_ns or row.at_ns)
+        rank.further = ranks[-1].further + 1
+        ranks.append(rank)
+        return rank
+
+    def _has_room(self, pid: int, tid: int) -> bool:
+        """Whether another driver can be watched. One that has ended makes room for it."""
+        own = self.by_pid.get(pid, [])
+        crowd = own if len(own) >= DRIVERS else list(self)
+        if crowd is not own and len(crowd) < RANKS:
+            self.refused.discard((pid, tid))
+            return True
+        ended = next((rank for rank in crowd if self._is_over(rank)), None)
+        if ended is None:
+            if len(self.refused) < REFUSED:
+                self.refused.add((pid, tid))
+            return False
+        self.given_up += 1
+        self.refused.discard((pid, tid))
+        rest = self.by_pid[ended.seen.pid]
+        rest[:] = [rank for rank in rest if rank is not ended]
+        if not rest:
+            del self.by_pid[ended.seen.pid]
+        return True
+
+    def _is_over(self, rank: RankState) -> bool:
+        """Its process has ended, or the thread of a further driver."""
+        latest = rank.ledger.latest
+        thread = latest is not None and latest.kind is RowKind.EXIT
+        return rank.end_ns is not None or (thread and rank is not self.by_pid[rank.seen.pid][0])
+
+    def pids(self) -> set[int]:
+        """The drivers, ended ones too, and their live children."""
+        return {*self.by_pid, *(pid for rank in self for pid in rank.lives.workers.live)}
+
+    def owns(self, pid: int) -> bool:
+        """Whether it is, or lately was, a process of this run."""
+        return any(rank.known(pid) for rank in self)
+
+    def shown(self) -> list[RankState]:
+        """The ranks of the report: those that step; while none does, the first candidate."""
+        every = list(self)
+        stepping = [rank for rank in every if rank.stepped]
+        return stepping or [rank for rank in every if not rank.seen.candidate] or every[:1]
+
+    def named(self) -> Iterator[tuple[RankState, int, str]]:
+        """Each shown rank with its number and its name, in order."""
+        taken: dict[int, int] = {}
+        order = sorted(self.shown(), key=lambda r: (r.seen.rank is None, r.seen.rank or 0, r.seen.started_ns))
+        for rank in order:
+            own = rank.seen.rank
+            number = own if own is not None else taken.setdefault(rank.seen.pid, len(taken))
+            yield rank, number, f"{number}.{rank.further}" if rank.further else str(number)
+
+
+def _hand_over(other: RankState, rank: RankState) -> None:
+    """Children that were taken for another process's, because theirs was not known yet, and what they forked."""
+    theirs, workers = other.lives.workers, rank.lives.workers
+    theirs.live.pop(rank.seen.pid, None)
+    own = {rank.seen.pid}
+    for pid, life in list(theirs.live.items()):  # parents come first
+        if life.ppid in own:
+            own.add(pid)
+            theirs.started -= life.role == "worker"
+            if not life.executed:  # to the launcher the training itself is another program, with all that it forks
+                life.role = workers.forked_role(life.ppid)
+            workers.live[pid] = theirs.live.pop(pid)
+            if life.role == "worker":
+                workers.started += 1
+                workers.starts.append(life.start_ns)
+    workers.peak = max(workers.peak, workers.count)

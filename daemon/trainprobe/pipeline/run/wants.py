@@ -1,0 +1,160 @@
+"""What the judgement of a run would like to see next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainprobe.causes import groups
+from trainprobe.causes.phases import evaluation
+from trainprobe.causes.registry import SPECS
+from trainprobe.derive.evenness import MOST_NS
+from trainprobe.model.armed import Armed
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import WrittenFile
+from trainprobe.pipeline.rank.state import RankState
+from trainprobe.pipeline.run.state import RunState
+
+STACK_EVERY = 5 * NS
+ORDINARY_STACK_EVERY = 30 * NS
+UNDECIDED_EVERY_NS, UNDECIDED = NS // 4, 4
+UNMARKED_NS = 10 * NS
+OFTEN, SELDOM = 4, 6
+"""After so many of a rank the pause grows by itself, up to so many times."""
+CROWDED = 0.15
+"""Part of a driver's time in the run queue."""
+WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
+"""A driver in one of these waits for another thread, whose stack explains more."""
+LEFT_NS = 10 * NS
+"""After a run's end until all that it left is found."""
+
+Threads = tuple[tuple[int, int], ...]
+"""(pid, tid) of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What the judgement would like to see next."""
+
+    detail: bool = False  # read worker ledgers each 50-100 ms: a step is late
+    stacks: Threads = ()  # threads whose Python stack would help
+    inspect: Threads = ()  # drivers whose step is late
+    rivals: bool = False  # who uses the processors: a driver waits for one
+    faults: bool = False  # trace page faults: major faults rise
+    tell: bool = False  # a stall has opened or a limit was hit: a report should not wait
+    spaces: tuple[tuple[int, str], ...] = ()  # (pid, directory) whose file system's room is of interest
+    files: tuple[WrittenFile, ...] = ()  # whose size is of interest
+    calm_ns: int = 0  # for how long all runs have stepped evenly: the longer, the rarer sampling may be
+    count: Threads = ()  # drivers whose instructions are to be counted
+
+
+def armed(run: RunState) -> list[Armed]:
+    """The alarms of the open steps."""
+    return [one for rank in run.ranks if (one := rank.armed()) is not None]
+
+
+def late_ranks(run: RunState, now_ns: int) -> list[RankState]:
+    """Those whose step is late."""
+    return [rank for rank in run.ranks if (limit := rank.limit_ns()) is not None and now_ns >= limit]
+
+
+def late_threads(run: RunState, now_ns: int) -> list[tuple[int, int]]:
+    """Drivers whose step is late: what /proc says of them helps."""
+    return [(rank.seen.pid, rank.tid) for rank in late_ranks(run, now_ns)]
+
+
+def stacks(run: RunState, now_ns: int) -> list[tuple[int, int]]:
+    """Threads whose stack would help: of late drivers each 5 s at most; else now and then of one that is not late."""
+    late = late_ranks(run, now_ns)
+    if not late:
+        return _ordinary_stack(run, now_ns)
+    fresh = [r for r in late if r.open.stack is None or r.open.stack.late or _undecided(r, now_ns)]
+    if not fresh and now_ns - run.stack_ns < STACK_EVERY:
+        return []
+    run.stack_ns = now_ns
+    busy_first = sorted(fresh or late, key=lambda r: r.open.sample is not None and r.open.sample.leaf in WAITS)
+    return [_asked(rank) for rank in busy_first]
+
+
+def _undecided(rank: RankState, now_ns: int) -> bool:
+    """Whether gradients are off and its few stacks show no evaluation: between its forward passes they show none."""
+    sample, stacks = rank.open.sample, rank.open.late.stacks
+    if sample is None or sample.region != Region.NO_GRAD or not 0 < len(stacks) < UNDECIDED:
+        return False
+    if now_ns - stacks[-1].at_ns < UNDECIDED_EVERY_NS:
+        return False
+    evaluators = rank.phases.evaluators
+    return not any(evaluation.shown_by(one.frames) or evaluation.known_by(one.frames, evaluators) for one in stacks)
+
+
+def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
+    """Of each rank in turn; seldomer when there are some."""
+    stepping = [rank for rank in run.ranks.live if _goes_on(rank, now_ns)]
+    if not stepping:
+        return []
+    rank = min(stepping, key=lambda r: r.ordinary.lines.samples)
+    samples = rank.ordinary.lines.samples
+    unknown = rank.by_rhythm and rank.open.framework.name is None and samples < OFTEN
+    pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 + samples // OFTEN, SELDOM)
+    if now_ns - run.stack_ns < pause:
+        return []
+    run.stack_ns = rank.ordinary.lines_ns = now_ns
+    return [(rank.seen.pid, rank.tid)]
+
+
+def _goes_on(rank: RankState, now_ns: int) -> bool:
+    """Whether its start-up is over: where nothing marks steps, after a while."""
+    return rank.progress.baseline.stands or (rank.by_rhythm and now_ns - rank.start_ns >= UNMARKED_NS)
+
+
+def _asked(rank: RankState) -> tuple[int, int]:
+    """The thread whose stack explains more: of a blocked or busy worker that the driver waits for, once; else the
+    driver's."""
+    late, opened = rank.open.late, rank.stalls.open
+    pid = late.worker.pid if late.worker is not None else late.busy
+    if opened is None or pid is None or not SPECS[opened.cause].worker_stack or late.stack_of(pid):
+        return rank.seen.pid, rank.tid
+    return pid, pid
+
+
+def counting(run: RunState, now_ns: int) -> list[tuple[int, int]]:
+    """Drivers whose instructions are to be counted until the next frame."""
+    ranks = (rank for rank in run.ranks.live if rank.progress.baseline.stands)
+    return [(rank.seen.pid, rank.tid) for rank in ranks if rank.ordinary.counting.wanted(now_ns)]
+
+
+def crowded(run: RunState) -> bool:
+    """Whether a driver waits for a processor so much that its rivals are of interest."""
+    return any(rank.open.queueing >= CROWDED or rank.open.late.queued for rank in run.ranks.live)
+
+
+def faulting(run: RunState, now_ns: int) -> bool:
+    """Whether major faults are worth tracing: swapping is under way."""
+    return any(
+        rank.surroundings.swapping.by_training(now_ns)
+        or (rank.stalls.open is not None and SPECS[rank.stalls.open.cause].group is groups.MEMORY)
+        for rank in run.ranks.live
+    )
+
+
+def calm_ns(run: RunState, now_ns: int) -> int:
+    """For how long each rank that steps has stepped evenly; 0 while none does, and shortly after the run's end."""
+    if run.end_ns is not None:
+        return MOST_NS if now_ns - run.end_ns >= LEFT_NS else 0
+    return min((rank.calm_ns(now_ns) for rank in run.ranks if rank.stepped), default=0)
+
+
+def spaces(run: RunState) -> list[tuple[int, str]]:
+    """(pid, directory) of the latest checkpoint of each rank that goes on."""
+    found = []
+    for rank in run.ranks.live:
+        saves = rank.files.saves.checkpoints()
+        if saves and "/" in saves[-1].path:
+            found.append((rank.seen.pid, saves[-1].path.rpartition("/")[0]))
+    return found
+
+
+def logs(run: RunState) -> list[WrittenFile]:
+    """The longest log files of each rank that goes on."""
+    longest = ((rank.seen.pid, log) for rank in run.ranks.live for log in rank.files.longest_logs)
+    return [WrittenFile(pid, log.path, *log.inode) for pid, log in longest]

@@ -1,0 +1,57 @@
+"""What the programs say, and what reports say, in the reader's language. What has no translation stays English."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from trainprobe.model.message import Message, text_of
+from trainprobe.model.report import SENTENCES
+from trainprobe.text.catalogue import LANGUAGES, catalogue
+
+VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
+
+Part = TypeVar("Part")
+
+
+def chosen(asked: str | None, environment: Mapping[str, str]) -> str:
+    """The language that was asked for, else the environment's where there is a catalogue for it, else English."""
+    if asked:
+        return asked
+    set_ = next((environment[name] for name in VARIABLES if environment.get(name)), "")
+    return next((language for language in LANGUAGES if set_.lower().startswith(language)), "en")
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """One language."""
+
+    language: str = "en"
+
+    def say(self, template: str, **values: object) -> str:
+        """A sentence of the program, given in English, with its values."""
+        text = template if self.language == "en" else catalogue(self.language).programs.get(template, template)
+        return text.format(**values) if values else text
+
+    def message(self, message: Message, otherwise: str) -> str:
+        """A message of a report; ``otherwise`` where it has no text in this language: it is of another version."""
+        return text_of(message, otherwise, catalogue(self.language).messages.get)
+
+    def report(self, part: Part) -> Part:
+        """A report, or a part of one, whose sentences are in this language."""
+        return part if self.language == "en" else self._said(part)
+
+    def _said(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._said(one) for one in value]
+        if not dataclasses.is_dataclass(value) or isinstance(value, (type, Message)):
+            return value
+        made = {field.name: self._said(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        for text, source in SENTENCES.get(value.__class__, {}).items():
+            if isinstance(made[text], str):
+                made[text] = made[text] if made[source] is None else self.message(made[source], made[text])
+            elif len(made[source]) == len(made[text]):
+                made[text] = [self.message(*pair) for pair in zip(made[source], made[text])]
+        return value.__class__(**made)

@@ -1,0 +1,26 @@
+"""A sentence before it is in a language: its English template and the values in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """``str()`` of it is English; ``Style.say(saying.template, **saying.values)`` is the reader's language."""
+
+    template: str
+    values: dict[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.template.format(**self.values) if self.values else self.template
+
+
+def saying(template: str, **values: object) -> Saying:
+    """A sentence with its values."""
+    return Saying(template, values)
+
+
+def word(text: str) -> str:
+    """The text as it is: it goes through a sayer elsewhere, and translators find it here."""
+    return text

@@ -1,0 +1,155 @@
+"""What one user's processes do, minutes long, holds up no other user's training, and the daemon stays small."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from benchmarks.limits import fake_torch
+from benchmarks.programs import Daemon
+from tests.training.test_restart import SCRIPT, rank, stalls, wait_until
+from tests.training.test_unanswered import LOCKED, PROGRAM, as_user, group
+
+pytestmark = pytest.mark.nightly
+
+ATTACKER, VICTIM = 2_100_001, 2_100_002
+SECONDS = float(os.environ.get("TRAINPROBE_ATTACK_SECONDS", "120"))
+CPU_SHARE, RSS_BYTES = 0.30, 80e6
+STALLED_SECONDS = 1.0
+BOMB = """
+import os, time
+while True:
+    for _ in range(20):
+        if os.fork() == 0:
+            os.execv("/usr/bin/python3", ["python3", "-c", "import time; time.sleep(1)"])
+    for _ in range(20):
+        os.wait()
+"""
+THREADS = """
+import ctypes, time
+library = ctypes.CDLL({library!r})
+time.sleep(2)
+library.start(6000, 1000)
+time.sleep(100000)
+"""
+MAPPED = """
+import mmap, os, time
+number = 0
+while True:
+    held = []
+    for _ in range(50):
+        number += 1
+        path = f"{place}/{{os.getuid()}}-{{number}}/libtorch_cpu.so"
+        os.makedirs(os.path.dirname(path))
+        with open(path, "wb") as file:
+            file.write(b"no ELF" * 1000)
+        with open(path, "rb") as file:
+            held.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC))
+        os.remove(path)
+        if os.fork() == 0:
+            time.sleep(5)
+            os._exit(0)
+    time.sleep(5)
+    for _ in held:
+        os.wait()
+"""
+
+
+@dataclass
+class Watched:
+    """What the daemon used meanwhile."""
+
+    rss: list[int] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+    cpu_share: float = 0.0
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="trainprobe-attack-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "theirs").mkdir()
+        (folder / "theirs").chmod(0o777)
+        fake_torch.built(folder).chmod(0o755)
+        (folder / "train.py").write_text(SCRIPT)
+        yield folder
+
+
+@contextmanager
+def attack(how: str, place: Path) -> Iterator[None]:
+    with ExitStack() as stack:
+        users = [3_000_000 + number for number in range(16)] if how == "libraries" else [ATTACKER]
+        body = {
+            "bomb": BOMB,
+            "threads": THREADS.format(library=str(place / fake_torch.NAME)),
+            "libraries": MAPPED.format(place=place / "theirs"),
+        }.get(how)
+        if body is not None:
+            for uid in users:
+                stack.enter_context(group(*as_user(uid), "/usr/bin/python3", "-c", body))
+        else:
+            locked(how, place, stack)
+        yield
+
+
+def locked(how: str, place: Path, stack: ExitStack) -> None:
+    """Four processes whose memory map is locked by a file system that does not answer."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    assert compiler is not None
+    subprocess.run([compiler, "-pthread", "-o", str(place / "locked"), str(LOCKED)], check=True)
+    shutil.copy(PROGRAM, place)
+    os.mknod(place / "fuse", 0o020666, os.stat("/dev/fuse").st_rdev)
+    (place / "fuse").chmod(0o666)
+    for number in range(4):
+        mounted = place / f"mounted{number}"
+        mounted.mkdir()
+        mounted.chmod(0o777)
+        arguments = (how, str(place / "fuse"), str(mounted), str(int(SECONDS) + 60), str(place / "locked"))
+        command = ("/usr/bin/python3", str(place / PROGRAM.name), *arguments)
+        namespaces = ("unshare", "--user", "--map-root-user", "--mount")
+        stack.enter_context(group(*as_user(ATTACKER), *namespaces, *command, stdout=subprocess.DEVNULL))
+
+
+@pytest.mark.timeout(int(SECONDS) + 240)
+@pytest.mark.parametrize("how", ["bomb", "threads", "libraries", "lock"])
+def test_a_stall_of_another_user_is_published_in_time_all_the_while(
+    tmp_path: Path, place: Path, torch_python: str, how: str
+) -> None:
+    seen = Watched()
+    with Daemon(tmp_path) as daemon, attack(how, place):
+        time.sleep(5)
+        with group(*as_user(VICTIM), torch_python, str(place / "train.py")) as training:
+            wait_until(lambda: (rank(daemon, training.pid) or {"steps": {"count": 0}})["steps"]["count"] > 40, 60)
+            began, before = time.monotonic(), cpu_seconds(daemon.process.pid)
+            while time.monotonic() - began < SECONDS:
+                training.send_signal(signal.SIGSTOP)
+                wait_until(lambda: stalls(daemon, training.pid, is_open=True), STALLED_SECONDS + 0.5)
+                training.send_signal(signal.SIGCONT)
+                wait_until(lambda: not stalls(daemon, training.pid, is_open=True), 15)
+                status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+                seen.rss.append(int(status.partition("VmRSS:")[2].split()[0]) << 10)
+                seen.descriptors.append(len(os.listdir(f"/proc/{daemon.process.pid}/fd")))
+                time.sleep(2)
+            seen.cpu_share = (cpu_seconds(daemon.process.pid) - before) / (time.monotonic() - began)
+    assert daemon.process.returncode == 0, "it ended as it was told to, and not before"
+    assert max(seen.rss) <= RSS_BYTES
+    assert seen.cpu_share <= CPU_SHARE
+    half = len(seen.descriptors) // 2
+    assert statistics.median(seen.descriptors[half:]) <= statistics.median(seen.descriptors[:half] or [1 << 20]) + 64

@@ -1,0 +1,42 @@
+"""A recording replayed as ``trainprobe replay`` does it."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Report
+from trainprobe.pipeline import Pipeline
+from trainprobe.wire.recording import read_frames, read_header
+
+FOLDER = Path(__file__).parent / "recordings"
+RECORDINGS = sorted(FOLDER.glob("*.jsonl.gz"))
+
+
+def as_it_is(frame: Frame) -> Frame:
+    """The frame unchanged."""
+    return frame
+
+
+def name_of(recording: Path) -> str:
+    """The recording's name in ``truth.json``, in ``frameworks.json`` and in the docs."""
+    return recording.name.partition(".")[0]
+
+
+def replay(recording: Path, change: Callable[[Frame], Frame] = as_it_is) -> tuple[Pipeline, Report]:
+    """The pipeline after the last frame, and its report then."""
+    pipeline, last = Pipeline(), None
+    with gzip.open(recording) as lines:
+        read_header(lines)
+        for frame in read_frames(lines):
+            pipeline.step(change(frame))
+            last = frame.at
+    assert last is not None
+    return pipeline, pipeline.report(last)
+
+
+def replay_named(name: str, change: Callable[[Frame], Frame] = as_it_is) -> Report:
+    """The report of the recording with this name."""
+    return replay(FOLDER / f"{name}.jsonl.gz", change)[1]

@@ -1,0 +1,101 @@
+"""Recordings cut short and given another ending: what was lost stays the verdict, unless the training failed."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from trainprobe.model.cells import RowKind
+from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind, RunEnded
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.report import Rank
+from trainprobe.pipeline import Pipeline
+from trainprobe.pipeline.rank.state import RankState
+from trainprobe.wire.recording import read_frames, read_header
+
+RECORDINGS = Path(__file__).parent / "recordings"
+TRUTH = json.loads((RECORDINGS / "truth.json").read_text())
+NAMES = (
+    *("checkpoint", "logging", "data_cpu", "data_storage", "data_inline", "worker_startup", "storage_hang"),
+    *("network", "worker_hang", "deadlock", "cpu_throttled", "fake_batching", "gc_pause", "clean"),
+)
+KEPT = 0.9
+"""Of the frames."""
+ENDINGS: dict[str, tuple[int | None, int | None, tuple[tuple[int, int, str], ...]]] = {
+    "exception": (1, None, ()),
+    "interrupted": (None, 2, ((2, 0, "kworker/0:1"), (2, -1, "python"))),
+    "killed": (None, 9, ((9, 4242, "bash"),)),
+    "own_kill": (None, 15, ((15, -1, "python"),)),
+    "timeout": (None, 15, ((15, 4242, "timeout"),)),
+    "watchdog": (None, 6, ((6, -1, "pt_nccl_watchdg"),)),
+    "finished": (0, None, ()),
+}
+"""Exit code, fatal signal, and the signals: number, sender (-1: itself, 0: the kernel), its name."""
+FAILURES = ("exception", "killed", "watchdog")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def cut(request: pytest.FixtureRequest) -> tuple[Pipeline, Moment, int]:
+    """A recording's pipeline, the time of its last frame, and the driver's pid."""
+    name = str(request.param)
+    with gzip.open(RECORDINGS / f"{name}.jsonl.gz") as lines:
+        count = sum(1 for _ in lines) - 1
+    pipeline, last = Pipeline(), Moment(0, 0)
+    with gzip.open(RECORDINGS / f"{name}.jsonl.gz") as lines:
+        read_header(lines)
+        for frame in islice(read_frames(lines), int(KEPT * count)):
+            pipeline.step(frame)
+            last = frame.at
+    return pipeline, last, TRUTH[name]["pid"]
+
+
+def rank_of(pipeline: Pipeline, pid: int, at: Moment) -> Rank:
+    return next(rank for run in pipeline.report(at).runs for rank in run.ranks if rank.pid == pid)
+
+
+def ended(pipeline: Pipeline, pid: int, at: Moment, how: str) -> Rank:
+    """The rank after another ending, at once."""
+    code, signal, signals = ENDINGS[how]
+    pipeline = copy.deepcopy(pipeline)
+    run = next(run for run in pipeline.runs.values() if pid in run.ranks.by_pid)
+    rank: RankState = run.ranks.by_pid[pid][0]
+    latest, sample = rank.ledger.latest, rank.open.sample
+    assert latest is not None
+    cells = sample.cells if sample is not None and sum(sample.cells) > sum(latest.cells) else latest.cells
+    now = at.monotonic_ns
+    sent = [
+        ProcessEvent(
+            ProcessEventKind.SIGNAL, now, pid, signal=number, sender_pid=pid if by < 0 else by, sender_comm=name,
+            by_user=by != 0,
+        )
+        for number, by, name in signals
+    ]  # fmt: skip
+    row: MarkRow = replace(latest, kind=RowKind.EXIT, at_ns=now, cells=tuple(cells), files=(), lengths=())
+    exit_ = ProcessEvent(ProcessEventKind.EXIT, now, pid, 1, "python", code, signal)
+    pipeline.step(Frame(at, (*sent, row, exit_, RunEnded(run.started.run, now))))
+    return rank_of(pipeline, pid, Moment(now + NS, at.wall_ns + NS))
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_the_verdict_survives_an_ending_that_is_no_failure(how: str, cut: tuple[Pipeline, Moment, int]) -> None:
+    pipeline, at, pid = cut
+    before, rank = rank_of(pipeline, pid, at), ended(pipeline, pid, at, how)
+    assert before.exit is not None
+    assert before.exit.ending == "running"
+    assert rank.exit is not None
+    assert rank.exit.ending == how
+    hung = before.stalls and before.stalls[-1].end is None and before.stalls[-1].seconds >= 5
+    if how in FAILURES and not hung:
+        assert (rank.verdict.kind, rank.verdict.cause) == ("end", None)
+        assert rank.verdict.summary.endswith(f"after {rank.steps.count} steps")
+    else:
+        assert (rank.verdict.kind, rank.verdict.cause) == (before.verdict.kind, before.verdict.cause)
+    accounted = rank.productive_seconds + sum(rank.counters.phase_seconds.values()) + sum(rank.lost.values())
+    assert accounted == pytest.approx(rank.wall_seconds, rel=1e-6)

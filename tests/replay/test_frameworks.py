@@ -1,0 +1,38 @@
+"""Recordings of public frameworks' own loops: what is told of them changes only with ``frameworks.json``."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.replay.frameworks import expected, replayed, told
+from trainprobe.model.report import Rank
+
+EXPECTED = expected()
+
+
+@cache
+def rank_of(name: str) -> Rank:
+    return replayed(name, EXPECTED[name]["pid"])
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_is_told_is_what_was_told(name: str) -> None:
+    assert told(rank_of(name)) == EXPECTED[name]["told"], "python -m tests.replay.frameworks writes it anew"
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_accounts_close(name: str) -> None:
+    rank = rank_of(name)
+    assert sum(rank.ledger.values()) == pytest.approx(rank.wall_seconds, rel=0.01)
+    phases = sum(rank.counters.phase_seconds.values())
+    assert rank.productive_seconds + phases + sum(rank.lost.values()) == pytest.approx(rank.wall_seconds, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_is_known_to_be_wrong_is_said(name: str) -> None:
+    entry = EXPECTED[name]
+    top = entry["told"]["verdict"][1]
+    right = top == entry["true"]["verdict"] and entry["told"]["steps"][1] == entry["true"]["steps"]
+    assert right or entry["wrong"]

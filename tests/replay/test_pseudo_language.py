@@ -1,0 +1,56 @@
+"""Nothing depends on what a sentence says: with each replaced by its id, all else comes out the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = [path.name.partition(".")[0] for path in sorted((ROOT / "tests/replay/recordings").glob("*.gz"))]
+
+
+@cache
+def outcomes(*language: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.replay.pseudo", *language]
+    return dict(json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
+
+
+def without(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {key: without(one, name) for key, one in value.items() if key != name}
+    return [without(one, name) for one in value] if isinstance(value, list) else value
+
+
+def said(value: Any) -> list[tuple[str, str]]:
+    """Each sentence with the id of its message."""
+    if isinstance(value, dict):
+        found = [(value["said"], value["message"]["id"])] if "said" in value else []
+        return found + [one for part in value.values() for one in said(part)]
+    return [one for part in value for one in said(part)] if isinstance(value, list) else []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_but_the_sentences_is_the_same(name: str) -> None:
+    english, ids = outcomes()[name], outcomes("ids")[name]
+    assert without(ids, "said") == without(english, "said")
+
+
+def test_each_sentence_was_an_id() -> None:
+    found = said(outcomes("ids"))
+    assert len(found) > 1000
+    assert all(text == message for text, message in found)
+
+
+def test_restarts_made_verdicts_of_both_lives() -> None:
+    """Where the figures of a verdict are of one life only, nothing was merged, and nothing was tried here."""
+    merged = [rank["verdict"] for one in outcomes().values() for rank in one["merged"]]
+    assert {"verdict.stalls", "verdict.healthy", "verdict.ended"} <= {one["message"]["id"] for one in merged}
+    for one in merged:
+        if one["message"]["id"] in ("verdict.stalls", "verdict.bottleneck"):
+            assert one["message"]["params"]["seconds"] == one["seconds"]

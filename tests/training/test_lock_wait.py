@@ -1,0 +1,90 @@
+"""Real locks on files that another process holds: by flock(2), by fcntl(2), and the lock file of torch's own builds."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.programs import environment, trainprobe
+
+SCRIPT = """
+import fcntl, os, sys, time, torch
+from torch.utils.file_baton import FileBaton
+torch.set_num_threads(1)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+def flock():
+    with open("flock.lock", "w") as file: fcntl.flock(file, fcntl.LOCK_EX)
+
+def record_lock():
+    with open("record.lock", "w") as file: fcntl.lockf(file, fcntl.LOCK_EX)
+
+def baton():
+    FileBaton("baton.lock").wait()
+
+waits = {40: flock, 60: record_lock, 80: baton}
+for number in range(100):
+    optimizer.zero_grad()
+    model(torch.randn(64, 64)).square().mean().backward()
+    optimizer.step()
+    time.sleep(0.02)
+    if wait := waits.get(number):
+        open(f"asked-{wait.__name__}", "w").close()
+        begun = time.monotonic()
+        wait()
+        print(time.monotonic() - begun, flush=True)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_each_lock_is_named_with_its_holder(tmp_path: Path, torch_python: str, seed: int) -> None:
+    draw = random.Random(seed)
+    lengths = {name: draw.uniform(1.2, 2.4) for name in ("flock", "record_lock", "baton")}
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "baton.lock").touch()
+    ended = threading.Event()
+
+    def release(name: str, file: int) -> None:
+        """Some time after the training asked for it."""
+        while not (tmp_path / f"asked-{name}").exists() and not ended.wait(0.01):
+            pass
+        time.sleep(lengths[name])
+        os.close(file)
+        if name == "baton":
+            (tmp_path / "baton.lock").unlink()
+
+    holders = []
+    for name, lock in (("flock", fcntl.flock), ("record_lock", fcntl.lockf), ("baton", None)):
+        file = os.open(tmp_path / f"{name.partition('_')[0]}.lock", os.O_WRONLY | os.O_CREAT)
+        if lock is not None:
+            lock(file, fcntl.LOCK_EX)
+        holders.append(threading.Thread(target=release, args=(name, file)))
+        holders[-1].start()
+    try:
+        report = tmp_path / "report.json"
+        command = trainprobe("run", "-o", str(report), "--", torch_python, "train.py")
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=90, env=environment(), check=True
+        )
+    finally:
+        ended.set()
+        for holder in holders:
+            holder.join()
+    (run,) = json.loads(report.read_text())["runs"]
+    stalls = [stall for stall in run["ranks"][0]["stalls"] if stall["cause"] != "cpu_contention"]
+    assert [stall["cause"] for stall in stalls] == ["lock_wait"] * 3
+    for stall, waited in zip(stalls, done.stdout.split(), strict=True):
+        assert stall["seconds"] == pytest.approx(float(waited), rel=0.05, abs=0.05)
+    by_flock, by_fcntl, by_baton = (stall["summary"] for stall in stalls)
+    assert f"the lock {tmp_path}/flock.lock, which process {os.getpid()} (" in by_flock
+    assert f"the lock {tmp_path}/record.lock, which process {os.getpid()} (" in by_fcntl
+    assert "for a lock file, in FileBaton.wait (" in by_baton

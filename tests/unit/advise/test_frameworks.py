@@ -1,0 +1,35 @@
+"""The settings of frameworks by their names."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainprobe.advise.frameworks import SETTINGS, Subject, name_of, setting
+from trainprobe.derive.frameworks import NAMES
+
+
+@pytest.mark.parametrize(
+    ("framework", "subject", "value", "text"),
+    [
+        ("transformers", Subject.SAVE, 640, "transformers: save_steps=640"),
+        ("lightning", Subject.SAVE, 640, "lightning: every_n_train_steps=640"),
+        ("mmengine", Subject.SAVE, 640, "mmengine: default_hooks.checkpoint.interval=640 with by_epoch=False"),
+        ("mmengine", Subject.EVALUATE, 90, "mmengine: train_cfg.val_interval=90 with by_epoch=False"),
+        ("mmcv", Subject.WORKERS, 4, "mmcv: workers_per_gpu=4"),
+        ("ultralytics", Subject.SAVE, 640, "ultralytics: save_period, which counts epochs"),
+        ("flax", Subject.SAVE, 640, "flax: save_interval_steps=640"),
+    ],
+)
+def test_a_setting_has_its_value_where_it_counts_steps(framework: str, subject: Subject, value: int, text: str) -> None:
+    assert str(setting(framework, subject, value)) == text
+
+
+def test_where_the_user_has_the_loop_the_loader_is_torchs() -> None:
+    assert setting("accelerate", Subject.SAVE, 640) is None
+    assert setting(None, Subject.WORKERS, 4) is None
+    assert name_of("accelerate", Subject.WORKERS) == name_of(None, Subject.WORKERS) == "num_workers"
+    assert name_of("transformers", Subject.PREFETCH) == "dataloader_prefetch_factor"
+
+
+def test_only_frameworks_that_are_recognised_have_settings() -> None:
+    assert set(SETTINGS) <= NAMES

@@ -1,0 +1,77 @@
+"""Advice carries the run's own numbers, and none where none were measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainprobe.advise.queue import Ahead
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.registry import SPECS
+from trainprobe.causes.stalls.collective_wait import MEANWHILE
+from trainprobe.model.cause import Cause
+from trainprobe.model.report import Evidence
+
+
+def advice(cause: Cause, measured: AdviceInput) -> list[str]:
+    return [str(message) for message in SPECS[cause].advice(measured)]
+
+
+RECURRING = AdviceInput(share=0.12, each=4.1, every=30)
+
+
+def test_what_recurs_gets_the_interval_at_which_it_takes_one_per_cent() -> None:
+    for cause, verb in ((Cause.CPU_BOUND, "do it"), (Cause.NETWORK, "send"), (Cause.LOGGING, "log")):
+        assert f"{verb} every 410 steps instead of every 30: 1 % of the run, not 12.0 %" in advice(cause, RECURRING)
+
+
+def test_logging_in_every_step_is_thinned_by_its_share() -> None:
+    (first, *_) = advice(Cause.LOGGING, AdviceInput(share=0.23, apart=1, writes_per_step=3.0))
+    assert first == "log every 30 steps instead of every step (3.0 writes per step): 1 % of the run, not 23.0 %"
+
+
+def test_the_collector_is_a_candidate_only_where_no_line_was_seen() -> None:
+    assert any("candidate" in line for line in advice(Cause.CPU_BOUND, AdviceInput()))
+    assert not any("candidate" in line for line in advice(Cause.CPU_BOUND, AdviceInput(where="search (main.py:9)")))
+
+
+def test_nothing_is_advised_to_come_more_often() -> None:
+    rare = AdviceInput(share=0.001, each=0.4, every=5_000)
+    assert not any("every" in line for line in advice(Cause.NETWORK, rare))
+
+
+def test_a_hang_of_a_worker_names_the_loader_only_where_there_is_one() -> None:
+    """A pool of processes has no DataLoader whose timeout= could be set."""
+    assert "DataLoader" in advice(Cause.WORKER_HANG, AdviceInput(fetching=True))[0]
+    assert "DataLoader" not in advice(Cause.WORKER_HANG, AdviceInput())[0]
+    assert "timeout=" in advice(Cause.WORKER_HANG, AdviceInput())[0]
+
+
+def test_a_worker_that_comes_back_needs_no_time_limit() -> None:
+    once = advice(Cause.WORKER_HANG, AdviceInput(each=40.0, longest=40.0, fetching=True))
+    again = advice(Cause.WORKER_HANG, AdviceInput(each=1.4, every=94, fetching=True))
+    assert "timeout=" in once[0]
+    assert "goes on by itself after 1.40 s" in again[0]
+
+
+def test_the_frameworks_setting_stands_behind_what_recurs() -> None:
+    recurring = replace(RECURRING, framework="mmengine")
+    assert advice(Cause.CHECKPOINT, recurring)[0].startswith(
+        "save every 410 steps instead of every 30 "
+        "(mmengine: default_hooks.checkpoint.interval=410 with by_epoch=False): saving then"
+    )
+    assert "(mmengine: default_hooks.logger.interval=410)" in advice(Cause.LOGGING, recurring)[0]
+    often = AdviceInput(share=0.23, apart=1, framework="transformers")
+    assert "every step (transformers: logging_steps=30):" in advice(Cause.LOGGING, often)[0]
+    assert "(" not in advice(Cause.CHECKPOINT, RECURRING)[0], "the loop is the user's"
+
+
+def test_the_loaders_settings_have_the_frameworks_names() -> None:
+    assert advice(Cause.DATA_INLINE, AdviceInput(framework="mmcv"))[0].startswith("workers_per_gpu=1 in the DataLoader")
+    ahead = AdviceInput(fetching=True, ahead=Ahead(6, 0.9))
+    assert advice(Cause.DATA_CPU, ahead)[0].startswith("prefetch_factor=6: batches made ahead save 90.0 %")
+
+
+def test_a_late_rank_is_called_named_only_where_it_is() -> None:
+    named = AdviceInput(evidence=[Evidence.of(MEANWHILE(rank=1, cause="data_cpu"), 1.0, "s")])
+    assert "make the late rank faster" in advice(Cause.COLLECTIVE_WAIT, named)[0]
+    assert advice(Cause.COLLECTIVE_WAIT, AdviceInput())[0].startswith("find the rank that is late")

@@ -1,0 +1,93 @@
+"""Each language says all that the sources say, nothing else, and with the same values."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from babel.messages.catalog import Catalog, Message
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import read_po
+
+from tests.unit.text.sentences import KEYWORDS, extract
+from trainprobe.model.message import places
+from trainprobe.text.catalogue import LANGUAGES, catalogue
+
+ROOT = Path(__file__).parents[3]
+LOCALE = ROOT / "daemon" / "trainprobe" / "text" / "locale"
+OTHERS = [language for language in LANGUAGES if language != "en"]
+WIDE = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
+MEND = "run `make text`, then write what is empty in"
+Key = tuple["str | None", str]
+
+
+def key(context: str | None, text: str | tuple[str, ...] | list[str]) -> Key:
+    return context, text if isinstance(text, str) else text[0]
+
+
+@cache
+def said() -> dict[Key, str]:
+    """What the sources say, with the place where they do."""
+    found = extract_from_dir(
+        str(ROOT / "daemon" / "trainprobe"), method_map=[("**.py", extract)], keywords=KEYWORDS, comment_tags=()
+    )
+    return {key(context, text): f"{path}:{line}" for path, line, text, _, context in found}
+
+
+@cache
+def translations(language: str) -> Catalog:
+    with (LOCALE / language / "LC_MESSAGES" / "trainprobe.po").open("rb") as file:
+        return read_po(file, locale=language, abort_invalid=True)
+
+
+def entries(language: str) -> list[Message]:
+    return [entry for entry in translations(language) if entry.id]
+
+
+def test_each_language_has_its_catalogue() -> None:
+    assert sorted(path.name for path in LOCALE.iterdir()) == OTHERS
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_all_that_the_sources_say_is_translated(language: str) -> None:
+    known = {key(entry.context, entry.id) for entry in entries(language) if entry.string and not entry.fuzzy}
+    missing = {f"{where}: {text!r}" for text, where in said().items() if text not in known}
+    assert not missing, f"{MEND} {LOCALE / language}:\n" + "\n".join(sorted(missing))
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_nothing_is_translated_that_nobody_says(language: str) -> None:
+    stale = {key(entry.context, entry.id) for entry in entries(language)} - said().keys()
+    assert not stale, f"{MEND} {LOCALE / language}"
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_translation_has_the_places_of_its_original(language: str) -> None:
+    for entry in entries(language):
+        originals, texts = ([one] if isinstance(one, str) else list(one) for one in (entry.id, entry.string))
+        for original, text in zip(originals, [*texts, *texts]):
+            assert places(text) == places(original), original
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_what_is_read_at_run_time_is_what_babel_reads(language: str) -> None:
+    read = catalogue(language)
+    for entry in entries(language):
+        forms = [entry.id] if isinstance(entry.id, str) else entry.id
+        texts = [entry.string] if isinstance(entry.string, str) else entry.string
+        for form in forms:
+            held = read.programs[form] if entry.context is None else read.messages[entry.context]
+            assert held in texts
+            if entry.context is not None:
+                assert catalogue("en").messages[entry.context] == form
+
+
+def test_chinese_is_chinese() -> None:
+    """Or the same as the English where that is a name or holds nothing but places."""
+    for entry in entries("zh"):
+        text = entry.string if isinstance(entry.string, str) else entry.string[0]
+        english = entry.id if isinstance(entry.id, str) else entry.id[0]
+        name = english.removeprefix("the ")
+        assert WIDE.search(text) or text == name or not re.search("[a-z]{3}", re.sub(r"\{[^}]*\}", "", english))
