@@ -233,6 +233,25 @@ def test_a_switch_that_nobody_told_of_is_made_good(probes: Probes, then: str) ->
     assert told.seconds(Leaf.CPU) + told.seconds(Leaf.FILE_GAP) > 0.4 - int(told.output) / 1e9, cells_of(told)
 
 
+def test_a_switch_that_nobody_told_of_within_a_call_is_made_good(probes: Probes) -> None:
+    """The end of a call proves that its thread runs: the call has its time, not the run queue."""
+    program = Observed.python(
+        probes,
+        "import os\nwaited = lambda: int(open('/proc/self/schedstat').read().split()[1])\nbefore = waited()\n"
+        "f, data = os.memfd_create('x'), bytes(1 << 28)\nos.write(f, data)\nprint('', flush=True)\n"
+        "for _ in range(4): os.pwrite(f, data, 0)\nprint(waited() - before)",
+    ).go()
+    assert program.process.stdout
+    program.process.stdout.readline()
+    await_true(lambda: (held := probes._ledgers.get(program.pid)) and held.call >= 0, "a long write")
+    ledger = probes._ledgers.get(program.pid)
+    assert ledger
+    ledger.run, ledger.leaf, ledger.why = ThreadState.RUNNABLE, Leaf.RUNQUEUE, Leaf.CPU
+    probes._ledgers.put(program.pid, ledger)
+    told = program.finish()
+    assert told.seconds(Leaf.RUNQUEUE) <= int(told.output) / 1e9 + 0.03, cells_of(told)
+
+
 @pytest.mark.parametrize("pinned", [True, False], ids=["on one processor", "moved between them"])
 def test_who_is_woken_and_finds_no_processor_waits_for_one(probes: Probes, pinned: bool) -> None:
     """As long as the scheduler says, but for waits too short for a rival (WAKE_UP_NS of sched.bpf.c)."""

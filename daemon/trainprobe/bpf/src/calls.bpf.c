@@ -19,6 +19,8 @@ INLINE void begin_call(struct ledger *l, u64 now, s32 number, u8 blocked, u8 run
     l->reclaim = 0;
 }
 INLINE void end_call(struct ledger *l, u64 now) {
+    if (l->run != RUN_ON)
+        must_run(l, current_task(), now);
     charge(l, now, l->leaf);
     l->gap_mark = *cpu_cell(l);
     l->call = -1;

@@ -36,6 +36,8 @@ int on_reclaim_begin(void *ctx) {
     u64 argument;
     if (!l)
         return 0;
+    if (l->run != RUN_ON)
+        must_run(l, current_task(), bpf_ktime_get_ns());
     /* Inside a fault its beginning belongs to it. */
     if (l->fault_at && call_in_flight(current_task(), &argument) < 0) {
         if (l->fault_at > l->at)
@@ -50,6 +52,8 @@ int on_reclaim_end(void *ctx) {
     struct ledger *l = ledger_of(this_thread(), LEVEL_COARSE);
     if (!l)
         return 0;
+    if (l->run != RUN_ON)
+        must_run(l, current_task(), bpf_ktime_get_ns());
     l->reclaim = 0;
     move(l, bpf_ktime_get_ns(), on_cpu(l));
     return 0;
