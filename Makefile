@@ -51,8 +51,10 @@ nightly: root probe trainings .venv-frameworks/.complete .venv-chart/.complete .
 	        --seed $$RANDOM || failed+=" frameworks"; done; \
 	    [ -z "$$failed" ] || { echo "trainprobe: benchmarks that failed:$$failed" >&2; exit 1; }
 
-check: fmt-check lint types imports ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
-	@TRAINPROBE_SEED=$(SEED) $(PYTEST) -q $(TOGETHER) -m 'not nightly' tests/unit tests/contract tests/replay
+check: fmt-check lint imports ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
+	@$(BIN)/mypy & types=$$!; failed=0; \
+	    TRAINPROBE_SEED=$(SEED) $(PYTEST) -q $(TOGETHER) -m 'not nightly' tests/unit tests/contract tests/replay || failed=1; \
+	    wait $$types || failed=1; exit $$failed
 
 generated: $(STAMP) ## write anew what is made from code: enumeration of causes, dashboards, rules, pages of docs
 	@PYTHONPATH=daemon:exporters:. $(BIN)/python -m tools.generate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from trainprobe.model.frame import Frame
@@ -25,8 +26,9 @@ def name_of(recording: Path) -> str:
     return recording.name.partition(".")[0]
 
 
+@cache
 def replay(recording: Path, change: Callable[[Frame], Frame] = as_it_is) -> tuple[Pipeline, Report]:
-    """The pipeline after the last frame, and its report then."""
+    """The pipeline after the last frame, and its report then: for reading, others get the same objects."""
     pipeline, last = Pipeline(), None
     with gzip.open(recording) as lines:
         read_header(lines)
