@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from statistics import median
 
+from trainprobe.advise import intervals, queue
 from trainprobe.advise import loader as loading
 from trainprobe.advise import memory as memories
-from trainprobe.advise import queue
+from trainprobe.advise.facts import Facts, Setting
 from trainprobe.advise.frameworks import Subject, setting
 from trainprobe.advise.loader import DEFAULT_PREFETCH, Loader
 from trainprobe.advise.memory import Memory
-from trainprobe.advise.numbers import interval_for_share
 from trainprobe.model.amounts import percent, seconds, size
-from trainprobe.model.message import Message
-from trainprobe.model.report import PhaseSpan, Rank, Run, Stall
+from trainprobe.model.report import Rank, Run
 from trainprobe.text.saying import Saying, saying, word
 
-LEAST_GAIN = 0.01  # of the run: what gains less is not proposed
 LITTLE = 0.05  # of a step: a wait for data that is less needs no explanation
 SWAPPED = ("swap", "memory_pressure")
-ROLLOUTS = ("stable_baselines3",)  # whose loops collect what they train on
 KEEPS_STACKS = "format_stack (torch/traceback.py:"
-SAVING, EVALUATING = 0.01, 0.05
-"""Share of a run that saves, or logs, and evaluations should take at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One line. ``proposed`` None: leave it. ``gain``: seconds of the watched run that are safe to promise;
-    ``gain_at_most``: what they may be, where that is more; ``memory``: of the run, in bytes."""
-
-    name: str
-    now: Saying
-    proposed: str | None
-    gain: float
-    reason: Saying
-    limit: Saying | None = None
-    memory: int | None = None
-    verdict: str = ""  # of the memory: safe, tight, out of memory
-    gain_at_most: float | None = None
-    setting: Message | None = None  # what the framework calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +28,8 @@ class Advice:
 
     settings: tuple[Setting, ...]
     wall: float
-    trained: float  # seconds of training steps, phases left out
     steps: int
+    per_second: float | None = None  # steps, evaluations and stalls between them included: as the report has it
     refused: Saying | None = None
     memory: Memory | None = None  # None: not known
     taken: tuple[memories.Taken, ...] = ()  # with other workers and more batches ahead
@@ -70,53 +47,29 @@ class Advice:
 
     @property
     def speed(self) -> tuple[float, float] | None:
-        """Steps per second of training: now, and with all proposals."""
-        if self.trained <= 0 or not self.steps:
+        """Steps per second: now, and with all proposals."""
+        if not self.per_second or not self.steps:
             return None
-        return self.steps / self.trained, self.steps / max(self.trained - self.gain, 1e-9)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the proposals are computed from."""
-
-    rank: Rank
-    loader: Loader | None
-    memory: Memory | None
-
-    @property
-    def worth(self) -> float:
-        """Seconds from which a gain is proposed."""
-        return LEAST_GAIN * self.rank.wall_seconds
-
-    def stalls(self, *causes: str) -> list[Stall]:
-        """Those that were mostly of these causes."""
-        return [stall for stall in self.rank.stalls if stall.cause in causes]
-
-    def stalled(self, *causes: str) -> float:
-        """Seconds in stalls."""
-        return sum(self.rank.counters.stall_seconds.get(cause, 0.0) for cause in causes)
+        lasted = self.steps / self.per_second
+        return self.per_second, self.steps / max(lasted - self.gain, 1e-9)
 
 
 def advice(run: Run, rank: Rank, cpus: int) -> Advice:
     """Every setting of the table for one rank. ``cpus``: of the host, shared by the ranks that run on it."""
-    phases = sum(seconds for phase, seconds in rank.counters.phase_seconds.items() if phase != "train")
-    trained = max(0.0, rank.wall_seconds - phases)
-    empty = Advice((), rank.wall_seconds, trained, rank.steps.count)
+    empty = Advice((), rank.wall_seconds, rank.steps.count, rank.steps.per_second)
     if not rank.ordinary.count or rank.ordinary.seconds is None:
         why = saying("too few steps were seen to know what an ordinary step is made of; watch it for a minute")
-        return Advice((), empty.wall, empty.trained, empty.steps, why)
+        return replace(empty, refused=why)
     own_cpus = max(1, cpus // max(1, len(run.ranks))) if cpus else 0
-    memory = memories.measured(rank)
-    facts = Facts(rank, loading.measured(rank, own_cpus, max(1, len(run.ranks))), memory)
+    facts = Facts(rank, loading.measured(rank, own_cpus, max(1, len(run.ranks))), memories.measured(rank))
     makers: tuple[Callable[[Facts], Setting], ...] = (
-        _workers, _prefetch, _persistent, _pinned, _checkpoints, _logs, _evaluations,
+        _workers, _prefetch, _persistent, _pinned, intervals.checkpoints, intervals.logs, intervals.evaluations,
     )  # fmt: skip
     lines = [_named(make(facts), rank.framework.name) for make in makers]
-    made = Advice((*lines, *_anomalies(facts, trained)), empty.wall, empty.trained, empty.steps, memory=memory)
-    if memory is None:
+    made = replace(empty, settings=(*lines, *_anomalies(facts)), memory=facts.memory)
+    if facts.memory is None:
         return made
-    return replace(made, taken=memories.others(memory), unsure=tuple(memories.unsure(rank, memory)))
+    return replace(made, taken=memories.others(facts.memory), unsure=tuple(memories.unsure(rank, facts.memory)))
 
 
 SUBJECTS = {
@@ -137,7 +90,8 @@ def _named(line: Setting, framework: str | None) -> Setting:
 
 def _workers(facts: Facts) -> Setting:
     load, memory, count = facts.loader, facts.memory, facts.rank.ordinary.count
-    now = saying("{workers}", workers=facts.rank.ordinary.workers or facts.rank.workers.peak)
+    seen = facts.rank.workers
+    now = saying("{workers}", workers=facts.rank.ordinary.workers or min(seen.peak, seen.started))
     if load is None:
         return Setting(word("num_workers"), now, None, 0.0, saying("what a batch costs a worker was not measured"))
     fit = memory.most_workers() if memory is not None else None
@@ -301,67 +255,7 @@ def _pinned(facts: Facts) -> Setting:
     )  # fmt: skip
 
 
-def _checkpoints(facts: Facts) -> Setting:
-    rank, name = facts.rank, word("checkpoint interval")
-    lost, stalls, saves = rank.lost.get("checkpoint", 0.0), facts.stalls("checkpoint"), rank.counters.saves
-    number = saves or max(rank.counters.stalls.get("checkpoint", 0), len(stalls))
-    if not number or not lost:
-        return Setting(name, saying("no save was waited for"), None, 0.0, saying("saving costs nothing here"))
-    every, each = rank.counters.save_every_steps or _every(stalls, rank.steps.count, number), lost / number
-    share = lost / rank.wall_seconds if rank.wall_seconds else 0.0
-    now = _each(every)
-    reason = saying("a save takes {each}, all of them {share} of the run", each=seconds(each), share=percent(share))
-    if share <= SAVING:
-        return Setting(name, now, None, 0.0, reason)
-    better = interval_for_share(every, share, SAVING)
-    step = rank.wall_seconds * (1 - share) / max(1, rank.steps.count)
-    limit = saying(
-        "a crash then costs up to {work} of work; saving from another process costs nothing of it",
-        work=seconds(better * step),
-    )
-    return Setting(name, now, str(better), lost * (1 - every / better), reason, limit)
-
-
-def _every(stalls: list[Stall], steps: int, number: int) -> int:
-    """Steps between occurrences: the rhythm where there is one, else the mean."""
-    rhythms = [stall.period.steps for stall in stalls if stall.period is not None and stall.period.steps]
-    return rhythms[-1] if rhythms else max(1, steps // number)
-
-
-def _between(spans: Sequence[PhaseSpan], steps: int) -> int:
-    """Steps between phases: the median where it is known after which steps they came, else the mean."""
-    at = sorted({span.step for span in spans if span.step})
-    if not at:
-        return max(1, steps // len(spans))
-    return round(median(later - earlier for earlier, later in pairwise(at))) if at[1:] else at[0]
-
-
-def _logs(facts: Facts) -> Setting:
-    rank, name = facts.rank, word("log interval")
-    lost = rank.lost.get("logging", 0.0)
-    writes = sum(log.writes for log in rank.logs)
-    if lost < facts.worth or not writes:
-        return Setting(
-            name, saying("{writes} writes in all", writes=writes), None, 0.0, saying("logging costs nothing here")
-        )
-    dearest = max(rank.logs, key=lambda log: log.seconds)
-    reason = saying(
-        "{writes} writes took {lost}, most of it {path_text}", writes=writes, lost=seconds(lost), path_text=dearest.path
-    )
-    limit = saying("fewer points in the curves; values in between can be averaged")
-    bursts = facts.stalls("logging")
-    if facts.stalled("logging") > lost / 2 and bursts:  # seldom and much, not a little in each step
-        every = _every(bursts, rank.steps.count, len(bursts))
-    else:
-        every = max(1, round(rank.steps.count / writes))
-    better = interval_for_share(every, lost / rank.wall_seconds, SAVING)
-    if better <= every:
-        return Setting(name, _each(every), None, 0.0, reason)
-    gain = lost * (1 - every / better)
-    return Setting(name, _each(every), str(better), gain, reason, limit)
-
-
-def _anomalies(facts: Facts, trained: float) -> list[Setting]:
+def _anomalies(facts: Facts) -> list[Setting]:
     """Where stacks show that autograd keeps the Python stack of each operation, for the error that may come."""
     rank = facts.rank
     seen = [line for line in rank.python_lines if line.frame.startswith(KEEPS_STACKS)]
@@ -372,29 +266,5 @@ def _anomalies(facts: Facts, trained: float) -> list[Setting]:
     reason = saying("each operation keeps its Python stack, and each backward looks for NaN: for debugging only")
     limit = saying("the error then does not name the operation; switch it on again to look for one")
     name = word("set_detect_anomaly")
-    return [Setting(name, saying("True"), "False", share * trained, reason, limit)]
-
-
-def _each(every: int) -> Saying:
-    return saying("every {every} steps", every=every) if every > 1 else saying("every step")
-
-
-def _evaluations(facts: Facts) -> Setting:
-    rank, name = facts.rank, word("evaluation interval")
-    spent = rank.counters.phase_seconds.get("evaluation", 0.0)
-    spans = [phase for phase in rank.phases if phase.phase == "evaluation"]
-    number = len({span.start if span.step is None else span.step for span in spans})
-    if not spent or not number:
-        return Setting(name, saying("none seen"), None, 0.0, saying("no evaluation was seen"))
-    if rank.framework.name in ROLLOUTS:
-        return Setting(name, saying("none seen"), None, 0.0, saying("rollouts run without gradients, and are needed"))
-    every, share = _between(spans, rank.steps.count), spent / rank.wall_seconds
-    now = _each(every)
-    reason = saying("{number} of {each}, {share} of the run", number=number, each=seconds(spent / number),
-                    share=percent(share))  # fmt: skip
-    better = interval_for_share(every, share, EVALUATING)
-    gain = spent * (1 - every / better)
-    if gain < facts.worth:
-        return Setting(name, now, None, 0.0, reason)
-    limit = saying("the best checkpoint is known later; a smaller evaluation set is the other way")
-    return Setting(name, now, str(better), gain, reason, limit)
+    gain = share * (rank.wall_seconds - sum(rank.counters.phase_seconds.values()))
+    return [Setting(name, saying("True"), "False", max(0.0, gain), reason, limit)]

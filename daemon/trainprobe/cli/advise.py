@@ -19,7 +19,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainprobe.advise.settings import Advice, Setting, advice
+from trainprobe.advise.facts import Setting
+from trainprobe.advise.settings import Advice, advice
 from trainprobe.cli import OK, cells, complain
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.languages import add_language

@@ -19,6 +19,8 @@ BOUND = {
     "compute": word("compute-bound"),
     "mixed": word("input and compute mixed"),
 }
+MOST_LOST = word("{share} lost: {lost} of {wall}, most to {cause} ({most})")
+PART_LOST = word("{share} lost: {lost} of {wall}, {most} of it to {cause}")
 LIVE_WIDTH = 79  # columns of the line that `run` shows
 
 
@@ -93,10 +95,11 @@ def _verdict(rank: Rank, style: Style) -> Iterator[str]:
     if verdict.kind == "end":
         headline = style.say("ENDED by {cause}", cause=verdict.cause) if verdict.cause else style.say("ENDED")
     else:
+        most, own = _most_lost(rank)[0], verdict.cause if verdict.cause in rank.lost else None
         headline = style.say(
-            "{share} lost: {lost} of {wall}, most to {cause} ({most})",
+            MOST_LOST if own in (most, None) else PART_LOST,
             share=percent(_share(lost, rank)), lost=seconds(lost), wall=seconds(rank.wall_seconds),
-            cause=verdict.cause, most=seconds(verdict.seconds),
+            cause=own or most, most=seconds(rank.lost[own or most]),
         )  # fmt: skip
     yield from style.painted(headline, "bold", look)
     yield from style.wrapped(summary)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainprobe.advise.settings import Setting, advice
+from trainprobe.advise.facts import Setting
+from trainprobe.advise.settings import advice
 from trainprobe.model.report import (
     Counters,
     Framework,
@@ -29,7 +30,9 @@ MB = 1_000_000
 def a_rank(workers: int = 2, wait: float = 0.0, cpu: float = 0.0, storage: float = 0.0, driver: float = 0.02) -> Rank:
     """1000 steps of 100 ms of the training's own, each with a wait for data."""
     states = {"compute": STEP, ("data_wait" if workers else "data_inline"): wait}
-    rank = Rank(0, 1, 7, wall_seconds=COUNT * (STEP + wait) + 10, steps=Steps(COUNT, "autograd"))
+    rank = Rank(
+        0, 1, 7, wall_seconds=COUNT * (STEP + wait) + 10, steps=Steps(COUNT, "autograd", per_second=1 / (STEP + wait))
+    )
     rank.ordinary = OrdinaryStep(
         COUNT, STEP + wait, states, 1.0, cpu if workers else None, storage if workers else None, driver
     )

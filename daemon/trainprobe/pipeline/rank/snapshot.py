@@ -16,7 +16,7 @@ from trainprobe.derive.safety import Safety
 from trainprobe.derive.saves import LogUse, Save, SaveTotals
 from trainprobe.derive.steps import Mode
 from trainprobe.derive.workers import Death
-from trainprobe.model.cause import Phase, State
+from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import ProcessEvent, RankSeen, ThreadSample
 from trainprobe.model.moment import NS
@@ -265,7 +265,7 @@ def _files(rank: RankState) -> FileFigures:
         saves.total,
         replace(saves.gone),
         frozenset(saves.drivers),
-        saving.count,
+        max(saving.count, rank.stalls.counts.get(Cause.CHECKPOINT, 0)),  # after the last step, too
         saving.every,
         saving.period_ns,
         replace(safety, gaps=replace(safety.gaps)),
