@@ -99,7 +99,7 @@ def _verdict(rank: Rank, style: Style) -> Iterator[str]:
         headline = style.say(
             MOST_LOST if own in (most, None) else PART_LOST,
             share=percent(_share(lost, rank)), lost=seconds(lost), wall=seconds(rank.wall_seconds),
-            cause=own or most, most=seconds(rank.lost[own or most]),
+            cause=own or most or verdict.cause, most=seconds(rank.lost.get(own or most, verdict.seconds)),
         )  # fmt: skip
     yield from style.painted(headline, "bold", look)
     yield from style.wrapped(summary)

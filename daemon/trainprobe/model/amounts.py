@@ -6,11 +6,13 @@ SENSIBLE = 1e9  # what is larger was measured wrongly: short enough to be seen a
 
 
 def seconds(value: float) -> str:
-    """A duration as a person says it: 412 ms, 12.3 s, 5 min 12 s, 3 h 12 min."""
+    """A duration as a person says it: 1.4 ms, 412 ms, 12.3 s, 5 min 12 s, 3 h 12 min."""
     if not 0 <= value < SENSIBLE:
         return f"{value:.3g} s"
     if value < 0.9995:
-        return f"{value * 1000:.0f} ms" if value >= 0.001 or value == 0 else f"{value * 1e6:.0f} us"
+        if value == 0 or value >= 0.00995:
+            return f"{value * 1000:.0f} ms"
+        return f"{value * 1000:.1f} ms" if value >= 0.0009995 else f"{value * 1e6:.0f} us"
     if value < 120:
         return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)

@@ -110,7 +110,7 @@ def test_loading_by_the_driver_itself() -> None:
 def test_no_workers_for_a_compute_bound_run() -> None:
     told = settings(a_rank(workers=2, wait=0.001, cpu=0.01))["num_workers"]
     assert told.proposed is None
-    assert str(told.reason) == "a step waits 1 ms of 101 ms for data: that is little"
+    assert str(told.reason) == "a step waits 1.0 ms of 101 ms for data: that is little"
 
 
 def test_what_fits_the_memory_is_the_limit_and_what_others_hold_is_not_ours() -> None:

@@ -6,27 +6,27 @@ function isKnown(value) {
   return value !== null && value !== undefined && Number.isFinite(value);
 }
 
+// Durations, sizes and shares are rounded as model/amounts.py does it: one figure looks the same everywhere.
 function seconds(value) {
   if (!isKnown(value)) return NOTHING;
   const s = Math.abs(value);
-  if (s === 0) return "0 s";
-  if (s < 0.001) return `${Math.round(value * 1e6)} µs`;
-  if (s < 0.0095) return `${(value * 1e3).toFixed(1)} ms`;
+  if (s === 0) return "0 ms";
+  if (s < 0.0009995) return `${Math.round(value * 1e6)} us`;
+  if (s < 0.00995) return `${(value * 1e3).toFixed(1)} ms`;
   if (s < 0.9995) return `${Math.round(value * 1e3)} ms`;
   if (s < 9.995) return `${value.toFixed(2)} s`;
-  if (s < 119.95) return `${value.toFixed(1)} s`;
+  if (s < 120) return `${value.toFixed(1)} s`;
   const minutes = Math.floor(Math.round(s) / 60);
-  if (minutes < 120) return `${minutes} min ${Math.round(s) % 60} s`;
-  if (minutes < 2880) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  return `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
+  if (minutes < 120) return `${minutes} min ${two(Math.round(s) % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
 }
 
 function bytes(value) {
   if (!isKnown(value)) return NOTHING;
-  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  const units = ["B", "kB", "MB", "GB", "TB"];
   let place = 0;
   for (; Math.abs(value) >= 999.5 && place < units.length - 1; place++) value /= 1000;
-  return `${place === 0 || value >= 99.5 ? Math.round(value) : value.toPrecision(3)} ${units[place]}`;
+  return `${value.toFixed(place === 0 || Math.abs(value) >= 99.5 ? 0 : 1)} ${units[place]}`;
 }
 
 function number(value) {
@@ -37,7 +37,7 @@ function number(value) {
 
 function percent(share) {
   if (!isKnown(share)) return NOTHING;
-  return `${(100 * share).toFixed(Math.abs(share) < 0.9995 ? 1 : 0)} %`;
+  return `${(100 * share).toFixed(share !== 0 && share < 0.9995 ? 1 : 0)} %`;
 }
 
 function measured(value, unit) {

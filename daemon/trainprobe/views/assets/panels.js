@@ -10,7 +10,7 @@ function showVerdict(scene) {
   const tiles = [
     ["productive", percent(rank.productive_seconds / wall), `${seconds(rank.productive_seconds)} of ${seconds(wall)}`, ""],
     ["lost", percent(lost / wall), `${seconds(lost)} in ${many(rank.totals.stalls, "stall")}`, lost / wall >= 0.05 ? "bad" : "good"],
-    ["speed", isKnown(steps.per_second) ? `${number(Number(steps.per_second.toPrecision(3)))} it/s` : NOTHING, `${many(steps.count, "step")}`, ""],
+    ["speed", isKnown(steps.per_second) ? `${steps.per_second.toFixed(2)} it/s` : NOTHING, `${many(steps.count, "step")}`, ""],
     ["step", seconds(steps.median_seconds), `p99 ${seconds(steps.p99_seconds)}${isKnown(steps.variation_ratio) ? `, spread ${percent(steps.variation_ratio)}` : ""}`, ""],
     ["bound by", rank.bound.by, rank.bound.why, ""],
     run.ended === null ? ["running for", seconds(now - run.started), `since ${date(run.started)} ${clock(run.started)}`, ""]
