@@ -16,7 +16,7 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError, parse
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Report
-from trainprobe.runtime import lines, order, privileges, rundir
+from trainprobe.runtime import clock, lines, order, privileges, rundir
 from trainprobe.runtime.claims import Claim, Claims, parents
 from trainprobe.runtime.guard import described
 from trainprobe.runtime.loop import Loop
@@ -85,7 +85,9 @@ def _report_on(pid: int, wanted: order.Order, made: compose.Assembled, config: D
     _send(order.READY, True)
     _watch(made, lines.LineReader(IN), attached=not wanted.command)
     # First the report, then the kernel: taking some seventy tracepoints out waits for as many grace periods.
-    _send(order.REPORT, withheld(made.observer.finish(), config.privacy))
+    report = made.observer.finish()
+    _send(order.STEPS, made.core.take_steps(clock.now()))
+    _send(order.REPORT, withheld(report, config.privacy))
 
 
 def _watch(made: compose.Assembled, reader: lines.LineReader, *, attached: bool) -> None:

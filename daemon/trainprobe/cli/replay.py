@@ -23,7 +23,7 @@ from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.model.report import Report
 from trainprobe.runtime.replay import replay
-from trainprobe.wire import report as wire
+from trainprobe.wire import report_file
 from trainprobe.wire.codec import WireError
 
 WRITES_ONE = "trainprobe run --record REC.jsonl -- COMMAND writes one"
@@ -39,10 +39,10 @@ def act(args: argparse.Namespace) -> int:
     try:
         output = outputs.checked(args.output) if args.output else None
         with _opened(args.recording) as lines:
-            report = replay(lines, recorded_core)
+            report, steps = replay(lines, recorded_core)
         print(text_of(report, Style.of(sys.stdout, os.environ, args.lang)))
         if output:
-            outputs.write(output, wire.encode(report, indent=2) + "\n")
+            outputs.write(output, report_file.encode(report, steps) + "\n")
     except (WireError, EOFError, zlib.error) as error:
         complain(f"{args.recording}: {error}", _remedy(args.recording))
         return FAILED

@@ -86,12 +86,19 @@ def act(args: argparse.Namespace) -> int:
     if start:
         report = later(report, start)
     try:
-        steps = step_rows.of_report(report, args.state, start) if args.format in formats.WITH_STEPS else {}
+        steps = _steps(report, args, start) if args.format in formats.WITH_STEPS else {}
         text = formats.formatted(report, args.format, steps, style=_style(args.output, args.lang), merge=args.merge)
     except formats.MergeError as error:
         complain(str(error))
         return FAILED
     return write(text, args.output)
+
+
+def _steps(report: Report, args: argparse.Namespace, start: float) -> step_rows.Rows:
+    """Of what is drawn: from the file that the report is from, else from the history."""
+    if args.input:
+        return step_rows.of_file(args.input, report, start)
+    return step_rows.of_report(report, args.state, start)
 
 
 def _asked(args: argparse.Namespace) -> str:

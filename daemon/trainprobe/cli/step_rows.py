@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainprobe.cli.published import SIZE_LIMIT
 from trainprobe.model.report import Report
 from trainprobe.model.steprow import TIERS, StepRow, stitched
 from trainprobe.runtime.history_files import PUBLISHED
 from trainprobe.wire import history as wire
+from trainprobe.wire import report_file
 from trainprobe.wire.codec import WireError
 
 FINEST = 1_000_000  # points: never coarser than what is kept
@@ -23,6 +25,18 @@ def of_report(report: Report, state: Path, since: float = 0.0) -> Rows:
         (run.run, rank.name): of_rank(state, run.run, rank.name, since) for run in report.runs for rank in run.ranks
     }
     return {whose: rows for whose, rows in found.items() if rows}
+
+
+def of_file(path: Path, report: Report, since: float = 0.0) -> Rows:
+    """The same from a report file, of the runs of ``report``."""
+    known = {(run.run, rank.name) for run in report.runs for rank in run.ranks}
+    try:
+        with path.open("rb") as file:
+            every = report_file.steps_of(file.read(SIZE_LIMIT))
+    except (OSError, WireError):
+        return {}
+    found = {(one.run, one.rank): [row for row in one.rows if row.end > since] for one in every}
+    return {whose: rows for whose, rows in found.items() if rows and whose in known}
 
 
 def of_rank(state: Path, run: str, rank: str, since: float = 0.0) -> list[StepRow]:

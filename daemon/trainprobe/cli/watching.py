@@ -23,7 +23,7 @@ from trainprobe.runtime.order import Order
 from trainprobe.runtime.probe_part import ProbePart
 from trainprobe.runtime.session import Failure, Session
 from trainprobe.runtime.signals import Received, Signals
-from trainprobe.wire import report as wire
+from trainprobe.wire import report_file
 
 STDERR = 2
 
@@ -101,7 +101,7 @@ class Watching:
         print(text_of(report, style), file=sys.stderr)
         if self.output is not None:
             try:
-                outputs.write(self.output, wire.encode(report, indent=2) + "\n")
+                outputs.write(self.output, report_file.encode(report, session.steps) + "\n")
             except OSError as error:
                 complain(f"the report could not be written: {outputs.reason(error)}")
                 return False

@@ -12,7 +12,7 @@ from trainprobe.wire.codec import WireError
 
 VERSION = 1
 FRAME = b'{"frame":'
-LOADED, READY, LIVE, ENDED, REPORT, FAILED = "loaded", "ready", "live", "ended", "report", "failed"
+LOADED, READY, LIVE, ENDED, STEPS, REPORT, FAILED = "loaded", "ready", "live", "ended", "steps", "report", "failed"
 END = b'{"end":true}'
 
 

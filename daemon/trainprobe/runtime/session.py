@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainprobe.model.report import Report
+from trainprobe.model.steprow import RankSteps
 from trainprobe.runtime import order
 from trainprobe.runtime.loop import Loop
 from trainprobe.runtime.probe_part import ProbePart
@@ -58,6 +59,7 @@ class Session:
         self._limit_ns = FOREVER_NS
         self._seen: set[str] = set()  # kinds of what has happened so far
         self.report: Report | None = None
+        self.steps: list[RankSteps] = []
         self.failure: Failure | None = None
         self.interrupted = 0
         """The first signal that came before the other half watched."""
@@ -149,6 +151,8 @@ class Session:
     def _heard(self, line: bytes) -> None:
         try:
             message: dict[str, Any] = codec.loads(line)
+            if order.STEPS in message:
+                self.steps = [codec.decode(RankSteps, one) for one in message[order.STEPS]]
             if order.REPORT in message:
                 self.report = codec.decode(Report, message[order.REPORT])
         except (TypeError, WireError) as error:

@@ -13,6 +13,7 @@ from trainprobe.model.frame import Frame, Samples
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
 from trainprobe.model.sample import BlockIoSample, Inspection, RivalSample, WrittenFile
+from trainprobe.model.steprow import RankSteps
 
 
 class FakeClock:
@@ -223,6 +224,10 @@ class FakeCore:
 
     def report(self, at: Moment) -> Report:
         return Report(generated=at.wall_ns / NS, events_lost=len(self.frames))
+
+    def take_steps(self, at: Moment) -> list[RankSteps]:
+        del at
+        return []
 
     def armed(self) -> list[Armed]:
         return self.alarms

@@ -33,7 +33,7 @@ def test_a_replay_shows_the_core_the_same_frames() -> None:
         headers.append(header)
         return core
 
-    report = replay(io.BytesIO(recorded()), make)
+    report, _ = replay(io.BytesIO(recorded()), make)
     assert core.frames == FRAMES
     assert headers == [HEADER]
     assert report.generated == 5.0

@@ -1,0 +1,55 @@
+"""A report file holds the rows of the steps, bounded: HTML and Perfetto made of it draw every part of the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.replay.replay import FOLDER
+from trainprobe.cli import main
+from trainprobe.model.report import Rank, Report, Run
+from trainprobe.model.steprow import RankSteps, StepRow
+from trainprobe.wire import report_file
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.json"
+    assert main(["replay", str(FOLDER / "data_cpu.jsonl.gz"), "-o", str(path)]) == 0
+    return path
+
+
+def test_its_rows_are_those_of_all_steps(written: Path) -> None:
+    (rank,) = (told := json.loads(written.read_text()))["runs"][0]["ranks"]
+    (steps,) = told["steps"]
+    assert (steps["run"], steps["rank"]) == (told["runs"][0]["run"], rank["name"])
+    assert sum(row["count"] for row in steps["rows"]) == rank["steps"]["count"] - 1  # the first begins nowhere
+    assert max(row["max"] for row in steps["rows"]) >= max(stall["seconds"] for stall in rank["stalls"])
+
+
+@pytest.mark.parametrize("form", ["html", "perfetto"])
+def test_what_is_drawn_of_it_has_them(written: Path, tmp_path: Path, form: str) -> None:
+    out = tmp_path / "out"
+    assert main(["report", "--input", str(written), "--format", form, "-o", str(out)]) == 0
+    text = out.read_text()
+    if form == "html":
+        (steps,) = json.loads(text.partition('id="data">')[2].partition("</script>")[0])["steps"]
+        assert len(steps["rows"]) > 300
+    else:
+        assert sum(1 for event in json.loads(text)["traceEvents"] if event.get("name", "").startswith("step")) > 300
+
+
+def test_many_rows_of_many_ranks_are_thinned() -> None:
+    rows = [StepRow(float(at), 1.0, 1, 1.0, 1.0, {"compute": 1.0}) for at in range(5000)]
+    ranks = [Rank(number, 8, 1, name=str(number)) for number in range(8)]
+    report = Report(runs=[Run("a", [], "", "", 0.0, None, {}, ranks)])
+    text = report_file.encode(report, [RankSteps("a", str(number), rows) for number in range(8)])
+    read = report_file.steps_of(text)
+    assert sum(len(one.rows) for one in read) <= report_file.ROWS
+    assert all(sum(row.count for row in one.rows) == 5000 for one in read)
+
+
+def test_a_file_without_rows_is_the_report() -> None:
+    assert report_file.steps_of(report_file.encode(Report())) == []
