@@ -52,7 +52,7 @@ class Routes:
             "/metrics": self._open(self._metrics),
             "/-/healthy": self._open(lambda _: _text(200, "healthy")),
             "/-/ready": self._open(self._ready),
-            PAGE: self._guarded(lambda _: _html(200, page.live())),
+            PAGE: self._guarded(lambda request: _html(200, page.live(_reader(request)), {"Vary": "Accept-Language"})),
             "/api/v1/report": self._guarded(self._report),
             "/api/v1/stalls": self._guarded(self._stalls),
             "/api/v1/steps": self._guarded(self._steps),
@@ -130,7 +130,7 @@ class Routes:
 
     def _refusal(self, request: Request) -> Response:
         if request.path == PAGE:
-            return _html(401, page.door(), {"WWW-Authenticate": self.admission.challenge})
+            return _html(401, page.door(_reader(request)), {"WWW-Authenticate": self.admission.challenge})
         text = b"the token or the password is missing or wrong (`trainprobe page` prints the token)\n"
         return Response(401, text, headers={"WWW-Authenticate": self.admission.challenge})
 
@@ -139,6 +139,13 @@ def _speaker(request: Request) -> Speaker:
     """What ``lang=`` asks for; English where there is no translation."""
     asked = request.query.get("lang", "en")
     return Speaker(asked if asked in LANGUAGES else "en")
+
+
+def _reader(request: Request) -> str:
+    """The first language of ``Accept-Language`` in which the page can be read; ``lang=`` goes before it."""
+    asked = [request.query.get("lang", ""), *request.headers.get("accept-language", "").split(",")]
+    wanted = (one.strip().partition(";")[0].partition("-")[0].lower() for one in asked)
+    return next((one for one in wanted if one in LANGUAGES), "en")
 
 
 def _html(status: int, made: page.Page, headers: Mapping[str, str] | None = None) -> Response:

@@ -31,7 +31,7 @@ def formatted(report: Report, form: str, steps: Rows, *, style: Style, merge: Pa
         return wire.encode(report, indent=2)
     if form == "html":
         rows = [(run, rank, [dataclasses.asdict(row) for row in of]) for (run, rank), of in steps.items()]
-        return page.mailed(wire.encode(style.speaker.report(report)), rows)
+        return page.mailed(wire.encode(style.speaker.report(report)), rows, style.speaker.language)
     if form == "perfetto":
         other = _profile(merge) if merge else None
         made = perfetto.trace(report, steps, None if other is None else perfetto.base_of(other))

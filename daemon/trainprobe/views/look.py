@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainprobe.model.cause import Cause, Phase, State
+from trainprobe.text.saying import word
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +65,28 @@ CAUSES: dict[Cause, Look] = {
 # End of what is generated
 
 STATES: dict[State, Look] = {
-    State.COMPUTE: Look("computing on a CPU", "#8fbf9f", "#3f7d58"),
-    State.GPU_WAIT: Look("waiting for the GPU's work", "#5fa8a0", "#2c7a7b"),
-    State.DATA_WAIT: Look("waiting for data", "#2563eb", "#6ea8fe"),
-    State.DATA_INLINE: Look("loading data itself", "#3b82c4", "#8bc4ff"),
-    State.CHECKPOINT: Look("writing a checkpoint", "#c2570c", "#ff9f45"),
-    State.LOGGING: Look("writing logs", "#ca8a04", "#facc15"),
-    State.MEMORY: Look("waiting for memory", "#7e22ce", "#c084fc"),
-    State.FAULT_IO: Look("page faults on mapped files", "#4338ca", "#a5b4fc"),
-    State.COLLECTIVE: Look("waiting for other ranks", "#0e7490", "#67e8f9"),
-    State.NETWORK: Look("on a socket", "#0891b2", "#22d3ee"),
-    State.RUNQUEUE: Look("runnable, but without a CPU", "#65a30d", "#bef264"),
-    State.STOPPED: Look("stopped", "#334155", "#e2e8f0"),
-    State.LOCK: Look("in a lock", "#a855f7", "#d8b4fe"),
-    State.SLEEP: Look("asleep by its own wish", "#9ca3af", "#6b7280"),
-    State.OTHER: Look("blocked elsewhere", "#d1a5a5", "#a87878"),
+    State.COMPUTE: Look(word("computing on a CPU"), "#8fbf9f", "#3f7d58"),
+    State.GPU_WAIT: Look(word("waiting for the GPU's work"), "#5fa8a0", "#2c7a7b"),
+    State.DATA_WAIT: Look(word("waiting for data"), "#2563eb", "#6ea8fe"),
+    State.DATA_INLINE: Look(word("loading data itself"), "#3b82c4", "#8bc4ff"),
+    State.CHECKPOINT: Look(word("writing a checkpoint"), "#c2570c", "#ff9f45"),
+    State.LOGGING: Look(word("writing logs"), "#ca8a04", "#facc15"),
+    State.MEMORY: Look(word("waiting for memory"), "#7e22ce", "#c084fc"),
+    State.FAULT_IO: Look(word("page faults on mapped files"), "#4338ca", "#a5b4fc"),
+    State.COLLECTIVE: Look(word("waiting for other ranks"), "#0e7490", "#67e8f9"),
+    State.NETWORK: Look(word("on a socket"), "#0891b2", "#22d3ee"),
+    State.RUNQUEUE: Look(word("runnable, but without a CPU"), "#65a30d", "#bef264"),
+    State.STOPPED: Look(word("stopped"), "#334155", "#e2e8f0"),
+    State.LOCK: Look(word("in a lock"), "#a855f7", "#d8b4fe"),
+    State.SLEEP: Look(word("asleep by its own wish"), "#9ca3af", "#6b7280"),
+    State.OTHER: Look(word("blocked elsewhere"), "#d1a5a5", "#a87878"),
 }
 
 PHASES: dict[Phase, Look] = {
-    Phase.STARTUP: Look("start-up", "#94a3b8", "#64748b"),
-    Phase.COMPILE: Look("compiling", "#a8a29e", "#78716c"),
-    Phase.EVALUATION: Look("evaluation", "#2dd4bf", "#0f766e"),
-    Phase.ATTACHING: Look("attaching", "#cbd5e1", "#475569"),
-    Phase.SHUTDOWN: Look("shutdown", "#94a3b8", "#64748b"),
-    Phase.TRAIN: Look("training", "#8fbf9f", "#3f7d58"),
+    Phase.STARTUP: Look(word("start-up"), "#94a3b8", "#64748b"),
+    Phase.COMPILE: Look(word("compiling"), "#a8a29e", "#78716c"),
+    Phase.EVALUATION: Look(word("evaluation"), "#2dd4bf", "#0f766e"),
+    Phase.ATTACHING: Look(word("attaching"), "#cbd5e1", "#475569"),
+    Phase.SHUTDOWN: Look(word("shutdown"), "#94a3b8", "#64748b"),
+    Phase.TRAIN: Look(word("training"), "#8fbf9f", "#3f7d58"),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,10 +16,14 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from trainprobe.model.message import Message
 from trainprobe.model.text import spelt_out
+from trainprobe.text.catalogue import catalogue
+from trainprobe.text.page_words import said_by
+from trainprobe.text.render import Speaker
 from trainprobe.views.look import CAUSES, PHASES, STATES, Look
 
-SCRIPTS = ("format", "dom", "story", "feed", "axis", "lanes", "timeline", "panels", "details", "main")
+SCRIPTS = ("words", "format", "dom", "story", "feed", "axis", "lanes", "timeline", "panels", "details", "main")
 """In this order, in one scope."""
 
 
@@ -31,39 +36,50 @@ class Page:
 
 
 @cache
-def live() -> Page:
+def live(language: str = "en") -> Page:
     """The page that asks the server it came from, at ``api/v1/…`` below its own address."""
-    return _assembled("null", connects=True)
+    return _assembled("null", language, connects=True)
 
 
 @cache
-def door() -> Page:
+def door(language: str = "en") -> Page:
     """What is shown without the right token: it asks for it, or takes the one that this browser tab had."""
-    script, style = _asset("door.js"), _asset("door.css")
+    script, style = asset("door.js"), asset("door.css")
     policy = _policy(script, style, connects=False)
-    return Page(_filled(_asset("door.html"), {"STYLE": style, "SCRIPT": script}), policy)
+    return Page(_filled(asset("door.html"), {"STYLE": style, "SCRIPT": script}, language), policy)
 
 
-def mailed(report: str, steps: Iterable[tuple[str, str, list[dict[str, Any]]]] = ()) -> str:
-    """The page as one file that holds ``report`` (JSON text) and step rows by (run, rank)."""
+def mailed(report: str, steps: Iterable[tuple[str, str, list[dict[str, Any]]]] = (), language: str = "en") -> str:
+    """The page as one file that holds ``report`` (JSON text, in that language) and step rows by (run, rank)."""
     rows = [{"run": run, "rank": rank, "rows": list(of)} for run, rank, of in steps]
     data = f'{{"report":{report},"steps":{json.dumps(rows)}}}'
-    return _assembled(data, connects=False, in_head=True).html
+    return _assembled(data, language, connects=False, in_head=True).html
 
 
-def _assembled(data: str, *, connects: bool, in_head: bool = False) -> Page:
-    script = '(() => {\n"use strict";\n' + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "\n})();\n"
-    style = _asset("page.css") + _colours()
+def _assembled(data: str, language: str, *, connects: bool, in_head: bool = False) -> Page:
+    script = '(() => {\n"use strict";\n' + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "\n})();\n"
+    style = asset("page.css") + _colours()
     policy = _policy(script, style, connects=connects)
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if in_head else ""
-    parts = {"POLICY": meta, "STYLE": style, "SCRIPT": script, "LOOK": _inert(_looks()), "DATA": _inert(data)}
-    return Page(_filled(_asset("page.html"), parts), policy)
+    parts = {"POLICY": meta, "STYLE": style, "SCRIPT": script, "LOOK": _inert(_looks(language)), "DATA": _inert(data)}
+    parts["WORDS"] = _inert(json.dumps(_words(script, language)))
+    return Page(_filled(asset("page.html"), parts, language), policy)
 
 
-def _filled(template: str, parts: dict[str, str]) -> str:
-    """Each ``{{NAME}}`` once; what is put in is not looked at again."""
-    pieces = template.split("{{")
-    return pieces[0] + "".join(parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces[1:]))
+def _filled(template: str, parts: dict[str, str], language: str) -> str:
+    """Each ``{{NAME}}`` once, each ``{{=English text}}`` in the language; what is put in is not looked at again."""
+    known = parts | {"LANGUAGE": language}
+    say = Speaker(language).say
+    pieces = (piece.split("}}", 1) for piece in template.split("{{")[1:])
+    filled = (html.escape(say(name[1:])) if name.startswith("=") else known[name] for name, _ in pieces)
+    rest = (piece.partition("}}")[2] for piece in template.split("{{")[1:])
+    return template.partition("{{")[0] + "".join(map("".join, zip(filled, rest)))
+
+
+def _words(script: str, language: str) -> dict[str, str]:
+    """What the script says, by its English text."""
+    known = {} if language == "en" else catalogue(language).programs
+    return {text: known[text] for text in sorted(said_by(script)) if text in known}
 
 
 def _inert(text: str) -> str:
@@ -83,13 +99,21 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _looks() -> str:
+def _looks(language: str) -> str:
+    speaker = Speaker(language)
     kinds: dict[str, Iterable[tuple[str, Look]]] = {
         "causes": ((key.value, look) for key, look in CAUSES.items()),
         "states": ((key.value, look) for key, look in STATES.items()),
         "phases": ((key.value, look) for key, look in PHASES.items()),
     }
-    return json.dumps({kind: {key: look.title for key, look in looks} for kind, looks in kinds.items()})
+    titles = {
+        kind: {
+            key: speaker.message(Message(f"cause.{key}"), look.title) if kind == "causes" else speaker.say(look.title)
+            for key, look in looks
+        }
+        for kind, looks in kinds.items()
+    }
+    return json.dumps(titles)
 
 
 def _colours() -> str:
@@ -102,5 +126,6 @@ def _colours() -> str:
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of the page."""
     return (resources.files("trainprobe.views") / "assets" / name).read_text(encoding="utf-8")

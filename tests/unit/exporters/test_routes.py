@@ -309,6 +309,16 @@ def test_the_token_is_taken_in_a_header_that_leaves_authorization_to_a_proxy(exp
     assert exporter.get("/api/v1/report", authorization="Bearer x", x_trainprobe_token=TOKEN).status == 401
 
 
+@pytest.mark.parametrize(
+    ("asked", "language"), [("zh-CN,zh;q=0.9,en;q=0.8", "zh"), ("de-DE, en;q=0.5", "en"), ("fr", "en"), ("", "en")]
+)
+def test_page_and_door_are_in_the_readers_language(exporter: Exporter, asked: str, language: str) -> None:
+    headers = {"accept-language": asked} if asked else {}
+    for path in ("/", f"/?token={TOKEN}"):
+        assert f'<html lang="{language}">'.encode() in exporter.get(path, **headers).body
+    assert b'<html lang="zh">' in exporter.get(f"/?token={TOKEN}&lang=zh").body
+
+
 def test_page_and_report_are_compressed_to_whom_asks_for_it(exporter: Exporter) -> None:
     exporter.publish(a_full_report())
     for path in ("/", "/api/v1/report"):

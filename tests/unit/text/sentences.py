@@ -9,6 +9,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
+from trainprobe.text.page_words import lines_of_html, lines_of_script
+
 KEYWORDS: dict[str, Any] = {
     "template": ((1, "c"), 2),
     "counted": (2, 3),
@@ -39,6 +41,15 @@ def extract(file: IO[bytes], keywords: Sequence[str], comment_tags: object, opti
             texts = tuple(next(_texts(argument), None) for argument in node.args)
             if texts[-1] is not None:
                 yield node.lineno, name, texts, []
+
+
+def extract_page(file: IO[bytes], keywords: Sequence[str], comment_tags: object, options: object) -> Iterator[Found]:
+    """The same of the page's scripts and templates."""
+    del keywords, comment_tags, options
+    text = file.read().decode()
+    is_script = "<html" not in text
+    for line, said in (lines_of_script if is_script else lines_of_html)(text):
+        yield line, "word", said, []
 
 
 def _titles(node: ast.Call) -> Iterator[Found]:

@@ -11,7 +11,7 @@ from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
 
-from tests.unit.text.sentences import KEYWORDS, extract
+from tests.unit.text.sentences import KEYWORDS, extract, extract_page
 from trainprobe.model.message import places
 from trainprobe.text.catalogue import LANGUAGES, catalogue
 
@@ -30,9 +30,9 @@ def key(context: str | None, text: str | tuple[str, ...] | list[str]) -> Key:
 @cache
 def said() -> dict[Key, str]:
     """What the sources say, with the place where they do."""
-    found = extract_from_dir(
-        str(ROOT / "daemon" / "trainprobe"), method_map=[("**.py", extract)], keywords=KEYWORDS, comment_tags=()
-    )
+    methods = [("**.py", extract), ("**.js", extract_page), ("**.html", extract_page)]
+    source = str(ROOT / "daemon" / "trainprobe")
+    found = extract_from_dir(source, method_map=methods, keywords=KEYWORDS, comment_tags=())
     return {key(context, text): f"{path}:{line}" for path, line, text, _, context in found}
 
 

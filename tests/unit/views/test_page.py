@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.unit.cli import reports
 from trainprobe.model.cause import Cause, Phase, State
+from trainprobe.text.page_words import said_by
 from trainprobe.views import look, page
 from trainprobe.wire import report as wire
 
@@ -116,3 +117,33 @@ def test_no_name_gets_out_of_its_place(name: str, path: str) -> None:
 def test_the_mailed_page_holds_no_character_that_steers_a_display() -> None:
     evil = "\u202egpj.exe\u2066\u200f\u061c\u2028\ufeff"
     assert not set(evil) - set("gpj.exe") & set(page.mailed(f'{{"cwd":"{evil}"}}'))
+
+
+@pytest.mark.parametrize("made", [page.live("zh").html, page.door("zh").html, page.mailed("{}", (), "zh")])
+def test_a_page_in_chinese_has_a_translation_for_all_that_it_says(made: str) -> None:
+    assert '<html lang="zh">' in made
+    assert not re.search(r"\{\{=", made)
+    script = Elements(made).texts("script")[-1]
+    words = json.loads(next(iter(Elements(made).texts("script", id="words")), "{}"))
+    assert said_by(script) - words.keys() == set()
+    visible = [text for tag, given, text in Elements(made).found if tag not in ("script", "style", "title", "code")]
+    labels = [given.get("aria-label") or "" for _, given, _ in Elements(made).found]
+    english = [text for text in (*visible, *labels) if re.search(r"[a-z]{3,} [a-z]{3,}", text)]
+    assert [text for text in english if "trainprobe report" not in text] == []
+
+
+ATTRIBUTES = re.compile(
+    r"class: |font = |getContext|querySelector|matchMedia|performance|createElement|addEventListener"
+)
+PROSE = re.compile(r'["`](?:[A-Z]?[a-z]+,? ){1,}[a-z]+[^"`]*["`]')
+
+
+@pytest.mark.parametrize("name", page.SCRIPTS)
+def test_no_script_says_anything_past_the_translations(name: str) -> None:
+    """A sentence in a script stands in ``say``, ``word`` or ``many``."""
+    said = said_by(script := page.asset(f"{name}.js"))
+    code = re.sub(r"^\s*//.*$", "", script, flags=re.MULTILINE)
+    for line in code.splitlines():
+        for prose in PROSE.findall(re.sub(r'(?:class|"aria-[a-z]+"|role): ["`][^"`]*["`]', "", line)):
+            text = prose.strip('"`')
+            assert text in said or ATTRIBUTES.search(line), (name, prose)

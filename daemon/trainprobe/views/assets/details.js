@@ -6,22 +6,22 @@ function showDetails(scene, timeline) {
   const item = scene.items.find((one) => one.id === scene.chosen);
   const place = byId("details");
   if (!item) {
-    fill(place, "none", () => [h("div", { class: "head" }, h("h2", { id: "details-title" }, "Details")),
-      h("p", { class: "empty" }, scene.items.length ? "Choose a stall in the timeline or in the list." : "No stall so far. When one comes, its evidence stands here.")]);
+    fill(place, "none", () => [h("div", { class: "head" }, h("h2", { id: "details-title" }, say("Details"))),
+      h("p", { class: "empty" }, scene.items.length ? say("Choose a stall in the timeline or in the list.") : say("No stall so far. When one comes, its evidence stands here."))]);
     return;
   }
   place.style.setProperty("--tone", causeTone(item.cause));
   fill(place, item, () => [
     h("div", { class: "head" }, swatch(causeTone(item.cause)), h("h2", { id: "details-title" }, capital(titleOf("causes", item.cause))),
       h("code", { class: "soft" }, item.cause), h("span", { class: "grow" }),
-      h("span", { class: "tools" }, h("button", { type: "button", onclick: () => timeline.lookAt(item) }, "show in timeline"))),
+      h("span", { class: "tools" }, h("button", { type: "button", onclick: () => timeline.lookAt(item) }, say("show in timeline")))),
     h("p", { class: "summary" }, capital(item.summary)),
     facts(item),
-    ...part("What to change", item.advice.length && h("ul", { class: "do" }, item.advice.map((line) => h("li", {}, line)))),
-    ...part("Who waited for whom", item.chain.length && h("ol", { class: "chain" }, item.chain.map((link) => h("li", {}, link)))),
-    ...part("Evidence", item.evidence.length && evidence(item)),
-    ...part("Python stack during the stall", item.python_stack?.length && frames(item.python_stack)),
-    ...part("Shares of the lost time", Object.keys(item.shares).length > 1 && shares(item)),
+    ...part(say("What to change"), item.advice.length && h("ul", { class: "do" }, item.advice.map((line) => h("li", {}, line)))),
+    ...part(say("Who waited for whom"), item.chain.length && h("ol", { class: "chain" }, item.chain.map((link) => h("li", {}, link)))),
+    ...part(say("Evidence"), item.evidence.length && evidence(item)),
+    ...part(say("Python stack during the stall"), item.python_stack?.length && frames(item.python_stack)),
+    ...part(say("Shares of the lost time"), Object.keys(item.shares).length > 1 && shares(item)),
     ...blackBox(scene, item),
   ]);
 }
@@ -31,12 +31,12 @@ function part(title, content) {
 }
 
 function facts(item) {
-  const told = [["at", `${date(item.start)} ${clock(item.start, 3)}`]];
+  const told = [[say("at"), `${date(item.start)} ${clock(item.start, 3)}`]];
   if (item.kind === "stall") {
-    told.push(["lost", seconds(item.seconds)], [item.steps > 1 ? "steps" : "step", item.steps > 1 ? `${number(item.first_step)} and ${number(item.steps - 1)} more` : number(item.first_step)]);
+    told.push([say("lost"), seconds(item.seconds)], [say("step"), item.steps > 1 ? say("{first} and {more} more", { first: number(item.first_step), more: number(item.steps - 1) }) : number(item.first_step)]);
     if (item.open) told.push(["", UNOPENED]);
-    if (item.period) told.push(["again every", [item.period.steps ? many(item.period.steps, "step") : "", seconds(item.period.seconds)].filter(Boolean).join(", ")]);
-  } else if (isKnown(item.eta_seconds)) told.push(["in", seconds(item.eta_seconds)]);
+    if (item.period) told.push([say("again every"), [item.period.steps ? many(item.period.steps, "{number} step", "{number} steps") : "", seconds(item.period.seconds)].filter(Boolean).join(", ")]);
+  } else if (isKnown(item.eta_seconds)) told.push([say("in"), seconds(item.eta_seconds)]);
   return h("p", { class: "facts" }, told.map(([name, value]) => h("span", {}, `${name} `, h("b", {}, value))));
 }
 
@@ -54,7 +54,7 @@ function frames(stack) {
 
 function shares(item) {
   const parts = Object.entries(item.shares).sort((a, b) => b[1] - a[1]).map(([key, value]) => ({ key, value, kind: "lost", title: titleOf("causes", key), tone: causeTone(key) }));
-  return h("div", {}, stack(parts, item.seconds, "thin", "Shares of the lost time"), shareList(parts, item.seconds));
+  return h("div", {}, stack(parts, item.seconds, "thin", say("Shares of the lost time")), shareList(parts, item.seconds));
 }
 
 // The minute before: was it getting slower, or did it come out of the blue?
@@ -63,15 +63,17 @@ function blackBox(scene, item) {
   if (rows.length < 2) return [];
   const canvas = h("canvas", { class: "box", role: "img", "aria-label": spoken(rows, item) });
   requestAnimationFrame(() => drawBox(canvas, scene, item, rows));
-  return [h("h3", {}, `Black box: the ${BEFORE} seconds before`), canvas, h("p", { class: "soft" }, spoken(rows, item))];
+  return [h("h3", {}, say("Black box: the {seconds} seconds before", { seconds: BEFORE })), canvas, h("p", { class: "soft" }, spoken(rows, item))];
 }
 
 function spoken(rows, item) {
   const before = rows.filter((row) => row.start + row.seconds <= item.start);
-  if (!before.length) return "No steps are known from before.";
+  if (!before.length) return say("No steps are known from before.");
   const count = sum(before.map((row) => row.count));
   const lengths = before.map((row) => row.seconds / row.count).sort((a, b) => a - b);
-  return `${many(count, "step")} before it, usually ${seconds(lengths[lengths.length >> 1])} each, the longest ${seconds(Math.max(...before.map((row) => row.max)))}.`;
+  return say("{steps} before it, {usual} in the median, the longest {longest}.", {
+    steps: many(count, "{number} step", "{number} steps"), usual: seconds(lengths[lengths.length >> 1]), longest: seconds(Math.max(...before.map((row) => row.max))),
+  });
 }
 
 function drawBox(canvas, scene, item, rows) {

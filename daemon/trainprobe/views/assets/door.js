@@ -5,7 +5,8 @@
   try { kept = sessionStorage.getItem("trainprobe-token"); } catch { /* storage is switched off */ }
   const given = new URLSearchParams(location.search).get("token");
   if (given !== null) {
-    document.getElementById("why").textContent = "This token is not the right one (any more).";
+    const why = document.getElementById("why");
+    why.textContent = why.dataset.wrong;
     try { sessionStorage.removeItem("trainprobe-token"); } catch { /* storage is switched off */ }
   } else if (kept) {
     location.replace(`?token=${encodeURIComponent(kept)}${location.hash}`);

@@ -7,7 +7,7 @@ const ROUNDING = 0.001; // seconds: an end is a sum
 const MOST_ROWS = 60000;
 const MOST_SAMPLES = 20000;
 const TOKEN = "trainprobe-token";
-const READER = (navigator.language ?? "en").slice(0, 2).toLowerCase();
+const READER = document.documentElement.lang;
 const IN_LANGUAGE = READER === "en" ? {} : { lang: READER }; // what has no translation comes in English
 // Below a proxy's path too, and without the name and password that an address may hold: fetch refuses those.
 const HERE = `${location.origin}${location.pathname.replace(/[^/]*$/, "")}`;

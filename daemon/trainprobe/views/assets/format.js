@@ -62,10 +62,6 @@ function date(time) {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
 }
 
-function many(count, one, more = `${one}s`) {
-  return `${number(count)} ${count === 1 ? one : more}`;
-}
-
 // Names come from strangers: what steers a display (controls, reading directions, invisible letters) is spelt out.
 // eslint-disable-next-line no-control-regex
 const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
@@ -79,7 +75,7 @@ function clean(text) {
 
 function scheduledAs(labels) {
   const job = labels?.slurm_array_task || labels?.slurm_job;
-  if (job) return ["Slurm job", job, labels.slurm_job_name].filter(Boolean).join(" ");
+  if (job) return [say("Slurm job"), job, labels.slurm_job_name].filter(Boolean).join(" ");
   return labels?.pod ? `pod ${[labels.namespace, labels.pod, labels.container_name].filter(Boolean).join("/")}` : "";
 }
 

@@ -96,8 +96,8 @@ function visible(rows, axis) {
 
 const lanes = [
   {
-    id: "stalls", title: "Stalls", height: 34,
-    says: (scene) => many(scene.shown.filter((item) => item.kind === "stall").length, "stall"),
+    id: "stalls", title: say("Stalls"), height: 34,
+    says: (scene) => many(scene.shown.filter((item) => item.kind === "stall").length, "{number} stall", "{number} stalls"),
     draw(painter, scene) {
       for (const item of scene.shown) {
         if (item.until < painter.axis.from || item.start > painter.axis.to) continue;
@@ -106,10 +106,10 @@ const lanes = [
       }
     },
   },
-  { id: "steps", title: "Step time", height: 132, says: saysSteps, draw: drawSteps },
-  { id: "states", title: "Where it went", height: 62, says: (scene) => (scene.rows.length ? "share of each step" : ""), draw: drawStates },
+  { id: "steps", title: say("Step time"), height: 132, says: saysSteps, draw: drawSteps },
+  { id: "states", title: say("Where it went"), height: 62, says: (scene) => (scene.rows.length ? say("share of each step") : ""), draw: drawStates },
   {
-    id: "phases", title: "Phases", height: 20, says: (scene) => titleOf("phases", scene.rank.counters?.phase ?? "train"),
+    id: "phases", title: say("Phases"), height: 20, says: (scene) => titleOf("phases", scene.rank.counters?.phase ?? "train"),
     draw(painter, scene) {
       for (const span of scene.rank.phases) {
         const place = painter.bar(span.start, span.end ?? scene.now, painter.top + 2, painter.height - 4, phaseTone(span.phase), 2);
@@ -118,15 +118,15 @@ const lanes = [
     },
   },
   {
-    id: "checkpoints", title: "Checkpoints", height: 26,
-    says: (scene) => many(scene.rank.totals?.checkpoints ?? scene.rank.checkpoints.length, "save"),
+    id: "checkpoints", title: say("Checkpoints"), height: 26,
+    says: (scene) => many(scene.rank.totals?.checkpoints ?? scene.rank.checkpoints.length, "{number} file", "{number} files"),
     draw(painter, scene) {
       for (const save of scene.rank.checkpoints) drawCheckpoint(painter, save, save.end ?? scene.now);
     },
   },
-  { id: "workers", title: "Workers", height: 40, says: saysWorkers, draw: drawWorkers },
-  { id: "memory", title: "Memory", height: 52, says: saysMemory, draw: drawMemory },
-  { id: "gpu", title: "GPU", height: 44, says: saysGpu, draw: drawGpu },
+  { id: "workers", title: say("Workers"), height: 40, says: saysWorkers, draw: drawWorkers },
+  { id: "memory", title: say("Memory"), height: 52, says: saysMemory, draw: drawMemory },
+  { id: "gpu", title: say("GPU"), height: 44, says: saysGpu, draw: drawGpu },
 ];
 
 function drawStall(painter, item, chosen) {
@@ -153,7 +153,7 @@ function drawFlag(painter, item) {
 
 function saysSteps(scene) {
   const { median_seconds: median } = scene.rank.steps;
-  return isKnown(median) ? `usual ${seconds(median)}` : "";
+  return isKnown(median) ? say("median {time}", { time: seconds(median) }) : "";
 }
 
 // The scale of the step lane: logarithmic, so that 40 ms and 40 s are both to be seen.
@@ -178,7 +178,7 @@ function drawSteps(painter, scene) {
   if (!scene.seen.length) for (const stall of scene.shownStalls) stallWithoutRows(painter, stall, toY, usual);
   if (isKnown(usual)) painter.line(toY(usual), "var(--accent)", [5, 4]);
   if (scene.seen.length) (scene.seen.length > painter.axis.width ? drawEnvelope : drawEach)(painter, scene.seen, toY);
-  else painter.text(scene.rows.length ? "no steps in this part" : "no history of steps here: stalls and the usual step are drawn", 8, painter.top + 16);
+  else painter.text(scene.rows.length ? say("no steps in this part") : say("no history of steps here: stalls and the median step are drawn"), 8, painter.top + 16);
 }
 
 function stallWithoutRows(painter, stall, toY, usual) {
@@ -279,7 +279,7 @@ function drawCheckpoint(painter, save, end) {
 
 function saysWorkers(scene) {
   const { workers } = scene.rank;
-  return workers.started ? `${number(workers.live)} live, ${number(workers.started)} started` : "none seen";
+  return workers.started ? say("{live} alive, {started} started", { live: number(workers.live), started: number(workers.started) }) : say("none seen");
 }
 
 function drawWorkers(painter, scene) {
@@ -301,8 +301,8 @@ function drawWorkers(painter, scene) {
 
 function saysMemory(scene) {
   const { pss_bytes: used, limit_bytes: limit, limit_scope: scope } = scene.rank.memory;
-  if (!isKnown(used)) return "not measured";
-  return `${bytes(used)}${isKnown(limit) ? ` of ${bytes(limit)}${scope ? ` (${scope})` : ""}` : ""}`;
+  if (!isKnown(used)) return say("not measured");
+  return isKnown(limit) ? say("{part} of {whole}", { part: bytes(used), whole: bytes(limit) }) + (scope ? ` (${say(scope)})` : "") : bytes(used);
 }
 
 function drawMemory(painter, scene) {
@@ -318,27 +318,27 @@ function drawMemory(painter, scene) {
   if (nearLimit) painter.line(toY(limit), "var(--limit)", [3, 3]);
   if (isKnown(peak)) {
     painter.line(toY(peak), "var(--grid)", [2, 4]);
-    painter.text(`peak ${bytes(peak)}`, 4, toY(peak) + 11, "var(--soft)", 10);
+    painter.text(say("peak {size}", { size: bytes(peak) }), 4, toY(peak) + 11, "var(--soft)", 10);
   }
 }
 
 function saysGpu(scene) {
   const { gpus } = scene.rank;
-  if (!gpus.length) return "none seen";
+  if (!gpus.length) return say("none seen");
   const states = scene.run.ended === null ? gpuStates(scene.report, scene.rank) : [];
   return gpus.map((gpu) => {
     const now = states.find((state) => state.uuid === gpu.uuid);
-    const trouble = now && now.state !== "up" ? [now.state] : now && isKnown(now.utilization) ? [`${percent(now.utilization)} now`] : [];
-    const memory = now && isKnown(now.memory_used_bytes) && isKnown(now.memory_total_bytes) ? [`${bytes(now.memory_used_bytes)} of ${bytes(now.memory_total_bytes)}`] : [];
-    const mean = isKnown(gpu.utilization_mean) ? [`${percent(gpu.utilization_mean)} in all`] : [];
-    return `${gpus.length > 1 ? `${gpu.index}: ` : ""}${[...trouble, ...mean, ...memory].join(", ") || "not measured"}`;
+    const trouble = now && now.state !== "up" ? [say(now.state)] : now && isKnown(now.utilization) ? [say("{share} now", { share: percent(now.utilization) })] : [];
+    const memory = now && isKnown(now.memory_used_bytes) && isKnown(now.memory_total_bytes) ? [say("{part} of {whole}", { part: bytes(now.memory_used_bytes), whole: bytes(now.memory_total_bytes) })] : [];
+    const mean = isKnown(gpu.utilization_mean) ? [say("{share} in all", { share: percent(gpu.utilization_mean) })] : [];
+    return `${gpus.length > 1 ? `${gpu.index}: ` : ""}${[...trouble, ...mean, ...memory].join(", ") || say("not measured")}`;
   }).join(" · ");
 }
 
 function drawGpu(painter, scene) {
   if (!scene.rank.gpus.length) {
     const reason = scene.report.sources?.nvml?.reason;
-    if (reason) painter.text(`not measured: ${clean(reason)}`, 8, painter.top + 20);
+    if (reason) painter.text(say("not measured: {reason}", { reason: clean(reason) }), 8, painter.top + 20);
     return;
   }
   const toY = (value) => painter.bottom - PAD - value * (painter.height - 2 * PAD);

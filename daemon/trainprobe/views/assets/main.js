@@ -5,6 +5,7 @@ const timeline = new Timeline(choose);
 const shown = { run: null, rank: null, item: null, order: "longest", paused: false, scene: null, failed: 0, touched: false };
 const LATE_SECONDS = 12;
 const THEMES = ["", "light", "dark"];
+const COLOURS = { "": word("Colours: as the system"), light: word("Colours: light"), dark: word("Colours: dark") };
 
 function chosenRun(report) {
   return report.runs.find((run) => run.run === shown.run) ?? report.runs.findLast((run) => run.ended === null) ?? report.runs.at(-1);
@@ -15,7 +16,7 @@ function draw() {
   const run = report && chosenRun(report);
   byId("main").hidden = !run;
   if (!run) {
-    if (report) trouble(`No training has been seen yet${problemsOf(report)}. Start one: it is found by itself within seconds.`);
+    if (report) trouble(say("No training has been seen yet{problems}. Start one: it is found by itself within seconds.", { problems: problemsOf(report) }));
     return;
   }
   const found = run.ranks.find((one) => one.name === shown.rank) ?? run.ranks[0];
@@ -56,11 +57,11 @@ function problemsOf(report) {
 }
 
 function showPickers(report, run, rank) {
-  const named = report.runs.map((one) => [one.run, one.ended === null ? "running" : `ended ${clock(one.ended)}`]);
+  const named = report.runs.map((one) => [one.run, one.ended === null ? say("running") : say("ended {end}", { end: clock(one.ended) })]);
   fill(byId("run"), named, () => named.toReversed().map(([name, state]) => h("option", { value: name }, `${name} · ${state}`)));
   byId("run").value = run.run;
   const ranks = run.ranks.map((one) => [one.name, percent(lostSeconds(one) / Math.max(one.wall_seconds, 1e-9))]);
-  fill(byId("rank"), ranks, () => ranks.map(([name, lost]) => h("option", { value: name }, `${name} · ${lost} lost`)));
+  fill(byId("rank"), ranks, () => ranks.map(([name, lost]) => h("option", { value: name }, `${name} · ${say("{share} lost", { share: lost })}`)));
   byId("rank").value = rank.name;
   byId("rank-pick").hidden = run.ranks.length < 2;
 }
@@ -76,7 +77,7 @@ function choose(id, opens) {
   showDetails(scene, timeline);
   keepAddress();
   const item = scene.items.find((one) => one.id === id);
-  byId("said").textContent = item ? `${clock(item.start)}: ${titleOf("causes", item.cause)}${item.kind === "stall" ? `, ${seconds(item.seconds)} lost` : ""}. ${clean(item.summary)}` : "Nothing chosen.";
+  byId("said").textContent = item ? `${clock(item.start)}: ${titleOf("causes", item.cause)}${item.kind === "stall" ? `, ${say("{time} lost", { time: seconds(item.seconds) })}` : ""}. ${clean(item.summary)}` : say("Nothing chosen.");
   if (opens && item && window.matchMedia("(max-width: 980px)").matches) byId("details").scrollIntoView({ block: "start" });
 }
 
@@ -117,10 +118,16 @@ async function refresh() {
     if (rank && await feed.refine(run.run, rank.name, timeline.axis.from)) draw();
   } catch (error) {
     shown.failed += 1;
-    if (error instanceof Refused) trouble("The token is no longer good. Run “trainprobe page” on that host and open the address that it prints.");
-    else trouble(`No answer from the exporter (${clean(error.message).slice(0, 300)}). What is shown is old; trying again.`);
+    if (error instanceof Refused) trouble(say("The token is no longer good. Run “trainprobe page” on that host and open the address that it prints."));
+    else trouble(gone(error));
     showFresh();
   }
+}
+
+// Without an answer at all there is no exporter any more, or no way to it; else it said why.
+function gone(error) {
+  if (error instanceof TypeError) return say("The exporter is gone, or cannot be reached. What is shown is old; trying again. On that host: systemctl status trainprobe-exporter");
+  return say("No answer from the exporter ({reason}). What is shown is old; trying again.", { reason: clean(error.message).slice(0, 300) });
 }
 
 function trouble(text) {
@@ -136,7 +143,7 @@ function showFresh() {
   const age = feed.age();
   const late = feed.isLive && (age > LATE_SECONDS || shown.failed > 0);
   place.className = `fresh ${feed.isLive && !shown.paused ? (late ? "late" : "live") : ""}`;
-  const text = !feed.isLive ? `report of ${date(report.generated)} ${clock(report.generated)}` : shown.paused ? `paused at ${clock(report.generated)}` : late ? `no news for ${seconds(age)}` : "live";
+  const text = !feed.isLive ? say("report of {time}", { time: `${date(report.generated)} ${clock(report.generated)}` }) : shown.paused ? say("paused at {time}", { time: clock(report.generated) }) : late ? say("no news for {time}", { time: seconds(age) }) : say("live");
   if (place.textContent !== text) place.textContent = text;
 }
 
@@ -149,7 +156,7 @@ async function keepRefreshing() {
 
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
-  byId("theme").setAttribute("aria-label", `Colours: ${theme || "as the system"}`);
+  byId("theme").setAttribute("aria-label", say(COLOURS[theme]));
   byId("theme").textContent = { light: "☀", dark: "☾" }[theme] ?? "◐";
   palette.clear();
   timeline.plan();
@@ -163,7 +170,7 @@ function begin() {
   byId("pause").addEventListener("click", () => { shown.paused = !shown.paused; byId("pause").setAttribute("aria-pressed", String(shown.paused)); showFresh(); });
   byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "") + 1) % THEMES.length]));
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(document.documentElement.dataset.theme ?? ""));
-  byId("foot").textContent = "trainprobe reads the kernel's own accounting; what was not measured is shown as –, never as 0. Times are those of this browser's time zone.";
+  byId("foot").textContent = say("trainprobe reads the kernel's own accounting; what was not measured is shown as –, never as 0. Times are those of this browser's time zone.");
   byId("pause").hidden = !feed.isLive;
   refresh().then(() => { performance.mark("trainprobe-drawn"); if (feed.isLive) keepRefreshing(); });
 }

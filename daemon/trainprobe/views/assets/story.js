@@ -1,6 +1,6 @@
 // One rank of a report -> what panels and timeline tell of it. Pure functions of the report.
 
-const UNOPENED = "no end yet";
+const UNOPENED = say("no end yet");
 
 // Stalls and events of a rank in the order of time. An event has no seconds; an open stall lasts until `now`.
 function happenings(rank, now) {
@@ -28,7 +28,7 @@ function account(rank) {
     .map(([key, value]) => ({ key, value, kind: "phase", title: titleOf("phases", key), tone: phaseTone(key) }));
   const lost = Object.entries(rank.lost)
     .map(([key, value]) => ({ key, value, kind: "lost", title: titleOf("causes", key), tone: causeTone(key) }));
-  const productive = { key: "productive", value: rank.productive_seconds, kind: "productive", title: "productive", tone: "var(--productive)" };
+  const productive = { key: "productive", value: rank.productive_seconds, kind: "productive", title: say("productive"), tone: "var(--productive)" };
   const rest = [...lost.sort((a, b) => b.value - a.value), ...phases.sort((a, b) => b.value - a.value)];
   return [productive, ...rest].filter((part) => part.value > 0.0005 * Math.max(rank.wall_seconds, 0.001));
 }
@@ -65,16 +65,16 @@ function condition(run, rank, items, now) {
   const open = items.findLast((item) => item.open);
   const exit = rank.exit?.ending === "running" ? null : rank.exit ?? null;
   if (run.ended !== null || exit !== null) {
-    const how = exit?.reason && exit.reason !== "finished" ? `ended: ${clean(exit.reason)}` : "ended";
+    const how = exit?.reason && exit.reason !== "finished" ? say("ended: {reason}", { reason: clean(exit.reason) }) : say("ended");
     return { word: how, tone: ["exception", "killed", "watchdog", "oom"].includes(exit?.ending) ? "bad" : "calm", short: "■" };
   }
-  if (open) return { word: `stalled now, for ${seconds(now - open.start)}`, tone: "bad", pulse: true, short: "▲" };
+  if (open) return { word: say("stalled now, for {time}", { time: seconds(now - open.start) }), tone: "bad", pulse: true, short: "▲" };
   const phase = rank.counters?.phase ?? "train";
   if (phase !== "train") return { word: titleOf("phases", phase), tone: "calm", short: "…" };
   const share = lostSeconds(rank) / Math.max(rank.wall_seconds, 1e-9);
-  if (rank.warnings.length && rank.verdict.kind === "end") return { word: "in trouble", tone: "bad", short: "▲" };
-  if (share >= 0.05) return { word: "training, but losing time", tone: "warn", short: "●" };
-  return { word: "training", tone: "good", short: "●" };
+  if (rank.warnings.length && rank.verdict.kind === "end") return { word: say("in trouble"), tone: "bad", short: "▲" };
+  if (share >= 0.05) return { word: say("training, but losing time"), tone: "warn", short: "●" };
+  return { word: say("training"), tone: "good", short: "●" };
 }
 
 function extent(run, rank, rows, now) {

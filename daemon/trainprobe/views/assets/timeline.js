@@ -6,7 +6,7 @@ const GAP = 6;
 const FLAT = 30; // lanes lower than this have their name and what they say in one line
 const DRAG = 5; // pixels: less is a click
 const NEAR = 6; // pixels from a region that still mean it
-const SPANS = [["All", null], ["6 h", 21600], ["1 h", 3600], ["15 min", 900], ["5 min", 300], ["1 min", 60]];
+const SPANS = [[say("All"), null], ["6 h", 21600], ["1 h", 3600], ["15 min", 900], ["5 min", 300], ["1 min", 60]];
 
 class Timeline {
   constructor(onChoose) {
@@ -144,7 +144,7 @@ class Timeline {
   tellLanes() {
     const rows = lanes.map((lane) => [lane.title, lane.says(this.scene), lane.height]);
     fill(byId("gutter"), [rows, this.axis.width > 0], () => [
-      spacer(OVERVIEW, "Whole run"), spacer(AXIS_HEIGHT - GAP / 2, ""),
+      spacer(OVERVIEW, say("Whole run")), spacer(AXIS_HEIGHT - GAP / 2, ""),
       ...rows.map(([title, says, height]) => {
         const label = h("div", { class: height < FLAT ? "flat" : "" }, h("b", {}, title), h("span", {}, says));
         label.style.height = `${height + GAP}px`;
@@ -154,14 +154,16 @@ class Timeline {
     const { from, to } = this.axis;
     const here = this.scene.shownStalls.length;
     Object.assign(byId("timeline").dataset, { from, to, rows: this.scene.rows.length });
-    byId("timeline").setAttribute("aria-label", `Timeline from ${clock(from)} to ${clock(to)}: ${many(here, "stall")} in view, ${many(this.scene.items.length, "stall or event", "stalls and events")} in all`);
+    byId("timeline").setAttribute("aria-label", say("Timeline from {from} to {to}: {here} in view, {all} in all", {
+      from: clock(from), to: clock(to), here: many(here, "{number} stall", "{number} stalls"), all: many(this.scene.items.length, "{number} stall or event", "{number} stalls and events"),
+    }));
   }
 
   tellSpans() {
     const whole = this.axis.all.to - this.axis.all.from;
     const offered = SPANS.filter(([, span]) => span === null || span < whole);
     fill(byId("spans"), [offered, this.scene.run.ended === null], () => offered.map(([name, span]) =>
-      h("button", { type: "button", onclick: () => this.span(span) }, span === null || this.scene.run.ended !== null ? name : `last ${name}`)));
+      h("button", { type: "button", onclick: () => this.span(span) }, span === null || this.scene.run.ended !== null ? name : say("last {time}", { time: name }))));
   }
 
   span(wanted) {
@@ -345,7 +347,7 @@ function tipOfItem(item) {
   const lines = item.evidence.slice(0, TIP_LINES).map((one) => h("tr", {}, h("td", {}, one.what), h("td", { class: "num" }, measured(one.value, one.unit))));
   return [
     h("div", { class: "name" }, swatch(causeTone(item.cause)), h("span", {}, what)),
-    h("div", { class: "soft" }, `${clock(item.start, 1)}${item.open ? ", still open" : ""} · click for advice`),
+    h("div", { class: "soft" }, `${clock(item.start, 1)}${item.open ? `, ${say("still open")}` : ""} · ${say("click for advice")}`),
     h("div", { class: "wrap" }, item.summary),
     lines.length ? h("table", {}, h("tbody", {}, lines)) : "",
   ];
@@ -357,15 +359,15 @@ function tipOfTime(scene, time) {
   const sample = scene.samples.findLast((one) => one.time <= time);
   const facts = [];
   if (here) {
-    facts.push([here.count > 1 ? `${number(here.count)} steps, mean` : "step", seconds(here.seconds / here.count)]);
-    if (here.count > 1) facts.push(["shortest – longest", `${seconds(here.min)} – ${seconds(here.max)}`]);
+    facts.push([here.count > 1 ? say("{number} steps, mean", { number: number(here.count) }) : say("step"), seconds(here.seconds / here.count)]);
+    if (here.count > 1) facts.push([say("shortest – longest"), `${seconds(here.min)} – ${seconds(here.max)}`]);
     const spent = Object.entries(here.states).sort((a, b) => b[1] - a[1]).slice(0, 4);
     const whole = sum(Object.values(here.states)) || 1;
     for (const [state, value] of spent) if (value / whole > 0.005) facts.push([titleOf("states", state), percent(value / whole)]);
   }
-  if (sample && time - sample.time < 30 && isKnown(sample.pss)) facts.push(["memory", bytes(sample.pss)], ["workers", number(sample.workers)]);
+  if (sample && time - sample.time < 30 && isKnown(sample.pss)) facts.push([say("memory"), bytes(sample.pss)], [say("workers"), number(sample.workers)]);
   return [
-    h("b", {}, `${clock(time, 1)} · ${seconds(time - scene.run.started)} after the start`),
+    h("b", {}, say("{clock} · {time} after the start", { clock: clock(time, 1), time: seconds(time - scene.run.started) })),
     facts.length ? h("table", {}, h("tbody", {}, facts.map(([what, value]) => h("tr", {}, h("td", {}, what), h("td", { class: "num" }, value))))) : "",
   ];
 }
