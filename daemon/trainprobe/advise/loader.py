@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import comb
 
-from trainprobe.model.report import OrdinaryStep, Rank
+from trainprobe.model.report import Memory, OrdinaryStep, Rank
 
-DEFAULT_PREFETCH = 2  # torch's prefetch_factor; what a training has set cannot be seen from outside
+DEFAULT_PREFETCH = 2  # torch's prefetch_factor
+IN_USE = 1  # batches: the one that the training works on
 WAITING = ("data_wait", "data_inline")
 LATE = ("data_cpu", "data_storage", "data_inline")  # causes of late batches
 USABLE = 0.93
@@ -122,6 +123,14 @@ class Loader:
         most = max(self.most(), least)
         shortest = min(self.step(number) for number in range(least, most + 1))
         return next(n for n in range(least, most + 1) if self.step(n) <= shortest * (1 + WORTH))
+
+
+def prefetched(memory: Memory, workers: int) -> int:
+    """As many batches a worker as were seen in shared memory at once; torch's default where they were fewer."""
+    batch = memory.shm_bytes_per_batch
+    if not batch or not workers:
+        return DEFAULT_PREFETCH
+    return max(DEFAULT_PREFETCH, round(((memory.shm_peak_bytes or 0) / batch - IN_USE) / workers))
 
 
 def measured(rank: Rank, cpus: int, ranks: int = 1) -> Loader | None:

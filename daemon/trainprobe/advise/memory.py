@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainprobe.advise.loader import DEFAULT_PREFETCH
+from trainprobe.advise.loader import DEFAULT_PREFETCH, IN_USE, prefetched
 from trainprobe.model.amounts import seconds, size
 from trainprobe.model.report import Rank
 from trainprobe.text.saying import Saying, saying
 
-IN_USE = 1  # batches: the one that the training works on
 ROOM = 0.9  # of the memory that is there: a run that takes more is near its end
 SAFE = 0.8
 REMEMBERED = 128
@@ -45,13 +44,7 @@ class Memory:
     workers: int
     scope: str
     batch: float | None = None  # what one takes of shared memory; None: not known, or it takes none
-
-    @property
-    def prefetch(self) -> int:
-        """As many batches ahead as were seen in shared memory at once; torch's default where they were fewer."""
-        if not self.batch or not self.workers:
-            return DEFAULT_PREFETCH
-        return max(DEFAULT_PREFETCH, round((self.shared / self.batch - IN_USE) / self.workers))
+    prefetch: int = DEFAULT_PREFETCH
 
     @property
     def now(self) -> Taken:
@@ -96,7 +89,7 @@ def measured(rank: Rank) -> Memory | None:
         budget -= told.others_bytes  # what others hold in it is not ours to plan with
     return Memory(
         told.taken_peak_bytes, budget, told.worker_private_bytes, told.shm_peak_bytes or 0, rank.workers.peak,
-        told.limit_scope or "host", told.shm_bytes_per_batch,
+        told.limit_scope or "host", told.shm_bytes_per_batch, prefetched(told, rank.workers.peak),
     )  # fmt: skip
 
 

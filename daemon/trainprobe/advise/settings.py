@@ -11,7 +11,7 @@ from trainprobe.advise import loader as loading
 from trainprobe.advise import memory as memories
 from trainprobe.advise.facts import Facts, Setting
 from trainprobe.advise.frameworks import Subject, setting
-from trainprobe.advise.loader import DEFAULT_PREFETCH, Loader
+from trainprobe.advise.loader import Loader, prefetched
 from trainprobe.advise.memory import Memory
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.report import Rank, Run
@@ -189,11 +189,10 @@ def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) ->
 
 def _prefetch(facts: Facts) -> Setting:
     load, memory = facts.loader, facts.memory
-    ahead = memory.prefetch if memory is not None else DEFAULT_PREFETCH
-    inferred = memory is not None and memory.batch
+    ahead = prefetched(facts.rank.memory, facts.rank.workers.peak)
     now = (
         saying("{prefetch} (inferred)", prefetch=ahead)
-        if inferred
+        if facts.rank.memory.shm_bytes_per_batch
         else saying("{prefetch} (torch's default)", prefetch=ahead)
     )
     if load is None or not load.workers:

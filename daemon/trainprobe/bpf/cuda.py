@@ -27,6 +27,7 @@ from trainprobe.bpf.maps import Map
 from trainprobe.bpf.mark_table import RELEASES, Mark
 from trainprobe.bpf.marks import INTERPRETER, INTERPRETERS
 from trainprobe.bpf.rations import Rations
+from trainprobe.model.vocabulary import MODEL_LIBRARIES
 
 AT_ONCE = 16  # processes that are looked at
 MAX_SITES, MAX_IN_ALL = 128, 512  # of one process; of all of them: each is a descriptor of ours
@@ -69,8 +70,6 @@ IN_DRIVER_ALONE = (
 )  # fmt: skip
 """Where no runtime is mapped, as when it was linked statically; or what calls past it, as XLA does."""
 RUNTIME = re.compile(rb"libcudart([-.].*)?\.so(\.[\d.]+)?$")
-RUNS_MODELS = re.compile(rb"(libjax_common|xla_extension|(lib)?_pywrap_(tfe|tensorflow\w*))\.so$")
-"""Where JAX and TensorFlow let go of the interpreter's lock to run a model."""
 DRIVER = re.compile(rb"libcuda\.so(\.[\d.]+)?$")
 
 AttachAt = Callable[[int, Place, tuple[Mark, ...]], dict[str, bool]]
@@ -177,7 +176,7 @@ class Cuda:
         runtime = driver = False
         every = list(executable_maps(pid))
         places = [place for place in every if _is_cuda(place)]
-        models = [place for place in every if RUNS_MODELS.fullmatch(os.path.basename(place.path))]
+        models = [place for place in every if MODEL_LIBRARIES.search(place.path)]
         if (places or models) and pid in self._unmarked:
             self._clocks.begin(pid, models, alone=not places)
         for place in places:

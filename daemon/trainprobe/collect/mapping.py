@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trainprobe.model.vocabulary import MODEL_LIBRARIES
+
 _LIBRARY = re.compile(rb"libtorch_cpu(-[0-9A-Za-z]+)?\.so[.0-9]*")
 _LINE = re.compile(
     rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ([r-][w-])([x-])[ps] [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) ([0-9]+) +(/.*)"
@@ -46,7 +48,7 @@ def uses_cuda(maps: bytes) -> bool:
 
 def runs_models(maps: bytes) -> bool:
     """Whether a library is mapped that runs the models of JAX or TensorFlow."""
-    return any(name in maps for name in (b"/libjax_common.so", b"/xla_extension.so", b"_pywrap_tensorflow"))
+    return MODEL_LIBRARIES.search(maps) is not None
 
 
 def _mapping(line: bytes) -> Mapping | None:

@@ -5,6 +5,8 @@ Members are public: label values of metrics and keys of reports.
 
 from __future__ import annotations
 
+import re
+
 from trainprobe.model.text import StrEnum
 
 CHECKPOINT_OUTCOMES = ("complete", "error", "unsafe")
@@ -28,6 +30,8 @@ class Ending(StrEnum):
     RUNNING = "running"
 
 
+MODEL_LIBRARIES = re.compile(rb"/(libjax_common|xla_extension|(lib)?_pywrap_(tfe|tensorflow\w*))\.so$", re.MULTILINE)
+"""Where JAX and TensorFlow let go of the interpreter's lock to run a model: the end of a path."""
 MEMORY_SCOPES = ("cgroup", "host")
 RESOURCES = ("cpu", "memory", "io")  # of pressure stall information
 PRESSURE_KINDS = ("some", "full")

@@ -78,7 +78,14 @@ def test_libraries_of_cuda(path: str, perms: str, uses: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["jaxlib/libjax_common.so", "jaxlib/xla_extension.so", "python/lib_pywrap_tensorflow_common.so"]
+    "name",
+    [
+        "jaxlib/libjax_common.so",
+        "jaxlib/xla_extension.so",
+        "python/lib_pywrap_tensorflow_common.so",
+        "python/_pywrap_tfe.so",
+        "python/_pywrap_tensorflow_internal.so",
+    ],
 )
 def test_libraries_that_run_models(name: str) -> None:
     assert runs_models((OTHERS + maps_line(f"/x/{name}", perms="r-xp")).encode())

@@ -8,7 +8,7 @@ from itertools import chain
 from statistics import median
 
 from trainprobe.advise import queue
-from trainprobe.advise.loader import DEFAULT_PREFETCH, loader
+from trainprobe.advise.loader import loader, prefetched
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.derive.stacks import of_worker, shared
@@ -36,7 +36,11 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
     stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
     costs = loader(rank.ordinary, rank.lives.peak, stalls, cpus)
     late = [(e.first_step, e.ns / NS) for e in rank.stalls.entries if e.cause.value in queue.CAUSES]
-    made = queue.ahead(costs, late, DEFAULT_PREFETCH) if costs is not None and costs.workers else None
+    made = (
+        queue.ahead(costs, late, prefetched(rank.memory, rank.lives.peak))
+        if costs is not None and costs.workers
+        else None
+    )
     for cause, ns in total.items():
         entries = [e for e in rank.stalls.entries if e.cause == cause]
         largest = max(entries, key=lambda e: e.ns, default=None)

@@ -1,0 +1,31 @@
+"""How many batches a training has made ahead: what its report and its advice begin with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.replay.replay import replay_named
+from trainprobe.advise.loader import prefetched
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Memory
+
+
+@pytest.mark.parametrize(("peak", "factor"), [(None, 2), (300, 2), (900, 4), (1700, 8)])
+def test_so_many_batches_a_worker_as_were_seen_at_once(peak: int | None, factor: int) -> None:
+    assert prefetched(Memory(shm_bytes_per_batch=100.0, shm_peak_bytes=peak), workers=2) == factor
+    assert prefetched(Memory(shm_peak_bytes=peak), workers=2) == 2, "no batch was measured"
+
+
+def test_a_report_proposes_no_factor_that_the_training_has_already() -> None:
+    def more(frame: Frame) -> Frame:
+        held = (replace(p, shm_held_bytes=6 * (p.shm_held_bytes or 0)) for p in frame.processes)
+        return replace(frame, processes=tuple(held))
+
+    (run,) = replay_named("timm_slow_batch", more).runs
+    (rank,) = run.ranks
+    has = prefetched(rank.memory, rank.workers.peak)
+    said = [m.params["factor"] for s in rank.stalls for m in s.advice_messages if m.id == "advice.made_ahead"]
+    assert has > 8
+    assert all(factor > has for factor in said), (has, said)
