@@ -133,7 +133,9 @@ def _at_a_terminal(job: Sequence[str], plan: Plan, scratch: Path, keep: Path, ni
 
 
 def _session(nice: int) -> None:
-    """The terminal is the new session's own; with autogroups, nice values count within a session only."""
+    """The terminal is the new session's own, and its Ctrl-C counts, also where a shell's ``&`` has us ignore it; with
+    autogroups, nice values count within a session only."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if nice:
         os.nice(nice)

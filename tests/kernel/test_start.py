@@ -49,6 +49,28 @@ def test_the_ring_delivers_after_the_compilers_child_is_gone(probes: Probes) -> 
     assert len(told.processes()) == 3  # fork, two exits
 
 
+def test_a_command_starts_when_the_marks_are_compiled() -> None:
+    """Its first steps may else come before them, where the compiler has to share its processor."""
+    seen = """
+import os
+from pathlib import Path
+def field(pid, at): return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[at])
+for path in Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        if "trainprobe.bpf.compile" in path.read_text().split("\\0"):
+            parent = field(path.parent.name, 1)
+            print("COMPILES", os.getppid() in (parent, field(parent, 1)))
+    except OSError:
+        pass
+"""
+    command = [sys.executable, "-m", "trainprobe.cli", "run", "--", sys.executable, "-c", seen]
+    paths = os.pathsep.join((str(CHECKOUT / "daemon"), str(CHECKOUT / "exporters")))
+    environment = {**os.environ, "PYTHONPATH": paths, "TRAINPROBE_CACHE": "off"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert "COMPILES True" not in done.stdout
+
+
 def test_the_parent_stays_small_and_has_no_compiler() -> None:
     done = run(
         "p = Probes.start(Proc(), auto=True)\nmaps = open('/proc/self/maps').read()\n"

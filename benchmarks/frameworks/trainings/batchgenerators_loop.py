@@ -35,14 +35,16 @@ def main() -> None:
     loader = MultiThreadedAugmenter(Batches(job), None, plan["workers"], 2, [1] * plan["workers"])
     model = Net(plan)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.99, nesterov=True)
-    for _ in range(plan["steps"]):
-        batch = job.fetched(next, loader)
-        optimizer.zero_grad()
-        values, labels = torch.as_tensor(batch["data"]), torch.as_tensor(batch["seg"])
-        loss_of(model, values, labels).backward()
-        optimizer.step()
-        job.faults(model)
-    loader._finish()
+    try:
+        for _ in range(plan["steps"]):
+            batch = job.fetched(next, loader)
+            optimizer.zero_grad()
+            values, labels = torch.as_tensor(batch["data"]), torch.as_tensor(batch["seg"])
+            loss_of(model, values, labels).backward()
+            optimizer.step()
+            job.faults(model)
+    finally:
+        loader._finish()  # else the process waits for its workers for ever, also after an exception
 
 
 if __name__ == "__main__":

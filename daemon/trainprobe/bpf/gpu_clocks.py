@@ -164,11 +164,11 @@ class GpuClocks:
             return None
         return once_a_step({call: of for call, (kind, of) in new.items() if kind == BeatKind.LAUNCH})
 
-    def _take_call(self, pid: int, clock: Clock, call: tuple[int, int], least: int = 0, before: int = 0) -> None:
-        """``least``, ``before``: of a call that comes in bursts."""
+    def _take_call(self, pid: int, clock: Clock, call: tuple[int, int], least: int = 0) -> None:
+        """``least``: of a call that comes in bursts."""
         clock.call, clock.learn_ns = call, LEARN_NS
         tid, what = call
-        self._clocks.put(c_uint32(pid), abi.GpuCaller(tgid=pid, tid=tid, what=what, least=least, before=before))
+        self._clocks.put(c_uint32(pid), abi.GpuCaller(tgid=pid, tid=tid, what=what, least=least))
 
     def _adapt(self, pid: int, clock: Clock, new: Calls) -> None:
         """Bursts of the same call may have come closer together."""

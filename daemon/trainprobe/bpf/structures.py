@@ -288,7 +288,7 @@ class GpuCaller(Structure):
         ("tid", c_uint32),
         ("what", c_uint64),
         ("least", c_uint32),
-        ("before", c_uint32),
+        ("unused", c_uint32),
     ]
 
 

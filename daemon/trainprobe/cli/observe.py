@@ -10,6 +10,7 @@ import signal
 import sys
 from typing import Any
 
+from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.cli import FAILED, FORBIDDEN, OK, compose, compose_core
 from trainprobe.cli.text import live_line
 from trainprobe.collect.procfs import Proc
@@ -68,6 +69,9 @@ def _observe(wanted: order.Order, config: DaemonConfig) -> int:
         outlets = Outlets(recorder, _send_live if wanted.live else None, lambda: wanted.live)
         made = compose.assemble(config, outlets, auto=False)
         undo.callback(made.observer.close)
+        if wanted.command:  # on a busy host the compiler may take longer than the command to its first steps
+            with contextlib.suppress(ProbesUnavailable):  # who wants a mark is told why there is none
+                made.probes.await_marks()
         _send(order.LOADED, True)
         if wanted.command:
             pid = order.child_of(_first_line())

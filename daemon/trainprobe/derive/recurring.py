@@ -38,16 +38,16 @@ def once_a_step(calls: Mapping[Call, Sequence[int]]) -> Call | None:
     return min((call for call in counts if 2 * alike[call] >= most), key=lambda call: counts[call])
 
 
-def bursts(calls: Mapping[Call, Sequence[int]]) -> tuple[Call, int, int] | None:
-    """The call that comes in bursts, one a step: how many units of 1024 ns lie between two bursts at least, and the
-    number of such gaps. None: no gaps are even enough."""
+def bursts(calls: Mapping[Call, Sequence[int]]) -> tuple[Call, int] | None:
+    """The call that comes in bursts, one a step, and how many units of 1024 ns lie between two bursts at least. None:
+    no gaps are even enough."""
     found = {call: gaps for call, intervals in calls.items() if (gaps := _gaps(intervals)) is not None}
     call = max(found, key=lambda one: found[one][1], default=None)
-    return None if call is None else (call, *found[call])
+    return None if call is None else (call, found[call][0])
 
 
 def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
-    """Most of the time lies in gaps that are alike; half-way between them and a burst's own intervals it ends."""
+    """Units, and the number of gaps. Most of the time lies in gaps that are alike; half-way between them and a burst's own intervals it ends."""
     spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
     low = max(range(len(spent) - BAND + 1), key=lambda place: sum(spent[place : place + BAND]))
     count, time = sum(intervals[low : low + BAND]), sum(spent[low : low + BAND])

@@ -132,6 +132,14 @@ INLINE u32 half_octaves(u32 value) {
 BPF_PROG_ARRAY(gpu_tails, 2);
 enum { TAIL_WAIT, TAIL_STEP };
 
+INLINE u32 gaps(struct gpu_beat *b, u32 least) { /* all since its process began: as many as bursts before this one */
+    u32 first = half_octaves(least), number = 0;
+#pragma unroll
+    for (int place = 0; place < BEAT_INTERVALS; place++)
+        if (place >= first)
+            number += b->intervals[place];
+    return number;
+}
 int on_gpu_step(struct pt_regs *ctx) { /* the call that comes once a step was counted just now */
     struct gpu_caller key = {};
     u32 tid = this_thread(), tgid = this_process();
@@ -141,7 +149,7 @@ int on_gpu_step(struct pt_regs *ctx) { /* the call that comes once a step was co
     key.tgid = clock->tgid;
     key.tid = clock->tid;
     key.what = clock->what;
-    u32 least = clock->least, before = clock->before;
+    u32 least = clock->least;
     struct gpu_beat *b = gpu_beats.lookup(&key);
     struct ledger *l = b ? driver(tid, tgid) : 0;
     if (!l)
@@ -151,7 +159,7 @@ int on_gpu_step(struct pt_regs *ctx) { /* the call that comes once a step was co
     if (!open || !open->armed)
         out_of_gpu(l);
     if (!l->steps)
-        l->steps = least ? before : b->count - 1; /* those before */
+        l->steps = least ? gaps(b, least) : b->count - 1; /* those before */
     emit_mark(l, bpf_ktime_get_ns(), least ? ROW_RHYTHM : ROW_GPU, 0);
     l->steps++;
     DONE(l);

@@ -222,7 +222,7 @@ struct gpu_site {
 struct gpu_caller {
     u32 tgid, tid;
     u64 what;
-    u32 least, before; /* of a clock of bursts of calls: units between two of them, and those that came before */
+    u32 least, unused; /* of a clock of bursts of calls: units between two of them */
 };
 struct gpu_beat {
     u64 count, last;
