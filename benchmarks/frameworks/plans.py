@@ -24,10 +24,13 @@ class Training:
     ends: tuple[str, ...] = ("finished", "finished", "finished", "exception", "interrupt")
     grid: int = 1  # a callback is asked after so many steps
     saves: tuple[int, int] = (60, 95)  # the framework's unit
+    bare: bool = False  # there is no torch in it
     inline: bool = False  # it loads its data in the driver, whatever the plan's `workers`
 
 
 SIZE: Json = {"steps": 320, "width": 1024, "batch": 256, "workers": 2}
+UNMARKED: Json = {"steps": 1100, "workers": 0, "quiet": 600}
+"""Where nothing marks steps their rhythm stands after 10 s: until then nothing is planted."""
 KILLED = ("finished", "finished", "exception", "interrupt", "kill_worker")
 WORKERS = {"workers": "num_workers"}
 TRAININGS = {
@@ -111,11 +114,9 @@ TRAININGS = {
     ),
     "notebook": Training(("nbclient", "ipykernel"), ("saves", "callback", "batch", "collections"), ends=("finished",)),
     "flax_train": Training(
-        ("flax", "optax", "orbax.checkpoint"),
-        ("saves", "callback"),
-        {"steps": 400, "workers": 0},
-        ends=("finished",),
+        ("flax", "optax", "orbax.checkpoint"), ("saves", "callback"), UNMARKED, ends=("finished",), bare=True
     ),
+    "keras_tf": Training(("keras", "tensorflow"), ("saves", "callback"), UNMARKED, ends=("finished",), bare=True),
 }
 CAUSES = {
     "saves": "checkpoint",
@@ -172,9 +173,10 @@ def _times(
     given: Json, training: Training, draw: random.Random, position: int, size: Callable[[], float]
 ) -> dict[str, float]:
     """step -> size, three or four times; a second fault comes between those of the first."""
-    steps, grid = given["steps"], training.grid
-    gap = steps // 5
-    first = max(steps // 8, 24) + position * gap // 2
+    quiet, grid = given.get("quiet", 0), training.grid
+    steps = given["steps"]
+    gap = (steps - quiet) // 5
+    first = quiet + max((steps - quiet) // 8, 24) + position * gap // 2
     spread = gap // 6
     drawn = (start + draw.randint(-spread, spread) for start in range(first, steps - 10, gap))
     at = (step if grid == 1 else step // grid * grid + grid - 1 for step in drawn)

@@ -235,7 +235,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(map(_line, rows)) + "\n\n" + rendered(rows))
         return 0 if all(met for _, met, _ in bars(rows)) else 1
     try:
-        python = torch_python.find(options.python)
+        bare = options.python and all(TRAININGS[name].bare for name in options.only)
+        python = os.path.abspath(options.python) if bare else torch_python.find(options.python)
     except torch_python.NoTorch as error:
         print(error, file=sys.stderr)
         return 2

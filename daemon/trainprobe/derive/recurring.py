@@ -47,7 +47,8 @@ def bursts(calls: Mapping[Call, Sequence[int]]) -> tuple[Call, int] | None:
 
 
 def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
-    """Units, and the number of gaps. Most of the time lies in gaps that are alike; half-way between them and a burst's own intervals it ends."""
+    """Units, and the number of gaps. Most of the time lies in gaps that are alike; half-way between them and a burst's
+    own intervals it ends."""
     spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
     low = max(range(len(spent) - BAND + 1), key=lambda place: sum(spent[place : place + BAND]))
     count, time = sum(intervals[low : low + BAND]), sum(spent[low : low + BAND])

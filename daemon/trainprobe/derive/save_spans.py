@@ -176,9 +176,9 @@ class SavingSteps:
         return min(room + self.ordinary_ahead_ns, max(room, beyond))
 
     @property
-    def ahead_per_byte(self) -> float:
-        """ns that serialising one byte before the first open usually takes; 0: not known."""
-        return median(self.aheads) if self.aheads else 0.0
+    def ahead_per_byte(self) -> float | None:
+        """ns that serialising one byte before the first open usually takes; None: not known."""
+        return median(self.aheads) if self.aheads else None
 
     @property
     def every(self) -> int | None:

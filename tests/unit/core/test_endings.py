@@ -45,6 +45,12 @@ def interrupted_in_code(driver: Driver, code: int = 130) -> None:
     raises(driver, code)
 
 
+def closed_by_its_client(driver: Driver) -> None:
+    """As a notebook's client does when every cell has run: the kernel is interrupted, and ends well."""
+    driver.signal(INTERRUPT, WORKER, "python")
+    finishes(driver)
+
+
 def killed(driver: Driver, number: int = KILL, sender: int = SHELL, name: str = "bash") -> None:
     driver.signal(number, sender, name)
     driver.exit(None, number, 0.0)
@@ -120,7 +126,7 @@ def clean(driver: Driver) -> None:
 
 
 ENDINGS: dict[Step, str] = {
-    finishes: "finished", raises: "exception", interrupted: "interrupted", interrupted_in_code: "interrupted",
+    finishes: "finished", closed_by_its_client: "finished", raises: "exception", interrupted: "interrupted", interrupted_in_code: "interrupted",
     killed: "killed", kills_itself: "own_kill", killed_by_worker: "own_kill", times_out: "timeout",
     times_out_beside_us: "timeout", runs_out_of_cpu_time: "timeout", aborts: "watchdog", crashes: "exception",
     runs_out_of_memory: "oom", is_killed_to_keep_memory: "oom", runs: "running",
@@ -190,7 +196,7 @@ def test_an_end_before_the_first_step_is_told_with_its_reason(how: Step) -> None
     watched.late(0.1)
     rank = watched.ends(how)
     assert rank.exit is not None
-    if how in (finishes, runs):
+    if how in (finishes, closed_by_its_client, runs):
         assert rank.verdict.kind == "none"
     elif ENDINGS[how] != "oom":
         assert verdict(rank) == ("end", None)

@@ -83,6 +83,16 @@ def test_what_a_save_may_take_without_a_stack_is_bounded_by_its_bytes() -> None:
     assert ended(driver).lost == pytest.approx({"cpu_bound": 1.8, "checkpoint": 0.3}, abs=0.01)
 
 
+def test_what_is_computed_before_a_save_that_needs_no_serialising_is_none_of_it() -> None:
+    """No stack shows it; the save before this one was opened at once."""
+    driver = trained()
+    driver.write("/run/a.pth", SIZE, 0.2)
+    driver.train(20)
+    burst_and_save(driver)
+    driver.train(20)
+    assert ended(driver).lost == pytest.approx({"cpu_bound": 0.4, "checkpoint": 0.4}, abs=0.01)
+
+
 def test_forward_passes_before_a_save_are_an_evaluation() -> None:
     driver = trained()
     driver.spend(0.5, region=Region.NO_GRAD)

@@ -56,6 +56,8 @@ _WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
 _COVER = 0.8
 """A wait is for somebody else's save when the save covers so much of it."""
 
+UNUSUAL = 2.0
+"""Times as long as usual a save may be serialised before its first open, where no stack shows it."""
 _WORTH_NS = NS // 100
 """A part of a save that took less is not told by itself."""
 
@@ -123,8 +125,11 @@ def _serialized(window: Window, left: Mapping[Item, float], called: float) -> di
     fetched = window.extra_fetches >= window.policy.evaluation_fetches
     evaluates = fetched or sum(quiet.values()) > sum(spent.values())
     optimizes = sum(ns for (_, region, _), ns in window.items.items() if region == Region.OPTIMIZER)
+    usual = window.usual_ahead
     inside = max(0.0, sum(one.end_ns - one.start_ns for one in own) - called)
-    per_byte = window.usual_ahead if evaluates else 1 / BYTES_IN_NS  # an evaluation computes before a save, too
+    per_byte = 1 / BYTES_IN_NS if usual is None else min(1 / BYTES_IN_NS, UNUSUAL * usual)
+    if evaluates:  # it computes before a save, too
+        per_byte = usual or 0.0
     ahead = ahead_ns(own[0], window.start_ns + optimizes, window.late.stacks, per_byte)
     room = inside + ahead
     taken = _at_most(spent, room)

@@ -44,7 +44,8 @@ def ending_of(rank: RankSnapshot) -> Ending | None:
     number = event.signal or (sent.event.signal if sent is not None else None)
     if sent is not None and (event.signal is None or event.signal == KILL or event.signal == sent.event.signal):
         ending = _of_signal(rank, sent)
-        survived = event.code == 0 and ending in (Ending.KILLED, Ending.OWN_KILL)
+        # A notebook's client, too, interrupts a kernel that has nothing more to do.
+        survived = event.code == 0 and (ending in (Ending.KILLED, Ending.OWN_KILL) or sent.by is Sender.OF_THE_RUN)
         return Ending.FINISHED if survived else ending
     if number == CPU_LIMIT:
         return Ending.TIMEOUT
