@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import NoReturn
 
 from trainprobe import __version__
+from trainprobe.text.saying import Text, saying
 
 OK, FAILED, WRONG, FORBIDDEN, OWN_FAILURE = 0, 1, 2, 3, 125
 """Exit codes; the last one is for `run`, whose other codes belong to its command."""
@@ -59,13 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and not given[0].startswith("-") and given[0] not in (*VERBS, *HIDDEN):
-        complain(f"there is no verb {given[0]!r}; there are: {', '.join(VERBS)}", _meant(given))
+        complain(
+            saying("there is no verb {given}; there are: {names}", given=f"{given[0]!r}", names=", ".join(VERBS)),
+            _meant(given),
+        )
         return WRONG
     if not given:
         parser(()).print_help()
         return WRONG
     args = parser(given[:1], own_failure=given[:1] == ["run"]).parse_args(given)
     try:
+        _asked.set(getattr(args, "lang", None))
         code: int = args.act(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -84,11 +91,18 @@ def _meant(given: Sequence[str]) -> str:
     return f"to watch a command: {shlex.join(['trainprobe', 'run', '--', *given])}"
 
 
-def complain(text: str, remedy: str = "") -> None:
+def complain(text: Text, remedy: Text = "") -> None:
     """Tell what is wrong, and in a line of its own what mends it."""
-    print(f"trainprobe: {text}", file=sys.stderr)
+    from trainprobe.text.render import Speaker, chosen
+
+    speaker = Speaker(chosen(_asked.get(), os.environ))
+    print(f"trainprobe: {speaker.text(text)}", file=sys.stderr)
     if remedy:
-        print(f"  to mend it: {remedy}", file=sys.stderr)
+        print(f"  {speaker.say('to mend it: {remedy}', remedy=speaker.text(remedy))}", file=sys.stderr)
+
+
+_asked: ContextVar[str | None] = ContextVar("asked", default=None)
+"""The language that the command line asks for."""
 
 
 def parser(loaded: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) -> Parser:

@@ -17,6 +17,7 @@ from trainprobe.cli import FAILED, FORBIDDEN, OK, complain
 from trainprobe.cli.watching import Watching, add_options
 from trainprobe.runtime.session import Session
 from trainprobe.runtime.signals import Received, Signals
+from trainprobe.text.saying import saying
 
 TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -28,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def act(args: argparse.Namespace) -> int:
     if not os.path.isdir(f"/proc/{args.pid}"):
-        complain(f"there is no process {args.pid}", "ps -C python3,python -o pid,args")
+        complain(saying("there is no process {pid}", pid=args.pid), "ps -C python3,python -o pid,args")
         return FAILED
     watching = Watching.prepare(args)
     if isinstance(watching, int):

@@ -1,5 +1,7 @@
 """What works on this host, what does not, why it matters, and the command that mends it.
 
+The exit code is 1 when nothing can be watched.
+
 examples:
   trainprobe check
   sudo trainprobe check            also loads the eBPF programs once, which proves the rest
@@ -14,13 +16,15 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import fields
 
-from trainprobe.cli import FAILED, OK, checks
+from trainprobe.cli import FAILED, OK, cells, checks
 from trainprobe.cli.checks import Finding
+from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.runtime import privileges
 from trainprobe.runtime.guard import described
+from trainprobe.text.saying import saying, word
 
 LOOK = {checks.OK: "green", checks.DEGRADED: "yellow", checks.MISSING: "red"}
 
@@ -28,23 +32,25 @@ LOOK = {checks.OK: "green", checks.DEGRADED: "yellow", checks.MISSING: "red"}
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="exit code 1 when anything is degraded or missing")
     parser.add_argument("--json", action="store_true", help="as a JSON list of {name, state, what, why, remedy}")
+    add_language(parser)
 
 
 def act(args: argparse.Namespace) -> int:
     findings = [*checks.all_checks(), probes()]
     if args.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        shown = [{part.name: str(getattr(one, part.name)) for part in fields(one)} for one in findings]
+        print(json.dumps(shown, indent=2))
     else:
-        print(told(findings, Style.of(sys.stdout, os.environ)))
-    degraded = any(finding.state != checks.OK for finding in findings)
-    return FAILED if args.strict and degraded else OK
+        print(told(findings, Style.of(sys.stdout, os.environ, args.lang)))
+    bad = (checks.DEGRADED, checks.MISSING) if args.strict else (checks.MISSING,)
+    return FAILED if any(finding.state in bad for finding in findings) else OK
 
 
 def probes() -> Finding:
     """The proof: load everything, and take it out again."""
-    name, why = "eBPF programs", "everything that is told about time comes from them"
+    name, why = "eBPF programs", word("everything that is told about time comes from them")
     if privileges.missing():
-        return Finding(name, checks.DEGRADED, "not tried: not root", why, "sudo trainprobe check")
+        return Finding(name, checks.DEGRADED, word("not tried: not root"), why, "sudo trainprobe check")
     try:
         from trainprobe.bpf.probes import Probes
         from trainprobe.collect.procfs import Proc
@@ -59,30 +65,38 @@ def probes() -> Finding:
     except Exception as error:
         reason = getattr(error, "reason", "") or described(error)
         return Finding(name, checks.MISSING, reason, why, getattr(error, "remedy", ""))
-    return Finding(name, checks.OK, f"loaded and attached in {took:.1f} s, and taken out again", why)
+    return Finding(
+        name, checks.OK, saying("loaded and attached in {took} s, and taken out again", took=f"{took:.1f}"), why
+    )
 
 
 def told(findings: list[Finding], style: Style) -> str:
     """One line for each, and what to do below those that need it."""
     lines = []
     for finding in findings:
-        state = style.paint(f"{finding.state:<8}", LOOK[finding.state])
-        wrapped = style.wrapped(finding.what, f"{finding.state:<8}  {finding.name:<14}  ")
-        lines += [wrapped[0].replace(finding.state.ljust(8), state, 1), *wrapped[1:]]
+        head = cells.fill(style.say(finding.state), 8)
+        wrapped = style.wrapped(style.speaker.text(finding.what), f"{head}  {finding.name:<14}  ")
+        lines += [wrapped[0].replace(head, style.paint(head, LOOK[finding.state]), 1), *wrapped[1:]]
         if finding.state != checks.OK:
-            lines += style.wrapped(f"needed: {finding.why}", " " * 26)
+            lines += style.wrapped(style.say("needed: {why}", why=style.speaker.text(finding.why)), " " * 26)
             if finding.remedy:
-                lines += style.wrapped(f"to mend it: {finding.remedy}", " " * 26)
-    return "\n".join([*lines, "", *style.wrapped(concluded(findings))])
+                remedy = style.speaker.text(finding.remedy)
+                lines += style.wrapped(style.say("to mend it: {remedy}", remedy=remedy), " " * 26)
+    return "\n".join([*lines, "", *style.wrapped(concluded(findings, style))])
 
 
-def concluded(findings: list[Finding]) -> str:
+def concluded(findings: list[Finding], style: Style) -> str:
     """All of it in one sentence, and what to do next."""
     missing = [finding.name for finding in findings if finding.state == checks.MISSING]
     degraded = [finding.name for finding in findings if finding.state == checks.DEGRADED]
     if missing:
-        return f"Nothing can be watched before this is mended: {', '.join(missing)}."
-    start = "trainprobe run -- python train.py, or for all trainings of this host: systemctl start trainprobe"
+        return style.say("Nothing can be watched before this is mended: {names}.", names=", ".join(missing))
+    start = style.say(
+        "trainprobe run -- python train.py, or for all trainings of this host: systemctl start trainprobe"
+    )
     if degraded:
-        return f"It works, without what these would give: {', '.join(degraded)}. To begin: {start}"
-    return f"Everything works. To begin: {start}"
+        return style.say(
+            "It works, without what these would give: {names}. To begin: {start}",
+            names=", ".join(degraded), start=start,
+        )  # fmt: skip
+    return style.say("Everything works. To begin: {start}", start=start)

@@ -15,8 +15,9 @@ from trainprobe.collect.pystack import find
 from trainprobe.collect.source import Unavailable
 from trainprobe.runtime import privileges, rundir
 from trainprobe.runtime.owner_reports import REMEDY, without_acls
+from trainprobe.text.saying import Text, saying, word
 
-OK, DEGRADED, MISSING = "ok", "degraded", "missing"
+OK, DEGRADED, MISSING = word("ok"), word("degraded"), word("missing")
 """Works; works without what this would give; nothing can be watched without it."""
 
 APT_BCC = "apt-get install python3-bpfcc"
@@ -28,9 +29,9 @@ class Finding:
 
     name: str
     state: str
-    what: str
-    why: str
-    remedy: str = ""
+    what: Text
+    why: Text
+    remedy: Text = ""
 
 
 def all_checks() -> Iterable[Finding]:
@@ -43,84 +44,106 @@ def all_checks() -> Iterable[Finding]:
         try:
             yield check()
         except Exception as error:
-            yield Finding(check.__name__, DEGRADED, f"cannot be told: {error}", "")
+            yield Finding(check.__name__, DEGRADED, saying("cannot be told: {error}", error=error), "")
 
 
 def rights() -> Finding:
     missing = privileges.missing()
-    why = "eBPF programs are loaded with these rights"
+    why = word("eBPF programs are loaded with these rights")
     if not missing:
-        return Finding("rights", OK, "all capabilities are there", why)
+        return Finding("rights", OK, word("all capabilities are there"), why)
     if shutil.which("sudo"):
-        what = f"not root ({', '.join(missing)} missing); run and attach will ask sudo for them"
-        return Finding("rights", DEGRADED, what, why, "run it as root for the daemon")
-    return Finding("rights", MISSING, f"not root ({', '.join(missing)} missing), and no sudo", why, "run it as root")
+        what = saying("not root ({names} missing); run and attach will ask sudo for them", names=", ".join(missing))
+        return Finding("rights", DEGRADED, what, why, word("run it as root for the daemon"))
+    return Finding(
+        "rights",
+        MISSING,
+        saying("not root ({names} missing), and no sudo", names=", ".join(missing)),
+        why,
+        word("run it as root"),
+    )
 
 
 def btf(path: Path = Path("/sys/kernel/btf/vmlinux")) -> Finding:
-    why = "tells where the fields of kernel structures are"
+    why = word("tells where the fields of kernel structures are")
     if path.exists():
         return Finding("BTF", OK, str(path), why)
-    remedy = "a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian 11+, Ubuntu 20.10+ and RHEL 8.2+ have it)"
-    return Finding("BTF", MISSING, f"{path} does not exist", why, remedy)
+    remedy = word("a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian 11+, Ubuntu 20.10+ and RHEL 8.2+ have it)")
+    return Finding("BTF", MISSING, saying("{path} does not exist", path=path), why, remedy)
 
 
 def tracefs(mounts: Path = Path("/proc/self/mounts")) -> Finding:
-    why = "names the tracepoints and the layout of their records"
+    why = word("names the tracepoints and the layout of their records")
     for line in mounts.read_text(errors="replace").splitlines():
         words = line.split()
         if len(words) > 2 and words[2] == "tracefs":
-            return Finding("tracefs", OK, f"mounted on {words[1]}", why)
+            return Finding("tracefs", OK, saying("mounted on {place}", place=words[1]), why)
     if not privileges.missing():
-        return Finding("tracefs", OK, "not mounted; trainprobe mounts it by itself when it starts", why)
-    return Finding("tracefs", DEGRADED, "not mounted", why, "mount -t tracefs none /sys/kernel/tracing")
+        return Finding("tracefs", OK, word("not mounted; trainprobe mounts it by itself when it starts"), why)
+    return Finding("tracefs", DEGRADED, word("not mounted"), why, "mount -t tracefs none /sys/kernel/tracing")
 
 
 def uprobes(path: Path = Path("/sys/bus/event_source/devices/uprobe/type")) -> Finding:
-    why = "mark the steps of a training inside libtorch"
+    why = word("mark the steps of a training inside libtorch")
     if path.exists():
         refused = "" if privileges.missing() else privileges.marks_refused()
         if refused:
             return Finding("uprobes", DEGRADED, refused, why, privileges.MARKS_REMEDY)
-        return Finding("uprobes", OK, "the kernel has them", why)
-    return Finding("uprobes", DEGRADED, "the kernel has none: steps cannot be told", why, "CONFIG_UPROBE_EVENTS=y")
+        return Finding("uprobes", OK, word("the kernel has them"), why)
+    return Finding(
+        "uprobes", DEGRADED, word("the kernel has none: steps cannot be told"), why, "CONFIG_UPROBE_EVENTS=y"
+    )
 
 
 def lockdown(path: Path = Path("/sys/kernel/security/lockdown")) -> Finding:
-    why = "may forbid eBPF to read kernel memory"
+    why = word("may forbid eBPF to read kernel memory")
     text = path.read_text() if path.exists() else ""
     if "[confidentiality]" not in text:
-        return Finding("lockdown", OK, "does not forbid it", why)
-    return Finding("lockdown", MISSING, "confidentiality mode", why, "boot with lockdown=integrity, or without it")
+        return Finding("lockdown", OK, word("does not forbid it"), why)
+    return Finding(
+        "lockdown", MISSING, word("confidentiality mode"), why, word("boot with lockdown=integrity, or without it")
+    )
 
 
 def kallsyms(path: str = "/proc/kallsyms") -> Finding:
-    why = "tells a page that is swapped in from other page faults"
+    why = word("tells a page that is swapped in from other page faults")
     if kernel_types.function_ranges(kernel_types.read_kallsyms(path)):
-        return Finding("kallsyms", OK, f"{path} shows the kernel's addresses", why)
+        return Finding("kallsyms", OK, saying("{path} shows the kernel's addresses", path=path), why)
     if privileges.missing():
-        return Finding("kallsyms", DEGRADED, "not tried: not root", why, "sudo trainprobe check")
-    what = f"{path} hides the kernel's addresses: every page fault that waits for no file counts as swap"
+        return Finding("kallsyms", DEGRADED, word("not tried: not root"), why, "sudo trainprobe check")
+    what = saying(
+        "{path} hides the kernel's addresses: every page fault that waits for no file counts as swap", path=path
+    )
     remedy = "sysctl kernel.kptr_restrict=1, with CAP_SYSLOG for the daemon; then systemctl restart trainprobe"
     return Finding("kallsyms", DEGRADED, what, why, remedy)
 
 
 def bcc() -> Finding:
-    why = "compiles the eBPF programs"
+    why = word("compiles the eBPF programs")
     found = importlib.util.find_spec("bcc")
     if found is None or not found.origin:
-        what = "this Python has no bcc module"
-        return Finding("bcc", MISSING, what, why, f"{APT_BCC} (and a venv made with --system-site-packages)")
+        what = word("this Python has no bcc module")
+        return Finding(
+            "bcc",
+            MISSING,
+            what,
+            why,
+            saying("{command} (and a venv made with --system-site-packages)", command=APT_BCC),
+        )
     # PyPI's "bcc" is about crystal lattices.
     if not (Path(found.origin).parent / "libbcc.py").exists():
         return Finding(
-            "bcc", MISSING, f"{found.origin} is another program of that name", why, f"pip uninstall bcc; {APT_BCC}"
+            "bcc",
+            MISSING,
+            saying("{origin} is another program of that name", origin=found.origin),
+            why,
+            f"pip uninstall bcc; {APT_BCC}",
         )
     return Finding("bcc", OK, str(Path(found.origin).parent), why)
 
 
 def libbcc() -> Finding:
-    why = "loads programs and reads their ring buffer without the compiler"
+    why = word("loads programs and reads their ring buffer without the compiler")
     name = ctypes.util.find_library("bcc_bpf") or ctypes.util.find_library("bcc")
     for library in filter(None, (name, "libbcc_bpf.so.0", "libbcc.so.0")):
         try:
@@ -128,36 +151,36 @@ def libbcc() -> Finding:
         except OSError:
             continue
         return Finding("libbcc", OK, library, why)
-    return Finding("libbcc", MISSING, "libbcc.so.0 cannot be loaded", why, APT_BCC)
+    return Finding("libbcc", MISSING, word("libbcc.so.0 cannot be loaded"), why, APT_BCC)
 
 
 def pid_namespace(proc: str = "/proc") -> Finding:
-    why = "the kernel names processes as the host does"
+    why = word("the kernel names processes as the host does")
     if hidden := privileges.pids_hidden(proc):
         return Finding("pid namespace", MISSING, hidden, why, privileges.PIDS_REMEDY)
-    return Finding("pid namespace", OK, "the host's", why)
+    return Finding("pid namespace", OK, word("the host's"), why)
 
 
 def psi(path: Path = Path("/proc/pressure/io")) -> Finding:
-    why = "tells pressure on CPU, memory and I/O of the whole host"
+    why = word("tells pressure on CPU, memory and I/O of the whole host")
     try:
         path.read_bytes()
     except OSError:
-        return Finding("PSI", DEGRADED, "the kernel does not count pressure", why, "boot with psi=1")
-    return Finding("PSI", OK, "counted", why)
+        return Finding("PSI", DEGRADED, word("the kernel does not count pressure"), why, word("boot with psi=1"))
+    return Finding("PSI", OK, word("counted"), why)
 
 
 def acls(directories: Sequence[Path] = (rundir.DIRECTORY, rundir.STATE)) -> Finding:
-    why = "let each user read the report of his own runs, and nobody change it"
+    why = word("let each user read the report of his own runs, and nobody change it")
     for directory in directories:
         there = next(path for path in (directory, *directory.parents) if path.exists())
         if not rundir.has_acls(there):
             return Finding("ACLs", DEGRADED, without_acls(directory), why, REMEDY)
-    return Finding("ACLs", OK, "the file systems of the reports have them", why)
+    return Finding("ACLs", OK, word("the file systems of the reports have them"), why)
 
 
 def py_spy() -> Finding:
-    why = "tells the Python function in which a training is stalled"
+    why = word("tells the Python function in which a training is stalled")
     found = find()
     if isinstance(found, Unavailable):
         return Finding("py-spy", DEGRADED, found.reason, why, found.remedy)
@@ -165,33 +188,35 @@ def py_spy() -> Finding:
 
 
 def nvml() -> Finding:
-    why = "tells what the GPUs do"
+    why = word("tells what the GPUs do")
     cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*")) if Path("/proc/driver/nvidia").exists() else []
     if not cards:
-        return Finding("NVML", OK, "no NVIDIA GPU here", why)
+        return Finding("NVML", OK, word("no NVIDIA GPU here"), why)
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        remedy = "install the driver's libnvidia-ml1, or start the container with the utility capability"
-        return Finding("NVML", DEGRADED, f"{len(cards)} GPUs and no libnvidia-ml.so.1", why, remedy)
-    return Finding("NVML", OK, f"{len(cards)} GPUs", why)
+        remedy = word("install the driver's libnvidia-ml1, or start the container with the utility capability")
+        return Finding(
+            "NVML", DEGRADED, saying("{number} GPUs and no libnvidia-ml.so.1", number=len(cards)), why, remedy
+        )
+    return Finding("NVML", OK, saying("{number} GPUs", number=len(cards)), why)
 
 
 def swap(path: Path = Path("/proc/swaps")) -> Finding:
-    why = "a training that is swapped out stalls; without swap it is killed instead"
+    why = word("a training that is swapped out stalls; without swap it is killed instead")
     areas = path.read_text().splitlines()[1:]
-    what = f"{len(areas)} in use" if areas else "none"
+    what = saying("{number} in use", number=len(areas)) if areas else word("none")
     return Finding("swap", OK, what, why)
 
 
 def shares(directory: Path = rundir.DIRECTORY) -> Finding:
     """What a running daemon says of users for whom there is no room, and of processes that do not answer."""
-    why = "each user has a part of what the daemon can watch"
+    why = word("each user has a part of what the daemon can watch")
     report = published.read(directory)
     if isinstance(report, published.Refusal):
-        return Finding("shares", OK, "no daemon's report to be read here", why)
+        return Finding("shares", OK, word("no daemon's report to be read here"), why)
     for name in ("slots", "libraries", "processes"):
         source = report.sources.get(name)
         if source is not None and source.state != "up":
             return Finding("shares", DEGRADED, source.reason, why, source.remedy)
-    return Finding("shares", OK, "there is room for all", why)
+    return Finding("shares", OK, word("there is room for all"), why)

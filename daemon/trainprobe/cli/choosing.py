@@ -9,6 +9,7 @@ from trainprobe.cli import FAILED, published
 from trainprobe.cli.published import Refusal
 from trainprobe.cli.text import worst
 from trainprobe.model.report import Rank, Report, Run
+from trainprobe.text.saying import saying, word
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +30,34 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
     report = published.of_file(file) if file is not None else published.read(directory)
     if isinstance(report, Refusal):
         if source and file is None:
-            return Refusal(report.code, f"there is no file {source!r}, and of runs: {report.reason}", report.remedy)
+            return Refusal(
+                report.code,
+                saying("there is no file {source}, and of runs: {reason}", source=f"{source!r}", reason=report.reason),
+                report.remedy,
+            )
         return report
     if source and file is None:
         name = source
     runs = [run for run in report.runs if run.run.startswith(name) and run.ranks]
     if not runs:
         known = ", ".join(run.run for run in report.runs) or "none"
-        asked = f"no run {name!r}" if name else "no run with a training"
-        remedy = "" if report.runs else "watch one: trainprobe run -o REPORT.json -- COMMAND"
-        return Refusal(FAILED, f"{asked} in {file or 'what the daemon knows'}; known there: {known}", remedy)
+        asked = saying("no run {name}", name=repr(name)) if name else saying("no run with a training")
+        remedy = "" if report.runs else word("watch one: trainprobe run -o REPORT.json -- COMMAND")
+        return Refusal(
+            FAILED,
+            saying(
+                "{asked} in {place}; known there: {known}",
+                asked=asked,
+                place=file or saying("what the daemon knows"),
+                known=known,
+            ),
+            remedy,
+        )
     run = max(runs, key=lambda one: max(each.steps.count for each in one.ranks))
     chosen = next((each for each in run.ranks if each.name == rank), None) if rank else worst(run)
     if chosen is None:
         names = ", ".join(each.name for each in run.ranks)
-        return Refusal(FAILED, f"no rank {rank!r} in {run.run}; there are: {names}")
+        return Refusal(
+            FAILED, saying("no rank {rank} in {run}; there are: {names}", rank=f"{rank!r}", run=run.run, names=names)
+        )
     return Chosen(report, run, chosen)

@@ -89,7 +89,7 @@ def act(args: argparse.Namespace) -> int:
     own = None if used[0] is None or used[1] is None else (used[0], used[1])
     made = compare(a.rank, b.rank, args.batch, busy, own)
     if made is None:
-        complain("one of them has no ordinary step to compare", "watch it for a minute of training")
+        complain(word("one of them has no ordinary step to compare"), word("watch it for a minute of training"))
         return FAILED
     limits = compare_gate.limits(args)
     judged = compare_gate.judged(made, b.rank, limits)

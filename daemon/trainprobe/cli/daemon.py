@@ -21,6 +21,7 @@ from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, configuration
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import Matches, Targets
 from trainprobe.runtime import privileges, rundir
+from trainprobe.text.saying import saying, word
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +40,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def act(args: argparse.Namespace) -> int:
     if missing := privileges.missing() + privileges.missing_to_publish(rundir.group_id()):
-        complain(f"the daemon needs {', '.join(missing)}", "run it as root: systemctl start trainprobe")
+        complain(
+            saying("the daemon needs {names}", names=", ".join(missing)),
+            word("run it as root: systemctl start trainprobe"),
+        )
         return FORBIDDEN
     try:
         config = configuration.of_daemon(args.config)
     except ConfigError as error:
-        complain("the configuration has errors:")
+        complain(word("the configuration has errors:"))
         print(error, file=sys.stderr)
         return WRONG
     with closing(Compiling(auto=hears_of_others(config.targets))) as compiling:

@@ -33,6 +33,7 @@ from trainprobe.runtime.readers import Readers
 from trainprobe.runtime.recorder import Recorder, to_file
 from trainprobe.runtime.signals import Signals
 from trainprobe.store.schema import NewerSchemaError
+from trainprobe.text.saying import saying, word
 from trainprobe.wire.codec import WireError
 
 GIVE_BACK_NS = 60 * NS
@@ -187,7 +188,7 @@ class HostWatch:
         try:
             new = configuration.of_daemon(self._path)
         except ConfigError as error:
-            complain("the new configuration is refused, the old one stays in force:")
+            complain(word("the new configuration is refused, the old one stays in force:"))
             print(error, file=sys.stderr)
         else:
             waiting = [
@@ -196,7 +197,7 @@ class HostWatch:
                 if getattr(new, name) != getattr(self._config, name)
             ]
             if waiting:
-                complain(f"these changes wait for a restart: {', '.join(waiting)}")
+                complain(saying("these changes wait for a restart: {names}", names=", ".join(waiting)))
             self._config = dataclasses.replace(new, **{name: getattr(self._config, name) for name in waiting})
             self._made.core.policy = compose_core.policy(self._config)
             self._history.retention = self._config.retention

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import argparse
 import re
+import socket
 import sys
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from trainprobe.cli import FAILED, FORBIDDEN, OK, complain
+from trainprobe.text.saying import saying, word
 
 DIRECTORY = Path("/run/trainprobe-exporter")
 USUAL = "http://127.0.0.1:19752"
 _URL = re.compile(r"https?://[!-~]+")
 _ANYWHERE = re.compile(r"(?<=//)(0\.0\.0\.0|\[::\])(?=:)")
 _LIMIT = 512
+LONGEST = 3.0  # seconds that are waited for an answer
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,15 +45,24 @@ def act(args: argparse.Namespace) -> int:
     try:
         token = _line(args.directory / "token")
     except FileNotFoundError:
-        complain("no exporter runs here", "systemctl start trainprobe-exporter, or: trainprobe-exporter")
+        complain(word("no exporter runs here"), word("systemctl start trainprobe-exporter, or: trainprobe-exporter"))
         return FAILED
     except PermissionError:
-        complain("the token is for root and the exporter's group", "sudo trainprobe page, or: adduser NAME trainprobe")
+        complain(
+            word("the token is for root and the exporter's group"),
+            word("sudo trainprobe page, or: adduser NAME trainprobe"),
+        )
         return FORBIDDEN
     except OSError as error:
-        complain(f"the token cannot be read: {error.strerror}")
+        complain(saying("the token cannot be read: {strerror}", strerror=error.strerror))
         return FAILED
     base = args.url or _address(args.directory)
+    if not args.url and not _answers(base):
+        complain(
+            saying("the exporter is gone: nothing listens at {address}", address=base),
+            "systemctl restart trainprobe-exporter",
+        )
+        return FAILED
     print(f"{base.rstrip('/')}/?token={quote(token)}")
     if sys.stdout.isatty():
         print("(the address holds the token: whoever has it sees all runs of this host)", file=sys.stderr)
@@ -64,6 +76,16 @@ def _address(directory: Path) -> str:
     except OSError:
         return USUAL
     return _ANYWHERE.sub("127.0.0.1", told) if _URL.fullmatch(told) else USUAL
+
+
+def _answers(address: str) -> bool:
+    """Whether something listens there."""
+    parts = urlsplit(address)
+    try:
+        with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 443), LONGEST):
+            return True
+    except OSError:
+        return False
 
 
 def _line(path: Path) -> str:

@@ -12,6 +12,7 @@ from trainprobe.model.report import Report, Run
 from trainprobe.runtime import rundir
 from trainprobe.runtime.history_files import PUBLISHED
 from trainprobe.runtime.owner_reports import REMEDY, USERS, without_acls
+from trainprobe.text.saying import Text, saying, word
 from trainprobe.wire import history as wire_history
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
@@ -19,7 +20,7 @@ from trainprobe.wire.codec import WireError
 SIZE_LIMIT = 16 << 20
 BEGINNING = 200  # bytes that tell what else a file is
 GZIP = b"\x1f\x8b"
-WRITES_ONE = "trainprobe run -o REPORT.json -- COMMAND writes one"
+WRITES_ONE = word("trainprobe run -o REPORT.json -- COMMAND writes one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class Refusal:
     """Why there is no report: an exit code, the reason, and what mends it."""
 
     code: int
-    reason: str
-    remedy: str = ""
+    reason: Text
+    remedy: Text = ""
 
 
 def read(directory: Path) -> Report | Refusal:
@@ -38,9 +39,11 @@ def read(directory: Path) -> Report | Refusal:
     except PermissionError:
         return _own(directory)
     except FileNotFoundError:
-        return Refusal(FAILED, "no daemon publishes here", "systemctl start trainprobe, or: trainprobe run -- COMMAND")
+        return Refusal(
+            FAILED, word("no daemon publishes here"), word("systemctl start trainprobe, or: trainprobe run -- COMMAND")
+        )
     except (OSError, WireError) as error:
-        return Refusal(FAILED, f"what the daemon published cannot be read: {error}")
+        return Refusal(FAILED, saying("what the daemon published cannot be read: {error}", error=error))
 
 
 def _own(directory: Path) -> Report | Refusal:
@@ -52,11 +55,11 @@ def _own(directory: Path) -> Report | Refusal:
             return Refusal(FORBIDDEN, without_acls(users), REMEDY)
         return Refusal(
             FORBIDDEN,
-            "no runs of yours are known, and those of others are for root and the group trainprobe",
-            "sudo trainprobe report, or: adduser NAME trainprobe",
+            word("no runs of yours are known, and those of others are for root and the group trainprobe"),
+            word("sudo trainprobe report, or: adduser NAME trainprobe"),
         )
     except (OSError, WireError) as error:
-        return Refusal(FAILED, f"what the daemon published cannot be read: {error}")
+        return Refusal(FAILED, saying("what the daemon published cannot be read: {error}", error=error))
 
 
 def kept(state: Path, since: float = 0.0) -> Report | None:
@@ -119,12 +122,16 @@ def of_file(path: Path) -> Report | Refusal:
         with path.open("rb") as file:
             begin = file.read(BEGINNING)
         if not begin.strip():
-            return Refusal(FAILED, f"{path} is empty", WRITES_ONE)
+            return Refusal(FAILED, saying("{path} is empty", path=path), WRITES_ONE)
         if b'"trainprobe_recording"' in begin:
-            return Refusal(FAILED, f"{path} is a recording, no report", f"trainprobe replay {path} -o REPORT.json")
+            return Refusal(
+                FAILED,
+                saying("{path} is a recording, no report", path=path),
+                f"trainprobe replay {path} -o REPORT.json",
+            )
         if begin.startswith(GZIP):
-            return Refusal(FAILED, f"{path} is compressed", f"gunzip -k {path}")
-        return Refusal(FAILED, f"{path} is no report: {error}", WRITES_ONE)
+            return Refusal(FAILED, saying("{path} is compressed", path=path), f"gunzip -k {path}")
+        return Refusal(FAILED, saying("{path} is no report: {error}", path=path, error=error), WRITES_ONE)
 
 
 def matching(report: Report, name: str) -> list[str]:

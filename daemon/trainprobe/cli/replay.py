@@ -23,10 +23,11 @@ from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.model.report import Report
 from trainprobe.runtime.replay import replay
+from trainprobe.text.saying import word
 from trainprobe.wire import report_file
 from trainprobe.wire.codec import WireError
 
-WRITES_ONE = "trainprobe run --record REC.jsonl -- COMMAND writes one"
+WRITES_ONE = word("trainprobe run --record REC.jsonl -- COMMAND writes one")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -29,6 +29,7 @@ from trainprobe.model.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.runtime import clock, rundir
 from trainprobe.text.render import Speaker
+from trainprobe.text.saying import saying, word
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LATEST = 16  # runs that are told of where no daemon runs and nobody asks for more
@@ -69,7 +70,7 @@ def format_(text: str) -> str:
 
 def act(args: argparse.Namespace) -> int:
     if args.merge and args.format != "perfetto":
-        complain("--merge goes with --format perfetto")
+        complain(word("--merge goes with --format perfetto"))
         return WRONG
     report = published.of_file(args.input) if args.input else _found(args)
     if isinstance(report, published.Refusal):
@@ -79,7 +80,7 @@ def act(args: argparse.Namespace) -> int:
         chosen = [run for run in report.runs if _is_asked_for(run, args)]
         if not chosen:
             known = ", ".join(run.run for run in report.runs) or "none"
-            complain(f"no run {_asked(args)!r}; known here: {known}")
+            complain(saying("no run {run}; known here: {known}", run=repr(_asked(args)), known=known))
             return FAILED
         report = dataclasses.replace(report, runs=chosen)
     start = time.time() - args.since if args.since is not None else 0.0
@@ -131,7 +132,7 @@ def _found(args: argparse.Namespace) -> Report | published.Refusal:
     told = published.read(args.directory)
     live = told if isinstance(told, Report) else None
     if live is not None and (age := live.age(clock.now())) > STALE:
-        complain(f"the daemon has published nothing for {seconds(age)}", "systemctl status trainprobe")
+        complain(saying("the daemon has published nothing for {age}", age=seconds(age)), "systemctl status trainprobe")
     elif live is not None and args.since is None and not _asked(args):
         return live
     since = time.time() - args.since if args.since is not None else 0.0
@@ -139,7 +140,7 @@ def _found(args: argparse.Namespace) -> Report | published.Refusal:
     if report is None:
         return told
     if live is None:
-        complain("no daemon runs; this is what was kept", "systemctl start trainprobe")
+        complain(word("no daemon runs; this is what was kept"), "systemctl start trainprobe")
         if args.since is None and not _asked(args):
             report = dataclasses.replace(report, runs=report.runs[-LATEST:])
     return report

@@ -23,6 +23,7 @@ from trainprobe.pipeline.rank.lives import PASSES_ON
 from trainprobe.runtime.child import Launched, StartError, give_back, refuse_early
 from trainprobe.runtime.session import Session
 from trainprobe.runtime.signals import Received, Signals
+from trainprobe.text.saying import word
 
 TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -37,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def act(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        complain("run: no command", "trainprobe run -- python train.py")
+        complain(word("run: no command"), "trainprobe run -- python train.py")
         return OWN_FAILURE
     try:
         refuse_early(command[0])

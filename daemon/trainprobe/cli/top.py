@@ -32,6 +32,7 @@ from trainprobe.cli.screen.terminal import Terminal, TerminalError
 from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime import clock, rundir
+from trainprobe.text.saying import saying, word
 
 PERIOD = 0.5  # seconds between two looks
 SMALLEST = (6, 30)  # lines, columns
@@ -53,21 +54,27 @@ def act(args: argparse.Namespace) -> int:
     if args.run:
         names = published.matching(first, args.run)
         if not names:
-            complain(f"no run {args.run!r}; known here: {', '.join(run.run for run in first.runs) or 'none'}")
+            complain(
+                saying(
+                    "no run {run}; known here: {known}",
+                    run=repr(args.run),
+                    known=", ".join(run.run for run in first.runs) or "none",
+                )
+            )
             return FAILED
         view.choice.run = names[0]
     if args.once:
         print("\n".join(view.lines(*_once_size())).rstrip())
         return OK
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        complain("top needs a terminal", "trainprobe top --once, or: trainprobe report")
+        complain(word("top needs a terminal"), word("trainprobe top --once, or: trainprobe report"))
         return FAILED
     locale.setlocale(locale.LC_ALL, "")  # curses writes in the locale's encoding
     try:
         with Terminal(colour=view.style.colour) as terminal:
             _watch(view, terminal)
     except TerminalError as error:
-        complain(str(error), "TERM=xterm trainprobe top, or: trainprobe top --once")
+        complain(str(error), word("TERM=xterm trainprobe top, or: trainprobe top --once"))
         return FAILED
     return OK
 

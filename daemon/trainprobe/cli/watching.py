@@ -23,6 +23,7 @@ from trainprobe.runtime.order import Order
 from trainprobe.runtime.probe_part import ProbePart
 from trainprobe.runtime.session import Failure, Session
 from trainprobe.runtime.signals import Received, Signals
+from trainprobe.text.saying import saying, word
 from trainprobe.wire import report_file
 
 STDERR = 2
@@ -56,7 +57,7 @@ class Watching:
             output = outputs.checked(args.output) if args.output else None
             record = outputs.RecordFile(outputs.checked(args.record) if args.record else None)
         except ConfigError as error:
-            complain("the configuration has errors:")
+            complain(word("the configuration has errors:"))
             print(error, file=sys.stderr)
             return WRONG
         except OSError as error:
@@ -67,8 +68,11 @@ class Watching:
             command = privileges.with_sudo([*privileges.program(), "observe"])
             if command is None:
                 complain(
-                    f"loading eBPF programs needs {', '.join(missing)}, and there is no sudo to get them with",
-                    "install sudo and allow this user to run trainprobe with it, or run as root",
+                    saying(
+                        "loading eBPF programs needs {names}, and there is no sudo to get them with",
+                        names=", ".join(missing),
+                    ),
+                    word("install sudo and allow this user to run trainprobe with it, or run as root"),
                 )
                 return FORBIDDEN
         return cls(
@@ -103,7 +107,7 @@ class Watching:
             try:
                 outputs.write(self.output, report_file.encode(report, session.steps) + "\n")
             except OSError as error:
-                complain(f"the report could not be written: {outputs.reason(error)}")
+                complain(saying("the report could not be written: {error}", error=outputs.reason(error)))
                 return False
         return True
 

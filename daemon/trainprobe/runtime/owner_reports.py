@@ -7,9 +7,10 @@ from pathlib import Path
 
 from trainprobe.model.report import Source
 from trainprobe.runtime import rundir
+from trainprobe.text.saying import word
 
 USERS = "users"
-REMEDY = "a file system with POSIX ACLs there (ZFS: zfs set acltype=posixacl), or: sudo trainprobe report"
+REMEDY = word("a file system with POSIX ACLs there (ZFS: zfs set acltype=posixacl), or: sudo trainprobe report")
 
 
 def without_acls(directory: Path) -> str:

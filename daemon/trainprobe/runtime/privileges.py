@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainprobe.collect.procfs import KERNEL_THREAD, SMALL, parse_stat, read_file
+from trainprobe.text.saying import word
 
 CHOWN, SYS_ADMIN = 0, 21
 INIT_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, the same on every kernel
-PIDS_REMEDY = "run it on the host, or in a container with --pid=host (Kubernetes: hostPID: true)"
+PIDS_REMEDY = word("run it on the host, or in a container with --pid=host (Kubernetes: hostPID: true)")
 NEEDED = {
     "CAP_BPF": (39, "load eBPF programs"),
     "CAP_PERFMON": (38, "attach them to tracepoints and uprobes"),
     "CAP_SYS_PTRACE": (19, "look at processes of other users"),
     "CAP_DAC_READ_SEARCH": (2, "read tracefs"),
 }
-MARKS_REMEDY = "give it CAP_SYS_ADMIN, or name trainings in targets.include to have the rest of them"
+MARKS_REMEDY = word("give it CAP_SYS_ADMIN, or name trainings in targets.include to have the rest of them")
 COVERED_BY_SYS_ADMIN = frozenset({"CAP_BPF", "CAP_PERFMON"})
 
 
@@ -50,7 +51,8 @@ def marks_refused(status: str | None = None) -> str:
 
     The kernel asks for CAP_SYS_ADMIN (perf_uprobe_event_init), with CAP_PERFMON too.
     """
-    return "" if _effective(status) >> SYS_ADMIN & 1 else "the kernel sets uprobes for CAP_SYS_ADMIN only: no steps"
+    refused = word("the kernel sets uprobes for CAP_SYS_ADMIN only: no steps")
+    return "" if _effective(status) >> SYS_ADMIN & 1 else refused
 
 
 def pids_hidden(proc: str = "/proc") -> str:
@@ -62,7 +64,7 @@ def pids_hidden(proc: str = "/proc") -> str:
     thread = parse_stat((read_file(f"{proc}/2/stat", SMALL) or b"").decode("ascii", "replace"))  # kthreadd, first only
     if own == INIT_PID_NAMESPACE or (thread is not None and thread.flags & KERNEL_THREAD):
         return ""
-    return "/proc shows the pids of a container, and the kernel uses the host's"
+    return word("/proc shows the pids of a container, and the kernel uses the host's")
 
 
 def program() -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from trainprobe.model.message import Message, text_of
 from trainprobe.model.report import SENTENCES
 from trainprobe.text.catalogue import LANGUAGES, catalogue
+from trainprobe.text.saying import Saying, Text
 
 VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 
@@ -33,7 +34,15 @@ class Speaker:
     def say(self, template: str, **values: object) -> str:
         """A sentence of the program, given in English, with its values."""
         text = template if self.language == "en" else catalogue(self.language).programs.get(template, template)
-        return text.format(**values) if values else text
+        return text.format(**{name: self.told(value) for name, value in values.items()}) if values else text
+
+    def told(self, what: object) -> object:
+        """A value of a sentence: one that is a sentence itself in this language, others as they are."""
+        return self.say(what.template, **what.values) if isinstance(what, Saying) else what
+
+    def text(self, what: Text) -> str:
+        """The same of a text."""
+        return self.say(what) if isinstance(what, str) else self.say(what.template, **what.values)
 
     def message(self, message: Message, otherwise: str) -> str:
         """A message of a report; ``otherwise`` where it has no text in this language: it is of another version."""

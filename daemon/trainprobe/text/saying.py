@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,10 @@ class Saying:
 
     def __str__(self) -> str:
         return self.template.format(**self.values) if self.values else self.template
+
+
+Text: TypeAlias = "str | Saying"
+"""What a reader is told: a sentence with its values, or one that has none."""
 
 
 def saying(template: str, **values: object) -> Saying:

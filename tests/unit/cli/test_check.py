@@ -12,6 +12,7 @@ from trainprobe.cli.checks import Finding
 from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Source
 from trainprobe.runtime import privileges
+from trainprobe.text.saying import saying
 from trainprobe.wire import report as wire
 
 STATUS = "Name:\tx\nCapEff:\t{:016x}\n"
@@ -35,7 +36,7 @@ def test_tracefs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("none /sys/kernel/tracing tracefs rw 0 0\n")
     assert checks.tracefs(mounts) == Finding(
-        "tracefs", checks.OK, "mounted on /sys/kernel/tracing", checks.tracefs(mounts).why
+        "tracefs", checks.OK, saying("mounted on {place}", place="/sys/kernel/tracing"), checks.tracefs(mounts).why
     )
     mounts.write_text("proc /proc proc rw 0 0\n")
     monkeypatch.setattr(privileges, "missing", list)
@@ -69,8 +70,8 @@ def test_hidden_kernel_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for path in (hidden, str(tmp_path / "absent")):
         finding = checks.kallsyms(path)
         assert finding.state == checks.DEGRADED
-        assert "counts as swap" in finding.what
-        assert "kernel.kptr_restrict" in finding.remedy
+        assert "counts as swap" in str(finding.what)
+        assert "kernel.kptr_restrict" in str(finding.remedy)
     monkeypatch.setattr(privileges, "missing", lambda: ["CAP_BPF"])
     assert checks.kallsyms(hidden).remedy == "sudo trainprobe check", "the kernel hides them from users"
 
@@ -80,7 +81,7 @@ def test_a_file_system_without_acls() -> None:
     with reachable() as directory, mounted("ramfs", directory / "run") as run:
         finding = checks.acls((directory, run / "trainprobe"))
         assert finding.state == checks.DEGRADED
-        assert f"{run}/trainprobe" in finding.what
+        assert f"{run}/trainprobe" in str(finding.what)
         assert finding.remedy
         assert checks.acls((directory / "not yet" / "made",)).state == checks.OK
 
@@ -106,7 +107,7 @@ def test_pypis_bcc_is_not_taken_for_the_real_one(tmp_path: Path, monkeypatch: py
     monkeypatch.delitem(__import__("sys").modules, "bcc", raising=False)
     finding = checks.bcc()
     assert finding.state == checks.MISSING
-    assert "another program" in finding.what
+    assert "another program" in str(finding.what)
 
 
 def test_every_check_that_is_not_ok_says_what_mends_it() -> None:
@@ -133,6 +134,26 @@ def test_strict_fails_on_anything_degraded(degraded: list[Finding]) -> None:
     assert main(["check", "--strict"]) == 0
 
 
+def test_it_fails_where_nothing_can_be_watched(degraded: list[Finding]) -> None:
+    degraded.append(Finding("BTF", checks.MISSING, "", ""))
+    assert main(["check"]) == 1
+
+
+def test_it_speaks_the_readers_language(degraded: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
+    degraded.append(Finding("PSI", checks.MISSING, saying("{path} does not exist", path="/x"), "", "boot with psi=1"))
+    main(["check", "--lang", "zh"])
+    told = capsys.readouterr().out
+    for text in ("缺失", "/x 不存在", "解决办法：用 psi=1 启动内核", "无法观测：PSI"):
+        assert text in told
+    main(["check", "--json", "--lang", "zh"])
+    assert json.loads(capsys.readouterr().out)[-2]["what"] == "/x does not exist"
+
+
+def test_an_error_and_its_remedy_are_in_the_readers_language(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--input", "/nowhere.json", "--lang", "zh"]) == 1
+    assert "解决办法：可用 trainprobe run -o REPORT.json" in capsys.readouterr().err
+
+
 def test_json(degraded: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", "--json"])
     assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == ["BTF", "PSI", "eBPF programs"]
@@ -149,13 +170,13 @@ def test_a_line_each_and_the_remedy_below(degraded: list[Finding]) -> None:
 
 def test_the_last_line_says_what_to_do_next(degraded: list[Finding]) -> None:
     well = [finding for finding in degraded if finding.state == checks.OK]
-    assert check.concluded(well) == (
+    assert check.concluded(well, Style()) == (
         "Everything works. To begin: trainprobe run -- python train.py, or for all trainings of this host: "
         "systemctl start trainprobe"
     )
-    assert check.concluded(degraded).startswith("It works, without what these would give: ")
+    assert check.concluded(degraded, Style()).startswith("It works, without what these would give: ")
     missing = [*degraded, Finding("BTF", checks.MISSING, "", "")]
-    assert check.concluded(missing) == "Nothing can be watched before this is mended: BTF."
+    assert check.concluded(missing, Style()) == "Nothing can be watched before this is mended: BTF."
 
 
 def test_whoever_has_no_room_with_a_running_daemon_is_told(tmp_path: Path) -> None:

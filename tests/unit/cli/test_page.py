@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,26 @@ def call(directory: Path, *arguments: str) -> int:
     ],
 )
 def test_the_address_is_the_exporters_with_its_token(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], told: str, shown: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, told: str, shown: str
 ) -> None:
+    monkeypatch.setattr(verb, "_answers", lambda address: True)
     token = token_in(tmp_path)
     tell_address(tmp_path, told)
     assert call(tmp_path) == 0
     assert capsys.readouterr().out == f"{shown}{token}\n"
+
+
+def test_an_exporter_that_is_gone_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token_in(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        tell_address(tmp_path, f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert call(tmp_path) == 0
+    capsys.readouterr()
+    assert call(tmp_path) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "the exporter is gone" in told.err
+    assert "systemctl restart trainprobe-exporter" in told.err
 
 
 def test_behind_a_proxy_the_address_is_the_proxys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
