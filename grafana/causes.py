@@ -32,6 +32,8 @@ def _stalls_of(group: Group) -> tuple[Cause, ...]:
 
 
 TOGGLES: tuple[Toggle, ...] = tuple(Toggle(group.switch, group.colour, _stalls_of(group)) for group in groups.STALLS)
+SHOWN = ("Data", "Workers", "Checkpoint", "Python", "GPU", "CPU", "Memory", "Ranks and network")
+"""The switches that are seen at first. Those of the others are in the menu of the dashboard's controls."""
 PHASES_COLOUR = groups.PHASES.colour
 STARTS_COLOUR = "#FFFFFF"
 

@@ -9,6 +9,7 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DashboardLinkType
 
 from grafana.annotations import toggles
+from grafana.causes import SHOWN
 from grafana.layout import Section, placed
 from grafana.queries import Queries
 from grafana.variables import variables
@@ -19,6 +20,8 @@ FLEET_UID = "trainprobe-fleet"
 MEMORY_UID = "trainprobe-memory"
 TAG = "trainprobe"
 
+LIVE_PAGE = "http://${host:raw}/"
+ALERTS = "/alerting/list?search=Training"
 _KEEP = "${datasource:queryparam}&${job:queryparam}&${__url_time_range}"
 
 
@@ -64,6 +67,8 @@ def dashboard_of(
             .include_vars(True)
             .keep_time(True)
         )
+        .link(_elsewhere("Live page", LIVE_PAGE, "The chosen host's exporter; `trainprobe page` has the token"))
+        .link(_elsewhere("Alerts and runbooks", ALERTS, "trainprobe's rules; each has its runbook"))
     )
     for variable in variables(one_run=queries.scope.one_run):
         builder = builder.with_variable(variable)
@@ -74,13 +79,22 @@ def dashboard_of(
     return without_surplus(built)
 
 
+def _elsewhere(title: str, url: str, meaning: str) -> Any:
+    made = dashboard.DashboardLink(title).type(DashboardLinkType.LINK).url(url)
+    return made.tooltip(meaning).target_blank(True).icon("external link")
+
+
 def without_surplus(built: Any) -> Any:
     """The dashboard without what the SDK adds by itself and Grafana's own types lack, or we do not want.
 
-    Toggles and links would hide in a menu; variables would have the fields of an interval, tables a footer of old.
+    Links would hide in a menu, and so would the toggles that are asked for most; variables would have the fields of an
+    interval, tables a footer of old.
     """
-    for shown in (*built.annotations.list_val, *built.links):
-        shown.placement = None
+    for link in built.links:
+        link.placement = None
+    for switch in built.annotations.list_val:
+        if switch.name in SHOWN or switch.hide:
+            switch.placement = None
     for variable in built.templating.list_val:
         variable.auto = variable.auto_min = variable.auto_count = None
     for panel in (*built.panels, *(inner for row in built.panels for inner in getattr(row, "panels", None) or ())):

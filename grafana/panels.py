@@ -10,6 +10,7 @@ from grafana_foundation_sdk.builders import (
     bargauge,
     common,
     dashboard,
+    heatmap,
     prometheus,
     stat,
     statetimeline,
@@ -42,6 +43,7 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMap,
     ValueMappingResult,
 )
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from grafana.thresholds import Levels
@@ -110,6 +112,46 @@ def stat_of(title: str, meaning: str, unit: str, query: Q, **options: Any) -> An
     if "decimals" in options:
         panel = panel.decimals(options["decimals"])
     return _asking(_coloured(panel, options.get("colours", {})), [query], instant=True)
+
+
+def heatmap_of(title: str, meaning: str, unit: str, query: Q, *, none: str) -> Any:
+    """A histogram over time, from the buckets of a counter; the colour says how many."""
+    target = prometheus.Dataquery().expr(query.expr).ref_id("A").datasource(DATASOURCE).range()
+    colour = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Oranges").steps(64)
+    return (
+        heatmap.Panel()
+        .title(title)
+        .description(meaning)
+        .datasource(DATASOURCE)
+        .no_value(none)
+        .calculate(False)
+        .color(colour)
+        .y_axis(heatmap.YAxisConfig().unit(unit))
+        .with_target(target.format(PromQueryFormat.HEATMAP).legend_format(query.legend))
+    )
+
+
+def alerts_of(title: str, meaning: str, *, named: str, labels: str) -> Any:
+    """The alerts that fire or wait to, of any data source that Grafana knows; a click on one opens its runbook."""
+    states = {"firing": True, "pending": True, "error": True, "noData": False, "normal": False}
+    options = {
+        "viewMode": "list", "groupMode": "default", "groupBy": [], "maxItems": 20, "sortOrder": 3,
+        "dashboardAlerts": False, "alertName": named, "alertInstanceLabelFilter": labels, "stateFilter": states,
+    }  # fmt: skip
+    return _AlertList(options).title(title).description(meaning)
+
+
+class _AlertList(stat.Panel):  # type: ignore[misc]  # the SDK has no types
+    """A kind of panel for which the SDK has no builder."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._list = dict(options)
+
+    def build(self) -> Any:
+        made = super().build()
+        made.type_val, made.options, made.field_config, made.targets = "alertlist", self._list, None, []
+        return made
 
 
 def fill(title: str, meaning: str, query: Q, levels: Levels | None = None, **options: Any) -> Any:

@@ -106,6 +106,10 @@ class Queries:
         buckets = f"rate(trainprobe_step_duration_seconds_bucket{self.scope.rank()}[{RATE}])"
         return f"histogram_quantile({quantile}, sum by (le) ({buckets})) >= 0"  # no step, no number
 
+    @property
+    def step_buckets(self) -> str:
+        return f"sum by (le) (increase(trainprobe_step_duration_seconds_bucket{self.scope.rank()}[{RATE}]))"
+
     # Where time goes.
 
     @property

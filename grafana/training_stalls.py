@@ -25,8 +25,10 @@ from grafana.panels import (
     WRITES,
     Column,
     Q,
+    alerts_of,
     bars,
     fill,
+    heatmap_of,
     lanes,
     stat_of,
     states_of,
@@ -53,6 +55,7 @@ def training_stalls(others: Sequence[Metric] = ()) -> Any:
         [
             Section("Verdict", [_verdict(q)]),
             Section("Lost time", _lost_time(q)),
+            Section("Alerts", [_alerts()], collapsed=True),
             Section("Steps and GPU", _steps(q) + _gpu_beside_steps(q)),
             Section("Data loading", _data(q), collapsed=True),
             Section("Checkpoints", _checkpoints(q), collapsed=True),
@@ -239,6 +242,14 @@ def _steps(q: Queries) -> list[Line]:
                     logarithmic=True,
                     none="no step in the time range",
                 ),
+                heatmap_of(
+                    "Step times",
+                    "How many training steps of all ranks took how long, in the histogram's buckets: a second band "
+                    "above the first one is a stall that recurs.",
+                    SECONDS,
+                    Q(q.step_buckets, "{{le}}"),
+                    none="no step in the time range",
+                ),
                 time_series(
                     "GPU utilisation",
                     "Share of the time in which some kernel ran on the run's GPUs. 100 % is not progress: a rank that "
@@ -252,6 +263,20 @@ def _steps(q: Queries) -> list[Line]:
             ],
         )
     ]
+
+
+def _alerts() -> Line:
+    return Line(
+        8,
+        [
+            alerts_of(
+                "Alerts of this run",
+                "Alerts of trainprobe's rules that fire or are pending for this run. Each has its runbook.",
+                named="Training",
+                labels='{run="$run"}',
+            )
+        ],
+    )
 
 
 def _gpu_beside_steps(q: Queries) -> list[Line]:

@@ -30,12 +30,9 @@ def dashboards() -> dict[str, dict[str, Any]]:
 
 
 def panels(dashboard: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The panels, those in collapsed rows too; not the rows."""
+    """The panels that ask Prometheus, those in collapsed rows too; not the rows, and not lists of alerts."""
     for panel in dashboard["panels"]:
-        if panel["type"] == "row":
-            yield from panel["panels"]
-        else:
-            yield panel
+        yield from (one for one in panel.get("panels", [panel]) if one["type"] != "alertlist")
 
 
 def panel_queries() -> Iterator[Asked]:

@@ -15,7 +15,7 @@ from tests.observability.dashboards import panels
 
 DATASOURCES = {"$datasource", "${datasource}"}
 WITH_UNIT = {"stat", "table", "timeseries", "gauge"}
-WITH_TARGETS = {"stat", "timeseries", "gauge", "table", "state-timeline", "bargauge"}
+WITH_TARGETS = {"heatmap", "stat", "timeseries", "gauge", "table", "state-timeline", "bargauge"}
 # Of Grafana's value formats, those that a dashboard of ours may have.
 UNITS = {"none", "string", "short", "percentunit", "bytes", "Bps", "dateTimeAsIso", "watt", "celsius", "hertz"} | {
     "s",

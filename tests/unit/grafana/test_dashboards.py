@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, STATE_COLOURS, TOGGLES
+from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, SHOWN, STATE_COLOURS, TOGGLES
 from grafana.thresholds import Levels
 from tests.observability.dashboards import (
     DIRECTORY,
@@ -144,6 +144,30 @@ def test_causes_are_drawn_from_counters_on_every_time_panel(uid: str) -> None:
         assert f'cause=~"{"|".join(toggle.causes)}"' in series[0][0] == series[1][0]
     starts = listed[-1]
     assert (starts["useValueForTime"], starts["hide"], starts["enable"]) == (True, True, False)
+
+
+@pytest.mark.parametrize("uid", ALL)
+def test_eight_switches_are_seen_at_first_and_the_others_are_in_the_menu(uid: str) -> None:
+    switches = [a for a in ALL[uid]["annotations"]["list"] if not a["hide"]]
+    shown = {a["name"] for a in switches if "placement" not in a}
+    assert shown == set(SHOWN)
+    assert len(shown) <= 8
+    assert {a.get("placement") for a in switches if a["name"] not in shown} == {"inControlsMenu"}
+
+
+def test_a_run_has_its_alerts_the_live_page_and_the_distribution_of_its_steps() -> None:
+    every = {
+        panel["title"]: panel for row in ALL["trainprobe-stalls"]["panels"] for panel in (row, *row.get("panels", []))
+    }
+    alerts = every["Alerts of this run"]
+    assert (alerts["type"], alerts["options"]["alertInstanceLabelFilter"]) == ("alertlist", '{run="$run"}')
+    assert alerts["options"]["alertName"] == "Training"
+    heat = every["Step times"]
+    assert (heat["type"], heat["targets"][0]["format"]) == ("heatmap", "heatmap")
+    assert "trainprobe_step_duration_seconds_bucket" in heat["targets"][0]["expr"]
+    links = {link["title"]: link.get("url", "") for link in ALL["trainprobe-stalls"]["links"]}
+    assert links["Live page"] == "http://${host:raw}/"
+    assert links["Alerts and runbooks"].startswith("/alerting/list")
 
 
 @pytest.mark.parametrize("uid", ALL)
