@@ -1,7 +1,8 @@
 """Whether advice comes true: trainings with a wrong setting, run as they are and again as `trainprobe advise` says.
 
 ``python -m benchmarks.advice``: for each of them the gain that was predicted and the one that came, and the memory.
-Exit code 0: each brought at least 80 % of what was predicted, and took the memory that was predicted to 15 %.
+Exit code 0: each brought at least 80 % of what was predicted, and took the memory that was predicted to 15 %; for what
+is set well nothing was proposed.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Outcome:
     memory: int | None = None
     others: tuple[float, float] = (0.0, 0.0)
     """Cores that other programs used during each run: beyond quiet.DISTURBED its seconds say little."""
+    well_set: bool = False
     started: tuple[float, float] = (0.0, 0.0)  # seconds of the first steps in each run: they are in before and after
 
     @property
@@ -63,6 +65,8 @@ class Outcome:
     @property
     def holds(self) -> bool:
         """Whether the proposal kept what it promised."""
+        if self.well_set:
+            return not self.proposals
         if self.gain is None or not self.predicted_gain:
             return False
         return self.gain >= GAIN * self.predicted_gain and (self.off is None or abs(self.off) <= MEMORY)
@@ -111,7 +115,9 @@ def measure(
         _keep(folder, kept, "before")
         proposals = [setting for setting in one.advice["settings"] if setting["proposed"] is not None]
         told = {setting["name"]: setting["proposed"] for setting in proposals}
-        outcome = Outcome(name, seed, case.settings, told, one.seconds, memory_before=one.memory)
+        outcome = Outcome(
+            name, seed, case.settings, told, one.seconds, memory_before=one.memory, well_set=case.well_set
+        )
         outcome.others, outcome.started = (one.others, 0.0), (one.started, 0.0)
         if proposals:
             outcome.predicted_gain = one.advice["gain_seconds"]
@@ -195,7 +201,7 @@ def _line(outcome: Outcome) -> str:
     settings = ", ".join(f"{name} {value}" for name, value in outcome.proposals.items()) or "nothing proposed"
     text = f"{outcome.case} (seed {outcome.seed}): {settings}; {outcome.before:.2f} s"
     if outcome.after is None or not outcome.predicted_gain or outcome.gain is None:
-        return text
+        return text + ("" if outcome.holds else "  <- does not hold")
     share = outcome.gain / outcome.predicted_gain
     text += f" became {outcome.after:.2f} s: {outcome.gain:.2f} s of {outcome.predicted_gain:.2f} s ({share:.0%})"
     if outcome.off is not None and outcome.memory and outcome.predicted_memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """``limit``: bytes of memory for all of it, None: the host's."""
+    """``limit``: bytes of memory for all of it, None: the host's. ``well_set``: nothing of it should be changed."""
 
     settings: Settings
     limit: int | None = None
+    well_set: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,17 +74,82 @@ def logging_each_step(draw: random.Random, pace: Pace, seconds: float) -> Case:
     return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.5), seconds, **lines))
 
 
+def logging_in_bursts(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    own = draw.uniform(0.03, 0.06)
+    lines = {"log_every": draw.randint(15, 25), "log_lines": draw.randint(150_000, 300_000)}
+    return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.5), seconds, **lines))
+
+
+def saving_each_step(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    own = draw.uniform(0.03, 0.06)
+    often = {"save_every": draw.randint(1, 3), "save_bytes": draw.randint(8, 20) * MB}
+    return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.5), seconds, **often))
+
+
+def slow_single_samples(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    """Now and then a sample takes the time of a dozen steps; workers have time to spare to make others ahead."""
+    own = draw.uniform(0.03, 0.05)
+    slow = {
+        "workers": 2,
+        "slow_every": draw.randint(40, 60),
+        "slow_work": round(own * draw.uniform(10, 16) / pace.batch),
+    }
+    return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.4), seconds, **slow))
+
+
+def slow_answers(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    """The same, blocked as by a store that answers late."""
+    own = draw.uniform(0.03, 0.05)
+    slow = {"workers": 2, "slow_every": draw.randint(40, 60), "slow_wait": own * draw.uniform(10, 16)}
+    return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.4), seconds, **slow))
+
+
+def loading_in_the_driver(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    """Sample by sample, without a worker."""
+    own = draw.uniform(0.03, 0.06)
+    batch = own * draw.uniform(0.5, 0.9)
+    return Case(_plain(draw, pace, own, batch, seconds, workers=0, steps=round(seconds / (own + batch))))
+
+
+def evaluating_too_often(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    own = draw.uniform(0.03, 0.06)
+    often = {"evaluate_every": draw.randint(20, 40), "evaluate_batches": draw.randint(20, 40)}
+    return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.5), seconds, **often))
+
+
+def workers_that_start_again(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    own = draw.uniform(0.03, 0.06)
+    short = {"workers": 2, "epochs": draw.randint(8, 12), "private": draw.randint(60, 120) * MB}
+    return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.5), seconds, **short))
+
+
+def well_set(draw: random.Random, pace: Pace, seconds: float) -> Case:
+    own = draw.uniform(0.03, 0.06)
+    return Case(_plain(draw, pace, own, own * draw.uniform(0.2, 0.4), seconds, workers=2), well_set=True)
+
+
 CASES: dict[str, Callable[[random.Random, Pace, float], Case]] = {
     "too-few-workers": too_few_workers,
     "too-few-for-slow-storage": too_few_for_slow_storage,
     "too-many-for-memory": too_many_for_the_memory,
     "checkpoint-too-often": checkpoints_too_often,
     "logging-each-step": logging_each_step,
+    "logging-in-bursts": logging_in_bursts,
+    "saving-each-step": saving_each_step,
+    "slow-single-samples": slow_single_samples,
+    "slow-answers": slow_answers,
+    "loading-in-the-driver": loading_in_the_driver,
+    "evaluating-too-often": evaluating_too_often,
+    "workers-that-start-again": workers_that_start_again,
+    "well-set": well_set,
 }
 
 
 def applied(settings: Settings, proposals: list[dict[str, Any]]) -> Settings:
     """The same training with what was proposed."""
-    names = {"num_workers": "workers", "checkpoint interval": "save_every", "log interval": "log_every"}
-    changed = {names[one["name"]]: int(one["proposed"]) for one in proposals if one["name"] in names}
+    names = {
+        "num_workers": "workers", "checkpoint interval": "save_every", "log interval": "log_every",
+        "prefetch_factor": "prefetch", "evaluation interval": "evaluate_every", "persistent_workers": "persistent",
+    }  # fmt: skip
+    changed = {names[one["name"]]: json.loads(one["proposed"].lower()) for one in proposals if one["name"] in names}
     return settings | changed

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ FIRST_STEPS = 10  # in which workers start, and the queues fill
 OBJECT_BYTES, OBJECTS_AT_ONCE = 160, 20_000
 PLAIN = {
     "workers": 1, "prefetch": 2, "objects": 0, "weights": 0, "batch_wait": 0.0, "pause": 0.0, "long_pause": 0.0,
-    "save_every": 0, "save_bytes": 0, "log_every": 0, "log_lines": 0, "sync": 0.0,
+    "save_every": 0, "save_bytes": 0, "log_every": 0, "log_lines": 0, "sync": 0.0, "slow_every": 0, "slow_wait": 0.0,
+    "slow_work": 0, "evaluate_every": 0, "evaluate_batches": 0, "epochs": 1, "persistent": False, "anomaly": False,
 }  # fmt: skip
 
 
@@ -47,7 +49,7 @@ class Samples(Dataset[Any]):
         self.objects = [str(number) * 20 for number in range(wanted["objects"] // OBJECT_BYTES)]
 
     def __len__(self) -> int:
-        return BATCH * int(self.wanted["steps"])
+        return BATCH * int(self.wanted["steps"] // self.wanted["epochs"])
 
     def __getitem__(self, index: int) -> Any:
         if self.cache is None:
@@ -57,9 +59,43 @@ class Samples(Dataset[Any]):
             begin = index // BATCH * OBJECTS_AT_ONCE % max(len(self.objects), 1)
             sum(len(one) for one in self.objects[begin : begin + OBJECTS_AT_ONCE])
         sort(self.wanted["batch_work"] // BATCH)
+        every = self.wanted["slow_every"] * BATCH
+        if every and index % every == every // 2:
+            time.sleep(self.wanted["slow_wait"])
+            sort(self.wanted["slow_work"])
         if self.wanted["batch_wait"]:
             time.sleep(self.wanted["batch_wait"] / BATCH)
         return torch.full((self.wanted["batch_bytes"] // 4 // FEATURES // BATCH, FEATURES), 0.5)
+
+
+def evaluate(model: nn.Module, batches: int) -> None:
+    """Forward passes without gradients, over batches of an own loader."""
+    model.eval()
+    with torch.no_grad():
+        for batch in DataLoader(torch.zeros(batches * BATCH, FEATURES), batch_size=BATCH):
+            for _ in range(20):
+                model(batch)
+    model.train()
+
+
+def save(path: str, model: nn.Module, extra: torch.Tensor) -> None:
+    """A checkpoint that is complete or not there."""
+    with open(f"{path}.tmp", "wb") as file:
+        torch.save({"model": model.state_dict(), "extra": extra}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.tmp", path)
+
+
+def batches(wanted: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """Those of all epochs."""
+    ahead = wanted["prefetch"] if wanted["workers"] else None
+    loader = DataLoader(
+        Samples(wanted), batch_size=BATCH, num_workers=wanted["workers"], prefetch_factor=ahead,
+        persistent_workers=wanted["persistent"] and wanted["workers"] > 0,
+    )  # fmt: skip
+    for _ in range(wanted["epochs"]):
+        yield from loader
 
 
 def sync(file: int, seconds: float) -> None:
@@ -95,9 +131,8 @@ def main() -> None:
     weights = torch.ones(
         wanted["weights"] // 4
     )  # that a step changes in place: workers keep the ones they were born with
-    ahead = wanted["prefetch"] if wanted["workers"] else None
-    loader = DataLoader(Samples(wanted), batch_size=BATCH, num_workers=wanted["workers"], prefetch_factor=ahead)
     matrix = torch.randn(256, 256)
+    torch.autograd.set_detect_anomaly(wanted["anomaly"])
     folder = wanted["directory"]
     with (
         open(os.path.join(folder, "train.log"), "a", buffering=1) as log,
@@ -105,7 +140,7 @@ def main() -> None:
     ):
         begin, used = time.monotonic(), time.thread_time()
         started = 0.0
-        for step, data in enumerate(loader):
+        for step, data in enumerate(batches(wanted)):
             if step == FIRST_STEPS:
                 started = time.monotonic() - begin
             optimiser.zero_grad()
@@ -121,12 +156,9 @@ def main() -> None:
                 lines = range(wanted["log_lines"])
                 log.writelines(f"step {step} tensor {number} norm {step * number}\n" for number in lines)
             if wanted["save_every"] and step % wanted["save_every"] == wanted["save_every"] - 1:
-                path = os.path.join(folder, "last.pt")
-                with open(f"{path}.tmp", "wb") as file:
-                    torch.save({"model": model.state_dict(), "extra": extra}, file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(f"{path}.tmp", path)
+                save(os.path.join(folder, "last.pt"), model, extra)
+            if wanted["evaluate_every"] and step % wanted["evaluate_every"] == wanted["evaluate_every"] - 1:
+                evaluate(model, wanted["evaluate_batches"])
         cpu = time.thread_time() - used
         print(json.dumps({"seconds": time.monotonic() - begin, "started": started, "cpu": cpu}), flush=True)
 
