@@ -123,6 +123,7 @@ REGIONS: dict[str, Callable[[], Iterator[str]]] = {
 PRINTED = {
     "docs/metrics.md": "trainprobe_exporters.catalogue_docs",
     "docs/configuration.md": "trainprobe.config.document",
+    "docs/errors.md": "tools.errors",
 }
 WRITERS = ("grafana.build", "grafana.rules.build", "tests.replay.cause_pages")
 
