@@ -42,6 +42,7 @@ def of_rank(rank: Json) -> Iterator[str]:
     """All that one entry of a report says against itself."""
     yield from _account(rank)
     yield from _verdict(rank)
+    yield from _shutdown(rank)
     yield from _steps(rank)
     yield from _stalls(rank)
     yield from _bottlenecks(rank)
@@ -66,6 +67,13 @@ def _account(rank: Json) -> Iterator[str]:
             spans = sum(span["end"] - span["start"] for span in rank["phases"] if span["phase"] == phase)
             if abs(spans - seconds) > 0.01 * max(1.0, wall):
                 yield f"{phase} is {seconds:.3f} s, its spans {spans:.3f} s"
+
+
+def _shutdown(rank: Json) -> Iterator[str]:
+    for span in rank["phases"]:
+        lasted, parts = (span["end"] or span["start"]) - span["start"], sum(span["states"].values())
+        if span["states"] and abs(parts - lasted) > 0.02 * lasted + 0.01:
+            yield f"{span['phase']} of {lasted:.3f} s has {parts:.3f} s in it"
 
 
 def _verdict(rank: Json) -> Iterator[str]:

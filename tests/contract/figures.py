@@ -136,6 +136,10 @@ def _time(rank: Json, lines: list[str]) -> Iterator[str]:
             total += float(row[3])
             if not (lasts(row[2], known.get(row[1], -1.0)) and is_share(row[3], known.get(row[1], -1.0) / wall)):
                 yield f"{line!r}, {known.get(row[1])} of {wall}"
+        known_in = next((span["states"] for span in reversed(rank["phases"]) if span["states"]), {})
+        for state, spent in re.findall(rf"(\w+) {DURATION}", line if line.startswith("  the shutdown: ") else ""):
+            if not lasts(spent, known_in.get(state, -1.0)):
+                yield f"the shutdown: {state} {spent}, and the report has {known_in}"
         for state, share in re.findall(r"(\w+) ([\d.]+) %", "" if row else line):
             if not is_share(share, rank["ledger"].get(state, -1.0) / wall):
                 yield f"the driver: {state} {share} %, {rank['ledger'].get(state)} of {wall}"

@@ -54,6 +54,7 @@ def input_bound(rank: Json) -> None:
 CASES: list[tuple[str, Callable[[Json], None]]] = [
     ("productive, phases and lost", changed("productive_seconds", to=1.0)),
     ("the ledger has", changed("ledger", "compute", to=99.0)),
+    ("has 9.000 s in it", changed("phases", -1, "states", to={"compute": 9.0})),
     ("healthy, and 3.6", healthy),
     ("healthy, and input-bound", input_bound),
     ("which lost nothing", verdict(cause="logging")),

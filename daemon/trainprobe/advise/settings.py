@@ -207,7 +207,7 @@ def _prefetch(facts: Facts) -> Setting:
         )  # fmt: skip
     found = queue.ahead(load, [(stall.first_step, stall.seconds) for stall in facts.stalls(*queue.CAUSES)], ahead)
     if found is None:
-        why = saying("{number} batches came late, {each} in the middle: batches made ahead would not cover them",
+        why = saying("{number} batches came late, median {each}: batches made ahead would not cover them",
                      number=len(late), each=seconds(median(late)))  # fmt: skip
         return Setting(word("prefetch_factor"), now, None, 0.0, why)
     wanted = found.factor
@@ -218,7 +218,7 @@ def _prefetch(facts: Facts) -> Setting:
                      prefetch=wanted, memory=size(taken or 0))  # fmt: skip
         return Setting(word("prefetch_factor"), now, None, 0.0, why)
     reason = saying(
-        "{number} batches came late, {each} in the middle; replayed with {ahead} batches made ahead, {saves} of the "
+        "{number} batches came late, median {each}; replayed with {ahead} batches made ahead, {saves} of the "
         "wait is gone",
         number=len(late), each=seconds(median(late)), ahead=wanted * load.workers, saves=percent(found.saves),
     )  # fmt: skip

@@ -69,6 +69,15 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     states = [f"{name} {percent(value / wall)}" for name, value in descending(rank.ledger) if value / wall >= 0.0005]
     if states:
         yield from style.wrapped(", ".join(states[:STATES_SHOWN]), f"  {style.say('the driving thread')}: ", "    ")
+    yield from _shutdown(rank, style)
+
+
+def _shutdown(rank: Rank, style: Style) -> Iterator[str]:
+    """What was in the time after the training's code was left."""
+    spans = [span.states for span in rank.phases if span.phase == "shutdown" and span.states]
+    parts = [f"{name} {seconds(value)}" for name, value in descending(spans[-1]) if value >= 0.01] if spans else []
+    if parts:
+        yield from style.wrapped(", ".join(parts[:STATES_SHOWN]), f"  {style.say('the shutdown')}: ", "    ")
 
 
 def descending(values: dict[str, float]) -> list[tuple[str, float]]:

@@ -288,6 +288,7 @@ class PhaseSpan:
     start: float
     end: float | None
     step: int | None = None  # the steps before it
+    states: dict[str, float] = field(default_factory=dict)  # seconds by state in a shutdown, where they are known
 
 
 @dataclass(slots=True)

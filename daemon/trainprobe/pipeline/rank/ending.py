@@ -10,7 +10,7 @@ from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.waiting import CPU
 from trainprobe.derive.baseline import Ordinary
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.ledger import Item, by_state
 from trainprobe.model.cause import Cause, Phase
 from trainprobe.model.cells import COMPUTING, Region
 from trainprobe.model.event import MarkRow
@@ -45,13 +45,14 @@ def end(rank: RankState, at_ns: int) -> None:
     row = _last_row(rank, before, at_ns)
     if before is not None and row is not None:
         left_ns = _judge(rank, before, row)
-        _close(rank)
+        after = _close(rank)
     else:
-        items, left_ns = _close(rank), None
+        items, left_ns, after = _close(rank), None, {}
         if before is not None and rank.progress.judged:
             left_ns = _enter(rank, rank.stalls.open, before, at_ns)
             if left_ns is None or not (rank.left_ns() or rank.lives.signalled):
                 left_ns = _evaluated_ns(rank, items, before, at_ns, left_ns)
+            after = items if left_ns == before.at_ns else {}
     if rank.stalls.entries:
         _name_consequence(rank, rank.stalls.entries[-1])
     rank.end_ns = at_ns
@@ -59,7 +60,7 @@ def end(rank: RankState, at_ns: int) -> None:
     if not rank.progress.judged:
         rank.end_startup(at_ns)
     elif before is not None and left_ns is not None:
-        rank.phases.add(Phase.SHUTDOWN, left_ns, at_ns)
+        rank.phases.add(Phase.SHUTDOWN, left_ns, at_ns, states=by_state(after))
 
 
 def _close(rank: RankState) -> Mapping[Item, int]:

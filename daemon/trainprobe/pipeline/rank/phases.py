@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from trainprobe.model.cause import Phase
+from trainprobe.model.cause import Phase, State
 
 SPANS = 400
+NOTHING: Mapping[State, float] = {}
 LATEST, LEAST = 16, 2
 """Intervals of a phase by which it is known how long it usually lasts."""
 ALIKE = 0.2
@@ -22,6 +24,7 @@ class Span:
     start_ns: int
     end_ns: int | None
     step: int | None = None  # the steps before it
+    states: Mapping[State, float] = field(default_factory=dict)  # ns by state in it, where they are known
 
 
 @dataclass(slots=True)
@@ -33,12 +36,14 @@ class Phases:
     live: tuple[Phase, float] | None = None  # of the open step: (phase, ns)
     evaluators: set[str] = field(default_factory=set)  # functions that called the model in evaluations
 
-    def add(self, phase: Phase, start_ns: int, end_ns: int, step: int | None = None) -> None:
+    def add(
+        self, phase: Phase, start_ns: int, end_ns: int, step: int | None = None, states: Mapping[State, float] = NOTHING
+    ) -> None:
         """An interval of a phase is over."""
         if end_ns <= start_ns:
             return
         self.ns[phase] = self.ns.get(phase, 0.0) + (end_ns - start_ns)
-        self.spans.append(Span(phase, start_ns, end_ns, step))
+        self.spans.append(Span(phase, start_ns, end_ns, step, states))
         del self.spans[:-SPANS]
 
     def usual_ns(self, phase: Phase) -> float:

@@ -22,6 +22,7 @@ from trainprobe.model.report import (
     WorkerExit,
     Workers,
 )
+from trainprobe.pipeline.rank.phases import Span
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.counters import checkpoint, counters, samples
 from trainprobe.pipeline.report.ending import exit_of
@@ -80,10 +81,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank
         verdict=verdict(rank, lost, wall, facts),
         bound=_bound(rank, lost),
         steps=_steps(rank),
-        phases=[
-            PhaseSpan(s.phase.value, at.wall_of(s.start_ns), at.wall_of(s.end_ns) if s.end_ns else None, s.step)
-            for s in rank.time.spans[-LIST:]
-        ],
+        phases=[_span(span, at) for span in rank.time.spans[-LIST:]],
         ledger={state.value: rank.time.states.get(state, 0.0) / NS for state in State},
         lost={cause.value: ns / NS for cause, ns in sorted(total.items(), key=lambda pair: -pair[1]) if ns > 0},
         stalls=stalls(rank, entries, at, named, facts),
@@ -102,6 +100,12 @@ def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank
         samples=samples(rank, at),
         framework=rank.framework,
     )
+
+
+def _span(span: Span, at: Moment) -> PhaseSpan:
+    end = at.wall_of(span.end_ns) if span.end_ns else None
+    states = {state.value: ns / NS for state, ns in span.states.items() if ns > 0}
+    return PhaseSpan(span.phase.value, at.wall_of(span.start_ns), end, span.step, states)
 
 
 def _bound(rank: RankSnapshot, lost: Losses) -> Bound:

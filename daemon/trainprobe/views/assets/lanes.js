@@ -24,6 +24,14 @@ class Painter {
     this.context.fillText(words, x, y);
   }
 
+  // The same on a ground of its own: above bars.
+  note(words, x, y) {
+    this.context.font = "11px Inter, system-ui, sans-serif";
+    this.context.fillStyle = colour("var(--panel)");
+    this.context.fillRect(x - 4, y - 12, this.context.measureText(words).width + 8, 17);
+    this.text(words, x, y);
+  }
+
   fitted(words, place, y, tone) {
     const room = place.right - Math.max(place.left, 0) - 10;
     if (room < 24) return;
@@ -178,7 +186,7 @@ function drawSteps(painter, scene) {
   if (!scene.seen.length) for (const stall of scene.shownStalls) stallWithoutRows(painter, stall, toY, usual);
   if (isKnown(usual)) painter.line(toY(usual), "var(--accent)", [5, 4]);
   if (scene.seen.length) (scene.seen.length > painter.axis.width ? drawEnvelope : drawEach)(painter, scene.seen, toY);
-  else painter.text(scene.rows.length ? say("no steps in this part") : say("no history of steps here: stalls and the median step are drawn"), 8, painter.top + 16);
+  else painter.note(scene.rows.length ? say("no steps in this part") : say("no history of steps here: stalls and the median step are drawn"), 8, painter.top + 16);
 }
 
 function stallWithoutRows(painter, stall, toY, usual) {
