@@ -61,6 +61,18 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _run(given)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `trainprobe report | head`: the reader has seen enough
+        sys.stdout = None
+        return FAILED
+    return code
+
+
+def _run(given: Sequence[str]) -> int:
     if given and not given[0].startswith("-") and given[0] not in (*VERBS, *HIDDEN):
         complain(
             saying("there is no verb {given}; there are: {names}", given=f"{given[0]!r}", names=", ".join(VERBS)),
@@ -71,24 +83,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser(()).print_help()
         return WRONG
     args = parser(given[:1], own_failure=given[:1] == ["run"]).parse_args(given)
-    try:
-        _asked.set(getattr(args, "lang", None))
-        code: int = args.act(args)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # `trainprobe report | head`: the reader has seen enough
-        sys.stdout = None
-        return FAILED
+    _asked.set(getattr(args, "lang", None))
+    code: int = args.act(args)
     return code
 
 
-def _meant(given: Sequence[str]) -> str:
+def _meant(given: Sequence[str]) -> Text:
     """What somebody wanted who wrote this: a verb that is written much like it, or to run a command."""
     near = difflib.get_close_matches(given[0], VERBS, n=1)
     if near:
         return shlex.join(["trainprobe", near[0], *given[1:]])
-    return f"to watch a command: {shlex.join(['trainprobe', 'run', '--', *given])}"
+    return saying("to watch a command: {command}", command=shlex.join(["trainprobe", "run", "--", *given]))
 
 
 def complain(text: Text, remedy: Text = "") -> None:

@@ -102,7 +102,10 @@ class Watching:
             self.tell_failure(session.failure)
             return False
         style = Style.of(sys.stderr, os.environ, self.language)
-        print(text_of(report, style), file=sys.stderr)
+        try:
+            print(text_of(report, style), file=sys.stderr, flush=True)
+        except BrokenPipeError:  # `… 2>&1 | head`: the reader has seen enough; the command's exit code is still told
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for as long as we live
         if self.output is not None:
             try:
                 outputs.write(self.output, report_file.encode(report, session.steps) + "\n")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -48,3 +51,16 @@ def test_the_whole_command_line_can_be_read() -> None:
     for verb in VERBS:
         options = [option for action in verbs.choices[verb]._actions for option in action.option_strings]
         assert "--help" in options
+
+
+@pytest.mark.parametrize("arguments", [["--help"], [], ["report", "--help"], ["check"]])
+def test_a_reader_who_has_seen_enough_is_no_error(arguments: list[str]) -> None:
+    """`trainprobe --help | head -1`: no traceback, whenever the pipe breaks."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = [sys.executable, "-m", "trainprobe.cli", *arguments]
+    done = subprocess.run(program, stdout=writer, stderr=subprocess.PIPE, check=False, text=True)
+    os.close(writer)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert done.returncode == 1

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.replay.replay import FOLDER
 from trainprobe.cli import main
+from trainprobe.cli.live import StatusLine
+from trainprobe.cli.outputs import RecordFile
+from trainprobe.cli.watching import Watching
+from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.model.steprow import RankSteps, StepRow
 from trainprobe.wire import report_file
@@ -53,3 +60,26 @@ def test_many_rows_of_many_ranks_are_thinned() -> None:
 
 def test_a_file_without_rows_is_the_report() -> None:
     assert report_file.steps_of(report_file.encode(Report())) == []
+
+
+class Finished:
+    """A session whose report is there."""
+
+    steps: tuple[RankSteps, ...] = ()
+
+    def finish(self) -> Report:
+        return Report()
+
+
+def test_a_report_is_written_though_nobody_reads_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`trainprobe run -o report.json … 2>&1 | head`: silent, and the command's exit code stays what it is."""
+    out = tmp_path / "report.json"
+    watching = Watching(out, RecordFile(None), False, DaemonConfig(), [], False, StatusLine(2), "en")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as gone:
+        monkeypatch.setattr(sys, "stderr", gone)
+        assert watching.conclude(Finished())  # type: ignore[arg-type]
+        with contextlib.suppress(BrokenPipeError):
+            gone.close()
+    assert json.loads(out.read_text())["version"] == 1
