@@ -48,6 +48,7 @@ class Clock:
     learn_ns: int
     before: Calls = field(default_factory=dict)
     call: tuple[int, int] | None = None
+    alone: bool = False  # there is no CUDA in the process: only releases may be its clock
     launches: bool = False  # to be probed, and releases
     dear: bool = False  # they were, and are too many
     models: Sequence[Place] = ()  # libraries that run models: calls from there may come in bursts, one a step
@@ -78,7 +79,7 @@ class GpuClocks:
         with self._lock:
             if pid not in self._known and len(self._known) < MOST_CLOCKS:
                 learn_ns = LEARN_BURSTS_NS if alone else LEARN_NS
-                self._known[pid] = Clock(time.monotonic_ns(), learn_ns, launches=alone)
+                self._known[pid] = Clock(time.monotonic_ns(), learn_ns, alone=alone, launches=alone)
                 self._clocks.put(c_uint32(pid), abi.GpuCaller())
             if pid in self._known:
                 self._known[pid].models = models
@@ -136,10 +137,10 @@ class GpuClocks:
         found = once_a_step({call: of for call, (kind, of) in new.items() if kind == BeatKind.WAIT})
         launched = found is None
         if launched and clock.launches:
-            found = self._launch(clock, new, now_ns)
+            found = self._launch(clock, new, now_ns, over=over)
         if found is None and not over:
             return False
-        clock.since_ns, clock.before = now_ns, calls
+        started, clock.since_ns, clock.before = bool(clock.before), now_ns, calls
         if found is not None:
             self._take_call(pid, clock, found)
             if not launched:
@@ -150,15 +151,18 @@ class GpuClocks:
             return False
         if clock.call is not None:
             return False
-        clock.learn_ns = min(2 * clock.learn_ns, LEARN_LIMIT_NS)
+        if started or not clock.alone:  # else the first steps, or what came before them, may have been among these
+            clock.learn_ns = min(2 * clock.learn_ns, LEARN_LIMIT_NS)
         asks, clock.launches = not clock.launches and not clock.dear, not clock.dear
         return asks
 
-    def _launch(self, clock: Clock, new: Calls, now_ns: int) -> tuple[int, int] | None:
-        """A launch that marks steps, unless looking at all of them costs too much."""
+    def _launch(self, clock: Clock, new: Calls, now_ns: int, *, over: bool) -> tuple[int, int] | None:
+        """A launch that marks steps, unless looking at all of them costs too much. Importing TensorFlow takes thousands
+        of releases a second: where there is no CUDA the first time to learn is not judged by them, the next ones are
+        when they are ``over``."""
         number = sum(sum(of) for kind, of in new.values() if kind != BeatKind.WAIT)
         seconds = max(1.0, (now_ns - clock.since_ns) / NS)
-        if number / seconds > MOST_LAUNCHES:
+        if number / seconds > MOST_LAUNCHES and (not clock.alone or (over and clock.before)):
             clock.dear = True
             self._drop_launches(clock)
             return None

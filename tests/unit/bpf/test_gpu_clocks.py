@@ -163,3 +163,19 @@ def test_bursts_of_a_library_that_runs_models_are_the_clock_when_the_start_is_ov
     world.live(12)
     assert world.clocks.last.least < before
     world.made.close()
+
+
+def test_an_import_that_takes_many_releases_does_not_cost_the_clock() -> None:
+    library = Place(STEP, STEP + 1, 0, b"/x/_pywrap_tfe.so")
+    world = World()
+    world.made.end(PID)
+    world.made.begin(PID, [library], alone=True)
+    world.made.probe(PID, PLACE, (), RELEASES)
+    world.beats.add(0x4000, 9 * MOST_LAUNCHES, EVEN - 20, kind=BeatKind.RELEASE)
+    world.live(5)
+    for _ in range(4):
+        world.beats.add(STEP, 10, EVEN, kind=BeatKind.RELEASE)
+        world.live(1)
+    world.live(1)
+    assert world.clocks.known == {PID: STEP}
+    world.made.close()

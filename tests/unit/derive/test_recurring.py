@@ -102,6 +102,16 @@ def test_bursts_of_calls_are_steps(pace: float) -> None:
     assert 0.001 < least * 1024e-9 < 0.8 * pace
 
 
+def test_a_call_that_comes_once_a_step_is_preferred_to_one_whose_bursts_are_drawn_out() -> None:
+    """On a busy host the second call of a step may come as late as the next step."""
+    once = burst_loop(100, 0.05, 1)
+    twice = sorted([*once, *(at + (0.02 if number % 12 == 0 else 1e-3) for number, at in enumerate(once))])
+    rare = once[::5]
+    found = bursts({"twice": intervals(twice), "once": intervals(once), "rare": intervals(rare)})
+    assert found is not None
+    assert found[0] == "once"
+
+
 def test_steps_that_become_twice_as_fast_stay_steps() -> None:
     """The machine was busy while the pace was learnt."""
     found = bursts({"runs": intervals(burst_loop(60, 0.2, 10))})
