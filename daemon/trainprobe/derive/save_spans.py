@@ -46,14 +46,14 @@ class Span:
         return self.bytes >= LARGE and self.gap_ns < BETWEEN * self.write_ns
 
 
-def spans(saves: Iterable[Save], start_ns: int, end_ns: int, *, goes_on: bool = False) -> list[Span]:
+def spans(saves: Iterable[Save], start_ns: int, end_ns: int, *, until_ns: int = 0) -> list[Span]:
     """The saves that begin in an interval, as far as they lie in it, in time order. A file that is still open may just
-    not be closed: only where ``goes_on``, its save lasts until the end, else as long as its calls took."""
+    not be closed: its save lasts as long as its calls took, or until ``until_ns`` where that is known."""
     out: list[Span] = []
     for save in sorted(saves, key=lambda one: one.start_ns):
         if not start_ns <= save.start_ns < end_ns:
             continue
-        closed_ns = end_ns if goes_on else save.start_ns + _calls_ns(save)
+        closed_ns = max(until_ns, save.start_ns + _calls_ns(save))
         end = min(end_ns, closed_ns if save.end_ns is None else save.end_ns)
         last = out[-1] if out else None
         if last is not None and save.start_ns - last.end_ns < NEXT_FILE_NS:

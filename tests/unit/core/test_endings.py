@@ -126,10 +126,10 @@ def clean(driver: Driver) -> None:
 
 
 ENDINGS: dict[Step, str] = {
-    finishes: "finished", closed_by_its_client: "finished", raises: "exception", interrupted: "interrupted", interrupted_in_code: "interrupted",
-    killed: "killed", kills_itself: "own_kill", killed_by_worker: "own_kill", times_out: "timeout",
-    times_out_beside_us: "timeout", runs_out_of_cpu_time: "timeout", aborts: "watchdog", crashes: "exception",
-    runs_out_of_memory: "oom", is_killed_to_keep_memory: "oom", runs: "running",
+    finishes: "finished", closed_by_its_client: "finished", raises: "exception", interrupted: "interrupted",
+    interrupted_in_code: "interrupted", killed: "killed", kills_itself: "own_kill", killed_by_worker: "own_kill",
+    times_out: "timeout", times_out_beside_us: "timeout", runs_out_of_cpu_time: "timeout", aborts: "watchdog",
+    crashes: "exception", runs_out_of_memory: "oom", is_killed_to_keep_memory: "oom", runs: "running",
 }  # fmt: skip
 FAILURES = {raises, killed, aborts, crashes, runs_out_of_memory, is_killed_to_keep_memory}
 CAUSES: dict[Step, tuple[str, str | None]] = {

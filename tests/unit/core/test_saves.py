@@ -10,7 +10,7 @@ from tests.builders.driver import Driver, moment, ns, played
 from tests.unit.core.test_pipeline import adds_up, rank_of
 from trainprobe.advise.settings import advice
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import FileEventKind, StackSeen, StepFile
+from trainprobe.model.event import FileEvent, FileEventKind, StackSeen, StepFile
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import Inspection
 
@@ -249,6 +249,23 @@ def test_without_steps_a_save_by_other_threads_blocks_where_the_driver_takes_par
     (save,) = rank_of(pipeline, driver).checkpoints
     assert save.seconds == pytest.approx(0.4)
     assert save.blocked_seconds == pytest.approx(0.4 if takes_part else 0.0, abs=1e-6)
+
+
+def test_a_save_goes_on_while_threads_of_the_training_write_its_files() -> None:
+    """Its first file, the driver's own, is closed when the step's end has been told; no stack shows the save."""
+    driver = trained()
+    opened, thread = driver.now, 99
+    first = "/run/save-9/_CHECKPOINT_METADATA"
+    driver.file(FileEventKind.OPENED, first, 7, opened, created=True)
+    driver.spend(0.3)
+    driver.spend(0.1, Leaf.LOCK)
+    begun = driver.now - ns(0.1)
+    data = FileEvent(FileEventKind.CLOSED, driver.now, driver.pid, thread, 1, 8, "/run/save-9/d/0", opened_ns=begun)
+    driver.events.append(replace(data, bytes=SIZE, write_ns=ns(0.1), created=True))
+    driver.train(1)
+    driver.file(FileEventKind.CLOSED, first, 7, opened, 600, created=True)
+    driver.train(20)
+    assert ended(driver).lost == pytest.approx({"checkpoint": 0.4}, abs=0.02)
 
 
 def test_the_interval_is_that_of_the_large_saves() -> None:

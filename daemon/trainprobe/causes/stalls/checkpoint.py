@@ -76,12 +76,12 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         if covered >= _COVER * waited and waited > 0.25 * excess_ns(window):
             if waited > sum(taken.values()):
                 return _for_another(window, {**taken, **waits}, others)
-            taken = {**taken, **waits}
+            taken, waits = {**taken, **waits}, {}
     called = sum(taken.values())
     copied = _copied(window, left, called)
     called += sum(copied.values())
-    serialized = _serialized(window, left, called)
-    taken = {**taken, **copied, **serialized}
+    serialized, waits = _serialized(window, left, called, waits if others else {})
+    taken = {**taken, **copied, **serialized, **waits}
     if not taken:
         return None
     own = [s for s in window.saves if s.tid == window.driver_tid] or list(window.saves)
@@ -113,13 +113,16 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     return Claim(Cause.CHECKPOINT, taken, SUMMARY(path=path, details=details), chain, evidence)
 
 
-def _serialized(window: Window, left: Mapping[Item, float], called: float) -> dict[Item, float]:
+def _serialized(
+    window: Window, left: Mapping[Item, float], called: float, waits: Mapping[Item, float]
+) -> tuple[dict[Item, float], dict[Item, float]]:
     """The driver's CPU beyond an ordinary step's that goes into the bytes of its saves: between their calls, and
-    directly before the first file is opened. ``called``: ns in the calls."""
+    directly before the first file is opened; and its ``waits`` for its threads meanwhile. ``called``: ns in the
+    calls."""
     mine = (s for s in window.saves if s.tid == window.driver_tid)
-    own = spans(mine, window.start_ns, window.end_ns, goes_on=shown_by(window.stack))
+    own = spans(mine, window.start_ns, window.end_ns, until_ns=_saves_until(window))
     if not own:
-        return {}
+        return {}, {}
     spent = take(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
     quiet = take(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
     fetched = window.extra_fetches >= window.policy.evaluation_fetches
@@ -134,7 +137,17 @@ def _serialized(window: Window, left: Mapping[Item, float], called: float) -> di
     room = inside + ahead
     taken = _at_most(spent, room)
     room = (inside if evaluates else room) - sum(taken.values())
-    return {**taken, **_at_most(quiet, room)}
+    computed = _at_most(quiet, room)
+    return {**taken, **computed}, _at_most(waits, room - sum(computed.values()))
+
+
+def _saves_until(window: Window) -> int:
+    """When the save that has a file of the driver's open went on, at least; 0: nothing shows that. Its threads may
+    write the other files, as orbax has it."""
+    if shown_by(window.stack):
+        return window.end_ns
+    threads = (s for s in window.saves if s.tid != window.driver_tid and s.key[0] == window.driver_pid)
+    return max((window.end_ns if s.end_ns is None else s.end_ns for s in threads), default=0)
 
 
 def _at_most(items: Mapping[Item, float], room: float) -> dict[Item, float]:
