@@ -134,8 +134,8 @@ enum { TAIL_WAIT, TAIL_STEP };
 
 INLINE u32 gaps(struct gpu_beat *b, u32 least) { /* all since its process began: as many as bursts before this one */
     u32 first = half_octaves(least), number = 0;
-#pragma unroll
-    for (int place = 0; place < BEAT_INTERVALS; place++)
+#pragma clang loop unroll(disable)
+    for (u32 place = 0; place < BEAT_INTERVALS; place++)
         if (place >= first)
             number += b->intervals[place];
     return number;
