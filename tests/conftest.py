@@ -44,8 +44,8 @@ def statements_agree(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made: dict[int, tuple[Pipeline, Report]] = {}
     report = Pipeline.report
 
-    def kept(self: Pipeline, at: Moment) -> Report:
-        made[id(self)] = self, report(self, at)
+    def kept(self: Pipeline, at: Moment, *, reuse: bool = False) -> Report:
+        made[id(self)] = self, report(self, at, reuse=reuse)
         return made[id(self)][1]
 
     monkeypatch.setattr(Pipeline, "report", kept)

@@ -72,6 +72,7 @@ class Safety:
             return
         synced = save.sync_ns > 0
         save.unsafe = self.in_place and not synced
+        saves.changed([save])
         self.gaps.add(at_ns - since, at_ns, self.path, in_place=self.in_place, synced=synced)
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno as errors
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
 
 from trainprobe.derive.files import FileClass, FileKind, FileRules, classify
+from trainprobe.derive.memo import Memo
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
+from trainprobe.model.vocabulary import CHECKPOINT_OPERATIONS
 
 FOLLOW = 60 * NS
 """A rename (or a copy after EXDEV) this long after the close still belongs to the save."""
@@ -48,8 +53,17 @@ class SaveTotals:
     ns: dict[str, int] = field(default_factory=dict)  # "operation/blocking"
 
 
+@dataclass(slots=True, kw_only=True)
+class _Made:
+    """What was made of a closed save, until it changes (``Saves.changed``)."""
+
+    kind: FileClass | None = field(default=None, compare=False)
+    parts: tuple[int, ...] | None = field(default=None, compare=False)
+    shown: Any = field(default=None, compare=False, repr=False)  # in reports
+
+
 @dataclass(slots=True)
-class Save:
+class Save(_Made):
     """One file's way to disk. Times are CLOCK_MONOTONIC ns, durations ns."""
 
     key: tuple[int, int, int]  # (pid, dev, ino)
@@ -85,13 +99,14 @@ class Save:
             return "error"
         return "open" if self.end_ns is None else "unsafe" if self.unsafe else "complete"
 
-    def ns_by_operation(self) -> dict[str, int]:
-        """Nanoseconds by operation; `other` is the rest of the time from its begin to the end. None ever falls:
-        what is found in its step's end to be serialising between its calls stays in `other`."""
-        serialized = self.gap_ns + self.ahead_ns
-        parts = {"write": self.write_ns, "fsync": self.sync_ns, "rename": self.rename_ns, "serialize": serialized}
-        spent = (self.end_ns or self.start_ns) - self.begin_ns
-        return {**parts, "other": max(0, spent - sum(parts.values()))}
+    def ns_by_operation(self) -> tuple[int, ...]:
+        """Nanoseconds by CHECKPOINT_OPERATIONS; `other` is the rest of the time from its begin to the end. None ever
+        falls: what is found in its step's end to be serialising between its calls stays in `other`."""
+        if self.parts is None:
+            parts = self.write_ns, self.sync_ns, self.rename_ns, self.gap_ns + self.ahead_ns
+            spent = (self.end_ns or self.start_ns) - self.begin_ns
+            self.parts = *parts, max(0, spent - sum(parts))
+        return self.parts
 
     def kind_of(self, rules: FileRules) -> FileClass:
         """What this file is for, by all that is known so far."""
@@ -128,6 +143,19 @@ class Saves:
     carried: dict[tuple[int, int, int], Save] = field(default_factory=dict)  # what was written before a move
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # of log files: (dev, ino) -> bytes
     removals: deque[Removal] = field(default_factory=lambda: deque(maxlen=64))
+    memo: Memo = field(default_factory=Memo)  # what is made of closed ones
+
+    def changed(self, saves: Iterable[Save]) -> None:
+        """Closed ones are not what they were."""
+        self.memo.clear()
+        for save in saves:
+            save.kind = save.parts = save.shown = None
+
+    def drives(self, tid: int) -> None:
+        """The saves of a thread block the training."""
+        if tid not in self.drivers:
+            self.drivers.add(tid)
+            self.changed(self.closed)
 
     def feed(self, event: FileEvent) -> None:
         """Take in one file event."""
@@ -178,6 +206,7 @@ class Saves:
         save.early = self._early(start)
         if moved is not None:
             self.closed.remove(moved)
+            self.changed([moved])
             save.start_ns, save.tid, save.created = moved.start_ns, moved.tid, True
             save.rename_ns = moved.rename_ns
             self.carried[key] = moved
@@ -190,6 +219,7 @@ class Saves:
         for save in reversed(self.closed[-8:]):
             if save.key == key and save.end_ns is not None and event.at_ns - save.end_ns < REOPEN:
                 self.closed.remove(save)
+                self.changed([save])
                 self.total -= save.kind_of(self.rules) == FileClass.CHECKPOINT
                 self.carried[key] = replace(save)
                 save.end_ns = None
@@ -225,6 +255,7 @@ class Saves:
             self._log(save, kind.log)
             return
         self.closed.append(save)
+        self.changed([save])
         if kind.of == FileClass.CHECKPOINT:
             self.total += 1
         while len(self.closed) > KEEP:
@@ -246,7 +277,8 @@ class Saves:
     def seconds_by(self, save: Save) -> dict[str, int]:
         """Nanoseconds of a save by "operation/blocking"."""
         blocking = "true" if save.tid in self.drivers else "false"
-        return {f"{operation}/{blocking}": ns for operation, ns in save.ns_by_operation().items()}
+        parts = zip(CHECKPOINT_OPERATIONS, save.ns_by_operation())
+        return {f"{operation}/{blocking}": ns for operation, ns in parts}
 
     def _renamed(self, event: FileEvent) -> None:
         save = next((s for s in self.open.values() if s.path == event.path), None)
@@ -258,6 +290,7 @@ class Saves:
         if save is None:
             self._directory_renamed(event)
             return
+        self.changed([save])
         save.rename_ns += event.meta_ns
         if event.errno == errors.EXDEV:
             save.moving_to = event.new_path
@@ -276,13 +309,19 @@ class Saves:
             return
         prefix = event.path.rstrip("/") + "/"
         inside = [s for s in self.closed if s.path.startswith(prefix) and event.at_ns - (s.end_ns or 0) < FOLLOW]
+        self.changed(inside)
         for save in inside:
             save.path = event.new_path.rstrip("/") + "/" + save.path[len(prefix) :]
 
     def checkpoints(self) -> list[Save]:
         """Checkpoints closed and open, by start."""
-        every = [*self.closed, *self.open.values()]
-        return sorted((s for s in every if s.kind_of(self.rules) == FileClass.CHECKPOINT), key=lambda s: s.start_ns)
+        closed = self.closed_checkpoints()
+        being = [s for s in self.open.values() if s.kind_of(self.rules) == FileClass.CHECKPOINT]
+        return sorted([*closed, *being], key=_started) if being else closed[:]
+
+    def closed_checkpoints(self) -> list[Save]:
+        """By start. It is not to be changed."""
+        return self.memo.get(_checkpoints, self.closed, self.rules)
 
     def flying(self, start_ns: int, end_ns: int) -> list[Save]:
         """Checkpoints that were being written in an interval."""
@@ -327,3 +366,16 @@ class Saves:
         self.sizes.update(sizes)
         while len(self.sizes) > KEEP:
             self.sizes.pop(next(iter(self.sizes)))
+
+
+_started = attrgetter("start_ns")
+
+
+def _checkpoints(closed: Iterable[Save], rules: FileRules) -> list[Save]:
+    found = []
+    for save in closed:
+        if save.kind is None:
+            save.kind = save.kind_of(rules)
+        if save.kind is FileClass.CHECKPOINT:
+            found.append(save)
+    return sorted(found, key=_started)

@@ -64,16 +64,15 @@ def template(id: str, text: str) -> Template:  # noqa: A002  the word that repor
     return known
 
 
-class Kept:
-    """Something that does not change: texts that are made of it are kept."""
+class _Kept:
+    """A place for the text that is made of a message."""
 
-    __slots__ = ("_english", "_json")
+    __slots__ = ("_english",)
     _english: str
-    _json: str
 
 
 @dataclass(frozen=True, slots=True)
-class Message(Kept):
+class Message(_Kept):
     """A sentence before it has a language. ``params`` hold raw values in SI units, and messages for its parts."""
 
     id: str
@@ -82,6 +81,15 @@ class Message(Kept):
     def __str__(self) -> str:
         """The English text; the id where there is none (of another version)."""
         return text_of(self, self.id)
+
+
+def alike(value: object) -> object:
+    """The same of two messages that hardly differ: numbers count by their first three digits."""
+    if isinstance(value, Message):
+        return value.id, tuple(alike(one) for one in value.params.values())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(alike, value))
+    return f"{value:.3g}" if isinstance(value, float) else value
 
 
 @cache

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainprobe.model.message import Kept, Message, template, texts
+from trainprobe.model.message import Message, template, texts
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.vocabulary import Ending
 
@@ -23,7 +23,7 @@ counted from its own begin. ``MOST``: a peak. Without either the value is of now
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence(Kept):
+class Evidence:
     what: str
     value: float | str | None = None
     unit: str = ""

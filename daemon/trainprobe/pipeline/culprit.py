@@ -46,6 +46,7 @@ def _follow(entry: Entry, number: int, folds: Sequence[RankState]) -> None:
     both, other, one = best
     fold = folds[other]
     name = fold.seen.rank if fold.seen.rank is not None else other
+    folds[number].stalls.changed(entry)
     entry.followed = True
     cause = one.cause.value
     entry.summary = LATE(summary=entry.summary, rank=name, cause=cause)

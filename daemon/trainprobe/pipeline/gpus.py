@@ -169,6 +169,7 @@ def _shorten(book: StallBook, entry: Entry, busy_ns: float) -> None:
     for cause, ns in mine.items():
         entry.shares[cause] = ns * (1 - factor)
         book.seconds[cause] = max(0.0, book.seconds.get(cause, 0.0) - ns * factor)
+    book.changed(entry)
     entry.ns -= total * factor
     entry.given_ns += total * factor
     book.given_back += entry.given_back

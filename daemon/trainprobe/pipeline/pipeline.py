@@ -17,7 +17,7 @@ from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.host import HostState
 from trainprobe.pipeline.routing import Routing
 from trainprobe.pipeline.run import wants
-from trainprobe.pipeline.run.report import run_report
+from trainprobe.pipeline.run.report import news, run_report
 from trainprobe.pipeline.run.state import RunState
 from trainprobe.pipeline.run.wants import Threads, Wants
 
@@ -27,6 +27,18 @@ ENDED = 16
 SETTLED_NS = 120 * NS
 """After this nothing is reported of an ended run that changes it (its orphans, what the kernel log says of its death):
 its report takes the place of its state, at a twentieth of the memory."""
+
+REUSED_NS = NS
+"""So long a run's part of a report may serve for the next ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A run's part of the latest report, when it was made, and what had happened until then."""
+
+    run: Run
+    at_ns: int
+    seen: object
 
 
 @dataclass(slots=True)
@@ -40,6 +52,7 @@ class Pipeline:
     _host: HostState = field(init=False)
     _devices: Devices = field(default_factory=Devices)
     _settled: dict[str, Run] = field(default_factory=dict)  # runs that ended some time ago, in that order
+    _parts: dict[str, _Part] = field(default_factory=dict)
     _now: int = 0
     _offsets: Offsets = field(default_factory=Offsets)
     _open: frozenset[tuple[str, int]] = frozenset()  # (run, start) of the open stalls
@@ -194,11 +207,20 @@ class Pipeline:
             self._inspected_ns = self._now
         return threads if due else ()
 
-    def report(self, at: Moment) -> Report:
-        """Everything known, as of ``at``."""
+    def report(self, at: Moment, *, reuse: bool = False) -> Report:
+        """Everything known, as of ``at``. ``reuse``: where a run has only made even steps since a report less than a
+        second ago, its part is that one's."""
         at = self._offsets.known(at)
-        live = (run_report(run, at, self._host.cpus) for run in self.runs.values())
-        return self._host.report(at, [*self._settled.values(), *live])
+        live = [self._part(run, at, reuse=reuse) for run in self.runs.values()]
+        self._parts = {part.run.run: part for part in live}
+        return self._host.report(at, [*self._settled.values(), *(part.run for part in live)])
+
+    def _part(self, run: RunState, at: Moment, *, reuse: bool) -> _Part:
+        seen, before = news(run), self._parts.get(run.started.run)
+        fresh = before is not None and at.monotonic_ns - before.at_ns < REUSED_NS
+        if reuse and fresh and before is not None and seen is not None and before.seen == seen:
+            return before
+        return _Part(run_report(run, at, self._host.cpus), at.monotonic_ns, seen)
 
     def take_steps(self, at: Moment) -> list[RankSteps]:
         """The steps of every rank since the last call."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from trainprobe.causes.order import Judgement
 from trainprobe.derive.black_box import BlackBox, Second
 from trainprobe.derive.late import STACKS
+from trainprobe.derive.memo import Memo
 from trainprobe.derive.period import recurrence
 from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Evidence
+from trainprobe.model.report import STALL_BUCKETS, Evidence
 
 KEEP = 200
 FROZEN = 4
@@ -44,6 +47,7 @@ class Entry:
     kept_id: str = ""  # that an earlier process of ours gave it
     followed: bool = False  # to the rank that was waited for
     given_ns: float = 0.0  # of it the GPUs worked on: not lost, and no longer in `ns`
+    shown: Any = field(default=None, compare=False, repr=False)  # in reports, until it changes (`StallBook.changed`)
 
     @classmethod
     def of(
@@ -80,6 +84,19 @@ class Entry:
         return self.told_ns or self.start_ns
 
 
+@dataclass(slots=True)
+class Durations:
+    """How long stalls were: counts by STALL_BUCKETS, the last one beyond them, and their sum in seconds."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(STALL_BUCKETS) + 1))
+    seconds: float = 0.0
+
+    def add(self, ns: float) -> None:
+        """One more."""
+        self.counts[bisect_left(STALL_BUCKETS, ns / NS)] += 1
+        self.seconds += ns / NS
+
+
 @dataclass(frozen=True, slots=True)
 class StallFigures:
     """The book at one moment."""
@@ -93,8 +110,10 @@ class StallFigures:
     last_start: Mapping[Cause, int]
     every: Mapping[Cause, int | None]  # steps between those of a cause that recur
     period: Mapping[Cause, float]  # seconds between them, of causes that recur by steps or by the clock
-    durations: Sequence[float]  # ns of those that have left the list
+    gone: Durations  # of those that have left the list
     total: int  # of which something was lost, the open one too
+    memo: Memo  # what is made of the closed ones
+    common: dict[Cause, Any]  # what they have in common in the latest report
 
 
 @dataclass(slots=True)
@@ -109,12 +128,19 @@ class StallBook:
     positions: dict[Cause, list[int]] = field(default_factory=dict)
     total: int = 0
     starts: dict[Cause, list[int]] = field(default_factory=dict)
-    durations: list[float] = field(default_factory=list)  # ns of entries that have left the list
+    gone: Durations = field(default_factory=Durations)  # entries that have left the list
     joins: bool = False  # the open one goes on with the last entry
     given_back: int = 0  # entries of which nothing was lost
     resumed_id: str = ""  # of the stall that the first step goes on with
     box: BlackBox = field(default_factory=BlackBox)
     frozen: dict[int, tuple[Second, ...]] = field(default_factory=dict)  # the box before a stall, by the stall's id_ns
+    memo: Memo = field(default_factory=Memo)
+    common: dict[Cause, Any] = field(default_factory=dict)
+
+    def changed(self, entry: Entry) -> None:
+        """A closed one is not what it was."""
+        entry.shown = None
+        self.memo.clear()
 
     def begin(self, entry: Entry, reach: int) -> None:
         """A stall is open, or goes on being so; ``reach``: steps back to a neighbour that it extends."""
@@ -137,7 +163,7 @@ class StallBook:
             return [*self.entries, self.open]
         last, now = self.entries[-1], self.open
         shares = {cause: last.shares.get(cause, 0.0) + now.shares.get(cause, 0.0) for cause in last.shares | now.shares}
-        longer = replace(last, end_ns=None, ns=last.ns + now.ns, shares=shares, steps=last.steps + 1)
+        longer = replace(last, end_ns=None, ns=last.ns + now.ns, shares=shares, steps=last.steps + 1, shown=None)
         return [*self.entries[:-1], longer]
 
     def close(
@@ -159,6 +185,7 @@ class StallBook:
         entry.told_ns = told_ns
         entry.kept_id, self.resumed_id = self.resumed_id, ""
         self.entries.append(entry)
+        self.changed(entry)
         self.total += 1
         self.counts[cause] = self.counts.get(cause, 0) + 1
         self.last_start[cause] = start_ns
@@ -169,12 +196,13 @@ class StallBook:
         begun.append(start_ns)
         del begun[:-64]
         while len(self.entries) > KEEP:
-            self.durations.append(self.entries.pop(0).ns)
+            self.gone.add(self.entries.pop(0).ns)
         return entry
 
     def _extend(
         self, last: Entry, judgement: Judgement, end_ns: int, step: int, stacks: Sequence[tuple[str, ...]]
     ) -> Entry:
+        self.changed(last)
         last.end_ns = end_ns
         last.ns += judgement.stall_ns
         last.last_step = step
@@ -195,6 +223,7 @@ class StallBook:
 
     def enter_unfinished(self, entry: Entry, end_ns: int) -> None:
         """Enter the stall that was open when the rank ended: it is as long as the time until then."""
+        self.changed(entry)
         entry.end_ns = end_ns
         whole = max(0.0, end_ns - entry.start_ns)
         factor = whole / entry.ns if entry.ns else 0.0
@@ -210,13 +239,17 @@ class StallBook:
     def freeze(self, entry: Entry) -> None:
         """Keep what came before a stall."""
         self.frozen[entry.id_ns] = self.box.before(entry.start_ns)
+        changed = {entry.id_ns}
         while len(self.frozen) > FROZEN:
-            del self.frozen[next(iter(self.frozen))]
+            changed.add(oldest := next(iter(self.frozen)))
+            del self.frozen[oldest]
+        for one in self.entries:
+            if one.id_ns in changed:
+                one.shown = None
 
     def figures(self) -> StallFigures:
         """For the report; entries are shared with the book."""
-        every = {cause: recurrence(steps) for cause, steps in self.positions.items()}
-        recurring = {c: s for c, s in self.starts.items() if every[c] is not None or recurrence(s) is not None}
+        every, period = self.memo.get(_rhythms, self.positions, self.starts)
         return StallFigures(
             tuple(self.entries),
             tuple(self.listed()),
@@ -226,7 +259,18 @@ class StallBook:
             dict(self.counts),
             dict(self.last_start),
             every,
-            {cause: median(b - a for a, b in pairwise(starts)) / NS for cause, starts in recurring.items()},
-            tuple(self.durations),
+            period,
+            self.gone,
             self.total + (self.opened is not None) - self.given_back,
+            self.memo,
+            self.common,
         )
+
+
+def _rhythms(
+    positions: Mapping[Cause, list[int]], starts: Mapping[Cause, list[int]]
+) -> tuple[dict[Cause, int | None], dict[Cause, float]]:
+    """Steps and seconds between those of a cause that recur."""
+    every = {cause: recurrence(steps) for cause, steps in positions.items()}
+    recurring = {c: s for c, s in starts.items() if every[c] is not None or recurrence(s) is not None}
+    return every, {c: median(b - a for a, b in pairwise(starts)) / NS for c, starts in recurring.items()}

@@ -13,7 +13,7 @@ from trainprobe.model.report import Report
 from trainprobe.runtime import rundir
 from trainprobe.runtime.guard import described
 from trainprobe.runtime.owner_reports import OwnerReports
-from trainprobe.wire.bounded import BoundedReport
+from trainprobe.wire.bounded import BoundedReport, Encoded
 
 LIMIT = 1 << 21  # bytes; the exporter reads twice as many
 USERS_NS = 2 * NS
@@ -44,6 +44,7 @@ class Publisher:
         self._uids: dict[str, int | None] = {}
         self._owners: set[int] = set()
         self._answers_for = Owners().of
+        self._encoded = Encoded()
 
     def open(self) -> None:
         """Raises AlreadyRunningError, or OSError where the directory cannot be made."""
@@ -80,7 +81,7 @@ class Publisher:
         if not report.runs and not self._runs and now_ns - self._written_ns < IDLE_NS:
             return
         self._written_ns, self._runs = now_ns, len(report.runs)
-        bounded = BoundedReport(report, self._payer)
+        bounded = BoundedReport(report, self._payer, self._encoded.next_report())
         data = bounded.encode(LIMIT)
         rundir.write(self._report, data, mode=0o640, gid=self._gid)
         self._written(self._report)

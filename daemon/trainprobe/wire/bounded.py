@@ -25,11 +25,12 @@ _RUN_BYTES = len(',"ranks":[]},')
 class BoundedReport:
     """A report for one or several files. A member of a run is encoded once, and only if it may fit."""
 
-    def __init__(self, report: Report, payer: Callable[[str], str] = str) -> None:
-        """``payer``: who answers for a user, and shares one part with him."""
+    def __init__(self, report: Report, payer: Callable[[str], str] = str, encoded: Encoded | None = None) -> None:
+        """``payer``: who answers for a user, and shares one part with him; ``encoded``: by an earlier report."""
         self._report = report
         self._payer = payer
-        self._runs = {run.run: _RunText(run) for run in report.runs}
+        encoded = encoded or Encoded()
+        self._runs = {run.run: _RunText(run, encoded) for run in report.runs}
 
     def encode(self, limit: int, runs: Collection[str] | None = None) -> bytes:
         """The report, of ``runs`` only where they are given, in at most ``limit`` bytes of JSON.
@@ -88,11 +89,33 @@ def _all(texts: Sequence[_RunText], room: int) -> list[int]:
     return counts
 
 
+class Encoded:
+    """Ranks and entries of their lists as JSON: the same objects stand in several reports, one after the other."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, bytes]] = {}
+        self._encoded: dict[int, tuple[Any, bytes]] = {}
+
+    def next_report(self) -> Encoded:
+        """Forget what was not in the last one."""
+        self._known, self._encoded = self._encoded, {}
+        return self
+
+    def of(self, entry: Any, make: Callable[[Any], bytes] | None = None) -> bytes:
+        """The same bytes for the same object."""
+        found = self._known.get(id(entry)) or self._encoded.get(id(entry))
+        if found is None or found[0] is not entry:
+            found = entry, (make or _encoded)(entry)
+        self._encoded[id(entry)] = found
+        return found[1]
+
+
 class _RunText:
     """A run as JSON in pieces, the weightiest first: its own members, its ranks, then the entries of their lists."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, encoded: Encoded) -> None:
         self.run = run
+        self._encoded = encoded
         self._waiting = self._encode()
         self._pieces: list[tuple[int, str, bytes]] = []  # number of the rank, list or "" for the rank itself, JSON
 
@@ -132,12 +155,11 @@ class _RunText:
         yield 0, "", _open(self.run, {"ranks"})
         ranks = self.run.ranks
         for number, rank in enumerate(ranks):
-            workers = _open(rank.workers, {"exits"})
-            yield number, "", _open(rank, _APART) + b',"workers":' + workers
+            yield number, "", self._encoded.of(rank, _rank)
         for entries in zip_longest(*(_entries(rank) for rank in ranks), fillvalue=()):
             for number, listed in enumerate(entries):
                 for name, entry in listed:
-                    yield number, name, codec.spliced(entry).encode()
+                    yield number, name, self._encoded.of(entry)
 
 
 def _entries(rank: Rank) -> Iterator[list[tuple[str, Any]]]:
@@ -158,6 +180,10 @@ def _lists_text(entries: dict[str, list[bytes]]) -> Iterator[bytes]:
         yield b",".join(found if name in FIRST else found[::-1])
         yield b"]}" if name == "exits" else b"]"
     yield b',"samples":' + entries.get("samples", [_NO_SAMPLES])[0] + b"}"
+
+
+def _rank(rank: Rank) -> bytes:
+    return _open(rank, _APART) + b',"workers":' + _open(rank.workers, {"exits"})
 
 
 def _open(value: Any, without: Collection[str]) -> bytes:

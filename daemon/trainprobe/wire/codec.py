@@ -18,7 +18,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from trainprobe.model.message import Kept, Message
+from trainprobe.model.message import Message
 from trainprobe.model.text import spelt_out
 
 Decoder = Callable[[Any], Any]
@@ -63,40 +63,6 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
     except ValueError:  # NaN or infinity somewhere: rare, so the search for it is not in the common path
         text = encoder.encode(finite(value))
     return text if text.isascii() else spelt_out(valid_text(text))
-
-
-def spliced(value: Any) -> str:
-    """A dataclass as JSON. Members that are ``Kept``, or whose items are, come last and are encoded only once."""
-    (plain, read), kept = _members_kept(value.__class__)
-    out = [dumps(dict(zip(plain, read(value))))[:-1]]
-    for name in kept:
-        member = getattr(value, name)
-        if isinstance(member, list):
-            out.append(f'"{name}":[{",".join(map(_kept, member))}]')
-        else:
-            out.append(f'"{name}":{"null" if member is None else _kept(member)}')
-    return ",".join(out) + "}"
-
-
-@cache
-def _members_kept(kind: Any) -> tuple[_Reader, tuple[str, ...]]:
-    """What reads the other members, and the names of those that are ``Kept`` or have items that are."""
-    hints = typing.get_type_hints(kind)
-    kept = [name for name in names(kind) if any(_is_kept(one) for one in typing.get_args(hints[name]))]
-    return _reading([name for name in names(kind) if name not in kept]), tuple(kept)
-
-
-def _is_kept(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Kept)
-
-
-def _kept(value: Kept) -> str:
-    try:
-        return value._json
-    except AttributeError:
-        text = dumps(value)
-        object.__setattr__(value, "_json", text)
-        return text
 
 
 @cache

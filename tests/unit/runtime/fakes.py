@@ -222,7 +222,7 @@ class FakeCore:
             raise self.broken
         self.frames.append(frame)
 
-    def report(self, at: Moment) -> Report:
+    def report(self, at: Moment, *, reuse: bool = False) -> Report:
         return Report(generated=at.wall_ns / NS, events_lost=len(self.frames))
 
     def take_steps(self, at: Moment) -> list[RankSteps]:

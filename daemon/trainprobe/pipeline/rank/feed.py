@@ -70,7 +70,7 @@ def _takes_over(rank: RankState, row: MarkRow) -> bool:
         unknown = max(0, row.at_ns - rank.start_ns - sum(before.cells))
         ledger.states[State.LOCK] = ledger.states.get(State.LOCK, 0.0) + unknown
     rank.tid = row.tid
-    rank.files.saves.drivers.add(row.tid)
+    rank.files.saves.drives(row.tid)
     ledger.rows.clear()
     rank.open.sample = None
     return True
@@ -129,6 +129,7 @@ def add_thread_sample(rank: RankState, sample: ThreadSample, at_ns: int) -> None
                 computed = sum(sample.cells[place] for place in _COMPUTES)
                 saves = rank.files.saved_in(rank.tid, at_ns - _RECENT_NS, at_ns)
                 rank.files.seconds.see(at_ns, computed, saves)
+                rank.files.saves.changed(saves)
             rank.files.slow.see(sample, at_ns)
     elif sample.level == Level.COARSE and sample.pid != rank.seen.pid and sample.pid in rank.lives.workers.live:
         rank.open.worker_samples[sample.pid] = sample

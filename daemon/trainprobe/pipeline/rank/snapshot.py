@@ -12,6 +12,7 @@ from trainprobe.derive.black_box import Second
 from trainprobe.derive.course import Point
 from trainprobe.derive.downsample import medians
 from trainprobe.derive.ledger import by_state, flatten
+from trainprobe.derive.memo import Memo
 from trainprobe.derive.safety import Safety
 from trainprobe.derive.saves import LogUse, Save, SaveTotals
 from trainprobe.derive.steps import Mode
@@ -71,6 +72,8 @@ class FileFigures:
     """Checkpoints and logs."""
 
     checkpoints: Sequence[Save]
+    done: Sequence[Save]  # of these the closed ones
+    memo: Memo  # what is made of them
     total: int
     gone: SaveTotals  # checkpoints that have left the list
     drivers: frozenset[int]  # threads whose saves block
@@ -261,7 +264,9 @@ def _ordinary(rank: RankState) -> OrdinaryStep:
 def _files(rank: RankState) -> FileFigures:
     saves, safety, saving = rank.files.saves, rank.files.safety, rank.files.saving_steps
     return FileFigures(
-        tuple(saves.checkpoints()),
+        saves.checkpoints(),
+        saves.closed_checkpoints(),
+        saves.memo,
         saves.total,
         replace(saves.gone),
         frozenset(saves.drivers),

@@ -137,6 +137,7 @@ def _note_serialising(rank: RankState, judgement: Judgement, start_ns: int, end_
             spent = sum(ns for (state, _, _), ns in claim.taken.items() if state == State.COMPUTE)
             saved = rank.files.saved_in(rank.tid, start_ns, end_ns)
             note_serialising(saved, start_ns, end_ns, int(spent))
+            rank.files.saves.changed(saved)
             if not judgement.phases and (size := sum(save.bytes for save in saved)):
                 rank.files.saving_steps.aheads.append(sum(save.ahead_ns for save in saved) / size)
 

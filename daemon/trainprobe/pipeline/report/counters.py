@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from trainprobe.derive.saves import Save
 from trainprobe.model.cause import LOST, Cause, Phase
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.report import STALL_BUCKETS, Checkpoint, Counters, Samples
+from trainprobe.model.report import Checkpoint, Counters, Samples
 from trainprobe.model.vocabulary import (
     BLOCKING,
     CHECKPOINT_OPERATIONS,
@@ -18,6 +19,7 @@ from trainprobe.model.vocabulary import (
     LOG_KINDS,
 )
 from trainprobe.pipeline.rank.snapshot import FileFigures, RankSnapshot
+from trainprobe.pipeline.stalls import Durations, StallFigures
 
 _ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
 
@@ -27,10 +29,7 @@ def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Cou
     stalls, files, steps, opened = rank.stalls, rank.files, rank.steps, rank.stalls.opened
     counts = Counter(stalls.counts) + Counter([opened.cause] if opened is not None else [])
     starts = {**stalls.last_start, **({opened.cause: opened.start_ns} if opened is not None else {})}
-    durations = [ns / NS for ns in (*stalls.durations, *(entry.ns for entry in stalls.entries))]
-    done = [save for save in files.checkpoints if save.end_ns is not None]
-    outcomes = Counter(files.gone.outcomes) + Counter(save.outcome for save in done)
-    last = max(done, key=lambda save: save.end_ns or 0, default=None)
+    durations, saved = stalls.memo.get(_durations, stalls), files.memo.get(_saved, files)
     open_fds, max_fds = rank.fullest if rank.fullest is not None else (None, None)
     return Counters(
         phase_seconds={phase.value: rank.time.phases.get(phase, 0.0) / NS for phase in Phase if phase != Phase.TRAIN},
@@ -38,18 +37,18 @@ def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Cou
         stalls={cause.value: counts[cause] for cause in LOST},
         stall_last_start={cause.value: at.wall_of(ns) for cause, ns in starts.items()},
         stall_active={cause.value: int(stalls.open is not None and stalls.open.cause == cause) for cause in LOST},
-        stall_durations=_histogram(durations),
-        stall_duration_sum=sum(durations),
+        stall_durations=list(durations.counts),
+        stall_duration_sum=durations.seconds,
         step_durations=list(steps.histogram),
         step_duration_sum=steps.total_seconds,
         last_step=at.wall_of(steps.boundary_ns) if steps.boundary_ns is not None else None,
         baseline_seconds=steps.baseline_ns / NS if steps.baseline_ns is not None else None,
         phase=rank.time.active.value,
-        checkpoints={outcome: outcomes[outcome] for outcome in CHECKPOINT_OUTCOMES},
-        checkpoint_bytes=files.gone.bytes + sum(save.bytes for save in done),
-        checkpoint_seconds=_checkpoint_seconds(files, done),
-        checkpoint_last_seconds=((last.end_ns or 0) - last.start_ns) / NS if last else None,
-        checkpoint_last_bytes=last.bytes if last else None,
+        checkpoints=dict(saved.outcomes),
+        checkpoint_bytes=saved.bytes,
+        checkpoint_seconds=dict(saved.seconds),
+        checkpoint_last_seconds=saved.last_seconds,
+        checkpoint_last_bytes=saved.last_bytes,
         saves=files.saves,
         save_every_steps=files.every,
         log_writes={kind: sum(use.writes for use in files.logs if use.kind == kind) for kind in LOG_KINDS},
@@ -70,36 +69,64 @@ def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Cou
     )
 
 
-def _checkpoint_seconds(files: FileFigures, done: Iterable[Save]) -> dict[str, float]:
-    """By "operation/blocking"."""
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """Checkpoints that were written."""
+
+    outcomes: Mapping[str, int]
+    bytes: int
+    seconds: Mapping[str, float]  # by "operation/blocking"
+    last_seconds: float | None
+    last_bytes: int | None
+
+
+def _saved(files: FileFigures) -> _Saved:
+    done = files.done
+    outcomes = Counter(files.gone.outcomes) + Counter(save.outcome for save in done)
+    last = max(done, key=lambda save: save.end_ns or 0, default=None)
+    return _Saved(
+        {outcome: outcomes[outcome] for outcome in CHECKPOINT_OUTCOMES},
+        files.gone.bytes + sum(save.bytes for save in done),
+        _checkpoint_seconds(files),
+        ((last.end_ns or 0) - last.start_ns) / NS if last else None,
+        last.bytes if last else None,
+    )
+
+
+def _durations(stalls: StallFigures) -> Durations:
+    """Of all that have ended."""
+    out = Durations(list(stalls.gone.counts), stalls.gone.seconds)
+    for entry in stalls.entries:
+        out.add(entry.ns)
+    return out
+
+
+def _checkpoint_seconds(files: FileFigures) -> dict[str, float]:
     by = {f"{operation}/{blocking}": 0.0 for operation in CHECKPOINT_OPERATIONS for blocking in BLOCKING}
     for key, ns in files.gone.ns.items():
         by[key] += ns / NS
-    for save in done:
-        blocking = "true" if save.tid in files.drivers else "false"
-        for operation, ns in save.ns_by_operation().items():
-            by[f"{operation}/{blocking}"] += ns / NS
+    for blocking in BLOCKING:
+        parts = [save.ns_by_operation() for save in files.done if (save.tid in files.drivers) == (blocking == "true")]
+        for operation, each in zip(CHECKPOINT_OPERATIONS, zip(*parts)):
+            by[f"{operation}/{blocking}"] += sum(each) / NS
     return by
-
-
-def _histogram(values: Iterable[float]) -> list[int]:
-    out = [0] * (len(STALL_BUCKETS) + 1)
-    for value in values:
-        out[next((i for i, bound in enumerate(STALL_BUCKETS) if value <= bound), len(STALL_BUCKETS))] += 1
-    return out
 
 
 def _leaf(cells: Sequence[int], leaf: Leaf) -> float:
     return sum(cells[cell(region, leaf)] for region in Region) / NS
 
 
-def checkpoint(rank: RankSnapshot, save: Save, at: Moment) -> Checkpoint:
-    """One save."""
+def checkpoints(rank: RankSnapshot, at: Moment, limit: int) -> list[Checkpoint]:
+    """The latest."""
+    return [save.shown or _checkpoint(rank, save, at) for save in rank.files.checkpoints[-limit:]]
+
+
+def _checkpoint(rank: RankSnapshot, save: Save, at: Moment) -> Checkpoint:
     by = "driver" if save.tid in rank.files.drivers else "thread" if save.key[0] == rank.seen.pid else "process"
     spent = max(0, (save.end_ns or rank.time.reached) - save.begin_ns)
     serialize = save.gap_ns + save.ahead_ns + save.inside_ns
     own = save.write_ns + save.sync_ns + save.rename_ns + serialize + save.meta_ns
-    return Checkpoint(
+    made = Checkpoint(
         path=save.path,
         start=at.wall_of(save.begin_ns),
         end=at.wall_of(save.end_ns) if save.end_ns else None,
@@ -114,6 +141,8 @@ def checkpoint(rank: RankSnapshot, save: Save, at: Moment) -> Checkpoint:
         outcome=save.outcome,
         error=_ERRNO.get(save.errno, f"errno {save.errno}") if save.errno else None,
     )
+    save.shown = made if save.end_ns else None
+    return made
 
 
 def samples(rank: RankSnapshot, at: Moment) -> Samples:

@@ -24,7 +24,7 @@ from trainprobe.model.report import (
 )
 from trainprobe.pipeline.rank.phases import Span
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
-from trainprobe.pipeline.report.counters import checkpoint, counters, samples
+from trainprobe.pipeline.report.counters import checkpoints, counters, samples
 from trainprobe.pipeline.report.ending import exit_of
 from trainprobe.pipeline.report.stalls import bottleneck, facts_of, stalls
 from trainprobe.pipeline.report.verdict import Losses, bound, losses, verdict
@@ -64,7 +64,6 @@ def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank
     total = lost.total()
     facts = facts_of(rank, lost, cpus)
     warnings = [*_warnings(rank, at), *checkpoint_unsafe.warnings(rank.files.safety, rank.time.end, at, rank.seen.pid)]
-    entries = [entry for entry in rank.stalls.listed if not entry.given_back][-LIST:]
     lives, files, named = rank.lives, rank.files, f"{place.run}-{place.name}"
     exits = [
         WorkerExit(d.pid, at.wall_of(d.at_ns), d.code, d.signal, d.reason, d.sender_pid) for d in lives.worker_deaths
@@ -84,10 +83,10 @@ def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank
         phases=[_span(span, at) for span in rank.time.spans[-LIST:]],
         ledger={state.value: rank.time.states.get(state, 0.0) / NS for state in State},
         lost={cause.value: ns / NS for cause, ns in sorted(total.items(), key=lambda pair: -pair[1]) if ns > 0},
-        stalls=stalls(rank, entries, at, named, facts),
+        stalls=stalls(rank, at, named, facts)[-LIST:],
         bottlenecks=[bottleneck(one, facts) for one in rank.bottlenecks],
         warnings=warnings[-LIST:],
-        checkpoints=[checkpoint(rank, save, at) for save in files.checkpoints[-LIST:]],
+        checkpoints=checkpoints(rank, at, LIST),
         workers=Workers(lives.started, lives.ended, lives.count, exits[-LIST:], lives.peak),
         memory=rank.memory,
         fds=rank.fds,

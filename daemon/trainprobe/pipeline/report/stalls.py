@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
+from operator import attrgetter
 from statistics import median
 
 from trainprobe.advise import queue
 from trainprobe.advise.loader import loader, prefetched
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
-from trainprobe.derive.stacks import of_worker, shared
+from trainprobe.derive.stacks import Where, of_worker, shared
 from trainprobe.model.cause import Cause
-from trainprobe.model.message import Message, template, texts
+from trainprobe.model.message import Message, Template, alike, template, texts
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.report import STALL, Bottleneck, Period, Stall
+from trainprobe.model.report import STALL, Bottleneck, Evidence, Period, Stall
 from trainprobe.pipeline.bottlenecks import Found
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.black_box import black_box
@@ -29,10 +31,40 @@ EVERY_SECONDS = template("stall.every_seconds", "every {seconds:.0f} s")
 GPU_WORKED_ON = template("stall.gpu_worked_on", "; the GPU worked on for {seconds:.2f} s more, which are not lost")
 
 
+@dataclass(frozen=True, slots=True)
+class _OfCause:
+    """What the closed stalls of a cause were like."""
+
+    count: int
+    each: float  # seconds, median
+    largest: Entry
+    seen: Sequence[Evidence]
+    where: Where | None
+
+
+_ns = attrgetter("ns")
+
+
+def _by_cause(entries: Sequence[Entry]) -> dict[Cause, _OfCause]:
+    of: dict[Cause, list[Entry]] = {}
+    for entry in entries:
+        of.setdefault(entry.cause, []).append(entry)
+    return {
+        cause: _OfCause(
+            len(mine),
+            median([e.ns for e in mine]) / NS,
+            max(mine, key=_ns),
+            tuple(chain.from_iterable([e.evidence for e in mine])),
+            shared([_explaining(cause, e.stacks) for e in mine if e.stacks]),
+        )
+        for cause, mine in of.items()
+    }
+
+
 def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceInput]:
     out = {}
     in_steps = {found.cause: found.claim.evidence for found in rank.bottlenecks}
-    total = lost.total()
+    total, by_cause = lost.total(), rank.stalls.memo.get(_by_cause, rank.stalls.entries)
     stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
     costs = loader(rank.ordinary, rank.lives.peak, stalls, cpus)
     late = [(e.first_step, e.ns / NS) for e in rank.stalls.entries if e.cause.value in queue.CAUSES]
@@ -42,14 +74,13 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
         else None
     )
     for cause, ns in total.items():
-        entries = [e for e in rank.stalls.entries if e.cause == cause]
-        largest = max(entries, key=lambda e: e.ns, default=None)
-        where = shared([_explaining(cause, e.stacks) for e in entries])
+        mine = by_cause.get(cause)
+        where = mine.where if mine is not None else None
         out[cause] = AdviceInput(
             share=ns / wall if (wall := rank.time.reached - rank.time.start) > 0 else 0.0,
-            each=median(e.ns for e in entries) / NS if entries else 0.0,
+            each=mine.each if mine is not None else 0.0,
             every=rank.stalls.every.get(cause) if rank.steps.count else None,
-            seen=[*chain.from_iterable(e.evidence for e in entries), *in_steps.get(cause, ())],
+            seen=(*(mine.seen if mine is not None else ()), *in_steps.get(cause, ())),
             cpus=cpus,
             ahead=made,
             fetching=bool(rank.ordinary.fetches),
@@ -60,15 +91,15 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
             where_told=where.message() if where else None,
             where_plain=where.message(counted=False) if where else None,
             of_worker=SPECS[cause].worker_stack,
-            longest=largest.ns / NS if largest else 0.0,
-            evidence=largest.evidence if largest else (),
+            longest=mine.largest.ns / NS if mine is not None else 0.0,
+            evidence=mine.largest.evidence if mine is not None else (),
             writes_per_step=sum(u.writes for u in rank.files.logs) / max(1, rank.steps.count),
         )
     saves, saving, logging = rank.files, out.get(Cause.CHECKPOINT), out.get(Cause.LOGGING)
     steps, writes = rank.steps.known, sum(log.writes for log in rank.files.logs)
     if logging is not None and lost.stalls.get(Cause.LOGGING, 0.0) > total[Cause.LOGGING] / 2:
-        bursts = sum(entry.cause == Cause.LOGGING for entry in rank.stalls.entries)
-        out[Cause.LOGGING] = replace(logging, apart=max(1, steps // bursts) if bursts else None)
+        bursts = by_cause.get(Cause.LOGGING)
+        out[Cause.LOGGING] = replace(logging, apart=max(1, steps // bursts.count) if bursts else None)
     elif logging is not None and writes:  # a little in each step
         out[Cause.LOGGING] = replace(logging, every=None, apart=max(1, round(steps / writes)))
     if saving is not None and saves.saves:
@@ -88,17 +119,64 @@ def _explaining(cause: Cause, stacks: Sequence[tuple[str, ...]]) -> Sequence[tup
     return [stack for stack in stacks if of_worker(stack)] if spec.worker_stack else stacks
 
 
-def stalls(
-    rank: RankSnapshot, entries: Sequence[Entry], at: Moment, place: str, facts: Mapping[Cause, AdviceInput]
-) -> list[Stall]:
-    """The rank's stalls; ``place``: what their ids begin with. Stalls of a cause have the same advice."""
-    known = {cause: facts.get(cause, AdviceInput()) for cause in {entry.cause for entry in entries}}
-    advice = {cause: SPECS[cause].advice(fact) for cause, fact in known.items()}
-    return [_stall(rank, entry, at, place, known[entry.cause], advice[entry.cause]) for entry in entries]
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What the stalls of a cause have in common in the report."""
+
+    rhythm: Message | None
+    period: Period | None
+    function: str
+    in_line: Callable[[float], Message] | None
+    advice: list[Message]
+    advice_texts: list[str]
+    alike: object
+    """The same of two that hardly differ."""
+
+    @classmethod
+    def of(cls, cause: Cause, fact: AdviceInput) -> _Common:
+        rhythm, in_line, where = None, SPECS[cause].in_line, fact.where_plain
+        if fact.period:
+            every = EVERY_STEPS(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period)
+            rhythm = RHYTHM(every=every, seconds=fact.each, share=fact.share)
+        advice = SPECS[cause].advice(fact)
+        line = partial(_in_line, in_line, where) if in_line is not None and where is not None else None
+        return cls(
+            rhythm,
+            Period(fact.every, fact.period) if fact.period else None,
+            fact.where.partition("(")[0],
+            line,
+            advice,
+            texts(advice),
+            alike((rhythm, fact.every, fact.period, where, *advice)),
+        )
 
 
-def _stall(rank: RankSnapshot, entry: Entry, at: Moment, place: str, fact: AdviceInput, advice: list[Message]) -> Stall:
-    start, summary = at.wall_of(entry.start_ns), _summary(entry, fact)
+def _in_line(make: Template, where: Message, seconds: float) -> Message:
+    return make(seconds=seconds, where=where)
+
+
+def stalls(rank: RankSnapshot, at: Moment, place: str, facts: Mapping[Cause, AdviceInput]) -> list[Stall]:
+    """The rank's stalls; ``place``: what their ids begin with. A closed one is the same object as in the report before,
+    as long as it reads the same."""
+    listed, common = rank.stalls.listed, rank.stalls.common
+    for cause in {entry.cause for entry in listed}:
+        now = _Common.of(cause, facts.get(cause, AdviceInput()))
+        if (before := common.get(cause)) is None or before.alike != now.alike:
+            common[cause] = now
+    out = []
+    for entry in listed:
+        if (made := entry.shown) is None or made[0] is not common[entry.cause]:
+            if entry.given_back:
+                continue
+            made = common[entry.cause], _stall(rank, entry, at, place, common[entry.cause])
+            if entry.end_ns is not None:
+                entry.shown = made
+        out.append(made[1])
+    return out
+
+
+def _stall(rank: RankSnapshot, entry: Entry, at: Moment, place: str, common: _Common) -> Stall:
+    start, summary = at.wall_of(entry.start_ns), _summary(entry, common)
     return Stall(
         id=entry.kept_id or f"{place}-{int(at.wall_of(entry.id_ns) * 1000)}",
         start=start,
@@ -108,30 +186,26 @@ def _stall(rank: RankSnapshot, entry: Entry, at: Moment, place: str, fact: Advic
         shares={cause.value: ns / NS for cause, ns in entry.shares.items()},
         first_step=entry.first_step,
         steps=entry.steps,
-        period=Period(fact.every, fact.period) if fact.period else None,
+        period=common.period,
         summary="" if summary is None else str(summary),
         chain=texts(entry.chain),
         evidence=entry.evidence,
         python_stack=list(entry.stack) or None,
-        advice=texts(advice),
+        advice=common.advice_texts,
         black_box=black_box(rank.boxes.get(entry.id_ns, ()), at),
         message=summary,
         chain_messages=entry.chain,
-        advice_messages=advice,
+        advice_messages=common.advice,
     )
 
 
-def _summary(entry: Entry, fact: AdviceInput) -> Message | None:
+def _summary(entry: Entry, common: _Common) -> Message | None:
     """The rule's sentence, with the Python line of all samples and the rhythm of all stalls of the cause."""
-    what, longest, rhythm = entry.summary, None, None
-    in_line = SPECS[entry.cause].in_line
-    if in_line and fact.where_plain and fact.where.partition("(")[0] in "".join(entry.stack):
-        what = in_line(seconds=entry.shares[entry.cause] / NS, where=fact.where_plain)
+    what, longest, rhythm = entry.summary, None, common.rhythm
+    if common.in_line is not None and common.function in "".join(entry.stack):
+        what = common.in_line(entry.shares[entry.cause] / NS)
     elif entry.steps > 1:
         longest = LONGEST(steps=entry.steps)
-    if fact.period:
-        every = EVERY_STEPS(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period)
-        rhythm = RHYTHM(every=every, seconds=fact.each, share=fact.share)
     given = GPU_WORKED_ON(seconds=entry.given_ns / NS) if entry.given_ns else None
     if longest is None and rhythm is None and given is None:
         return what

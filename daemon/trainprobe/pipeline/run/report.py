@@ -41,6 +41,20 @@ def run_report(run: RunState, at: Moment, cpus: int) -> Run:
     )
 
 
+def news(run: RunState) -> object:
+    """It differs where more than even steps has happened; None: a stall or a save is open."""
+    seen: list[object] = [run.kept, run.end_ns, run.memory and run.memory.limit_bytes]
+    for rank in run.ranks:
+        if rank.stalls.open is not None or rank.files.saves.open:
+            return None
+        lives, saves = rank.lives.workers, rank.files.saves
+        seen += (
+            rank.seen, rank.stepped, rank.end_ns, rank.stalls.total, rank.stalls.memo.edition, saves.memo.edition,
+            len(rank.phases.spans), rank.phases.live is None, lives.started, lives.ended, len(rank.notices.told),
+        )  # fmt: skip
+    return seen
+
+
 def _labels(run: RunState) -> dict[str, str | None]:
     known = {"container": run.limits.supplies.container} | dict(run.started.labels)
     return {key: known.get(key) for key in LABELS}
