@@ -197,7 +197,7 @@ class Cuda:
         """Whether the library has its marks by now; a uprobe on an inode serves every process that maps it."""
         try:
             status = os.stat(f"/proc/{pid}/map_files/{place.start:x}-{place.end:x}")
-            uid = self._rations.owner(os.stat(f"/proc/{pid}").st_uid)
+            uid = self._rations.owner(pid)
         except OSError:
             return False
         key = (status.st_dev, status.st_ino, marks)

@@ -121,7 +121,7 @@ class Marks:
         as it is then.
         """
         try:
-            uid = self._rations.owner(os.stat(f"/proc/{pid}").st_uid)
+            uid = self._rations.owner(pid)
         except OSError as error:
             return _not_opened(path, error)
         look = self._looks.get((uid, path))

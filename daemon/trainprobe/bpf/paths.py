@@ -38,8 +38,8 @@ class Proc(Protocol):
     def hanging(self) -> Collection[int]:
         """Processes whose reads do not come back."""
 
-    def owner(self, uid: int, /) -> int:
-        """The user who answers for an id."""
+    def owner(self, pid: int, /) -> int:
+        """The user who answers for a process. Raises OSError: there is none."""
 
     def apart(self) -> Proc:
         """The same for another thread."""

@@ -20,9 +20,9 @@ class Rations:
     """Per user: how many libraries, and how long reading those took in which nothing was found."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, owner: Callable[[int], int] = lambda uid: uid
+        self, clock: Callable[[], float] = time.monotonic, owner: Callable[[int], int] = lambda _pid: ROOT
     ) -> None:
-        """``owner``: the user who answers for an id, by whom all is counted here."""
+        """``owner``: the user who answers for a process, by whom all is counted here; it raises OSError."""
         self.owner = owner
         self._clock = clock
         self._places: Counter[int] = Counter()

@@ -7,6 +7,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ctypes import c_uint8, c_uint32
 
 from trainprobe.bpf import abi, seed
@@ -139,8 +140,9 @@ class Watching:
             of_process[ledger.tgid].append(tid)
         of_user: defaultdict[int, list[int]] = defaultdict(list)
         for pid in of_process:
-            if (uid := _uid(pid)) is not None and (owner := self.proc.owner(uid)) != ROOT:
-                of_user[owner].append(pid)
+            with suppress(OSError):
+                of_user[self.proc.owner(pid)].append(pid)
+        of_user.pop(ROOT, None)
         for owner, pids in of_user.items():
             excess = sum(len(of_process[pid]) for pid in pids) - LEDGERS_OF_ONE
             if excess > 0:
@@ -226,10 +228,3 @@ class Watching:
     def _skip_devices(self, mountinfo: bytes) -> None:
         for device in shared_memory_devices(mountinfo):
             self._skipped.put(c_uint32(device), c_uint8(1))
-
-
-def _uid(pid: int) -> int | None:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return None

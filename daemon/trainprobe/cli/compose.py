@@ -45,6 +45,7 @@ def assemble(
     auto: bool,
     claims: Claims | None = None,
     compiling: Compiling | None = None,
+    proc: Proc | None = None,
 ) -> Assembled:
     """Everything, running in the kernel already; ``compiling`` where that was begun before.
 
@@ -52,7 +53,7 @@ def assemble(
     """
     if hidden := privileges.pids_hidden():
         raise ProbesUnavailable(hidden, privileges.PIDS_REMEDY)
-    proc, sources = Proc(), Sources()
+    proc, sources = proc or Proc(), Sources()
     probes = Probes.start(proc, auto=auto, begun=compiling)
     exclude = config.targets.exclude
     rules = TargetRules(

@@ -98,10 +98,11 @@ class HostWatch:
         self._loop = Loop()
         self._watchdog_ns = self._give_back_ns = 0
         self._close_record: Callable[[], object] = lambda: None
-        proc = Proc()
+        proc = Proc(owners=publisher.answers)
         claims = Claims(parents(proc), publisher.directory)
         outlets = Outlets(self._recorder(), self._publish, self._followed)
-        self._made = compose.assemble(config, outlets, auto=config.targets.auto, claims=claims, compiling=compiling)
+        auto = config.targets.auto
+        self._made = compose.assemble(config, outlets, auto=auto, claims=claims, compiling=compiling, proc=proc)
         self._observer: Observer = self._made.observer
         self._told: Report | None = None
         self._noted = resume.Noted(self._made.core, proc)

@@ -41,6 +41,10 @@ class Owners:
         first, _, owner = self._ranges[at]
         return owner if owner != ROOT else uid - (uid - first) % BLOCK
 
+    def of_process(self, pid: int, root: str = "/proc") -> int:
+        """The user who answers for a process. Raises OSError: there is none."""
+        return self.of(os.stat(f"{root}/{pid}").st_uid)
+
     def _refresh(self) -> None:
         present = tuple(map(_version, self._files))
         if present != self._as_read:

@@ -26,7 +26,7 @@ SLOW_SECONDS = 0.05
 SLOW_ROOM_SECONDS, SLOW_SHARE = 0.5, 0.05
 """What reads slower than that may take of the loop, for each user but root: so much at once, and this share."""
 
-ROOT = 0
+ROOT, NOBODY = 0, -1
 T = TypeVar("T")
 
 
@@ -39,7 +39,7 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
         uid_of: Callable[[int], int] = lambda _pid: ROOT,
     ) -> None:
-        """``uid_of``: the user who answers for a process."""
+        """``uid_of``: the user who answers for a process; it raises OSError where there is none."""
         self._limit = limit_seconds
         self._clock = clock
         self._uid_of = uid_of
@@ -49,12 +49,12 @@ class Patience:
 
     def read(self, pid: int, job: Callable[[], T | None]) -> T | None:
         """What the job returns; None when it takes too long, or when others of the same user have."""
-        now, uid = self._clock(), self._uid_of(pid) if self._slow_until else ROOT
+        now, uid = self._clock(), self._owner(pid) if self._slow_until else ROOT
         if self._slow_until.get(uid, 0.0) - now >= SLOW_ROOM_SECONDS / SLOW_SHARE:
             return None
         found = self.each((pid,), lambda _: job())
         took = self._clock() - now
-        if took >= SLOW_SECONDS and (uid := self._uid_of(pid)) != ROOT:
+        if took >= SLOW_SECONDS and (uid := self._owner(pid)) != ROOT:
             self._slow_until = {user: until for user, until in self._slow_until.items() if until > now}
             self._slow_until[uid] = max(now, self._slow_until.get(uid, 0.0)) + took / SLOW_SHARE
         return found.get(pid)
@@ -70,14 +70,20 @@ class Patience:
             if in_time:
                 break
             pid, self._worker = worker.at, None
-            worker.leave(self._uid_of(pid))
+            worker.leave(self._owner(pid))
             self._hanging[pid] = worker
             left = left[left.index(pid) + 1 :]
         return found
 
+    def _owner(self, pid: int) -> int:
+        try:
+            return self._uid_of(pid)
+        except OSError:
+            return NOBODY
+
     def _limit_of(self, pids: list[int]) -> float:
         hung = {worker.uid for worker in self._hanging.values()} if len(pids) == 1 else set()
-        return self._limit / AGAIN_SHARE if hung and self._uid_of(pids[0]) in hung else self._limit
+        return self._limit / AGAIN_SHARE if hung and self._owner(pids[0]) in hung else self._limit
 
     def hanging(self) -> tuple[int, ...]:
         """Processes that cannot be read now."""
@@ -91,7 +97,7 @@ class Patience:
             return []
         users = Counter(worker.uid for worker in self._hanging.values())
         full = {uid for uid, count in users.items() if count >= (OF_ROOT if uid == ROOT else OF_ONE_USER)}
-        return [pid for pid in pids if pid not in self._hanging and not (full and self._uid_of(pid) in full)]
+        return [pid for pid in pids if pid not in self._hanging and not (full and self._owner(pid) in full)]
 
 
 class _Worker:

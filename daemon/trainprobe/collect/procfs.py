@@ -37,7 +37,6 @@ FDS_LIMIT = 200_000
 SHARED_FDS_LIMIT = 4096
 CHILDREN_LIMIT = 4096
 DRIFT_NS = 1_000_000
-NOBODY = -1
 KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 LOCKED = frozenset({"cmdline", "environ", "io", "maps", "smaps_rollup", "stat", "syscall", "wchan"})
 """Files whose readers wait for a lock that the process may hold for as long as it likes (``patience``)."""
@@ -90,11 +89,13 @@ class Proc:
 
     def __init__(self, root: str = "/proc", boot_offset_ns: int | None = None, owners: Owners | None = None) -> None:
         self.root = root
-        self.owner = (owners or Owners()).of
-        """The user who answers for an id: the one who has it, or to whom /etc/subuid lends it."""
-        self.apart = partial(Proc, root, boot_offset_ns)
+        self.owners = owners = owners or Owners()
+        """Who answers for an id."""
+        self.owner = partial(owners.of_process, root=root)
+        """The user who answers for a process. Raises OSError: there is none."""
+        self.apart = partial(Proc, root, boot_offset_ns, owners)
         """The same procfs for another thread: each has its own reads that hang."""
-        self._patience = Patience(uid_of=lambda pid: self.owner(_uid_of(root, pid)))
+        self._patience = Patience(uid_of=self.owner)
         self.hanging = self._patience.hanging
         """Processes whose reads do not come back."""
         self._fixed_offset = boot_offset_ns is not None
@@ -296,16 +297,9 @@ def _string(path: str, address: int) -> bytes | None:
         os.close(fd)
 
 
-def _uid_of(root: str, pid: int) -> int:
-    try:
-        return os.stat(f"{root}/{pid}").st_uid
-    except OSError:
-        return NOBODY
-
-
 def exists(root: str, pid: int) -> bool:
     """Whether there is the process, also one whose files cannot be read now."""
-    return _uid_of(root, pid) != NOBODY
+    return os.path.exists(f"{root}/{pid}")
 
 
 def _read_link(root: str, name: str, pid: int) -> str | None:

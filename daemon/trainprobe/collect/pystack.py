@@ -97,7 +97,7 @@ class PyStack:
         allowance = self._allowances.get(run) or Allowance(TOGETHER, PAUSE_NS)
         status = self._proc.status(pid)
         self._reap()
-        owner = self._proc.owner(status.uid) if status is not None and status.uid is not None else None
+        owner = self._proc.owners.of(status.uid) if status is not None and status.uid is not None else None
         hung = len(self._killed) >= HUNG_LIMIT or owner in self._killed
         if hung or self._running or self._answer or now_ns < allowance.next_ns():
             return False

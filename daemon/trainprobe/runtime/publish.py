@@ -43,7 +43,8 @@ class Publisher:
         self._runs = 0
         self._uids: dict[str, int | None] = {}
         self._owners: set[int] = set()
-        self._answers_for = Owners().of
+        self.answers = Owners()
+        """Who answers for an id."""
         self._encoded = Encoded()
 
     def open(self) -> None:
@@ -97,7 +98,7 @@ class Publisher:
     def _payer(self, user: str) -> str:
         """By whose part of the report a user's runs count."""
         uid = self._uid(user)
-        return user if uid is None else str(self._answers_for(uid))
+        return user if uid is None else str(self.answers.of(uid))
 
     def close(self) -> None:
         """Leave nothing behind but what others have put there."""

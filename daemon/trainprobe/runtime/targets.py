@@ -84,7 +84,7 @@ class Targets:
     ) -> None:
         self._proc = proc or Proc()
         self._clock = clock
-        self._table = Table(Shares(self._proc.owner))
+        self._table = Table(Shares(self._proc.owners.of))
         self._out: list[Event] = []
         self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto, self._deliver)
         self._launches = Launches(self._proc, os.getpid())

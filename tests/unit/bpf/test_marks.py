@@ -149,7 +149,7 @@ class Attaching(marks.Marks):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.given: list[int] = []
         names = [mark.program for mark in (*mark_table.IN_CPU, *mark_table.IN_PYTHON, *mark_table.IN_INTERPRETER)]
-        super().__init__(dict.fromkeys(names, 0), self._give)
+        super().__init__(dict.fromkeys(names, 0), self._give, Rations(owner=Owners().of_process))
 
         def find(path: str, prefixes: Sequence[bytes]) -> symbols.Found | symbols.Unreadable:
             return {prefix.decode(): [Symbol(prefix.decode(), 64)] for prefix in prefixes}
@@ -383,7 +383,7 @@ def test_the_ids_that_a_user_was_lent_have_one_part_of_the_places(
     monkeypatch.setattr(owners, "of", lambda uid: ATTACKER if 3_000_000 <= uid < 3_065_536 else uid)
     monkeypatch.setattr(rations, "PLACES", 2)
     attaching = Attaching(monkeypatch)
-    attaching._rations = Rations(owner=owners.of)
+    attaching._rations = Rations(owner=owners.of_process)
     answers = []
     for number in range(4):
         path = open_path / f"libtorch_cpu-{number}.so"
@@ -420,9 +420,9 @@ def test_a_process_whose_maps_are_not_read_takes_no_marks_away_and_holds_nobody_
 
 
 def test_a_process_that_is_gone_is_a_reason() -> None:
-    attached = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0).attach(
-        1 << 30, "/x/libtorch_cpu.so", 1, 2
-    )
+    rations = Rations(owner=Owners().of_process)
+    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0, rations)
+    attached = attaching.attach(1 << 30, "/x/libtorch_cpu.so", 1, 2)
     assert attached is not None
     assert "cannot be opened" in attached.reason
     assert attached.found == {}

@@ -52,12 +52,16 @@ class World:
         self.levels: dict[int, int] = {}
         self.ledgers = Ledgers()
         paths = SimpleNamespace(forget=lambda pid: None)
-        proc = SimpleNamespace(owner=lambda uid: uid)
+        proc = SimpleNamespace(owner=self._owner)
         loaded = SimpleNamespace(map=lambda name, key, value: Map())
         parts = cast(Any, (loaded, self.levels, self.ledgers, paths, proc))
         self.watching = Watching(*parts, clock=lambda: self.now)
         monkeypatch.setattr(seed, "descendants", self._descendants)
-        monkeypatch.setattr(watching, "_uid", self.uids.get)
+
+    def _owner(self, pid: int) -> int:
+        if pid not in self.uids:
+            raise FileNotFoundError(pid)
+        return self.uids[pid]
 
     def _descendants(self, pid: int) -> list[tuple[int, int]]:
         self.looks += 1
