@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from ctypes import c_uint32
 from dataclasses import replace
 
@@ -28,12 +29,25 @@ class OpenFiles:
         self._paths = paths
         self._just_read: list[tuple[int, abi.Ledger]] = []
         self._late: list[FileEvent] = []
+        self._of: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)  # by process: device, inode
+        self._ended: set[int] = set()  # processes, since the last ``read``
+
+    def opened(self, event: FileEvent) -> None:
+        """There is an entry, or was a moment ago."""
+        if event.kind is FileEventKind.OPENED:
+            self._of[event.pid].add((event.dev, event.ino))
 
     def read(self, now: int) -> list[FileEvent]:
         """Files open for writing at ``now``. Entries of files closed long ago are dropped (``take_late``)."""
         found = []
         flights: dict[_File, abi.CallRecord] | None = None
-        for key, use in self._files.entries():
+        entries = self._files.entries()
+        self._of.clear()
+        for key, use in entries:
+            if key.tgid in self._ended:  # that it was opened was lost
+                self._late += self._taken(key, now)
+                continue
+            self._of[key.tgid].add((key.dev, key.ino))
             if use.descriptors > 0:
                 flights = self._flights() if flights is None else flights
                 event = decode.file_event(FileEventKind.PROGRESS, now, key, use, use.tid)
@@ -44,6 +58,7 @@ class OpenFiles:
             settled = quiet_ns > (SETTLED_NS if use.calls else FORGOTTEN_NS)
             if settled and (last := self._files.take(key)) and last.calls:
                 self._late.append(self._closed(key, last, now))
+        self._ended.clear()
         return found
 
     def take_late(self) -> list[FileEvent]:
@@ -57,12 +72,16 @@ class OpenFiles:
         return ledgers
 
     def end_of(self, pid: int, at_ns: int) -> list[FileEvent]:
-        """The process has ended: the totals of its files, whose entries are dropped."""
-        return [
-            self._closed(key, use, at_ns)
-            for key, use in self._files.entries()
-            if key.tgid == pid and self._files.delete(key) and (use.calls or use.descriptors > 0)
-        ]
+        """The process has ended: the totals of its files, whose entries are dropped. Short lives are many: the map is
+        not searched for each."""
+        self._ended.add(pid)
+        files = sorted(self._of.pop(pid, ()))
+        return [event for dev, ino in files for event in self._taken(abi.FileKey(tgid=pid, dev=dev, ino=ino), at_ns)]
+
+    def _taken(self, key: abi.FileKey, at_ns: int) -> list[FileEvent]:
+        """The totals of an ended process's file, where it has any; its entry is dropped."""
+        use = self._files.take(key)
+        return [self._closed(key, use, at_ns)] if use is not None and (use.calls or use.descriptors > 0) else []
 
     def _flights(self) -> dict[_File, abi.CallRecord]:
         """The write-class calls in flight, of each file the one that has lasted longest."""

@@ -148,6 +148,7 @@ class Probes:
             news = self._held.told(told) if told.lengths else told
             return [news] if news is not None else []
         if isinstance(told, NamedFile):
+            self._files.opened(told.event)
             return [self._paths.resolve(told)]
         if isinstance(told, FileEvent):
             return [self._paths.complete(told)]
