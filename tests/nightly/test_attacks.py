@@ -27,6 +27,8 @@ ATTACKER, VICTIM = 2_100_001, 2_100_002
 SECONDS = float(os.environ.get("TRAINPROBE_ATTACK_SECONDS", "120"))
 CPU_SHARE, RSS_BYTES = 0.30, 80e6
 STALLED_SECONDS = 1.0
+TOLD = ("slots", "processes", "libraries", "python_stack")
+"""Sources that report what is refused, and what does not answer."""
 BOMB = """
 import os, time
 while True:
@@ -93,7 +95,8 @@ def place() -> Iterator[Path]:
 
 
 @contextmanager
-def attack(how: str, place: Path) -> Iterator[None]:
+def attack(how: str, place: Path, python: str) -> Iterator[None]:
+    """``python``: one with PyTorch."""
     with ExitStack() as stack:
         users = [3_000_000 + number for number in range(16)] if how == "libraries" else [ATTACKER]
         body = {
@@ -105,12 +108,12 @@ def attack(how: str, place: Path) -> Iterator[None]:
             for uid in users:
                 stack.enter_context(group(*as_user(uid), "/usr/bin/python3", "-c", body))
         else:
-            locked(how, place, stack)
+            locked(how, place, stack, python)
         yield
 
 
-def locked(how: str, place: Path, stack: ExitStack) -> None:
-    """Four processes whose memory map is locked by a file system that does not answer."""
+def locked(how: str, place: Path, stack: ExitStack, python: str) -> None:
+    """Four processes whose memory map a file system that does not answer keeps locked; or trainings that start such."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     assert compiler is not None
     subprocess.run([compiler, "-pthread", "-o", str(place / "locked"), str(LOCKED)], check=True)
@@ -122,18 +125,24 @@ def locked(how: str, place: Path, stack: ExitStack) -> None:
         mounted.mkdir()
         mounted.chmod(0o777)
         arguments = (how, str(place / "fuse"), str(mounted), str(int(SECONDS) + 60), str(place / "locked"))
-        command = ("/usr/bin/python3", str(place / PROGRAM.name), *arguments)
+        command = (python, str(place / PROGRAM.name), *arguments)
         namespaces = ("unshare", "--user", "--map-root-user", "--mount")
         stack.enter_context(group(*as_user(ATTACKER), *namespaces, *command, stdout=subprocess.DEVNULL))
 
 
+def refusals(daemon: Daemon) -> dict[str, str]:
+    """Sources that are not up because of processes."""
+    sources = daemon.report()["sources"]
+    return {name: sources[name]["reason"] for name in TOLD if sources.get(name, {"state": "up"})["state"] != "up"}
+
+
 @pytest.mark.timeout(int(SECONDS) + 240)
-@pytest.mark.parametrize("how", ["bomb", "threads", "libraries", "lock"])
+@pytest.mark.parametrize("how", ["bomb", "threads", "libraries", "lock", "arguments"])
 def test_a_stall_of_another_user_is_published_in_time_all_the_while(
     tmp_path: Path, place: Path, torch_python: str, how: str
 ) -> None:
     seen = Watched()
-    with Daemon(tmp_path) as daemon, attack(how, place):
+    with Daemon(tmp_path) as daemon, attack(how, place, torch_python):
         time.sleep(5)
         with group(*as_user(VICTIM), torch_python, str(place / "train.py")) as training:
             wait_until(lambda: (rank(daemon, training.pid) or {"steps": {"count": 0}})["steps"]["count"] > 40, 60)
@@ -148,6 +157,7 @@ def test_a_stall_of_another_user_is_published_in_time_all_the_while(
                 seen.descriptors.append(len(os.listdir(f"/proc/{daemon.process.pid}/fd")))
                 time.sleep(2)
             seen.cpu_share = (cpu_seconds(daemon.process.pid) - before) / (time.monotonic() - began)
+            print(f"{how}: {max(seen.rss) / 1e6:.1f} MB, {seen.cpu_share:.1%} of a core, {refusals(daemon)}")
     assert daemon.process.returncode == 0, "it ended as it was told to, and not before"
     assert max(seen.rss) <= RSS_BYTES
     assert seen.cpu_share <= CPU_SHARE
