@@ -10,8 +10,8 @@ from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.waiting import CPU
 from trainprobe.derive.baseline import Ordinary
-from trainprobe.derive.ledger import Item, by_state
-from trainprobe.model.cause import Cause, Phase
+from trainprobe.derive.ledger import Item
+from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, Region
 from trainprobe.model.event import MarkRow
 from trainprobe.model.message import template
@@ -43,16 +43,18 @@ def end(rank: RankState, at_ns: int) -> None:
         end_step(rank, boundary)
     before = rank.progress.boundary
     row = _last_row(rank, before, at_ns)
+    left, known = _states(rank), before.at_ns if before is not None else 0
     if before is not None and row is not None:
         left_ns = _judge(rank, before, row)
-        after = _close(rank)
+        if left_ns == row.at_ns:
+            left, known = _states(rank), left_ns
+        _close(rank)
     else:
-        items, left_ns, after = _close(rank), None, {}
+        items, left_ns = _close(rank), None
         if before is not None and rank.progress.judged:
             left_ns = _enter(rank, rank.stalls.open, before, at_ns)
             if left_ns is None or not (rank.left_ns() or rank.lives.signalled):
                 left_ns = _evaluated_ns(rank, items, before, at_ns, left_ns)
-            after = items if left_ns == before.at_ns else {}
     if rank.stalls.entries:
         _name_consequence(rank, rank.stalls.entries[-1])
     rank.end_ns = at_ns
@@ -60,7 +62,14 @@ def end(rank: RankState, at_ns: int) -> None:
     if not rank.progress.judged:
         rank.end_startup(at_ns)
     elif before is not None and left_ns is not None:
-        rank.phases.add(Phase.SHUTDOWN, left_ns, at_ns, states=by_state(after))
+        since = {state: ns - left.get(state, 0) for state, ns in _states(rank).items()}
+        rank.phases.add(Phase.SHUTDOWN, left_ns, at_ns, states=since if left_ns == known else {})
+
+
+def _states(rank: RankState) -> dict[State, float]:
+    """ns by state until the end of the interval that was closed last."""
+    rank.ledger.settle()
+    return dict(rank.ledger.states)
 
 
 def _close(rank: RankState) -> Mapping[Item, int]:
