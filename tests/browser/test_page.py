@@ -128,7 +128,7 @@ def test_the_verdict_the_advice_and_the_ledger_are_told_in_words(tab: Tab, live:
             assert title in tab.text("#ledger")
     assert "4 alive, 5 started" in tab.text("#gutter")
     assert "none seen" in tab.text("#gutter"), "no GPU is not a GPU at 0 %"
-    assert "worker 4719 killed by signal 9 from pid 4000" in tab.text("#workers")
+    assert "worker 4719 killed: signal 9, sent by pid 4000" in tab.text("#workers")
     assert tab.evaluate("document.title").endswith(f"lost · {RUN}")
 
 
