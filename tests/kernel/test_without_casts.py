@@ -30,7 +30,7 @@ def test_the_programs_for_events_load_without_casts() -> None:
     assert calls_of_the_kernel == []
     installed = Installer(maps.library(), tracefs, kernel_types.tracepoint_types(flags)).events(image)
     try:
-        assert {"raw:sched_switch", "syscalls:sys_enter_write"} <= installed.attached.keys()
+        assert {"raw:sched_switch on_switch", "syscalls:sys_enter_write on_write_begin"} <= installed.attached.keys()
     finally:
         for descriptors in (installed.attached, installed.programs, installed.maps):
             for descriptor in descriptors.values():

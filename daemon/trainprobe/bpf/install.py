@@ -139,7 +139,7 @@ class _Step:
         self._load_all(kinds)
         for name, event in _RAW.items():
             program, told = self._program(name), None if event in self._types else event.encode()
-            self._keep(name, f"raw:{event}", self._library.bpf_attach_raw_tracepoint(program, told))
+            self._keep(name, f"raw:{event} {name}", self._library.bpf_attach_raw_tracepoint(program, told))
         for name, events in _EVENTS.items():
             program = self._program(name)
             for category, event in events:
@@ -207,7 +207,7 @@ class _Step:
         if descriptor >= 0:
             self.built.attached[label] = descriptor
         elif program in OPTIONAL:
-            self.built.missing.append(label)
+            self.built.missing.append(label.partition(" ")[0])
         else:
             raise ProbesUnavailable(f"the kernel refused to attach {label}", "run as root; see the kernel log")
 
@@ -217,7 +217,7 @@ class _Step:
             self.built.missing.append(label)
             return
         descriptor = self._library.bpf_attach_tracepoint(program, category.encode(), event.encode())
-        self._keep(name, f"{label} {name}" if label in self.built.attached else label, descriptor)
+        self._keep(name, f"{label} {name}", descriptor)
 
     def _attach_syscalls(self) -> None:
         events = os.listdir(f"{self._tracefs}/events/syscalls")
@@ -252,7 +252,7 @@ class _Step:
         software, major_faults = 1, 6  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS_MAJ
         for cpu in _online_cpus():
             descriptor = self._library.bpf_attach_perf_event(program, software, major_faults, 1, 0, -1, cpu, -1)
-            self._keep("on_major_fault", f"page-faults-maj:{cpu}", descriptor)
+            self._keep("on_major_fault", f"page-faults-maj:{cpu} on_major_fault", descriptor)
 
     def _attach_clock(self) -> None:
         """On one processor: a clock that the parent lets run while it looks seldom."""

@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from trainprobe.bpf import abi, decode, kernel_types, syscalls
 from trainprobe.bpf.alarms import Alarms
+from trainprobe.bpf.attachments import Attachments
 from trainprobe.bpf.cuda import Cuda
 from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure, Site
 from trainprobe.bpf.errors import ProbesUnavailable
@@ -67,6 +68,7 @@ class Probes:
         self._files = OpenFiles(loaded, self._ledgers, self._paths)
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths, proc)
+        self._attachments = Attachments(loaded, self._watching.processes, self._ledgers, self._levels)
         self._faults: int | None = None
         self._malformed = 0
         self._closed = False
@@ -85,6 +87,7 @@ class Probes:
 
     def watch(self, pid: int) -> None:
         """This process, its threads and all its descendants, from now on; again does no harm."""
+        self._attachments.resume()
         self._watching.watch(pid)
 
     def unwatch(self, pid: int) -> None:
@@ -130,6 +133,7 @@ class Probes:
     def drain(self) -> list[Event | Candidate]:
         """Everything told since the last call, in time order."""
         events: list[Event | Candidate] = []
+        self._attachments.look_after()
         self._held.read()
         for raw in self._ring.drain():
             try:
@@ -154,6 +158,9 @@ class Probes:
             return [self._paths.complete(told)]
         if isinstance(told, ProcessEvent):
             return self._lived(told)
+        if isinstance(told, Candidate):
+            self._attachments.started(told.pid)
+            return [told]
         if isinstance(told, Site):
             self._cuda.arm(told.pid, told.address)
             return []
@@ -273,6 +280,7 @@ class Probes:
         self.fault_tracing(False)
         self._marks.close()
         self._cuda.close()
+        self._attachments.close()
         self._watching.stop()
         self._ring.close()
         self._levels.close()
