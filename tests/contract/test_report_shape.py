@@ -19,6 +19,7 @@ KEYS: dict[str, set[str]] = {
         *("rank", "world_size", "pid", "container_pid", "exit", "wall_seconds", "productive_seconds", "verdict"),
         *("bound", "steps", "phases", "ledger", "lost", "stalls", "bottlenecks", "warnings", "checkpoints", "workers"),
         *("memory", "fds", "gpus", "slow_files", "logs", "totals", "framework"),
+        *("startup", "restores"),
     },
     "runs.ranks.exit": {"code", "signal", "reason", "ending"},
     "runs.ranks.verdict": {"kind", "cause", "seconds", "share", "summary"},
@@ -48,6 +49,8 @@ KEYS: dict[str, set[str]] = {
         "limit_scope",
     },
     "runs.ranks.framework": {"name", "version"},
+    "runs.ranks.startup": {"imports", "dataset", "restore", "workers", "compile", "other"},
+    "runs.ranks.restores": {"path", "bytes", "seconds"},
     "runs.ranks.fds": {"open_peak", "limit"},
     "runs.ranks.gpus": {"uuid", "index", "utilization_mean", "idle_seconds"},
     "runs.ranks.slow_files": {"path", "reads", "seconds"},
@@ -70,6 +73,7 @@ def full_report() -> model.Report:
     rank.workers.exits = [model.WorkerExit(11, 1.0, None, 9, "killed")]
     rank.gpus = [model.Gpu("GPU-0", 0)]
     rank.slow_files = [model.SlowFile("/d", 1, 1.0)]
+    rank.restores = [model.Restore("/m.pt", 1, 1.0)]
     rank.logs = [model.LogFile("/l", 1, 1, 1.0)]
     run = model.Run("train.py-00000000", ["python"], "ada", "/", 0.0, ranks=[rank])
     return model.Report(runs=[run], sources={"ledger": model.Source("up")})

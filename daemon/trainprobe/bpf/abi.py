@@ -25,6 +25,7 @@ CLOCK_TICK_NS = 200_000_000
 ALARMS = 64  # drivers whose steps the kernel itself holds against their limits
 HELD_STEPS = 32  # of one row, at most; a power of two
 HELD_NS = 1_000_000_000  # and they take no longer
+START_SPANS, START_FILES = 128, 8  # kept of a program's start; powers of two
 BEAT_INTERVALS = 48  # half octaves: up to 17 s
 CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails
 CALL_NUMBERS = 512
@@ -121,6 +122,14 @@ class Lost(IntEnum):
     POOL = 5
     FAILURE = 6
     SITE = 7
+
+
+class StartKind(IntEnum):
+    """What a program opened."""
+
+    CODE = 0
+    LIBRARY = 1
+    DATA = 2
 
 
 class BeatKind(IntEnum):

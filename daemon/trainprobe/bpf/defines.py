@@ -34,11 +34,12 @@ _ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
     ("SITE_", abi.SiteState),
     ("GPU_", abi.GpuCall),
     ("BEAT_", abi.BeatKind),
+    ("START_", abi.StartKind),
 )
 _NUMBERS = (
     "NAME_SIZE", "PATH_SIZE", "PART_SIZE", "PARTS", "QUIET", "LEVELS", "POOLS", "LEDGERS", "LEDGERS_BY_ID", "DRIVERS",
     "CALL_NUMBERS", "CALL_GPU_ALLOCATE", "FORM_TRUNCATE", "FORM_ALLOCATE", "BEAT_INTERVALS", "ALARMS", "HELD_STEPS",
-    "HELD_NS",
+    "HELD_NS", "START_SPANS", "START_FILES",
 )  # fmt: skip
 
 

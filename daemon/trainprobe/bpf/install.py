@@ -32,6 +32,8 @@ _EVENTS = {
     "on_oom": (("oom", "mark_victim"),),
     "on_reclaim_begin": (("vmscan", "mm_vmscan_direct_reclaim_begin"), ("vmscan", "mm_vmscan_memcg_reclaim_begin")),
     "on_reclaim_end": (("vmscan", "mm_vmscan_direct_reclaim_end"), ("vmscan", "mm_vmscan_memcg_reclaim_end")),
+    "on_start_open": (("syscalls", "sys_exit_openat"),),
+    "on_start_look": (("syscalls", "sys_exit_newfstatat"), ("syscalls", "sys_exit_getdents64")),
 }
 MARKS = frozenset((
     "on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end",
@@ -46,10 +48,20 @@ MAPS = (
     "levels", "processes", "ledgers", "ledger_owners", "ledger_spare", "pools", "pool_target", "pool_owner",
     "lost", "ring", "skipped_devices",
     "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks", "gpu_tails",
-    "alarms", "alarm_threads", "clock_seen", "held",
+    "alarms", "alarm_threads", "clock_seen", "held", "starts",
 )  # fmt: skip
 OPTIONAL = frozenset(
-    ("on_clock", "on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", *syscalls.FAILING)
+    (
+        "on_clock",
+        "on_file_fault",
+        "on_oom",
+        "on_reclaim_begin",
+        "on_reclaim_end",
+        "on_request_done",
+        "on_start_open",
+        "on_start_look",
+        *syscalls.FAILING,
+    )
 )
 
 

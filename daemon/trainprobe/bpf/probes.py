@@ -26,6 +26,7 @@ from trainprobe.bpf.marks import Marks, MarksAttached
 from trainprobe.bpf.open_files import OpenFiles
 from trainprobe.bpf.paths import Paths, Proc, read_bounded
 from trainprobe.bpf.rations import Rations
+from trainprobe.bpf.starts import Starts
 from trainprobe.bpf.watching import Watching
 from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.cells import Leaf, RowKind, ThreadState
@@ -42,6 +43,8 @@ from trainprobe.model.sample import BlockIoSample
 __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 
 CROWDED = 1536  # ledgers of the 2048 and more that there is room for
+_FIRST = frozenset((RowKind.DRIVER, RowKind.GPU, RowKind.RHYTHM))
+"""Rows that a driver's first step may begin with."""
 _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
 
 
@@ -65,6 +68,7 @@ class Probes:
         self._alarms = Alarms(loaded)
         self._held = Held(loaded)
         self._paths = Paths(proc)
+        self._starts = Starts(loaded, proc)
         self._files = OpenFiles(loaded, self._ledgers, self._paths)
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths, proc)
@@ -150,7 +154,8 @@ class Probes:
             if told.kind is RowKind.DRIVER and self._watching.driver_found(told.pid):
                 self._cuda.look(told.pid)  # by now it has loaded what it trains with
             news = self._held.told(told) if told.lengths else told
-            return [news] if news is not None else []
+            start = self._starts.take(told.pid, told.at_ns) if told.kind in _FIRST else None
+            return [one for one in (start, news) if one is not None]
         if isinstance(told, NamedFile):
             self._files.opened(told.event)
             return [self._paths.resolve(told)]
@@ -181,6 +186,7 @@ class Probes:
         left = self._files.end_of(event.pid, event.at_ns)
         self._paths.forget(event.pid)
         self._watching.forget(event.pid)
+        self._starts.forget(event.pid)
         self._cuda.forget(event.pid)
         return [*left, event]
 

@@ -320,6 +320,40 @@ class Alarm(Structure):
     ]
 
 
+class StartSpan(Structure):
+    _fields_ = [
+        ("begin", c_uint64),
+        ("end", c_uint64),
+        ("kind", c_uint32),
+        ("opens", c_uint32),
+    ]
+
+
+class StartFile(Structure):
+    _fields_ = [
+        ("opened", c_uint64),
+        ("last", c_uint64),
+        ("bytes", c_uint64),
+        ("ino", c_uint64),
+        ("dev", c_uint32),
+        ("fd", c_int32),
+        ("path", c_char * 256),
+    ]
+
+
+class Start(Structure):
+    _fields_ = [
+        ("began", c_uint64),
+        ("spans_used", c_uint32),
+        ("files_used", c_uint32),
+        ("fd", c_int32),
+        ("unused", c_uint32),
+        ("spans", StartSpan * 128),
+        ("files", StartFile * 8),
+        ("path", c_char * 256),
+    ]
+
+
 class RequestKey(Structure):
     _fields_ = [
         ("dev", c_uint32),
@@ -355,6 +389,9 @@ STRUCTURES: dict[str, type[Structure]] = {
     "gpu_beat": GpuBeat,
     "site_message": SiteMessage,
     "alarm": Alarm,
+    "start_span": StartSpan,
+    "start_file": StartFile,
+    "start": Start,
     "request_key": RequestKey,
     "request_use": RequestUse,
 }

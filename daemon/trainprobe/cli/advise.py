@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trainprobe.advise.facts import Setting
 from trainprobe.advise.settings import Advice, advice
-from trainprobe.cli import OK, cells, complain
+from trainprobe.cli import OK, cells, complain, start
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.published import Refusal
@@ -92,6 +92,11 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
             yield from style.wrapped(f"{name}: {inert(_said(setting.reason, style))}", "  - ", "    ")
     yield ""
     yield from _memory(made, style)
+    lines = [*start.account(rank, style), *start.advice(rank, style)]
+    if lines:
+        yield ""
+        yield style.paint(style.say("The start"), "bold")
+        yield from lines
 
 
 def _memory(made: Advice, style: Style) -> Iterator[str]:

@@ -36,6 +36,10 @@ CHECKPOINT_PATTERNS: tuple[str, ...] = (
 )
 _DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack")
 """Names of checkpoints that data sets have, too: what is written under them before the first step is data."""
+_STATES = ("model", "checkpoint", "ckpt", "weight", "optim", "state", "param")
+"""Words in the names of checkpoints that are stored as data are."""
+_SETS = ("train", "test", "val", "data")
+"""What the names of data sets begin with."""
 _NEVER: tuple[str, ...] = (
     "*.arrow",
     "*.lock",
@@ -98,6 +102,16 @@ def classify(
     O_CREAT or O_TRUNC, ``append`` whether with O_APPEND, ``early`` whether that was before the first step.
     """
     return _kind(path, size >= LARGE, created, append, early, rules or FileRules())
+
+
+def is_restored(path: str, rules: FileRules) -> bool:
+    """Whether a file that is read before the first step is a checkpoint, by its name."""
+    name = path.rpartition("/")[2].lower()
+    if "-packages/" in path or "/processed/" in path or name.startswith(_SETS) or _matches(name, _NEVER):
+        return False
+    if _matches(path, _unlike_data(rules.checkpoints)):
+        return True
+    return _matches(path, rules.checkpoints) and any(word in name for word in _STATES)
 
 
 @lru_cache(maxsize=1024)

@@ -181,6 +181,43 @@ class CallFailed:
     comm: str = ""
 
 
+class OpenedKind(StrEnum):
+    CODE = "code"
+    LIBRARY = "library"  # shared
+    DATA = "data"  # files that are neither, directories
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSpan:
+    """A part of a program's start in which its main thread opened files of one kind, or read what it had opened."""
+
+    kind: OpenedKind
+    begin_ns: int
+    end_ns: int
+    opens: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """A large file that a program's main thread opened before its first step."""
+
+    path: str
+    opened_ns: int
+    last_ns: int  # a read of it ended
+    bytes: int  # read
+
+
+@dataclass(frozen=True, slots=True)
+class StartSeen:
+    """What a program opened until its first step began."""
+
+    at_ns: int
+    pid: int
+    began_ns: int
+    spans: tuple[OpenedSpan, ...]
+    files: tuple[OpenedFile, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class OomTold:
     """The kernel log on an out-of-memory kill: whose limit it was."""
@@ -211,6 +248,7 @@ Event = (
     | RunEnded
     | StackSeen
     | CallFailed
+    | StartSeen
     | OomTold
     | GpuXid
 )

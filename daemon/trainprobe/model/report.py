@@ -322,6 +322,27 @@ class PythonLine:
 
 
 @dataclass(slots=True)
+class Startup:
+    """The time to the first step in parts, seconds. None: not seen. They add up to it."""
+
+    imports: float | None = None
+    dataset: float | None = None
+    restore: float | None = None
+    workers: float | None = None
+    compile: float | None = None
+    other: float | None = None
+
+
+@dataclass(slots=True)
+class Restore:
+    """A checkpoint that was read before the first step. None: not seen."""
+
+    path: str
+    bytes: int | None
+    seconds: float | None
+
+
+@dataclass(slots=True)
 class Framework:
     """What runs the training's loop; None: not known."""
 
@@ -446,6 +467,8 @@ class Rank:
     ordinary: OrdinaryStep = field(default_factory=OrdinaryStep)
     samples: Samples = field(default_factory=Samples)
     framework: Framework = field(default_factory=Framework)
+    startup: Startup = field(default_factory=Startup)
+    restores: list[Restore] = field(default_factory=list)
 
 
 def has_ended(rank: Rank) -> bool:

@@ -32,6 +32,7 @@ from trainprobe.model.event import (
     RunEnded,
     RunStarted,
     StackSeen,
+    StartSeen,
 )
 from trainprobe.model.kept import RunKept
 from trainprobe.model.moment import NS, Moment
@@ -220,7 +221,7 @@ class Targets:
     def _take(self, event: Event | Hint, now: int) -> None:
         if isinstance(event, ProcessEvent):
             self._process_event(event)
-        elif isinstance(event, (MarkRow, FileEvent, StackSeen, CallFailed)):
+        elif isinstance(event, (MarkRow, FileEvent, StackSeen, StartSeen, CallFailed)):
             process = self._table.get(event.pid)
             if process is not None:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:

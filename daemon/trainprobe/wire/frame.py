@@ -25,6 +25,7 @@ from trainprobe.model.event import (
     RunEnded,
     RunStarted,
     StackSeen,
+    StartSeen,
 )
 from trainprobe.model.frame import Frame
 from trainprobe.model.kept import RunKept
@@ -42,6 +43,7 @@ _EVENTS: dict[str, type[Any]] = {
     "run_end": RunEnded,
     "stack": StackSeen,
     "failed": CallFailed,
+    "start": StartSeen,
     "oom": OomTold,
     "xid": GpuXid,
 }

@@ -47,6 +47,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
             fresh.tentative = 1;
             processes.update(&tgid, &fresh);
             open_ledger(tid, tgid, LEVEL_COARSE | QUIET, RUN_ON, 0);
+            begin_start(tgid, bpf_ktime_get_ns());
         }
         if (python)
             note_python();
@@ -62,6 +63,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
         calls.delete(&old);
     }
     p->drivers = 0;
+    begin_start(tgid, bpf_ktime_get_ns());
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
     if (!l) { /* the first thread is dead, and with it its ledger; its id goes on */
         struct process *parent = p->parent ? processes.lookup(&p->parent) : 0;
@@ -95,6 +97,7 @@ INLINE void end_process(void *task, void *signal, u32 tgid, struct process *p) {
     if (slot)
         pool_owner.delete(&slot);
     processes.delete(&tgid);
+    starts.delete(&tgid);
     struct process_message *m = told ? begin_process(PROCESS_EXIT, tgid) : 0;
     if (!m)
         return;

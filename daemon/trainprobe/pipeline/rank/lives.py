@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from trainprobe.derive.workers import Death, Workers
-from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind
+from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind, StartSeen
+from trainprobe.model.report import Restore, Startup
 
 STOPS, CONTINUE = frozenset({19, 20}), 18  # SIGSTOP, SIGTSTP; SIGCONT
 INTERRUPT = 2
@@ -55,6 +57,11 @@ class Lives:
     exit_event: ProcessEvent | None = None
     finalize_row: MarkRow | None = None
     """When the interpreter began to finalize; None also where it cannot be probed."""
+    start: StartSeen | None = None
+    """What its process opened before the first step, until that is accounted for; None also where it was not watched
+    from its begin."""
+    startup: Startup = field(default_factory=Startup)
+    restores: Sequence[Restore] = ()
 
     def add_event(self, event: ProcessEvent, *, by: Sender = Sender.OUTSIDE, late: bool = False) -> Death | None:
         """Take in an event of one of the processes; a worker's death comes back. ``by``: who sent the signal;

@@ -21,7 +21,7 @@ from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import ProcessEvent, RankSeen, ThreadSample
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Fds, Framework, Memory, OrdinaryStep, PythonLine, SlowFile
+from trainprobe.model.report import Fds, Framework, Memory, OrdinaryStep, PythonLine, Restore, SlowFile, Startup
 from trainprobe.model.sample import MemorySample
 from trainprobe.pipeline.bottlenecks import Found, bottlenecks, data_ns
 from trainprobe.pipeline.rank.lives import Sender, Sent
@@ -126,6 +126,8 @@ class RankSnapshot:
     major_faults: int
     lines: Sequence[PythonLine]
     framework: Framework
+    startup: Startup
+    restores: Sequence[Restore]
 
 
 def snapshot(rank: RankState, now_ns: int, limit: MemorySample | None) -> RankSnapshot:
@@ -157,6 +159,8 @@ def snapshot(rank: RankState, now_ns: int, limit: MemorySample | None) -> RankSn
         major_faults=latest.major_faults if latest is not None else 0,
         lines=[PythonLine(frame, hits, lines.samples) for frame, hits in lines.top()],
         framework=Framework(rank.open.framework.name, rank.open.framework.version),
+        startup=rank.lives.startup,
+        restores=rank.lives.restores,
     )
 
 

@@ -14,6 +14,7 @@ from trainprobe.derive.baseline import Ordinary
 from trainprobe.derive.churn import Churn, churn
 from trainprobe.derive.ledger import Item, flatten
 from trainprobe.derive.save_spans import Steps, note_serialising, shown_by, spans
+from trainprobe.derive.startup import Before, restores, startup
 from trainprobe.derive.steps import Mode
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
@@ -42,12 +43,26 @@ def end_step(rank: RankState, row: MarkRow) -> None:
     progress.boundary = row
     if before is None:
         progress.first_boundary_ns = row.at_ns
+        _account_for_start(rank, row)
     else:
         ns = row.at_ns - before.at_ns
         later = row.lengths[1:]  # what is before them is the first one's, and that of a row that was lost
         fetches, backwards = row.fetches - before.fetches, row.backwards - before.backwards
         _take_in(rank, Ordinary(ns, interval, fetches, backwards, (ns - sum(later), *later)), before, row)
     rank.open.begin()
+
+
+def _account_for_start(rank: RankState, row: MarkRow) -> None:
+    """Where the time to the first step went."""
+    start, workers, begin_ns = rank.lives.start, rank.lives.workers, rank.start_ns
+    if start is None or rank.attached or rank.resumed:
+        return
+    fetches = sum(row.cells[cell(Region.FETCH, leaf)] for leaf in Leaf)
+    forks = [at for at in workers.starts if at < row.at_ns]
+    before = Before(begin_ns, row.at_ns, workers.compiling(begin_ns, row.at_ns), forks, fetches)
+    rank.lives.startup = startup(start, before, rank.policy.files)
+    rank.lives.restores = restores(start, before, rank.policy.files)
+    rank.lives.start = None
 
 
 def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> None:

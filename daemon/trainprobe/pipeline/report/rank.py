@@ -98,6 +98,8 @@ def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank
         ordinary=rank.ordinary,
         samples=samples(rank, at),
         framework=rank.framework,
+        startup=rank.startup,
+        restores=list(rank.restores),
     )
 
 

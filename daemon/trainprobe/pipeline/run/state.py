@@ -18,6 +18,7 @@ from trainprobe.model.event import (
     ProcessEventKind,
     RunStarted,
     StackSeen,
+    StartSeen,
     ThreadSample,
 )
 from trainprobe.model.frame import Frame
@@ -113,6 +114,12 @@ class RunState:
         for rank in self.ranks.by_pid.get(event.pid) or self.ranks.of(event.pid)[:1]:
             feed.add_stack(rank, event)
         return False
+
+    def add_start(self, event: StartSeen) -> bool:
+        """What a process opened before its first step."""
+        for rank in self.ranks.by_pid.get(event.pid, ())[:1]:
+            rank.lives.start = event
+        return event.pid in self.ranks.by_pid
 
     def add_failure(self, event: CallFailed) -> bool:
         if not self.ranks.of(event.pid):

@@ -53,7 +53,10 @@ function card(one) {
 function showLedger(scene) {
   const parts = account(scene.rank);
   const did = states(scene.rank);
-  fill(byId("ledger"), [parts, did], () => [
+  const start = starting(scene.rank);
+  const whole = sum(start.map((part) => part.value));
+  const restored = scene.rank.restores ?? [];
+  fill(byId("ledger"), [parts, did, start, restored], () => [
     h("div", { class: "head" }, h("h2", { id: "ledger-title" }, say("Where the time went")),
       h("span", { class: "soft" }, say("{time} in all, exactly", { time: seconds(scene.rank.wall_seconds) }))),
     stack(parts, scene.rank.wall_seconds, "", say("Productive time, phases and lost time by cause")),
@@ -61,6 +64,13 @@ function showLedger(scene) {
     h("h3", { class: "under" }, say("what the training thread did meanwhile")),
     stack(did, scene.rank.wall_seconds, "thin", say("States of the training thread")),
     shareList(did, scene.rank.wall_seconds),
+    ...(start.length ? [
+      h("h3", { class: "under" }, say("the time to the first step: {time}", { time: seconds(whole) })),
+      stack(start, whole, "thin", say("Time to the first step")),
+      shareList(start, whole),
+      ...restored.filter((one) => isKnown(one.seconds)).map((one) =>
+        h("p", { class: "soft wrap" }, say("restoring {path}: {time}, {size} read", { path: one.path, time: seconds(one.seconds), size: bytes(one.bytes) }))),
+    ] : []),
   ]);
 }
 

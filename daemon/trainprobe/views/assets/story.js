@@ -33,6 +33,17 @@ function account(rank) {
   return [productive, ...rest].filter((part) => part.value > 0.0005 * Math.max(rank.wall_seconds, 0.001));
 }
 
+// The time to the first step; nothing where it was not seen.
+function starting(rank) {
+  const known = {
+    imports: [say("imports"), phaseTone("startup")], dataset: [say("data set"), causeTone("data_storage")],
+    restore: [say("restore"), causeTone("checkpoint")], workers: [say("worker start"), causeTone("worker_startup")],
+    compile: [say("compile"), phaseTone("compile")], other: [say("other"), stateTone("other")],
+  };
+  return Object.entries(known).map(([key, [title, tone]]) => ({ key, value: rank.startup?.[key] ?? 0, kind: "start", title, tone }))
+    .filter((part) => part.value > 0);
+}
+
 function states(rank) {
   const wall = sum(Object.values(rank.ledger)) || 1;
   return Object.entries(rank.ledger).filter(([, value]) => value > 0.0005 * wall)

@@ -243,6 +243,28 @@ struct alarm {
     u32 together; /* rows of steps in time may wait for one another */
 };
 
+/* What the main thread of a process opened before its first step. kind: START_*. */
+struct start_span {
+    u64 begin, end;
+    u32 kind, opens;
+};
+/* A large file that it opened; last: a read of it ended. */
+struct start_file {
+    u64 opened, last, bytes, ino;
+    u32 dev;
+    s32 fd;
+    char path[PATH_SIZE];
+};
+struct start {
+    u64 began; /* the program */
+    u32 spans_used, files_used;
+    s32 fd; /* of the data opened last; -1: it was closed */
+    u32 unused;
+    struct start_span spans[START_SPANS];
+    struct start_file files[START_FILES];
+    char path[PATH_SIZE]; /* opened last */
+};
+
 struct request_key {
     u32 dev, operation;
 };
@@ -269,3 +291,4 @@ _Static_assert(sizeof(struct alarm) == SIZE_ALARM, "abi.Alarm");
 _Static_assert(sizeof(struct pool) == SIZE_POOL, "abi.Pool");
 _Static_assert(sizeof(struct request_use) == SIZE_REQUEST_USE, "abi.RequestUse");
 _Static_assert(sizeof(struct process) == SIZE_PROCESS, "abi.Process");
+_Static_assert(sizeof(struct start) == SIZE_START, "abi.Start");
