@@ -6,6 +6,8 @@ costs an append; each block of BLOCK steps one sort of it, and a test of BLOCKS 
 What grows with what other programs take of the processors is no trend of the training's either: growth waits for the
 next reading of that before it is confirmed, and is dropped where they took more.
 
+Growth that is steep within 200 steps has a test of its own (``steep``), which asks for more of everything.
+
 A machine whose pace wanders (its processors are shared with others whom nobody here sees) hides a growth that a steady
 one shows. All computing feels its pace alike, so steps that grow by what the scatter leaves in doubt are looked at once
 more, each block measured with the time that the backward pass took of it: what creeps is mostly elsewhere, and where it
@@ -16,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from statistics import median
 
+from trainprobe.derive import robust_line as line
 from trainprobe.derive.series import Series
+from trainprobe.derive.steep import SIZE, Block, Steep
 from trainprobe.model.moment import NS
 
 BLOCK = 20  # steps
@@ -75,14 +78,6 @@ class Growth:
         return (self.to_ns - self.from_ns) / max(1, self.to_step - self.from_step) * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Medians of the steps of a block, in ns."""
-
-    length: float
-    backward: float  # the time on a processor within the backward pass
-
-
 @dataclass(slots=True)
 class Earlier:
     """The blocks before a window."""
@@ -105,6 +100,7 @@ class Trend:
     steps: int = 0
     lost_ns: float = 0.0  # beyond the level before the drift, all drifts so far
     around: Series = field(default_factory=Series)
+    steep: Steep = field(default_factory=Steep)
     _candidate: Growth | None = None
     _candidate_ns: float = 0.0  # what it cost, should it be one
     _lengths: list[int] = field(default_factory=list)  # of the block that is not full yet
@@ -121,6 +117,7 @@ class Trend:
             self.lost_ns += max(0.0, ns - self.growth.from_ns)
         elif self._candidate is not None:
             self._candidate_ns += max(0.0, ns - self._candidate.from_ns)
+        steep = self.steep.feed(ns, backward_ns)
         self._lengths.append(ns)
         self._backwards.append(backward_ns)
         if len(self._lengths) == BLOCK:
@@ -130,6 +127,8 @@ class Trend:
             self._add(0, block)
             if self.growth is not None:
                 self._follow(block.length)
+        if steep and self.growth is None and self._candidate is None:
+            self._confirm(steep, SIZE)
 
     def surroundings(self, others: float | None) -> None:
         """What is in the steps' way by now: the part of the host's processors that other programs use."""
@@ -169,7 +168,7 @@ class Trend:
             self._add(scale + 1, both)
 
     def _confirm(self, blocks: Sequence[float], size: int) -> None:
-        slope, middle, length = _slope(blocks), median(blocks), len(blocks)
+        slope, middle, length = line.slope(blocks), median(blocks), len(blocks)
         # Where the growth begins within the window, the line begins below the level before it.
         start = max(middle - slope * (length - 1) / 2, median(blocks[:3]))
         if sum(blocks) * size < BRIEF_NS:
@@ -189,7 +188,7 @@ class Trend:
         recent = median(block.length for block in self._scales[0][-3:])
         if recent <= self.growth.from_ns * (1 + BACK):
             self.last, self.growth = self.growth, None
-            self._positive = [0] * SCALES
+            self._positive, self.steep = [0] * SCALES, Steep()
             for blocks in self._scales:
                 blocks.clear()
             return
@@ -200,7 +199,7 @@ class Trend:
 def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
     """The lengths that show a growth: as they are, or at one pace; none where neither do."""
     lengths = [block.length for block in blocks]
-    if not _has_risen(lengths) or (grown := _grown(lengths)) < GROWTH:
+    if not _has_risen(lengths) or (grown := line.grown(lengths)) < GROWTH:
         return ()
     if any(block.backward < PACE_LEAST * block.length for block in blocks):
         return lengths if grows(lengths) else ()
@@ -208,7 +207,7 @@ def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
     paced = [block.length * usual / block.backward for block in blocks]
     if grows(paced):
         return paced
-    alike = abs(_grown(paced)) < APART * grown
+    alike = abs(line.grown(paced)) < APART * grown
     return lengths if grows(lengths) and not (alike and _may_be_pace(lengths, before)) else ()
 
 
@@ -225,46 +224,9 @@ def _has_risen(lengths: Sequence[float]) -> bool:
 
 def grows(blocks: Sequence[float]) -> bool:
     """Whether the blocks agree on growth, on enough of it, and lie on a line rather than on two levels."""
-    if _agreement(blocks) < AGREE or _grown(blocks) < GROWTH:
+    if line.agreement(blocks) < AGREE or line.grown(blocks) < GROWTH:
         return False
     length = len(blocks)
-    off_line = _off_line(blocks)
+    off_line = line.off_line(blocks)
     error = (off_line / (length - 2) / ((length**3 - length) / 12)) ** 0.5
-    return _slope(blocks) >= CERTAIN * error and LEVELS * off_line < _off_levels(blocks)
-
-
-def _agreement(values: Sequence[float]) -> float:
-    """Kendall's tau with their order."""
-    pairs = len(values) * (len(values) - 1) // 2
-    return sum((late > early) - (late < early) for early, late in combinations(values, 2)) / pairs
-
-
-def _grown(values: Sequence[float]) -> float:
-    """From the line's begin to its end, as a part of where it begins; 0 for a line that begins below nothing."""
-    slope, length = _slope(values), len(values)
-    start = median(values) - slope * (length - 1) / 2
-    return slope * (length - 1) / start if start > 0 else 0.0
-
-
-def _off_line(values: Sequence[float]) -> float:
-    """Sum of squares about the best line."""
-    length = len(values)
-    mean, middle = sum(values) / length, (length - 1) / 2
-    spread = (length**3 - length) / 12
-    slope = sum((i - middle) * value for i, value in enumerate(values)) / spread
-    return sum((value - mean - slope * (i - middle)) ** 2 for i, value in enumerate(values))
-
-
-def _off_levels(values: Sequence[float]) -> float:
-    """Sum of squares about the best two levels."""
-    return min(_scatter(values[:split]) + _scatter(values[split:]) for split in range(1, len(values)))
-
-
-def _scatter(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values)
-
-
-def _slope(values: Sequence[float]) -> float:
-    """Theil and Sen's: the median of the slopes of all pairs."""
-    return median((values[j] - values[i]) / (j - i) for i, j in combinations(range(len(values)), 2))
+    return line.slope(blocks) >= CERTAIN * error and LEVELS * off_line < line.off_levels(blocks)

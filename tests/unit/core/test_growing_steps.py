@@ -34,6 +34,21 @@ def test_a_step_that_grows_is_drift_with_its_state_and_its_counter() -> None:
     adds_up(rank)
 
 
+def test_a_fifth_within_two_hundred_steps_is_named() -> None:
+    """The run is over before two windows of long blocks agree."""
+    driver = Driver()
+    driver.begin()
+    for step in range(208):
+        driver.spend(0.01 + step * 70e-6)
+        driver.step()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    (bottleneck,) = rank.bottlenecks
+    assert bottleneck.cause == "drift"
+    assert bottleneck.seconds == pytest.approx(70e-6 * 180**2 / 2, rel=0.15)  # of the window
+    adds_up(rank)
+
+
 def test_growth_of_a_state_that_has_a_cause_is_that_causes() -> None:
     driver = Driver()
     driver.begin()

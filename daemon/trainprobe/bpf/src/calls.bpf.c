@@ -78,11 +78,11 @@ int on_read_begin(struct call_entry *e) {
 int on_read_end(struct call_end *e) {
     u32 tid = this_thread();
     struct ledger *l = was_calling(tid) ? ledger_of(tid, LEVEL_FULL) : 0;
-    if (!l || l->call != e->number)
-        return 0;
-    end_call(l, bpf_ktime_get_ns());
-    if (!l->driver)
-        note_start_read(argument_of(CALL_ARGUMENT_OFFSET), e->result);
+    bool ours = l && l->call == e->number;
+    if (ours)
+        end_call(l, bpf_ktime_get_ns());
+    if (e->result > SMALL_CALL && !(ours && l->driver)) /* also of who is not traced closely yet */
+        note_start_read(e->result);
     return 0;
 }
 

@@ -153,12 +153,13 @@ int on_start_look(struct call_end *e) {
     return 0;
 }
 /* A read of the main thread ended. Data that is read in pieces is worked on between them. */
-INLINE void note_start_read(s32 fd, s64 result) {
-    struct start *s = result > 0 ? start_of_caller() : 0;
+INLINE void note_start_read(s64 result) {
+    struct start *s = start_of_caller();
     struct start_span *last = s ? latest_span(s) : 0;
     if (!last)
         return;
     u64 now = bpf_ktime_get_ns();
+    s32 fd = argument_of(CALL_ARGUMENT_OFFSET);
     if ((last->kind == START_DATA && s->fd == fd) || now - last->end < TOGETHER_NS)
         last->end = now;
     struct start_file *f = latest_file(s);
