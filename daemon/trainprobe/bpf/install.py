@@ -30,8 +30,16 @@ _RAW = {
 _EVENTS = {
     "on_file_fault": (("filemap", "mm_filemap_fault"),),
     "on_oom": (("oom", "mark_victim"),),
-    "on_reclaim_begin": (("vmscan", "mm_vmscan_direct_reclaim_begin"), ("vmscan", "mm_vmscan_memcg_reclaim_begin")),
-    "on_reclaim_end": (("vmscan", "mm_vmscan_direct_reclaim_end"), ("vmscan", "mm_vmscan_memcg_reclaim_end")),
+    "on_reclaim_begin": (
+        ("vmscan", "mm_vmscan_direct_reclaim_begin"),
+        ("vmscan", "mm_vmscan_memcg_reclaim_begin"),
+        ("compaction", "mm_compaction_begin"),
+    ),
+    "on_reclaim_end": (
+        ("vmscan", "mm_vmscan_direct_reclaim_end"),
+        ("vmscan", "mm_vmscan_memcg_reclaim_end"),
+        ("compaction", "mm_compaction_end"),
+    ),
     "on_start_open": (("syscalls", "sys_exit_openat"),),
     "on_start_look": (("syscalls", "sys_exit_newfstatat"), ("syscalls", "sys_exit_getdents64")),
 }
