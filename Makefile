@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test nightly chart check generated fmt fmt-check lint text types imports unit replay kernel training browser chromium gpu gpukit deb clean root probe torch trainings
+.PHONY: help demo test nightly chart check generated fmt fmt-check lint text types imports unit replay kernel training browser chromium gpu gpukit deb image clean root probe torch trainings
 
 # BCC belongs to the distribution's interpreter, whatever python3 on PATH is.
 HOST_PYTHON := /usr/bin/python3
@@ -35,14 +35,14 @@ demo: root probe torch ## watch a real training with planted stalls on this mach
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" $(BIN)/python -m benchmarks.demo
 
 test: root check probe trainings chromium .tools/prometheus .tools/perfetto .venv-chart/.complete ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
-	@tools/need-packages systemd-container debootstrap lintian
+	@tools/need-packages systemd-container debootstrap lintian iproute2
 	@export TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) failed=0; \
 	    $(PYTEST) --durations=25 -m 'not nightly' tests/kernel tests/training tests/browser $(KIT:%=--ignore=%) || failed=1; \
 	    $(PYTEST) $(TOGETHER) -m 'not nightly' tests/systemd tests/house $(KIT) tests/observability || failed=1; \
 	    exit $$failed
 
 nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.complete .venv-chart/.complete .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
-	@tools/need-packages qemu-system-x86 e2fsprogs systemd-container debootstrap
+	@tools/need-packages qemu-system-x86 e2fsprogs systemd-container debootstrap podman runc mmdebstrap buildah
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
 	@failed=; for suite in stalls limits latency footprint overhead scale scrape; do \
 	    echo "trainprobe: benchmarks.$$suite"; \
@@ -112,6 +112,10 @@ gpukit: $(STAMP) ## build/trainprobe-gpu.tar.xz, with all that `make gpu` needs 
 
 deb: $(STAMP) ## the Debian package, in dist/
 	@$(BIN)/python -m deb.build
+
+image: $(STAMP) ## the container image, an OCI archive in dist/ (as root; no registry)
+	@tools/need-packages mmdebstrap buildah
+	@$(BIN)/python -m image.build
 
 chart: .venv-chart/.complete ## validate the Helm chart; write its golden renderings anew with WRITE=--write
 	@.venv-chart/bin/python charts/check.py $(WRITE)

@@ -125,6 +125,10 @@ PRINTED = {
     "docs/configuration.md": "trainprobe.config.document",
     "docs/errors.md": "tools.errors",
 }
+COPIES = {
+    "charts/trainprobe/files": ("grafana/rules/alerts.yml", "grafana/rules/recording.yml", "grafana/dashboards/*.json")
+}
+"""Folders of copies: a chart holds its files, and links are lost on the way through archives and some file systems."""
 WRITERS = ("grafana.build", "grafana.rules.build", "tests.replay.cause_pages")
 
 
@@ -157,6 +161,15 @@ def main() -> None:
         (ROOT / path).write_text(_run(module))
     for module in WRITERS:
         _run(module)
+    for copy, original in copies():
+        copy.write_bytes(original.read_bytes())
+
+
+def copies() -> Iterator[tuple[Path, Path]]:
+    """(copy, original)"""
+    for folder, patterns in COPIES.items():
+        for original in (path for pattern in patterns for path in sorted(ROOT.glob(pattern))):
+            yield ROOT / folder / original.name, original
 
 
 def _run(module: str) -> str:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tools import generate
+
 ROOT = Path(__file__).parents[2]
 TARGETS = (
     "help demo test nightly check generated fmt lint text types imports unit replay kernel training browser gpu "
-    "gpukit deb chart clean"
+    "gpukit deb image chart clean"
 )
 
 
@@ -32,6 +34,11 @@ def test_make_help_lists_every_target_with_a_line() -> None:
     listed = {match[1]: match[2] for match in re.finditer(r"make (\w+) +(.*)", text)}
     assert set(listed) == set(TARGETS.split())
     assert all(listed.values())
+
+
+def test_copies_are_what_they_were_copied_from() -> None:
+    stale = [copy for copy, original in generate.copies() if copy.read_bytes() != original.read_bytes()]
+    assert stale == [], "make generated"
 
 
 def test_every_bpf_source_names_its_licence() -> None:

@@ -38,7 +38,7 @@ def test_the_chart_has_no_finding() -> None:
 )
 def test_a_broken_chart_is_found(tmp_path: Path, file: str, before: str, after: str, finding: str) -> None:
     charts = tmp_path / "charts"
-    shutil.copytree(ROOT / "charts", charts)  # the links to rules and dashboards become files
+    shutil.copytree(ROOT / "charts", charts)
     broken = charts / "trainprobe" / file
     text = broken.read_text()
     assert before in text
