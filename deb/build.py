@@ -127,6 +127,8 @@ def _documents(root: Path, version: str, epoch: int) -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         _write(documents / page.relative_to(ROOT), page.read_text())
     _write(documents / "examples/no-sys-admin.conf", (ROOT / "systemd/no-sys-admin.conf").read_text())
+    for example in (ROOT / "systemd/slurm").iterdir():
+        _write(documents / "examples/slurm" / example.name, example.read_text())
     _write(documents / "CHANGELOG.md", (ROOT / "CHANGELOG.md").read_text())
     _write_compressed(documents / "changelog.gz", _changelog(version, date))
     _write(root / "usr/share/lintian/overrides/trainprobe", (HERE / "lintian-overrides").read_text())
