@@ -45,12 +45,18 @@ class Containers:
 
     def podman(self, *arguments: str, check: bool = True) -> str:
         """What it printed."""
-        environment = os.environ | {"CONTAINERS_CONF": str(self.place / "containers.conf")}
-        done = subprocess.run(
-            [*self._podman, *arguments], capture_output=True, text=True, env=environment, timeout=120, check=False
-        )
+        done = self._ran(*arguments)
         assert done.returncode == 0 or not check, f"{arguments}\n{done.stdout}{done.stderr}"
         return done.stdout.strip()
+
+    def logs(self, name: str) -> str:
+        done = self._ran("logs", name)
+        return (done.stdout + done.stderr).strip()
+
+    def _ran(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"CONTAINERS_CONF": str(self.place / "containers.conf")}
+        command = [*self._podman, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
 
     def load(self, archive: Path) -> str:
         """The image's name."""
