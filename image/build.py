@@ -1,8 +1,7 @@
 """Builds the container image as an OCI archive, without a registry: ``python -m image.build [--output DIR]``.
 
 mmdebstrap makes the root file system from Debian's packages and ours, buildah packs it into one layer. All times are
-those of the last commit (SOURCE_DATE_EPOCH), so the same sources on the same state of the release give the same image.
-What is there already is not built again.
+those of the last commit (SOURCE_DATE_EPOCH). What is there already is not built again.
 """
 
 from __future__ import annotations
