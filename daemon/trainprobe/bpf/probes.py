@@ -163,14 +163,12 @@ class Probes:
             return [self._paths.complete(told)]
         if isinstance(told, ProcessEvent):
             return self._lived(told)
-        if isinstance(told, Candidate):
-            self._attachments.started(told.pid)
-            return [told]
         if isinstance(told, Site):
             self._cuda.arm(told.pid, told.address)
             return []
         if isinstance(told, RawFailure):
             return [replace(told.event, call=self._call_names.get(told.number, ""), path=self._failed_on(told))]
+        self._attachments.started(told.pid)
         return [told]
 
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:
