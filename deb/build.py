@@ -127,7 +127,7 @@ def _documents(root: Path, version: str, epoch: int) -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         _write(documents / page.relative_to(ROOT), page.read_text())
     _write(documents / "examples/no-sys-admin.conf", (ROOT / "systemd/no-sys-admin.conf").read_text())
-    for example in (ROOT / "systemd/slurm").iterdir():
+    for example in (path for path in (ROOT / "systemd/slurm").iterdir() if path.is_file()):
         _write(documents / "examples/slurm" / example.name, example.read_text())
     _write(documents / "CHANGELOG.md", (ROOT / "CHANGELOG.md").read_text())
     _write_compressed(documents / "changelog.gz", _changelog(version, date))

@@ -18,11 +18,13 @@ from trainprobe.causes import groups
 from trainprobe.causes.registry import DECLARED
 from trainprobe.causes.spec import CauseSpec
 from trainprobe.model.cause import Cause, Kind
+from trainprobe.text.catalogue import catalogue
 
 ROOT = Path(__file__).parents[1]
 BPF = ROOT / "daemon" / "trainprobe" / "bpf"
 PAGES = ROOT / "docs" / "causes"
 KINDS_FILE = ROOT / "tests" / "contract" / "causes.txt"
+CHINESE = ROOT / "docs" / "causes.zh.md"
 _REGION = r"((?:#|<!--) Generated \(make generated\): {name}(?: -->)?\n).*?((?:#|<!--) End of what is generated)"
 _HEADING = re.compile(r"# `\w+`: (.*)")
 
@@ -152,11 +154,25 @@ def pinned() -> str:
     return "\n".join([*old, *new]) + "\n"
 
 
+def chinese() -> str:
+    """docs/causes.zh.md with a row for each cause that it lacks: its title, and two cells for whoever translates."""
+    text = CHINESE.read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| [`")]
+    titles = catalogue("zh").messages
+    new = [
+        f"| [`{spec.key}`](causes/{spec.key}.md) | {titles.get(f'cause.{spec.key}', '')} | | |"
+        for spec in specs()
+        if not any(row.startswith(f"| [`{spec.key}`]") for row in rows)
+    ]
+    return text.replace(rows[-1], "\n".join([rows[-1], *new]))
+
+
 def main() -> None:
     for path in REGIONS:
         (ROOT / path).write_text(region(path))
     (BPF / "structures.py").write_text("\n".join(structures()) + "\n")
     KINDS_FILE.write_text(pinned())
+    CHINESE.write_text(chinese())
     for path, module in PRINTED.items():
         (ROOT / path).write_text(_run(module))
     for module in WRITERS:
