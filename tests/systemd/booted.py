@@ -11,6 +11,7 @@ is not as the package installs it. So what it watches are trainings on this mach
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shlex
 import shutil
@@ -40,6 +41,13 @@ class BootError(Exception):
 def tree(depends: tuple[str, ...], suite: str = SUITE) -> Path:
     """The bare tree of a release of Debian or Ubuntu, with ``depends`` and all that they recommend downloaded but not
     installed."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{suite}.lock", "w") as lock:  # another test's process may be making it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _tree(depends, suite)
+
+
+def _tree(depends: tuple[str, ...], suite: str) -> Path:
     root = CACHE / suite
     stamp = CACHE / f"{suite}.{'+'.join(sorted(depends))}"
     if not stamp.exists():
