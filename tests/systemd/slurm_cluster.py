@@ -198,8 +198,8 @@ class Cluster:
     """A controller with its database, and two nodes with slurmd, daemon, exporter. Nothing of it is left at the end."""
 
     def __init__(self, depends: tuple[str, ...], shown: tuple[Path, ...]) -> None:
-        self._place = Path(tempfile.mkdtemp(prefix="cluster-", dir=CACHE))
         self._lower = list(layer(depends))
+        self._place = Path(tempfile.mkdtemp(prefix="cluster-", dir=CACHE))
         self.machines = {
             name: Machine(name, self._place / name, [self._place / "common", *self._lower], shown) for name in ADDRESSES
         }
