@@ -71,7 +71,7 @@ def pair() -> Iterator[Pair]:
 
 
 def test_the_first_metrics_come_soon(pair: Pair) -> None:
-    """Three seconds on a machine that has nothing else to do; its other tests may run beside this one."""
+    """From the start of the exporter, on a machine that has nothing else to do."""
     assert pair.first_metrics_seconds < 3
 
 
