@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.stalls.plan import Plan
 from benchmarks.stalls.score import Check, accounts, each_planted, find_rank, phase_seconds, steps_exact
-from benchmarks.stalls.truth import Truth, blocked_seconds, lost_seconds, queued_seconds
+from benchmarks.stalls.truth import BASELINE_STEPS, Truth, blocked_seconds, by_fetch, lost_seconds, queued_seconds
 
 SHARE, SECONDS = 0.10, 0.2
 FOREIGN = 0.02
@@ -35,7 +35,7 @@ def judge(plan: Plan, truth: Truth, report: Json, advice: str) -> Judged:
     """``advice``: what ``trainprobe advise`` prints. Raises ValueError when the training is not in the report."""
     rank = find_rank(report, truth.pid)
     verdict, wall = rank["verdict"], rank["wall_seconds"]
-    true = {cause: lost_seconds(truth, cause, plan.kind) for cause in plan.both if cause != "evaluation"}
+    true = {cause: _lost(truth, cause, plan.kind) for cause in plan.both if cause != "evaluation"}
     evaluated = sum(end - begin for phase, begin, end in truth.phases if phase == "evaluation") / 1e9
     result = Judged(str(verdict["cause"]))
     add = result.checks.append
@@ -77,6 +77,13 @@ def judge(plan: Plan, truth: Truth, report: Json, advice: str) -> Judged:
     add(Check("setting", not missing, f"not named: {', '.join(missing)}"))
     result.checks.extend(_renamed("account", check) for check in accounts(rank)[:2])
     return result
+
+
+def _lost(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
+    """(least, most) seconds: what was planted; and with what ordinary fetches took by the training's own clock."""
+    least, most = lost_seconds(truth, cause, kind)
+    fetched = sum(i.fetch for i in truth.iterations[BASELINE_STEPS:]) / 1e9 if by_fetch(cause) else 0.0
+    return least, max(most, fetched)
 
 
 def _top(rank: Json, true: dict[str, tuple[float, float]], end: str, queued: float) -> Check:

@@ -161,11 +161,17 @@ def _score_both(plan: Plan, truth: Truth, rank: Json) -> Score:
 def each_planted(cause: str, truth: Truth, rank: Json) -> list[Match]:
     """Each planted stall of a cause that is long enough, beside what is told for it of the stalls that overlap it."""
     found = []
-    for stall in planted_stalls(truth, cause):
-        if stall.cause != cause or stall.seconds < CLAIMED:
+    planted = [stall for stall in planted_stalls(truth, cause) if stall.cause == cause]
+
+    def part(stall: TrueStall, told: Json) -> float:
+        """Of a reported stall that holds several planted ones, each has its part."""
+        return stall.seconds / sum(one.seconds for one in planted if _overlap(one, told))
+
+    for stall in planted:
+        if stall.seconds < CLAIMED:
             continue
         told = [one for one in rank["stalls"] if _overlap(stall, one)]
-        given = sum(one["shares"].get(cause, 0.0) for one in told)
+        given = sum(one["shares"].get(cause, 0.0) * part(stall, one) for one in told)
         felt = by_fetch(cause) or cause in OUTSIDE
         queued = 0.0 if felt else queued_seconds(truth, stall.start, stall.end)  # a wake-up waits for a processor, too
         enough = given >= 0.5 * (stall.seconds - queued)

@@ -102,6 +102,19 @@ def test_what_is_wrong_is_noticed(name: str, changes: dict[str, Any]) -> None:
     assert name in wrong(judged(**changes))
 
 
+@pytest.mark.parametrize(("given", "ok"), [(0.6, True), (1.1, True), (1.6, False)])
+def test_what_ordinary_fetches_took_may_be_called_lost_and_no_more(given: float, ok: bool) -> None:
+    """Of forty fetches the clock counted 0.4 s beyond what was planted."""
+    told = Truth(7, 0, 0)
+    for step in range(40):
+        begin = 50 * step * MS + (600 * MS if step > 20 else 0)
+        fetch, end = (612, begin + 650 * MS) if step == 20 else (12, begin + 50 * MS)
+        told.iterations.append(Iteration(step, begin, end - 10 * MS, end, fetch * MS))
+    drawn = replace(plan(), both=("data_cpu",))
+    result = judged(drawn=drawn, by=told, phases=[], lost={"data_cpu": given})
+    assert ("seconds" not in wrong(result)) is ok, result.checks
+
+
 @pytest.mark.parametrize(
     ("end", "verdict", "ok"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.stalls.plan import Plan
-from benchmarks.stalls.score import Score, match, score
+from benchmarks.stalls.score import Score, each_planted, match, score
 from benchmarks.stalls.truth import Iteration, Planted, Truth, blocked_seconds, planted_stalls
 
 MS = 1_000_000
@@ -257,3 +257,14 @@ def test_a_wait_before_the_excess_began_may_be_why_its_step_was_late() -> None:
     said = stall(start=begin + 0.015, end=begin + 0.07, seconds=0.055, cause="cpu_contention", shares={})
     (found,) = match([], [said], told)
     assert found.queued == pytest.approx(0.06)
+
+
+def test_of_a_reported_stall_two_planted_ones_have_their_parts() -> None:
+    """Neither is told as long as both: two saves in steps that follow one another are one stall."""
+    told = training()
+    told.iterations = [replace(i, end=i.end + 390 * MS) if i.step == 21 else i for i in told.iterations[:22]]
+    told.planted.append(Planted("checkpoint", 1_660 * MS, 2_050 * MS, 21, SAVE))
+    (rank,) = report(stalls=[stall(end=2.08, seconds=0.99, shares={"checkpoint": 0.99})])["runs"][0]["ranks"]
+    matches = each_planted("checkpoint", told, rank)
+    assert [match.planted for match in matches] == pytest.approx([0.6, 0.39])
+    assert [match.reported for match in matches] == pytest.approx([0.6, 0.39], abs=0.01)
