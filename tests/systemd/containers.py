@@ -6,8 +6,11 @@ import os
 import shutil
 import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 from types import TracebackType
+
+from tests.systemd.booted import _removed, _until
 
 ROOT = Path(__file__).parents[2]
 # A plain user's limits cannot be raised on every host, and no systemd is needed.
@@ -22,10 +25,17 @@ LEAST = ("SYS_ADMIN", "SYS_PTRACE", "DAC_READ_SEARCH", "SYSLOG")
 """The capabilities that the daemon has in a container: docs/clusters.md says what fails without each."""
 
 
+def cgroups() -> set[Path]:
+    """Those of podman's containers, in each hierarchy."""
+    root = Path("/sys/fs/cgroup")
+    return {found for place in ("libpod_parent", "*/libpod_parent") for found in root.glob(f"{place}/libpod-*")}
+
+
 class Containers:
     """Podman's containers until the ``with`` block ends."""
 
     def __init__(self) -> None:
+        self._others = cgroups()
         self.place = Path(tempfile.mkdtemp(prefix="trainprobe-", dir="/var/tmp"))
         self.place.chmod(0o711)
         (self.place / "containers.conf").write_text(CONFIGURATION)
@@ -42,6 +52,8 @@ class Containers:
         self.podman("rmi", "--all", "--force", check=False)
         subprocess.run(["umount", "--quiet", self.place / "store/overlay"], check=False)
         shutil.rmtree(self.place)
+        for cgroup in cgroups() - self._others:  # podman leaves some of the hierarchies' behind
+            _until(partial(_removed, cgroup), 3)
 
     def podman(self, *arguments: str, check: bool = True) -> str:
         """What it printed."""

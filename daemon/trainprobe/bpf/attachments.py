@@ -70,12 +70,7 @@ class Attachments:
         self._busy_at = self._clock()
         if self._closer is None:
             return
-        self._stop.set()
-        self._closer.join()
-        self._closer = None
-        self._stop.clear()
-        self._loaded.attached.update(self._closing)
-        self._closing.clear()
+        self._stop_closing()
         for label in self._detached:
             descriptor = self._attach(label)
             if descriptor >= 0:
@@ -129,7 +124,15 @@ class Attachments:
 
     def close(self) -> None:
         """Leave what is attached to ``Loaded``."""
-        if self._closer is not None:
-            self._stop.set()
-            self._closer.join()
-            self._loaded.attached.update(self._closing)
+        self._stop_closing()
+
+    def _stop_closing(self) -> None:
+        """What is not closed yet stays attached."""
+        if self._closer is None:
+            return
+        self._stop.set()
+        self._closer.join()
+        self._closer = None
+        self._stop.clear()
+        self._loaded.attached.update(self._closing)
+        self._closing.clear()

@@ -154,7 +154,7 @@ class Probes:
             if told.kind is RowKind.DRIVER and self._watching.driver_found(told.pid):
                 self._cuda.look(told.pid)  # by now it has loaded what it trains with
             news = self._held.told(told) if told.lengths else told
-            start = self._starts.take(told.pid, told.at_ns) if told.kind in _FIRST else None
+            start = self._starts.take_record(told.pid, told.at_ns) if told.kind in _FIRST else None
             return [one for one in (news, start) if one is not None]
         if isinstance(told, NamedFile):
             self._files.opened(told.event)

@@ -21,7 +21,7 @@ class Starts:
         self._proc = proc
         self._taken: set[int] = set()
 
-    def take(self, pid: int, at_ns: int) -> StartSeen | None:
+    def take_record(self, pid: int, at_ns: int) -> StartSeen | None:
         """The record of a process, once; from then on the kernel looks at nothing more."""
         if pid in self._taken:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trainprobe.derive.files import FileRules, is_restored
-from trainprobe.model.event import OpenedFile, OpenedKind, StartSeen
+from trainprobe.model.event import OpenedKind, StartSeen
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Restore, Startup
 
@@ -42,7 +42,7 @@ class Before:
 def startup(start: StartSeen, before: Before, rules: FileRules) -> Startup:
     """The account of a start whose end is known."""
     activities = _activities(start, before)
-    restored = [(file.opened_ns, file.last_ns) for file in start.files if _is_restored(file, rules)]
+    restored = [(file.opened_ns, file.last_ns) for file in start.files if is_restored(file.path, rules)]
     ordered = (
         ("compile", list(before.compiling)),
         ("restore", restored),
@@ -63,7 +63,7 @@ def restores(start: StartSeen, before: Before, rules: FileRules) -> list[Restore
     """The checkpoints that were read before the first step."""
     found: dict[str, Restore] = {}
     for file in start.files:
-        if _is_restored(file, rules) and file.opened_ns < before.end:
+        if is_restored(file.path, rules) and file.opened_ns < before.end:
             one = found.setdefault(file.path, Restore(file.path, 0, 0.0))
             one.bytes = (one.bytes or 0) + file.bytes
             one.seconds = (one.seconds or 0.0) + (file.last_ns - file.opened_ns) / NS
@@ -71,10 +71,6 @@ def restores(start: StartSeen, before: Before, rules: FileRules) -> list[Restore
         if not one.bytes:  # mapped, or the reads were not watched
             one.bytes = one.seconds = None
     return list(found.values())
-
-
-def _is_restored(file: OpenedFile, rules: FileRules) -> bool:
-    return is_restored(file.path, rules)
 
 
 def _activities(start: StartSeen, before: Before) -> dict[bool, list[Part]]:

@@ -50,7 +50,7 @@ class Steep:
     _lengths: list[int] = field(default_factory=list)
     _backwards: list[int] = field(default_factory=list)
 
-    def feed(self, ns: int, backward_ns: int) -> Sequence[float]:
+    def add_step(self, ns: int, backward_ns: int) -> Sequence[float]:
         """One ordinary step; the lengths of a window's blocks once they grew steeply."""
         self._lengths.append(ns)
         self._backwards.append(backward_ns)

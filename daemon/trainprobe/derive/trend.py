@@ -117,7 +117,7 @@ class Trend:
             self.lost_ns += max(0.0, ns - self.growth.from_ns)
         elif self._candidate is not None:
             self._candidate_ns += max(0.0, ns - self._candidate.from_ns)
-        steep = self.steep.feed(ns, backward_ns)
+        steep = self.steep.add_step(ns, backward_ns)
         self._lengths.append(ns)
         self._backwards.append(backward_ns)
         if len(self._lengths) == BLOCK:

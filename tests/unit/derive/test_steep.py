@@ -22,7 +22,7 @@ def told(rest: Numbers, backward: Numbers, rng: random.Random, noise: float) -> 
     steep = Steep()
     for step, (one, other) in enumerate(zip(rest, backward, strict=True)):
         length = BASE * max(one + other, other + 0.05) * rng.gauss(1, noise)
-        if steep.feed(int(length), int(BASE * other)):
+        if steep.add_step(int(length), int(BASE * other)):
             return step + 1
     return None
 
