@@ -52,7 +52,7 @@ def _annotation(report: Report, run: Run, rank: str, stall: Stall, end: float, d
     text = html.escape(label_free(told)[:_MAX_TEXT])
     tags = (MARK, _tag(f"run:{run.run}"), _tag(f"rank:{rank}"), _tag(f"cause:{stall.cause}"))
     host = (_tag(f"host:{report.host.name}"),) if report.host.name else ()
-    return Annotation(f"{run.run}/{rank}/{stall.id}", start, max(start, round(end * 1000)), text, tags + host)
+    return Annotation(f"{run.key}/{rank}/{stall.id}", start, max(start, round(end * 1000)), text, tags + host)
 
 
 def label_free(text: str) -> str:

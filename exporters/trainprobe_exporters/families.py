@@ -14,7 +14,7 @@ from trainprobe_exporters.budget import within_budget
 from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, AtEnd, Metric
 from trainprobe_exporters.host_readings import host_readings
 from trainprobe_exporters.labels import label_value
-from trainprobe_exporters.naming import OTHER, Place, Places
+from trainprobe_exporters.naming import OTHER, Place, Places, latest
 from trainprobe_exporters.readings import Reading, Value, rank_readings, run_readings, scalar
 
 MAX_RANKS_PER_RUN = 64
@@ -67,9 +67,9 @@ class Series:
         """Take a new report."""
         self._generated, self._private_labels = report.generated, report.private_labels
         self._host = list(host_readings(report))
-        runs = {run.run: run for run in report.runs if not self._is_over(run.ended, report.generated)}
+        runs = {run.key: run for run in latest(report.runs) if not self._is_over(run.ended, report.generated)}
         self._places.assign(runs.values(), report.generated)
-        in_places = {place.run.run for place in self._places}
+        in_places = {place.run.key for place in self._places}
         self._ranks = {key: series for key, series in self._ranks.items() if key[0] in in_places and key[0] not in runs}
         accounts: dict[tuple[str, str], RankAccount] = {}
         left_out: set[_Series] = set()
@@ -105,11 +105,11 @@ class Series:
 
     def _take(self, run: Run, accounts: dict[tuple[str, str], RankAccount]) -> set[_Series]:
         """Take a run's ranks: into series of their own, or their growth into ``other``. Returns what was left out."""
-        place = self._places.get(run.run)
+        place = self._places.get(run.key)
         left_out: set[_Series] = set()
         for index, rank in enumerate(run.ranks):
             label = label_value(rank.name)
-            key = (run.run, label)
+            key = (run.key, label)
             if key in accounts:
                 continue  # two ranks of one name: the first one has it
             account = accounts[key] = self._accounts.get(key) or RankAccount()
@@ -127,7 +127,7 @@ class Series:
     def _of_run(self, place: Place, fresh: bool) -> Iterator[tuple[tuple[str, ...], Reading]]:
         over = place.ended is not None
         for (run, _), series in self._ranks.items():
-            if run == place.run.run:
+            if run == place.run.key:
                 for reading in _alive(series.readings, ended=over or series.ended, fresh=fresh):
                     yield (series.run, series.label, *reading.labels), reading
         for reading in _alive(run_readings(place.run), ended=over, fresh=fresh):

@@ -49,7 +49,7 @@ class History:
             found[told.stall.id] = told
         reported = {told.stall.id: told for told in _reported(report)}
         if report is not None:
-            runs = {run.run for run in report.runs}
+            runs = {run.key for run in report.runs}
             found = {
                 id_: _settled(told) for id_, told in found.items() if told.stall.end is not None or told.run not in runs
             }
@@ -101,7 +101,7 @@ def _reported(report: Report | None) -> Iterable[RankStall]:
     for run in report.runs if report else ():
         for rank in run.ranks:
             for stall in rank.stalls:
-                yield RankStall(run.run, rank.name, stall)
+                yield RankStall(run.key, rank.name, stall)
 
 
 def _names(directory: Path) -> list[str]:

@@ -42,7 +42,7 @@ class Places:
 
     def assign(self, runs: Iterable[Run], at: float) -> None:
         """Take the runs of a report made ``at`` that time (UNIX seconds)."""
-        current = {run.run: run for run in runs if not self._is_over(run.ended, at)}
+        current = {run.key: run for run in runs if not self._is_over(run.ended, at)}
         for key, place in list(self._places.items()):
             run = current.get(key)
             if run is not None:
@@ -52,13 +52,16 @@ class Places:
             if self._is_over(place.ended, at):
                 del self._places[key]
         waiting = [run for key, run in current.items() if key not in self._places]
-        for run in sorted(waiting, key=lambda run: (run.ended is not None, run.started, run.run)):
+        for run in sorted(waiting, key=lambda run: (run.ended is not None, run.started, run.key)):
             self._seat(run)
 
     def _seat(self, run: Run) -> None:
         label = label_value(run.run)
-        if label in ("", OTHER) or any(place.label == label for place in self):
+        same = next((place.run for place in self if place.label == label), None)
+        if label in ("", OTHER) or (same is not None and latest([same, run]) != [run]):
             return
+        if same is not None:
+            del self._places[same.key]
         mine = [place for place in self if place.run.user == run.user]
         crowded = mine if len(mine) >= MAX_RUNS_PER_USER else list(self) if len(self._places) >= MAX_RUNS else None
         if crowded is not None:
@@ -66,8 +69,14 @@ class Places:
             if not ended or run.ended is not None:
                 return
             first = min(ended, key=lambda place: place.ended or 0)
-            del self._places[first.run.run]
-        self._places[run.run] = Place(label, run, run.ended)
+            del self._places[first.run.key]
+        self._places[run.key] = Place(label, run, run.ended)
 
     def _is_over(self, ended: float | None, at: float) -> bool:
         return ended is not None and at - ended > self.linger_seconds
+
+
+def latest(runs: Iterable[Run]) -> list[Run]:
+    """The runs without those of which a later attempt is there: series of one name are told once."""
+    of_name = {(run.run, run.user): run for run in sorted(runs, key=lambda run: run.attempt)}
+    return list(of_name.values())

@@ -66,7 +66,7 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
     yield style.paint(
         style.say(
             "{run}{of}: {steps} steps in {wall}",
-            run=inert(run.run), of=of, steps=made.steps, wall=seconds(made.wall),
+            run=inert(run.key), of=of, steps=made.steps, wall=seconds(made.wall),
         ),
         "bold",
     )  # fmt: skip
@@ -184,7 +184,7 @@ def as_json(chosen: Chosen, made: Advice) -> dict[str, object]:
         for one in made.settings
     ]  # fmt: skip
     return {
-        "run": chosen.run.run,
+        "run": chosen.run.key,
         "rank": chosen.rank.name,
         "wall_seconds": made.wall,
         "gain_seconds": made.gain,

@@ -38,9 +38,9 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
         return report
     if source and file is None:
         name = source
-    runs = [run for run in report.runs if run.run.startswith(name) and run.ranks]
+    runs = [run for run in report.runs if run.key.startswith(name) and run.ranks]
     if not runs:
-        known = ", ".join(run.run for run in report.runs) or "none"
+        known = ", ".join(run.key for run in report.runs) or "none"
         asked = saying("no run {name}", name=repr(name)) if name else saying("no run with a training")
         remedy = "" if report.runs else word("watch one: trainprobe run -o REPORT.json -- COMMAND")
         return Refusal(
@@ -58,6 +58,6 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
     if chosen is None:
         names = ", ".join(each.name for each in run.ranks)
         return Refusal(
-            FAILED, saying("no rank {rank} in {run}; there are: {names}", rank=f"{rank!r}", run=run.run, names=names)
+            FAILED, saying("no rank {rank} in {run}; there are: {names}", rank=f"{rank!r}", run=run.key, names=names)
         )
     return Chosen(report, run, chosen)

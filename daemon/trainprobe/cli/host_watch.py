@@ -106,7 +106,7 @@ class HostWatch:
         self._observer: Observer = self._made.observer
         self._told: Report | None = None
         self._noted = resume.Noted(self._made.core, proc)
-        self._made.targets.over(found.past)
+        self._made.targets.attempted(found.attempts)
         self._made.targets.go_on(resume.found_again(found.live, found.kept, clock.now(), proc))
 
     def run(self) -> None:

@@ -137,7 +137,7 @@ def _watched_already(pid: int) -> tuple[str, str] | None:
         return None
     for run in report.runs:
         if run.ended is None and any(rank.pid == pid for rank in run.ranks):
-            return f"the daemon watches process {pid} already", f"trainprobe report --run {run.run}"
+            return f"the daemon watches process {pid} already", f"trainprobe report --run {run.key}"
     return None
 
 

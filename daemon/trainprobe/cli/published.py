@@ -71,8 +71,8 @@ def kept(state: Path, since: float = 0.0) -> Report | None:
     latest: Report | None = None
     for report in _history(state, since):
         for run in report.runs:
-            if run.run not in runs or runs[run.run][0] < report.generated:
-                runs[run.run] = (report.generated, run)
+            if run.key not in runs or runs[run.key][0] < report.generated:
+                runs[run.key] = (report.generated, run)
         if latest is None or report.generated > latest.generated:
             latest = report
     if latest is None:
@@ -101,8 +101,8 @@ def together(live: Report | None, history: Report | None) -> Report | None:
     if live is None or history is None:
         return live or history
     older, newer = sorted((live, history), key=lambda report: report.generated)
-    names = {run.run for run in newer.runs}
-    runs = [run for run in older.runs if run.run not in names] + newer.runs
+    names = {run.key for run in newer.runs}
+    runs = [run for run in older.runs if run.key not in names] + newer.runs
     return replace(newer, runs=sorted(runs, key=lambda run: run.started))
 
 
@@ -136,4 +136,4 @@ def of_file(path: Path) -> Report | Refusal:
 
 def matching(report: Report, name: str) -> list[str]:
     """Names of the runs that begin with ``name``."""
-    return [run.run for run in report.runs if run.run.startswith(name)]
+    return [run.key for run in report.runs if run.key.startswith(name)]

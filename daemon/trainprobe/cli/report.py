@@ -79,7 +79,7 @@ def act(args: argparse.Namespace) -> int:
     if _asked(args):
         chosen = [run for run in report.runs if _is_asked_for(run, args)]
         if not chosen:
-            known = ", ".join(run.run for run in report.runs) or "none"
+            known = ", ".join(run.key for run in report.runs) or "none"
             complain(saying("no run {run}; known here: {known}", run=repr(_asked(args)), known=known))
             return FAILED
         report = dataclasses.replace(report, runs=chosen)
@@ -109,7 +109,7 @@ def _asked(args: argparse.Namespace) -> str:
 
 def _is_asked_for(run: Run, args: argparse.Namespace) -> bool:
     return (
-        (not args.run or run.run.startswith(args.run))
+        (not args.run or run.key.startswith(args.run))
         and (not args.slurm_job or _is_of_job(run, args.slurm_job))
         and (not args.pod or _is_of_pod(run, args.pod))
     )
@@ -119,7 +119,7 @@ def _is_of_job(run: Run, job: str) -> bool:
     """``job``: a job, an array, a task of an array (ARRAY_TASK) or a step (JOB.STEP)."""
     task = run.labels.get("slurm_array_task") or ""
     known = (run.labels.get("slurm_job"), task, task.partition("_")[0])
-    return job in filter(None, known) or ("." in job and run.run.rpartition("-")[0] == job)
+    return job in filter(None, known) or ("." in job and run.key.rpartition("-")[0] == job)
 
 
 def _is_of_pod(run: Run, pod: str) -> bool:

@@ -22,14 +22,14 @@ Rows = dict[tuple[str, str], list[StepRow]]
 def of_report(report: Report, state: Path, since: float = 0.0) -> Rows:
     """Rows by run and rank, of those that have any that this user may read."""
     found = {
-        (run.run, rank.name): of_rank(state, run.run, rank.name, since) for run in report.runs for rank in run.ranks
+        (run.key, rank.name): of_rank(state, run.key, rank.name, since) for run in report.runs for rank in run.ranks
     }
     return {whose: rows for whose, rows in found.items() if rows}
 
 
 def of_file(path: Path, report: Report, since: float = 0.0) -> Rows:
     """The same from a report file, of the runs of ``report``."""
-    known = {(run.run, rank.name) for run in report.runs for rank in run.ranks}
+    known = {(run.key, rank.name) for run in report.runs for rank in run.ranks}
     try:
         with path.open("rb") as file:
             every = report_file.steps_of(file.read(SIZE_LIMIT))

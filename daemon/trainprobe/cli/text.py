@@ -135,6 +135,8 @@ def _speed(rank: Rank, style: Style) -> str:
 
 def _identity(run: Run, rank: Rank | None, style: Style) -> str:
     parts = [run.run]
+    if run.attempt > 1:
+        parts.append(style.say("attempt {number}", number=run.attempt))
     if rank is not None:
         if rank.world_size > 1:
             parts.append(style.say("rank {rank} of {world}", rank=rank.name, world=rank.world_size))

@@ -58,7 +58,7 @@ def act(args: argparse.Namespace) -> int:
                 saying(
                     "no run {run}; known here: {known}",
                     run=repr(args.run),
-                    known=", ".join(run.run for run in first.runs) or "none",
+                    known=", ".join(run.key for run in first.runs) or "none",
                 )
             )
             return FAILED
@@ -123,7 +123,7 @@ class View:
 
     def run(self) -> Run | None:
         """The chosen one."""
-        return next((run for run in self.report.runs if run.run == self.choice.run), None)
+        return next((run for run in self.report.runs if run.key == self.choice.run), None)
 
     def press(self, key: str, page: int) -> bool:
         """What a key does; False: to quit. ``page``: lines of a page."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainprobe.model.text import StrEnum
 
 ARGUMENTS_LIMIT = 64
+TORCHRUN_PORT = "29500"
 ARGUMENT_LIMIT = 512
 REDACTED = "[redacted]"
 
@@ -116,11 +117,33 @@ def mentioned_script(command: Sequence[str]) -> str:
 
 def torchrun_id(command: Sequence[str]) -> str:
     """The value of --rdzv-id of a torchrun command line; "" when there is none."""
-    for index, argument in enumerate(command):
+    return _options(command).get("rdzv-id", "")
+
+
+def torchrun_meeting(command: Sequence[str]) -> tuple[str, str, str]:
+    """(address, port, world size) of a torchrun command line for a static rendezvous of several hosts, as far as it
+    says them."""
+    given = _options(command)
+    if given.get("rdzv-backend", "static") != "static":
+        return "", "", ""
+    address, _, port = given.get("rdzv-endpoint", "").rpartition(":")
+    nodes, processes = given.get("nnodes", "1"), given.get("nproc-per-node", "1")
+    known = nodes.isdecimal() and processes.isdecimal() and len(nodes + processes) < 12 and int(nodes) > 1
+    world = str(int(nodes) * int(processes)) if known else ""
+    return address or given.get("master-addr", ""), port or given.get("master-port", TORCHRUN_PORT), world
+
+
+def _options(command: Sequence[str]) -> dict[str, str]:
+    """torchrun's own options, which come before the script."""
+    found: dict[str, str] = {}
+    for index, argument in enumerate(command[:ARGUMENTS_LIMIT]):
         name, equals, value = argument.partition("=")
-        if name in ("--rdzv-id", "--rdzv_id"):
-            return value if equals else command[index + 1] if index + 1 < len(command) else ""
-    return ""
+        if name.startswith("--"):
+            given = value if equals else command[index + 1] if index + 1 < len(command) else ""
+            found.setdefault(name[2:].replace("_", "-"), given)
+        elif found and argument.endswith(".py"):
+            break
+    return found
 
 
 def _name(path: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf, Level, Region, RowKind, ThreadState
 from trainprobe.model.kept import RunKept
+from trainprobe.model.launch import run_of_key
 from trainprobe.model.text import StrEnum
 
 
@@ -111,7 +112,7 @@ class ProcessEvent:
 class RunStarted:
     """A launch of a training: identity and what people call it by (CONTRACT.md "run")."""
 
-    run: str
+    run: str  # its key (``model.launch``), here and in all other events
     at_ns: int
     launcher_pid: int
     command: tuple[str, ...]
@@ -119,6 +120,13 @@ class RunStarted:
     cwd: str
     labels: dict[str, str] = field(default_factory=dict)  # LABELS of model.report, as known
     attached: bool = False  # it ran before we came: the first phase is "attaching"
+    attempt: int = 1
+    job: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the run is called on all hosts."""
+        return run_of_key(self.run, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)

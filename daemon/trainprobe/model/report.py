@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainprobe.model.launch import launch_key
 from trainprobe.model.message import Message, template, texts
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.vocabulary import Ending
@@ -503,6 +504,13 @@ class Run:
     memory: dict[str, Any] = field(default_factory=dict)  # {"used_bytes", "limit_bytes", "scope"}
     oom_kills: dict[str, int] = field(default_factory=dict)  # by whose limit it was: cgroup | host
     totals: RunTotals = field(default_factory=RunTotals)
+    attempt: int = 1  # which launch of its job it is, as far as this host and the restart counts tell
+    job: str = ""  # what all attempts of the job have in common, those that a restart count gives another name too
+
+    @property
+    def key(self) -> str:
+        """What no other launch on this host is called."""
+        return launch_key(self.run, self.attempt)
 
 
 def scheduled_as(run: Run) -> str:

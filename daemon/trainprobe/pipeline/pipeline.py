@@ -212,7 +212,7 @@ class Pipeline:
         second ago, its part is that one's."""
         at = self._offsets.known(at)
         live = [self._part(run, at, reuse=reuse) for run in self.runs.values()]
-        self._parts = {part.run.run: part for part in live}
+        self._parts = {part.run.key: part for part in live}
         return self._host.report(at, [*self._settled.values(), *(part.run for part in live)])
 
     def _part(self, run: RunState, at: Moment, *, reuse: bool) -> _Part:

@@ -24,7 +24,7 @@ from trainprobe.runtime import history_retention, rundir
 from trainprobe.runtime.guard import described
 from trainprobe.runtime.history_changes import Changed, Changes
 from trainprobe.runtime.history_files import HistoryFiles
-from trainprobe.runtime.history_load import resumed_rows, run_of
+from trainprobe.runtime.history_load import attempts_of, resumed_rows, run_of
 from trainprobe.store.database import Database, damaged, lost, move_aside
 from trainprobe.store.records import Batch, RankKey
 from trainprobe.store.schema import NewerSchemaError
@@ -49,7 +49,7 @@ class Found:
 
     live: tuple[Run, ...] = ()  # runs whose end nobody saw, as they were told last
     kept: Mapping[RankKey, str] = field(default_factory=dict)
-    past: frozenset[str] = frozenset()  # names of runs that are over
+    attempts: Mapping[str, int] = field(default_factory=dict)  # the latest of each run and job
 
 
 @dataclass(slots=True)
@@ -237,8 +237,7 @@ class History:
                 for place, steps in resumed_rows(database, row.run, rank.rank):
                     self._changes.go_on(row.run, rank.rank, place, steps)
         self._gone_at = time.monotonic() + GONE_SECONDS
-        past = frozenset(row.run for row in rows if row.ended is not None)
-        return Found(tuple(self._awaited.values()), kept, past)
+        return Found(tuple(self._awaited.values()), kept, attempts_of(rows))
 
     def _turn(self, telling: _Telling, ending: bool) -> None:
         if telling.report is None and ending:
@@ -246,7 +245,7 @@ class History:
         if telling.report is not None:
             self._latest = _Telling(telling.report, telling.kept)
             for run in telling.report.runs:
-                self._awaited.pop(run.run, None)
+                self._awaited.pop(run.key, None)
             now_ns = time.monotonic_ns()
             self._store(self._changes.of(telling.report, telling.steps, telling.kept, now_ns, everything=ending))
         if self._awaited and time.monotonic() >= self._gone_at:

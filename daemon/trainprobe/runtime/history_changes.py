@@ -78,7 +78,7 @@ class Changes:
         for told in steps:
             self._pass(told, changed)
         for run in report.runs:
-            if run.run in self._ended or not wire.fit_run(run.run):
+            if run.key in self._ended or not wire.fit_run(run.key):
                 continue
             self._run(run, report, kept, now_ns, everything, changed)
         return changed
@@ -88,7 +88,7 @@ class Changes:
         self._rank(run, rank).tiers.go_on(tier, row)
 
     def _forget(self, report: Report) -> None:
-        names = {run.run for run in report.runs}
+        names = {run.key for run in report.runs}
         self._ranks = {key: rank for key, rank in self._ranks.items() if key[0] in names}
         self._ended &= names
         self._published_ns = {run: at for run, at in self._published_ns.items() if run in names}
@@ -139,33 +139,33 @@ class Changes:
         for rank in run.ranks:
             if wire.fit_rank(rank.name):
                 flushed |= self._rank_changes(run, rank, kept, now_ns, everything or ended, changed)
-        new = run.run not in self._published_ns
+        new = run.key not in self._published_ns
         if flushed or ended or new:
             body = codec.dumps(dataclasses.replace(run, ranks=[]))
-            batch.runs[run.run] = RunRow(run.run, self.uid_of(run.user), run.started, run.ended, report.generated, body)
-        if ended or everything or new or now_ns - self._published_ns[run.run] >= RUN_NS:
-            self._published_ns[run.run] = now_ns
-            changed.runs[run.run] = Report(generated=report.generated, host=report.host, cost=report.cost, runs=[run])
+            batch.runs[run.key] = RunRow(run.key, self.uid_of(run.user), run.started, run.ended, report.generated, body)
+        if ended or everything or new or now_ns - self._published_ns[run.key] >= RUN_NS:
+            self._published_ns[run.key] = now_ns
+            changed.runs[run.key] = Report(generated=report.generated, host=report.host, cost=report.cost, runs=[run])
         if ended:
-            self._ended.add(run.run)
+            self._ended.add(run.key)
 
     def _rank_changes(
         self, run: Run, rank: Rank, kept: Mapping[RankKey, str], now_ns: int, everything: bool, changed: Changed
     ) -> bool:
         """Whether the rank's own row was due."""
-        known, batch = self._rank(run.run, rank.name), changed.batch
-        happened = self._stalls(run.run, rank, known, changed)
+        known, batch = self._rank(run.key, rank.name), changed.batch
+        happened = self._stalls(run.key, rank, known, changed)
         signature = (len(rank.warnings), len(rank.checkpoints), has_ended(rank), rank.totals.checkpoints)
         due = now_ns - known.flushed_ns >= FLUSH_NS
         if not (due or happened or everything or known.open or signature != known.signature):
             return False
-        key = (run.run, rank.name)
+        key = (run.key, rank.name)
         bare = dataclasses.replace(rank, stalls=[], bottlenecks=[], warnings=[], checkpoints=[])
-        batch.ranks[key] = RankRow(run.run, rank.name, codec.dumps(bare), kept.get(key))
+        batch.ranks[key] = RankRow(run.key, rank.name, codec.dumps(bare), kept.get(key))
         if due or everything or signature != known.signature:
-            self._lists(run.run, rank, known, batch)
+            self._lists(run.key, rank, known, batch)
         if due or everything:
-            self._flush_steps(run.run, rank.name, known, changed, last=everything)
+            self._flush_steps(run.key, rank.name, known, changed, last=everything)
             known.flushed_ns = now_ns
         known.signature = signature
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trainprobe.model.report import Bottleneck, Checkpoint, Rank, Run, Stall, Warning_
 from trainprobe.model.steprow import TIERS, StepRow
@@ -23,6 +23,19 @@ def run_of(database: Database, row: RunRow) -> Run | None:
         return None
     run.ended = row.ended
     return run
+
+
+def attempts_of(rows: Iterable[RunRow]) -> dict[str, int]:
+    """The latest attempt of each run and of each job that is kept."""
+    latest: dict[str, int] = {}
+    for row in rows:
+        try:
+            run: Run = codec.decode(Run, codec.loads(row.body))
+        except WireError:
+            continue
+        for name in filter(None, (run.run, run.job)):
+            latest[name] = max(latest.get(name, 0), run.attempt)
+    return latest
 
 
 def _rank(found: RankFound) -> Rank:

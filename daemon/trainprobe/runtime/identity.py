@@ -21,6 +21,8 @@ BASE_LIMIT = 64
 LABEL_LIMIT = 128
 RANK_LIMIT = 1_000_000
 
+NO_RESTART = "0.0"
+_LOOPBACK = re.compile(r"localhost\b|127\.|::1$", re.IGNORECASE)
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -37,6 +39,7 @@ class Facts:
     place: Place = field(default_factory=Place)
     pod: PodNames = field(default_factory=PodNames)
     torchrun: str = ""  # torchrun's id from its command line, for a launcher that is looked at before its workers are
+    meeting: tuple[str, str, str] = ("", "", "")  # the same for a static rendezvous: address, port, world size
 
 
 def slurm_job(facts: Facts) -> str:
@@ -67,19 +70,44 @@ def restart(environ: Mapping[str, str]) -> str:
     return f"{requeue}.{elastic}"
 
 
-def name(facts: Facts, ordinal: int = 0) -> str:
-    """The run's name. ``ordinal`` > 0: the same scheduler id was used by that many ended launches on this host."""
+def restarts(environ: Mapping[str, str]) -> int:
+    """How many attempts came before, as far as the scheduler and torchrun count them."""
+    return sum(min(int(count), RANK_LIMIT) for count in restart(environ).split("."))
+
+
+def meeting(facts: Facts) -> tuple[str, str, str] | None:
+    """(address, port, world size) of a static rendezvous that several hosts may come to; None: no, or not known."""
+    given = tuple(facts.environ.get(key, "").strip() for key in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"))
+    address, port, world = given if given[0] else facts.meeting
+    if not (address and _number(port) and _number(world)) or _LOOPBACK.match(address):
+        return None
+    here = _int(facts.environ.get("LOCAL_WORLD_SIZE", "")) or 1
+    return (address.lower(), port, world) if int(world) > here else None
+
+
+def name(facts: Facts) -> str:
+    """The run's name: nothing goes into it that another host of the run does not know, where an id spans hosts."""
+    return _named(facts, restart(facts.environ))
+
+
+def job(facts: Facts) -> str:
+    """What all attempts have in common: the name without its restart count."""
+    return _named(facts, NO_RESTART)
+
+
+def _named(facts: Facts, again: str) -> str:
     job, step, group = slurm_job(facts), slurm_step(facts), torchrun(facts)
     scheduler = f"{job}.{step}" if job and step else job
     base = scheduler or facts.place.pod_uid or group or facts.place.unit or facts.script or "python"
+    met = meeting(facts)
     if scheduler or (group and not facts.place.pod_uid):
-        key = [str(facts.uid), scheduler or group, restart(facts.environ), facts.script]
+        key = [str(facts.uid), scheduler or group, again, facts.script]
+    elif met is not None and not facts.place.pod_uid:
+        key = [str(facts.uid), *met, again, facts.script]
     else:
         key = [str(facts.uid), facts.boot_id, str(facts.launcher_pid), str(facts.launcher_ticks)]
-        if restart(facts.environ) != "0.0":  # the same launcher starts its workers anew
-            key.append(restart(facts.environ))
-    if ordinal:
-        key.append(str(ordinal))
+        if again != NO_RESTART:  # the same launcher starts its workers anew
+            key.append(again)
     digest = sha256("\0".join(key).encode("utf-8", "surrogateescape")).hexdigest()
     return f"{sanitised(base)}-{digest[:8]}"
 

@@ -114,7 +114,7 @@ class Publisher:
         owned: dict[int, set[str]] = {}
         for run in report.runs:
             if (uid := self._uid(run.user)) is not None:
-                owned.setdefault(uid, set()).add(run.run)
+                owned.setdefault(uid, set()).add(run.key)
         for uid, runs in owned.items():
             theirs = whole  # the usual case: one user trains
             if len(runs) < len(report.runs):

@@ -55,10 +55,10 @@ def found_again(live: Sequence[Run], kept: Mapping[tuple[str, str], str], at: Mo
     """Those of the runs that have a driver left."""
     again = []
     for run in live:
-        texts = ((rank, kept.get((run.run, rank.name))) for rank in run.ranks if not has_ended(rank))
+        texts = ((rank, kept.get((run.key, rank.name))) for rank in run.ranks if not has_ended(rank))
         ranks = [found for rank, text in texts if (found := _found(rank, text, proc)) is not None]
         if ranks:
-            again.append(RunKept(run.run, at.monotonic_ns, run.started, tuple(run.ranks), tuple(ranks)))
+            again.append(RunKept(run.key, at.monotonic_ns, run.started, tuple(run.ranks), tuple(ranks)))
     return again
 
 

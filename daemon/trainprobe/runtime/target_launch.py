@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainprobe.collect.cgroup import Cgroups
-from trainprobe.collect.command import Kind, mentioned_script, redact, torchrun_id, understand
+from trainprobe.collect.command import Kind, mentioned_script, redact, torchrun_id, torchrun_meeting, understand
 from trainprobe.collect.patience import Patience
 from trainprobe.collect.pod_names import PodNames, pod_names
 from trainprobe.collect.procfs import SMALL, Proc, read_file
@@ -55,6 +55,7 @@ class Launches:
         ticks = stat.ticks if stat else 0
         uid = process.uid if status is None or status.uid is None else status.uid  # it may have changed since its fork
         place = self._cgroups.place(pid)
+        torchrun = seen if understood.kind is Kind.LAUNCHER else ()
         facts = identity.Facts(
             script=script or mentioned_script(seen) or understood.script,
             boot_id=self._boot_id,
@@ -64,7 +65,8 @@ class Launches:
             environ=environ,
             place=place,
             pod=pod_names(place.pod_uid, place.container) if place.pod_uid else PodNames(),
-            torchrun=torchrun_id(seen) if understood.kind is Kind.LAUNCHER else "",
+            torchrun=torchrun_id(torchrun),
+            meeting=torchrun_meeting(torchrun),
         )
         user = self.user(uid) if uid >= 0 else ""
         return Launch(launcher, ticks, redact(seen), user, self._proc.link(launcher, "cwd")[:PATH_LIMIT], facts)

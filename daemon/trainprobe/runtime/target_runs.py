@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
+from trainprobe.model.launch import launch_key
 from trainprobe.model.moment import NS
 from trainprobe.runtime import identity
 from trainprobe.runtime.target_launch import Launch, Launches
 from trainprobe.runtime.target_table import Process, Run, Table
 
-ORDINALS = 1000  # launches with one scheduler's id that are told apart
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
 NO_LIBRARY_NS = 9 * NS  # told with the first sweep; a libtorch that is mapped later takes it back
 NO_LIBRARY = "no libtorch mapped: marks need PyTorch"
@@ -30,8 +30,7 @@ class Runs:
         self._launches = launches
         self._tell = tell
         self._runs: dict[str, Run] = {}
-        self._ordinals: dict[str, int] = {}  # of a first name: of the next launch that is called so
-        self._past: set[str] = set()  # names of runs that have ended, here or before we began
+        self._attempts: dict[str, int] = {}  # of a run's or a job's name: its latest attempt, here or before we began
 
     def begin_fixed(self, process: Process, at_ns: int, command: Sequence[str]) -> None:
         """A run by a person's word: it exists before anything steps, with the process as its first candidate."""
@@ -44,19 +43,21 @@ class Runs:
         self._candidate(process, run, at_ns, process.marks)
         self._flush(run)
 
-    def over(self, names: Collection[str]) -> None:
-        """Names of runs that have ended before we began: no launch gets one of them again."""
-        self._past.update(names)
+    def attempted(self, attempts: Mapping[str, int]) -> None:
+        """The latest attempt of each run and job that began before we did: no launch is that attempt again."""
+        self._attempts.update(attempts)
 
     def go_on(self, process: Process, at_ns: int, name: str, rank: int) -> bool:
         """A driver that an earlier process of ours watched, as a rank of run ``name``; whether it is one."""
         facts = self._launches.of(process, self._proc.environ(process.pid), process.command).facts
-        for ordinal in range(ORDINALS):
-            if identity.name(facts, ordinal) == name:
-                self._ordinals[identity.name(facts)] = ordinal
-                self.drive(process, at_ns, rank)
-                return process.run is not None and process.run.name == name
-        return False
+        shared, job = identity.name(facts), identity.job(facts)
+        latest = max(self._attempts.get(shared, 1), self._attempts.get(job, 1))
+        if launch_key(shared, latest) != name:
+            return False
+        if name not in self._runs:
+            self._attempts[shared] = self._attempts[job] = latest - 1
+        self.drive(process, at_ns, rank)
+        return process.run is not None and process.run.name == name
 
     def drive(self, process: Process, at_ns: int, known_rank: int | None = None) -> None:
         """The first step of a process: it is a driver, of a run that goes on or of a new one."""
@@ -115,7 +116,6 @@ class Runs:
                 run.ended = True
                 del self._runs[run.name]
                 self._table.shares.run(run.owner, -1)
-                self._past.add(run.name)
                 self._table.changed = True
 
     def _over(self, run: Run, now: int) -> bool:
@@ -130,10 +130,13 @@ class Runs:
 
     def _run_of(self, process: Process, launch: Launch, at_ns: int) -> Run | None:
         """The run of a launch: the one that goes on, else a new one; None where there is no room for one."""
-        uid, first = launch.facts.uid, identity.name(launch.facts)
+        uid, shared = launch.facts.uid, identity.name(launch.facts)
         # Another user can search for the same digest, which has 32 bits only.
-        mine = [run for run in self._runs.values() if run.first_name == first and run.uid == uid]
-        run = mine[-1] if mine else None
+        mine = [run for run in self._runs.values() if run.shared_name == shared and run.uid == uid]
+        # A launcher that names the others' meeting only after its own start still is the launcher of all.
+        again = identity.restart(launch.facts.environ)
+        mine += [run for run in self._runs.values() if (run.head, run.restart, run.uid) == (launch.pid, again, uid)]
+        run = mine[0] if mine else None
         if run is None:
             if not self._table.shares.another_run(uid, at_ns):
                 return None
@@ -145,25 +148,24 @@ class Runs:
         self._assign(run, process.pid)
         return run
 
-    def _name(self, launch: Launch, first: str) -> str:
-        """One that no run has had: a scheduler's id may be used again (a loop in one batch script)."""
-        ordinal = self._ordinals.get(first, 0)
-        while (name := identity.name(launch.facts, ordinal)) in self._past or name in self._runs:
-            ordinal += 1
-        self._ordinals[first] = ordinal
-        return name
+    def _attempt(self, launch: Launch, shared: str, job: str) -> int:
+        """One that neither the run nor its job has had: an id may be used again (a loop in one batch script)."""
+        before = max(self._attempts.get(shared, 0), self._attempts.get(job, 0))
+        attempt = max(before, identity.restarts(launch.facts.environ)) + 1
+        self._attempts[shared] = self._attempts[job] = attempt
+        return attempt
 
     def _begin(self, process: Process, launch: Launch, began_ns: int) -> Run:
-        first = identity.name(launch.facts)
-        name = self._name(launch, first)
-        run = Run(name, first, launch.pid, identity.restart(launch.facts.environ), launch.facts.uid)
+        shared, job = identity.name(launch.facts), identity.job(launch.facts)
+        attempt = self._attempt(launch, shared, job)
+        name = launch_key(shared, attempt)
+        run = Run(name, shared, launch.pid, identity.restart(launch.facts.environ), launch.facts.uid)
         run.owner = self._table.shares.owner(run.uid)
         self._table.shares.run(run.owner, 1)
         self._runs[name] = run
         labels = identity.labels(launch.facts)
-        self._tell(
-            RunStarted(name, began_ns, launch.pid, launch.command, launch.user, launch.cwd, labels, process.attached)
-        )
+        about = (launch.pid, launch.command, launch.user, launch.cwd, labels)
+        self._tell(RunStarted(name, began_ns, *about, process.attached, attempt, job))
         return run
 
     def _assign(self, run: Run, head: int) -> None:

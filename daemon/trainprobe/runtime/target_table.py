@@ -21,8 +21,8 @@ WORKER_COMM = "pt_data_worker"
 class Run:
     """A launch that is going on."""
 
-    name: str
-    first_name: str  # of the first launch with the same scheduler id
+    name: str  # its key: which launch of the run it is
+    shared_name: str  # the run's, which all its launches on all hosts have
     head: int  # pid of its launcher
     restart: str
     uid: int = ROOT

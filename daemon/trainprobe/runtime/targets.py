@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from trainprobe.collect.command import Kind, python_like, redact, understand
@@ -122,9 +122,9 @@ class Targets:
             raise NoSuchTraining(f"{who} cannot be watched: it has ended, or too many processes are watched")
         self._runs.begin_fixed(process, self._clock(), process.command)
 
-    def over(self, names: Collection[str]) -> None:
-        """Names of runs that ended before we began."""
-        self._runs.over(names)
+    def attempted(self, attempts: Mapping[str, int]) -> None:
+        """The latest attempt of each run and job that began before we did."""
+        self._runs.attempted(attempts)
 
     def go_on(self, runs: Sequence[RunKept]) -> None:
         """Watch again what an earlier process of ours watched, from now on and not from its next step."""

@@ -37,7 +37,7 @@ def trace(report: Report, rows: Rows, base_ns: int | None = None) -> dict[str, A
     for place, (run, rank) in enumerate(ranks):
         process = _Process(FIRST_PID + place, base)
         process.begin(run, rank, place)
-        _tell(process, report, run, rank, rows.get((run.run, rank.name), ()))
+        _tell(process, report, run, rank, rows.get((run.key, rank.name), ()))
         events += process.events
     return {
         "schemaVersion": 1,
@@ -81,7 +81,7 @@ class _Process:
         self._latest: dict[int, Event] = {}  # slice of a track
 
     def begin(self, run: Run, rank: Rank, place: int) -> None:
-        name = f"trainprobe: {run.run} rank {rank.name} (pid {rank.pid})"
+        name = f"trainprobe: {run.key} rank {rank.name} (pid {rank.pid})"
         self._meta("process_name", name=_text(name))
         self._meta("process_sort_index", sort_index=place - 1000)
 

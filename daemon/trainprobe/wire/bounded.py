@@ -30,7 +30,7 @@ class BoundedReport:
         self._report = report
         self._payer = payer
         encoded = encoded or Encoded()
-        self._runs = {run.run: _RunText(run, encoded) for run in report.runs}
+        self._runs = {run.key: _RunText(run, encoded) for run in report.runs}
 
     def encode(self, limit: int, runs: Collection[str] | None = None) -> bytes:
         """The report, of ``runs`` only where they are given, in at most ``limit`` bytes of JSON.

@@ -10,6 +10,7 @@ from trainprobe.collect.command import (
     python_like,
     redact,
     torchrun_id,
+    torchrun_meeting,
     understand,
 )
 
@@ -69,6 +70,19 @@ def test_torchrun_ids() -> None:
     assert torchrun_id(["torchrun", "--rdzv_id", "exp1", "train.py"]) == "exp1"
     assert torchrun_id(["torchrun", "--rdzv-id"]) == ""
     assert torchrun_id(["torchrun", "train.py"]) == ""
+
+
+def test_a_static_rendezvous_by_torchruns_command_line() -> None:
+    def of(*options: str) -> tuple[str, str, str]:
+        return torchrun_meeting(["python", "/x/torch/distributed/run.py", *options, "train.py", "--nnodes", "9"])
+
+    assert of("--nnodes=2", "--nproc_per_node", "4", "--master-addr", "h0", "--node-rank=1") == ("h0", "29500", "8")
+    assert of("--nnodes", "2", "--master_addr=h0", "--master_port=7") == ("h0", "7", "2")
+    assert of("--nnodes", "2", "--rdzv-backend", "static", "--rdzv-endpoint", "h0:7") == ("h0", "7", "2")
+    assert of("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h0:7") == ("", "", "")
+    assert of("--nnodes", "2", "--nproc-per-node", "auto", "--master-addr", "h0")[2] == ""
+    assert of("--nproc-per-node", "4", "--master-addr", "h0")[2] == "", "one host"
+    assert of("--nnodes", "1:4")[2] == ""
 
 
 def test_python_like_names() -> None:

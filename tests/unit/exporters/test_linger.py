@@ -59,6 +59,21 @@ def test_when_the_daemon_is_silent_flags_and_sizes_leave_at_once_and_totals_late
     assert told_now(series, NOW + 301, fresh=True).all(WALL), "a clock that was set is not the end of a run"
 
 
+def test_the_next_attempt_of_a_run_goes_on_with_its_series() -> None:
+    """A run has one name on all hosts, so its second launch on one of them has the series of the first."""
+    series = Series(linger_seconds=300)
+    first = a_run("r", a_busy_rank(wall=1000.0), ended=NOW)
+    series.fold(a_report(first))
+    for at in (NOW + 1, NOW + 2):
+        series.fold(a_report(first, a_run("r", a_busy_rank(wall=3.0), attempt=2), at=at))
+        seen = told_now(series, at)
+        assert list(seen.all(WALL, run="r").values()) == [3.0]
+        assert not seen.all(WALL, run="other"), "what the first one counted was told under its own name"
+    anew = Series(linger_seconds=300)
+    anew.fold(a_report(a_run("r", a_busy_rank(wall=3.0), attempt=2), first))
+    assert list(told_now(anew, NOW).all(WALL).values()) == [3.0]
+
+
 def test_an_ended_run_gives_its_place_to_a_living_one() -> None:
     series = Series(linger_seconds=300)
     old = [a_run(f"old{n}", a_stepping_rank(), ended=NOW - n) for n in range(MAX_RUNS_PER_USER)]

@@ -189,6 +189,7 @@ def _command(data: bytes) -> None:
     command.redact(words)
     command.mentioned_script(words)
     command.torchrun_id(words)
+    command.torchrun_meeting(words)
 
 
 def _commands() -> list[bytes]:

@@ -664,14 +664,42 @@ def test_two_launches_of_one_script_are_two_runs(daemon: World) -> None:
     assert [event.rank for event in seen(events)] == [0, 0]
 
 
-def test_a_scheduler_id_used_twice_in_a_row_gives_two_runs(daemon: World) -> None:
-    names = []
+def test_a_scheduler_id_used_twice_in_a_row_gives_two_attempts_of_one_run(daemon: World) -> None:
+    begun: list[RunStarted] = []
     for pid in (50, 60):
         daemon.train(pid, environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
-        names += [event.run for event in started(daemon.step(daemon.row(pid)))]
+        begun += started(daemon.step(daemon.row(pid)))
         daemon.step(daemon.exit(pid))
-    assert len(set(names)) == 2
-    assert all(name.startswith("7.0-") for name in names)
+    name = begun[0].name
+    assert name.startswith("7.0-")
+    assert [(one.name, one.run, one.attempt, one.job) for one in begun] == [
+        (name, name, 1, name),
+        (name, f"{name}.2", 2, name),
+    ]
+
+
+def test_an_elastic_restart_is_the_next_attempt_of_its_job(daemon: World) -> None:
+    torchrun = {"TORCHELASTIC_RUN_ID": "exp1", "TORCHELASTIC_RESTART_COUNT": ""}
+    begun: list[RunStarted] = []
+    for pid, count in ((50, "0"), (60, "2")):
+        daemon.train(pid, environ=torchrun | {"TORCHELASTIC_RESTART_COUNT": count})
+        begun += started(daemon.step(daemon.row(pid)))
+        daemon.step(daemon.exit(pid))
+    first, third = begun
+    assert (first.attempt, third.attempt) == (1, 3), "the second one was not seen here"
+    assert first.name != third.name
+    assert first.job == third.job == first.name
+
+
+def test_a_rank_that_does_not_know_the_meeting_joins_the_others_of_its_launcher(daemon: World) -> None:
+    """Lightning sets MASTER_ADDR and the like in rank 0 itself, where /proc does not show it."""
+    daemon.train(50)
+    daemon.step(daemon.row(50))
+    static = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "RANK": "1"}
+    daemon.train(51, ppid=50, environ=static)
+    events = daemon.step(daemon.row(51))
+    assert started(events) == []
+    assert [event.rank for event in seen(events)] == [1]
 
 
 def test_a_rank_that_is_late_keeps_its_run_open(daemon: World) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from trainprobe.collect.cgroup_path import Place
-from trainprobe.runtime.identity import Facts, labels, name, rank, restart, sanitised
+from trainprobe.runtime.identity import Facts, job, labels, meeting, name, rank, restart, restarts, sanitised
 
 LOCAL = Facts(script="train.py", boot_id="b", launcher_pid=7, launcher_ticks=100)
 
@@ -75,8 +75,35 @@ def test_a_local_launch_is_told_by_boot_launcher_and_start(other: dict[str, obje
         assert name(facts(place=place)) != name(facts(place=place, **other))
 
 
-def test_a_scheduler_id_that_is_used_again_is_another_run() -> None:
-    assert len({name(facts(SLURM), ordinal) for ordinal in range(3)}) == 3
+@pytest.mark.parametrize("count", ["SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"])
+@pytest.mark.parametrize("environ", [SLURM, TORCHRUN, {}])
+def test_all_attempts_are_of_one_job(environ: dict[str, str], count: str) -> None:
+    assert {job(facts(environ | {count: str(n)})) for n in range(3)} == {name(facts(environ))}
+    assert [restarts(environ | {count: str(n)}) for n in range(3)] == [0, 1, 2]
+
+
+STATIC = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
+ELSEWHERE: dict[str, object] = {"boot_id": "c", "launcher_pid": 8, "launcher_ticks": 5}
+
+
+def test_a_static_rendezvous_without_id_gives_one_name_on_all_hosts() -> None:
+    none = STATIC | {"TORCHELASTIC_RUN_ID": "none"}
+    assert name(facts(none)) == name(facts(none, **ELSEWHERE))
+    assert base(facts(none)) == "train.py"
+    asked = facts(meeting=("NODE0", "29500", "4"))  # by torchrun's command line, before there are workers
+    assert name(asked) == name(facts(none))
+    others = ({"MASTER_ADDR": "node1"}, {"MASTER_PORT": "1"}, {"WORLD_SIZE": "8"}, {"TORCHELASTIC_RESTART_COUNT": "1"})
+    assert len({name(facts(none | other)) for other in others} | {name(facts(none, uid=7)), name(facts(none))}) == 6
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"MASTER_ADDR": "localhost"}, {"MASTER_ADDR": "127.0.0.1"}, {"MASTER_ADDR": "::1"}, {"LOCAL_WORLD_SIZE": "4"},
+     {"MASTER_ADDR": ""}, {"MASTER_PORT": ""}, {"WORLD_SIZE": "x"}, {"WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": ""}],
+)  # fmt: skip
+def test_a_rendezvous_on_one_host_joins_nothing(other: dict[str, str]) -> None:
+    assert meeting(facts(STATIC | other)) is None
+    assert name(facts(STATIC | other)) != name(facts(STATIC | other, **ELSEWHERE))
 
 
 def test_names_are_safe() -> None:

@@ -30,7 +30,7 @@ def lines(run: Run, history: History, position: Position, style: Style, height: 
     position.line = max(0, min(position.line, len(text) - room))
     shown = text[position.line : position.line + room]
     hidden = len(text) - position.line - len(shown)
-    title = f"{inert(run.run)} · " + " ".join(inert(word) for word in run.command)
+    title = f"{inert(run.key)} · " + " ".join(inert(word) for word in run.command)
     more = style.say(" · {hidden} more lines below", hidden=hidden) if hidden else ""
     head = style.paint(cells.pad(title, style.width), "reverse" if style.colour else "bold")
     foot = style.paint(cells.cut(style.say(KEYS) + more, style.width), "dim")

@@ -51,7 +51,7 @@ class History:
         seen = set()
         for run in report.runs:
             for rank in run.ranks:
-                key = (run.run, rank.name)
+                key = (run.key, rank.name)
                 seen.add(key)
                 readings = self._readings.setdefault(key, deque())
                 if not readings or readings[-1].at < report.generated:

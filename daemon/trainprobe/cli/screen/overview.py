@@ -38,7 +38,7 @@ def ordered(report: Report, choice: Choice) -> list[Run]:
 
     def rank(run: Run) -> tuple[object, ...]:
         lost = _lost_share(run) if choice.by_loss else 0.0
-        return (run.ended is not None, -_stalled(run) if choice.by_loss else 0, -lost, -run.started, run.run)
+        return (run.ended is not None, -_stalled(run) if choice.by_loss else 0, -lost, -run.started, run.key)
 
     return sorted(report.runs, key=rank)
 
@@ -51,7 +51,7 @@ def silence(age: float, style: Style) -> str:
 def lines(report: Report, history: History, choice: Choice, style: Style, height: int, trouble: str = "") -> list[str]:
     """The screen, at most ``height`` lines. ``trouble``: why there is no newer report."""
     runs = ordered(report, choice)
-    choice.rows = [run.run for run in runs]
+    choice.rows = [run.key for run in runs]
     if choice.run not in choice.rows:
         choice.run = choice.rows[0] if runs else ""
     head = _head(report, runs, style, trouble)
@@ -59,7 +59,7 @@ def lines(report: Report, history: History, choice: Choice, style: Style, height
     if not runs:
         waiting = style.wrapped(style.say("No training is seen yet. It appears here as soon as one runs."), "  ")
         return [*head, "", *waiting, *[""] * max(0, height - len(head) - len(waiting) - 2), foot][:height]
-    chosen = next(run for run in runs if run.run == choice.run)
+    chosen = next(run for run in runs if run.key == choice.run)
     room = max(LEAST_ROWS, height - HEAD - 2)
     panel = _panel(chosen, history, style)
     wanted = min(len(runs), max(LEAST_ROWS, room // 3, room - len(panel)))
@@ -91,7 +91,7 @@ def _head(report: Report, runs: Sequence[Run], style: Style, trouble: str) -> li
     if trouble:
         return [first, style.paint(cells.cut(trouble, style.width), "bold", "red")]
     if stalled:
-        names = ", ".join(inert(run.run) for run in stalled)
+        names = ", ".join(inert(run.key) for run in stalled)
         text = style.say("STALLED now: {names}", names=names)
         if len(stalled) > 1:
             text = style.say("STALLED now, {number} runs: {names}", number=len(stalled), names=names)
@@ -120,16 +120,16 @@ def _rows(runs: Sequence[Run], history: History, choice: Choice, style: Style, s
     at = choice.rows.index(choice.run)
     choice.top = max(0, min(choice.top, at, len(runs) - shown))
     choice.top = max(choice.top, at - shown + 1)
-    return [_row(run, history, style, run.run == choice.run) for run in runs[choice.top : choice.top + shown]]
+    return [_row(run, history, style, run.key == choice.run) for run in runs[choice.top : choice.top + shown]]
 
 
 def _row(run: Run, history: History, style: Style, chosen: bool) -> str:
     mark = "> " if chosen else "  "
-    name = cells.pad(inert(run.run), _name_room(style))
+    name = cells.pad(inert(run.key), _name_room(style))
     if not run.ranks:
         return style.paint(cells.cut(f"{mark}{name}  {style.say('starts')}", style.width), "bold" if chosen else "dim")
     rank = worst(run)
-    key = (run.run, rank.name)
+    key = (run.key, rank.name)
     told = figures.speed(rank, key, history) if run.ended is None else rank.steps.per_second
     speed = "" if told is None else f"{told:.2f}"
     sparks = figures.sparkline(history.speeds(key, SPARKS), style) if run.ended is None else " " * SPARKS
@@ -147,13 +147,13 @@ def _row(run: Run, history: History, style: Style, chosen: bool) -> str:
 
 def _minute_lost(run: Run, rank: Rank, history: History) -> float:
     """The share lost in the last minute; of an ended run, in all its time."""
-    minute = history.minute((run.run, rank.name), figures.PHASES) if run.ended is None else None
+    minute = history.minute((run.key, rank.name), figures.PHASES) if run.ended is None else None
     return sum(minute.lost.values()) if minute is not None else _share(rank)
 
 
 def _panel(run: Run, history: History, style: Style) -> list[str]:
     """The chosen run: what matters first, because what does not fit is left out."""
-    title = " " + " · ".join(inert(part) for part in (run.run, run.user, scheduled_as(run)) if part)
+    title = " " + " · ".join(inert(part) for part in (run.key, run.user, scheduled_as(run)) if part)
     if not run.ranks:
         return [_rule(title, style)]
     rank = worst(run)
@@ -168,7 +168,7 @@ def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
     out = _stall(rank, style)
     if not out:
         out += figures.labelled("verdict", inert(rank.verdict.summary) or style.say("none yet"), style)
-    minute = history.minute((run.run, rank.name), figures.PHASES)
+    minute = history.minute((run.key, rank.name), figures.PHASES)
     if minute is not None and run.ended is None:
         room = max(10, style.width // 2 - 16)
         out += [
@@ -177,7 +177,7 @@ def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
         ]  # fmt: skip
         out += figures.labelled("", figures.minute_told(minute, style), style)
         out += figures.labelled("the thread", figures.states_told(minute), style)
-        sparks = figures.sparkline(history.speeds((run.run, rank.name), room), style)
+        sparks = figures.sparkline(history.speeds((run.key, rank.name), room), style)
         out += figures.labelled("it/s", f"{sparks} {_speeds(rank, run, history, style)}", style)
     out += figures.labelled("workers", figures.workers(rank, style), style)
     for number, part in enumerate(figures.headroom(run, rank, history.now, style)):
@@ -222,7 +222,7 @@ def _stall(rank: Rank, style: Style) -> list[str]:
 
 
 def _speeds(rank: Rank, run: Run, history: History, style: Style) -> str:
-    now = figures.speed(rank, (run.run, rank.name), history)
+    now = figures.speed(rank, (run.key, rank.name), history)
     if now is None:
         return style.say("no steps yet")
     text = style.say("{now} now", now=f"{now:.2f}")

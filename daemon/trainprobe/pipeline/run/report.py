@@ -25,7 +25,7 @@ def run_report(run: RunState, at: Moment, cpus: int) -> Run:
         _add_limits(ranks[-1], rank, run.limits)
     every = _with_the_kept(run, ranks)
     return Run(
-        started.run,
+        started.name,
         list(started.command),
         started.user,
         started.cwd,
@@ -38,6 +38,8 @@ def run_report(run: RunState, at: Moment, cpus: int) -> Run:
         else {},
         run.limits.kills.by_scope(),
         RunTotals(len(every) + run.ranks.given_up + len(run.ranks.refused)),
+        started.attempt,
+        started.job or started.name,
     )
 
 

@@ -33,7 +33,7 @@ class Feed {
   constructor() {
     this.isLive = embedded === null;
     this.token = this.isLive ? takeToken() : null;
-    this.report = embedded?.report ?? null;
+    this.report = embedded ? keyed(embedded.report) : null;
     this.rows = new Map(); // "run\nrank" -> step rows in the order of time
     this.samples = new Map(); // the same -> what reports said while this page was open
     this.stalls = new Map(); // the same -> stalls that are kept beyond the report's
@@ -47,7 +47,7 @@ class Feed {
   // The latest report. Throws Refused when the token is not (any more) good, Error when there is no answer.
   async refresh() {
     if (!this.isLive) return this.report;
-    const report = await this.ask("api/v1/report", IN_LANGUAGE);
+    const report = keyed(await this.ask("api/v1/report", IN_LANGUAGE));
     if (report.generated !== this.report?.generated) this.remember(this.report, report);
     this.report = report;
     return report;
@@ -139,19 +139,19 @@ class Feed {
   remember(before, report) {
     for (const run of report.runs) {
       for (const rank of run.ranks) {
-        const key = `${run.run}\n${rank.name}`;
+        const key = `${run.key}\n${rank.name}`;
         const samples = this.samples.get(key) ?? [];
         samples.push(sampleOf(report, rank));
         if (samples.length > MOST_SAMPLES) samples.splice(0, MOST_SAMPLES / 4);
         this.samples.set(key, samples);
-        if (!this.rowsOf(run.run, rank.name).some((row) => !row.reckoned)) this.addDifference(key, before, report, run.run, rank);
+        if (!this.rowsOf(run.key, rank.name).some((row) => !row.reckoned)) this.addDifference(key, before, report, run.key, rank);
       }
     }
   }
 
   // Without a history of steps: the steps between two reports are one row.
   addDifference(key, before, report, run, rank) {
-    const former = before?.runs.find((r) => r.run === run)?.ranks.find((r) => r.name === rank.name);
+    const former = before?.runs.find((r) => r.key === run)?.ranks.find((r) => r.name === rank.name);
     const count = rank.steps.count - (former?.steps.count ?? rank.steps.count);
     if (!former || count <= 0) return;
     const spent = rank.counters.step_duration_sum - former.counters.step_duration_sum;
@@ -161,6 +161,12 @@ class Feed {
     rows.push({ start: before.generated, seconds: report.generated - before.generated, count, min: spent / count, max: spent / count, states, reckoned: true });
     this.rows.set(key, rows);
   }
+}
+
+// A run's name may have several launches on a host; each has a key of its own, by which rows and stalls are kept.
+function keyed(report) {
+  for (const run of report.runs) run.key = run.attempt > 1 ? `${run.run}.${run.attempt}` : run.run;
+  return report;
 }
 
 // Rows in the order of time; the later ones replace those that begin with them or after.

@@ -8,7 +8,7 @@ const THEMES = ["", "light", "dark"];
 const COLOURS = { "": word("Colours: as the system"), light: word("Colours: light"), dark: word("Colours: dark") };
 
 function chosenRun(report) {
-  return report.runs.find((run) => run.run === shown.run) ?? report.runs.findLast((run) => run.ended === null) ?? report.runs.at(-1);
+  return report.runs.find((run) => run.key === shown.run) ?? report.runs.findLast((run) => run.ended === null) ?? report.runs.at(-1);
 }
 
 function draw() {
@@ -21,13 +21,13 @@ function draw() {
   }
   const found = run.ranks.find((one) => one.name === shown.rank) ?? run.ranks[0];
   if (!found) return;
-  const rank = { ...found, stalls: feed.stallsOf(run.run, found) };
-  const fresh = shown.scene?.run.run !== run.run || shown.scene?.rank.name !== rank.name;
-  Object.assign(shown, { run: run.run, rank: rank.name });
+  const rank = { ...found, stalls: feed.stallsOf(run.key, found) };
+  const fresh = shown.scene?.run.key !== run.key || shown.scene?.rank.name !== rank.name;
+  Object.assign(shown, { run: run.key, rank: rank.name });
   const now = run.ended ?? report.generated;
   const items = happenings(rank, now);
   if (fresh && !shown.touched) shown.item = remarkable(items);
-  const scene = { report, run, rank, items, now, rows: feed.rowsOf(run.run, rank.name), samples: feed.samplesOf(run.run, rank), chosen: shown.item };
+  const scene = { report, run, rank, items, now, rows: feed.rowsOf(run.key, rank.name), samples: feed.samplesOf(run.key, rank), chosen: shown.item };
   shown.scene = scene;
   showPickers(report, run, rank);
   showVerdict(scene);
@@ -57,9 +57,9 @@ function problemsOf(report) {
 }
 
 function showPickers(report, run, rank) {
-  const named = report.runs.map((one) => [one.run, one.ended === null ? say("running") : say("ended {end}", { end: clock(one.ended) })]);
+  const named = report.runs.map((one) => [one.key, one.ended === null ? say("running") : say("ended {end}", { end: clock(one.ended) })]);
   fill(byId("run"), named, () => named.toReversed().map(([name, state]) => h("option", { value: name }, `${name} · ${state}`)));
-  byId("run").value = run.run;
+  byId("run").value = run.key;
   const ranks = run.ranks.map((one) => [one.name, percent(lostSeconds(one) / Math.max(one.wall_seconds, 1e-9))]);
   fill(byId("rank"), ranks, () => ranks.map(([name, lost]) => h("option", { value: name }, `${name} · ${say("{share} lost", { share: lost })}`)));
   byId("rank").value = rank.name;
@@ -111,11 +111,11 @@ async function refresh() {
     await feed.refresh();
     const run = chosenRun(feed.report);
     const rank = run?.ranks.find((one) => one.name === shown.rank) ?? run?.ranks[0];
-    if (rank) await feed.history(run.run, rank.name, rank.totals.stalls, rank.stalls.length);
+    if (rank) await feed.history(run.key, rank.name, rank.totals.stalls, rank.stalls.length);
     shown.failed = 0;
     trouble("");
     draw();
-    if (rank && await feed.refine(run.run, rank.name, timeline.axis.from)) draw();
+    if (rank && await feed.refine(run.key, rank.name, timeline.axis.from)) draw();
   } catch (error) {
     shown.failed += 1;
     if (error instanceof Refused) trouble(say("The token is no longer good. Run “trainprobe page” on that host and open the address that it prints."));
