@@ -84,11 +84,11 @@ INLINE bool is_systems(struct start *s) {
         return true;
 #pragma nounroll
     for (u32 i = 0; i < PATH_SIZE - 4; i++) {
-        u8 *at = (u8 *)s->path + i;
-        if (!at[0])
-            return false;
-        if (at[0] == '-' && at[1] == 'p' && at[2] == 'a' && at[3] == 'c') /* site-packages, dist-packages */
+        u32 four = *(u32 *)(s->path + i);
+        if (four == 0x6361702d) /* "-pac": site-packages, dist-packages */
             return true;
+        if (!(u8)four)
+            break;
     }
     return false;
 }
