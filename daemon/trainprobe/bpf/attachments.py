@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from ctypes import c_uint32
 
 from trainprobe.bpf import abi
+from trainprobe.bpf.kernel_types import TRACEPOINTS
 from trainprobe.bpf.ledgers import Ledgers
 from trainprobe.bpf.loader import Loaded
 from trainprobe.bpf.maps import Levels, Map
@@ -21,6 +22,9 @@ from trainprobe.bpf.maps import Levels, Map
 IDLE_NS = 60_000_000_000
 """For so long nothing is watched before they are detached; a Python that is older trains no longer by surprise."""
 LOOK_NS = 5_000_000_000
+TRIES = 6
+"""So often a program is attached again that the kernel refuses, LOOK_NS apart. Then it is missing until the next idle
+time has passed."""
 KEPT = frozenset(("on_exec", "on_oom", "on_request_done", "on_major_fault", "on_clock"))
 """They find who trains, or count for the host; none runs at a system call, a switch or a fork."""
 
@@ -40,6 +44,8 @@ class Attachments:
         self._clock = clock
         self._busy_at = self._looked_at = clock()
         self._detached: list[str] = []
+        self._refused: list[str] = []
+        self._tries = 0
         self._closing: list[tuple[str, int]] = []
         self._closer: threading.Thread | None = None
         self._stop = threading.Event()
@@ -55,6 +61,8 @@ class Attachments:
         if self.idle or now - self._looked_at < LOOK_NS:
             return
         self._looked_at = now
+        if self._refused and self._tries < TRIES:
+            self._attach_refused()
         if any(self._may_train(pid, process, now) for pid, process in self._entries()):
             self._busy_at = now
         elif now - self._busy_at >= IDLE_NS:
@@ -71,16 +79,24 @@ class Attachments:
         if self._closer is None:
             return
         self._stop_closing()
-        for label in self._detached:
+        self._refused, self._detached, self._tries = self._detached, [], 0
+        self._attach_refused()
+        for pid, _ in self._entries():
+            if not os.path.exists(f"/proc/{pid}"):
+                self._forget(pid)
+
+    def _attach_refused(self) -> None:
+        """Try each of them; what the kernel still refuses is named missing."""
+        self._tries += 1
+        waiting, self._refused, missing = self._refused, [], self._loaded.missing
+        for label in waiting:
             descriptor = self._attach(label)
             if descriptor >= 0:
                 self._loaded.attached[label] = descriptor
             else:
-                self._loaded.missing.append(label.partition(" ")[0])
-        self._detached.clear()
-        for pid, _ in self._entries():
-            if not os.path.exists(f"/proc/{pid}"):
-                self._forget(pid)
+                self._refused.append(label)
+        tried, refused = _events(waiting), _events(self._refused)
+        missing[:] = [event for event in missing if event not in tried] + list(refused)
 
     def _entries(self) -> Iterator[tuple[int, abi.Process]]:
         return ((key.value, process) for key, process in self._processes.entries())
@@ -97,6 +113,7 @@ class Attachments:
         attached = self._loaded.attached
         labels = [label for label in attached if label.rpartition(" ")[2] not in KEPT]
         self._closing = [(label, attached.pop(label)) for label in labels]
+        self._detached, self._refused = self._refused, []
         self._closer = threading.Thread(target=self._close, daemon=True)
         self._closer.start()
 
@@ -113,9 +130,8 @@ class Attachments:
         program, library = self._loaded.programs[name], self._loaded.lib
         if category != "raw":
             return int(library.bpf_attach_tracepoint(program, category.encode(), event.encode()))
-        descriptor = library.bpf_attach_raw_tracepoint(program, event.encode())
         # A program that was loaded for its event's types is attached to that event, and takes no name.
-        return int(descriptor if descriptor >= 0 else library.bpf_attach_raw_tracepoint(program, None))
+        return int(library.bpf_attach_raw_tracepoint(program, None if event in TRACEPOINTS else event.encode()))
 
     def _forget(self, pid: int) -> None:
         self._levels[pid] = 0
@@ -136,3 +152,8 @@ class Attachments:
         self._stop.clear()
         self._loaded.attached.update(self._closing)
         self._closing.clear()
+
+
+def _events(labels: list[str]) -> dict[str, None]:
+    """Each event once, in their order."""
+    return dict.fromkeys(label.partition(" ")[0] for label in labels)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainprobe.bpf.attachments import IDLE_NS, Attachments
+from trainprobe.bpf.attachments import IDLE_NS, TRIES, Attachments
 
 MINE, KEPT = "raw:sched_switch on_switch", "raw:sched_process_exec on_exec"
 
@@ -97,3 +97,37 @@ def test_what_cannot_be_attached_again_is_missing(host: Host) -> None:
     assert not host.later(100)
     host.subject.resume()
     assert host.loaded.missing == ["raw:sched_switch"]
+
+
+def refuse(host: Host, times: int) -> list[int]:
+    """The kernel refuses so often; how often it was asked goes on in the list."""
+    asked: list[int] = []
+    host.loaded.lib.bpf_attach_raw_tracepoint = lambda program, event: (
+        asked.append(0) or (-1 if len(asked) <= times else 9)
+    )
+    return asked
+
+
+def test_what_is_refused_is_tried_again(host: Host) -> None:
+    asked = refuse(host, 2)
+    assert not host.later(100)
+    host.subject.resume()
+    assert host.loaded.missing == ["raw:sched_switch"]
+    assert host.later(11)
+    assert host.loaded.missing == []
+    assert MINE in host.loaded.attached
+    assert host.later(20)
+    assert len(asked) == 3
+
+
+def test_it_is_not_tried_for_ever_but_after_the_next_idle_time(host: Host) -> None:
+    asked = refuse(host, TRIES)
+    assert not host.later(100)
+    host.subject.resume()
+    host.start(7, tentative=False)
+    assert host.later(500)
+    assert (len(asked), host.loaded.missing) == (TRIES, ["raw:sched_switch"])
+    host.processes.clear()
+    assert not host.later(100)
+    host.subject.resume()
+    assert (host.loaded.missing, MINE in host.loaded.attached) == ([], True)
