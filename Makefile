@@ -46,9 +46,9 @@ test: root check probe trainings chromium .tools/prometheus .tools/perfetto .ven
 	    exit $$failed
 
 nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.complete .venv-chart/.complete .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
-	@tools/need-packages qemu-system-x86 e2fsprogs systemd-container debootstrap podman runc mmdebstrap buildah
+	@tools/need-packages qemu-system-x86 gcc libc6-dev e2fsprogs systemd-container debootstrap podman runc mmdebstrap buildah
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
-	@failed=; for suite in stalls limits latency footprint overhead scale scrape; do \
+	@failed=; for suite in stalls limits latency footprint overhead scale scrape instructions; do \
 	    echo "trainprobe: benchmarks.$$suite"; \
 	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)" || failed+=" $$suite"; done; \
 	    for _ in 1 2 3; do $(BIN)/python -m benchmarks.frameworks --python .venv-frameworks/bin/python \

@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 MODULES = ("virtio_pci", "9pnet_virtio", "9p")
 WRITABLE = ("/tmp", "/run", "/var/tmp", "/dev/shm")
 DONE = "guest-exit-code="
+COUNTED = ("-icount", "shift=0,sleep=off")
+COUNTED_CLOCK = "tsc=reliable clocksource=tsc random.trust_cpu=on"
 
 INIT = """\
 #!/bin/busybox sh
@@ -64,12 +66,12 @@ class Kernel:
     modules: dict[str, bytes]  # by name, in the order to insert them
 
 
-def stock_kernel() -> Kernel:
-    """The distribution's present kernel package, unpacked."""
-    depends = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], check=True, capture_output=True, text=True)
+def stock_kernel(package: str = "linux-image-amd64") -> Kernel:
+    """The kernel that a package of the distribution depends on now, unpacked."""
+    depends = subprocess.run(["apt-cache", "depends", package], check=True, capture_output=True, text=True)
     found = re.search(r"Depends: (linux-image-\S+)", depends.stdout)
     if not found:
-        raise LookupError("apt-cache knows no linux-image-amd64; run apt-get update")
+        raise LookupError(f"apt-cache knows no {package}; run apt-get update")
     root = unpacked(found[1])
     return Kernel(next((root / "boot").glob("vmlinuz-*")), dict(_with_dependencies(root, MODULES, {})))
 
@@ -79,8 +81,13 @@ def unpacked(package: str) -> Path:
     return ROOT / ".tools" / package
 
 
-def run(kernel: Kernel, command: str, *, parameters: str = "", memory: str = "3G", timeout: float) -> Finished:
-    """Runs ``command`` (bash) as root in a guest with ``parameters`` on its kernel command line."""
+def run(
+    kernel: Kernel, command: str, *, parameters: str = "", memory: str = "3G", timeout: float, counted: bool = False
+) -> Finished:
+    """Runs ``command`` (bash) as root in a guest with ``parameters`` on its kernel command line.
+
+    ``counted``: on one processor whose clock counts its instructions, one each nanosecond, and nothing else.
+    """
     work = ROOT / ".tools" / "machine"
     work.mkdir(parents=True, exist_ok=True)
     initramfs = work / "initramfs"
@@ -88,10 +95,14 @@ def run(kernel: Kernel, command: str, *, parameters: str = "", memory: str = "3G
     qemu = [
         # One thread for both processors. With one for each, guests locked up at a jump that the kernel had just patched
         # (as it does for each tracepoint that is attached): probably the int3 of the patching, run on as translated.
-        *("qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", memory),
+        *("qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "1" if counted else "2"),
+        *("-m", memory, *(COUNTED if counted else ())),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio", "-nic", "none"),
         *("-kernel", str(kernel.image), "-initrd", str(initramfs)),
-        *("-append", f"console=ttyS0 loglevel=5 softlockup_panic=1 panic=-1 {parameters}"),
+        *(
+            "-append",
+            f"console=ttyS0 loglevel=5 softlockup_panic=1 panic=-1 {COUNTED_CLOCK if counted else ''} {parameters}",
+        ),
         *("-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"),
     ]
     began = time.monotonic()

@@ -102,9 +102,12 @@ def test_what_cannot_be_attached_again_is_missing(host: Host) -> None:
 def refuse(host: Host, times: int) -> list[int]:
     """The kernel refuses so often; how often it was asked goes on in the list."""
     asked: list[int] = []
-    host.loaded.lib.bpf_attach_raw_tracepoint = lambda program, event: (
-        asked.append(0) or (-1 if len(asked) <= times else 9)
-    )
+
+    def attach(program: int, event: bytes) -> int:
+        asked.append(program)
+        return -1 if len(asked) <= times else 9
+
+    host.loaded.lib.bpf_attach_raw_tracepoint = attach
     return asked
 
 
