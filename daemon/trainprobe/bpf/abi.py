@@ -14,7 +14,6 @@ NAME_SIZE = 64  # of a record_function mark
 PATH_SIZE = 256  # of a path as the process passed it
 PART_SIZE = 64  # of one component of a path that the kernel program walked itself
 PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new path have their places
-LEVELS = 32  # threads to an entry of the map of levels, which is as long as a line of the processor's caches
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
 LEDGERS_BY_ID = 2048  # places that the last bits of thread ids name, a power of two

@@ -30,7 +30,7 @@ KEPT = frozenset(("on_exec", "on_oom", "on_request_done", "on_major_fault", "on_
 
 
 class Attachments:
-    """Attached at the start. To detach them all takes seconds, which a thread spends; to attach them 30 to 100 ms."""
+    """Attached at the start. To detach them all takes seconds, which a thread spends; to attach them some 10 ms."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ctypes import sizeof
 from enum import IntEnum
 
-from trainprobe.bpf import abi
+from trainprobe.bpf import abi, image
 from trainprobe.model.cells import (
     BLOCK_IO_BUCKETS,
     CELLS,
@@ -37,7 +37,7 @@ _ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
     ("START_", abi.StartKind),
 )
 _NUMBERS = (
-    "NAME_SIZE", "PATH_SIZE", "PART_SIZE", "PARTS", "QUIET", "LEVELS", "POOLS", "LEDGERS", "LEDGERS_BY_ID", "DRIVERS",
+    "NAME_SIZE", "PATH_SIZE", "PART_SIZE", "PARTS", "QUIET", "POOLS", "LEDGERS", "LEDGERS_BY_ID", "DRIVERS",
     "CALL_NUMBERS", "CALL_GPU_ALLOCATE", "FORM_TRUNCATE", "FORM_ALLOCATE", "BEAT_INTERVALS", "ALARMS", "HELD_STEPS",
     "HELD_NS", "START_SPANS", "START_FILES",
 )  # fmt: skip
@@ -48,6 +48,7 @@ def defines() -> list[str]:
     flags = {f"SIZE_{name.upper()}": sizeof(shape) for name, shape in abi.STRUCTURES.items()}
     for prefix, numbers in _ENUMS:
         flags.update({f"{prefix}{member.name}": int(member) for member in numbers})
+    flags.update((f"VALUE_{name.upper()}", place) for place, name in enumerate(image.VALUES))
     flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
     flags.update((name, getattr(abi, name)) for name in _NUMBERS)
     flags.update(OPERATIONS=len(abi.OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)

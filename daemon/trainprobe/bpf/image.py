@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 MAGIC = b"trainprobe programs 1\n"
 _INSTRUCTION = struct.Struct("<BBhi")  # code; source and target register; offset; immediate
-_LOAD_WIDE, _OF_MAP = 0x18, 1  # BPF_LD | BPF_DW | BPF_IMM; BPF_PSEUDO_MAP_FD, in the source register
+_LOAD_WIDE, _OF_MAP, _OF_VALUE = 0x18, 1, 2  # BPF_LD | BPF_DW | BPF_IMM; BPF_PSEUDO_MAP_*, in the source register
+VALUES = ("levels", "calling", "writers", "call_kinds")
+"""Maps with one entry whose value's address programs hold; the compiler knows their places here as VALUE_*."""
 _CALL, _OF_KERNEL = 0x85, 2  # BPF_JMP | BPF_CALL; BPF_PSEUDO_KFUNC_CALL
 _DIGEST = hashlib.sha256
 
@@ -53,11 +55,13 @@ class Code:
             at = index * _INSTRUCTION.size
             if code == _CALL and registers == 0 and value < 0:
                 _INSTRUCTION.pack_into(instructions, at, code, _OF_KERNEL << 4, offset, -value)
-            if code != _LOAD_WIDE or registers >> 4 != _OF_MAP:
+            source = registers >> 4 if code == _LOAD_WIDE else 0
+            if source not in (_OF_MAP, _OF_VALUE):
                 continue
-            if value not in names:
+            name = names.get(value) if source == _OF_MAP else VALUES[value] if 0 <= value < len(VALUES) else None
+            if name is None:
                 raise Spoiled(f"instruction {index} loads an unknown map")
-            maps.append((index, names[value]))
+            maps.append((index, name))
             _INSTRUCTION.pack_into(instructions, at, code, registers, offset, 0)
         return cls(bytes(instructions), tuple(maps))
 

@@ -248,8 +248,8 @@ class _Step:
             for edge in ("begin", "end")
         }
         submit = self._program("on_submit_begin")
-        for syscall, number in _numbered(syscalls.TABLE):
-            self._put("call_kinds", number, syscalls.description(syscall))
+        self._put("call_kinds", 0, syscalls.descriptions(dict(_numbered(syscalls.TABLE))))
+        for syscall, _ in _numbered(syscalls.TABLE):
             event = syscalls.event_name(syscall, names)
             if event is None:
                 if syscall.call in syscalls.TRACED_BY and syscall.name not in syscalls.NOT_TRACED:

@@ -97,21 +97,18 @@ class Map(Generic[K, V]):
 
 
 class Levels:
-    """The byte per thread id, mapped: a single byte can be set without touching its neighbours.
+    """The byte per thread id, mapped: a single byte can be set without touching its neighbours."""
 
-    ``each``: so many bytes follow one another, and then as many that are the kernel's alone.
-    """
-
-    def __init__(self, descriptor: int, room: int, each: int) -> None:
-        self._memory = mmap.mmap(descriptor, 2 * room)
-        self._room, self._each = room, each
+    def __init__(self, descriptor: int, room: int) -> None:
+        self._memory = mmap.mmap(descriptor, room)
+        self._room = room
 
     def __getitem__(self, tid: int) -> int:
-        return self._memory[tid + tid // self._each * self._each] if 0 <= tid < self._room else 0
+        return self._memory[tid] if 0 <= tid < self._room else 0
 
     def __setitem__(self, tid: int, level: int) -> None:
         if 0 <= tid < self._room:
-            self._memory[tid + tid // self._each * self._each] = level
+            self._memory[tid] = level
 
     def clear(self) -> None:
         """Nobody is traced any longer."""

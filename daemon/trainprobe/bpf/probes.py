@@ -54,7 +54,7 @@ class Probes:
     def __init__(self, loaded: Loaded, proc: Proc) -> None:
         self._loaded = loaded
         self._calls = KernelCalls()
-        self._levels = Levels(loaded.maps["levels"], kernel_types.tid_room(), abi.LEVELS)
+        self._levels = Levels(loaded.maps["levels"], kernel_types.tid_room())
         self._ring = Ring(loaded.lib, loaded.maps["ring"])
         self._ledgers = Ledgers(loaded)
         self._requests = loaded.map("requests", abi.RequestKey, abi.RequestUse)

@@ -10,10 +10,13 @@ first.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainprobe.bpf.abi import FORM_ALLOCATE, FORM_TRUNCATE, Call
+from trainprobe.bpf.abi import CALL_NUMBERS, FORM_ALLOCATE, FORM_TRUNCATE, Call
 from trainprobe.model.cells import LEAVES, Leaf
+
+_DESCRIPTION = struct.Struct("=BBB")
 
 
 @dataclass(frozen=True)
@@ -181,9 +184,13 @@ BLOCKED_IN: dict[Call, Leaf] = {
 """Leaf of a thread that blocks in a call of this kind. Kinds that are missing depend on the call's descriptor."""
 
 
-def description(syscall: Syscall) -> bytes:
-    """``struct call_description`` of sched.bpf.c."""
-    return struct.pack("=BBB", syscall.call, syscall.form, BLOCKED_IN.get(syscall.call, LEAVES))
+def descriptions(numbers: Mapping[Syscall, int]) -> bytes:
+    """``struct call_kinds`` of sched.bpf.c."""
+    room = bytearray(CALL_NUMBERS * _DESCRIPTION.size)
+    for syscall, number in numbers.items():
+        leaf = BLOCKED_IN.get(syscall.call, LEAVES)
+        _DESCRIPTION.pack_into(room, number * _DESCRIPTION.size, syscall.call, syscall.form, leaf)
+    return bytes(room)
 
 
 def leaf_of(kind: Call, argument: int, link: str) -> Leaf:

@@ -9,9 +9,7 @@ BPF_ARRAY(python_began, u64, 1); /* one that may be a training, which nobody has
 #define FOUND_NS 4000000000ull   /* no sooner: there are hosts where one begins every second */
 
 /* Whether its step, which goes on or ends now, has taken longer; told once of each. */
-INLINE bool is_late(struct ledger *l, u64 now, u64 slack, bool ends) {
-    u32 tid = l->tid;
-    struct alarm *a = alarms.lookup(&tid);
+INLINE bool is_late(struct alarm *a, struct ledger *l, u64 now, u64 slack, bool ends) {
     if (!a || (ends && !a->ended) || a->told == l->row_at || now - l->row_at < a->limit + slack)
         return false;
     a->told = l->row_at;
@@ -38,7 +36,7 @@ int on_clock(struct bpf_perf_event_data *ctx) {
             break;
         u32 key = *tid;
         struct ledger *l = find_ledger(key);
-        if (l && is_late(l, now, LATE_NS, false))
+        if (l && is_late(alarms.lookup(&key), l, now, LATE_NS, false))
             late = true;
     }
     u64 *began = python_began.lookup(&first);

@@ -52,22 +52,22 @@ INLINE u64 take_gap_before_open(struct ledger *l) {
 #define SMALL_CALL 1024
 /* Whether the end of a call is to be looked at: it failed, or its beginning was noted, which it is no longer. */
 INLINE bool ends(u32 tid, struct call_end *e, u8 *level, bool *noted) {
-    struct levels *l = levels_with(tid);
-    if (!l)
+    u8 *begun = calling_of(tid);
+    if (!begun)
         return false;
-    *noted = l->calling[tid % LEVELS];
-    *level = l->of[tid % LEVELS];
-    if ((e->result >= 0 && !*noted) || !*level || *level & QUIET)
+    *noted = *begun;
+    if ((e->result >= 0 && !*noted) || !traced(tid, level))
         return false;
     if (*noted)
-        l->calling[tid % LEVELS] = 0;
+        *begun = 0;
     return true;
 }
 /* ---- reads ---- */
 int on_read_begin(struct call_entry *e) {
+    if ((e->number == CALL_READ_NUMBER || e->number == CALL_PREAD_NUMBER) && e->arguments[2] <= SMALL_CALL)
+        return 0;
     u32 tid = this_thread();
-    bool plain = e->number == CALL_READ_NUMBER || e->number == CALL_PREAD_NUMBER;
-    struct ledger *l = plain && e->arguments[2] <= SMALL_CALL ? 0 : ledger_of(tid, LEVEL_FULL);
+    struct ledger *l = ledger_of(tid, LEVEL_FULL);
     if (!l)
         return 0;
     l->ino = 0;
@@ -127,12 +127,19 @@ int on_submit_begin(struct call_entry *e) {
     return 0;
 }
 INLINE bool is_known(struct known *k, void *inode, u8 kind) {
-    u64 sb = 0, ino = 0;
     if (!inode || k->inode != (u64)inode || k->kind != kind)
         return false;
+    /* An inode's address comes back after unlink(2), elsewhere, too. */
+#if !FUNCTION_CAST && OFFSET_INODE_INO > OFFSET_INODE_SB && OFFSET_INODE_INO - OFFSET_INODE_SB <= 64
+    u64 both[(OFFSET_INODE_INO - OFFSET_INODE_SB) / 8 + 1]; /* one helper's call for both */
+    read_kernel(both, sizeof(both), (char *)inode + OFFSET_INODE_SB);
+    return both[0] == k->sb && both[sizeof(both) / 8 - 1] == k->key.ino;
+#else
+    u64 sb = 0, ino = 0;
     PICK(sb, inode, OFFSET_INODE_SB);
     PICK(ino, inode, OFFSET_INODE_INO);
-    return ino == k->key.ino && sb == k->sb; /* an inode's address comes back after unlink(2), elsewhere, too */
+    return ino == k->key.ino && sb == k->sb;
+#endif
 }
 INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 kind) {
     k->inode = there ? t->inode : 0;
@@ -145,12 +152,24 @@ INLINE void keep(struct known *k, struct target *t, bool there, bool told, u8 ki
     k->regular = there && is_regular(t);
     k->told = told;
 }
+/* Not all calls of a family have so many arguments, and the kernel attaches no plain load behind the last. From an
+ * address that was computed the verifier takes none either: they are read by a helper from here, or a single one from
+ * the registers of the task. */
+INLINE u64 *arguments_in(struct call_entry *e) {
+    asm volatile("" : "+r"(e));
+    return e->arguments;
+}
+INLINE u64 third_argument(void *task) {
+    return FOLLOW(u64, registers_of(task), CALL_ARGUMENT_3_OFFSET);
+}
 #define TMPFS 0x01021994
 /* A worker gives a file in shared memory its size: a batch, or a part of one. Some versions of torch set it by one
  * call, some by two, so what counts is by how much it grows; it takes whole pages. */
-INLINE void note_shared(struct target *t, u8 form, u64 *a) {
+INLINE void note_shared(struct target *t, u8 form, struct call_entry *e) {
     u32 tgid = this_process();
     struct ledger *l = find_ledger(tgid); /* of its main thread: another one, which sends batches, may make it */
+    u64 a[4];
+    read_kernel(a, sizeof(a), arguments_in(e));
     u64 size = 0, magic = 0, wanted = form == FORM_ALLOCATE ? a[2] + a[3] : a[1];
     if (!l || !l->pool || !is_mapped_only(t) || READ(size, (void *)t->inode, OFFSET_INODE_SIZE) || wanted <= size)
         return;
@@ -159,58 +178,47 @@ INLINE void note_shared(struct target *t, u8 form, u64 *a) {
     if (p)
         __sync_fetch_and_add(&p->shared, (wanted - size + 4095) & ~4095ull);
 }
-/* Not all calls of a family have so many arguments, and the kernel attaches no plain load behind the last. From an
- * address that was computed the verifier takes none either: they are read by a helper from here. */
-INLINE u64 *arguments_in(struct call_entry *e) {
-    asm volatile("" : "+r"(e));
-    return e->arguments;
-}
-INLINE bool is_small(struct call_entry *e) {
-    u64 size = 0;
-    return !read_kernel(&size, sizeof(size), arguments_in(e) + 2) && size <= SMALL_CALL;
-}
 int on_write_begin(struct call_entry *e) {
     void *task = current_task();
     u32 tid = FOLLOW(u32, task, OFFSET_TASK_PID), number = e->number;
     u8 level;
     if (!traced(tid, &level))
         return 0;
-    struct call_description *d = call_kinds.lookup(&number);
+    struct call_description *d = kind_of_call(number);
     if (!d)
         return 0;
-    u64 arguments[4] = {}, submitted = 0;
+    u64 submitted = 0;
     s32 fd = e->arguments[0];
     u8 kind = d->kind, form = d->fd_argument;
     if (kind == CALL_SUBMIT) {
         struct submission *told = submissions.lookup(&tid);
         fd = told ? told->fd : -1;
         submitted = told ? told->bytes : 0;
-    } else if (form >= 2) {
-        read_kernel(arguments, sizeof(arguments), arguments_in(e));
-        if (form == 2)
-            fd = arguments[2];
+    } else if (form == 2) {
+        fd = third_argument(task);
     }
-    struct target t = {};
+    struct target t;
     void *file = file_of(task, fd), *inode = inode_of(file);
-    if (inode && is_socket(inode))
-        return 0; /* seen when it blocks, as sendmsg(2) is: a loader makes some ten of these for each batch */
     struct ledger *l = level >= LEVEL_COARSE ? find_ledger(tid) : 0;
     struct call *c = call_of(l, tid);
     bool again = c && form < FORM_TRUNCATE && is_known(&c->known, inode, kind);
     if (!again) {
+        if (inode && is_socket(inode))
+            return 0; /* seen when it blocks, as sendmsg(2) is: a loader makes some ten of these for each batch */
+        __builtin_memset(&t, 0, sizeof(t));
         bool there = describe(file, inode, &t), told = there && is_told(&t, kind == CALL_WRITE);
         if (!c && told)
             c = new_call(tid);
         if (c)
             keep(&c->known, &t, there, told, kind);
         if (there && form >= FORM_TRUNCATE)
-            note_shared(&t, form, arguments);
+            note_shared(&t, form, e);
     }
     if (!c)
         return 0;
     struct known *k = &c->known;
     c->number = c->gap_ns = 0;
-    if (!k->told && number == CALL_WRITE_NUMBER && is_small(e))
+    if (!k->told && number == CALL_WRITE_NUMBER && third_argument(task) <= SMALL_CALL)
         return 0; /* to a pipe, mostly */
     u64 now = bpf_ktime_get_ns();
     set_calling(tid);
@@ -324,13 +332,13 @@ INLINE bool in_shared_memory(u64 path, bool of_torch) {
 int on_name_begin(struct call_entry *e) {
     u64 id = bpf_get_current_pid_tgid();
     u32 tid = id, tgid = id >> 32, number = e->number;
-    /* Nothing that is told can end: so it is with most, and a loader makes some twenty for each batch. */
-    if ((number == CALL_CLOSE_NUMBER || number == CALL_CONTROL_NUMBER) && !may_be_writing(tgid))
-        return 0;
     u8 level;
     if (!traced(tid, &level))
         return 0;
-    struct call_description *d = call_kinds.lookup(&number);
+    /* Nothing that is told can end: so it is with most, and a loader makes some twenty for each batch. */
+    if ((number == CALL_CLOSE_NUMBER || number == CALL_CONTROL_NUMBER) && !may_be_writing(tgid))
+        return 0;
+    struct call_description *d = kind_of_call(number);
     if (!d)
         return 0;
     u8 kind = d->kind, form = d->fd_argument;
@@ -429,7 +437,7 @@ INLINE bool leaves_no_file(s64 result) { /* EIO ENFILE EMFILE ENOSPC EROFS EDQUO
     return result == -5 || result == -23 || result == -24 || result == -28 || result == -30 || result == -122;
 }
 INLINE u64 path_of_call(u32 number) { /* that has just returned; 0: it has none */
-    struct call_description *d = call_kinds.lookup(&number);
+    struct call_description *d = kind_of_call(number);
     if (!d || (d->kind != CALL_OPEN && d->kind != CALL_RENAME && d->kind != CALL_UNLINK))
         return 0;
     return d->fd_argument & 1 ? argument_of(CALL_ARGUMENT_2_OFFSET) : argument_of(CALL_ARGUMENT_OFFSET);

@@ -61,20 +61,24 @@ INLINE void tell_closed(u64 now, struct file_key *key, struct file_use *u) {
 }
 /* Files open for writing, by process as struct process has them, but where no hash is computed: of all processes whose
  * ids end alike. What a killed one had open stays counted here, so 0 alone says something. */
-BPF_ARRAY(writers, s32, WRITERS);
+struct writers {
+    s32 of[WRITERS];
+};
+BPF_ARRAY(writers, struct writers, 1);
+INLINE s32 *writers_like(u32 tgid) {
+    u64 at = tgid % WRITERS * sizeof(s32);
+    asm volatile("" : "+r"(at));
+    return (s32 *)(VALUE_OF(VALUE_WRITERS) + (at & (WRITERS * sizeof(s32) - 1)));
+}
 INLINE bool may_be_writing(u32 tgid) {
-    u32 place = tgid % WRITERS;
-    s32 *n = writers.lookup(&place);
-    return !n || *n;
+    return *writers_like(tgid);
 }
 INLINE void count_writing(u32 tgid, s32 more) {
     struct process *p = processes.lookup(&tgid);
-    u32 place = tgid % WRITERS;
-    s32 *n = writers.lookup(&place);
-    if (!p || !n)
+    if (!p)
         return;
     __sync_fetch_and_add(&p->writing, more);
-    __sync_fetch_and_add(n, more);
+    __sync_fetch_and_add(writers_like(tgid), more);
 }
 INLINE struct file_use *new_use(struct file_key *key, struct target *t, u64 now, s32 fd) {
     struct file_use u = {};

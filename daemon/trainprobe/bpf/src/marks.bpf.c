@@ -85,10 +85,9 @@ INLINE struct ledger *driver(u32 tid, u32 tgid) {
     return l;
 }
 /* Where the row of a step that ends now may wait: the step was in time. 0: it is told by itself. */
-INLINE struct held *place_to_wait(struct ledger *l) {
+INLINE struct held *place_to_wait(struct alarm *a, struct ledger *l) {
     u32 tid = l->tid;
     u64 length = l->at - l->row_at;
-    struct alarm *a = alarms.lookup(&tid);
     return a && a->together && length < a->limit && length < HELD_NS ? held.lookup(&tid) : 0;
 }
 /* Whether no step can be added to those that wait: it is another, or they are as many as may be. */
@@ -119,7 +118,9 @@ INLINE void emit_mark(struct ledger *l, u64 now, u32 kind, char *text) {
     bool first = !l->driver;
     l->driver = 1;
     u32 fetches = l->fetches - l->row_fetches, backwards = l->backwards - l->row_backwards;
-    struct held *h = first ? 0 : place_to_wait(l);
+    u32 tid = l->tid;
+    struct alarm *a = alarms.lookup(&tid);
+    struct held *h = first ? 0 : place_to_wait(a, l);
     if (h && kind == ROW_BACKWARD && l->steps)
         return; /* inside an optimiser's step, as Lightning does it: that step's next row counts it */
     if (!h || is_complete(h, l, kind, fetches, backwards))
@@ -128,7 +129,7 @@ INLINE void emit_mark(struct ledger *l, u64 now, u32 kind, char *text) {
         wait_with(h, l, kind, text, fetches, backwards);
         return;
     }
-    u64 flags = is_late(l, now, 0, true) ? BPF_RB_FORCE_WAKEUP : quietly(sizeof(struct row));
+    u64 flags = is_late(a, l, now, 0, true) ? BPF_RB_FORCE_WAKEUP : quietly(sizeof(struct row));
     l->pool = 0; /* it no longer works for somebody else */
 #pragma nounroll
     for (u32 i = first ? 0 : 1; i < 2; i++)
@@ -253,15 +254,17 @@ int on_backward_end(struct pt_regs *ctx) { /* GraphTask::mark_as_completed_and_r
 enum { RECORD_OTHER, RECORD_FETCH, RECORD_FETCH_INLINE, RECORD_STEP, RECORD_ZERO_GRAD };
 /* By the name: "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#Adam.step". */
 INLINE u32 record_kind(char *text) {
-    char name[32] = {};
-    read_user_string(name, sizeof(name), text);
-    if (name[0] == 'e' && name[9] == '(' && name[10] == 'D' && name[11] == 'a' && name[21] == '#')
-        return name[23] == 'S' ? RECORD_FETCH_INLINE : RECORD_FETCH;
-    if (name[0] != 'O' || name[1] != 'p' || name[2] != 't' || name[9] != '.')
+    u64 name[3] = {};
+    if (read_user(name, sizeof(name), text)) /* its last bytes may lie behind the end of what is mapped */
+        read_user_string((char *)name, sizeof(name), text);
+    if (name[0] == 0x746172656d756e65ull && name[1] == 0x6f4c617461442865ull && /* "enumerate(DataLoader)#_" */
+        (name[2] & 0xffffffffffffull) == 0x232972656461ull)
+        return name[2] >> 56 == 'S' ? RECORD_FETCH_INLINE : RECORD_FETCH;
+    if (name[0] != 0x657a696d6974704full) /* "Optimize" */
         return RECORD_OTHER;
-    if (name[10] == 's' && name[11] == 't' && name[14] == '#')
+    if ((name[1] & 0xffffffffffffffull) == 0x23706574732e72ull) /* "r.step#" */
         return RECORD_STEP;
-    return name[10] == 'z' ? RECORD_ZERO_GRAD : RECORD_OTHER;
+    return (name[1] & 0xffffff) == 0x7a2e72 ? RECORD_ZERO_GRAD : RECORD_OTHER; /* "r.z" */
 }
 INLINE void begin_fetch(struct ledger *l, bool inside) {
     if (open_at(l, REGION_FETCH) >= 0)
@@ -318,7 +321,7 @@ int on_record_end(struct pt_regs *ctx) { /* record_function_exit_new(...) */
     BUSY(l);
     s32 ended = -1;
 #pragma unroll
-    for (int i = 3; i >= 0; i--)
+    for (int i = 3; i >= 0 && l->nested; i--)
         if (i < l->nested && l->regions[i] != REGION_BACKWARD && l->region_depth[i] >= l->depth)
             ended = i;
     if (ended >= 0) {

@@ -18,7 +18,17 @@ struct call_description { /* bpf/syscalls.py */
     u8 kind, fd_argument;
     u8 leaf; /* of a thread that blocks in it; LEAF_LATER: what its descriptor refers to decides */
 };
-BPF_ARRAY(call_kinds, struct call_description, CALL_NUMBERS); /* by system call number */
+struct call_kinds {
+    struct call_description of[CALL_NUMBERS];
+};
+BPF_ARRAY(call_kinds, struct call_kinds, 1);               /* by system call number */
+INLINE struct call_description *kind_of_call(s64 number) { /* 0: none is so high, or none at all */
+    u64 at = number;
+    asm volatile("" : "+r"(at));
+    return at < CALL_NUMBERS
+               ? (struct call_description *)(VALUE_OF(VALUE_CALL_KINDS) + at * sizeof(struct call_description))
+               : 0;
+}
 
 INLINE u8 leaf_of_wait(struct ledger *l, struct call_description *d, u64 argument) {
     s32 fd = argument;
@@ -96,8 +106,7 @@ INLINE s64 call_in_flight(void *task, u64 *argument) {
 INLINE u8 why_blocked(struct typed_event *e, struct ledger *l, u64 state, u64 now) {
     u64 argument = 0;
     s64 number = call_in_flight((void *)e->args[1], &argument);
-    u32 place = number;
-    struct call_description *d = number >= 0 ? call_kinds.lookup(&place) : 0;
+    struct call_description *d = kind_of_call(number);
     if (state & STATE_STOPPED)
         return LEAF_STOPPED;
     if (d && d->kind == CALL_RESTART)

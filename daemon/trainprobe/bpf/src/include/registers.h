@@ -15,6 +15,7 @@
 #define CALL_NUMBER_TYPE           s64
 #define CALL_ARGUMENT_OFFSET       __builtin_offsetof(struct pt_regs, di)
 #define CALL_ARGUMENT_2_OFFSET     __builtin_offsetof(struct pt_regs, si)
+#define CALL_ARGUMENT_3_OFFSET     __builtin_offsetof(struct pt_regs, dx)
 #define ARGUMENT_1(regs)           ((regs)->di)
 #define ARGUMENT_2(regs)           ((regs)->si)
 #define ARGUMENT_4(regs)           ((regs)->cx)
@@ -34,6 +35,7 @@
 #define CALL_NUMBER_TYPE           s32
 #define CALL_ARGUMENT_OFFSET       __builtin_offsetof(struct pt_regs, orig_x0)
 #define CALL_ARGUMENT_2_OFFSET     __builtin_offsetof(struct pt_regs, regs[1])
+#define CALL_ARGUMENT_3_OFFSET     __builtin_offsetof(struct pt_regs, regs[2])
 #define ARGUMENT_1(regs)           ((regs)->regs[0])
 #define ARGUMENT_2(regs)           ((regs)->regs[1])
 #define ARGUMENT_4(regs)           ((regs)->regs[3])
