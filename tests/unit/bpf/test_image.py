@@ -53,6 +53,19 @@ def test_other_descriptors_go_where_the_maps_were(first: int, other: int, number
     assert code == Code.of(installed, {70: "one", 80: "two"}) or first == other
 
 
+def value_of_map(place: int) -> bytes:
+    """BPF_PSEUDO_MAP_VALUE: the address of a map's only value."""
+    return struct.pack("<BBhi", 0x18, 2 << 4 | 1, 0, place) + bytes(8)
+
+
+def test_the_address_of_a_value_is_one_of_its_map() -> None:
+    code = Code.of(value_of_map(image.VALUES.index("calling")) + EXIT, {1: "another"})
+    assert code.maps == ((0, "calling"),)
+    assert code.with_maps({"calling": 70}) == value_of_map(70) + EXIT
+    with pytest.raises(Spoiled):
+        Code.of(value_of_map(len(image.VALUES)) + EXIT, {})
+
+
 @given(st.integers(1, 2**31 - 1), st.integers(0, 2**31 - 1))
 def test_a_call_with_a_negative_number_is_one_of_the_kernels_own_functions(function: int, helper: int) -> None:
     compiled = struct.pack("<BBhi", CALL, 0, 0, -function) + struct.pack("<BBhi", CALL, 0, 0, helper) + EXIT
