@@ -21,12 +21,12 @@ NOISE = {"futex pair": 0.005, "open+close": 0.04, "fork+exit": 0.06, "fork+exec"
 
 _BESIDE: dict[str, float] = {
     "getppid": 153, "write null": 780, "write tmpfs": 780, "pwrite tmpfs": 800, "read zero": 765, "open+close": 1550,
-    "futex pair": 900, "switch": 560, "page fault": 0, "uprobe pair": 3860, "step of marks": 5960, "fork+exit": 5000,
+    "futex pair": 900, "switch": 560, "page fault": 0, "uprobe pair": 3860, "step of marks": 5960, "fork+exit": 10_000,
     "fork+exec": 20_000,
 }  # fmt: skip
 _WATCHED: dict[str, float] = _BESIDE | {
     "write null": 1300, "write tmpfs": 1870, "pwrite tmpfs": 1890, "open+close": 2110, "futex pair": 1290,
-    "switch": 810, "uprobe pair": 4280, "step of marks": 11_100,
+    "switch": 810, "uprobe pair": 4280, "step of marks": 10_650,
 }  # fmt: skip
 LIMITS: dict[str, dict[str, dict[str, float]]] = {
     "6.1": {IDLE: dict.fromkeys(KINDS, 0.0), BESIDE: _BESIDE, WATCHED: _WATCHED},

@@ -22,7 +22,7 @@ from benchmarks.instructions.guest import FOLDER, HOME, await_true, daemon, step
 TRAININGS = Path(__file__).parents[1] / "stalls" / "trainings"
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 PLAN = {"seed": 1, "steps": 100_000, "width": 128, "workers": 4, "batch": 64, "writes": 0}
-SETTLED, COUNTED = 300, 100
+SETTLED, COUNTED = 60, 40
 DESCRIPTOR_BY_ID, INFO = 13, 15  # of bpf(2)
 NAME_AT, TIME_AT = 64, 192  # in struct bpf_prog_info
 
