@@ -60,6 +60,7 @@ static void do_mark(void) {
     record(0, &name);
     record_end(0, 0);
 }
+/* Up to 32 steps are told together: a batch has whole numbers of those. */
 static void do_step(void) { make_step(); }
 static void do_fork(void) {
     pid_t child = fork();
@@ -128,7 +129,7 @@ static const struct kind {
     {"switch", 20, do_switch, before_switch},
     {"page fault", MOST, do_page_fault, before_pages},
     {"uprobe pair", MOST, do_mark, 0},
-    {"step of marks", 20, do_step, 0},
+    {"step of marks", 128, do_step, 0},
     {"fork+exit", 5, do_fork, 0},
     {"fork+exec", 5, do_exec, 0},
 };
