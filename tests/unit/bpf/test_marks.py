@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -498,6 +499,6 @@ def test_a_host_that_starts_no_child_at_present_is_no_answer(tmp_path: Path, mon
     attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0)
     with mapped(tmp_path / "libtorch_cpu.so", b"no ELF" * 1000) as library:
         with monkeypatch.context() as patched, pytest.raises(BlockingIOError):
-            patched.setattr(symbols.subprocess, "run", refuse)
+            patched.setattr(subprocess, "run", refuse)
             seen_through(attaching, library)
         assert "not an ELF" in seen_through(attaching, library).reason

@@ -104,6 +104,18 @@ def test_a_name_that_is_missing_is_an_empty_list() -> None:
     assert symbols.find(elf([]), [PREFIX]) == {PREFIX.decode(): []}
 
 
+@pytest.mark.parametrize("before", range(-30, 3))
+def test_a_name_across_the_border_of_two_blocks_is_found_once(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "BLOCK", 64)
+    monkeypatch.setattr(symbols, "BLOCK_SYMBOLS", 1)
+    names = [(b"x" * (62 + before), 0x10100, FUNCTION), (PREFIX + b"7executeE", 0x10200, FUNCTION)]
+    found = symbols.find(elf([*names, (b"_ZN5torchlight", 0x10300, FUNCTION)]), [PREFIX + b"7", b"=_ZN5torchlight"])
+    assert found == {
+        (PREFIX + b"7").decode(): [Symbol((PREFIX + b"7executeE").decode(), 0x1200)],
+        "=_ZN5torchlight": [Symbol("_ZN5torchlight", 0x1300)],
+    }
+
+
 def test_a_crowd_of_names_is_capped() -> None:
     raw = elf([(PREFIX + b"%d" % i, 0x10000 + i, FUNCTION) for i in range(500)])
     found = symbols.find(raw, [PREFIX])
