@@ -98,7 +98,8 @@ def _meant(given: Sequence[str]) -> Text:
 
 def complain(text: Text, remedy: Text = "") -> None:
     """Tell what is wrong, and in a line of its own what mends it."""
-    from trainprobe.text.render import Speaker, chosen
+    from trainprobe.text.catalogue import chosen
+    from trainprobe.text.render import Speaker
 
     speaker = Speaker(chosen(_asked.get(), os.environ))
     print(f"trainprobe: {speaker.text(text)}", file=sys.stderr)

@@ -8,11 +8,14 @@ import dataclasses
 import os
 import signal
 import sys
+from datetime import timedelta, timezone
 from typing import Any
 
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.cli import FAILED, FORBIDDEN, OK, compose, compose_core
-from trainprobe.cli.text import live_line
+from trainprobe.cli.style import Style
+from trainprobe.cli.terminal import Terminal
+from trainprobe.cli.text import live_line, text_of
 from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError, parse
 from trainprobe.config.schema import DaemonConfig
@@ -25,6 +28,7 @@ from trainprobe.runtime.observer import Observer, Outlets
 from trainprobe.runtime.privacy import withheld
 from trainprobe.runtime.recorder import Recorder
 from trainprobe.runtime.targets import NoSuchTraining
+from trainprobe.wire import codec, report_file
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
 
@@ -87,26 +91,41 @@ def _report_on(pid: int, wanted: order.Order, made: compose.Assembled, config: D
         made.targets.attach(pid)
     made.observer.turn(woken=False)
     _send(order.READY, True)
-    _watch(made, lines.LineReader(IN), attached=not wanted.command)
+    terminal, file = order.end_of(_watch(made, lines.LineReader(IN), attached=not wanted.command))
     # First the report, then the kernel: taking some seventy tracepoints out waits for as many grace periods.
-    report = made.observer.finish()
-    _send(order.STEPS, made.core.take_steps(clock.now()))
-    _send(order.REPORT, withheld(report, config.privacy))
+    report = withheld(made.observer.finish(), config.privacy)
+    if file:
+        _send(order.FILE, report_file.encode(report, made.core.take_steps(clock.now())) + "\n")
+    _send(order.TEXT, _text(report, terminal))
 
 
-def _watch(made: compose.Assembled, reader: lines.LineReader, *, attached: bool) -> None:
-    """Until our input ends or tells us to."""
+def _text(report: Report, wanted: dict[str, Any]) -> str:
+    """For the caller's terminal: all that is needed to make it is here already."""
+    try:
+        terminal: Terminal = codec.decode(Terminal, wanted)
+        zone = timezone(timedelta(seconds=terminal.utc_offset))
+    except (WireError, ValueError):
+        terminal, zone = Terminal(), timezone.utc
+    return text_of(report, Style.on(terminal, zone))
+
+
+def _watch(made: compose.Assembled, reader: lines.LineReader, *, attached: bool) -> list[bytes]:
+    """Until our input ends or tells us to; what it says."""
     loop = Loop()
     task = _Attached(made.observer, made) if attached else made.observer
     loop.on_wake(made.probes.fileno())
 
+    heard: list[bytes] = []
+
     def hear() -> None:
-        if reader.read() or reader.ended:
+        heard.extend(reader.read())
+        if heard or reader.ended:
             loop.stop()
 
     loop.on_readable(IN, hear)
     loop.run(task)
     loop.close()
+    return heard
 
 
 @dataclasses.dataclass(slots=True)

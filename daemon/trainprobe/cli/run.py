@@ -19,7 +19,7 @@ from pathlib import Path
 
 from trainprobe.cli import OWN_FAILURE, complain
 from trainprobe.cli.watching import Watching, add_options
-from trainprobe.pipeline.rank.lives import PASSES_ON
+from trainprobe.model.vocabulary import PASSES_ON
 from trainprobe.runtime.child import Launched, StartError, give_back, refuse_early
 from trainprobe.runtime.session import Session
 from trainprobe.runtime.signals import Received, Signals

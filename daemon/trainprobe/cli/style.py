@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
 from collections.abc import Mapping
@@ -11,10 +10,10 @@ from datetime import datetime, tzinfo
 from typing import TextIO
 
 from trainprobe.cli import cells
-from trainprobe.text.render import Speaker, chosen
+from trainprobe.cli.terminal import WIDEST, Terminal
+from trainprobe.text.render import Speaker
 from trainprobe.text.saying import word
 
-WIDEST, NARROWEST = 100, 40
 ROOM = 20  # columns that text beside something needs
 UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|min|h|%|B|kB|MB|GB|TB|it/s)\b|%)")
 GLUE = "\u00a0"
@@ -35,24 +34,12 @@ class Style:
 
     @classmethod
     def of(cls, stream: TextIO, environment: Mapping[str, str], language: str | None = None) -> Style:
-        """Colour on a terminal (not with NO_COLOR or TERM=dumb), as wide as it is and never wider than 100.
+        """What fits there; ``language``: the one that was asked for."""
+        return cls.on(Terminal.of(stream, environment, language))
 
-        ``language``: the one that was asked for; the environment's without one, where the stream can show it.
-        """
-        terminal = stream.isatty()
-        width = WIDEST
-        if terminal:
-            try:
-                width = os.get_terminal_size(stream.fileno()).columns or WIDEST
-            except OSError:
-                pass
-        unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
-        return cls(
-            width=max(NARROWEST, min(width, WIDEST)),
-            colour=terminal and not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb",
-            unicode=unicode,
-            speaker=Speaker(chosen(language, environment if unicode else {})),
-        )
+    @classmethod
+    def on(cls, place: Terminal, zone: tzinfo | None = None) -> Style:
+        return cls(place.width, place.colour, place.unicode, zone, Speaker(place.language))
 
     def say(self, template: str, **values: object) -> str:
         """What the program says, in the reader's language: an English template and its values."""

@@ -14,17 +14,15 @@ from trainprobe.cli import FAILED, FORBIDDEN, WRONG, complain, outputs
 from trainprobe.cli.configuration import config_of
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.live import StatusLine
-from trainprobe.cli.style import Style
-from trainprobe.cli.text import text_of
+from trainprobe.cli.terminal import Terminal
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
-from trainprobe.runtime import privileges
+from trainprobe.runtime import order, privileges
 from trainprobe.runtime.order import Order
 from trainprobe.runtime.probe_part import ProbePart
 from trainprobe.runtime.session import Failure, Session
 from trainprobe.runtime.signals import Received, Signals
 from trainprobe.text.saying import saying, word
-from trainprobe.wire import report_file
 
 STDERR = 2
 
@@ -91,24 +89,24 @@ class Watching:
     ) -> Session:
         """Start the other half, for a process that runs or for a command that will be started; it is watching when
         ``Session.start`` says so."""
-        order = Order(pid, list(command), self.recording, self.status.possible, dataclasses.asdict(self.config))
-        part = ProbePart(self.command, order, own_session=not self.patient)
+        wanted = Order(pid, list(command), self.recording, self.status.possible, dataclasses.asdict(self.config))
+        part = ProbePart(self.command, wanted, own_session=not self.patient)
         return Session(part, signals, on_frame=self.record.line, on_live=self.status.show, on_signal=on_signal)
 
     def conclude(self, session: Session) -> bool:
         """Fetch the report, print it and write it; False: there is none, or it could not be written."""
-        report = session.finish()
-        if report is None:
+        terminal = dataclasses.asdict(Terminal.of(sys.stderr, os.environ, self.language))
+        text = session.finish(order.end(terminal, file=self.output is not None))
+        if text is None:
             self.tell_failure(session.failure)
             return False
-        style = Style.of(sys.stderr, os.environ, self.language)
         try:
-            print(text_of(report, style), file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)
         except BrokenPipeError:  # `… 2>&1 | head`: the reader has seen enough; the command's exit code is still told
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for as long as we live
         if self.output is not None:
             try:
-                outputs.write(self.output, report_file.encode(report, session.steps) + "\n")
+                outputs.write(self.output, session.file)
             except OSError as error:
                 complain(saying("the report could not be written: {error}", error=outputs.reason(error)))
                 return False

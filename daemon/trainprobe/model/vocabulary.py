@@ -36,6 +36,8 @@ MEMORY_SCOPES = ("cgroup", "host")
 RESOURCES = ("cpu", "memory", "io")  # of pressure stall information
 PRESSURE_KINDS = ("some", "full")
 GPU_ERRORS = ("xid", "ecc", "lost")
+PASSES_ON = "trainprobe"
+"""The name of the process that passes its signals on to the command which it watches."""
 
 REPORT_PAUSE_SECONDS = 20.0
 """The longest pause between two reports of a daemon at work: while all steps are even."""

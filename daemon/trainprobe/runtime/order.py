@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainprobe.wire import codec
-from trainprobe.wire.codec import WireError
-
 VERSION = 1
 FRAME = b'{"frame":'
-LOADED, READY, LIVE, ENDED, STEPS, REPORT, FAILED = "loaded", "ready", "live", "ended", "steps", "report", "failed"
-END = b'{"end":true}'
+LOADED, READY, LIVE, ENDED, TEXT, FILE, FAILED = "loaded", "ready", "live", "ended", "text", "file", "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +31,9 @@ def encode(order: Order) -> bytes:
 
 def decode(line: bytes) -> Order:
     """Raises WireError."""
+    from trainprobe.wire import codec  # the caller's half does not need it, and each half starts on somebody's time
+    from trainprobe.wire.codec import WireError
+
     value = codec.loads(line)
     if not isinstance(value, dict) or value.get("order") != VERSION:
         raise WireError("not an order of this version")
@@ -48,11 +48,31 @@ def child(pid: int) -> bytes:
 
 def child_of(line: bytes) -> int:
     """Raises WireError."""
+    from trainprobe.wire import codec
+    from trainprobe.wire.codec import WireError
+
     value = codec.loads(line)
     pid = value.get("child") if isinstance(value, dict) else None
     if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
         raise WireError("not the pid of a child")
     return pid
+
+
+def end(terminal: Mapping[str, Any], *, file: bool) -> bytes:
+    """Make the report: its text for ``terminal``, and with ``file`` what is written to one."""
+    return json.dumps({"end": dict(terminal), "file": file}).encode()
+
+
+def end_of(lines: Iterable[bytes]) -> tuple[dict[str, Any], bool]:
+    """The last line's terminal, and whether a file is wanted; ({}, False): whoever would have said so is gone."""
+    for line in lines:
+        try:
+            value = json.loads(line)
+            if isinstance(value["end"], dict):
+                return value["end"], bool(value.get("file"))
+        except (ValueError, TypeError, KeyError):
+            pass
+    return {}, False
 
 
 def frame_message(line: str) -> bytes:
@@ -65,4 +85,4 @@ def frame_of(message: bytes) -> bytes | None:
 
 
 def message(kind: str, value: Any) -> bytes:
-    return codec.dumps({kind: value}).encode()
+    return json.dumps({kind: value}, ensure_ascii=True, allow_nan=False).encode()

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 
 from trainprobe.runtime import lines
-from trainprobe.runtime.order import END, Order, child, encode
+from trainprobe.runtime.order import Order, child, encode
 
 
 class ProbePart:
@@ -38,9 +38,9 @@ class ProbePart:
         """The command of the order has a process, which waits."""
         self._tell(child(pid))
 
-    def end(self) -> None:
-        """Ask for the report; it ends by itself after that."""
-        self._tell(END)
+    def end(self, last: bytes) -> None:
+        """Ask for the report (``order.end``); it ends by itself after that."""
+        self._tell(last)
 
     def close(self) -> int:
         """Wait for its end (its input ends, so it does) and return its exit code."""

@@ -5,19 +5,16 @@ It loads nothing into the kernel and needs no rights. Whatever happens to the ot
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from trainprobe.model.report import Report
-from trainprobe.model.steprow import RankSteps
 from trainprobe.runtime import order
 from trainprobe.runtime.loop import Loop
 from trainprobe.runtime.probe_part import ProbePart
 from trainprobe.runtime.signals import Received, Signals
-from trainprobe.wire import codec
-from trainprobe.wire.codec import WireError
 
 START_NS = 120_000_000_000
 REPORT_NS = 30_000_000_000
@@ -58,8 +55,8 @@ class Session:
         self._stop_on: frozenset[str] = frozenset()
         self._limit_ns = FOREVER_NS
         self._seen: set[str] = set()  # kinds of what has happened so far
-        self.report: Report | None = None
-        self.steps: list[RankSteps] = []
+        self.text: str | None = None
+        self.file = ""
         self.failure: Failure | None = None
         self.interrupted = 0
         """The first signal that came before the other half watched."""
@@ -99,14 +96,15 @@ class Session:
     def stop(self) -> None:
         self._loop.stop()
 
-    def finish(self) -> Report | None:
-        """Ask for the report and wait for it. None: ``failure`` says why there is none."""
+    def finish(self, last: bytes) -> str | None:
+        """Ask for the report (``order.end``) and wait for its text; ``file`` is then what goes into one. None:
+        ``failure`` says why there is none."""
         if not self._part.ended:
-            self._part.end()
-            self._wait(REPORT_NS, {order.REPORT, order.FAILED, GONE})
-        if self.report is None and self.failure is None:
+            self._part.end(last)
+            self._wait(REPORT_NS, {order.TEXT, order.FAILED, GONE})
+        if self.text is None and self.failure is None:
             self.failure = Failure("the probe part gave no report")
-        return self.report
+        return self.text
 
     def close(self) -> None:
         self._loop.close()
@@ -144,18 +142,16 @@ class Session:
                 self._heard(line)
         if self._part.ended:
             self._loop.forget(self._part.fileno())
-            if self.report is None and self.failure is None:
+            if self.text is None and self.failure is None:
                 self.failure = Failure("the probe part ended early")
             self._happened({GONE})
 
     def _heard(self, line: bytes) -> None:
         try:
-            message: dict[str, Any] = codec.loads(line)
-            if order.STEPS in message:
-                self.steps = [codec.decode(RankSteps, one) for one in message[order.STEPS]]
-            if order.REPORT in message:
-                self.report = codec.decode(Report, message[order.REPORT])
-        except (TypeError, WireError) as error:
+            message: dict[str, Any] = json.loads(line)
+            self.file = message.get(order.FILE, self.file)
+            self.text = message.get(order.TEXT, self.text)
+        except (ValueError, AttributeError) as error:
             self.failure = Failure(f"the probe part said something that cannot be understood ({error})")
             return
         if order.LIVE in message:

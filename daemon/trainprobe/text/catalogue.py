@@ -7,14 +7,24 @@ without the code that declares it (gettext's own .mo asks for the English text a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 
 ANY = "zh"
 LANGUAGES = ("en", ANY)
 """Each but English has its ``locale/LANGUAGE/LC_MESSAGES/trainprobe.po``, and the English texts are in any of them."""
+
+
+VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
+
+
+def chosen(asked: str | None, environment: Mapping[str, str]) -> str:
+    """The language that was asked for, else the environment's where there is a catalogue for it, else English."""
+    if asked:
+        return asked
+    set_ = next((environment[name] for name in VARIABLES if environment.get(name)), "")
+    return next((language for language in LANGUAGES if set_.lower().startswith(language)), "en")
 
 
 @dataclass(slots=True)
@@ -28,6 +38,8 @@ class Catalogue:
 @cache
 def catalogue(language: str) -> Catalogue:
     """Raises OSError where it is not installed."""
+    from importlib import resources  # who reads English has no use for it
+
     english = language == "en"
     file = resources.files(__package__) / "locale" / (ANY if english else language) / "LC_MESSAGES" / "trainprobe.po"
     po = file.read_text(encoding="utf-8")

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from trainprobe.model.message import Message, text_of
 from trainprobe.model.report import SENTENCES
-from trainprobe.text.catalogue import LANGUAGES, catalogue
+from trainprobe.text.catalogue import catalogue
 from trainprobe.text.saying import Saying, Text
 
-VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
-
 Part = TypeVar("Part")
-
-
-def chosen(asked: str | None, environment: Mapping[str, str]) -> str:
-    """The language that was asked for, else the environment's where there is a catalogue for it, else English."""
-    if asked:
-        return asked
-    set_ = next((environment[name] for name in VARIABLES if environment.get(name)), "")
-    return next((language for language in LANGUAGES if set_.lower().startswith(language)), "en")
 
 
 @dataclass(frozen=True, slots=True)

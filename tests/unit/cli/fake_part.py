@@ -39,8 +39,10 @@ if behaviour == "die":
     sys.exit(9)
 if not order["command"]:
     say(ended=True)
-sys.stdin.readline()
+end = json.loads(sys.stdin.readline() or "{}")
 if behaviour != "dumb":
     rank = {"rank": 0, "world_size": 1, "pid": order["pid"], "wall_seconds": 10.0, "productive_seconds": 10.0}
     run = {"run": "x-1", "command": order["command"], "user": "u", "cwd": "/", "started": 1.0, "ranks": [rank]}
-    say(report={"version": 1, "generated": 5.0, "runs": [run]})
+    if end.get("file"):
+        say(file=json.dumps({"version": 1, "generated": 5.0, "runs": [run]}))
+    say(text=f"cost of watching, {end['end']['width']} columns")

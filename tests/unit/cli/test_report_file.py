@@ -18,6 +18,7 @@ from trainprobe.cli.watching import Watching
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.model.steprow import RankSteps, StepRow
+from trainprobe.runtime import order
 from trainprobe.wire import report_file
 
 
@@ -65,10 +66,10 @@ def test_a_file_without_rows_is_the_report() -> None:
 class Finished:
     """A session whose report is there."""
 
-    steps: tuple[RankSteps, ...] = ()
+    file = report_file.encode(Report())
 
-    def finish(self) -> Report:
-        return Report()
+    def finish(self, last: bytes) -> str:
+        return "nothing was lost" if order.end_of([last])[1] else ""
 
 
 def test_a_report_is_written_though_nobody_reads_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,15 @@ def test_the_pid_of_the_child_follows_the_order() -> None:
     assert order.child_of(order.child(4711)) == 4711
 
 
+def test_the_end_says_for_what_terminal_the_text_is() -> None:
+    assert order.end_of([order.end({"width": 80}, file=True)]) == ({"width": 80}, True)
+
+
+@pytest.mark.parametrize("lines", [[], [b""], [b"{}"], [b"[1]"], [b'{"end":true}'], [b"\xff"]])
+def test_without_a_terminal_it_is_for_a_file(lines: list[bytes]) -> None:
+    assert order.end_of(lines) == ({}, False)
+
+
 @pytest.mark.parametrize("line", [b"", b"{}", b'{"child":0}', b'{"child":true}', b'{"child":"7"}', b"[7]", b"\xff"])
 def test_what_names_no_child_is_refused(line: bytes) -> None:
     with pytest.raises(WireError):

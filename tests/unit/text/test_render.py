@@ -23,8 +23,8 @@ from trainprobe.model.report import SENTENCES, STALL, Report, Stall, Verdict
 from trainprobe.pipeline.report import verdict
 from trainprobe.pipeline.report.rank import NO_MARKS
 from trainprobe.pipeline.report.stalls import EVERY_STEPS, RHYTHM
-from trainprobe.text.catalogue import LANGUAGES
-from trainprobe.text.render import Speaker, chosen
+from trainprobe.text.catalogue import LANGUAGES, chosen
+from trainprobe.text.render import Speaker
 from trainprobe.wire import report as wire
 
 WIDE = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")

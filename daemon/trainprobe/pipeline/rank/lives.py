@@ -10,14 +10,13 @@ from enum import Enum
 from trainprobe.derive.workers import Death, Workers
 from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind, StartSeen
 from trainprobe.model.report import Restore, Startup
+from trainprobe.model.vocabulary import PASSES_ON
 
 STOPS, CONTINUE = frozenset({19, 20}), 18  # SIGSTOP, SIGTSTP; SIGCONT
 INTERRUPT = 2
 SIGNALS = 16  # kept
 TIMERS = frozenset({"timeout", "slurmstepd", "pbs_mom", "sge_shepherd", "condor_starter"})
 """Programs that end what takes too long."""
-PASSES_ON = "trainprobe"
-"""It sends on to the command what it gets itself."""
 
 
 class Sender(Enum):

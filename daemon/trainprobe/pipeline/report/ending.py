@@ -9,8 +9,8 @@ from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Exit
-from trainprobe.model.vocabulary import Ending
-from trainprobe.pipeline.rank.lives import INTERRUPT, PASSES_ON, TIMERS, Sender, Sent
+from trainprobe.model.vocabulary import PASSES_ON, Ending
+from trainprobe.pipeline.rank.lives import INTERRUPT, TIMERS, Sender, Sent
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.stalls import Entry
 
