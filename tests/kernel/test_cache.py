@@ -14,6 +14,7 @@ import pytest
 
 from trainprobe.bpf import compile as child
 from trainprobe.bpf import image, kernel_types, translate
+from trainprobe.bpf.cache import Cache
 from trainprobe.bpf.image import Image
 from trainprobe.bpf.install import MARKS
 
@@ -72,7 +73,7 @@ def forge(file: Path, wanted: frozenset[str], forged: Callable[[Image], Image]) 
     """Another image for the same key, with a good sum: as if root had written it."""
     tracefs = kernel_types.find_tracefs()
     assert tracefs
-    key = translate.key(wanted, child.compiler_flags(tracefs, auto=False))
+    key = translate.key(wanted, child.compiler_flags(tracefs, Cache(""), auto=False))
     found = image.decode(file.read_bytes(), key)
     assert found is not None
     file.write_bytes(image.encode(forged(found), key))
@@ -85,12 +86,12 @@ def changed(files: Path) -> dict[str, int]:
 def test_the_second_start_loads_the_same_programs_and_compiles_none(kept: tuple[Path, str]) -> None:
     directory, told = kept
     before = changed(directory)
-    assert set(before) == {"events", "marks"}
+    assert set(before) == {"events", "kernel", "marks"}
     assert started(directory) == (told, "")
     assert changed(directory) == before
 
 
-@pytest.mark.parametrize("name", ["events", "marks"])
+@pytest.mark.parametrize("name", ["events", "kernel", "marks"])
 def test_a_damaged_file_is_told_and_mended(kept: tuple[Path, str], name: str) -> None:
     directory, told = kept
     with open(directory / name, "r+b") as file:
@@ -98,7 +99,7 @@ def test_a_damaged_file_is_told_and_mended(kept: tuple[Path, str], name: str) ->
         file.write(b"\xff")
     found, said = started(directory)
     assert found == told
-    told_line = f"{directory}/{name} is ignored and the programs are compiled anew: it is damaged"
+    told_line = f"{directory}/{name} is ignored and made anew: it is damaged"
     assert said == f"trainprobe: {told_line}\n"
     assert started(directory) == (told, "")
 
@@ -136,7 +137,7 @@ def test_what_the_kernel_refuses_is_compiled_anew(
     forge(directory / name, wanted, forged)
     found, said = started(directory)
     assert found == told
-    assert said.startswith(f"trainprobe: {directory}/{name} is ignored and the programs are compiled anew: ")
+    assert said.startswith(f"trainprobe: {directory}/{name} is ignored and made anew: ")
     assert len(said.splitlines()) == 1
     assert started(directory) == (told, "")
 

@@ -184,7 +184,9 @@ def test_tracefs_unmounted_while_it_watches_changes_nothing(tmp_path: Path) -> N
 
 
 def test_no_btf_says_so() -> None:
-    script = f'mount --bind /dev/null /sys/kernel/btf/vmlinux; exec "{sys.executable}" -c "$0"'
+    script = (
+        f'export TRAINPROBE_CACHE=off; mount --bind /dev/null /sys/kernel/btf/vmlinux; exec "{sys.executable}" -c "$0"'
+    )
     done = run_in_mounts(script, START + REFUSAL)
     assert "no type information" in done.stdout, done.stdout + done.stderr
     assert "CONFIG_DEBUG_INFO_BTF" in done.stdout

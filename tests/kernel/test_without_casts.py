@@ -10,6 +10,7 @@ import pytest
 
 from trainprobe.bpf import compile as child
 from trainprobe.bpf import kernel_types, maps, translate
+from trainprobe.bpf.cache import Cache
 from trainprobe.bpf.install import Installer
 
 CAST = "-DFUNCTION_CAST="
@@ -18,7 +19,7 @@ CAST = "-DFUNCTION_CAST="
 @pytest.mark.timeout(120)
 def test_the_programs_for_events_load_without_casts() -> None:
     tracefs = child.prepared()
-    flags = child.compiler_flags(tracefs, auto=True)
+    flags = child.compiler_flags(tracefs, Cache(""), auto=True)
     assert any(flag.startswith(CAST) for flag in flags)
     older = [CAST + "0" if flag.startswith(CAST) else flag for flag in flags]
     image = translate.Compiler().compiled(translate.programs(), older)

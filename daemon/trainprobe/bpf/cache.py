@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled programs kept from one start to the next, in a directory that is root's alone.
+"""Compiled programs, and what they must know of the kernel, kept from one start to the next in root's own directory.
 
 They go into the kernel, so a file counts only where nobody else can have written it: it and its directory belong to
 this user and are writable for no other. Whatever does not fit is ignored and compiled anew.
@@ -8,10 +8,13 @@ this user and are writable for no other. Whatever does not fit is ignored and co
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from trainprobe.bpf import image
 from trainprobe.bpf.image import Image, Spoiled
@@ -21,6 +24,7 @@ SWITCH = "TRAINPROBE_CACHE"
 """Environment: another directory, or "off"."""
 MAX_BYTES = 16 << 20
 _STALE_SECONDS = 60.0
+T = TypeVar("T")
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -40,11 +44,26 @@ class Cache:
 
     def read(self, name: str, key: str) -> Image | None:
         """The image for this key; None where there is none, or none to be trusted."""
+        return self._read(name, partial(image.decode, key=key))
+
+    def words(
+        self, name: str, key: str, make: Callable[[], list[str]], usable: Callable[[list[str]], bool]
+    ) -> list[str]:
+        """Words that were kept for this key, else those made now, which are kept where they are ``usable``."""
+        kept = self._read(name, partial(_words, key=key))
+        if kept is not None:
+            return kept
+        made = make()
+        if usable(made):
+            self._write(name, "\n".join([key, _digest(made), *made]).encode())
+        return made
+
+    def _read(self, name: str, decode: Callable[[bytes], T]) -> T | None:
         if not self._directory:
             return None
         try:
             with self._opened() as directory:
-                return image.decode(_bytes(name, directory), key)
+                return decode(_bytes(name, directory))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -56,10 +75,13 @@ class Cache:
 
     def ignored(self, name: str, reason: str) -> None:
         """It was found and is not used."""
-        self.notes.append(f"{self._directory}/{name} is ignored and the programs are compiled anew: {reason}")
+        self.notes.append(f"{self._directory}/{name} is ignored and made anew: {reason}")
 
     def write(self, name: str, key: str, kept: Image) -> None:
         """At once for every reader; where it cannot be, the next start compiles again."""
+        self._write(name, image.encode(kept, key))
+
+    def _write(self, name: str, data: bytes) -> None:
         if not self._directory:
             return
         with contextlib.suppress(FileExistsError, OSError):
@@ -67,7 +89,7 @@ class Cache:
         try:
             with self._opened() as directory:
                 _remove_stale(directory)
-                _replace(name, image.encode(kept, key), directory)
+                _replace(name, data, directory)
         except (OSError, Spoiled):
             pass  # a read-only system, a full disk; one that others may write to was told when it was read
 
@@ -79,6 +101,18 @@ class Cache:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def _words(data: bytes, key: str) -> list[str] | None:
+    """None: they are for something else. Raises Spoiled."""
+    kept, digest, *words = [*data.decode(errors="replace").split("\n"), ""]
+    if digest != _digest(words[:-1]):
+        raise Spoiled("it is damaged")
+    return words[:-1] if kept == key else None
+
+
+def _digest(words: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
 def _own(found: os.stat_result, what: str) -> None:

@@ -32,13 +32,17 @@ from trainprobe.bpf.kernel_calls import KernelCalls
 _CAP_SYSLOG = 34
 
 
-def compiler_flags(tracefs: str, *, auto: bool) -> list[str]:
-    """Everything the C side is told: numbers of the ABI, offsets of this kernel."""
+def compiler_flags(tracefs: str, cache: Cache, *, auto: bool) -> list[str]:
+    """Everything the C side is told: numbers of the ABI, offsets of this kernel. Those hold until the next boot."""
+    complete = kernel_types.are_complete
+    kernel = cache.words("kernel", kernel_types.boot_key(), lambda: _kernel_flags(tracefs), complete)
+    return [*kernel, *defines(), f"-DTID_ROOM={kernel_types.tid_room()}", *(["-DAUTO"] if auto else [])]
+
+
+def _kernel_flags(tracefs: str) -> list[str]:
     beside = Beside(lambda: "\n".join(_member_flags()).encode())  # it reads all of the kernel's types
     others = kernel_types.field_flags(tracefs) + kernel_types.function_flags(kernel_types.read_kallsyms())
-    flags = [*(beside.result().decode().split() or _member_flags()), *others]
-    flags += defines()
-    return [*flags, f"-DTID_ROOM={kernel_types.tid_room()}", *(["-DAUTO"] if auto else [])]
+    return [*(beside.result().decode().split() or _member_flags()), *others]
 
 
 def _member_flags() -> list[str]:
@@ -142,7 +146,8 @@ def prepared() -> str:
 def work(channel: socket.socket, *, auto: bool) -> None:
     """Hand over the events, then the marks; raises ProbesUnavailable."""
     tracefs = prepared()
-    cache, flags = Cache.of_environment(os.environ), compiler_flags(tracefs, auto=auto)
+    cache = Cache.of_environment(os.environ)
+    flags = compiler_flags(tracefs, cache, auto=auto)
     installer = Installer(maps.library(), tracefs, kernel_types.tracepoint_types(flags))
     source = Source(cache, flags, auto=auto)
     _hide_addresses()

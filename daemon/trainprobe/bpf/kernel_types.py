@@ -161,6 +161,21 @@ def function_flags(kallsyms: bytes) -> list[str]:
     return flags
 
 
+def boot_key(path: str = "/proc/sys/kernel/random/boot_id") -> str:
+    """Equal for starts of this version in one boot: functions lie elsewhere after the next."""
+    import hashlib  # 3.5 MB, which only the loader's child needs
+
+    with open(path, encoding="ascii") as file:
+        boot = file.read().strip()
+    asked = (MEMBERS, FIELDS, FUNCTIONS, STRUCTURES, TRACEPOINTS, os.uname())
+    return f"{boot} {hashlib.sha256(repr(asked).encode()).hexdigest()}"
+
+
+def are_complete(flags: Iterable[str]) -> bool:
+    """Whether every function's address is known: one that was hidden may be shown to the next start."""
+    return not any(flag.startswith("-DTEXT_") and flag.endswith("=0ull") for flag in flags)
+
+
 def tid_room(path: str = "/proc/sys/kernel/pid_max") -> int:
     """Room for a byte per thread id: pid_max rounded up, and never less than its usual 4194304 / 128."""
     with open(path, encoding="ascii") as file:

@@ -90,8 +90,29 @@ def test_what_cannot_be_trusted_is_ignored_and_told_once(
     cache = Cache(str(directory))
     assert cache.read("events", "key") is None
     [note] = cache.notes
-    assert note.startswith(f"{directory}/events is ignored and the programs are compiled anew: ")
+    assert note.startswith(f"{directory}/events is ignored and made anew: ")
     assert said in note
+
+
+def test_words_are_kept_for_their_key_where_they_are_complete(directory: Path) -> None:
+    def words(cache: Cache, key: str, *made: str) -> list[str]:
+        return cache.words("kernel", key, lambda: list(made), lambda words: "?" not in words)
+
+    cache = Cache(str(directory))
+    assert words(cache, "one", "?") == ["?"]
+    assert words(cache, "one", "a", "b") == ["a", "b"]
+    assert words(cache, "one") == ["a", "b"]
+    assert words(cache, "another", "c") == ["c"]
+    assert not cache.notes
+
+
+@pytest.mark.parametrize("spoil", [shorten, change])
+def test_damaged_words_are_made_anew(directory: Path, spoil: Callable[[Path], None]) -> None:
+    cache = Cache(str(directory))
+    cache.words("kernel", "key", lambda: ["-DA=1", "-DB=2"], bool)
+    spoil(directory / "kernel")
+    assert cache.words("kernel", "key", lambda: ["-DA=3"], bool) == ["-DA=3"]
+    assert cache.words("kernel", "key", list, bool) == ["-DA=3"]
 
 
 def test_the_next_one_is_written_over_a_damaged_one(directory: Path) -> None:
