@@ -81,6 +81,8 @@ def _demo(directory: Path, python: str, seed: int) -> int:
     plan = make_plan(seed, _batch(python), directory)
     (directory / "plan.json").write_text(json.dumps(plan))
     with Daemon(directory) as daemon:
+        started = programs.cpu_seconds(daemon.process.pid), programs.cpu_seconds(daemon.process.pid, children=True)
+        began = time.monotonic()
         say(f"[ready after {daemon.ready_seconds:.1f} s] trainprobe daemon: eBPF programs in the kernel")
         with Exporter(directory, daemon.directory / "report.json") as exporter:
             say(f"[ready] trainprobe-exporter: {exporter.url}/metrics")
@@ -95,6 +97,7 @@ def _demo(directory: Path, python: str, seed: int) -> int:
             others = quiet.others(before, quiet.now())
             truth = _truth(directory)
             run, rank = _wait_for_end(daemon, pid)
+            cost = cost_of(daemon.process.pid, *started, time.monotonic() - began)
             say("\n===== What a user sees: trainprobe report " + "=" * 60 + "\n")
             _show_report(daemon, run["run"])
             say("\n===== Planted and found, in seconds " + "=" * 66 + "\n")
@@ -104,7 +107,7 @@ def _demo(directory: Path, python: str, seed: int) -> int:
                 say(line)
             say("\n===== What you can keep: trainprobe report --format html|perfetto " + "=" * 37 + "\n")
             _keep_reports(daemon, run["run"])
-    say()
+    say(f"\n{cost}\n")
     if right:
         say("Every planted stall was named, its seconds within 5 % or 50 ms of the training's own clock.")
     else:
@@ -114,6 +117,17 @@ def _demo(directory: Path, python: str, seed: int) -> int:
     if others > quiet.DISTURBED:
         say(f"(Other programs used {others:.1f} of this machine's processors meanwhile: that, too, slows a training.)")
     return 0 if right else 1
+
+
+def cost_of(pid: int, own: float, whole: float, seconds: float) -> str:
+    """What the daemon has used, in a sentence; ``own`` and ``whole``, with its children, when it was ready."""
+    own_now, whole_now = programs.cpu_seconds(pid), programs.cpu_seconds(pid, children=True)
+    children = (whole_now - own_now) - (whole - own)
+    return (
+        f"What watching cost: {whole_now:.2f} s of a processor: {whole:.2f} s until the daemon was ready (a first"
+        f" start compiles), then in {seconds:.0f} s {own_now - own:.2f} s of its own and"
+        f" {children:.2f} s of its children (symbols of libraries, Python stacks of late steps)."
+    )
 
 
 def make_plan(seed: int, batch: int, directory: Path) -> Json:

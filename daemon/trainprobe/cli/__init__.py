@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import gc
 import importlib
 import os
 import shlex
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
+from types import ModuleType
 from typing import NoReturn
 
 from trainprobe import __version__
@@ -111,8 +113,17 @@ _asked: ContextVar[str | None] = ContextVar("asked", default=None)
 """The language that the command line asks for."""
 
 
-def parser(loaded: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) -> Parser:
-    """The whole command line. Only the verbs in ``loaded`` have their arguments: each costs its imports.
+def loaded(module: str) -> ModuleType:
+    """A module, imported with the collector at rest: nothing of it is garbage, and the search takes a tenth more."""
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        gc.enable()
+
+
+def parser(whole: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) -> Parser:
+    """The whole command line. Only the verbs in ``whole`` have their arguments: each costs its imports.
 
     ``own_failure``: what is wrong is told with the exit code that `run` keeps for itself.
     """
@@ -126,10 +137,10 @@ def parser(loaded: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) -
         made.wrong = OWN_FAILURE
     made.add_argument("--version", action="version", version=f"trainprobe {__version__}")
     verbs = made.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=Parser)
-    for verb in (*VERBS, *(name for name in HIDDEN if name in loaded)):
+    for verb in (*VERBS, *(name for name in HIDDEN if name in whole)):
         one = verbs.add_parser(verb, formatter_class=argparse.RawDescriptionHelpFormatter, help=VERBS.get(verb))
-        if verb in loaded:
-            module = importlib.import_module(f"trainprobe.cli.{verb}")
+        if verb in whole:
+            module = loaded(f"trainprobe.cli.{verb}")
             one.description = module.__doc__
             module.configure(one)
             one.set_defaults(act=module.act)

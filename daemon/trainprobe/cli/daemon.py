@@ -9,7 +9,6 @@ errors is refused and the old one stays in force), SIGTERM ends it and leaves no
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from contextlib import closing
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.loader import Compiling
-from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, configuration
+from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, configuration, loaded
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import Matches, Targets
 from trainprobe.runtime import privileges, rundir
@@ -53,7 +52,7 @@ def act(args: argparse.Namespace) -> int:
         return WRONG
     with closing(Compiling(auto=hears_of_others(config.targets))) as compiling:
         # Two thirds of what is imported is wanted only behind the compiler, which takes longer.
-        host_watch = importlib.import_module("trainprobe.cli.host_watch")
+        host_watch = loaded("trainprobe.cli.host_watch")
         try:
             return OK if host_watch.watch(args.config, config, args.directory, args.state, compiling) else FAILED
         except ProbesUnavailable as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import gc
 import os
 import signal
 import sys
@@ -91,6 +92,7 @@ def _report_on(pid: int, wanted: order.Order, made: compose.Assembled, config: D
         made.targets.attach(pid)
     made.observer.turn(woken=False)
     _send(order.READY, True)
+    gc.freeze()  # what stays need not be looked through again
     terminal, file = order.end_of(_watch(made, lines.LineReader(IN), attached=not wanted.command))
     # First the report, then the kernel: taking some seventy tracepoints out waits for as many grace periods.
     report = withheld(made.observer.finish(), config.privacy)
