@@ -23,9 +23,8 @@ from trainprobe.pipeline import Wants
 from trainprobe.runtime import unanswered
 from trainprobe.runtime.budget import Budget, Shed
 from trainprobe.runtime.guard import Guard
-from trainprobe.runtime.pace import LONGEST_NS, REGULAR_NS, Pace
 from trainprobe.runtime.parts import NOTHING_WANTED, Parts
-from trainprobe.runtime.schedule import CALM_NS, DETAIL_NS, STACK_NS, TICK_NS, Schedule
+from trainprobe.runtime.schedule import CALM_NS, LONGEST_REPORT_NS, REPORT_NS, TICK_NS, ReportSchedule, Schedule
 from trainprobe.runtime.waiting import Waiting
 
 NOTHING: Sequence[Any] = ()
@@ -68,7 +67,7 @@ class Observer:
         self._clock = parts.clock
         self._guard = Guard(parts.sources)
         parts.sources.note("bpf", True, 0)
-        self._pace = Pace()
+        self._reports = ReportSchedule()
         self._schedule = Schedule()
         self._wants: Wants = NOTHING_WANTED
         self._noted: dict[str, object] = {}
@@ -82,16 +81,12 @@ class Observer:
 
     def _duties_ns(self) -> int:
         """When something is due whatever the drivers do."""
-        turn_ns = self._schedule.turn_ns
-        closely = self._wants.detail and not self._budget.sheds(Shed.DETAIL)
-        due = [turn_ns + (DETAIL_NS if closely else self._schedule.tick_ns)]
-        if self._outlets.on_report is not None and (report := self._pace.waits_ns()) is not None:
-            due.append(report)
-        if (sampling := self._sampler.due_ns()) is not None:
-            due.append(max(sampling, turn_ns + DETAIL_NS))
-        if self._stacks.fileno() is not None:
-            due.append(turn_ns + STACK_NS)
-        return min(due)
+        return self._schedule.duties_ns(
+            closely=self._wants.detail and not self._budget.sheds(Shed.DETAIL),
+            stack=self._stacks.fileno() is not None,
+            report_ns=self._reports.waits_ns() if self._outlets.on_report is not None else None,
+            limits_ns=self._sampler.due_ns(),
+        )
 
     def look_sooner(self) -> None:
         """Somebody has read a report: a scrape finds what was so at the scrape before, however far apart looks are."""
@@ -109,7 +104,7 @@ class Observer:
             elif self._schedule.tick_ns > TICK_NS and self._can_wait(now):
                 return
         rare = self._look(now, late, found)  # a fork wakes us, too, and is nothing to hurry for
-        if self._outlets.on_report is not None and self._pace.due(now.monotonic_ns, urgent=rare or self._wants.tell):
+        if self._outlets.on_report is not None and self._reports.due(now.monotonic_ns, urgent=rare or self._wants.tell):
             self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
 
     def _can_wait(self, now: Moment) -> bool:
@@ -260,7 +255,7 @@ class Observer:
         told = Unavailable(reason, "raise budget.cpu in the configuration, or watch less (targets)")
         self._sources.note("budget", told if reason else True, at)
         self._sampler.seldom(SELDOM if self._budget.sheds(Shed.SAMPLES) else 1)
-        self._pace.least_ns = LONGEST_NS if self._budget.sheds(Shed.DETAIL) else REGULAR_NS
+        self._reports.least_ns = LONGEST_REPORT_NS if self._budget.sheds(Shed.DETAIL) else REPORT_NS
 
     def _judge(self, frame: Frame) -> None:
         """Let the core see the frame, and do what it wants to be told from now on."""
@@ -270,7 +265,7 @@ class Observer:
         wants, schedule = self._wants, self._schedule
         schedule.armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this turn
         self._waiting.expect(schedule.armed)
-        self._pace.late = wants.detail
+        self._reports.late = wants.detail
         self._calm_down(at, wants.calm_ns)
         self._sampler.look_at(wants.spaces, wants.files)
         counted = () if self._budget.sheds(Shed.SAMPLES) else wants.count
@@ -295,4 +290,4 @@ class Observer:
         if self._outlets.on_report is not None:
             began = time.thread_time_ns()  # whoever trains takes the processor meanwhile
             self._outlets.on_report(self._core.report(now, reuse=True))
-            self._pace.took(time.thread_time_ns() - began)
+            self._reports.took(time.thread_time_ns() - began)

@@ -118,11 +118,11 @@ class Collectors:
     def seldom(self, times: int) -> None:
         """Make the pauses between regular samples so many times as long; not what an event asks for, nor near
         a limit."""
-        self._times = self._limits.times = times
+        self._times = self._limits.schedule.times = times
 
     def due_ns(self) -> int | None:
         """When limits want a turn of their own; None: they wait for the next one."""
-        return self._limits.due_ns()
+        return self._limits.schedule.wanted_ns()
 
     def read(self, now: Moment, watched: Sequence[Watched], events: Sequence[Event] = ()) -> Samples:
         """The samples of this turn. The host's are left out while nothing is watched."""
@@ -191,10 +191,13 @@ class Collectors:
     def _read_processes(self, watched: Sequence[Watched], at: int) -> tuple[ProcessSample, ...]:
         if at < self._due.processes:
             return ()
-        soon = self._limits.near or any(young(process, at) for process in watched)
+        soon = self._limits.schedule.near or any(young(process, at) for process in watched)
         pause = max(PROCESSES_NS * self._times, len(watched) * EACH_PROCESS_NS)
         self._due.processes = at + (NEAR_PROCESSES_NS if soon else pause)
-        found = self._sources.read("proc", lambda: self._processes.read(watched, at, near=self._limits.near), at) or ()
+        found = (
+            self._sources.read("proc", lambda: self._processes.read(watched, at, near=self._limits.schedule.near), at)
+            or ()
+        )
         ticks = {process.pid: process.ticks for process in watched}
         known = [(s.pid, ticks[s.pid], s.role, s.ppid) for s in found if s.pid in ticks]
         for worker in workers_of(known):
@@ -294,7 +297,7 @@ class Collectors:
     @property
     def far(self) -> bool:
         """Whether no limit is to be read each second, and no GPU more often."""
-        return self._limits.far and not self._gpus_present
+        return self._limits.schedule.far and not self._gpus_present
 
     def rivals(self, now: Moment) -> tuple[RivalSample, ...]:
         """Who uses the processors; empty when it is not time for a look, or the first one."""

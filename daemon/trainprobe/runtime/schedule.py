@@ -1,10 +1,25 @@
-"""When the observer samples, searches and reads limits. Times are CLOCK_MONOTONIC in ns and come in as data."""
+"""When the observer samples, searches, reads limits and reports. Times are CLOCK_MONOTONIC in ns and come in as data.
+
+| state | sampling pass, each | limits, each | report |
+|---|---|---|---|
+| a step is late | 0.1 s, from 0.3 s after its limit | 1 s | each 1 s, 0.5 % of a processor at most |
+| steps are uneven | 1 s | 1 s; 2 s while less than half is used | with a pass, 0.04 % of a processor at most |
+| even for 10, 40, 90, 110 s | 2, 5, 10, 20 s | 2 s; 4 s beside passes of 20 s | with a pass |
+| even, and a report is read | 2 s | 2 s | with a pass |
+| a limit fills within 20 s | 1 s | 0.25 s, for 30 s of 90 s at most | with a pass |
+| something rare happens | at once | at once, where something is lacking | at once; often: 0.14 to 0.5 s apart |
+| over the budget | 1 s, also beside a late step | four times as long, but near a limit | each 5 s at most |
+
+Between two searches for trainings are 0.05 s, and 1 s where passes are more than 2 s apart. An alarm less than 0.25 s
+before another duty waits for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trainprobe.derive.allowance import Allowance
 from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.moment import NS
 
@@ -25,6 +40,22 @@ TARGETS_NS = 50_000_000  # between two searches, at least
 CALM_TARGETS_NS = NS  # the same while passes are far apart
 STACK_NS = 20_000_000  # while a Python stack is being taken
 
+REPORT_NS, LONGEST_REPORT_NS = NS, 5 * NS
+SHARE = 0.0004  # of a processor for the regular reports: one of many runs comes less often
+LATE_SHARE = 0.005  # the same while a step is late: somebody may be looking at it
+QUICK = 3  # reports follow at once when there were none for a while …
+SPREAD_NS = 143_000_000  # … and each of these gives room for another: 3 + 7 in any second at most
+URGENT_SHARE = 0.1  # of a processor for the urgent ones: those of hundreds of processes are spread wider,
+WIDEST_NS = NS // 2  # up to this
+
+LIMITS_NS = NS
+FAR_LIMITS_NS = 2 * NS  # while less than half of everything is used, and will be
+EARLY_NS = NS // 4  # turns come about once a second: what is due so soon is read in this one
+SOON_SECONDS = 60.0  # growth that reaches a limit in so long is followed from its beginning: a forecast needs points
+HASTE_SECONDS = 20.0  # and in so long, more closely: turns are taken for it
+HASTE_NS = NS // 4
+HASTE_LASTS_NS, HASTE_RESTS_NS = 30 * NS, 60 * NS  # what goes up and down all the time is not worth it
+
 
 @dataclass(slots=True)
 class Schedule:
@@ -39,6 +70,17 @@ class Schedule:
     cost_ns: int = 0
     alarmed: bool = False  # the kernel itself wakes for late steps
     armed: list[Armed] = field(default_factory=list)
+
+    def duties_ns(self, *, closely: bool, stack: bool, report_ns: int | None, limits_ns: int | None) -> int:
+        """When something is due whatever the drivers do. ``closely``: a step is late; ``stack``: one is being taken."""
+        due = [self.turn_ns + (DETAIL_NS if closely else self.tick_ns)]
+        if report_ns is not None:
+            due.append(report_ns)
+        if limits_ns is not None:
+            due.append(max(limits_ns, self.turn_ns + DETAIL_NS))
+        if stack:
+            due.append(self.turn_ns + STACK_NS)
+        return min(due)
 
     def due_ns(self, duties_ns: int, search_ns: int) -> int:
         """The next pass: a duty, or the alarm of a driver. An alarm shortly before a duty waits for that."""
@@ -102,3 +144,83 @@ class Schedule:
             self.tick_ns = CALM_TICK_NS
         else:
             self.tick_ns = next(pause for after, pause in CALM_TICKS_NS if even_ns >= after)
+
+
+class ReportSchedule:
+    """When a report is made: at once where something rare happens, never more than ten times a second."""
+
+    def __init__(self) -> None:
+        self._last_ns: int | None = None
+        self._allowance = Allowance(QUICK, SPREAD_NS)
+        self._pending = False
+        self._regular_ns = self._late_ns = REPORT_NS
+        self.late = False
+        """Whether a step is late."""
+        self.least_ns = REPORT_NS
+        """Between two regular ones, however little they cost."""
+
+    def waits_ns(self) -> int | None:
+        """When an urgent one that had to wait should be made; None: the next regular one is made with some turn."""
+        if self._last_ns is None:
+            return 0
+        return self.due_ns() if self._pending else None
+
+    def due_ns(self) -> int:
+        """When the next one should be made."""
+        if self._last_ns is None:
+            return 0
+        regular = self._last_ns + (self._late_ns if self.late else self._regular_ns)
+        return min(regular, self._allowance.next_ns()) if self._pending else regular
+
+    def due(self, now_ns: int, *, urgent: bool) -> bool:
+        """Whether to make one now, which is noted as made."""
+        self._pending = self._pending or urgent
+        if now_ns < self.due_ns():
+            return False
+        self._pending = False
+        self._last_ns = now_ns
+        self._allowance.take(now_ns)
+        return True
+
+    def took(self, spent_ns: int) -> None:
+        """What the last one cost."""
+        self._regular_ns, self._late_ns = (
+            min(max(self.least_ns, round(spent_ns / share)), LONGEST_REPORT_NS) for share in (SHARE, LATE_SHARE)
+        )
+        self._allowance.spread_ns = min(max(SPREAD_NS, round(spent_ns / URGENT_SHARE)), WIDEST_NS)
+
+
+@dataclass(slots=True)
+class LimitSchedule:
+    """When limits are read. ``times``: regular pauses are so many times as long."""
+
+    times: int = 1
+    near: bool = False  # memory is all but used up, or on its way to be
+    far: bool = True  # no limit is half used, nor will be soon
+    hasty: bool = False  # something fills within seconds
+    _due_ns: int = 0
+    _hasty_until_ns: int = -HASTE_RESTS_NS
+
+    def wanted_ns(self) -> int | None:
+        """When limits want a turn of their own; None: they wait for the next one."""
+        return self._due_ns if self.hasty else None
+
+    def due(self, at: int) -> bool:
+        return at >= self._due_ns
+
+    def compared_ns(self) -> int:
+        """So long after two readings were compared the next ones are."""
+        return (FAR_LIMITS_NS if self.hasty else LIMITS_NS) - EARLY_NS
+
+    def judge(self, at: int, seconds_left: float, *, near: bool, little_used: bool) -> None:
+        """Readings were compared. Haste does not last: what fills and empties again and again is left to itself."""
+        self.near = near
+        self.far = seconds_left > SOON_SECONDS and little_used
+        wanted = seconds_left < HASTE_SECONDS and (near or self.times == 1)
+        if wanted and at >= self._hasty_until_ns + HASTE_RESTS_NS:
+            self._hasty_until_ns = at + HASTE_LASTS_NS
+        self.hasty = wanted and at < self._hasty_until_ns
+
+    def was_read(self, at: int) -> None:
+        pause = (FAR_LIMITS_NS if self.far else LIMITS_NS) * (1 if self.near else self.times)
+        self._due_ns = at + (HASTE_NS if self.hasty else pause - EARLY_NS)

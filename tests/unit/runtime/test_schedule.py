@@ -5,19 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainprobe.model.moment import NS
-from trainprobe.runtime.pace import Pace
+from trainprobe.runtime.schedule import ReportSchedule
 
 MS = 1_000_000
 
 
 def test_regular_ones_come_every_second() -> None:
-    pace = Pace()
+    pace = ReportSchedule()
     made = [at for at in range(NS, 5 * NS, 250 * MS) if pace.due(at, urgent=False)]
     assert made == [NS, 2 * NS, 3 * NS, 4 * NS]
 
 
 def test_dear_ones_come_less_often_and_urgent_ones_all_the_same() -> None:
-    pace = Pace()
+    pace = ReportSchedule()
     assert pace.due(NS, urgent=False)
     pace.took(MS)
     assert pace.due_ns() == NS + 2_500_000_000
@@ -28,7 +28,7 @@ def test_dear_ones_come_less_often_and_urgent_ones_all_the_same() -> None:
 
 @pytest.mark.parametrize(("spent_ms", "apart_ms"), [(2, 1000), (10, 2000), (500, 5000)])
 def test_while_a_step_is_late_they_come_each_second_unless_they_are_dear(spent_ms: int, apart_ms: int) -> None:
-    pace = Pace()
+    pace = ReportSchedule()
     pace.late = True
     assert pace.due(NS, urgent=False)
     pace.took(spent_ms * MS)
@@ -38,7 +38,7 @@ def test_while_a_step_is_late_they_come_each_second_unless_they_are_dear(spent_m
 
 
 def test_a_regular_one_asks_for_no_turn_of_its_own_and_an_urgent_one_that_waits_does() -> None:
-    pace = Pace()
+    pace = ReportSchedule()
     assert pace.waits_ns() == 0
     for at in (1000, 1010, 1020, 1030):
         pace.due(at * MS, urgent=True)
@@ -47,7 +47,7 @@ def test_a_regular_one_asks_for_no_turn_of_its_own_and_an_urgent_one_that_waits_
 
 def test_dear_urgent_ones_are_spread_wider() -> None:
     """25 ms each: four a second are a tenth of a processor."""
-    pace, made = Pace(), 0
+    pace, made = ReportSchedule(), 0
     for at in range(1000, 11_000, 10):
         if pace.due(at * MS, urgent=True):
             made += 1
@@ -56,13 +56,13 @@ def test_dear_urgent_ones_are_spread_wider() -> None:
 
 
 def test_an_urgent_one_is_made_at_once() -> None:
-    pace = Pace()
+    pace = ReportSchedule()
     assert pace.due(NS, urgent=False)
     assert pace.due(NS + 20 * MS, urgent=True)
 
 
 def test_an_urgent_one_that_must_wait_is_not_forgotten() -> None:
-    pace = Pace()
+    pace = ReportSchedule()
     for at in (1000, 1010, 1020):
         assert pace.due(at * MS, urgent=True)
     assert not pace.due(1030 * MS, urgent=True)
@@ -73,7 +73,7 @@ def test_an_urgent_one_that_must_wait_is_not_forgotten() -> None:
 @given(st.lists(st.integers(0, 40), max_size=400))
 def test_never_more_than_ten_in_any_second(gaps: list[int]) -> None:
     """However the wake-ups come."""
-    pace, at, made = Pace(), NS, []
+    pace, at, made = ReportSchedule(), NS, []
     for gap in gaps:
         at += gap * MS
         if pace.due(at, urgent=True):
@@ -84,7 +84,7 @@ def test_never_more_than_ten_in_any_second(gaps: list[int]) -> None:
 
 @given(st.lists(st.integers(0, 40), max_size=200))
 def test_none_waits_longer_than_the_spread(gaps: list[int]) -> None:
-    pace, at, asked = Pace(), NS, None
+    pace, at, asked = ReportSchedule(), NS, None
     for gap in gaps:
         for _ in range(gap):
             at += MS
