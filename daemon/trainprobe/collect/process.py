@@ -6,9 +6,9 @@ for PSS_AT_ONCE processes a round. Where two readings in a row say the same, the
 resident memory that moves ends it. A worker that is started makes all of them begin anew: what forked processes share
 is divided among more of them, and readings from before and after it do not add up. Away from limits all readings but
 the first two take no more than PSS_SHARE of a processor together (PSS_STEADY_SHARE where resident memory is as it was
-at the last one), however many processes there are; the second tells
-of the pages that were copied on write in the first seconds. A driver that has just been started is asked at each round:
-it grows quickly, and may not live for long. (psutil is no cheaper: 0.07 and 2.5 ms.)
+at the last one), however many processes there are; the second tells of the pages that were copied on write in the first
+seconds. A driver that has just been started is asked at each round in which its resident memory has moved: it grows
+quickly, and may not live for long. (psutil is no cheaper: 0.07 and 2.5 ms.)
 
 Of a process that has used no processor since it was read, and whose memory is as it was, only the one file is read that
 tells so: it has opened and read nothing. With a thousand processes most are like that.
@@ -124,15 +124,17 @@ class Processes:
         """One sample for each process that still lives and is still the same one. ``near``: memory runs short."""
         samples, alive = [], {}
         wanted = list(watched)
-        self._measure(wanted, now_ns, near)
         stats = self._proc.stats(process.pid for process in wanted)
+        for process in wanted:
+            if (now := stats.get(process.pid)) is not None and now.ticks == process.ticks:
+                self._memory.setdefault((process.pid, process.ticks), _Memory(now_ns)).rss_bytes = now.rss_bytes
+        self._measure(wanted, now_ns, near)
         for process in wanted:
             stat = stats.get(process.pid)
             if stat is None or stat.dead or stat.ticks != process.ticks:
                 continue
             key = (process.pid, process.ticks)
             memory = alive[key] = self._memory.get(key) or _Memory(now_ns)
-            memory.rss_bytes = stat.rss_bytes
             details = memory.details = self._details(process.pid, stat, None if near else memory.details, now_ns)
             rollup = memory.rollup
             samples.append(
@@ -189,7 +191,8 @@ class Processes:
             memory = self._memory.setdefault((process.pid, process.ticks), _Memory(now_ns))
             memory.forked(forked.get(process.run, 0))
             if young(process, now_ns):
-                if now_ns - process.started_ns >= BEGUN_NS:
+                resident = memory.rss_then if memory.times else None
+                if now_ns - process.started_ns >= BEGUN_NS and _moved(resident, memory.rss_bytes):
                     due.append((memory.read_ns, process.pid, memory))
                 continue
             if not (near or memory.times < PSS_AT_FIRST or now_ns >= self._free_ns):

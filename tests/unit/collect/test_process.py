@@ -66,16 +66,27 @@ def test_proportional_memory_is_read_seldom_and_repeated_meanwhile(fake: FakePro
     assert read == [2048 << 10, 2048 << 10, 2048 << 10, 2048 << 10, 4096 << 10]
 
 
-def test_a_driver_that_was_just_started_is_read_each_time(fake: FakeProc) -> None:
+def test_a_driver_that_was_just_started_is_read_each_time_it_has_grown(fake: FakeProc) -> None:
     """What it took would be told too small if it ended after some seconds."""
     fake.add(7)
     processes, told = Processes(fake.proc), []
     for at in (1, 2, 4, 6, 8, 20):
         rollup(fake, 7, 1000 * at)
+        fake.grow(7, 250 * at)
         told.append(processes.read([Of(7, 70, FakeProc.started_ns(7))], at * NS)[0].pss_bytes)
     assert told == [None, *(1000 * at << 10 for at in (2, 4, 6, 8, 20))], (
         "an interpreter that has just begun is no figure"
     )
+
+
+def test_a_driver_that_was_just_started_is_not_read_while_its_memory_stays(fake: FakeProc) -> None:
+    fake.add(7)
+    processes, read = Processes(fake.proc), []
+    for at in (2, 4, 6, 8):
+        rollup(fake, 7, 1000 * at)
+        fake.grow(7, 2560 if at < 6 else 2660)
+        read.append(processes.read([Of(7, 70, FakeProc.started_ns(7))], at * NS)[0].pss_bytes)
+    assert read == [2000 << 10, 2000 << 10, 6000 << 10, 6000 << 10]
 
 
 def readings(fake: FakeProc, seconds: range, kilobytes: Callable[[int], int], pages: Callable[[int], int]) -> list[int]:
@@ -104,7 +115,7 @@ def test_memory_that_moves_is_read_every_ten_seconds(fake: FakeProc) -> None:
 
 def test_resident_memory_that_moves_ends_a_long_pause(fake: FakeProc) -> None:
     read = readings(fake, range(0, 200, 5), lambda at: 1 << 20 | at, lambda at: 2560 if at < 150 else 5000)
-    assert read[:6] == [0, 10, 30, 70, 130, 155]
+    assert read[:6] == [0, 10, 30, 70, 130, 150]
 
 
 def test_it_is_read_for_a_few_at_a_time_and_everyone_has_its_turn(fake: FakeProc) -> None:
