@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from datetime import timedelta, timezone
-from typing import Any
+from typing import Any, NoReturn
 
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.cli import FAILED, FORBIDDEN, OK, compose, compose_core
@@ -42,8 +42,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     del parser
 
 
-def act(args: argparse.Namespace) -> int:
+def act(args: argparse.Namespace) -> NoReturn:
+    """Ends the process: to take everything down that ends with it anyway takes a fortieth of a second."""
     del args
+    code = _carry_out()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _carry_out() -> int:
     for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     try:
