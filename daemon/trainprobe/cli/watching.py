@@ -9,14 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainprobe.cli import FAILED, FORBIDDEN, WRONG, complain, outputs
-from trainprobe.cli.configuration import config_of
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.terminal import Terminal
-from trainprobe.config.parse import ConfigError
-from trainprobe.config.schema import DaemonConfig
 from trainprobe.runtime import order, privileges
 from trainprobe.runtime.order import Order
 from trainprobe.runtime.probe_part import ProbePart
@@ -34,6 +32,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_language(parser)
 
 
+def _settings(path: Path | None) -> dict[str, Any] | None:
+    """What a configuration file says; None: it has errors, which have been said."""
+    if path is None:
+        return {}
+    from trainprobe.cli.configuration import config_of
+    from trainprobe.config.parse import ConfigError
+
+    try:
+        return dataclasses.asdict(config_of(path))
+    except ConfigError as error:
+        complain(word("the configuration has errors:"))
+        print(error, file=sys.stderr)
+        return None
+
+
 @dataclass(slots=True)
 class Watching:
     """All that is settled before anything starts."""
@@ -41,7 +54,7 @@ class Watching:
     output: Path | None
     record: outputs.RecordFile
     recording: bool
-    config: DaemonConfig
+    settings: dict[str, Any]  # of the configuration; empty: all is as by default
     command: list[str]  # how the other half is started
     patient: bool  # it may be asking for a password
     status: StatusLine
@@ -50,14 +63,12 @@ class Watching:
     @classmethod
     def prepare(cls, args: argparse.Namespace) -> Watching | int:
         """The exit code when something is wrong, which has been said."""
+        settings = _settings(args.config)
+        if settings is None:
+            return WRONG
         try:
-            config = config_of(args.config)
             output = outputs.checked(args.output) if args.output else None
             record = outputs.RecordFile(outputs.checked(args.record) if args.record else None)
-        except ConfigError as error:
-            complain(word("the configuration has errors:"))
-            print(error, file=sys.stderr)
-            return WRONG
         except OSError as error:
             complain(outputs.reason(error))
             return FAILED
@@ -77,7 +88,7 @@ class Watching:
             output=output,
             record=record,
             recording=args.record is not None,
-            config=config,
+            settings=settings,
             command=list(command or ()),
             patient=bool(missing),
             status=StatusLine(STDERR),
@@ -89,7 +100,7 @@ class Watching:
     ) -> Session:
         """Start the other half, for a process that runs or for a command that will be started; it is watching when
         ``Session.start`` says so."""
-        wanted = Order(pid, list(command), self.recording, self.status.possible, dataclasses.asdict(self.config))
+        wanted = Order(pid, list(command), self.recording, self.status.possible, self.settings)
         part = ProbePart(self.command, wanted, own_session=not self.patient)
         return Session(part, signals, on_frame=self.record.line, on_live=self.status.show, on_signal=on_signal)
 

@@ -15,7 +15,6 @@ from trainprobe.cli import main
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.outputs import RecordFile
 from trainprobe.cli.watching import Watching
-from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.model.steprow import RankSteps, StepRow
 from trainprobe.runtime import order
@@ -75,7 +74,7 @@ class Finished:
 def test_a_report_is_written_though_nobody_reads_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`trainprobe run -o report.json … 2>&1 | head`: silent, and the command's exit code stays what it is."""
     out = tmp_path / "report.json"
-    watching = Watching(out, RecordFile(None), False, DaemonConfig(), [], False, StatusLine(2), "en")
+    watching = Watching(out, RecordFile(None), False, {}, [], False, StatusLine(2), "en")
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as gone:
