@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import gc
 import importlib
 import os
@@ -92,6 +91,8 @@ def _run(given: Sequence[str]) -> int:
 
 def _meant(given: Sequence[str]) -> Text:
     """What somebody wanted who wrote this: a verb that is written much like it, or to run a command."""
+    import difflib  # which, as shutil elsewhere, takes some milliseconds of every start
+
     near = difflib.get_close_matches(given[0], VERBS, n=1)
     if near:
         return shlex.join(["trainprobe", near[0], *given[1:]])
@@ -136,7 +137,7 @@ def parser(whole: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) ->
     if own_failure:
         made.wrong = OWN_FAILURE
     made.add_argument("--version", action="version", version=f"trainprobe {__version__}")
-    verbs = made.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=Parser)
+    verbs = made.add_subparsers(prog="trainprobe", title="verbs", metavar="VERB", required=True, parser_class=Parser)
     for verb in (*VERBS, *(name for name in HIDDEN if name in whole)):
         one = verbs.add_parser(verb, formatter_class=argparse.RawDescriptionHelpFormatter, help=VERBS.get(verb))
         if verb in whole:

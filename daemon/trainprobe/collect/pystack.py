@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,6 +50,8 @@ def find(configured: str = "") -> str | Unavailable:
     beside = Path(sys.executable).with_name("py-spy")
     if os.access(beside, os.X_OK):
         return str(beside)
+    import shutil
+
     return shutil.which("py-spy") or Unavailable("py-spy is not installed: no Python stacks", remedy)
 
 

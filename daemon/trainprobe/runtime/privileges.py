@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,6 +78,8 @@ def program() -> list[str]:
 
 def with_sudo(command: Sequence[str]) -> list[str] | None:
     """The same command through sudo; None where there is no sudo."""
+    import shutil
+
     sudo = shutil.which("sudo")
     prompt = "[sudo] password of %p, to load trainprobe's eBPF programs: "
     return [sudo, "-p", prompt, "--", *command] if sudo else None
