@@ -13,6 +13,7 @@ from typing import Any
 
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import BLOCK_IO_BUCKETS
+from trainprobe.model.goodput import Badput, Goodput
 from trainprobe.model.report import STALL_BUCKETS, STEP_BUCKETS, GpuState, Rank, Report
 from trainprobe.model.vocabulary import (
     BLOCKING,
@@ -35,6 +36,7 @@ CAUSES = tuple(str(c) for c in Cause)
 LOST_CAUSES = tuple(str(c) for c in LOST)
 STATES = tuple(str(s) for s in State)
 PHASES = tuple(str(p) for p in Phase)
+BADPUT_SOURCES = tuple(str(b) for b in Badput)
 ANNOTATION_OUTCOMES = ("sent", "changed", "refused", "dropped")
 
 
@@ -51,6 +53,13 @@ class ByKey:
 
     read: Callable[[Rank], Mapping[str, float]]
     rest: str
+
+
+@dataclass(frozen=True)
+class OfJob:
+    """In the goodput of the job that a run is the latest attempt of."""
+
+    read: Callable[[Goodput], float | None]
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ class Metric:
     zero: tuple[str, ...] = ()  # values of the last label whose series exist, at 0, from the start
     at_end: AtEnd = AtEnd.STAYS
     gives_way: Yield = Yield.NEVER
-    value: OfRank | ByKey | OfReport | OfGpu | None = None  # None: ``readings`` or ``host_readings`` make it
+    value: OfRank | ByKey | OfJob | OfReport | OfGpu | None = None  # None: ``readings`` or ``host_readings`` make it
 
     @property
     def of_rank(self) -> bool:
@@ -171,6 +180,21 @@ RUN_METRICS = (
            value=OfRank(lambda r: r.steps.variation_ratio)),
     _gauge("step_drift_ratio_per_1000_steps", _of(), "Confirmed change of the step time in 1000 steps.",
            value=OfRank(lambda r: r.steps.drift_ratio_per_1000_steps)),
+)
+
+JOB_METRICS = (
+    _gauge("goodput_ratio", ("run",), "Productive part of the job's wall time, over its attempts and the gaps between.",
+           "ratio", value=OfJob(lambda g: g.ratio)),
+    _total("badput_seconds", ("run", "badput_source"),
+           "Wall time of the job that was not productive, by what it went to; only sources seen.", "seconds",
+           values={"badput_source": BADPUT_SOURCES}),
+    _total("wasted_progress_seconds", ("run",), "Productive time that no resumed checkpoint held. Absent: it is not "
+           "known which checkpoint was resumed.", "seconds", value=OfJob(lambda g: g.wasted_progress_seconds)),
+    _gauge("run_attempts", ("run",), "Attempts of the job so far.", value=OfJob(lambda g: g.attempt)),
+    _gauge("time_to_first_step_seconds", ("run",), "From the launch of the latest attempt to its first step.",
+           "seconds", value=OfJob(lambda g: g.time_to_first_step_seconds)),
+    _gauge("restore_seconds", ("run",), "Time that the latest attempt took to read checkpoints before its first step.",
+           "seconds", value=OfJob(lambda g: g.restore_seconds)),
 )
 
 FILE_METRICS = (
@@ -300,5 +324,5 @@ OWN_METRICS = (
     _gauge("build_info", ("version",), "1; the exporter's version."),
 )
 # fmt: on
-METRICS: tuple[Metric, ...] = RUN_METRICS + FILE_METRICS + LIMIT_METRICS + GPU_METRICS + OWN_METRICS
+METRICS: tuple[Metric, ...] = RUN_METRICS + JOB_METRICS + FILE_METRICS + LIMIT_METRICS + GPU_METRICS + OWN_METRICS
 BY_NAME: Mapping[str, Metric] = {m.name: m for m in METRICS}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainprobe_exporters.catalogue import (
     FILE_METRICS,
     GPU_METRICS,
+    JOB_METRICS,
     LIMIT_METRICS,
     MAX_SERIES_PER_RANK,
     METRICS,
@@ -21,6 +22,7 @@ from trainprobe_exporters.naming import MAX_RUNS, MAX_RUNS_PER_USER
 
 _SECTIONS = (
     ("Runs, steps, lost time", RUN_METRICS),
+    ("Goodput of jobs", JOB_METRICS),
     ("Checkpoints and logs", FILE_METRICS),
     ("Memory, workers, limits", LIMIT_METRICS),
     ("GPUs", GPU_METRICS),

@@ -15,7 +15,7 @@ from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, AtEnd, Metr
 from trainprobe_exporters.host_readings import host_readings
 from trainprobe_exporters.labels import label_value
 from trainprobe_exporters.naming import OTHER, Place, Places, latest
-from trainprobe_exporters.readings import Reading, Value, rank_readings, run_readings, scalar
+from trainprobe_exporters.readings import Reading, Value, job_readings, rank_readings, run_readings, scalar
 
 MAX_RANKS_PER_RUN = 64
 MAX_RANKS = 256
@@ -41,6 +41,14 @@ class _RankSeries:
     ended: bool
 
 
+@dataclass
+class _JobSeries:
+    """Counters of a job outlive its attempts, which have one name."""
+
+    account: RankAccount
+    readings: list[Reading]
+
+
 class Series:
     """All series, from report to report."""
 
@@ -48,6 +56,7 @@ class Series:
         self._places = Places(linger_seconds)
         self._accounts: dict[tuple[str, str], RankAccount] = {}
         self._ranks: dict[tuple[str, str], _RankSeries] = {}
+        self._jobs: dict[str, _JobSeries] = {}  # by label
         self._others = Others()
         self._left_out: set[_Series] = set()
         self._dropped = 0
@@ -71,6 +80,7 @@ class Series:
         self._places.assign(runs.values(), report.generated)
         in_places = {place.run.key for place in self._places}
         self._ranks = {key: series for key, series in self._ranks.items() if key[0] in in_places and key[0] not in runs}
+        self._jobs = {place.label: self._job(place) for place in self._places}
         accounts: dict[tuple[str, str], RankAccount] = {}
         left_out: set[_Series] = set()
         for run in runs.values():
@@ -124,13 +134,20 @@ class Series:
             left_out.update((*key, r.metric.name, r.labels) for r in out)
         return left_out
 
+    def _job(self, place: Place) -> _JobSeries:
+        known = self._jobs.get(place.label)
+        account = known.account if known is not None else RankAccount()
+        begun = place.ended is not None or any(rank.steps.count for rank in place.run.ranks)
+        return _JobSeries(account, account.take(job_readings(place.run.goodput, begun=begun))[0])
+
     def _of_run(self, place: Place, fresh: bool) -> Iterator[tuple[tuple[str, ...], Reading]]:
         over = place.ended is not None
         for (run, _), series in self._ranks.items():
             if run == place.run.key:
                 for reading in _alive(series.readings, ended=over or series.ended, fresh=fresh):
                     yield (series.run, series.label, *reading.labels), reading
-        for reading in _alive(run_readings(place.run), ended=over, fresh=fresh):
+        of_job = self._jobs[place.label].readings if place.label in self._jobs else []
+        for reading in _alive((*run_readings(place.run), *of_job), ended=over, fresh=fresh):
             yield (place.label, *reading.labels), reading
 
     def _has_left(self, place: Place, now: float, fresh: bool) -> bool:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from trainprobe.model.goodput import Badput, Goodput
 from trainprobe.model.report import Counters, Gpu, Rank, Run
-from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, ByKey, Metric, OfRank
+from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, ByKey, Metric, OfJob, OfRank
 from trainprobe_exporters.figures import counts_steps, finite, phase_seconds
 from trainprobe_exporters.labels import label_value
 
 MAX_ERRNOS = 4
+_OF_A_START = tuple(str(b) for b in (Badput.STARTUP, Badput.TRAINING_PREP, Badput.CHECKPOINT_RESTORE))
 MAX_GPUS = 8  # a rank that claims more is cut
 
 
@@ -62,6 +64,22 @@ def run_readings(run: Run) -> Iterator[Reading]:
         yield from _scalar("memory_limit_bytes", (scope,), run.memory.get("limit_bytes"))
     for killed in BY_NAME[PREFIX + "oom_kills_total"].values["scope"]:
         yield from _scalar("oom_kills_total", (killed,), run.oom_kills.get(killed, 0))
+
+
+def job_readings(goodput: Goodput, *, begun: bool) -> Iterator[Reading]:
+    """The account of a job; the labels are those after ``run``. ``begun``: its latest attempt has made a step or has
+    ended. Before that nobody knows what its start is spent on, and what earlier attempts came to is told: at 0 where
+    this is the first, so that the start counts as an increase."""
+    if goodput.wall_seconds <= 0:  # an older daemon's
+        return
+    for metric in METRICS:
+        if isinstance(metric.value, OfJob):
+            yield from scalar(metric, (), metric.value.read(goodput))
+    metric = BY_NAME[PREFIX + "badput_seconds_total"]
+    told = goodput.badput if begun else {**dict.fromkeys(_OF_A_START, 0.0), **goodput.earlier}
+    for source in metric.values["badput_source"]:
+        if source in told:
+            yield from scalar(metric, (source,), told[source])
 
 
 def scalar(metric: Metric, labels: tuple[str, ...], value: object) -> Iterator[Reading]:

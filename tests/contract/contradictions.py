@@ -27,6 +27,7 @@ OTHERS = "cpu_contention"  # other programs make it: a cause of the training its
 def contradictions(report: Json, text: str = "", advice: Json | None = None) -> list[str]:
     """``text``: as the report command prints it, in English; ``advice``: of ``advise --json``, of an only rank."""
     found = [f"{run['run']} rank {rank['name']}: {what}" for run, rank in _ranks(report) for what in of_rank(rank)]
+    found += [f"{run['run']}: {what}" for run in report["runs"] for what in of_goodput(run)]
     found += [f"text: {what}" for what in of_text(report, text)]
     ranks = list(_ranks(report))
     if advice is not None and len(ranks) == 1:
@@ -36,6 +37,20 @@ def contradictions(report: Json, text: str = "", advice: Json | None = None) -> 
 
 def _ranks(report: Json) -> Iterator[tuple[Json, Json]]:
     return ((run, rank) for run in report["runs"] for rank in run["ranks"])
+
+
+def of_goodput(run: Json) -> Iterator[str]:
+    """The job's account against itself and against the ranks of a first attempt."""
+    told = run["goodput"]
+    wall = told["productive_seconds"] + sum(told["badput"].values())
+    yield from (f"{name} of the job is {seconds} s" for name, seconds in told["badput"].items() if seconds < 0)
+    if told["productive_seconds"] < 0 or sum(told["earlier"].values()) > wall * (1 + SHARE):
+        yield f"goodput: {told['productive_seconds']} s productive, {told['earlier']} before, of {wall:.3f} s"
+    longest = max((rank["wall_seconds"] for rank in run["ranks"]), default=0.0)
+    if wall < longest * (1 - SHARE):
+        yield f"the job has {wall:.3f} s, a rank of it {longest:.3f} s"
+    if (told["attempt"] == 1) != (told["between_attempts_seconds"] is None):
+        yield f"attempt {told['attempt']}, and {told['between_attempts_seconds']} s between attempts"
 
 
 def of_rank(rank: Json) -> Iterator[str]:

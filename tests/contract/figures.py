@@ -20,6 +20,11 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?")
 ROW = re.compile(rf"  (\S+) +{DURATION} +([\d.]+) %")
 STALL = re.compile(r"  \d\d:\d\d:\d\d +([\d.]+)  (\w+) +(\d+)  (.*)")
 BAR = "█"
+BADPUT = {
+    "preparation": "training_prep", "data loading": "data_loading", "checkpoint saves": "checkpoint_save",
+    "checkpoint restore": "checkpoint_restore", "wasted progress": "wasted_progress",
+}  # fmt: skip
+"""Sources by what they are called; those that are not here are called as they are."""
 
 
 def shown(text: str) -> tuple[float, float]:
@@ -54,6 +59,7 @@ def of_text(report: Json, text: str) -> Iterator[str]:
     yield from _headline(rank, blocks[0])
     yield from _speed(rank, blocks[0])
     yield from _time(rank, titled.get("Where the time went", []))
+    yield from _goodput(run["goodput"], titled.get("Goodput", []))
     yield from _stalls(rank, titled.get("Stalls", []))
     yield from _steps(rank, titled.get("In every step", []))
     yield from _saves(rank, titled.get("Checkpoints", []))
@@ -146,6 +152,18 @@ def _time(rank: Json, lines: list[str]) -> Iterator[str]:
     rows = sum(1 for line in lines if ROW.match(line))
     if rows and abs(total - 100) > 0.06 * rows:
         yield f"where the time went adds up to {total:.1f} %"
+
+
+def _goodput(goodput: Json, lines: list[str]) -> Iterator[str]:
+    """The job's share and what the rest went to."""
+    wall = goodput["productive_seconds"] + sum(goodput["badput"].values())
+    for line in lines[:1]:
+        head = re.match(rf"  ([\d.]+) % of {DURATION}(?: in (\d+) attempts)?", line)
+        if head is None or not (is_share(head[1], goodput["productive_seconds"] / wall) and lasts(head[2], wall)):
+            yield f"{line!r}, {goodput['productive_seconds']} of {wall}"
+        for name, spent in re.findall(rf"([a-z ]+) {DURATION}(?:,|$)", line.partition(":")[2]):
+            if not lasts(spent, goodput["badput"].get(BADPUT.get(name.strip(), name.strip()), -1.0)):
+                yield f"goodput: {name.strip()} {spent}, and the report has {goodput['badput']}"
 
 
 def _stalls(rank: Json, lines: list[str]) -> Iterator[str]:

@@ -14,7 +14,10 @@ KEYS: dict[str, set[str]] = {
     "host": {"name", "kernel", "cpus", "memory_bytes"},
     "sources.ledger": {"state", "reason", "remedy"},
     "cost": {"cpu_seconds", "rss_bytes", "bpf_seconds", "share_of_run"},
-    "runs": {"run", "command", "user", "cwd", "started", "ended", "labels", "ranks"},
+    "runs": {"run", "command", "user", "cwd", "started", "ended", "labels", "ranks", "goodput"},
+    "runs.goodput": {
+        *("productive_seconds", "badput", "wasted_progress_seconds", "attempt", "between_attempts_seconds"),
+    },
     "runs.ranks": {
         *("rank", "world_size", "pid", "container_pid", "exit", "wall_seconds", "productive_seconds", "verdict"),
         *("bound", "steps", "phases", "ledger", "lost", "stalls", "bottlenecks", "warnings", "checkpoints", "workers"),

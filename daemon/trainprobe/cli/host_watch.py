@@ -107,6 +107,7 @@ class HostWatch:
         self._told: Report | None = None
         self._noted = resume.Noted(self._made.core, proc)
         self._made.targets.attempted(found.attempts)
+        self._made.targets.remember(found.jobs)
         self._made.targets.go_on(resume.found_again(found.live, found.kept, clock.now(), proc))
 
     def run(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from trainprobe.causes.registry import DECLARED
-from trainprobe.cli import cells, start
+from trainprobe.cli import cells, goodput, start
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.message import Message
@@ -28,6 +28,7 @@ def sections(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     """All parts that have something to say, each behind an empty line and a title."""
     parts: list[tuple[str, Callable[[Rank, Style], Iterator[str]]]] = [
         (word("Where the time went"), partial(_time, run)),
+        (word("Goodput"), partial(_goodput, run)),
         (word("The start"), start.account),
         (word("What to do"), _advice),
         (word("Warnings"), _warnings),
@@ -71,6 +72,10 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     if states:
         yield from style.wrapped(", ".join(states[:STATES_SHOWN]), f"  {style.say('the driving thread')}: ", "    ")
     yield from _shutdown(rank, style)
+
+
+def _goodput(run: Run, _rank: Rank, style: Style) -> Iterator[str]:
+    return goodput.account(run, style)
 
 
 def _shutdown(rank: Rank, style: Style) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf, Level, Region, RowKind, ThreadState
-from trainprobe.model.kept import RunKept
+from trainprobe.model.kept import JobKept, RunKept
 from trainprobe.model.launch import run_of_key
 from trainprobe.model.text import StrEnum
 
@@ -253,6 +253,7 @@ Event = (
     | RunStarted
     | RankSeen
     | RunKept
+    | JobKept
     | RunEnded
     | StackSeen
     | CallFailed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainprobe.model.goodput import Goodput
 from trainprobe.model.report import Rank
 
 
@@ -52,3 +53,13 @@ class RunKept:
     started: float  # UNIX seconds
     told: tuple[Rank, ...]  # as they were told last: figures of everything until then
     ranks: tuple[RankKept, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobKept:
+    """The account of a job until its latest attempt that has ended, which an earlier process watched."""
+
+    job: str
+    run: str  # that attempt
+    goodput: Goodput
+    at_ns: int = 0  # before all that is seen

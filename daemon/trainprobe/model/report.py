@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainprobe.model.goodput import Goodput
 from trainprobe.model.launch import launch_key
 from trainprobe.model.message import Message, template, texts
 from trainprobe.model.moment import NS, Moment
@@ -470,6 +471,7 @@ class Rank:
     framework: Framework = field(default_factory=Framework)
     startup: Startup = field(default_factory=Startup)
     restores: list[Restore] = field(default_factory=list)
+    started: float | None = None  # when we began to watch it: its process's begin, or when we came; an addition
 
 
 def has_ended(rank: Rank) -> bool:
@@ -506,6 +508,7 @@ class Run:
     totals: RunTotals = field(default_factory=RunTotals)
     attempt: int = 1  # which launch of its job it is, as far as this host and the restart counts tell
     job: str = ""  # what all attempts of the job have in common, those that a restart count gives another name too
+    goodput: Goodput = field(default_factory=Goodput)  # of the job, over its attempts so far
 
     @property
     def key(self) -> str:

@@ -10,11 +10,12 @@ from trainprobe.derive.devices import Devices
 from trainprobe.model.armed import Armed
 from trainprobe.model.event import Event, GpuXid, MarkRow, OomTold, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
-from trainprobe.model.kept import KeptRank, RunKept
+from trainprobe.model.kept import JobKept, KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Host, Report, Run
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.host import HostState
+from trainprobe.pipeline.jobs import Jobs
 from trainprobe.pipeline.routing import Routing
 from trainprobe.pipeline.run import wants
 from trainprobe.pipeline.run.report import news, run_report
@@ -51,6 +52,7 @@ class Pipeline:
     _routing: Routing = field(init=False)
     _host: HostState = field(init=False)
     _devices: Devices = field(default_factory=Devices)
+    _jobs: Jobs = field(default_factory=Jobs)
     _settled: dict[str, Run] = field(default_factory=dict)  # runs that ended some time ago, in that order
     _parts: dict[str, _Part] = field(default_factory=dict)
     _now: int = 0
@@ -84,6 +86,7 @@ class Pipeline:
         if isinstance(event, RunStarted):
             if event.run not in self.runs:
                 self._settled.pop(event.run, None)
+                self._jobs.begin(event)
                 self.runs[event.run] = RunState(event, self.policy or Policy(), self._devices)
                 self._forget()
         elif isinstance(event, (RunKept, RankSeen, RunEnded)):
@@ -97,6 +100,8 @@ class Pipeline:
                 self._routing.takers[event.pid] = event.run
             else:
                 run.add_end(event.at_ns)
+        elif isinstance(event, JobKept):
+            self._jobs.keep(event)
         elif isinstance(event, OomTold):
             for run in self.runs.values():
                 run.limits.add_oom(event)
@@ -158,7 +163,7 @@ class Pipeline:
         """Keep of long ended runs only their reports."""
         for name, run in list(self.runs.items()):
             if run.end_ns is not None and self._now - run.end_ns >= SETTLED_NS:
-                self._settled[name] = run_report(run, self._offsets.known(at), self._host.cpus)
+                self._settled[name] = self._jobs.with_goodput(run_report(run, self._offsets.known(at), self._host.cpus))
                 del self.runs[name]
                 self._routing.forget(name)
 
@@ -172,6 +177,7 @@ class Pipeline:
             ended.remove(oldest)
             self._settled.pop(oldest[0], None)
             self.runs.pop(oldest[0], None)
+        self._jobs.forget()
         known = {*self._settled, *self.runs}
         self._host.shared = {key: one for key, one in self._host.shared.items() if known.intersection(one.runs)}
 
@@ -220,7 +226,7 @@ class Pipeline:
         fresh = before is not None and at.monotonic_ns - before.at_ns < REUSED_NS
         if reuse and fresh and before is not None and seen is not None and before.seen == seen:
             return before
-        return _Part(run_report(run, at, self._host.cpus), at.monotonic_ns, seen)
+        return _Part(self._jobs.with_goodput(run_report(run, at, self._host.cpus)), at.monotonic_ns, seen)
 
     def take_steps(self, at: Moment) -> list[RankSteps]:
         """The steps of every rank since the last call."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainprobe.config.schema import Retention
+from trainprobe.model.kept import JobKept
 from trainprobe.model.report import Report, Run, Source
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.report.restart_merge import closed
@@ -24,7 +25,7 @@ from trainprobe.runtime import history_retention, rundir
 from trainprobe.runtime.guard import described
 from trainprobe.runtime.history_changes import Changed, Changes
 from trainprobe.runtime.history_files import HistoryFiles
-from trainprobe.runtime.history_load import attempts_of, resumed_rows, run_of
+from trainprobe.runtime.history_load import attempts_of, jobs_of, resumed_rows, run_of
 from trainprobe.store.database import Database, damaged, lost, move_aside
 from trainprobe.store.records import Batch, RankKey
 from trainprobe.store.schema import NewerSchemaError
@@ -50,6 +51,7 @@ class Found:
     live: tuple[Run, ...] = ()  # runs whose end nobody saw, as they were told last
     kept: Mapping[RankKey, str] = field(default_factory=dict)
     attempts: Mapping[str, int] = field(default_factory=dict)  # the latest of each run and job
+    jobs: tuple[JobKept, ...] = ()  # whose attempts have ended
 
 
 @dataclass(slots=True)
@@ -237,7 +239,7 @@ class History:
                 for place, steps in resumed_rows(database, row.run, rank.rank):
                     self._changes.go_on(row.run, rank.rank, place, steps)
         self._gone_at = time.monotonic() + GONE_SECONDS
-        return Found(tuple(self._awaited.values()), kept, attempts_of(rows))
+        return Found(tuple(self._awaited.values()), kept, attempts_of(rows), jobs_of(rows))
 
     def _turn(self, telling: _Telling, ending: bool) -> None:
         if telling.report is None and ending:

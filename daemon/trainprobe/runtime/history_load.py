@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from trainprobe.model.kept import JobKept
 from trainprobe.model.report import Bottleneck, Checkpoint, Rank, Run, Stall, Warning_
 from trainprobe.model.steprow import TIERS, StepRow
 from trainprobe.store.database import Database
@@ -11,6 +12,8 @@ from trainprobe.store.records import RankFound, RunRow
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
+JOBS = 64
+"""Ended runs, the latest, whose jobs may go on."""
 _ITEMS = {"bottlenecks": Bottleneck, "warnings": Warning_, "checkpoints": Checkpoint}
 
 
@@ -36,6 +39,19 @@ def attempts_of(rows: Iterable[RunRow]) -> dict[str, int]:
         for name in filter(None, (run.run, run.job)):
             latest[name] = max(latest.get(name, 0), run.attempt)
     return latest
+
+
+def jobs_of(rows: Sequence[RunRow]) -> tuple[JobKept, ...]:
+    """The accounts of the jobs whose attempts have ended. ``rows``: the latest first."""
+    found: dict[str, JobKept] = {}
+    for row in [row for row in rows if row.ended is not None][:JOBS]:
+        try:
+            run: Run = codec.decode(Run, codec.loads(row.body))
+        except WireError:
+            continue
+        if run.job:
+            found.setdefault(run.job, JobKept(run.job, run.key, run.goodput))
+    return tuple(found.values())
 
 
 def _rank(found: RankFound) -> Rank:

@@ -34,7 +34,7 @@ from trainprobe.model.event import (
     StackSeen,
     StartSeen,
 )
-from trainprobe.model.kept import RunKept
+from trainprobe.model.kept import JobKept, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.target_launch import Launches
 from trainprobe.runtime.target_rules import TargetRules
@@ -125,6 +125,10 @@ class Targets:
     def attempted(self, attempts: Mapping[str, int]) -> None:
         """The latest attempt of each run and job that began before we did."""
         self._runs.attempted(attempts)
+
+    def remember(self, jobs: Sequence[JobKept]) -> None:
+        """Jobs of which an earlier process of ours saw attempts."""
+        self._out += jobs
 
     def go_on(self, runs: Sequence[RunKept]) -> None:
         """Watch again what an earlier process of ours watched, from now on and not from its next step."""
@@ -227,7 +231,7 @@ class Targets:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:
                     self._runs.drive(process, event.at_ns)
                 self._deliver(process, event)
-        elif not isinstance(event, (RunStarted, RankSeen, RunKept, RunEnded, OomTold, GpuXid)):
+        elif not isinstance(event, (RunStarted, RankSeen, RunKept, JobKept, RunEnded, OomTold, GpuXid)):
             self._search.hint(event.pid, event.at_ns, event.why == "exec", now)
 
     def _process_event(self, event: ProcessEvent) -> None:

@@ -28,7 +28,7 @@ from trainprobe.model.event import (
     StartSeen,
 )
 from trainprobe.model.frame import Frame
-from trainprobe.model.kept import RunKept
+from trainprobe.model.kept import JobKept, RunKept
 from trainprobe.model.moment import Moment
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
@@ -40,6 +40,7 @@ _EVENTS: dict[str, type[Any]] = {
     "run": RunStarted,
     "rank": RankSeen,
     "kept": RunKept,
+    "job": JobKept,
     "run_end": RunEnded,
     "stack": StackSeen,
     "failed": CallFailed,

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from trainprobe.model.cause import LOST, Cause, Phase, State
+from trainprobe.model.goodput import Badput, Goodput
 from trainprobe.model.report import (
     STALL_BUCKETS,
     STEP_BUCKETS,
@@ -130,6 +131,12 @@ def a_report(*runs: Run, at: float = NOW, **given: Any) -> Report:
     return Report(generated=at, runs=list(runs), **given)
 
 
+def a_goodput(**given: Any) -> Goodput:
+    """A job's account after a failure: a hundred seconds, of which thirty were productive."""
+    badput = {str(source): 7.0 for source in Badput}
+    return replace(Goodput(30.0, badput, 7.0, 2, 5.0, 12.0, 7.0, earlier=dict.fromkeys(badput, 3.0)), **given)
+
+
 DISK = BlockIo("vda", "write", [5, 0, 1], 0.004)
 
 
@@ -153,6 +160,7 @@ def a_full_report() -> Report:
             "pod": "trainer-0",
         },
         memory={"used_bytes": 6 << 30, "limit_bytes": 8 << 30, "scope": "cgroup"},
+        goodput=a_goodput(),
     )
     return a_report(
         run,

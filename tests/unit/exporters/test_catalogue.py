@@ -27,6 +27,9 @@ histogram : stall_duration_seconds step_duration_seconds
 counter : steps_total
 gauge : last_step_timestamp_seconds
 gauge : step_baseline_seconds step_variation_ratio step_drift_ratio_per_1000_steps
+gauge -,run: goodput_ratio time_to_first_step_seconds restore_seconds run_attempts
+counter -,run,badput_source: badput_seconds_total
+counter -,run: wasted_progress_seconds_total
 counter outcome: checkpoints_total
 counter : checkpoint_bytes_total
 counter operation,blocking: checkpoint_seconds_total
@@ -79,6 +82,11 @@ CLOSED = {
     ("trainprobe_pressure_seconds_total", "resource"): "cpu memory io",
     ("trainprobe_pressure_seconds_total", "kind"): "some full",
     ("trainprobe_gpu_errors_total", "kind"): "xid ecc lost",
+    (
+        "trainprobe_badput_seconds_total",
+        "badput_source",
+    ): "startup training_prep data_loading checkpoint_save checkpoint_restore wasted_progress recovery evaluation "
+    "recompilation other",
     ("trainprobe_phase_active", "phase"): "startup compile evaluation attaching shutdown train",
 }
 

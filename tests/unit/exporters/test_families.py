@@ -8,14 +8,17 @@ import pytest
 from hypothesis import given, settings
 
 from tests.unit.exporters.reports import (
+    DISK,
     NOW,
     a_busy_rank,
     a_full_report,
+    a_goodput,
     a_rank,
     a_report,
     a_run,
     a_stepping_rank,
     ended_rank,
+    measured,
 )
 from tests.unit.exporters.told import Told, told, told_now
 from tests.unit.wire import strategies
@@ -196,6 +199,55 @@ def test_a_rank_stays_within_its_series_and_what_was_left_out_is_counted_once() 
     assert dropped is not None
     assert 0 < dropped < 150
     assert len(seen.all("trainprobe_stall_seconds_total")) == len(LOST), "what annotations read stays"
+
+
+def test_a_host_of_eight_ranks_and_gpus_stays_within_its_series() -> None:
+    """Whatever happened in its ranks, with four disks."""
+    gpus = [measured(GpuState(number, f"GPU-{number}", throttled_seconds={"power": 1.0})) for number in range(8)]
+    ranks = [a_busy_rank(str(number)) for number in range(8)]
+    memory = {"used_bytes": 6 << 30, "limit_bytes": 8 << 30, "scope": "cgroup"}
+    disks = [replace(DISK, device=f"sd{letter}", operation=done) for letter in "abcd" for done in ("read", "write")]
+    host = Host("node1", "6.1", 8, 16 << 30, 1 << 20, 1 << 30, 5, dict.fromkeys(("cpu.some", "io.full"), 1.0), disks)
+    run = a_run(ME["run"], *ranks, memory=memory, goodput=a_goodput())
+    sources = {f"source{number}": Source("up") for number in range(12)}
+    seen = told_of(run, host=host, gpus=gpus, sources=sources)
+    assert len([key for key in seen if dict(key[1]).get("run") == ME["run"] and "rank" not in dict(key[1])]) == 5 + 14
+    assert len(seen) <= 1_650
+
+
+def test_a_start_counts_as_an_increase_and_a_job_goes_on_under_its_name() -> None:
+    """Nobody knows what a start is spent on until the first step: what is told begins at 0, or where the job was."""
+    series = Series()
+    name, source = "trainprobe_badput_seconds_total", {"run": ME["run"], "badput_source": "startup"}
+    starting = a_goodput(badput={"startup": 9.0}, earlier={})
+    series.fold(a_report(a_run(ME["run"], a_rank(), goodput=starting)))
+    assert set(told_now(series, NOW).all(name).values()) == {0}
+    series.fold(a_report(a_run(ME["run"], a_stepping_rank(), goodput=starting)))
+    assert told_now(series, NOW).of(name, **source) == 9
+    again = a_goodput(badput={"startup": 11.0, "recovery": 4.0}, earlier={"startup": 9.0})
+    series.fold(a_report(a_run(ME["run"], a_rank(), goodput=again)))
+    seen = told_now(series, NOW)
+    assert (seen.of(name, **source), seen.of(name, run=ME["run"], badput_source="recovery")) == (9, None)
+    series.fold(a_report(a_run(ME["run"], a_stepping_rank(), goodput=again)))
+    assert told_now(series, NOW).of(name, run=ME["run"], badput_source="recovery") == 4
+
+
+def test_badput_that_moves_to_another_source_does_not_fall() -> None:
+    series = Series()
+    for badput in ({"data_loading": 9.0}, {"data_loading": 2.0, "other": 7.0}):
+        series.fold(a_report(a_run(ME["run"], a_stepping_rank(), goodput=a_goodput(badput=badput))))
+    seen = told_now(series, NOW)
+    name = "trainprobe_badput_seconds_total"
+    assert seen.of(name, run=ME["run"], badput_source="data_loading") == 9
+    assert seen.of(name, run=ME["run"], badput_source="other") == 7
+
+
+def test_a_wasted_progress_that_is_not_known_is_absent() -> None:
+    unknown = a_goodput(wasted_progress_seconds=None)
+    seen = told_of(a_run(ME["run"], a_stepping_rank(), goodput=unknown))
+    assert seen.all("trainprobe_wasted_progress_seconds_total") == {}
+    assert seen.of("trainprobe_goodput_ratio", run=ME["run"]) == 0.3
+    assert seen.of("trainprobe_run_attempts", run=ME["run"]) == 2
 
 
 def test_an_ordinary_rank_loses_nothing() -> None:

@@ -6,6 +6,7 @@ import os
 import pwd
 from dataclasses import dataclass, field
 
+from trainprobe.model.goodput import Goodput
 from trainprobe.model.report import Checkpoint, Rank, Report, Run, Stall, Totals
 from trainprobe.model.steprow import RankSteps, StepRow
 
@@ -56,4 +57,5 @@ class Training:
         rank.totals = Totals(len(self.stalls), len(self.saved))
         rank.steps.count = 20 * self.second
         run = Run(self.run, ["python", "train.py"], self.user, "/w", NOW, self.ended, ranks=[rank])
+        run.goodput, run.job = Goodput(7.0), self.run
         return Report(generated=self.now, runs=[run])

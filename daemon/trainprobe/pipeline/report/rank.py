@@ -100,6 +100,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank
         framework=rank.framework,
         startup=rank.startup,
         restores=list(rank.restores),
+        started=at.wall_of(rank.time.start),
     )
 
 

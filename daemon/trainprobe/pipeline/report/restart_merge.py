@@ -127,6 +127,7 @@ def continued(told: Rank, live: Rank) -> Rank:
         framework=live.framework if live.framework.name else told.framework,
         startup=told.startup if told.startup.other is not None else live.startup,
         restores=told.restores or live.restores,
+        started=told.started if told.started is not None else live.started,
         slow_files=_by_path(told.slow_files, live.slow_files),
         logs=_by_path(told.logs, live.logs),
         totals=merged(told.totals, live.totals),

@@ -56,7 +56,10 @@ function showLedger(scene) {
   const start = starting(scene.rank);
   const whole = sum(start.map((part) => part.value));
   const restored = scene.rank.restores ?? [];
-  fill(byId("ledger"), [parts, did, start, restored], () => [
+  const job = goodput(scene.run);
+  const jobWall = sum(job.map((part) => part.value));
+  const attempts = scene.run.goodput?.attempt ?? 1;
+  fill(byId("ledger"), [parts, did, start, restored, job, attempts], () => [
     h("div", { class: "head" }, h("h2", { id: "ledger-title" }, say("Where the time went")),
       h("span", { class: "soft" }, say("{time} in all, exactly", { time: seconds(scene.rank.wall_seconds) }))),
     stack(parts, scene.rank.wall_seconds, "", say("Productive time, phases and lost time by cause")),
@@ -70,6 +73,11 @@ function showLedger(scene) {
       shareList(start, whole),
       ...restored.filter((one) => isKnown(one.seconds)).map((one) =>
         h("p", { class: "soft wrap" }, say("restoring {path}: {time}, {size} read", { path: one.path, time: seconds(one.seconds), size: bytes(one.bytes) }))),
+    ] : []),
+    ...(job.length ? [
+      h("h3", { class: "under" }, say(attempts > 1 ? "goodput of the job over {attempts} attempts, {time} in all" : "goodput of the job, {time} in all", { attempts, time: seconds(jobWall) })),
+      stack(job, jobWall, "thin", say("Goodput")),
+      shareList(job, jobWall),
     ] : []),
   ]);
 }

@@ -44,6 +44,21 @@ function starting(rank) {
     .filter((part) => part.value > 0);
 }
 
+// The goodput of the run's job over all its attempts; nothing where the report does not have it.
+function goodput(run) {
+  const known = {
+    startup: [say("startup"), phaseTone("startup")], training_prep: [say("preparation"), causeTone("worker_startup")],
+    data_loading: [say("data loading"), causeTone("data_storage")], checkpoint_save: [say("checkpoint saves"), causeTone("checkpoint")],
+    checkpoint_restore: [say("checkpoint restore"), causeTone("checkpoint")], wasted_progress: [say("wasted progress"), causeTone("worker_death")],
+    recovery: [say("recovery"), causeTone("suspended")], evaluation: [say("evaluation"), phaseTone("evaluation")],
+    recompilation: [say("recompilation"), causeTone("recompile")], other: [say("other"), stateTone("other")],
+  };
+  const productive = { key: "productive", value: run.goodput?.productive_seconds ?? 0, kind: "productive", title: say("productive"), tone: "var(--productive)" };
+  const bad = Object.entries(run.goodput?.badput ?? {}).filter(([key]) => key in known).sort((a, b) => b[1] - a[1])
+    .map(([key, value]) => ({ key, value, kind: "badput", title: known[key][0], tone: known[key][1] }));
+  return [productive, ...bad].filter((part) => part.value > 0);
+}
+
 function states(rank) {
   const wall = sum(Object.values(rank.ledger)) || 1;
   return Object.entries(rank.ledger).filter(([, value]) => value > 0.0005 * wall)

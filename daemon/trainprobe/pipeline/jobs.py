@@ -1,0 +1,58 @@
+"""Jobs: which run is the next attempt of which, and the goodput of each over all attempts so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from trainprobe.derive.goodput import goodput
+from trainprobe.model.event import RunStarted
+from trainprobe.model.goodput import Goodput
+from trainprobe.model.kept import JobKept
+from trainprobe.model.report import Run
+from trainprobe.pipeline.report.goodput import attempt_of
+
+KEPT = 256
+"""Accounts that are kept for later attempts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    job: str
+    before: str = ""  # the run before it
+    number: int = 0
+
+
+@dataclass(slots=True)
+class Jobs:
+    """The attempts of the jobs that were seen."""
+
+    _attempts: dict[str, _Attempt] = field(default_factory=dict)  # by run
+    _latest: dict[str, str] = field(default_factory=dict)  # job: its latest run
+    _accounts: dict[str, Goodput] = field(default_factory=dict)  # by run
+
+    def begin(self, started: RunStarted) -> None:
+        """A run has begun."""
+        job = started.job
+        self._attempts[started.run] = _Attempt(job, self._latest.get(job, "") if job else "", started.attempt)
+        if job:
+            self._latest[job] = started.run
+
+    def keep(self, kept: JobKept) -> None:
+        """An earlier process of ours saw the job."""
+        self._latest.setdefault(kept.job, kept.run)
+        self._accounts[kept.run] = kept.goodput
+
+    def with_goodput(self, run: Run) -> Run:
+        """The run with its job's account. Runs are asked for in the order of their starts."""
+        attempt = self._attempts.get(run.key, _Attempt(""))
+        account = goodput(attempt_of(run, attempt.number), self._accounts.get(attempt.before))
+        self._accounts.pop(run.key, None)
+        self._accounts[run.key] = account
+        return replace(run, goodput=account)
+
+    def forget(self) -> None:
+        """The oldest accounts beyond the bound."""
+        for run in list(self._accounts)[:-KEPT]:
+            del self._accounts[run]
+            self._attempts.pop(run, None)
+        self._latest = {job: run for job, run in self._latest.items() if run in self._accounts or run in self._attempts}

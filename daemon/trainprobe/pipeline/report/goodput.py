@@ -1,0 +1,173 @@
+"""A run's part of its job's goodput: an exact account of its wall time, made of what the report says of its ranks.
+
+Ranks count alike. Time in which a rank waited for a late one goes to what the late one lost it to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from trainprobe.advise.startup import total
+from trainprobe.causes.registry import SPECS
+from trainprobe.derive.goodput import SAVED, Attempt
+from trainprobe.model.cause import Cause, Phase
+from trainprobe.model.goodput import Badput, Outcome
+from trainprobe.model.report import Checkpoint, Rank, Run, has_ended
+from trainprobe.model.vocabulary import Ending
+
+WAIT = Cause.COLLECTIVE_WAIT.value
+ASKED = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM
+FAILURES = frozenset({Ending.EXCEPTION, Ending.KILLED, Ending.TIMEOUT, Ending.WATCHDOG, Ending.OOM})
+BEGUN = (Phase.STARTUP, Phase.ATTACHING, Phase.COMPILE)
+"""Phases until it is known what is ordinary."""
+SOURCES = {
+    Cause.CHECKPOINT.value: Badput.CHECKPOINT_SAVE,
+    Cause.RECOMPILE.value: Badput.RECOMPILATION,
+    **{cause.value: Badput.DATA_LOADING for cause, spec in SPECS.items() if spec.is_input},
+}
+_OTHER = Badput.OTHER.value
+_OF_LATE = (
+    Badput.DATA_LOADING.value, Badput.CHECKPOINT_SAVE.value, Badput.RECOMPILATION.value, Badput.EVALUATION.value, _OTHER
+)  # fmt: skip
+
+
+def attempt_of(run: Run, number: int = 0) -> Attempt:
+    """The run as one attempt of its job."""
+    wall = max((_offset(rank, run) + rank.wall_seconds for rank in run.ranks), default=0.0)
+    parts = [_parts(rank, run) for rank in run.ranks]
+    badput = _shared(parts)
+    stepped = any(rank.steps.count for rank in run.ranks)
+    watched = [total(rank.startup) for rank in run.ranks]
+    firsts = [_offset(rank, run) + first for rank, first in zip(run.ranks, watched) if first is not None]
+    spent = sum(badput.values())
+    productive = min(wall - spent, _mean(_productive(rank) for rank in run.ranks))
+    if (rest := wall - spent - productive) > 0:
+        badput[_OTHER] = badput.get(_OTHER, 0.0) + rest
+    saves = [one for rank in run.ranks for one in rank.checkpoints[-SAVED:] if _is_complete(one)]
+    return Attempt(
+        started=run.started,
+        productive=wall - sum(badput.values()),
+        badput=badput,
+        number=number,
+        outcome=_outcome(run),
+        stepped=stepped,
+        restored=[one.path for rank in run.ranks for one in rank.restores] if firsts else None,
+        saved={one.path: _productive_until(run, one.start) for one in saves},
+        safe=_safe(run),
+        time_to_first_step=max(firsts, default=None),
+        restore=max((rank.startup.restore for rank in run.ranks if rank.startup.restore is not None), default=None),
+    )
+
+
+def _offset(rank: Rank, run: Run) -> float:
+    """From the launch until the rank's process began."""
+    return max(0.0, rank.started - run.started) if rank.started is not None else 0.0
+
+
+def _parts(rank: Rank, run: Run) -> dict[str, float]:
+    """What a rank spent its time on that is not productive; WAIT: waiting for a late rank."""
+    out = {Badput.STARTUP: _offset(rank, run)}
+
+    def add(source: Badput, seconds: float | None) -> None:
+        out[source] = out.get(source, 0.0) + (seconds or 0.0)
+
+    phases, start = rank.counters.phase_seconds, rank.startup
+    if total(start) is not None:
+        add(Badput.STARTUP, (start.imports or 0.0) + phases.get(Phase.COMPILE.value, 0.0))
+        add(Badput.CHECKPOINT_RESTORE, start.restore)
+        add(Badput.TRAINING_PREP, (start.dataset or 0.0) + (start.workers or 0.0) + (start.other or 0.0))
+    else:
+        add(Badput.STARTUP, _begun(rank) - _first_steps(rank))
+    add(Badput.EVALUATION, phases.get(Phase.EVALUATION.value))
+    add(Badput.OTHER, phases.get(Phase.SHUTDOWN.value))
+    for cause, seconds in rank.lost.items():
+        if cause != WAIT:
+            add(SOURCES.get(cause, Badput.OTHER), seconds)
+    return {**{source.value: seconds for source, seconds in out.items()}, WAIT: rank.lost.get(WAIT, 0.0)}
+
+
+def _begun(rank: Rank) -> float:
+    return sum(rank.counters.phase_seconds.get(phase.value, 0.0) for phase in BEGUN)
+
+
+def _first_steps(rank: Rank) -> float:
+    """The steps before it was known what is ordinary: they make progress like any other."""
+    phases, first = rank.counters.phase_seconds, total(rank.startup)
+    if first is not None:
+        compiled = phases.get(Phase.COMPILE.value, 0.0) - (rank.startup.compile or 0.0)
+        return max(0.0, _begun(rank) - first - compiled)
+    return phases.get(Phase.ATTACHING.value, 0.0) if rank.steps.count else 0.0
+
+
+def _productive(rank: Rank) -> float:
+    return rank.productive_seconds + _first_steps(rank)
+
+
+def _shared(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of the ranks; what they waited for a late one goes to what it alone lost, as far as it did."""
+    names = (*(source.value for source in Badput), WAIT)
+    out = {name: _mean(one.get(name, 0.0) for one in parts) for name in names}
+    waited = out.pop(WAIT, 0.0)
+    if waited > 0:
+        late = min(parts, key=lambda one: one[WAIT])
+        lost = {name: late.get(name, 0.0) - min(one.get(name, 0.0) for one in parts) for name in _OF_LATE}
+        whole = sum(lost.values())
+        for name, seconds in lost.items():
+            out[name] = out.get(name, 0.0) + (min(1.0, waited / whole) * seconds if whole else 0.0)
+        out[_OTHER] = out.get(_OTHER, 0.0) + max(0.0, waited - whole)
+    return {name: seconds for name, seconds in out.items() if seconds > 0}
+
+
+def _outcome(run: Run) -> Outcome:
+    exits = [rank.exit for rank in run.ranks]
+    if run.ended is None and not (exits and all(has_ended(rank) for rank in run.ranks)):
+        return Outcome.RUNNING
+    known = [one for one in exits if one is not None]
+    if any(one.ending in FAILURES and one.signal not in ASKED for one in known):
+        return Outcome.FAILED
+    finished = bool(known) and all(one.ending == Ending.FINISHED for one in known)
+    return Outcome.FINISHED if finished else Outcome.STOPPED
+
+
+def _is_complete(one: Checkpoint) -> bool:
+    return one.outcome in ("complete", "unsafe") and one.end is not None
+
+
+def _safe(run: Run) -> float | None:
+    """The productive time that the last checkpoints hold: where several ranks save, of the rank furthest behind."""
+    latest = (max((one.start for one in rank.checkpoints if _is_complete(one)), default=None) for rank in run.ranks)
+    starts = [start for start in latest if start is not None]
+    return _productive_until(run, min(starts)) if starts else None
+
+
+def _productive_until(run: Run, at: float) -> float:
+    return max(0.0, _mean(_productive(rank) - _productive_since(rank, at) for rank in run.ranks))
+
+
+def _productive_since(rank: Rank, at: float) -> float:
+    """Productive seconds since then: less the phases and stalls, and as much of the rest as the rank lost in steps."""
+    if rank.started is None:
+        return 0.0
+    first = rank.started + (total(rank.startup) or 0.0)
+    since, end = max(at, first), rank.started + rank.wall_seconds
+    phases = [(p.start, p.end, None) for p in rank.phases if p.phase not in (*BEGUN, Phase.TRAIN)]
+    stalls = [(s.start, s.end, s.seconds) for s in rank.stalls]
+    left = max(0.0, end - since) - _within([*phases, *stalls], since, end)
+    whole = max(0.0, end - first) - _within([*phases, *stalls], first, end)
+    return max(0.0, min(1.0, left / whole)) * _productive(rank) if whole > 0 else 0.0
+
+
+def _within(spans: Iterable[tuple[float, float | None, float | None]], since: float, until: float) -> float:
+    """How much of spans (begin, end, seconds of it that count or None for all) is between two moments."""
+    spent = 0.0
+    for begin, end, seconds in spans:
+        end = end if end is not None else until
+        length = end - begin
+        part = max(0.0, min(end, until) - max(begin, since)) / length if length > 0 else float(begin >= since)
+        spent += part * (length if seconds is None else min(seconds, length) if length > 0 else seconds)
+    return spent
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else 0.0
