@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from grafana.rules import thresholds as limit
 from grafana.rules.expressions import HOST, NAMED, RANK, RUN, TRAINS, lately, while_a_run_lives, while_training
-from grafana.rules.recording import COLLECTIVE, LOST_BY_CAUSE, LOST_LATELY, LOST_LONG, MARGIN
+from grafana.rules.recording import (
+    BADPUT_LATELY,
+    BADPUT_LONG,
+    COLLECTIVE,
+    LOST_BY_CAUSE,
+    LOST_LATELY,
+    LOST_LONG,
+    MARGIN,
+)
 
 STALLS, FLEET, LIMITS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-memory"
 """The uids of the dashboards."""
@@ -79,6 +87,18 @@ STALL_ALERTS = (
         + _top_cause(f"{LOST_BY_CAUSE}{_OF_RUN}"),
         f"More than {_percent(limit.LOST_BUDGET_SHARE)} of the time is lost, and still is. `trainprobe advise` on the"
         " host computes the settings that would win it back.",
+        limit.BUDGET_FOR,
+    ),
+    Alert(
+        "TrainingGoodputBudgetBurn",
+        WARNING,
+        FLEET,
+        f"{BADPUT_LONG} > {limit.BADPUT_BUDGET_SHARE}\n"
+        f"and {BADPUT_LATELY} > {limit.BADPUT_BUDGET_SHARE}\n"
+        f"and on ({RUN}) max by ({RUN}) (trainprobe_run_wall_seconds_total) > {limit.BUDGET_WALL_SECONDS}",
+        f"{_RUN_HERE} was not productive for {{{{ $value | humanizePercentage }}}} of the last {limit.GOODPUT_WINDOW}",
+        f"More than {_percent(limit.BADPUT_BUDGET_SHARE)} of the job's time goes to starts, restarts, lost progress,"
+        " saves and waits, and still does. `trainprobe report` shows how much to each.",
         limit.BUDGET_FOR,
     ),
     Alert(

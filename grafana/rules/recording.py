@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grafana.rules.expressions import NAMED, RANK, RUN, share, worst_rank
-from grafana.rules.thresholds import BUDGET_WINDOW, LOST_WINDOW
+from grafana.rules.thresholds import BUDGET_WINDOW, GOODPUT_WINDOW, LOST_WINDOW
 
 COLLECTIVE = f"rank:trainprobe_collective_ratio:rate{LOST_WINDOW}"
 MARGIN = f"rank:trainprobe_straggler_margin_ratio:rate{LOST_WINDOW}"
 LOST_LATELY = f"run:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
 LOST_LONG = f"run:trainprobe_lost_ratio:max_rate{BUDGET_WINDOW}"
 LOST_BY_CAUSE = f"run_cause:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
+BADPUT_LATELY = f"run:trainprobe_badput_ratio:rate{BUDGET_WINDOW}"
+BADPUT_LONG = f"run:trainprobe_badput_ratio:rate{GOODPUT_WINDOW}"
 GPUS_LOST = f"run_cause:trainprobe_gpus_lost:rate{LOST_WINDOW}"
 GPU_HOURS_LOST = f"run_cause:trainprobe_gpu_hours_lost:increase{BUDGET_WINDOW}"
 
@@ -31,6 +33,13 @@ class Recording:
 
 def _lost_ratio(window: str) -> str:
     return worst_rank("\n" + share(f"sum by ({RANK}) (rate({_LOST}[{window}]))", window) + "\n")
+
+
+def _badput_ratio(window: str) -> str:
+    """Of badput and productive time together: the gap between two attempts is in no rank's wall time."""
+    badput = f"sum by ({RUN}) (rate(trainprobe_badput_seconds_total[{window}]))"
+    productive = f"avg by ({RUN}) (rate(trainprobe_productive_seconds_total{{{NAMED}}}[{window}]))"
+    return f"{badput}\n/ on ({RUN})\n(\n{badput}\n+ on ({RUN})\n{productive}\n> 0)"
 
 
 _LOST_RATIO_BY_CAUSE = f"max by ({RUN}, cause) (\n{share(f'rate({_LOST}[{LOST_WINDOW}])', LOST_WINDOW)}\n)"
@@ -71,6 +80,8 @@ RECORDINGS = (
         _of_gpus(f"increase({_LOST}[{BUDGET_WINDOW}]) / 3600"),
         "GPU-hours lost in the last hour, by cause.",
     ),
+    Recording(BADPUT_LATELY, _badput_ratio(BUDGET_WINDOW), "Share of the job's time that was not productive."),
+    Recording(BADPUT_LONG, _badput_ratio(GOODPUT_WINDOW), "The same over a longer time."),
     Recording(COLLECTIVE, _COLLECTIVE_RATIO, "Share of the time in which a rank waits for the others."),
     Recording(
         MARGIN,

@@ -6,6 +6,7 @@ from __future__ import annotations
 STALL_WINDOW = "5m"
 LOST_WINDOW = "10m"
 BUDGET_WINDOW = "1h"
+GOODPUT_WINDOW = "6h"  # beside BUDGET_WINDOW: a start or a single restart is no trend
 EVENT_WINDOW = "10m"  # an event is told for this long; longer than a run's series outlive it, so that none is missed
 PRESSURE_WINDOW = "5m"
 
@@ -13,6 +14,7 @@ STALLED_SHARE = 0.5  # of STALL_WINDOW: more of it was lost to stalls than not
 LOST_BUDGET_SHARE = 0.10  # a tenth of a run's time is worth somebody's time
 BUDGET_WALL_SECONDS = 1800  # a run younger than this has no hour to judge by
 BUDGET_FOR = "10m"
+BADPUT_BUDGET_SHARE = 0.30  # of a job's wall time, restarts included; large jobs reach less
 
 NO_PROGRESS_SECONDS = 600
 NO_PROGRESS_BASELINES = 20  # a run whose step takes a minute may be silent for twenty of them

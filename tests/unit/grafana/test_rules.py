@@ -15,6 +15,7 @@ from trainprobe_exporters.catalogue import BY_NAME
 NAMES = [
     "TrainingStalled",
     "TrainingStallBudgetBurn",
+    "TrainingGoodputBudgetBurn",
     "TrainingNoProgress",
     "TrainingSlowingDown",
     "TrainingCheckpointFailed",
