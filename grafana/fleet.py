@@ -24,6 +24,7 @@ def fleet() -> Any:
         [
             Section("Now", [_now(q)]),
             Section("GPU-hours lost", _lost(q)),
+            Section("Goodput of jobs", [_goodput(q)]),
             Section("Whom to look at first", _worst(q)),
             Section("trainprobe on the hosts", _agents(q)),
         ],
@@ -107,6 +108,29 @@ def _lost(q: Queries) -> list[Line]:
             widths=(6, 6, 12),
         )
     ]
+
+
+def _goodput(q: Queries) -> Line:
+    return Line(
+        9,
+        [
+            bars(
+                "GPU-hours that were not productive",
+                "In the time range, over all attempts of each job and the gaps between them.",
+                COUNT,
+                Q(q.badput_gpu_hours, "{{badput_source}}"),
+                none="no GPU seen",
+                colours={},
+            ),
+            time_series(
+                "Goodput of the worst jobs",
+                "Productive part of a job's wall time so far, restarts included: the ten lowest.",
+                SHARE,
+                Q(q.least_goodput, "{{run}}"),
+                none="no job",
+            ),
+        ],
+    )
 
 
 def _worst(q: Queries) -> list[Line]:

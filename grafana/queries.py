@@ -264,6 +264,18 @@ class Queries:
         return f"sort_desc(sum by (cause) ({self._gpu_hours_in_range}) > 0)"
 
     @property
+    def badput_gpu_hours(self) -> str:
+        """Of jobs, their restarts included: what the time of their GPUs went to that was not productive."""
+        badput = f"increase(trainprobe_badput_seconds_total{self.scope.run()}[{RANGE}])"
+        gpus = f"count by (job, instance, run) (last_over_time(trainprobe_run_gpu_info{self.scope.rank()}[{RANGE}]))"
+        hours = f"{badput} * on (job, instance, run) group_left () {gpus} / 3600"
+        return f"sort_desc(sum by (badput_source) ({hours}) > 0)"
+
+    @property
+    def least_goodput(self) -> str:
+        return f"bottomk(10, min by (run) (trainprobe_goodput_ratio{self.scope.run()}))"
+
+    @property
     def gpus_lost_now(self) -> str:
         """GPU-hours lost in an hour are GPUs that stand still: the same number at each moment."""
         lost = f"rate(trainprobe_lost_seconds_total{self.scope.rank()}[{RATE}])"
