@@ -16,8 +16,9 @@ PIP := $(BIN)/pip --disable-pip-version-check -qq install
 LOCALE := daemon/trainprobe/text/locale
 BPF_C := $(wildcard daemon/trainprobe/bpf/src/*.bpf.c daemon/trainprobe/bpf/src/*.h)
 export PIP_ROOT_USER_ACTION := ignore
-# What tests draw from; `make nightly` draws anew each time (TRAINPROBE_SEED= repeats a run).
+# What tests and benchmarks draw from. `make nightly` has a fresh one and prints it; `make nightly SEED=N` repeats a run.
 SEED ?= 1
+nightly: SEED := $(shell echo $$RANDOM)
 # Tests that share nothing of the host: on all processors, those of a file in one process.
 TOGETHER := --numprocesses auto --dist loadfile
 # Its GPU is on paper, and it allows for contention.
@@ -47,14 +48,16 @@ test: root check probe trainings chromium .tools/prometheus .tools/perfetto .ven
 
 nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.complete .venv-chart/.complete .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
 	@tools/need-packages qemu-system-x86 gcc libc6-dev e2fsprogs systemd-container debootstrap podman runc mmdebstrap buildah
-	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 $(PYTEST) -m nightly tests
+	@echo "trainprobe: SEED=$(SEED)"
+	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) $(PYTEST) -m nightly tests
 	@failed=; for suite in stalls limits latency footprint overhead scale scrape instructions; do \
-	    echo "trainprobe: benchmarks.$$suite"; \
-	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)" || failed+=" $$suite"; done; \
-	    for _ in 1 2 3; do $(BIN)/python -m benchmarks.frameworks --python .venv-frameworks/bin/python \
-	        --seed $$RANDOM || failed+=" frameworks"; \
+	    seeded=; case $$suite in stalls|limits|latency) seeded="--seed $(SEED)";; esac; \
+	    echo "trainprobe: benchmarks.$$suite $$seeded"; \
+	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)" $$seeded || failed+=" $$suite"; done; \
+	    for turn in 1 2 3; do $(BIN)/python -m benchmarks.frameworks --python .venv-frameworks/bin/python \
+	        --seed $$(($(SEED) + turn)) || failed+=" frameworks"; \
 	    $(BIN)/python -m benchmarks.frameworks --python .venv-tensorflow/bin/python --only keras_tf \
-	        --results build/frameworks/tensorflow.jsonl --seed $$RANDOM || failed+=" tensorflow"; done; \
+	        --results build/frameworks/tensorflow.jsonl --seed $$(($(SEED) + turn)) || failed+=" tensorflow"; done; \
 	    [ -z "$$failed" ] || { echo "trainprobe: benchmarks that failed:$$failed" >&2; exit 1; }
 
 check: fmt-check lint imports ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay

@@ -2,6 +2,8 @@
 
 A test below ``tests/kernel`` is marked ``kernel`` and so on; what this machine lacks for it skips it with the reason.
 ``TRAINPROBE_REQUIRE_KERNEL=1`` (set by ``make test``) turns these skips into failures.
+
+Each session has one seed: ``TRAINPROBE_SEED``, or a fresh one. Every failure shows it.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,45 @@ settings.register_profile("project", database=None, deadline=None, suppress_heal
 settings.load_profile("project")
 
 TESTS = Path(__file__).parent
+SEED = "TRAINPROBE_SEED"
 FOLDERS = frozenset({"kernel", "training", "observability", "browser", "systemd", "nightly"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """The seed is in the environment before workers and programs of tests start; hypothesis uses it too."""
+    os.environ[SEED] = os.environ.get(SEED) or str(random.SystemRandom().randrange(1_000_000))
+    config.option.hypothesis_seed = config.option.hypothesis_seed or os.environ[SEED]
+
+
+def pytest_report_header() -> str:
+    return f"{SEED}={os.environ[SEED]}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections.append(("Seed", pytest_report_header()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The session's seed."""
+    return int(os.environ[SEED])
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Draws by the session's seed and the test's name."""
+    return random.Random(f"{os.environ[SEED]}/{request.node.nodeid}")
+
+
+@pytest.fixture(autouse=True)
+def seeded(request: pytest.FixtureRequest) -> None:
+    """The module ``random`` draws by the session's seed and the test's name."""
+    random.seed(f"{os.environ[SEED]}/{request.node.nodeid}")
 
 
 @pytest.fixture(scope="session", autouse=True)

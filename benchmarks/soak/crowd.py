@@ -1,4 +1,4 @@
-"""Short-lived processes, as many a minute as are asked for: ``crowd.py DIRECTORY PER_MINUTE COUNTED``.
+"""Short-lived processes, as many a minute as are asked for: ``crowd.py DIRECTORY PER_MINUTE COUNTED SEED``.
 
 Some have the names of what is looked for. Stopped for a while it goes on as before and makes up for nothing. The file
 COUNTED says how many there were.
@@ -21,7 +21,7 @@ def main() -> None:
     directory, per_minute, counted = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
     beside = counted.with_suffix(".new")
     programs = [os.fsencode(shutil.copy("/bin/true", directory / name)) for name in dict.fromkeys(NAMES)]
-    chance = random.Random()
+    chance = random.Random(sys.argv[4])
     begun, owed, last = 0, 0.0, time.monotonic()
     while os.getppid() != 1:
         now = time.monotonic()

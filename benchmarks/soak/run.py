@@ -210,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="trainprobe-soak-") as name:
         place = Path(name)
         crowd = [sys.executable, str(HERE / "crowd.py"), name, str(options.per_minute), str(place / "counted")]
+        crowd.append(str(options.seed))
         try:
             with (
                 Daemon(place, options.config) as daemon,
@@ -261,6 +262,6 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="a file with everything so far, written anew with each sample")
     parser.add_argument("--config", default="", help="lines that every configuration of the daemon begins with")
     parser.add_argument("--script", type=Path, help="a copy of small_training.py to run instead, for a name of its own")
-    parser.add_argument("--seed", type=int, help="what chance draws from")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is random (1)")
     parser.add_argument("--python", help="an interpreter with PyTorch")
     return parser.parse_args(arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import time
@@ -27,11 +26,6 @@ from trainprobe.wire import report as wire
 
 TIMELINE = "document.getElementById('timeline')"
 DRAWN = f"{TIMELINE}.dataset.to > 0"
-
-
-@pytest.fixture
-def draw() -> random.Random:
-    return random.Random(os.environ.get("TRAINPROBE_SEED"))
 
 
 class Live:
@@ -64,8 +58,8 @@ def keep(directory: Path, told: Training) -> None:
 
 
 @pytest.fixture
-def live(tmp_path: Path, draw: random.Random) -> Iterator[Live]:
-    told = training(draw, end=time.time())
+def live(tmp_path: Path, rng: random.Random) -> Iterator[Live]:
+    told = training(rng, end=time.time())
     publish(tmp_path, told.report)
     keep(tmp_path, told)
     with exporter(tmp_path, "--listen", "127.0.0.1:0", "--history", str(tmp_path / "history")) as running:
@@ -279,8 +273,8 @@ def test_it_works_below_a_proxys_path_that_asks_for_a_password_itself(tab: Tab, 
         assert all("/node7/deep/api/v1/" in request for request in asked)
 
 
-def test_a_name_and_password_open_it_without_a_token(tab: Tab, tmp_path: Path, draw: random.Random) -> None:
-    publish(tmp_path, training(draw, end=time.time()).report)
+def test_a_name_and_password_open_it_without_a_token(tab: Tab, tmp_path: Path, rng: random.Random) -> None:
+    publish(tmp_path, training(rng, end=time.time()).report)
     (tmp_path / "password").write_text("secret\n")
     config = tmp_path / "exporter.yaml"
     config.write_text(f"basic_auth: {{username: ann, password_file: {tmp_path / 'password'}}}\n")
@@ -398,9 +392,9 @@ def test_it_fits_the_window(tab: Tab, live: Live, width: int) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_mailed_page_tells_the_same_and_asks_nobody(tab: Tab, tmp_path: Path, draw: random.Random) -> None:
+def test_a_mailed_page_tells_the_same_and_asks_nobody(tab: Tab, tmp_path: Path, rng: random.Random) -> None:
 
-    told = training(draw, end=1_760_000_000.0, ended=True)
+    told = training(rng, end=1_760_000_000.0, ended=True)
     rows = [asdict(row) for row in told.rows]
     file = tmp_path / "report.html"
     file.write_text(page.mailed(wire.encode(told.report), [(RUN, "0", rows)]))
@@ -444,11 +438,11 @@ def test_the_page_is_the_same_whatever_its_sentences_say(tab: Tab, tmp_path: Pat
 
 @pytest.mark.parametrize("embedded", [True, False])
 def test_ten_thousand_steps_and_five_hundred_stalls(
-    tab: Tab, tmp_path: Path, draw: random.Random, embedded: bool
+    tab: Tab, tmp_path: Path, rng: random.Random, embedded: bool
 ) -> None:
     """They are drawn within a second, and nothing that one does with them blocks the page for a tenth of one."""
 
-    told = training(draw, end=time.time(), steps=10_000, stalls=500)
+    told = training(rng, end=time.time(), steps=10_000, stalls=500)
     if embedded:
         file = tmp_path / "report.html"
         file.write_text(page.mailed(wire.encode(told.report), [(RUN, "0", [asdict(row) for row in told.rows])]))
@@ -460,12 +454,12 @@ def test_ten_thousand_steps_and_five_hundred_stalls(
         measure(tab, f"{running.url}/?token={(tmp_path / 'token').read_text().strip()}")
 
 
-def test_a_day_of_history_moves_smoothly(tab: Tab, tmp_path: Path, draw: random.Random) -> None:
+def test_a_day_of_history_moves_smoothly(tab: Tab, tmp_path: Path, rng: random.Random) -> None:
     """A quarter of an hour step by step, and ten seconds by ten seconds the day before."""
-    told = training(draw, end=time.time(), steps=18_000, stalls=500)
+    told = training(rng, end=time.time(), steps=18_000, stalls=500)
     begin = told.rows[0].start
     before = [
-        StepRow(begin - 10 * n, 10.0, 222, 0.04, draw.choice((0.06, 0.06, 4.0)), {"compute": 8.0, "data_wait": 2.0})
+        StepRow(begin - 10 * n, 10.0, 222, 0.04, rng.choice((0.06, 0.06, 4.0)), {"compute": 8.0, "data_wait": 2.0})
         for n in range(8_600, 0, -1)
     ]
     told.report.runs[0].started = before[0].start
@@ -506,9 +500,9 @@ def measure(tab: Tab, url: str) -> None:
     tab.open("about:blank")
 
 
-def test_looking_closer_shows_each_step(tab: Tab, tmp_path: Path, draw: random.Random) -> None:
+def test_looking_closer_shows_each_step(tab: Tab, tmp_path: Path, rng: random.Random) -> None:
     """One answer does not hold ten thousand rows: what is looked at is asked for again, finer."""
-    told = training(draw, end=time.time(), steps=10_000, stalls=1)
+    told = training(rng, end=time.time(), steps=10_000, stalls=1)
     publish(tmp_path, told.report)
     keep(tmp_path, told)
     with exporter(tmp_path, "--listen", "127.0.0.1:0", "--history", str(tmp_path / "history")) as running:

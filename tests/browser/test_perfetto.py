@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import threading
@@ -79,8 +78,8 @@ def viewer(browser: Chromium, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def told() -> Training:
-    draw = random.Random(os.environ.get("TRAINPROBE_SEED"))
+def told(seed: int) -> Training:
+    draw = random.Random(seed)
     made = training(draw, end=1_795_000_000.0, steps=800, stalls=30, ended=True)
     lines = [history.header(history.STEPS), *map(history.step_line, made.rows)]
     made.rows = list(history.read_steps(line.encode() for line in lines))  # rounded, as what is kept is

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -41,13 +40,13 @@ class Planted:
         return min(max(0.0, at - self.start), self.end - self.start)
 
 
-def planted(draw: random.Random, begin: float, interval: float) -> list[Planted]:
+def planted(rng: random.Random, begin: float, interval: float) -> list[Planted]:
     """Stalls of random causes and lengths, far enough apart to be told from each other at this interval."""
     stalls, at = [], begin + 4 * interval
     for _ in range(STALLS):
-        at += draw.uniform(4 * interval, 6 * interval)
-        length = exp(draw.uniform(log(SHORTEST), log(LONGEST)))
-        stalls.append(Planted(draw.choice(STALL_CAUSES), at, at + length))
+        at += rng.uniform(4 * interval, 6 * interval)
+        length = exp(rng.uniform(log(SHORTEST), log(LONGEST)))
+        stalls.append(Planted(rng.choice(STALL_CAUSES), at, at + length))
         at += length
     return stalls
 
@@ -74,19 +73,17 @@ def scrapes(begin: float, end: float, interval: float, stalls: list[Planted]) ->
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-def test_each_stall_is_one_region_of_its_cause(tmp_path: Path, interval: float) -> None:
-    seed = os.environ.get("TRAINPROBE_SEED") or str(random.randrange(10**6))
-    draw = random.Random(f"{seed} {interval}")
-    begin = time.time() - 4000 + draw.uniform(0, interval)
-    stalls = planted(draw, begin, interval)
+def test_each_stall_is_one_region_of_its_cause(tmp_path: Path, interval: float, rng: random.Random) -> None:
+    begin = time.time() - 4000 + rng.uniform(0, interval)
+    stalls = planted(rng, begin, interval)
     end = stalls[-1].end + 4 * interval
     with having_scraped(tmp_path, scrapes(begin, end, interval, stalls)) as server:
         first = begin // interval * interval  # Grafana aligns to the step
         drawn = {cause: regions(server, ".+", cause, first, end, interval) for cause in STALL_CAUSES}
     shown = [(stall, _region_of(stall, drawn[stall.cause], interval)) for stall in stalls]
     missed = [stall for stall, region in shown if region is None]
-    assert not missed, f"seed {seed}: {len(missed)} of {STALLS} not drawn: {missed}"
-    assert sum(map(len, drawn.values())) == STALLS, f"seed {seed}: more is drawn than was planted: {drawn}"
+    assert not missed, f"{len(missed)} of {STALLS} not drawn: {missed}"
+    assert sum(map(len, drawn.values())) == STALLS, f"more is drawn than was planted: {drawn}"
 
 
 def _region_of(stall: Planted, drawn: list[Region], interval: float) -> Region | None:
@@ -98,10 +95,8 @@ def _region_of(stall: Planted, drawn: list[Region], interval: float) -> Region |
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_each_stall_is_drawn_as_two_real_servers_scrape_it(tmp_path: Path) -> None:
+def test_each_stall_is_drawn_as_two_real_servers_scrape_it(tmp_path: Path, rng: random.Random) -> None:
     """The same in real time: one exporter, scraped each 5 s by one Prometheus and each 15 s by another."""
-    seed = os.environ.get("TRAINPROBE_SEED") or str(random.randrange(10**6))
-    draw = random.Random(seed)
     daemon = Daemon(tmp_path / "report.json")
     daemon.publish()
     for interval in INTERVALS:
@@ -115,14 +110,14 @@ def test_each_stall_is_drawn_as_two_real_servers_scrape_it(tmp_path: Path) -> No
         begin = time.time()
         daemon.train(2 * max(INTERVALS))
         stalls = []
-        for cause in draw.sample(STALL_CAUSES, STALLS):  # each once, so that they need no time between them
-            length = exp(draw.uniform(log(SHORTEST), log(LONGEST)))
+        for cause in rng.sample(STALL_CAUSES, STALLS):  # each once, so that they need no time between them
+            length = exp(rng.uniform(log(SHORTEST), log(LONGEST)))
             stalls.append(Planted(cause, *daemon.stall(cause, length)))
-            daemon.train(draw.uniform(1, 6))
+            daemon.train(rng.uniform(1, 6))
         daemon.train(2 * max(INTERVALS))
         for interval, server in servers.items():
             first = begin // interval * interval
             drawn = {cause: regions(server, ".+", cause, first, time.time(), interval) for cause in STALL_CAUSES}
             missed = [stall for stall in stalls if _region_of(stall, drawn[stall.cause], interval) is None]
-            assert not missed, f"seed {seed}, {interval:g} s: {len(missed)} of {STALLS} not drawn: {missed} in {drawn}"
-            assert sum(map(len, drawn.values())) == STALLS, f"seed {seed}, {interval:g} s: {drawn}"
+            assert not missed, f"{interval:g} s: {len(missed)} of {STALLS} not drawn: {missed} in {drawn}"
+            assert sum(map(len, drawn.values())) == STALLS, f"{interval:g} s: {drawn}"

@@ -1,6 +1,6 @@
 """A user who would like to disturb: odd names everywhere, a libtorch that is none, many threads and short lives.
 
-Usage: hostile_neighbour.py DIRECTORY SECONDS
+Usage: hostile_neighbour.py DIRECTORY SECONDS SEED
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def library(chance: random.Random) -> bytes:
 
 def main() -> None:
     place, until = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
-    chance = random.Random(os.getpid())
+    chance = random.Random(sys.argv[3])
     folder = os.fsencode(place / str(os.getpid())) + b"-" + os.fsencode(EVIL).replace(b"/", b"|") + LAST_BYTES
     os.mkdir(folder)
     os.chdir(folder)

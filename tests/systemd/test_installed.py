@@ -232,7 +232,7 @@ def test_a_hostile_neighbour_is_watched_and_nothing_comes_of_it(host: Booted) ->
         script = shutil.copy(NEIGHBOUR, directory)
         command = ["setpriv", "--reuid", str(STRANGER), "--regid", str(STRANGER), "--clear-groups", "--"]
         command += ["/usr/bin/python3", script, directory, "8"]
-        neighbours = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
+        neighbours = [subprocess.Popen([*command, str(n)], stdout=subprocess.DEVNULL) for n in range(2)]
         try:
             time.sleep(6)
             text = metrics(host)

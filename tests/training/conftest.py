@@ -1,9 +1,7 @@
-"""Real trainings, one after the other, with seeds that are drawn anew each time and told when something is wrong."""
+"""Real trainings, one after the other."""
 
 from __future__ import annotations
 
-import os
-import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +22,6 @@ PATIENCE = 10.0
 LOCK = Path(tempfile.gettempdir()) / "trainprobe-stalls.lock"
 
 Watched = Callable[[Plan], Outcome]
-
-
-@pytest.fixture(scope="session")
-def seed() -> int:
-    """TRAINPROBE_SEED repeats a session's random choices."""
-    return int(os.environ.get("TRAINPROBE_SEED") or random.SystemRandom().randrange(1_000_000))
 
 
 @pytest.fixture(scope="session")

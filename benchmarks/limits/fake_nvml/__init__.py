@@ -35,6 +35,7 @@ class Working:
 
     def __init__(self, state: Path, count: int) -> None:
         self._state, self._count = state, count
+        self._draw = random.Random(count)
         self._over = threading.Event()
         self._pid = 0
         self._teller = threading.Thread(target=self._tell, daemon=True)
@@ -64,12 +65,12 @@ class Working:
         fresh.rename(self._state)
 
     def _figures(self, index: int) -> str:
-        busy = random.randrange(60, 100)
+        busy = self._draw.randrange(60, 100)
         figures = {
-            "memory_total": self.TOTAL, "memory_used": self.TOTAL // 2 + random.randrange(1 << 20),
-            "utilization": busy, "samples": busy, "power": 3000 * busy, "temperature": random.randrange(60, 72),
-            "clock": random.randrange(1700, 1900), "clock_max": 1980, "pcie": random.randrange(1 << 20),
-            "reasons": random.choice((0, 4)), "ecc": 0, "mig": 0, "rows": 0, "tensor": busy // 2,
+            "memory_total": self.TOTAL, "memory_used": self.TOTAL // 2 + self._draw.randrange(1 << 20),
+            "utilization": busy, "samples": busy, "power": 3000 * busy, "temperature": self._draw.randrange(60, 72),
+            "clock": self._draw.randrange(1700, 1900), "clock_max": 1980, "pcie": self._draw.randrange(1 << 20),
+            "reasons": self._draw.choice((0, 4)), "ecc": 0, "mig": 0, "rows": 0, "tensor": busy // 2,
             "pid": self._pid, "pid_memory": self.TOTAL // 2,
         }  # fmt: skip
         return "\n".join(f"{index} {name} {value}" for name, value in figures.items())

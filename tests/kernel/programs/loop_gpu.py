@@ -36,6 +36,7 @@ def ask(seconds: float) -> None:
 
 
 def main() -> None:
+    draw = random.Random(os.environ.get("TRAINPROBE_SEED", "1"))
     wanted = {"steps": 600, "kind": "waits", "work": 0.02, "kernels": 12, "layers": 3, "plants": {}, "log_every": 25}
     wanted |= json.loads(sys.argv[1])
     print(os.getpid(), flush=True)
@@ -57,7 +58,7 @@ def main() -> None:
             acts[what](seconds)
             known.append({"what": what, "start": before, "end": time.time()})
         begins.append(time.monotonic())
-        lasts = work * random.uniform(0.8, 1.2)
+        lasts = work * draw.uniform(0.8, 1.2)
         if kind == "waits":
             calls.upload()
             calls.launch_step(wanted["kernels"], wanted["layers"])

@@ -23,6 +23,7 @@ def spin(seconds: float) -> None:
 
 
 def main() -> None:
+    draw = random.Random(os.environ.get("TRAINPROBE_SEED", "1"))
     wanted = {"steps": 40, "how": "spin", "work": [0.01, 0.03], "cpu": 0.004, "calls": ["synchronize_stream"]}
     wanted |= json.loads(sys.argv[1])
     torch.set_num_threads(1)
@@ -45,7 +46,7 @@ def main() -> None:
     for step in range(wanted["steps"]):
         optimizer.zero_grad()
         loss = model(torch.randn(16, 64)).sum()
-        cuda.fake_launch(random.uniform(*wanted["work"]) + (wanted.get("longer", {}).get(str(step), 0.0)))
+        cuda.fake_launch(draw.uniform(*wanted["work"]) + (wanted.get("longer", {}).get(str(step), 0.0)))
         memory = 0.0
         if pairs := churn.get(str(step), 0):
             begun, wall = time.perf_counter(), time.time()

@@ -33,8 +33,8 @@ def measured(rng: random.Random) -> Footprint:
     )
 
 
-def test_the_sum_and_its_parts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    found = measured(random.Random())
+def test_the_sum_and_its_parts_are_printed(capsys: pytest.CaptureFixture[str], rng: random.Random) -> None:
+    found = measured(rng)
     show(found)
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("all in"))
     total, bpf, traps, daemon, without, *of_cpu = (float(share) for share in re.findall(r"([0-9.]+)%", line))
@@ -43,7 +43,7 @@ def test_the_sum_and_its_parts_are_printed(capsys: pytest.CaptureFixture[str]) -
     assert of_cpu == pytest.approx([total / found.training_cpus, without / found.training_cpus], abs=0.002)
 
 
-def test_counting_is_never_more_than_was_counted() -> None:
-    found = measured(random.Random())
+def test_counting_is_never_more_than_was_counted(rng: random.Random) -> None:
+    found = measured(rng)
     found.runs_per_second = 1e9
     assert found.counting_share == found.bpf_share
