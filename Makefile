@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test nightly chart check generated fmt fmt-check lint text types imports unit replay kernel training browser chromium gpu gpukit deb image clean root probe torch trainings
+.PHONY: help demo test nightly chart check generated fmt fmt-check lint text types imports unit replay kernel training browser chromium gpu gpukit deb image release clean root probe torch trainings
 
 # BCC belongs to the distribution's interpreter, whatever python3 on PATH is.
 HOST_PYTHON := /usr/bin/python3
@@ -123,6 +123,11 @@ deb: $(STAMP) ## the Debian package, in dist/
 image: $(STAMP) ## the container image, an OCI archive in dist/ (as root; no registry)
 	@tools/need-packages mmdebstrap buildah
 	@$(BIN)/python -m image.build
+
+release: root .venv-chart/.complete $(STAMP) ## check, deb, image, chart, sources and checksums in dist/, then the tag (RELEASE=--dry-run: check only)
+	@.venv-chart/bin/python charts/check.py
+	@tools/need-packages mmdebstrap buildah
+	@$(BIN)/python -m tools.release $(RELEASE)
 
 chart: .venv-chart/.complete ## validate the Helm chart; write its golden renderings anew with WRITE=--write
 	@.venv-chart/bin/python charts/check.py $(WRITE)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trainprobe import __version__
 from trainprobe.bpf.defines import defines
 from trainprobe.causes import groups
 from trainprobe.causes.registry import DECLARED
@@ -25,6 +26,7 @@ BPF = ROOT / "daemon" / "trainprobe" / "bpf"
 PAGES = ROOT / "docs" / "causes"
 KINDS_FILE = ROOT / "tests" / "contract" / "causes.txt"
 CHINESE = ROOT / "docs" / "causes.zh.md"
+CHART = ROOT / "charts" / "trainprobe" / "Chart.yaml"
 _REGION = r"((?:#|<!--) Generated \(make generated\): {name}(?: -->)?\n).*?((?:#|<!--) End of what is generated)"
 _HEADING = re.compile(r"# `\w+`: (.*)")
 
@@ -167,12 +169,18 @@ def chinese() -> str:
     return text.replace(rows[-1], "\n".join([rows[-1], *new]))
 
 
+def chart() -> str:
+    """Chart.yaml with the version."""
+    return re.sub(r'^((?:v|appV)ersion: "?)[^"\n]+', rf"\g<1>{__version__}", CHART.read_text(), flags=re.MULTILINE)
+
+
 def main() -> None:
     for path in REGIONS:
         (ROOT / path).write_text(region(path))
     (BPF / "structures.py").write_text("\n".join(structures()) + "\n")
     KINDS_FILE.write_text(pinned())
     CHINESE.write_text(chinese())
+    CHART.write_text(chart())
     for path, module in PRINTED.items():
         (ROOT / path).write_text(_run(module))
     for module in WRITERS:

@@ -13,7 +13,7 @@ from tools import generate
 ROOT = Path(__file__).parents[2]
 TARGETS = (
     "help demo test nightly check generated fmt lint text types imports unit replay kernel training browser gpu "
-    "gpukit deb image chart clean"
+    "gpukit deb image chart release clean"
 )
 
 
