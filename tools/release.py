@@ -61,6 +61,8 @@ def chart(output: Path, version: str, epoch: int) -> Path:
     """The chart as ``helm package`` packs it, the same bytes each time."""
     package = output / f"trainprobe-chart_{version}.tgz"
     same = ["--sort=name", f"--mtime=@{epoch}", "--owner=0", "--group=0", "--numeric-owner", "--mode=go=rX,u+rw"]
+    left_out = (ROOT / "charts/trainprobe/.helmignore").read_text().split()
+    same += [f"--exclude=trainprobe/{pattern.rstrip('/')}" for pattern in left_out]
     command = ["tar", *same, "--use-compress-program=gzip -n", "-C", str(ROOT / "charts"), "-cf", str(package)]
     subprocess.run([*command, "trainprobe"], check=True)
     return package
