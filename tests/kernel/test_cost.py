@@ -29,7 +29,7 @@ INSTRUCTIONS = {
     "on_record": 1860, "on_record_end": 855, "on_backward": 1930, "on_graph_task": 150, "on_backward_end": 435,
     "on_set_grad": 355, "on_maker_end": 180, "on_receive_end": 200, "on_clone_end": 180, "on_file_fault": 110,
     "on_gpu_wait": 730, "on_gpu_copy": 240, "on_gpu_allocate": 510, "on_gpu_free": 510, "on_gpu_return": 430,
-    "on_start_open": 550, "on_start_look": 75,
+    "on_start_open": 1090, "on_start_look": 75,
     "on_gpu_kernel": 220, "on_gpu_graph": 220, "on_gpu_upload": 230, "on_release": 230, "on_gpu_step": 1410,
 }  # fmt: skip
 """As the kernel holds each program of the hot paths, with 15 % of room for other compilers and kernels.
@@ -37,6 +37,7 @@ INSTRUCTIONS = {
 Seventy of each are for a switch that the kernel did not tell of; but for one byte that is compared they do not run.
 Some twenty for each time that a ledger is found: more instructions than a helper's call, and a tenth of its time.
 A hundred of on_read_end note what a program reads before its first step; but for one byte they do not run afterwards.
+Four hundred of on_start_open find the loops of frameworks among the files of code, until a program's first step.
 Thirty of on_record bound the drivers of a process; only a thread that has no ledger yet runs them.
 """
 

@@ -15,6 +15,8 @@ SCRIPT = """
 import time
 begun = time.monotonic()
 import json, os, sys, torch, torch._dynamo
+sys.path.append(os.path.join(os.path.dirname(sys.argv[0]), "site-packages"))
+import mmengine.runner.loops
 took = {"imports": time.monotonic() - begun}
 torch.set_num_threads(1)
 folder, checkpoint, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
@@ -63,7 +65,11 @@ def test_the_parts_of_the_start_are_told_and_add_up(tmp_path: Path, torch_python
     subprocess.run([torch_python, "-c", save], check=True, timeout=60)
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    command = trainprobe("run", "-o", str(report), "--", torch_python, str(script), folder, checkpoint, str(pause))
+    loops = tmp_path / "site-packages" / "mmengine" / "runner" / "loops.py"
+    loops.parent.mkdir(parents=True)
+    loops.write_text("")
+    record = tmp_path / "recording.jsonl"
+    command = trainprobe("run", "-o", report, "--record", record, "--", torch_python, script, folder, checkpoint, pause)
     ended = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, timeout=100, env=environment(), check=True
     )
@@ -79,5 +85,8 @@ def test_the_parts_of_the_start_are_told_and_add_up(tmp_path: Path, torch_python
     assert restore["bytes"] == pytest.approx(checkpoint.stat().st_size, rel=0.05)
     assert restore["seconds"] == pytest.approx(truth["restore"], rel=0.1, abs=0.3)
     assert sum(told.values()) <= rank["phases"][0]["end"] - rank["phases"][0]["start"]
+    frames = map(json.loads, record.read_text().splitlines())
+    (start,) = (event for frame in frames for event in frame.get("events", ()) if event["e"] == "start")
+    assert start["loops"] == ["mmengine"]
     assert "to the first step: " in ended.stderr
     assert "restoring last.ckpt: " in ended.stderr

@@ -7,6 +7,7 @@ from ctypes import sizeof
 from enum import IntEnum
 
 from trainprobe.bpf import abi, image
+from trainprobe.derive.frameworks import LOOPS
 from trainprobe.model.cells import (
     BLOCK_IO_BUCKETS,
     CELLS,
@@ -18,6 +19,8 @@ from trainprobe.model.cells import (
     RowKind,
     ThreadState,
 )
+
+_SEED, _PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 _ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
     ("MESSAGE_", abi.Message),
@@ -45,7 +48,7 @@ _NUMBERS = (
 
 def defines() -> list[str]:
     """Compiler flags that carry every number both sides must agree on."""
-    flags = {f"SIZE_{name.upper()}": sizeof(shape) for name, shape in abi.STRUCTURES.items()}
+    flags: dict[str, int | str] = {f"SIZE_{name.upper()}": sizeof(shape) for name, shape in abi.STRUCTURES.items()}
     for prefix, numbers in _ENUMS:
         flags.update({f"{prefix}{member.name}": int(member) for member in numbers})
     flags.update((f"VALUE_{name.upper()}", place) for place, name in enumerate(image.VALUES))
@@ -53,4 +56,23 @@ def defines() -> list[str]:
     flags.update((name, getattr(abi, name)) for name in _NUMBERS)
     flags.update(OPERATIONS=len(abi.OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
     bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
-    return [*(f"-D{name}={value}" for name, value in flags.items()), f"-DREQUEST_BOUNDS={bounds}"]
+    flags.update(LOOP_SEED=f"{_SEED}ull", LOOP_PRIME=f"{_PRIME}ull", LOOP_FILES=_loops(), REQUEST_BOUNDS=bounds)
+    return [f"-D{name}={value}" for name, value in flags.items()]
+
+
+def _loops() -> str:
+    """The files of frameworks' loops, compiled or not, as hashes of their paths, each with the place of its owner."""
+    return "".join(
+        f"LOOP({hash_of(f'{framework}/{folder}{slash}{cached}{name}'.removesuffix('.py'))}ull,{place})"
+        for place, (framework, paths) in enumerate(LOOPS.items())
+        for folder, slash, name in (path.rpartition("/") for path in paths)
+        for cached in ("", "__pycache__/")
+    )
+
+
+def hash_of(path: str) -> int:
+    """FNV-1a of a path below site-packages, without its suffix."""
+    found = _SEED
+    for byte in path.encode():
+        found = (found ^ byte) * _PRIME % 2**64
+    return found

@@ -8,6 +8,7 @@ from ctypes import c_uint32
 from trainprobe.bpf import abi
 from trainprobe.bpf.loader import Loaded
 from trainprobe.bpf.paths import Proc
+from trainprobe.derive.frameworks import LOOPS
 from trainprobe.model.event import OpenedFile, OpenedKind, OpenedSpan, StartSeen
 
 _KINDS = {kind.value: OpenedKind[kind.name] for kind in abi.StartKind}
@@ -40,7 +41,8 @@ class Starts:
             OpenedFile(_absolute(file.path, folder), file.opened, file.last, file.bytes)
             for file in record.files[: min(record.files_used, abi.START_FILES)]
         )
-        return StartSeen(at_ns, pid, record.began, spans, files)
+        loops = tuple(name for place, name in enumerate(LOOPS) if record.loops >> place & 1)
+        return StartSeen(at_ns, pid, record.began, spans, files, loops)
 
     def forget(self, pid: int) -> None:
         """The process has ended."""

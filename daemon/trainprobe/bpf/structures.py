@@ -347,7 +347,7 @@ class Start(Structure):
         ("spans_used", c_uint32),
         ("files_used", c_uint32),
         ("fd", c_int32),
-        ("unused", c_uint32),
+        ("loops", c_uint32),
         ("spans", StartSpan * 128),
         ("files", StartFile * 8),
         ("path", c_char * 256),

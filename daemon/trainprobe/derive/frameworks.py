@@ -1,4 +1,4 @@
-"""The framework that runs a training's loop, by the files on its Python stacks."""
+"""The framework that runs a training's loop, by the files on its Python stacks and by what it imported."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ LIBRARIES = (
 )
 """They leave the loop to the user: named where no framework's loop was seen."""
 NAMES = frozenset({*LOOPS, *LIBRARIES})
+BUILT_ON = {"sentence_transformers": "transformers"}
+"""The first one's loop calls the other's."""
 _LOOP_FILES = frozenset((name, file.rpartition("/")[2]) for name, files in LOOPS.items() for file in files)
 
 
@@ -47,15 +49,29 @@ def is_loop(frame: str) -> bool:
 
 @dataclass(slots=True)
 class FrameworkSeen:
-    """What the stacks of a rank have shown so far. ``version`` None: not known."""
+    """What the stacks of a rank have shown; until there is one, what it imported. ``version`` None: not known."""
 
     name: str | None = None
     version: str | None = None
     loop: bool = False  # its loop was seen
+    imported: bool = False  # no stack has confirmed the name
+    looks: int = 0  # stacks of the driver
+
+    def add_imported(self, loops: Sequence[str]) -> None:
+        """The frameworks whose loops were imported before the first step. Of several, none of which calls another, each
+        may be it."""
+        found = set(loops) - {BUILT_ON[name] for name in loops if name in BUILT_ON}
+        if self.name is None and not self.looks and len(found) == 1:
+            self.name, self.imported = found.pop(), True
 
     def add(self, stack: Sequence[str], versions: Mapping[str, str]) -> None:
         """One stack of the driver, outermost frame first. Where frameworks build on each other the outermost loop
         counts; the first answer stays, but for a library's."""
+        if not stack:
+            return
+        self.looks += 1
+        if self.imported:  # a training may import a loop that it does not use
+            self.name, self.imported = None, False
         places = [library(frame) for frame in stack]
         found = next((name for name, file in places if (name, file) in _LOOP_FILES), None)
         if found is not None and not self.loop:

@@ -224,6 +224,7 @@ class StartSeen:
     began_ns: int
     spans: tuple[OpenedSpan, ...]
     files: tuple[OpenedFile, ...]
+    loops: tuple[str, ...] = ()  # frameworks whose training loop it imported
 
 
 @dataclass(frozen=True, slots=True)

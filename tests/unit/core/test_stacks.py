@@ -209,3 +209,18 @@ def test_when_there_are_some_stacks_of_ordinary_steps_the_next_ones_have_time() 
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert pauses
     assert all(120 * NS <= pause < 125 * NS for pause in pauses)
+
+
+def test_until_the_driver_has_shown_a_stack_it_is_asked_for_one_more_often() -> None:
+    driver, asked = Driver(), []
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    for _ in range(70):
+        driver.train(20)
+        played(driver, pipeline)
+        if pipeline.wants().stacks:
+            asked.append(driver.now)
+            frames = ("main (train.py:9)",) if asked[2:] else ()
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, "" if frames else "late"))
+    assert [(later - earlier) // NS for earlier, later in pairwise(asked)] == [10, 10, 30]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from trainprobe.derive.frameworks import FrameworkSeen
+import re
+
+import pytest
+
+from trainprobe.bpf.defines import defines, hash_of
+from trainprobe.derive.frameworks import LOOPS, FrameworkSeen
 
 SCRIPT = "<module> (train.py:80)"
 
@@ -42,3 +47,38 @@ def test_a_version_that_comes_later_is_taken_up() -> None:
 
 def test_frames_of_older_recordings_name_none() -> None:
     assert seen((SCRIPT, "train (trainer.py:2300)", "_save (serialization.py:900)")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("loops", "name"),
+    [
+        ((), None),
+        (("transformers",), "transformers"),
+        (("transformers", "sentence_transformers"), "sentence_transformers"),
+        (("transformers", "lightning"), None),
+    ],
+)
+def test_without_a_stack_the_only_loop_that_was_imported_counts(loops: tuple[str, ...], name: str | None) -> None:
+    found = FrameworkSeen()
+    found.add_imported(loops)
+    found.add((), {})  # none came
+    assert (found.name, found.version) == (name, None)
+
+
+def test_a_stack_outranks_what_was_imported() -> None:
+    found = FrameworkSeen()
+    found.add_imported(("ultralytics",))
+    found.add((SCRIPT, "forward (torch/module.py:9)"), {})
+    assert found.name is None, "the training has a loop of its own"
+    found.add((SCRIPT, "run (mmengine/loops.py:290)"), {"mmengine": "0.10.7"})
+    found.add_imported(("ultralytics",))
+    assert (found.name, found.version) == ("mmengine", "0.10.7")
+
+
+def test_the_kernel_knows_the_files_of_loops_compiled_or_not() -> None:
+    given = dict(flag[2:].split("=") for flag in defines())
+    known = dict(re.findall(r"LOOP\((\d+)ull,(\d+)\)", given["LOOP_FILES"]))
+    assert len(known) == 2 * sum(map(len, LOOPS.values())), "no two are alike"
+    for path in ("mmcv/runner/iter_based_runner", "mmcv/runner/__pycache__/iter_based_runner"):
+        assert list(LOOPS)[int(known[str(hash_of(path))])] == "mmcv"
+    assert len(LOOPS) <= 32, "each has a bit"

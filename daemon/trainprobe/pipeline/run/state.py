@@ -119,6 +119,7 @@ class RunState:
         """What a process opened before its first step."""
         for rank in self.ranks.by_pid.get(event.pid, ())[:1]:
             rank.lives.start = event
+            rank.open.framework.add_imported(event.loops)
         return event.pid in self.ranks.by_pid
 
     def add_failure(self, event: CallFailed) -> bool:

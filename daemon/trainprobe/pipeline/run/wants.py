@@ -94,7 +94,8 @@ def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
         return []
     rank = min(stepping, key=lambda r: r.ordinary.lines.samples)
     samples = rank.ordinary.lines.samples
-    unknown = rank.by_rhythm and rank.open.framework.name is None and samples < OFTEN
+    framework = rank.open.framework
+    unknown = not (samples or framework.looks) or (rank.by_rhythm and framework.name is None and samples < OFTEN)
     pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 + samples // OFTEN, SELDOM)
     if now_ns - run.stack_ns < pause:
         return []

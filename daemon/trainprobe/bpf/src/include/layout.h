@@ -258,8 +258,8 @@ struct start_file {
 struct start {
     u64 began; /* the program */
     u32 spans_used, files_used;
-    s32 fd; /* of the data opened last; -1: it was closed */
-    u32 unused;
+    s32 fd;    /* of the data opened last; -1: it was closed */
+    u32 loops; /* frameworks whose training loop it opened, bits by their places in LOOPS */
     struct start_span spans[START_SPANS];
     struct start_file files[START_FILES];
     char path[PATH_SIZE]; /* opened last */
