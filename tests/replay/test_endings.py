@@ -21,10 +21,12 @@ from trainprobe.pipeline.rank.state import RankState
 from trainprobe.wire.recording import read_frames, read_header
 
 RECORDINGS = Path(__file__).parent / "recordings"
-TRUTH = json.loads((RECORDINGS / "truth.json").read_text())
+TRUTH = json.loads((RECORDINGS / "truth.json").read_text()) | json.loads((RECORDINGS / "frameworks.json").read_text())
 NAMES = (
     *("checkpoint", "logging", "data_cpu", "data_storage", "data_inline", "worker_startup", "storage_hang"),
-    *("network", "worker_hang", "deadlock", "cpu_throttled", "fake_batching", "gc_pause", "clean"),
+    *("network", "worker_hang", "deadlock", "cpu_throttled", "fake_batching", "gc_pause", "clean", "suspended"),
+    *("collective_wait", "drift", "gpu_memory", "hf_trainer_callback", "accelerate_frequent_saves", "accelerate_lock"),
+    *("batchgenerators_contended", "mmcv_evaluation"),
 )
 KEPT = 0.9
 """Of the frames."""
@@ -35,6 +37,7 @@ ENDINGS: dict[str, tuple[int | None, int | None, tuple[tuple[int, int, str], ...
     "own_kill": (None, 15, ((15, -1, "python"),)),
     "timeout": (None, 15, ((15, 4242, "timeout"),)),
     "watchdog": (None, 6, ((6, -1, "pt_nccl_watchdg"),)),
+    "oom": (None, 9, ((9, 0, "python"),)),
     "finished": (0, None, ()),
 }
 """Exit code, fatal signal, and the signals: number, sender (-1: itself, 0: the kernel), its name."""
@@ -78,6 +81,8 @@ def ended(pipeline: Pipeline, pid: int, at: Moment, how: str) -> Rank:
         for number, by, name in signals
     ]  # fmt: skip
     row: MarkRow = replace(latest, kind=RowKind.EXIT, at_ns=now, cells=tuple(cells), files=(), lengths=())
+    if how == "oom":
+        sent.append(ProcessEvent(ProcessEventKind.OOM, now, pid))
     exit_ = ProcessEvent(ProcessEventKind.EXIT, now, pid, 1, "python", code, signal)
     pipeline.step(Frame(at, (*sent, row, exit_, RunEnded(run.started.run, now))))
     return rank_of(pipeline, pid, Moment(now + NS, at.wall_ns + NS))
@@ -92,7 +97,9 @@ def test_the_verdict_survives_an_ending_that_is_no_failure(how: str, cut: tuple[
     assert rank.exit is not None
     assert rank.exit.ending == how
     hung = before.stalls and before.stalls[-1].end is None and before.stalls[-1].seconds >= 5
-    if how in FAILURES and not hung:
+    if how == "oom":
+        assert (rank.verdict.kind, rank.verdict.cause) == ("end", "oom_kill")
+    elif how in FAILURES and not hung:
         assert (rank.verdict.kind, rank.verdict.cause) == ("end", None)
         assert rank.verdict.summary.endswith(f"after {rank.steps.count} steps")
     else:
