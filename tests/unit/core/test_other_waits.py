@@ -52,6 +52,23 @@ def test_a_wait_for_a_save_beside_the_steps_says_who_saves(by_thread: bool) -> N
     assert not any("(asynchronously)" in advice for advice in stall.advice)
 
 
+def test_what_the_driver_serialises_while_its_threads_write_is_the_saves_too() -> None:
+    """As orbax has it: the driver's own file stays open all the time, its threads write the others."""
+    driver, pipeline = started()
+    opened, own = driver.now, "/run/save-640/_CHECKPOINT_METADATA"
+    driver.file(FileEventKind.OPENED, own, 70, opened)
+    for ino, waited in ((71, 0.05), (72, 0.12)):
+        begun = driver.now
+        driver.file(FileEventKind.OPENED, PATH, ino, begun, tid=SAVER)
+        driver.spend(waited, Leaf.LOCK)
+        driver.spend(0.15, Leaf.CPU)
+        driver.file(FileEventKind.CLOSED, PATH, ino, begun, 8_790_016, write=ns(0.15), tid=SAVER)
+    driver.file(FileEventKind.CLOSED, own, 70, opened, 666)
+    stall = stall_of(driver, pipeline)
+    assert stall.shares == {"checkpoint": pytest.approx(0.47, abs=0.03)}
+    assert stall.summary.startswith(f"waiting for thread {SAVER} of the training, which writes checkpoint")
+
+
 @pytest.mark.parametrize("runs", [True, False], ids=["it still runs", "it ended"])
 def test_a_wait_for_a_command_names_it(runs: bool) -> None:
     """The one that ran longest: another was short, a third ended before."""

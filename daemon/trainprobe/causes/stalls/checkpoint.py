@@ -74,8 +74,9 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if others and waited > 0:
         covered = sum(_overlap(s, window) for s in others)
         if covered >= _COVER * waited and waited > 0.25 * excess_ns(window):
-            if waited > sum(taken.values()):
-                return _for_another(window, {**taken, **waits}, others)
+            if waited > sum(taken.values()):  # it may save beside the other one, as orbax does
+                computed, _ = _serialized(window, left, sum(taken.values()) + waited, {})
+                return _for_another(window, {**taken, **waits, **computed}, others)
             taken, waits = {**taken, **waits}, {}
     called = sum(taken.values())
     copied = _copied(window, left, called)
