@@ -25,6 +25,7 @@ BADPUT = {
     "checkpoint restore": "checkpoint_restore", "wasted progress": "wasted_progress",
 }  # fmt: skip
 """Sources by what they are called; those that are not here are called as they are."""
+COSTS = 0.01  # of the run: a cause from which on has a line in the advice
 
 
 def shown(text: str) -> tuple[float, float]:
@@ -242,14 +243,26 @@ def of_advice(rank: Json, advice: Json, text: str) -> Iterator[str]:
         then = steps["count"] / max(steps["count"] / steps["per_second"] - gain, 1e-9)
         if not is_(speed[1], steps["per_second"]) or not is_(speed[2], then):
             yield f"{speed[0]!r}: {steps['per_second']:.2f} now, {gain:.2f} s less make {then:.2f}"
-    lost = re.search(rf"Yet {DURATION} \(([\d.]+) %\) were lost, most to (\w+)", text)
-    sums = sum(rank["lost"].values())
-    if lost and not (
-        lasts(lost[1], sums) and is_share(lost[2], sums / wall) and rank["lost"][lost[3]] == max(rank["lost"].values())
-    ):
-        yield f"{lost[0]!r}: {rank['lost']}"
+    yield from _elsewhere(rank, advice, lines)
+    if [one["gain"] for one in proposed] != sorted((one["gain"] for one in proposed), reverse=True):
+        yield f"proposals not by what they gain: {[(one['name'], one['gain']) for one in proposed]}"
     for one in proposed:
         yield from _setting(rank, one)
+
+
+def _elsewhere(rank: Json, advice: Json, lines: list[str]) -> Iterator[str]:
+    """Each cause that costs 1 % of the run is a proposal's, or has a line with what to do."""
+    lost, wall = rank["lost"], rank["wall_seconds"]
+    named = {
+        row[1]: row for row in (re.match(rf"  - (\w+) {DURATION} \(([\d.]+) %\): \S", line) for line in lines) if row
+    }
+    for cause, row in named.items():
+        if cause in lost and not (lasts(row[2], lost[cause]) and is_share(row[3], lost[cause] / wall)):
+            yield f"{row[0]!r}: {lost[cause]} of {wall}"
+    mended = {one["cause"] for one in advice["causes"] if one["by_settings"]}
+    costly = {cause for cause, seconds in lost.items() if seconds >= COSTS * wall}
+    if costly - mended != named.keys() & lost.keys():
+        yield f"{costly} cost 1 % and more, {mended} are of settings, and there are lines for {set(named)}"
 
 
 def _setting(rank: Json, one: Json) -> Iterator[str]:

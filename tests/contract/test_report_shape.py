@@ -22,7 +22,7 @@ KEYS: dict[str, set[str]] = {
         *("rank", "world_size", "pid", "container_pid", "exit", "wall_seconds", "productive_seconds", "verdict"),
         *("bound", "steps", "phases", "ledger", "lost", "stalls", "bottlenecks", "warnings", "checkpoints", "workers"),
         *("memory", "fds", "gpus", "slow_files", "logs", "totals", "framework"),
-        *("startup", "restores"),
+        *("startup", "restores", "changes"),
     },
     "runs.ranks.exit": {"code", "signal", "reason", "ending"},
     "runs.ranks.verdict": {"kind", "cause", "seconds", "share", "summary"},
@@ -39,6 +39,7 @@ KEYS: dict[str, set[str]] = {
     "runs.ranks.stalls.period": {"steps", "seconds"},
     "runs.ranks.stalls.evidence": EVIDENCE,
     "runs.ranks.bottlenecks": {"cause", "share", "seconds", "summary", "evidence", "advice"},
+    "runs.ranks.changes": {"cause", "advice"},
     "runs.ranks.bottlenecks.evidence": EVIDENCE,
     "runs.ranks.warnings": {"cause", "time", "eta_seconds", "summary", "evidence", "advice"},
     "runs.ranks.checkpoints": {
@@ -77,6 +78,7 @@ def full_report() -> model.Report:
     rank.gpus = [model.Gpu("GPU-0", 0)]
     rank.slow_files = [model.SlowFile("/d", 1, 1.0)]
     rank.restores = [model.Restore("/m.pt", 1, 1.0)]
+    rank.changes = [model.Change("data_cpu", ["num_workers=3"])]
     rank.logs = [model.LogFile("/l", 1, 1, 1.0)]
     run = model.Run("train.py-00000000", ["python"], "ada", "/", 0.0, ranks=[rank])
     return model.Report(runs=[run], sources={"ledger": model.Source("up")})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import median
 
 from trainprobe.advise import intervals, queue
@@ -37,8 +38,13 @@ class Advice:
 
     @property
     def proposals(self) -> list[Setting]:
-        """The settings that should be others."""
+        """The settings that should be others, the one that gains most first."""
         return [setting for setting in self.settings if setting.proposed is not None]
+
+    @property
+    def mended(self) -> frozenset[str]:
+        """Causes that a proposal is about."""
+        return frozenset(chain.from_iterable(CAUSES.get(setting.name, ()) for setting in self.proposals))
 
     @property
     def gain(self) -> float:
@@ -66,12 +72,21 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
         _workers, _prefetch, _persistent, _pinned, intervals.checkpoints, intervals.logs, intervals.evaluations,
     )  # fmt: skip
     lines = [_named(make(facts), rank.framework.name) for make in makers]
-    made = replace(empty, settings=(*lines, *_anomalies(facts)), memory=facts.memory)
+    ordered = sorted([*lines, *_anomalies(facts)], key=lambda one: (one.proposed is None, -one.gain))
+    made = replace(empty, settings=tuple(ordered), memory=facts.memory)
     if facts.memory is None:
         return made
     return replace(made, taken=memories.others(facts.memory), unsure=tuple(memories.unsure(rank, facts.memory)))
 
 
+CAUSES = {
+    "num_workers": ("data_cpu", "data_storage", "data_inline", "memory_pressure", "swap"),
+    "prefetch_factor": queue.CAUSES,
+    "persistent_workers": ("worker_startup",),
+    "checkpoint interval": ("checkpoint",),
+    "log interval": ("logging",),
+}
+"""What is lost to these, a proposal of the setting is about."""
 SUBJECTS = {
     "num_workers": Subject.WORKERS,
     "prefetch_factor": Subject.PREFETCH,
@@ -218,9 +233,10 @@ def _prefetch(facts: Facts) -> Setting:
                      prefetch=wanted, memory=size(taken or 0))  # fmt: skip
         return Setting(word("prefetch_factor"), now, None, 0.0, why)
     reason = saying(
-        "{number} batches came late, median {each}; replayed with {ahead} batches made ahead, {saves} of the "
-        "wait is gone",
-        number=len(late), each=seconds(median(late)), ahead=wanted * load.workers, saves=percent(found.saves),
+        "{number} batches came late by {lost} in all, median {each}; replayed with {ahead} batches made ahead, {saves} "
+        "of the wait is gone",
+        number=len(late), lost=seconds(facts.stalled(*queue.CAUSES)), each=seconds(median(late)),
+        ahead=wanted * load.workers, saves=percent(found.saves),
     )  # fmt: skip
     gain = found.saves * facts.stalled(*queue.CAUSES)
     limit = saying("batches ahead are kept in shared memory")

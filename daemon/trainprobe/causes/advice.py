@@ -26,6 +26,11 @@ MADE_AHEAD = template(
     "advice.made_ahead",
     "{setting}={factor}: batches made ahead save {saves:percent} of what late batches cost, as their replay shows",
 )
+CHANGE_CODE = template("advice.change_code", "no setting helps: change the code at {where}")
+LOOK_AT_CODE = template(
+    "advice.look_at_code",
+    "no setting helps: see what the code does there (the chain and the Python stack of its stalls)",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,11 @@ class AdviceInput:
         """Of the longest occurrence: the part of its seconds that evidence puts there."""
         spent = sum(one.value for one in self.evidence if one.key == what.id and isinstance(one.value, (int, float)))
         return spent / self.longest if self.longest else 0.0
+
+
+def no_setting(f: AdviceInput) -> list[Message]:
+    """Where a cause has no advice of its own."""
+    return [CHANGE_CODE(where=f.where_plain) if f.where_plain else LOOK_AT_CODE()]
 
 
 def fit_memory(_: AdviceInput) -> list[Message]:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainprobe.advise.changes import changes_of
 from trainprobe.advise.facts import Setting
 from trainprobe.advise.settings import Advice, advice
 from trainprobe.cli import OK, cells, complain, start
@@ -32,7 +33,7 @@ from trainprobe.runtime import rundir
 from trainprobe.text.saying import Saying, word
 
 NAME, NOW, PROPOSED, SETTING = 20, 20, 10, 34
-WORTH = 0.02  # of the run: such a loss is named where no setting helps
+WORTH = 0.01  # of the run: what is lost to a cause is named where no setting helps
 TELLING = 1.1  # times the gain that is promised: from there on it is said how much it may be
 LOOK = {word("safe"): "green", word("tight"): "yellow", word("out of memory"): "red"}
 
@@ -74,7 +75,6 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
         yield from style.wrapped(_said(made.refused, style))
         return
     yield from style.wrapped(_headline(made, style))
-    yield from _elsewhere(rank, made, style)
     proposals = made.proposals
     if proposals:
         yield ""
@@ -83,6 +83,7 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
         yield style.paint(f"  {head}  {style.say('gain')}", "dim")
         for setting in proposals:
             yield from _proposal(setting, made, style)
+    yield from _elsewhere(rank, made, style)
     yield ""
     yield style.paint(style.say("Leave as they are") if proposals else style.say("What was looked at"), "bold")
     for setting in made.settings:
@@ -128,16 +129,19 @@ def _headline(made: Advice, style: Style) -> str:
 
 
 def _elsewhere(rank: Rank, made: Advice, style: Style) -> Iterator[str]:
-    """Where no setting gains anything and yet much is lost, the loss is not theirs."""
-    lost = sum(rank.lost.values())
-    if made.proposals or lost < WORTH * made.wall:
+    """What is lost to causes that no proposal is about, and what is to be done about each."""
+    left = [
+        (cause, lost) for cause, lost in rank.lost.items() if lost >= WORTH * made.wall and cause not in made.mended
+    ]
+    if not left:
         return
-    cause = max(rank.lost, key=lambda one: rank.lost[one])
-    text = style.say(
-        "Yet {lost} ({share}) were lost, most to {cause}: the report says what to do about it.",
-        lost=seconds(lost), share=percent(lost / made.wall), cause=cause,
-    )  # fmt: skip
-    yield from style.wrapped(text)
+    yield ""
+    yield style.paint(style.say("What none of these settings changes"), "bold")
+    changes = changes_of(style.speaker.report(rank))
+    for cause, lost in sorted(left, key=lambda pair: -pair[1]):
+        advice = changes.get(cause, [style.say("no setting is known to help")])[0]
+        told = f"{cause} {seconds(lost)} ({percent(lost / made.wall)}): {inert(advice)}"
+        yield from style.wrapped(told, "  - ", "    ")
 
 
 def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:
@@ -190,6 +194,11 @@ def as_json(chosen: Chosen, made: Advice) -> dict[str, object]:
         "gain_seconds": made.gain,
         "refused": None if made.refused is None else str(made.refused),
         "settings": settings,
+        "causes": [
+            {"cause": cause, "seconds": lost, "by_settings": cause in made.mended,
+             "advice": changes_of(chosen.rank).get(cause, [])}
+            for cause, lost in chosen.rank.lost.items() if lost >= WORTH * made.wall
+        ],
         "memory": None if made.memory is None else {
             "now": dataclasses.asdict(made.memory.now),
             "then": [dataclasses.asdict(one) for one in made.taken],

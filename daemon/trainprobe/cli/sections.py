@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from trainprobe.advise.changes import changes_of
 from trainprobe.causes.registry import DECLARED
 from trainprobe.cli import cells, goodput, start
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.message import Message
-from trainprobe.model.report import STALL, Bottleneck, Checkpoint, Evidence, Rank, Run, SlowFile, Stall, Warning_
+from trainprobe.model.report import STALL, Checkpoint, Evidence, Rank, Run, SlowFile, Stall
 from trainprobe.text.saying import word
 
 STALLS_SHOWN = 10
@@ -92,19 +93,12 @@ def descending(values: dict[str, float]) -> list[tuple[str, float]]:
 
 def _advice(rank: Rank, style: Style) -> Iterator[str]:
     """What was computed for the causes, the dearest cause first, nothing twice."""
-    by_cause: dict[str, list[tuple[str, Message | str]]] = {}
-    items: list[Warning_ | Bottleneck | Stall] = [*rank.warnings, *rank.bottlenecks, *reversed(rank.stalls)]
-    for item in items:
-        known = by_cause.setdefault(item.cause, [])
-        messages: Sequence[Message | str] = item.advice_messages or item.advice
-        for advice, message in zip(item.advice, messages):
-            if all(message != other for _, other in known):
-                known.append((advice, message))
+    by_cause = changes_of(rank)
     # What the first lines name comes first, what other programs made last.
     first = rank.verdict.cause
     others = {key for key, spec in DECLARED.items() if spec.of_others}
     for cause in sorted(by_cause, key=lambda cause: (cause != first, cause in others, -rank.lost.get(cause, 0.0))):
-        for advice, _ in by_cause[cause][:3]:
+        for advice in by_cause[cause][:3]:
             yield from style.wrapped(f"{cause}: {advice}", "  - ", "    ")
 
 

@@ -104,6 +104,15 @@ class Bottleneck:
 
 
 @dataclass(slots=True)
+class Change:
+    """What to change against a cause that costs 1 % of the run and more. An addition to the contract's report."""
+
+    cause: str
+    advice: list[str] = field(default_factory=list)
+    advice_messages: list[Message] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Warning_:
     """An event that explains an end or an error, or something that runs out."""
 
@@ -472,6 +481,7 @@ class Rank:
     startup: Startup = field(default_factory=Startup)
     restores: list[Restore] = field(default_factory=list)
     started: float | None = None  # when we began to watch it: its process's begin, or when we came; an addition
+    changes: list[Change] = field(default_factory=list)  # the costliest cause first
 
 
 def has_ended(rank: Rank) -> bool:
@@ -641,6 +651,7 @@ SENTENCES: dict[type, dict[str, str]] = {
     Evidence: {"what": "message"},
     Stall: {"summary": "message", "chain": "chain_messages", "advice": "advice_messages"},
     Bottleneck: {"summary": "message", "advice": "advice_messages"},
+    Change: {"advice": "advice_messages"},
     Warning_: {"summary": "message", "advice": "advice_messages"},
     Verdict: {"summary": "message"},
     Bound: {"why": "message"},

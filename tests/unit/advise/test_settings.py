@@ -101,6 +101,19 @@ def test_ranks_of_one_host_share_its_cpus() -> None:
     assert told["num_workers"].proposed == "4"
 
 
+def test_what_gains_most_is_first() -> None:
+    """Whatever the order in which settings are looked at: what is left as it is comes last."""
+    rank = a_rank(workers=2, wait=0.05, cpu=0.3)
+    rank.counters.saves, rank.counters.save_every_steps = 100, 10
+    for lost in (20.0, 90.0):
+        rank.lost = {"checkpoint": lost}
+        told = advice(Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank]), rank, 16)
+        gains = [one.gain for one in told.proposals]
+        assert len(gains) == 2
+        assert gains == sorted(gains, reverse=True)
+        assert [one.proposed is None for one in told.settings] == [False] * 2 + [True] * 5
+
+
 def test_loading_by_the_driver_itself() -> None:
     told = settings(a_rank(workers=0, wait=0.04, driver=0.14))["num_workers"]
     assert (told.proposed, told.gain) == ("1", pytest.approx(0.04 * COUNT))

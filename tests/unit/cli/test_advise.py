@@ -10,7 +10,7 @@ import pytest
 from tests.unit.advise.test_settings import a_rank
 from tests.unit.cli import reports
 from trainprobe.cli import main
-from trainprobe.model.report import Host, Report, Run
+from trainprobe.model.report import Change, Host, Report, Run
 from trainprobe.wire import report as wire
 
 
@@ -40,14 +40,20 @@ def test_nothing_to_gain_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(("lost", "told"), [(16.0, True), (1.0, False)])
-def test_a_loss_that_no_setting_mends_is_named(
+def test_each_loss_that_no_setting_mends_is_named_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: float, told: bool
 ) -> None:
-    rank = a_rank()
-    rank.lost = {"data_cpu": 0.5, "worker_hang": lost}
-    run = Run("train.py-2", [], "ann", "/", 0.0, None, {}, [rank])
-    assert main(["advise", written(tmp_path, run)]) == 0
-    assert ("most to worker_hang: the report says" in capsys.readouterr().out) == told
+    rank = a_rank(wait=0.05, cpu=0.3)
+    rank.lost = {"data_cpu": 20.0, "gc_pause": lost}
+    rank.changes = [Change("gc_pause", ["gc.freeze()"])]
+    path = written(tmp_path, Run("train.py-2", [], "ann", "/", 0.0, None, {}, [rank]))
+    assert main(["advise", path]) == 0
+    out = capsys.readouterr().out
+    assert ("  - gc_pause 16.0 s (10.0 %): gc.freeze()" in out) == told
+    assert "  - data_cpu" not in out, "num_workers is about it"
+    assert main(["advise", "--json", path]) == 0
+    causes = {one["cause"]: one["by_settings"] for one in json.loads(capsys.readouterr().out)["causes"]}
+    assert causes == ({"data_cpu": True, "gc_pause": False} if told else {"data_cpu": True})
 
 
 def test_json_is_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from trainprobe.pipeline.rank.phases import Span
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.counters import checkpoints, counters, samples
 from trainprobe.pipeline.report.ending import exit_of
-from trainprobe.pipeline.report.stalls import bottleneck, facts_of, stalls
+from trainprobe.pipeline.report.stalls import bottleneck, changes, facts_of, stalls
 from trainprobe.pipeline.report.verdict import Losses, bound, losses, verdict
 
 NO_STEP = template("steps.none", "no optimiser step or backward was seen")
@@ -101,6 +101,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank
         startup=rank.startup,
         restores=list(rank.restores),
         started=at.wall_of(rank.time.start),
+        changes=changes(facts),
     )
 
 

@@ -128,6 +128,7 @@ def continued(told: Rank, live: Rank) -> Rank:
         startup=told.startup if told.startup.other is not None else live.startup,
         restores=told.restores or live.restores,
         started=told.started if told.started is not None else live.started,
+        changes=live.changes or told.changes,
         slow_files=_by_path(told.slow_files, live.slow_files),
         logs=_by_path(told.logs, live.logs),
         totals=merged(told.totals, live.totals),

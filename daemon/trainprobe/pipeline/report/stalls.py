@@ -11,13 +11,13 @@ from statistics import median
 
 from trainprobe.advise import queue
 from trainprobe.advise.loader import loader, prefetched
-from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
 from trainprobe.derive.stacks import Where, of_worker, shared
 from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message, Template, alike, template, texts
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.report import STALL, Bottleneck, Evidence, Period, Stall
+from trainprobe.model.report import STALL, Bottleneck, Change, Evidence, Period, Stall
 from trainprobe.pipeline.bottlenecks import Found
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.black_box import black_box
@@ -210,6 +210,13 @@ def _summary(entry: Entry, common: _Common) -> Message | None:
     if longest is None and rhythm is None and given is None:
         return what
     return STALL(what=what, longest=longest, rhythm=rhythm, given=given)
+
+
+def changes(facts: Mapping[Cause, AdviceInput]) -> list[Change]:
+    """What to change against each cause that costs enough, the costliest first: it may be no stall's main cause."""
+    costly = sorted((cause for cause in facts if facts[cause].share >= SHARE), key=lambda cause: -facts[cause].share)
+    made = [(cause, SPECS[cause].advice(facts[cause]) or no_setting(facts[cause])) for cause in costly]
+    return [Change(cause.value, texts(advice), advice) for cause, advice in made]
 
 
 def bottleneck(one: Found, facts: dict[Cause, AdviceInput]) -> Bottleneck:

@@ -69,9 +69,9 @@ function states(rank) {
 // What to do, by cause: the advice of its stalls, bottlenecks and events, the costliest cause first.
 function proposals(rank) {
   const groups = new Map();
-  for (const told of [...rank.bottlenecks, ...rank.stalls.toReversed(), ...rank.warnings.toReversed()]) {
+  for (const told of [...rank.changes ?? [], ...rank.bottlenecks, ...rank.stalls.toReversed(), ...rank.warnings.toReversed()]) {
     const group = groups.get(told.cause) ?? { cause: told.cause, lines: new Map(), summary: "" };
-    group.summary ||= told.summary;
+    group.summary ||= told.summary ?? "";
     told.advice.forEach((line, at) => {
       const message = JSON.stringify(told.advice_messages?.[at] ?? line);
       if (!group.lines.has(message)) group.lines.set(message, line);
