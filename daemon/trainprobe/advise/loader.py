@@ -18,6 +18,7 @@ from trainprobe.model.report import Memory, OrdinaryStep, Rank
 
 DEFAULT_PREFETCH = 2  # torch's prefetch_factor
 IN_USE = 1  # batches: the one that the training works on
+UNEVEN = 0.25  # of a batch for each worker: by what their sizes may differ
 WAITING = ("data_wait", "data_inline")
 LATE = ("data_cpu", "data_storage", "data_inline")  # causes of late batches
 USABLE = 0.93
@@ -126,11 +127,12 @@ class Loader:
 
 
 def prefetched(memory: Memory, workers: int) -> int:
-    """As many batches a worker as were seen in shared memory at once; torch's default where they were fewer."""
+    """As many batches a worker as were seen in shared memory at once; torch's default where they were fewer. Loops that
+    keep a further batch in use (accelerate's) have more there: what is no whole batch for each worker is not ahead."""
     batch = memory.shm_bytes_per_batch
     if not batch or not workers:
         return DEFAULT_PREFETCH
-    return max(DEFAULT_PREFETCH, round(((memory.shm_peak_bytes or 0) / batch - IN_USE) / workers))
+    return max(DEFAULT_PREFETCH, int(((memory.shm_peak_bytes or 0) / batch - IN_USE) / workers + UNEVEN))
 
 
 def measured(rank: Rank, cpus: int, ranks: int = 1) -> Loader | None:

@@ -206,12 +206,12 @@ def _prefetch(facts: Facts) -> Setting:
     load, memory = facts.loader, facts.memory
     ahead = prefetched(facts.rank.memory, facts.rank.workers.peak)
     now = (
-        saying("{prefetch} (inferred)", prefetch=ahead)
+        saying("{prefetch}, inferred", prefetch=ahead)
         if facts.rank.memory.shm_bytes_per_batch
-        else saying("{prefetch} (torch's default)", prefetch=ahead)
+        else saying("{prefetch}, assumed", prefetch=ahead)
     )
     if load is None or not load.workers:
-        return Setting(word("prefetch_factor"), now, None, 0.0, saying("it counts with workers only"))
+        return Setting(word("prefetch_factor"), saying("no workers"), None, 0.0, saying("it counts with workers only"))
     late = [stall.seconds for stall in facts.stalls(*queue.CAUSES)]
     if not late or facts.stalled(*queue.CAUSES) < facts.worth:
         return Setting(word("prefetch_factor"), now, None, 0.0, saying("no step waited for one dear batch"))

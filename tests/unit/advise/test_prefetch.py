@@ -12,7 +12,7 @@ from trainprobe.model.frame import Frame
 from trainprobe.model.report import Memory
 
 
-@pytest.mark.parametrize(("peak", "factor"), [(None, 2), (300, 2), (900, 4), (1700, 8)])
+@pytest.mark.parametrize(("peak", "factor"), [(None, 2), (300, 2), (498, 2), (613, 2), (900, 4), (1700, 8)])
 def test_so_many_batches_a_worker_as_were_seen_at_once(peak: int | None, factor: int) -> None:
     assert prefetched(Memory(shm_bytes_per_batch=100.0, shm_peak_bytes=peak), workers=2) == factor
     assert prefetched(Memory(shm_peak_bytes=peak), workers=2) == 2, "no batch was measured"
