@@ -115,6 +115,12 @@ class Loader:
         """Seconds that it may become shorter where nothing else is in the way."""
         return max(self.gain(workers), self.own + self.wait - self.quickest(workers))
 
+    @property
+    def crowded(self) -> bool:
+        """Whether more workers would gain something if no other program used the CPUs."""
+        alone = replace(self, others=0.0)
+        return self.others > 0 and alone.gain(alone.best()) > WORTH * (self.own + self.wait)
+
     def most(self) -> int:
         """Workers beyond which more bring nothing on these CPUs."""
         return self.cpus * (MORE_FOR_WAITING if self.blocked > self.cpu else 1)

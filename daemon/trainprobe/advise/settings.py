@@ -159,6 +159,12 @@ def _enough(load: Loader, best: int) -> Saying:
             "a batch costs a worker {each} and a step takes {own}: workers keep up but for single batches",
             each=seconds(load.each), own=seconds(load.own),
         )  # fmt: skip
+    if load.crowded:
+        return saying(
+            "a batch costs a worker {each}, and other programs use {others:.1f} of the {cpus} CPUs: more workers would "
+            "gain nothing beside them",
+            each=seconds(load.each), others=load.others, cpus=load.cpus,
+        )  # fmt: skip
     return saying(
         "a batch costs a worker {each_amount}: more workers would share the same {cpus} CPUs; make the samples cheaper "
         "(decode, resize, cache)",

@@ -89,6 +89,20 @@ def test_what_other_programs_use_is_not_there_for_more_workers() -> None:
     assert beside.gain == pytest.approx(COUNT * (0.09 - 0.12 / 1.66), rel=0.01)
 
 
+def test_where_other_programs_leave_nothing_for_more_workers_the_advice_says_so() -> None:
+    """A batch of 75 ms, a step of 32, two CPUs: a second worker gains 18 ms, but not beside 0.6 CPUs of others."""
+    rank = a_rank(workers=1, cpu=0.075, driver=0.032)
+    rank.ordinary.states = {"compute": 0.032, "data_wait": 0.045}
+    rank.ordinary.seconds, rank.ordinary.busy_cpus = 0.077, 2.0
+    told = settings(rank, cpus=2)["num_workers"]
+    assert told.proposed is None
+    assert str(told.reason) == (
+        "a batch costs a worker 75 ms, and other programs use 0.6 of the 2 CPUs: more workers would gain nothing beside them"
+    )
+    rank.ordinary.busy_cpus = 0.107 / 0.077
+    assert settings(rank, cpus=2)["num_workers"].proposed == "2"
+
+
 def test_workers_that_wait_for_storage_may_be_more_than_the_cpus() -> None:
     told = settings(a_rank(workers=2, wait=0.3, cpu=0.01, storage=0.79), cpus=2)["num_workers"]
     assert told.proposed == "8"

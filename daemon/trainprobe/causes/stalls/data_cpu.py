@@ -46,6 +46,11 @@ CHEAPER_SAMPLES = template(
     "a batch costs a worker {each:seconds}: more workers would share the same {cpus} CPUs; make the samples "
     "cheaper (decode, resize, cache)",
 )
+CROWDED = template(
+    "data_cpu.advice.crowded",
+    "end or move the other programs, which use {others:.1f} of the {cpus} CPUs, then add workers: a batch costs a worker "
+    "{each:seconds}",
+)
 DEAREST = template(
     "data_cpu.advice.dearest",
     "make the samples that cost most cheaper{where} (decode, resize, cache): single batches are late, not all",
@@ -59,7 +64,9 @@ FURTHER_AHEAD = template(
 def _advice(f: AdviceInput) -> list[Message]:
     load = f.loader
     if load is not None and load.workers and not load.keeps_up:  # all batches are dear: none are made ahead
-        return more_workers(f) or [CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)]
+        cheaper = CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)
+        crowded = [CROWDED(others=load.others, cpus=load.cpus, each=load.each)] if load.crowded else []
+        return more_workers(f) or [*crowded, cheaper]
     where = IN_FRAME(frame=f.where_plain) if f.where_plain else None
     return [*made_ahead(f), DEAREST(where=where), *([] if f.fetching else [FURTHER_AHEAD()])]
 
