@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,11 +145,25 @@ CASES: dict[str, Callable[[random.Random, Pace, float], Case]] = {
 }
 
 
+NAMES = {
+    "num_workers": "workers", "checkpoint interval": "save_every", "log interval": "log_every",
+    "prefetch_factor": "prefetch", "evaluation interval": "evaluate_every", "persistent_workers": "persistent",
+}  # fmt: skip
+VALUES = {"num_workers": (1, 2, 3, 4, 8), "prefetch_factor": (4, 8, 16, 32), "persistent_workers": (True,)}
+TIMES = (3, 10, 100)  # the interval that it has
+
+
+def grid(settings: Settings, name: str, proposed: Settings) -> Iterator[tuple[str, Settings]]:
+    """Other values of the setting that a proposal calls ``name``, everything else as in ``proposed``."""
+    key = NAMES.get(name)
+    if key is None:
+        return
+    for value in VALUES.get(name) or tuple(times * settings[key] for times in TIMES):
+        if value not in (settings.get(key), proposed[key]):
+            yield f"{key}={value}", proposed | {key: value}
+
+
 def applied(settings: Settings, proposals: list[dict[str, Any]]) -> Settings:
     """The same training with what was proposed."""
-    names = {
-        "num_workers": "workers", "checkpoint interval": "save_every", "log interval": "log_every",
-        "prefetch_factor": "prefetch", "evaluation interval": "evaluate_every", "persistent_workers": "persistent",
-    }  # fmt: skip
-    changed = {names[one["name"]]: json.loads(one["proposed"].lower()) for one in proposals if one["name"] in names}
+    changed = {NAMES[one["name"]]: json.loads(one["proposed"].lower()) for one in proposals if one["name"] in NAMES}
     return settings | changed

@@ -97,7 +97,8 @@ def test_where_other_programs_leave_nothing_for_more_workers_the_advice_says_so(
     told = settings(rank, cpus=2)["num_workers"]
     assert told.proposed is None
     assert str(told.reason) == (
-        "a batch costs a worker 75 ms, and other programs use 0.6 of the 2 CPUs: more workers would gain nothing beside them"
+        "a batch costs a worker 75 ms, and other programs use 0.6 of the 2 CPUs: more workers would gain nothing "
+        "beside them"
     )
     rank.ordinary.busy_cpus = 0.107 / 0.077
     assert settings(rank, cpus=2)["num_workers"].proposed == "2"

@@ -48,8 +48,8 @@ CHEAPER_SAMPLES = template(
 )
 CROWDED = template(
     "data_cpu.advice.crowded",
-    "end or move the other programs, which use {others:.1f} of the {cpus} CPUs, then add workers: a batch costs a worker "
-    "{each:seconds}",
+    "end or move the other programs, which use {others:.1f} of the {cpus} CPUs, then add workers: a batch costs a "
+    "worker {each:seconds}",
 )
 DEAREST = template(
     "data_cpu.advice.dearest",
