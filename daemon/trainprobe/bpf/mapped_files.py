@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainprobe.bpf.executed import read_maps
+from trainprobe.bpf.executed import MAX_MAPS_BYTES
+from trainprobe.bpf.paths import read_bounded
 
 _LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ \d+ +(/.*)$", re.MULTILINE)
 
@@ -24,10 +25,7 @@ class Place(NamedTuple):
 
 def executable_maps(pid: int) -> Iterator[Place]:
     """Code of files that the process maps."""
-    try:
-        text = read_maps(pid)
-    except OSError:
-        return
+    text = read_bounded(f"/proc/{pid}/maps", MAX_MAPS_BYTES)
     for start, end, offset, path in _LINE.findall(text):
         yield Place(int(start, 16), int(end, 16), int(offset, 16), path)
 

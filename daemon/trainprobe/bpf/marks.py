@@ -98,7 +98,7 @@ class Marks:
     def __init__(
         self, programs: Mapping[str, int], attach: Attach, rations: Rations | None = None, proc: Proc | None = None
     ) -> None:
-        """``proc``: reads for the thread that releases, and for no other."""
+        """``proc``: reads for our threads; without it no marks are taken back."""
         self._programs, self._attach = programs, attach
         self._rations = rations or Rations()
         self._proc = proc
@@ -308,7 +308,7 @@ class Marks:
             self._released = time.monotonic()
             self._asked.clear()
             held = {*self._done, *self._interpreters}
-        used = files_executed(held, self._proc)
+        used = files_executed(held, self._proc) if self._proc else None
         if used is None:
             return
         with self._lock:

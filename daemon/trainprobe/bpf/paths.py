@@ -35,6 +35,11 @@ class Proc(Protocol):
     def link(self, pid: int, name: str, /) -> str: ...
     def maps(self, pid: int, /) -> bytes | None: ...
     def read(self, pid: int, name: str, limit: int, /) -> bytes | None: ...
+    def threads(self, pid: int, limit: int, /) -> list[int]: ...
+    def children(self, pid: int, /) -> list[int]: ...
+    def file(self, pid: int, name: str, /) -> tuple[int, int, int] | None:
+        """Device, number and length of a file that a link of the process leads to."""
+
     def hanging(self) -> Collection[int]:
         """Processes whose reads do not come back."""
 
@@ -134,7 +139,7 @@ class Paths:
 
     def _mount_point(self, pid: int, dev: int) -> str:
         """Where the file system is mounted in the process's view, in ours when it has ended; "" for its root."""
-        table = read_bounded(f"{self._proc.root}/{pid}/mountinfo")
+        table = self._proc.read(pid, "mountinfo", MAX_BYTES)
         table = table or read_bounded(f"{self._proc.root}/self/mountinfo")
         for mount in mounts(table):
             if mount.dev == dev and mount.root == "/":

@@ -53,51 +53,32 @@ def doing(pid: int, tid: int, proc: Proc) -> Doing | None:
     return Doing(ThreadState.BLOCKED, syscalls.leaf_of(_BY_NUMBER.get(call, Call.NONE), argument, link), call, fd)
 
 
-def threads(pid: int) -> list[int]:
+def threads(pid: int, proc: Proc) -> list[int]:
     """Thread ids of a process, at most MAX_THREADS; [] when it is gone."""
-    try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")[:MAX_THREADS]]
-    except (OSError, ValueError):
-        return []
+    return proc.threads(pid, MAX_THREADS)
 
 
-def children(pid: int) -> list[int]:
-    """Child processes of all its threads (forked by any of them)."""
-    found: list[int] = []
-    for tid in threads(pid):
-        found += [int(word) for word in _read(f"/proc/{pid}/task/{tid}/children", 1 << 16).split()]
-    return found
-
-
-def descendants(pid: int) -> Iterator[tuple[int, int]]:
+def descendants(pid: int, proc: Proc) -> Iterator[tuple[int, int]]:
     """(parent, child) of the whole tree below a process, parents first."""
     queue, seen = [pid], {pid}
     while queue and len(seen) < MAX_DESCENDANTS:
         parent = queue.pop(0)
-        for child in children(parent):
+        for child in proc.children(parent):
             if child not in seen:
                 seen.add(child)
                 queue.append(child)
                 yield parent, child
 
 
-def comm(pid: int) -> str:
+def comm(pid: int, proc: Proc) -> str:
     """What the kernel calls its first thread."""
-    return _read(f"/proc/{pid}/comm", 64).rstrip("\n")
+    return (proc.read(pid, "comm", 64) or b"").decode("ascii", "replace").rstrip("\n")
 
 
 def only_forked(pid: int, proc: Proc) -> bool:
     """Whether it has not called exec(2) since it was forked (PF_FORKNOEXEC among its flags), or is gone."""
     fields = _fields(pid, "stat", proc)
     return len(fields) <= _FLAGS or bool(int(fields[_FLAGS]) & PF_FORKNOEXEC)
-
-
-def _read(path: str, limit: int) -> str:
-    try:
-        with open(path, "rb") as file:
-            return file.read(limit).decode("ascii", "replace")
-    except OSError:
-        return ""
 
 
 def _fields(pid: int, name: str, proc: Proc) -> list[str]:

@@ -14,7 +14,7 @@ from trainprobe.bpf import abi, seed
 from trainprobe.bpf.ledgers import Ledgers
 from trainprobe.bpf.loader import Loaded
 from trainprobe.bpf.maps import Levels
-from trainprobe.bpf.paths import Paths, Proc, read_bounded, shared_memory_devices
+from trainprobe.bpf.paths import MAX_BYTES, Paths, Proc, read_bounded, shared_memory_devices
 from trainprobe.derive.workers import role_of
 from trainprobe.model.cells import Level
 
@@ -57,16 +57,16 @@ class Watching:
 
     def watch(self, pid: int) -> None:
         """The process, its threads and all its descendants."""
-        self._skip_devices(read_bounded(f"/proc/{pid}/mountinfo"))
+        self._skip_devices(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"")
         self._open_process(pid, parent=0)
         self._open_thread(pid, pid, Level.FULL, pool=0)
-        for parent, child in seed.descendants(pid):
+        for parent, child in seed.descendants(pid, self.proc):
             self._open_process(child, parent)
             self._open_thread(child, child, Level.COARSE, self._pool(parent))
 
     def unwatch(self, pid: int) -> None:
         """That process only."""
-        for tid in [*seed.threads(pid), pid]:
+        for tid in [*seed.threads(pid, self.proc), pid]:
             self._levels[tid] = 0
             self._ledgers.delete(tid)
             self._held.delete(c_uint32(tid))
@@ -96,11 +96,11 @@ class Watching:
         return True
 
     def _take_children(self, pid: int) -> None:
-        self._skip_devices(read_bounded(f"/proc/{pid}/mountinfo"))
+        self._skip_devices(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"")
         own = 0
-        for parent, child in seed.descendants(pid):
+        for parent, child in seed.descendants(pid, self.proc):
             if parent == pid and not seed.only_forked(child, self.proc):
-                self._set_aside(child, seed.comm(child), self.proc.command(child) or ())
+                self._set_aside(child, seed.comm(child, self.proc), self.proc.command(child) or ())
             process = self.processes.get(c_uint32(child))
             aside = self._ledgers.get(child) is None
             if process and process.pool and not process.driver and not aside:
@@ -184,7 +184,7 @@ class Watching:
                 known.tentative = 0
                 self.processes.put(key, known)
         self._paths.met(pid)
-        for tid in seed.threads(pid):
+        for tid in seed.threads(pid, self.proc):
             if not self._levels[tid]:
                 self._levels[tid] = Level.WRITER
 

@@ -61,7 +61,7 @@ def assemble(
     )
     targets = Targets(Unclaimed(probes, claims) if claims else probes, auto=auto, rules=rules, proc=proc)
     core = Pipeline(policy(config), host())
-    stacks = PyStack(config.python_stack.enabled and config.privacy.stacks, config.python_stack.path)
+    stacks = PyStack(config.python_stack.enabled and config.privacy.stacks, config.python_stack.path, proc)
     if isinstance(found := stacks.available(), Unavailable):
         sources.note("python_stack", found, 0)
     if lacking := probes.missing():

@@ -8,9 +8,12 @@ from trainprobe.collect.procfs import parse_stat, read_file
 from trainprobe.model.sample import CostSample
 
 
-def read(bpf_seconds: float | None = None, bpf_runs: dict[str, int] | None = None) -> CostSample:
-    """The BPF figures are the kernel's (``Probes.cost()``), None where it does not count them."""
-    seconds = 0.0
+def read(
+    bpf_seconds: float | None = None, bpf_runs: dict[str, int] | None = None, *, helpers: float = 0.0
+) -> CostSample:
+    """The BPF figures are the kernel's (``Probes.cost()``), None where it does not count them. ``helpers``: seconds of
+    children that have not ended."""
+    seconds = helpers
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         usage = resource.getrusage(who)
         seconds += usage.ru_utime + usage.ru_stime

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from functools import partial
+from collections import Counter
 
 from trainprobe.collect.procfs import FDS_LIMIT, Proc
 from trainprobe.model.sample import DescriptorSample
@@ -13,25 +12,11 @@ LOOK_LIMIT = 4096  # of one process; what is beyond is counted, not looked at
 
 def kinds(proc: Proc, pid: int) -> DescriptorSample | None:
     """Descriptors by kind; None: the process is gone, or does not let itself be read."""
-    return proc.patient(pid, partial(_kinds, proc, pid))
-
-
-def _kinds(proc: Proc, pid: int) -> DescriptorSample | None:
-    directory = f"{proc.root}/{pid}/fd"
-    try:
-        names = os.listdir(directory)[:FDS_LIMIT]
-    except OSError:
+    count, *targets = (proc.ask(pid, "links", "fd", FDS_LIMIT, LOOK_LIMIT) or b"").split(b"\0")
+    if not count:
         return None
-    counts: dict[str, int] = {}
-    looked = 0
-    for name in names[:: max(1, -(-len(names) // LOOK_LIMIT))]:
-        try:
-            kind = kind_of(os.readlink(f"{directory}/{name}"))
-        except OSError:
-            continue
-        looked += 1
-        counts[kind] = counts.get(kind, 0) + 1
-    return DescriptorSample(pid, len(names), counts, looked)
+    counts = Counter(kind_of(target.decode("utf-8", "surrogateescape")) for target in targets)
+    return DescriptorSample(pid, int(count), dict(counts), len(targets))
 
 
 def gpu_files(proc: Proc, pid: int) -> int | None:

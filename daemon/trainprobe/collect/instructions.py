@@ -8,13 +8,11 @@ no fault.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import struct
 import time
 from collections.abc import Sequence
-from functools import partial
 
 from trainprobe.collect.procfs import SMALL, Proc
 from trainprobe.model.moment import NS
@@ -23,11 +21,6 @@ from trainprobe.model.sample import CountSample
 REFUSED_NS = 600 * NS  # after which a machine that refused is asked again
 THREADS = 16  # counted at once
 _CALL = {"x86_64": 298, "aarch64": 241}  # perf_event_open
-_HARDWARE, _INSTRUCTIONS = 0, 1  # PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS
-_TIMES = 3  # PERF_FORMAT_TOTAL_TIME_ENABLED and _RUNNING
-_USER_ONLY = 1 << 5 | 1 << 6  # exclude_kernel, exclude_hv
-_CLOSE_ON_EXEC = 8
-_ATTRIBUTES = struct.pack("=IIQQQQQ", _HARDWARE, 136, _INSTRUCTIONS, 0, 0, _TIMES, _USER_ONLY).ljust(136, b"\0")
 _READING = struct.Struct("=QQQ")  # count, ns enabled, ns running
 
 
@@ -36,8 +29,6 @@ class Instructions:
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.syscall.restype = ctypes.c_long
         self._call = _CALL.get(os.uname().machine)
         self._open: dict[tuple[int, int], tuple[int, int, int | None]] = {}
         """Descriptor, since when, and how often the thread had been switched to by then."""
@@ -64,23 +55,11 @@ class Instructions:
         now = time.monotonic_ns()
         if self._call is None or (self._refused_ns is not None and now < self._refused_ns + REFUSED_NS):
             return
-        opened = self._proc.patient(thread[0], partial(self._open_counter, self._call, thread[1]))
-        if opened is None:
-            return
-        descriptor, error = opened
-        if descriptor >= 0:
-            self._open[thread] = (descriptor, time.monotonic_ns(), self._switches(thread))
-        elif error != errno.ESRCH:
+        opened = self._proc.counter(*thread, self._call)
+        if isinstance(opened, int):
+            self._open[thread] = (opened, time.monotonic_ns(), self._switches(thread))
+        elif opened not in (None, b"%d" % errno.ESRCH):
             self._refused_ns = now
-
-    def _open_counter(self, call: int, tid: int) -> tuple[int, int]:
-        """(descriptor, error). Waits for the lock of execve(2), as readers of /proc do."""
-        any_cpu, no_group = ctypes.c_int(-1), ctypes.c_int(-1)
-        descriptor = self._libc.syscall(
-            ctypes.c_long(call), ctypes.c_char_p(_ATTRIBUTES), ctypes.c_int(tid), any_cpu, no_group,
-            ctypes.c_ulong(_CLOSE_ON_EXEC),
-        )  # fmt: skip
-        return int(descriptor), ctypes.get_errno()
 
     def _sample(self, thread: tuple[int, int]) -> CountSample | None:
         descriptor, since, before = self._open[thread]

@@ -66,12 +66,14 @@ class Limits:
         rounds = min(ROUNDS, math.ceil(len(watched) / IN_TURN))
         self._readings += 1
         found, close = [], set()
-        for place, process in enumerate(watched):
-            in_turn = (place + self._readings) % rounds == 0
-            if not (in_turn or process.pid in self._close or process.pid in asked):
-                continue
-            used = self._proc.open_fds(process.pid)
-            if used is None:
+        chosen = [
+            process
+            for place, process in enumerate(watched)
+            if (place + self._readings) % rounds == 0 or process.pid in self._close or process.pid in asked
+        ]
+        counts = self._proc.open_fds(process.pid for process in chosen)
+        for process in chosen:
+            if (used := counts.get(process.pid)) is None:
                 continue
             limit = self._fd_limit(process, used, process.pid in asked)
             if limit is not None:
@@ -87,7 +89,7 @@ class Limits:
         cgroup v1 shows a process that exits in the root, whose limits are not its own: what it showed before counts,
         and whether it exits is asked after reading, for it may begin to in between.
         """
-        cgroups, stat = self._proc.cgroup(pid), self._proc.stat(pid)
+        cgroups, stat = self._proc.cgroup_and_stat(pid)
         if stat is None or stat.dead or cgroups is None:
             return None
         if not stat.flags & EXITING:

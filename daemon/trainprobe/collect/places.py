@@ -1,6 +1,6 @@
 """What a process would find where it writes: how long its files are, and how much room there is.
 
-Asked beside the loop, for stat and statvfs on a hung mount do not return.
+Asked by helpers, for stat and statvfs on a hung mount do not return.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ class Places:
     def room(self, pid: int, directory: str) -> SpaceSample | None:
         """On a directory's file system. None: the process or the directory is gone, or the file system does not
         answer."""
-        place = self._seen_by(pid, directory)
-        answer = self._proc.patient(pid, lambda: _room(place))
+        answer = self._proc.ask(pid, "space", f"root{directory}")
         if not answer:
             return None
         available, free = (int(word) for word in answer.split())
@@ -32,27 +31,9 @@ class Places:
 
         The last because a name may lead anywhere: only the size of what the process was seen to write is told.
         """
-        place = self._seen_by(file.pid, file.path)
-        answer = self._proc.patient(file.pid, lambda: _size(place, file))
-        return FileSizeSample(file.pid, file.dev, file.ino, int(answer)) if answer else None
-
-    def _seen_by(self, pid: int, path: str) -> str:
-        return f"{self._proc.root}/{pid}/root{path}"
-
-
-def _room(place: str) -> bytes | None:
-    try:
-        space = os.statvfs(place)
-    except (OSError, ValueError):
-        return None
-    free = space.f_favail if space.f_files else -1
-    return b"%d %d" % (space.f_bavail * space.f_frsize, free)
-
-
-def _size(place: str, file: WrittenFile) -> bytes | None:
-    try:
-        found = os.stat(place)
-    except (OSError, ValueError):
-        return None
-    same = (os.major(found.st_dev) << 20 | os.minor(found.st_dev), found.st_ino) == (file.dev, file.ino)
-    return b"%d" % found.st_size if same else None
+        found = self._proc.file(file.pid, f"root{file.path}")
+        if found is None:
+            return None
+        device, number, length = found
+        same = (os.major(device) << 20 | os.minor(device), number) == (file.dev, file.ino)
+        return FileSizeSample(file.pid, file.dev, file.ino, length) if same else None

@@ -169,16 +169,9 @@ class Processes:
         state = stat.cpu_ns, stat.rss_bytes, stat.threads
         if before is not None and before.state == state and now_ns - before.read_ns < IDLE_NS:
             return before
-        status = self._proc.status(pid)
-        return _Details(
-            state,
-            now_ns,
-            status.swap_bytes if status else None,
-            status.anonymous_bytes if status else None,
-            self._proc.open_fds(pid),
-            self._proc.fd_limit(pid),
-            self._proc.read_bytes(pid),
-        )
+        status, *others = self._proc.details(pid)
+        swap, anonymous = (status.swap_bytes, status.anonymous_bytes) if status else (None, None)
+        return _Details(state, now_ns, swap, anonymous, *others)
 
     def _measure(self, wanted: list[Watched], now_ns: int, near: bool) -> None:
         """Proportional memory of those that wait longest."""

@@ -1,4 +1,5 @@
-"""Bounded readers of /proc/PID. None: the process is gone (or not ours to read), an ordinary answer.
+"""Bounded readers of /proc/PID, by helpers (``pool``). None: the process is gone (or not ours to read, or keeps its
+readers waiting), an ordinary answer.
 
 Names, command lines, environments and maps belong to the process that is read: nothing in them is trusted, every
 read has a limit, text is decoded with surrogateescape.
@@ -6,19 +7,18 @@ read has a limit, text is decoded with surrogateescape.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
+from trainprobe.collect import helper_program
 from trainprobe.collect.lines import lines_of
-from trainprobe.collect.mapping import Mapping, find_library
+from trainprobe.collect.mapping import Mapping as Mapped
+from trainprobe.collect.mapping import find_library
 from trainprobe.collect.owners import Owners
-from trainprobe.collect.patience import Patience
+from trainprobe.collect.reads import Reads
 
 ENVIRON_KEYS = frozenset({
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
@@ -29,7 +29,7 @@ ENVIRON_KEYS = frozenset({
 """The only environment variables that are ever looked at."""
 
 VALUE_LIMIT = 256
-SMALL, LARGE = 16 << 10, 1 << 20
+SMALL = 16 << 10
 ENVIRON_LIMIT = 1 << 20
 COMMAND_LIMIT = 64 << 10
 MAPS_LIMIT = 16 << 20
@@ -37,12 +37,9 @@ TABLE_LIMIT = 4 << 20
 FDS_LIMIT = 200_000
 SHARED_FDS_LIMIT = 4096
 CHILDREN_LIMIT = 4096
+THREADS_LIMIT = 32 << 10
 DRIFT_NS = 1_000_000
 KERNEL_THREAD = 0x00200000  # PF_KTHREAD
-LOCKED = frozenset({"cmdline", "environ", "io", "maps", "smaps_rollup", "stat", "syscall", "wchan"})
-"""Files whose readers wait for a lock that the process may hold for as long as it likes (``patience``)."""
-T = TypeVar("T")
-
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -85,33 +82,15 @@ class Rollup:
     swap_all_bytes: int | None = None  # Swap
 
 
-class Proc:
+class Proc(Reads):
     """One procfs. ``root`` is another path in tests; ``boot_offset_ns`` is CLOCK_BOOTTIME - CLOCK_MONOTONIC."""
 
     def __init__(self, root: str = "/proc", boot_offset_ns: int | None = None, owners: Owners | None = None) -> None:
-        self.root = root
-        self.owners = owners = owners or Owners()
-        """Who answers for an id."""
-        self.owner = partial(owners.of_process, root=root)
-        """The user who answers for a process. Raises OSError: there is none."""
-        self.apart = partial(Proc, root, boot_offset_ns, owners)
-        """The same procfs for another thread: each has its own reads that hang."""
-        self._patience = Patience(uid_of=self.owner)
-        self.hanging = self._patience.hanging
-        """Processes whose reads do not come back."""
+        super().__init__(root, owners or Owners())
+        self.apart = partial(Proc, root, boot_offset_ns, self.owners)
+        """The same procfs for other threads: they have their own reads that hang."""
         self._fixed_offset = boot_offset_ns is not None
         self._offset = boot_offset_ns or 0
-
-    def read(self, pid: int, name: str, limit: int) -> bytes | None:
-        """At most ``limit`` bytes of a file of the process."""
-        path = f"{self.root}/{pid}/{name}"
-        if name.rpartition("/")[2] in LOCKED:
-            return self.patient(pid, lambda: read_file(path, limit))
-        return read_file(path, limit)
-
-    def patient(self, pid: int, job: Callable[[], T | None]) -> T | None:
-        """What a job returns that may wait for the process; None when it takes too long. It raises nothing."""
-        return self._patience.read(pid, job)
 
     def started_ns(self, ticks: int) -> int:
         """CLOCK_MONOTONIC of a start given in ticks since boot (boot time runs on during suspend, this does not).
@@ -137,7 +116,9 @@ class Proc:
 
     def stats(self, pids: Iterable[int]) -> dict[int, Stat]:
         """Of many processes, those that are there."""
-        return self._patience.each(pids, partial(_read_stat, self.root))
+        found = self.each(pids, "read", "stat", SMALL).items()
+        stats = {pid: parse_stat(data.decode("utf-8", "surrogateescape")) for pid, data in found}
+        return {pid: stat for pid, stat in stats.items() if stat is not None}
 
     def status(self, pid: int, tid: int | None = None) -> Status | None:
         """Of a process, or of one of its threads."""
@@ -162,7 +143,7 @@ class Proc:
                 found[key] = value[:VALUE_LIMIT].decode("utf-8", "surrogateescape")
         return found
 
-    def library(self, pid: int) -> Mapping | None:
+    def library(self, pid: int) -> Mapped | None:
         """The executable mapping of libtorch_cpu of a process."""
         data = self.maps(pid)
         return None if data is None else find_library(data)
@@ -173,7 +154,7 @@ class Proc:
 
     def string(self, pid: int, address: int) -> str:
         """A text in the memory of a process, such as a path that it handed to the kernel; "" where there is none."""
-        data = self.patient(pid, lambda: _string(f"{self.root}/{pid}/mem", address))
+        data = self.ask(pid, "memory", "mem", address)
         return (data or b"").decode("utf-8", "surrogateescape")
 
     def cgroup(self, pid: int) -> str | None:
@@ -189,38 +170,34 @@ class Proc:
 
     def links(self, pids: Iterable[int], name: str) -> dict[int, str]:
         """Of many processes, of those that have it."""
-        return self._patience.each(pids, partial(_read_link, self.root, name))
+        found = self.each(pids, "link", name).items()
+        return {pid: target.decode("utf-8", "surrogateescape") for pid, target in found}
 
-    def open_fds(self, pid: int) -> int | None:
-        """Open descriptors, at most FDS_LIMIT."""
-        path = f"{self.root}/{pid}/fd"
-        try:
-            # Since Linux 6.2 (f1f1f2569901) the directory's size is the count: no need to list 10^5 names.
-            if (size := os.stat(path).st_size) > 0 and self.root == "/proc":
-                return min(size, FDS_LIMIT)
-            with os.scandir(path) as entries:
-                return sum(1 for _ in itertools.islice(entries, FDS_LIMIT))
-        except OSError:
-            return None
+    def cgroup_and_stat(self, pid: int) -> tuple[str | None, Stat | None]:
+        """The one is read before the other."""
+        cgroup, stat = self.several(pid, {"cgroup": SMALL, "stat": SMALL})
+        return _decoded(cgroup), None if stat is None else parse_stat(stat.decode("utf-8", "surrogateescape"))
+
+    def details(self, pid: int) -> tuple[Status | None, int | None, int | None, int | None]:
+        """Status, open descriptors, their limit (soft; None for unlimited too), bytes read from storage."""
+        files = (self._read(pid, "read", name, SMALL) for name in ("status", "limits", "io"))
+        status, limits, io, fds = self._ask([*files, self._read(pid, "count", "fd", FDS_LIMIT, self.root == "/proc")])
+        known = None if status is None else parse_status(status.decode("utf-8", "surrogateescape"))
+        return known, None if fds is None else int(fds), parse_fd_limit(limits), parse_read_bytes(io)
+
+    def open_fds(self, pids: Iterable[int]) -> dict[int, int]:
+        """Open descriptors, at most FDS_LIMIT of each."""
+        found = self.each(pids, "count", "fd", FDS_LIMIT, self.root == "/proc")
+        return {pid: int(count) for pid, count in found.items()}
 
     def shared_held(self, pid: int) -> int | None:
         """Bytes of files of /dev/shm that it has open, mapped or not: batches that wait in a queue are not mapped."""
-        told = self.patient(pid, lambda: _shared_held(f"{self.root}/{pid}/fd"))
-        return None if told is None else int(told)
+        held = self.ask(pid, "shared", "fd", SHARED_FDS_LIMIT)
+        return None if held is None else int(held)
 
     def fd_limit(self, pid: int) -> int | None:
         """RLIMIT_NOFILE, soft; None for unlimited too."""
-        for line in lines_of(_text(self, pid, "limits") or ""):
-            if line.startswith("Max open files"):
-                return _number(line.split()[3:4])
-        return None
-
-    def read_bytes(self, pid: int) -> int | None:
-        """Bytes that the process caused to be read from storage."""
-        for line in lines_of(_text(self, pid, "io") or ""):
-            if line.startswith("read_bytes:"):
-                return _number(line.split()[1:2])
-        return None
+        return parse_fd_limit(self.read(pid, "limits", SMALL))
 
     def rollup(self, pid: int) -> Rollup | None:
         """Proportional memory. Dear: the kernel walks all page tables of the process."""
@@ -230,19 +207,13 @@ class Proc:
         sizes = _kilobytes(data.decode("ascii", "replace"), ROLLUP)
         return Rollup(*map(sizes.get, ROLLUP))
 
-    def threads(self, pid: int) -> list[int]:
-        try:
-            return [int(name) for name in os.listdir(f"{self.root}/{pid}/task") if name.isdecimal() and name.isascii()]
-        except OSError:
-            return []
+    def threads(self, pid: int, limit: int = THREADS_LIMIT) -> list[int]:
+        return _numbers((self.ask(pid, "names", "task", limit) or b"").split(b"\0"))
 
     def children(self, pid: int) -> list[int]:
         """Children of all its threads (CONFIG_PROC_CHILDREN; Debian's and Ubuntu's kernels have it)."""
-        found: list[int] = []
-        for tid in self.threads(pid):
-            text = _text(self, pid, f"task/{tid}/children", COMMAND_LIMIT) or ""
-            found += [int(word) for word in text.split() if word.isdecimal()]
-        return found[:CHILDREN_LIMIT]
+        found = self.ask(pid, "children", "task", THREADS_LIMIT) or b""
+        return _numbers(found.split())[:CHILDREN_LIMIT]
 
     def descendants(self, pid: int) -> Iterator[int]:
         """Children, their children and so on, parents first, each once."""
@@ -256,63 +227,25 @@ class Proc:
 
 
 def _text(proc: Proc, pid: int, name: str, limit: int = SMALL) -> str | None:
-    data = proc.read(pid, name, limit)
+    return _decoded(proc.read(pid, name, limit))
+
+
+def _decoded(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", "surrogateescape")
 
 
 def read_file(path: str, limit: int) -> bytes | None:
-    """At most ``limit`` bytes; None when there is no such file, its process is gone or it may not be read."""
+    """At most ``limit`` bytes of a file of the kernel's or ours; None when there is none or it may not be read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        answer = helper_program.read(os.fsencode(path), limit)
     except OSError:
         return None
-    try:
-        parts, left, room = [], limit, SMALL
-        while left > 0 and (part := os.read(fd, min(left, room))):
-            parts.append(part)
-            left -= len(part)
-            if len(part) == room:  # a long one; some give a page at a time, whatever room there is
-                room = min(4 * room, LARGE)
-        return b"".join(parts)
-    except OSError:  # ESRCH: it died between open and read
-        return None
-    finally:
-        os.close(fd)
-
-
-def _string(path: str, address: int) -> bytes | None:
-    """Up to a zero byte, PAGE bytes at most; a mapping may end behind it."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        here = PAGE - address % PAGE
-        data = os.pread(fd, here, address)
-        if b"\0" not in data:
-            data += os.pread(fd, PAGE - here, address + here)
-        return data.split(b"\0", 1)[0]
-    except (OSError, OverflowError):
-        return None
-    finally:
-        os.close(fd)
+    return answer
 
 
 def exists(root: str, pid: int) -> bool:
     """Whether there is the process, also one whose files cannot be read now."""
     return os.path.exists(f"{root}/{pid}")
-
-
-def _read_link(root: str, name: str, pid: int) -> str | None:
-    try:
-        return os.readlink(f"{root}/{pid}/{name}")
-    except OSError:
-        return None
-
-
-def _read_stat(root: str, pid: int) -> Stat | None:
-    data = read_file(f"{root}/{pid}/stat", SMALL)
-    return None if data is None else parse_stat(data.decode("utf-8", "surrogateescape"))
 
 
 def parse_stat(text: str) -> Stat | None:
@@ -358,19 +291,24 @@ def _kilobytes(text: str, names: Collection[str]) -> dict[str, int]:
     return found
 
 
-def _shared_held(directory: str) -> bytes | None:
-    """What is mounted there is its owner's affair, and may hang."""
-    held: dict[tuple[int, int], int] = {}
-    try:
-        names = os.listdir(directory)
-    except OSError:
-        return None
-    for name in names[:SHARED_FDS_LIMIT]:
-        with contextlib.suppress(OSError):  # it was closed while we looked
-            if os.readlink(f"{directory}/{name}").startswith("/dev/shm/"):
-                status = os.stat(f"{directory}/{name}")
-                held[status.st_dev, status.st_ino] = 512 * status.st_blocks
-    return str(sum(held.values())).encode()
+def parse_fd_limit(data: bytes | None) -> int | None:
+    """Of /proc/PID/limits."""
+    return _number(_line(data, b"Max open files")[3:4])
+
+
+def parse_read_bytes(data: bytes | None) -> int | None:
+    """Of /proc/PID/io: bytes that the process caused to be read from storage."""
+    return _number(_line(data, b"read_bytes:")[1:2])
+
+
+def _line(data: bytes | None, begin: bytes) -> list[str]:
+    """The words of the line that begins so."""
+    line = next((line for line in (data or b"").split(b"\n") if line.startswith(begin)), b"")
+    return line.decode("ascii", "replace").split()
+
+
+def _numbers(words: Iterable[bytes]) -> list[int]:
+    return [int(word) for word in words if word.isdigit()]
 
 
 def _number(words: list[str]) -> int | None:

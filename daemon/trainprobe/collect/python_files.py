@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import re
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainprobe.collect.procfs import Proc
@@ -55,27 +54,21 @@ class PackageVersions:
         """As the process finds it; "": not known."""
         key = pid, package, directory
         if key not in self._known:
-            place = f"{self._proc.root}/{pid}/root{directory}"
-            answer = self._proc.patient(pid, lambda: _version(place, package))
-            if answer is None:
+            listed = self._proc.ask(pid, "listed", f"root{directory}", ENTRIES)
+            if listed is None:
                 return ""
-            self._known[key] = answer
+            self._known[key] = _version(listed.decode("utf-8", "surrogateescape").split("\0"), package)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return self._known[key]
 
 
-def _version(place: str, package: str) -> str | None:
-    """None: the directory cannot be read."""
+def _version(names: Iterable[str], package: str) -> str:
     wanted = {f"{package.lower()}{part}" for part in PARTS}
-    try:
-        with os.scandir(place) as entries:
-            for entry in itertools.islice(entries, ENTRIES):
-                stem, _, kind = entry.name.rpartition(".")
-                name, _, version = stem.partition("-")
-                if kind in ("dist-info", "egg-info") and name.lower().replace(".", "_") in wanted:
-                    found = _VERSION.match(version)
-                    return found[0] if found else ""
-    except (OSError, ValueError):
-        return None
+    for entry in names:
+        stem, _, kind = entry.rpartition(".")
+        name, _, version = stem.partition("-")
+        if kind in ("dist-info", "egg-info") and name.lower().replace(".", "_") in wanted:
+            found = _VERSION.match(version)
+            return found[0] if found else ""
     return ""

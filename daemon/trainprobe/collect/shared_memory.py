@@ -21,6 +21,7 @@ FILES_LIMIT = 20_000
 YOUNG_SECONDS = 30.0  # a file's maker may be about to hand it over
 _NAME = re.compile(r"torch_([0-9]{1,10})_[0-9A-Za-z_]+")
 _PLACE = "/dev/shm"
+_INSIDE = f"root{_PLACE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,14 @@ class SharedMemory:
 
     def limit(self, run: str, pid: int, container: str, now_ns: int) -> LimitSample | None:
         """How full it is; None: the process has none, or its size is not limited."""
-        read = self._proc.patient(pid, lambda: self._space(pid, now_ns))
-        if read is None or not read[0].f_blocks:
+        found = self._space(pid, now_ns)
+        if found is None:
             return None
-        space, device = read
-        used = (space.f_blocks - space.f_bfree) * space.f_frsize
+        device, unit, blocks, free = found
+        if not blocks:
+            return None
         name = f"{os.major(device)}:{os.minor(device)}"
-        return LimitSample(run, "shm", used, space.f_blocks * space.f_frsize, container or "host", name, pid)
+        return LimitSample(run, "shm", (blocks - free) * unit, blocks * unit, container or "host", name, pid)
 
     def look(self, limit: LimitSample, runs: tuple[str, ...], mapped: Iterable[int], now: float) -> SharedSample:
         """The same with what dead processes left. ``mapped``: processes whose files are in use; ``now``: UNIX time."""
@@ -56,34 +58,20 @@ class SharedMemory:
         kept = set(alive)
         self._mounts = {pid: mount for pid, mount in self._mounts.items() if pid in kept}
 
-    def _space(self, pid: int, now_ns: int) -> tuple[os.statvfs_result, int] | None:
-        directory = self._open(pid, now_ns)
-        if directory is None:
+    def _space(self, pid: int, now_ns: int) -> tuple[int, int, int, int] | None:
+        """Device, unit, and how many of these there are and are free; None: the process has none."""
+        answer = self._proc.ask(pid, "tmpfs", _INSIDE)
+        if answer is None:
             return None
-        try:
-            return os.fstatvfs(directory), os.fstat(directory).st_dev
-        except OSError:
-            return None
-        finally:
-            os.close(directory)
-
-    def _open(self, pid: int, now_ns: int) -> int | None:
+        device, unit, blocks, free = (int(word) for word in answer.split())
         mount = self._mounts.get(pid)
-        try:
-            directory = os.open(f"{self._proc.root}/{pid}/root{_PLACE}", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return None
-        found = os.fstat(directory).st_dev
-        if mount is None or now_ns >= mount.until_ns or mount.device != found:
-            device = shared_memory_device(self._proc.mountinfo(pid) or "")
-            mount = self._mounts[pid] = None if device is None else _Mount(device, now_ns + MOUNT_NS)
-        if mount is not None and mount.device == found:
-            return directory
-        os.close(directory)
-        return None
+        if mount is None or now_ns >= mount.until_ns or mount.device != device:
+            known = shared_memory_device(self._proc.mountinfo(pid) or "")
+            mount = self._mounts[pid] = None if known is None else _Mount(known, now_ns + MOUNT_NS)
+        return (device, unit, blocks, free) if mount is not None and mount.device == device else None
 
     def _leaks(self, pid: int, mapped: list[int], now: float) -> list[Leak]:
-        files = self._proc.patient(pid, lambda: self._torch_files(pid, now))
+        files = self._torch_files(pid, now)
         if not files:
             return []
         alive = self._alive_beside(pid)
@@ -99,26 +87,15 @@ class SharedMemory:
         return list(makers.values())
 
     def _torch_files(self, pid: int, now: float) -> dict[str, int]:
+        space = self._space(pid, 0)
+        listed = self._proc.ask(pid, "files", _INSIDE, FILES_LIMIT, space[0]) if space else None
         found: dict[str, int] = {}
-        directory = self._open(pid, 0)
-        if directory is None:
-            return found
-        try:
-            listing = os.open(f"/proc/self/fd/{directory}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return found
-        finally:
-            os.close(directory)
-        try:
-            for name in os.listdir(listing)[:FILES_LIMIT]:
-                if _NAME.fullmatch(name):
-                    status = os.stat(name, dir_fd=listing, follow_symlinks=False)
-                    if now - max(status.st_mtime, status.st_ctime) >= YOUNG_SECONDS:
-                        found[name] = status.st_blocks * 512
-        except OSError:
-            pass  # one went while we looked; the next look sees the rest
-        finally:
-            os.close(listing)
+        for row in (listed or b"").decode("utf-8", "surrogateescape").split("\0"):
+            name, _, rest = row.partition("/")
+            if _NAME.fullmatch(name):
+                changed, size = (int(word) for word in rest.split())
+                if now - changed >= YOUNG_SECONDS:
+                    found[name] = size
         return found
 
     def _alive_beside(self, pid: int) -> set[int] | None:

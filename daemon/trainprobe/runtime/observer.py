@@ -197,7 +197,8 @@ class Observer:
         remedy = "exclude them (targets.exclude), or look what that user starts"
         self._note("slots", Unavailable(reason, remedy) if reason else True, at)
         silent: Sequence[int] = self._guard.call("targets", at, self._targets.hanging, NOTHING)
-        self._note("processes", unanswered.processes(silent), at)
+        abandoned: Sequence[tuple[int, int, int]] = self._guard.call("targets", at, self._targets.abandoned, NOTHING)
+        self._note("processes", unanswered.processes(silent, abandoned), at)
         hung: Sequence[tuple[int, int]] = self._guard.call("bpf", at, self._kernel.hung, NOTHING)
         self._note("libraries", unanswered.libraries(hung), at)
         stack = self._guard.call("python_stack", at, lambda: self._stacks.poll(at), None)
@@ -244,7 +245,9 @@ class Observer:
     def _cost(self, at: int) -> CostSample | None:
         if not self._schedule.cost_due(at):
             return None
-        sample = self._guard.call("cost", at, lambda: cost.read(*self._kernel.cost()), None)
+        sample = self._guard.call(
+            "cost", at, lambda: cost.read(*self._kernel.cost(), helpers=self._targets.seconds()), None
+        )
         if sample is not None and self._budget.feed(at, sample.cpu_seconds):
             self._spare(at)
         return sample

@@ -53,6 +53,12 @@ class Finder(Protocol):
     def hanging(self) -> Sequence[int]:
         """Processes whose reads in /proc do not come back."""
 
+    def abandoned(self) -> Sequence[tuple[int, int, int]]:
+        """(helper, process, user) of each helper that was killed and does not end."""
+
+    def seconds(self) -> float:
+        """Processor time of the helpers that read /proc."""
+
     def due_ns(self) -> int | None: ...
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.command import Kind, mentioned_script, redact, torchrun_id, torchrun_meeting, understand
-from trainprobe.collect.patience import Patience
 from trainprobe.collect.pod_names import PodNames, pod_names
 from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.runtime import identity
@@ -39,7 +37,6 @@ class Launches:
         self.outside = {0, 1, own_pid}
         boot = read_file(f"{proc.root}/sys/kernel/random/boot_id", SMALL) or b""
         self._boot_id = boot.decode("ascii", "replace").strip()
-        self._patience = Patience()
         self._users: dict[int, str] = {}
 
     def of(self, process: Process, environ: Mapping[str, str], command: Sequence[str]) -> Launch:
@@ -89,16 +86,9 @@ class Launches:
     def user(self, uid: int) -> str:
         """A user's name, the number where there is none (or where the directory service does not answer)."""
         if uid not in self._users:
-            answer = self._patience.read(uid, lambda: _name_of(uid))
-            self._users[uid] = identity.shown(answer.decode("utf-8", "replace")) if answer else str(uid)
+            name = self._proc.user(uid)
+            self._users[uid] = identity.shown(name.decode("utf-8", "replace")) if name else str(uid)
         return self._users[uid]
-
-
-def _name_of(uid: int) -> bytes | None:
-    try:
-        return pwd.getpwuid(uid).pw_name.encode("utf-8", "surrogateescape")
-    except KeyError:
-        return None
 
 
 def _same(kind: Kind, ancestor: str, script: str) -> bool:

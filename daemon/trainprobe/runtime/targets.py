@@ -196,7 +196,16 @@ class Targets:
 
     def hanging(self) -> Sequence[int]:
         """Processes whose reads in /proc do not come back: of them, and past some of his of a user, nothing is read."""
+        self._proc.pool.look_after()
         return self._proc.hanging()
+
+    def abandoned(self) -> Sequence[tuple[int, int, int]]:
+        """(helper, process, user) of each helper that was killed and does not end."""
+        return self._proc.pool.abandoned()
+
+    def seconds(self) -> float:
+        """Processor time of the helpers that read /proc."""
+        return self._proc.pool.seconds()
 
     def due_ns(self) -> int | None:
         """CLOCK_MONOTONIC when ``step`` has something to do; None: only when an event comes."""

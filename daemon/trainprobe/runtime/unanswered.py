@@ -12,12 +12,18 @@ REMEDY = (
 )
 
 
-def processes(pids: Sequence[int]) -> Failed | bool:
-    """``pids``: those whose reads in /proc do not come back. True: there is none."""
+def processes(pids: Sequence[int], abandoned: Sequence[tuple[int, int, int]] = ()) -> Failed | bool:
+    """``pids``: those whose reads in /proc do not come back. ``abandoned``: (helper, process, user) where the helper
+    cannot be killed. True: there is none."""
     if not pids:
         return True
     what = f"reads of {_listed(pids)} do not come back: nothing more is read of them"
-    return Failed(f"{what}, nor of a user who has many such, until they do", REMEDY)
+    what = f"{what}, nor of a user who has many such, until they do"
+    if abandoned:
+        helpers = _listed([helper for helper, _, _ in abandoned])
+        users = ", ".join(str(uid) for uid in sorted({uid for _, _, uid in abandoned})[:NAMED])
+        what = f"{what}; {helpers}, which reads them, cannot be killed: no files of user {users} are asked for"
+    return Failed(what, REMEDY)
 
 
 def libraries(hung: Sequence[tuple[int, int]]) -> Failed | bool:

@@ -20,6 +20,7 @@ from trainprobe.bpf import executed, mark_table, marks, rations, symbols, useles
 from trainprobe.bpf.rations import Rations
 from trainprobe.bpf.symbols import Symbol
 from trainprobe.collect.owners import Owners
+from trainprobe.collect.procfs import Proc
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ class Attaching(marks.Marks):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.given: list[int] = []
         names = [mark.program for mark in (*mark_table.IN_CPU, *mark_table.IN_PYTHON, *mark_table.IN_INTERPRETER)]
-        super().__init__(dict.fromkeys(names, 0), self._give, Rations(owner=Owners().of_process))
+        super().__init__(dict.fromkeys(names, 0), self._give, Rations(owner=Owners().of_process), Proc())
 
         def find(path: str, prefixes: Sequence[bytes]) -> symbols.Found | symbols.Unreadable:
             return {prefix.decode(): [Symbol(prefix.decode(), 64)] for prefix in prefixes}
@@ -397,27 +398,18 @@ def test_the_ids_that_a_user_was_lent_have_one_part_of_the_places(
     attaching.close()
 
 
-def test_what_cannot_be_read_takes_no_marks_away(tmp_path: Path) -> None:
-    (tmp_path / "12").mkdir()
-    (tmp_path / "12" / "maps").mkdir()
-    assert executed.files_executed({(1, 2)}, root=str(tmp_path)) is None
-
-
 def test_a_process_whose_maps_are_not_read_takes_no_marks_away_and_holds_nobody_up(tmp_path: Path) -> None:
-    """FIFOs stand in for files whose readers wait for the lock of a memory map."""
+    """A FIFO stands in for a file whose readers wait for the lock of a memory map."""
     fake = FakeProc(tmp_path)
     fake.add(12)
     (tmp_path / "12/maps").unlink()
     os.mkfifo(tmp_path / "12/maps")
-    writer = os.open(tmp_path / "12/maps", os.O_RDWR)
     began = time.monotonic()
     proc = fake.proc.apart()
-    proc.maps = lambda pid: proc.patient(pid, lambda: os.read(writer, 10))  # type: ignore[method-assign]
-    assert executed.files_executed({(1, 2)}, proc, str(tmp_path)) is None
+    proc.maps = lambda pid: proc.ask(pid, "memory", "maps")  # type: ignore[method-assign]
+    assert executed.files_executed({(1, 2)}, proc) is None
     assert proc.hanging() == (12,)
     assert time.monotonic() - began < 2
-    os.write(writer, b"on")
-    os.close(writer)
 
 
 def test_a_process_that_is_gone_is_a_reason() -> None:

@@ -52,7 +52,7 @@ class World:
         self.levels: dict[int, int] = {}
         self.ledgers = Ledgers()
         paths = SimpleNamespace(forget=lambda pid: None)
-        proc = SimpleNamespace(owner=self._owner)
+        proc = SimpleNamespace(owner=self._owner, read=lambda pid, name, limit: b"")
         loaded = SimpleNamespace(map=lambda name, key, value: Map())
         parts = cast(Any, (loaded, self.levels, self.ledgers, paths, proc))
         self.watching = Watching(*parts, clock=lambda: self.now)
@@ -63,7 +63,7 @@ class World:
             raise FileNotFoundError(pid)
         return self.uids[pid]
 
-    def _descendants(self, pid: int) -> list[tuple[int, int]]:
+    def _descendants(self, pid: int, proc: object) -> list[tuple[int, int]]:
         self.looks += 1
         self.now += 40_000_000  # as with 4 000 threads
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import threading
@@ -84,15 +83,14 @@ def test_a_thread_that_is_gone_is_no_machine_without_counters() -> None:
 
 
 def test_a_machine_that_refuses_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    counters, me, asked = Instructions(Proc()), (os.getpid(), threading.get_native_id()), []
+    proc, me, asked = Proc(), (os.getpid(), threading.get_native_id()), []
+    counters = Instructions(proc)
 
-    class Refusing:
-        def syscall(self, *arguments: object) -> int:
-            asked.append(arguments)
-            ctypes.set_errno(errno.ENOENT)
-            return -1
+    def refuse(*arguments: int) -> bytes:
+        asked.append(arguments)
+        return b"%d" % errno.ENOENT
 
-    monkeypatch.setattr(counters, "_libc", Refusing())
+    monkeypatch.setattr(proc, "counter", refuse)
     for now in (0, 1, instructions.REFUSED_NS - 1, instructions.REFUSED_NS):
         monkeypatch.setattr(instructions, "time", SimpleNamespace(monotonic_ns=partial(int, now)))
         counters.count([me])

@@ -40,9 +40,10 @@ def test_a_real_process(child: subprocess.Popen[bytes]) -> None:
     assert rollup.pss_bytes <= stat.rss_bytes * 2
     assert proc.command(child.pid) == (sys.executable, "-c", "print('up', flush=True); input()")
     assert proc.link(child.pid, "cwd") == os.getcwd()
-    assert proc.open_fds(child.pid) == 3
+    assert proc.open_fds([child.pid]) == {child.pid: 3}
     assert proc.fd_limit(child.pid)
-    assert proc.read_bytes(child.pid) is not None
+    assert proc.details(child.pid) == (proc.status(child.pid), 3, proc.fd_limit(child.pid), proc.details(child.pid)[3])
+    assert proc.details(child.pid)[3] is not None
     assert proc.cgroup(child.pid)
     assert "/proc" in (proc.mountinfo(child.pid) or "")
     assert proc.threads(child.pid) == [child.pid]
@@ -84,9 +85,10 @@ def test_a_process_that_is_gone_is_an_ordinary_answer() -> None:
     assert proc.library(pid) is None
     assert proc.cgroup(pid) is None
     assert proc.link(pid, "cwd") == ""
-    assert proc.open_fds(pid) is None
+    assert proc.open_fds([pid]) == {}
+    assert proc.details(pid) == (None, None, None, None)
+    assert proc.cgroup_and_stat(pid) == (None, None)
     assert proc.fd_limit(pid) is None
-    assert proc.read_bytes(pid) is None
     assert proc.rollup(pid) is None
     assert proc.threads(pid) == []
     assert list(proc.descendants(pid)) == []
@@ -102,7 +104,8 @@ def test_a_process_may_vanish_between_any_two_reads() -> None:
             alive = child.poll() is None
             for read in (
                 proc.stat, proc.status, proc.command, proc.environ, proc.library, proc.maps, proc.cgroup,
-                lambda pid: proc.link(pid, "cwd"), proc.mountinfo, proc.open_fds, proc.fd_limit, proc.read_bytes,
+                lambda pid: proc.link(pid, "cwd"), proc.mountinfo, lambda pid: proc.open_fds([pid]), proc.fd_limit,
+                lambda pid: any(proc.details(pid)),
                 proc.rollup, proc.threads, proc.children,
             ):  # fmt: skip
                 seen += bool(read(pid))  # type: ignore[operator]

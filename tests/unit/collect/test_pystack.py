@@ -116,16 +116,18 @@ def test_one_at_a_time_three_in_a_row_and_then_one_in_five_seconds_for_a_run(tmp
 
 
 def test_a_child_that_takes_too_long_is_killed(tmp_path: Path) -> None:
-    stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"))
-    others = set(Proc().children(OWN))
+    proc = Proc()
+    stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"), proc=proc)
+    proc.stat(OWN)
+    others = set(proc.children(OWN))
     began = time.monotonic_ns()
     assert stacks.start(OWN, OWN, began)
     assert stacks.deadline_ns() == began + LIMIT_NS
-    assert len(set(Proc().children(OWN)) - others) == 1
+    assert len(set(proc.children(OWN)) - others) == 1
     assert "longer than 200 ms" in wait(stacks).reason
     assert time.monotonic_ns() - began < LIMIT_NS * 3
     assert stacks.fileno() is None
-    assert set(Proc().children(OWN)) <= others
+    assert set(proc.children(OWN)) <= others
 
 
 def test_a_child_that_took_too_long_has_more_time_the_next_time(tmp_path: Path) -> None:
@@ -155,11 +157,13 @@ def test_a_child_that_writes_without_end_is_killed(tmp_path: Path) -> None:
 
 
 def test_closing_leaves_no_child(tmp_path: Path) -> None:
-    stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"))
-    others = set(Proc().children(OWN))
+    proc = Proc()
+    stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"), proc=proc)
+    proc.stat(OWN)
+    others = set(proc.children(OWN))
     stacks.start(OWN, OWN, time.monotonic_ns())
     stacks.close()
-    assert set(Proc().children(OWN)) <= others
+    assert set(proc.children(OWN)) <= others
 
 
 class Unkillable(subprocess.Popen[bytes]):

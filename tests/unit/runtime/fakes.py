@@ -124,6 +124,12 @@ class FakeTargets:
     def hanging(self) -> tuple[int, ...]:
         return self.silent
 
+    def abandoned(self) -> tuple[tuple[int, int, int], ...]:
+        return ()
+
+    def seconds(self) -> float:
+        return 0.0
+
     def due_ns(self) -> int | None:
         return self.due
 

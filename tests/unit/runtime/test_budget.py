@@ -70,7 +70,7 @@ def test_the_reason_names_what_is_left_out(spent: list[float]) -> None:
 def dear(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, int, float], None]:
     """Turns of a daemon that uses so much of a processor."""
     spent = [0.0]
-    monkeypatch.setattr(cost, "read", lambda *_: CostSample(spent[0], 0, None, None))
+    monkeypatch.setattr(cost, "read", lambda *_, **__: CostSample(spent[0], 0, None, None))
 
     def turns(world: World, seconds: int, share: float) -> None:
         for _ in range(seconds):
