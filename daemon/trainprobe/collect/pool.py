@@ -95,6 +95,8 @@ class Pool:
         self._probe: tuple[Helper, Place, float] | None = None  # it tries again what hangs, until then
         self._waited = _Waited()
         self._resting = 0.0  # until then nothing is asked
+        self.elsewhere: Callable[[], Iterable[int]] = tuple
+        """The users of other processes of ours that cannot be killed: they take the same places."""
         self._lock = threading.Lock()
 
     def ask(self, reads: Sequence[Read]) -> list[bytes | int | None]:
@@ -166,10 +168,10 @@ class Pool:
         now = self._clock()
         if now < self._resting:
             return []
-        if not self._hung and not self._waited.until:
+        if not self._hung and not self._waited.until and not [*self.elsewhere()]:
             return list(part)
         places = Counter(one.uid for one in self._hung.values())
-        abandoned = Counter(one.uid for one in self._hung.values() if one.abandoned)
+        abandoned = self._abandoned()
         allowed = []
         for number in part:
             pid, beyond = reads[number].place
@@ -180,6 +182,14 @@ class Pool:
             if not (full or gone or (pid, beyond) in self._hung):
                 allowed.append(number)
         return allowed
+
+    def _abandoned(self) -> Counter[int]:
+        return Counter([one.uid for one in self._hung.values() if one.abandoned] + [*self.elsewhere()])
+
+    def has_room(self, pid: int) -> bool:
+        """Whether another process of ours may read memory of this one: none of its user's keeps one of ours."""
+        uid, abandoned = self._owner(pid), self._abandoned()
+        return abandoned[uid] < ABANDONED_OF_ONE and abandoned.total() < ABANDONED
 
     def _owner(self, pid: int) -> int:
         try:

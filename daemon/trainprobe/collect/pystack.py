@@ -30,7 +30,6 @@ LONGEST_LIMIT_NS = 4 * LIMIT_NS  # where the processors are busy: doubled with e
 PAUSE_NS = 5 * NS
 ENDING_SECONDS = 0.005  # of waiting for a killed child, which an ordinary one does not need
 HUNG_NS = NS  # after SIGKILL
-HUNG_LIMIT = 8  # children that do not end; with so many no stacks are taken
 TOGETHER = 3  # stacks of a run that may come sooner one after the other: several stalls in a row
 OUTPUT_LIMIT = 1 << 20
 FRAMES_LIMIT = THREADS_LIMIT = 64
@@ -84,6 +83,7 @@ class PyStack:
         self._versions = PackageVersions(self._proc)
         self._running: _Running | None = None
         self._killed: dict[int, _Running] = {}  # by uid; not reaped yet
+        self._proc.pool.elsewhere = self._killed_users
         self._answer: StackSeen | None = None
         self._allowances: dict[str, Allowance] = {}  # by run
         self._limits_ns: dict[str, int] = {}  # by run, where it is not LIMIT_NS
@@ -99,8 +99,13 @@ class PyStack:
         status = self._proc.status(pid)
         self._reap()
         owner = self._proc.owners.of(status.uid) if status is not None and status.uid is not None else None
-        hung = len(self._killed) >= HUNG_LIMIT or owner in self._killed
-        if hung or self._running or self._answer or now_ns < allowance.next_ns():
+        if (
+            not self._proc.pool.has_room(pid)
+            or owner in self._killed
+            or self._running
+            or self._answer
+            or now_ns < allowance.next_ns()
+        ):
             return False
         self._allowances = {key: one for key, one in self._allowances.items() if not one.is_full(now_ns)}
         self._allowances[run] = allowance
@@ -199,6 +204,9 @@ class PyStack:
             f"end process {hung[0].pid}, or abort the file system that does not answer"
             " (FUSE: echo 1 > /sys/fs/fuse/connections/NUMBER/abort)",
         )
+
+    def _killed_users(self) -> list[int]:
+        return list(self._killed)
 
     def close(self) -> None:
         """Leave no child behind that can be killed."""

@@ -13,6 +13,7 @@ import pytest
 
 from trainprobe.collect.helper_process import Helper
 from trainprobe.collect.pool import (
+    ABANDONED,
     ABANDONED_OF_ONE,
     LIMIT_SECONDS,
     OF_ONE_USER,
@@ -158,6 +159,16 @@ def test_a_helper_that_cannot_be_killed_is_abandoned_and_costs_its_user_a_place(
 
     until(answered)
     assert pool.abandoned() == []
+
+
+def test_other_processes_of_ours_that_cannot_be_killed_take_the_same_places(place: Place, made: list[Helper]) -> None:
+    pool = pool_of(made, lambda pid: 1000 + pid)
+    pool.elsewhere = lambda: [1001]
+    assert pool.ask([place.answers(1), Read(1, b"space", b"/"), Read(2, b"status", b"/")])[:2] == [b"x", None]
+    assert [pool.has_room(pid) for pid in (1, 2)] == [False, True]
+    pool.elsewhere = lambda: range(2000, 2000 + ABANDONED)
+    assert pool.ask([place.answers(2), Read(2, b"space", b"/")]) == [b"x", None]
+    assert not pool.has_room(2)
 
 
 def test_slow_reads_of_one_user_take_a_share_of_the_time_and_no_more(place: Place, made: list[Helper]) -> None:
