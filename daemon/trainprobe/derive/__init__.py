@@ -1,1 +1,1 @@
-"""Pure functions from what the kernel counted to what it means: states, steps, saves, workers."""
+"""Pure functions from the kernel's counts to states, steps, saves and workers."""

@@ -1,4 +1,4 @@
-"""How often something may be done: several times at once, within a rate where it comes again and again."""
+"""A rate limiter: several at once, then a steady rate."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Allowance:
         self.spread_ns = spread_ns
 
     def next_ns(self) -> int:
-        """From when on there is room for another one."""
+        """When there is room for another one."""
         return self._room_ns - (self._quick - 1) * self.spread_ns
 
     def take(self, now_ns: int) -> None:
-        """One is made now."""
+        """Counts one now."""
         self._room_ns = max(now_ns, self._room_ns) + self.spread_ns
 
     def is_full(self, now_ns: int) -> bool:

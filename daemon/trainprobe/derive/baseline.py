@@ -1,4 +1,4 @@
-"""What an ordinary step is: the median length and the mean make-up of the last unstalled training steps."""
+"""The baseline: the median length and the mean parts of the last unstalled training steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST = 8
 
 @dataclass(slots=True)  # each step makes one: frozen, it would take three times as long
 class Ordinary:
-    """One unstalled step, or several that are alike and were told as one."""
+    """One unstalled step, or several even ones of one row."""
 
     ns: int  # of all of them
     made_of: Interval
@@ -31,12 +31,12 @@ class Ordinary:
 
 @dataclass(slots=True)
 class RunningMedian:
-    """The median of values that come and go; they are kept in order, so that it costs no sorting."""
+    """The median of a sliding set of values, kept in order so that it needs no sorting."""
 
     _ordered: list[int] = field(default_factory=list)
 
     def exchange(self, old: int | None, new: int) -> None:
-        """Take in a value, and out one that was taken in before."""
+        """Adds a value and removes one that was added before."""
         if old == new:
             return
         if old is not None:
@@ -54,11 +54,11 @@ class RunningMedian:
 
 @dataclass(slots=True)
 class Baseline:
-    """Rolling statistics of the last WINDOW unstalled steps. Adding one is cheap; what they are made of is found out
-    when it is asked for, which is when a step is late."""
+    """Rolling statistics of the last WINDOW unstalled steps. Adding one is cheap; their parts are computed only
+    when they are needed, which is when a step is late."""
 
     told: deque[Ordinary] = field(default_factory=deque)
-    steps: int = 0  # in them: WINDOW, or somewhat more where several were told as one
+    steps: int = 0  # in them: WINDOW, or somewhat more where rows had several
     _each: deque[tuple[int, int, int]] = field(default_factory=deque)  # ns, fetches and backwards of WINDOW steps
     _ns: RunningMedian = field(default_factory=RunningMedian)
     _fetches: RunningMedian = field(default_factory=RunningMedian)
@@ -67,7 +67,7 @@ class Baseline:
     _pool: list[float] | None = None
 
     def add(self, step: Ordinary) -> None:
-        """Take in ordinary steps, forget the oldest beyond the window."""
+        """Adds ordinary steps and removes the oldest beyond the window."""
         self.told.append(step)
         self.steps += step.steps
         while self.steps - self.told[0].steps >= WINDOW:

@@ -1,4 +1,4 @@
-"""How much shared memory does a batch take? What workers made of it, over the batches that were fetched meanwhile."""
+"""Shared memory of a batch: bytes that the workers made, divided by the batches fetched meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainprobe.model.event import MarkRow
 
 FILLED = 16
-"""Fetches after which workers are as far ahead as they ever are: what they make from then on is what is fetched."""
+"""Fetches after which the workers' queues are full: from then on they make as much as is fetched."""
 LEAST = 8
 
 
@@ -32,7 +32,7 @@ class BatchBytes:
 
     @property
     def mean(self) -> float | None:
-        """Bytes; None while too few batches came from workers, or none of it lay in shared memory."""
+        """Bytes; None while too few batches came from workers, or none was in shared memory."""
         if self._from is None:
             return None
         made, fetched = (last - first for last, first in zip(self._last, self._from))

@@ -1,4 +1,4 @@
-"""The last minute, second by second: what is frozen with a stall, so that what led to it can be looked at."""
+"""The last minute, second by second. A stall keeps a copy, which shows what preceded it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 60
 
 @dataclass(slots=True)
 class Second:
-    """One second of a rank. ``start_ns`` on CLOCK_MONOTONIC; None: nothing said so in this second."""
+    """One second of a rank. ``start_ns`` on CLOCK_MONOTONIC; None: not read in this second."""
 
     start_ns: int
     steps: int = 0
@@ -29,7 +29,7 @@ class Second:
 
 @dataclass(slots=True)
 class BlackBox:
-    """A ring of seconds; those in which nothing came are left out."""
+    """A ring of seconds; seconds without any value are omitted."""
 
     seconds: deque[Second] = field(default_factory=lambda: deque(maxlen=SECONDS))
 
@@ -43,13 +43,13 @@ class BlackBox:
             here.longest_ns = max(here.longest_ns, ns)
 
     def sample(self, at_ns: int, workers: int, pss_bytes: int | None) -> None:
-        """The rank's processes were looked at."""
+        """The rank's processes were read."""
         here = self._second(at_ns)
         here.workers = workers
         here.pss_bytes = pss_bytes if pss_bytes is not None else here.pss_bytes
 
     def host(self, at_ns: int, host: HostSample) -> None:
-        """The host was looked at."""
+        """The host was read."""
         here = self._second(at_ns)
         here.available_bytes = host.available_bytes
         pressure = host.pressure or {}

@@ -1,4 +1,4 @@
-"""Memory of the GPU that comes and goes: calls of CUDA that allocate and free, between two rows of a driver."""
+"""GPU allocation activity: calls of CUDA that allocate and free, between two rows of a driver."""
 
 from __future__ import annotations
 

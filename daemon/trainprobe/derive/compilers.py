@@ -1,4 +1,4 @@
-"""What shows that a training compiles: the programs that it starts, and frames of its Python stack."""
+"""Signs that a training compiles: the programs that it starts, and frames of its Python stack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PROGRAMS = frozenset(
     {"gcc", "g++", "cc1", "cc1plus", "c++", "clang", "clang++", "nvcc", "ptxas", "cicc", "ninja", "as", "ld",
      "collect2", "cmake"}
 )  # fmt: skip
-"""As the kernel names the process."""
+"""Names of compilers, as the kernel names a process."""
 _FILES = frozenset({"convert_frame.py", "symbolic_convert.py", "codecache.py", "async_compile.py"})
 """Of torch._dynamo and torch._inductor: on the stack while they compile, not while compiled code runs."""
 _FUNCTIONS = frozenset(

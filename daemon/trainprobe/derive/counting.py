@@ -1,8 +1,8 @@
 """When the instructions of a driver are counted, and how many a step takes.
 
-A counter is open for one window in sixty, less where its thread is switched often, and more often at first: a training
-of half a minute is to have a few. A window lasts from one look to another that is a second and sixteen steps away. What
-a step takes is told where all steps of a window are ordinary; at its ends stand parts of steps, by time.
+A counter is open for one window in sixty, less where its thread is switched often, and more at first, for a short
+training to have a few. A window lasts from one sampling pass to another, at least a second and sixteen steps later.
+Instructions per step are known where all steps of a window are ordinary; partial steps at its ends count by time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT = 32
 
 @dataclass(slots=True)
 class Counting:
-    """Fed with looks, readings and steps; ``per_step``: of the latest windows, instructions a step."""
+    """Takes passes, readings and steps; ``per_step``: instructions a step of the latest windows."""
 
     per_step: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     on: bool = False  # the counter is to be open
@@ -40,7 +40,7 @@ class Counting:
         return self.on or self._reading is not None
 
     def wanted(self, now_ns: int) -> bool:
-        """Whether the counter is to be open from this look to the next."""
+        """Whether the counter is to be open from this pass to the next."""
         if self.on:
             lasted, steps = now_ns - self._began_ns, sum(number for _, _, number in self._steps)
             if (lasted >= LEAST_NS and steps >= LEAST_STEPS) or lasted >= MOST_NS:

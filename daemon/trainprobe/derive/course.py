@@ -1,4 +1,4 @@
-"""What was read of a rank over its whole life, in a bounded number of points: the longer it lasts, the wider apart."""
+"""Readings over a rank's whole life, in a bounded number of points; their distance grows with the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FINEST_NS = 5_000_000_000  # processes are read every five seconds
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Readings of a stretch of time: of each the highest, for that is what runs into limits; of the GPUs' use the mean.
+    """Readings of an interval: the highest of each, because that one reaches limits; the mean of the GPUs' use.
 
     None: not measured.
     """
@@ -25,7 +25,7 @@ class Point:
 
 @dataclass(slots=True)
 class Course:
-    """Points in time order; when there are too many, neighbours become one."""
+    """Points in time order; when there are too many, neighbours are merged."""
 
     points: list[Point] = field(default_factory=list)
     width_ns: int = FINEST_NS

@@ -1,4 +1,4 @@
-"""What the host's devices did lately: disks that moved bytes or stood still, processors and who uses them."""
+"""The host's devices lately: disks that moved bytes or not, processors and who uses them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Device:
         return self.sample.device
 
     def message(self) -> Message:
-        """The name with what it did, for people."""
+        """The name with its rates, for people."""
         busy = None if self.busy_share is None else BUSY(share=self.busy_share)
         rate = max(self.read_rate or 0.0, self.write_rate or 0.0)
         return DEVICE(name=self.name, rate=rate, busy=busy, rotating=ROTATING() if self.sample.rotational else None)
@@ -50,7 +50,7 @@ class Devices:
     _known: dict[int, Device] = field(default_factory=dict)
 
     def feed(self, disks: Sequence[DiskSample], at_ns: int) -> None:
-        """Take in a host sample."""
+        """Adds a host sample."""
         spent = (at_ns - self.at_ns) / NS
         known: dict[int, Device] = {}
         for disk in disks:
@@ -70,17 +70,17 @@ class Devices:
         self._known, self.at_ns = known, at_ns
 
     def feed_steal(self, steal_ns: int | None, at_ns: int) -> None:
-        """Take in the host's cumulative stolen time."""
+        """Adds the host's cumulative stolen time."""
         before, self._steal = self._steal, None if steal_ns is None else (steal_ns, at_ns)
         if before is not None and steal_ns is not None and at_ns > before[1] and self.cpus:
             self.stolen = max(0, steal_ns - before[0]) / (at_ns - before[1]) / self.cpus
 
     def feed_rivals(self, rivals: tuple[RivalSample, ...], at_ns: int) -> None:
-        """Take in who uses the processors."""
+        """Adds the processes that use the processors."""
         self.rivals, self.rivals_ns = rivals, at_ns
 
     def rivals_at(self, start_ns: int) -> tuple[RivalSample, ...]:
-        """Those seen since a moment; nothing where nobody looked since."""
+        """Those seen since a moment; empty where none was read since."""
         return self.rivals if self.rivals_ns >= start_ns else ()
 
     def of(self, dev: int) -> Device | None:
@@ -88,9 +88,9 @@ class Devices:
         return self._known.get(dev)
 
     def still_ns(self, dev: int, since_ns: int, *, writing: bool) -> int | None:
-        """For how long, since ``since_ns`` and up to the last sample, it has moved no byte that way.
+        """For how long, since ``since_ns`` and up to the last sample, it has moved no byte in that direction.
 
-        None: it is not known, or has not been looked at since.
+        None: it is not known, or was not read since.
         """
         device = self._known.get(dev)
         if device is None or self.at_ns <= since_ns:

@@ -1,4 +1,4 @@
-"""Figures in equal stretches: how far those of one and the same run lie apart tells what a difference is worth."""
+"""Values in equal intervals: their spread within one run shows which difference of two runs is significant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import fmean, median
 MOST, SHORTEST = 32, 8
 """Stretches at most, and how many steps one has at least."""
 ALIKE = 0.9
-"""Autocorrelation of stretches, counted up to here: what wanders slowly is the machine, whose speed may be known."""
+"""Autocorrelation counts up to this: slow changes are the machine's, whose speed may be known."""
 
 
 def medians(lengths: Sequence[float]) -> list[float]:
@@ -30,7 +30,7 @@ def autocorrelation(values: Sequence[float]) -> float:
 
 
 def independent(values: Sequence[float], most_alike: float = ALIKE) -> float:
-    """As how many independent values they count, 1 at least; autocorrelation counts up to ``most_alike``."""
+    """The effective number of independent values, at least 1; autocorrelation counts up to ``most_alike``."""
     alike = max(0.0, min(most_alike, autocorrelation(values)))
     return max(1.0, len(values) * (1 - alike) / (1 + alike))
 

@@ -1,4 +1,4 @@
-"""For how long has a driver stepped evenly? What seldom looks are founded on: a late step costs some of it, not all."""
+"""How long a driver has stepped evenly, which makes sampling passes rare. A late step removes a part of it, not all."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from trainprobe.model.moment import NS
 
 REST_NS = 4 * NS
-"""So long after a late step another one is likely."""
+"""Within this time after a late step another one is likely."""
 COST_NS = 30 * NS
-"""What a late step takes of it: where they come more often than that, nothing is left."""
+"""A late step removes this much: where they come more often, nothing is left."""
 MOST_NS = 120 * NS
-"""More than this is not counted: what was long ago does not help a training that has become uneven."""
+"""The maximum: what was long ago says nothing of a training that has become uneven."""
 
 
 @dataclass(slots=True)
 class Evenness:
-    """An account in time: it fills as steps go on as before, and each late one takes a part."""
+    """Time that grows while steps stay even; each late step removes a part."""
 
     _since_ns: int | None = None
     _late_ns: int = 0
 
     def begin(self, at_ns: int) -> None:
-        """It is known from now on what an ordinary step is."""
+        """The baseline is known from now on."""
         self._since_ns = self._late_ns = at_ns
 
     def late(self, at_ns: int) -> None:
@@ -32,7 +32,7 @@ class Evenness:
         self._late_ns = at_ns
 
     def lasts_ns(self, now_ns: int) -> int:
-        """What is in the account; 0 right after a late step."""
+        """The even time; 0 right after a late step."""
         if self._since_ns is None or now_ns - self._late_ns < REST_NS:
             return 0
         return min(now_ns - self._since_ns, MOST_NS)

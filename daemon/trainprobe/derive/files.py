@@ -1,4 +1,4 @@
-"""What a written file is for: checkpoint, log or something else. Size and manner decide; a name raises confidence."""
+"""The class of a written file: checkpoint, log or other. Size and way of writing decide; a name raises confidence."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ CHECKPOINT_PATTERNS: tuple[str, ...] = (
     "*/_CHECKPOINT_METADATA",
 )
 _DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack")
-"""Names of checkpoints that data sets have, too: what is written under them before the first step is data."""
+"""Names that checkpoints and data sets share: before the first step, a file of such a name is data."""
 _STATES = ("model", "checkpoint", "ckpt", "weight", "optim", "state", "param")
-"""Words in the names of checkpoints that are stored as data are."""
+"""Words in the names of checkpoints in formats that data sets use too."""
 _SETS = ("train", "test", "val", "data")
-"""What the names of data sets begin with."""
+"""Beginnings of names of data sets."""
 _NEVER: tuple[str, ...] = (
     "*.arrow",
     "*.lock",
@@ -58,7 +58,7 @@ _LOGS: tuple[str, ...] = ("*.log", "*.jsonl", "*.csv", "*.txt", "*.out", "*.err"
                           "*.db", "*.db-*", "*.sqlite", "*.sqlite-*", "*.sqlite3", "*.sqlite3-*")  # fmt: skip
 _MEDIA: tuple[str, ...] = ("*.png", "*.jpg", "*.jpeg", "*.gif", "*.webp", "*.bmp", "*.tif", "*.tiff", "*.svg", "*.pdf",
                            "*.ppm", "*.exr", "*.avif", "*.mp4", "*.avi", "*.wav", "*.mp3", "*.html")  # fmt: skip
-"""What a training shows people, wherever it writes it: also beside a checkpoint."""
+"""Output for people (images, videos), wherever it is written, also beside a checkpoint."""
 LARGE = 1 << 20  # bytes: an unnamed file that is written whole and at least so large is a checkpoint
 
 
@@ -116,7 +116,7 @@ def is_restored(path: str, rules: FileRules) -> bool:
 
 @lru_cache(maxsize=1024)
 def _kind(path: str, large: bool, created: bool, append: bool, early: bool, rules: FileRules) -> FileKind:
-    """The same; of a file that each step writes it is asked in each step."""
+    """The same, cached: a file that each step writes needs it in each step."""
     name = path.rpartition("/")[2]
     if ".tfevents." in name:
         return FileKind(FileClass.LOG, "tensorboard")

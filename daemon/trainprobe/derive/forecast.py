@@ -1,8 +1,8 @@
-"""When does what grows reach its limit? A robust slope, and silence where growth is a habit or comes to rest.
+"""When a growing amount reaches its limit: a robust slope, and nothing where growth recurs or comes to rest.
 
-A series keeps points of 1 s for a minute, of 8 s for eight, of 64 s for an hour, of 512 s for nine. The longest stretch
-up to now that is one steady growth is the ramp. It must reach beyond everything seen before it (a saw-tooth returns to
-where it was), cover a good part of the way to the limit, and not be on its way to rest below it.
+A series keeps points of 1 s for a minute, of 8 s for eight, of 64 s for an hour, of 512 s for nine. The longest interval
+of steady growth up to now is the ramp. It must exceed everything seen before it (a saw-tooth returns to where it was),
+cover a good part of the way to the limit, and not come to rest below it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from statistics import median
 POINT_SECONDS = (1.0, 8.0, 64.0, 512.0)
 KEPT = 64
 LEAST_POINTS = 9
-LONG_SECONDS, SHORT_SECONDS = 8.0, 4.5  # a ramp has lasted so long; the short one where no start-up is taken for it
-ENDS = 0.1  # of a ramp's growth at its begin and at its end, where it may rest for a while
+LONG_SECONDS, SHORT_SECONDS = 8.0, 4.5  # the least length of a ramp; the short one where it cannot be a start-up
+ENDS = 0.1  # of a ramp's growth at its begin and at its end, where it may pause
 PARTS = (1.0, 0.75, 0.5, 0.36, 0.25, 0.18, 0.125)  # of a level's points: stretches that may be the ramp
 GROUPS = 24  # points of a stretch are put together to so many before slopes of all pairs are taken
 NEAR_SECONDS = 120.0
@@ -27,14 +27,14 @@ RISING = 0.85  # of all pairs of points, the later one is higher
 EVEN = (0.5, 1.7)  # growth of the last third of a ramp to that of the one before it
 RESTING = 0.95  # below, it slows down: where would it come to rest?
 CAUTION = 0.1  # taken from that ratio before this is asked
-STRAIGHT = 0.1  # of its growth may a ramp stray from its line, in the mean
-STRAIGHT_MOST = 0.3  # the same for the point that strays most
-BENT = 1.6  # so much farther strays a ramp from its line than its later half from its own: it began inside
+STRAIGHT = 0.1  # of its growth: mean deviation of a ramp from its line, at most
+STRAIGHT_MOST = 0.3  # the same for the point with the largest deviation
+BENT = 1.6  # deviation of a ramp from its line to that of its later half from its own: above, the growth began inside
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A limit in sight. ``eta_seconds`` from the last point; ``slope`` per second; ``ramp_seconds`` the growth seen."""
+    """A limit that will be reached. ``eta_seconds`` from the last point; ``slope`` per second; ``ramp_seconds`` of growth."""
 
     eta_seconds: float
     slope: float
@@ -77,7 +77,7 @@ class Series:
     levels: list[_Level] = field(default_factory=lambda: [_Level(seconds) for seconds in POINT_SECONDS])
 
     def add(self, at: float, value: float) -> None:
-        """The next value; one that is not later than the last is left out."""
+        """Adds a value; one that is not later than the last is ignored."""
         finest = self.levels[0].points
         if finest and at <= finest[-1].at:
             return
@@ -91,12 +91,12 @@ class Series:
 
     @property
     def seconds(self) -> float:
-        """From the first point that the finest level still has to the last."""
+        """The time from the finest level's first point to the last point."""
         points = self.levels[0].points
         return points[-1].at - points[0].at if points else 0.0
 
     def slope(self, seconds: float) -> float | None:
-        """Growth per second over the last so many seconds, or as far back as is known; None: too little is known."""
+        """Growth per second over the last ``seconds``, or as far back as is known; None: too little is known."""
         best: list[Point] = []
         for level in self.levels:
             points = [p for p in level.points if p.at >= level.points[-1].at - seconds]
@@ -105,14 +105,14 @@ class Series:
         return _line(_grouped(best))[0].slope if best else None
 
     def _before(self, at: float) -> float | None:
-        """The highest value before a time, as far back as is remembered."""
+        """The highest value before a time, as far back as the series goes."""
         highs = [p.high for level in self.levels for p in level.points if p.at < at]
         return max(highs, default=None)
 
 
 def forecast(series: Series, limit: float, started: float | None = None) -> Forecast | None:
-    """When the limit is reached at the present growth; None: not in sight. ``started``: when the training began to
-    step: growth since then may be told sooner, where it was read often enough."""
+    """When the limit is reached at the current growth; None: not foreseeable. ``started``: when the training began to
+    step: growth since then may be reported sooner, where it was read often enough."""
     last = series.last
     if last is None or limit <= 0 or last.high < COVERED_NEAR * limit or last.high >= limit:
         return None
@@ -202,7 +202,7 @@ class _Line:
         return self.offset + self.slope * at
 
     def fits(self, points: Sequence[Point]) -> bool:
-        """Whether no point strays far."""
+        """Whether no point deviates much."""
         strays = [abs(p.mean - self.at(p.at)) for p in points]
         return sum(strays) <= STRAIGHT * self.growth * len(strays) and max(strays) <= STRAIGHT_MOST * self.growth
 

@@ -23,7 +23,7 @@ LIBRARIES = (
     *("accelerate", "orbax", "webdataset", "datasets", "torch_geometric", "timm", "batchgenerators"),
     *("flax", "jax", "tensorflow"),
 )
-"""They leave the loop to the user: named where no framework's loop was seen."""
+"""Libraries that leave the loop to the user: named where no framework's loop was seen."""
 NAMES = frozenset({*LOOPS, *LIBRARIES})
 BUILT_ON = {"sentence_transformers": "transformers"}
 """The first one's loop calls the other's."""
@@ -43,7 +43,7 @@ def is_own(frame: str) -> bool:
 
 
 def is_loop(frame: str) -> bool:
-    """Whether it is in a framework's own loop: what is outside of it is the user's call of the framework."""
+    """Whether it is in a framework's own loop: frames outside of it are the user's call of the framework."""
     return library(frame) in _LOOP_FILES
 
 

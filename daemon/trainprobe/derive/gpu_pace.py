@@ -1,4 +1,4 @@
-"""How much slower the GPUs of a rank run than they did, and why: the clock beside what it is under load otherwise."""
+"""How much slower the GPUs of a rank run than before, and why: the clock beside the usual clock under load."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trainprobe.model.moment import NS
 from trainprobe.model.sample import GpuSample
 
 READINGS = 128
-FRESH_NS = 3 * NS // 2  # a reading speaks for so long after it, until the next one comes
+FRESH_NS = 3 * NS // 2  # a reading is valid for this long, until the next one
 LONGEST_NS = 10 * NS
-WORKING = 0.5  # a GPU that is busy for less of the time keeps nobody waiting
+WORKING = 0.5  # a GPU that is busy for less of the time delays nothing
 LOWERED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
-POWER = "sw_power_cap"  # ordinary at full load: it counts where the clock is far below what it was
+POWER = "sw_power_cap"  # ordinary at full load: it counts where the clock is far below the usual
 CAPPED = 0.8  # of the usual clock
 DROPPED = 0.97  # of it: above, nothing was lost
 LEAST = 5  # readings that make a usual clock; before, it is the GPU's maximum
@@ -25,7 +25,7 @@ USUAL = 64
 class Slowed:
     """One GPU whose clock was lowered while it worked.
 
-    ``lost_ns``: by so much shorter its work would have been at its usual clock; None where clocks are not told.
+    ``lost_ns``: how much shorter its work would have been at its usual clock; None where clocks are not known.
     """
 
     index: int

@@ -1,7 +1,7 @@
-"""What a driver did between two rows, kept as the rows have it: states are made of it only when somebody asks.
+"""What a driver did between two rows, kept as the rows have it; states are computed only when they are needed.
 
-A training makes tens of steps a second and hardly one of them is ever looked at; their sums are. Stretches that follow
-one another are one long interval, whose cells are the difference of its ends.
+A training makes tens of steps a second and few of them are needed singly; their sums are. Adjacent intervals are merged to
+one, whose cells are the difference of its ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainprobe.model.cells import LEAVES
 from trainprobe.model.event import StepFile
 
 MOST_FILES = 64
-"""So many entries of files are carried along before a interval is looked at."""
+"""Entries of files that an interval carries, at most, before its states are computed."""
 Files = Sequence[tuple[StepFile, FileClass, str]]
 """Written files with their classes and paths."""
 
@@ -48,13 +48,13 @@ class Interval:
         return [after - before for after, before in zip(self.pool_after, self.pool_before)]
 
     def copy(self) -> Interval:
-        """One to extend: those of single steps are in several hands."""
+        """A copy to extend: intervals of single steps are shared."""
         return Interval(
             self.cells_before, self.cells_after, self.pool_before, self.pool_after, self.files, self.context
         )
 
     def extend(self, later: Interval) -> bool:
-        """Be both as one, where ``later`` begins at this very end and waits are named alike; else False."""
+        """Merges ``later`` into this one where it begins at this end and has the same wait context; else returns False."""
         if later.cells_before is not self.cells_after:
             return False
         if later.context is not self.context and later.context != self.context:
@@ -68,7 +68,7 @@ class Interval:
 
 
 def states_of(intervals: Sequence[Interval]) -> list[dict[State, float]]:
-    """ns by state of each: what ``by_state(items())`` says, at a tenth of its price where they follow one another."""
+    """ns by state of each: as ``by_state(items())``, at a tenth of its cost where the intervals are adjacent."""
     out: list[dict[State, float]] = []
     begin = 0
     for end in range(1, len(intervals) + 1):
@@ -79,7 +79,7 @@ def states_of(intervals: Sequence[Interval]) -> list[dict[State, float]]:
 
 
 def _states_of_chain(intervals: Sequence[Interval]) -> Iterator[dict[State, float]]:
-    """Cells only grow, and of most nothing ever comes: those that are 0 at both ends are not looked at."""
+    """Cells only grow, and most stay 0: those that are 0 at both ends are skipped."""
     ends = zip(intervals[0].cells_before, intervals[-1].cells_after)
     used = tuple(place for place, (first, last) in enumerate(ends) if first or last)
     values_of = itemgetter(*used, 0, 1)  # at least two, so that it gives a tuple
@@ -92,7 +92,7 @@ def _states_of_chain(intervals: Sequence[Interval]) -> Iterator[dict[State, floa
 
 
 def _states_of_used(interval: Interval, used: tuple[int, ...]) -> Sequence[State | None] | None:
-    """The states of these cells; None: there are files of several classes, whose parts have to be found out."""
+    """The states of these cells; None: files of several classes were written, whose parts must be computed."""
     written = saving = None
     for use, of, _ in interval.files:
         if use.io_ns:

@@ -1,4 +1,4 @@
-"""What was seen of one step while it was late: a step that ended tells only sums, these tell who waited where."""
+"""Observations of one step while it was late: who waited where. A step that has ended leaves only sums."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trainprobe.model.sample import Inspection, ThreadLook
 
 STACKS = 16
 FROZEN_WAITS = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
-"""Where the kernel lets writers wait while a file system is frozen."""
+"""Kernel functions in which writers wait while a file system is frozen."""
 _QUEUES = frozenset({Leaf.PIPE_READ, Leaf.POLL})
 IDLE = (Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK)
-"""What a worker does that has nothing to do."""
+"""Waits of an idle worker."""
 
 
 @dataclass(slots=True)
@@ -29,11 +29,11 @@ class Waiting:
     since_ns: int
     until_ns: int  # it was last seen there
     wchan: str = ""
-    still_ns: int | None = None  # its device had moved no byte for so long
+    still_ns: int | None = None  # for how long its device had moved no byte
 
     @property
     def ns(self) -> int:
-        """How long it lasted, as far as it was seen."""
+        """How long it was seen to last."""
         return max(0, self.until_ns - self.since_ns)
 
 
@@ -43,17 +43,17 @@ class SiblingThread:
 
     tid: int
     own_tid: int
-    since_ns: int  # of the first look
+    since_ns: int  # of the first pass
     first_cpu_ns: int
     looks: int = 0
-    running: int = 0  # looks that found it on a CPU, or wanting one
-    reading: int = 0  # looks that found it blocked on a device
+    running: int = 0  # passes that found it on a CPU, or runnable
+    reading: int = 0  # passes that found it blocked on a device
     until_ns: int = 0
     cpu_ns: int = 0
     path: str = ""  # of the file that it was blocked on
 
     def take(self, look: ThreadLook, at_ns: int) -> None:
-        """Another look."""
+        """Adds a pass."""
         self.looks += 1
         self.running += look.state == "R"
         self.reading += look.state == "D"
@@ -61,7 +61,7 @@ class SiblingThread:
         self.path = look.path or self.path
 
     def busy(self) -> float:
-        """The part of the time between its looks that it was on a CPU; of a single look whether it was."""
+        """The part of the time between its passes that it was on a CPU; of a single pass whether it was."""
         spent = self.until_ns - self.since_ns
         return (self.cpu_ns - self.first_cpu_ns) / spent if spent > 0 else float(self.running)
 
@@ -72,18 +72,18 @@ class LateStepObservations:
 
     hang: Waiting | None = None  # in a file's call, on a device that does not answer
     worker: Waiting | None = None  # the longest wait of a worker outside of its queue
-    busy: int | None = None  # the worker that was on a CPU, or wanted one, and had been busy longest
+    busy: int | None = None  # the worker that was on a CPU, or runnable, and had been busy longest
     inspection: Inspection | None = None
     locking: Inspection | None = None  # the latest one that found the driver locking a file
     stacks: list[StackSeen] = field(default_factory=list)  # of the driver
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    locked_ns: int = 0  # for so long in all a worker was seen waiting for a lock while no worker did anything
-    counted_ns: int = 0  # until when that is counted
+    locked_ns: int = 0  # total time in which a worker waited for a lock while no worker did anything
+    counted_ns: int = 0  # the end of the time that is counted in it
     beside: dict[int, SiblingThread] = field(default_factory=dict)  # by tid
     looks: int = 0
     inspections: int = 0
     held_back: int = 0  # inspections that found the driver waiting for the write-back of dirty pages
-    queued: int = 0  # looks that found the driver runnable without a CPU
+    queued: int = 0  # passes that found the driver runnable without a CPU
 
     def see_workers(self, samples: Sequence[ThreadSample], since_ns: int, now_ns: int) -> None:
         """The longest wait among the workers' present ones, of what they do since the step began."""
@@ -108,7 +108,7 @@ class LateStepObservations:
         self.see_threads(seen.threads, at_ns)
 
     def see_threads(self, looks: Sequence[ThreadLook], at_ns: int) -> None:
-        """What the process's other threads did in one look."""
+        """Adds what the process's other threads did in one pass."""
         for look in looks:
             known = self.beside.setdefault(look.tid, SiblingThread(look.tid, look.own_tid, at_ns, look.cpu_ns or 0))
             known.take(look, at_ns)

@@ -1,4 +1,4 @@
-"""From cells to states: (region, leaf, file) -> what the driver did. Exclusive; nothing is lost on the way."""
+"""From cells to states: (region, leaf, file) -> what the driver did. Exclusive; the sum is kept."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STATE_OF_CLASS: Mapping[FileClass, State] = {
 
 @dataclass(frozen=True, slots=True)
 class WaitContext:
-    """What must be known of the driver to name its waits."""
+    """Facts about the driver that name its waits."""
 
     workers: bool = False  # it has live worker processes
     inline: bool = False  # its loader fetches without workers
@@ -54,7 +54,7 @@ class WaitContext:
 
 @lru_cache(maxsize=8)
 def wait_context_of(workers: bool, inline: bool, ranks: bool) -> WaitContext:
-    """The same one for the same: each step asks for it."""
+    """Cached: each step needs one."""
     return WaitContext(workers, inline, ranks)
 
 
@@ -76,8 +76,8 @@ def state_of(region: Region, leaf: Leaf, context: WaitContext) -> State:
 
 @lru_cache(maxsize=64)
 def states_of_cells(context: WaitContext, written: FileClass | None, saving: bool) -> tuple[State | None, ...]:
-    """The state of each cell in the order of the cells, None where nobody knows the cell: what ``flatten`` says where
-    all written files are of one class (None: none took time), and the time between their writes is, or is not, all of
+    """The state of each cell in the order of the cells, None for an unknown cell: the result of ``flatten`` where all
+    written files are of one class (None: none took time), and the time between their writes is, or is not, all of
     checkpoints."""
     states: list[State | None] = [None] * CELLS
     for region in Region:

@@ -9,7 +9,7 @@ Made = TypeVar("Made")
 
 
 class Memo:
-    """One result of each function; whoever changes what they were given clears it."""
+    """One result of each function. Code that changes their inputs clears it."""
 
     def __init__(self) -> None:
         self._made: dict[Callable[..., Any], Any] = {}
@@ -17,7 +17,7 @@ class Memo:
         """How often it was cleared."""
 
     def get(self, make: Callable[..., Made], *arguments: Any) -> Made:
-        """What ``make`` gave the last time, or gives now."""
+        """The kept result of ``make``, or a new one."""
         if make not in self._made:
             self._made[make] = make(*arguments)
         made: Made = self._made[make]

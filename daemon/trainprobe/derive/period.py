@@ -1,4 +1,4 @@
-"""Does something recur every N steps?"""
+"""Finds what recurs every N steps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where the driver's Python is in ordinary steps, by rare samples: what costs a little in every step, such as a norm of
-all gradients or a value fetched for a log."""
+"""Python lines of ordinary steps, by rare samples: code that costs a little in every step, such as a norm of all
+gradients or a value fetched for a log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 KEEP = 1024
 EVERYWHERE = 0.95
-"""A line on so many of the stacks is the loop itself."""
+"""A line on this share of the stacks is the loop itself."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The CPU quota of a run's cgroup: how often it bit in an interval."""
+"""The CPU quota of a run's cgroup: how long it throttled in an interval."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Quota:
     samples: deque[tuple[int, QuotaSample]] = field(default_factory=lambda: deque(maxlen=KEEP))
 
     def feed(self, sample: QuotaSample, at_ns: int) -> None:
-        """Take in a sample; one of another cgroup begins anew."""
+        """Adds a sample; one of another cgroup starts over."""
         if self.samples and self.samples[-1][1].cgroup != sample.cgroup:
             self.samples.clear()
         self.samples.append((at_ns, sample))
 
     def over(self, start_ns: int, end_ns: int) -> ThrottledInterval | None:
-        """From the last sample before the interval to the first one behind it, as far as there are such; None where
-        there are no two."""
+        """From the last sample before the interval to the first one after it, where they exist; None with fewer than two
+        samples."""
         if len(self.samples) < 2:
             return None
         before = [s for at, s in self.samples if at <= start_ns]

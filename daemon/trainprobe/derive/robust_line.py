@@ -1,4 +1,4 @@
-"""A line through few points: how far they agree on it, how steep it is, how far they are off."""
+"""A line through few points: their agreement, its slope, their deviation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a crash would lose everything: stretches in which a run that had saved had no complete checkpoint."""
+"""Whether a crash would lose everything: intervals in which a run that had saved had no complete checkpoint."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainprobe.model.moment import NS
 
 KEEP = 256
 LEAST = NS // 100
-"""Shorter gaps are not told: a crash does not fall into them."""
+"""Shorter gaps are not reported: a crash in one is unlikely."""
 _RECENT = 8  # closed saves among which the one that an event is about is looked for
 
 
 @dataclass(slots=True)
 class Gaps:
-    """What the gaps add up to. Times in ns."""
+    """The sum of the gaps. Times in ns."""
 
     count: int = 0
     longest_ns: int = 0
@@ -27,7 +27,7 @@ class Gaps:
     synced: bool = False  # the save that ended the last one was synced
 
     def add(self, ns: int, at_ns: int, path: str, *, in_place: bool, synced: bool) -> None:
-        """One more."""
+        """Adds a gap."""
         self.count += 1
         self.longest_ns = max(self.longest_ns, ns)
         self.at_ns, self.path, self.in_place, self.synced = at_ns, path, in_place, synced
@@ -44,7 +44,7 @@ class Safety:
     _complete: dict[str, None] = field(default_factory=dict)  # paths, the oldest first
 
     def feed(self, event: FileEvent, saves: Saves) -> None:
-        """Take in one file event."""
+        """Adds a file event."""
         if event.kind == FileEventKind.OPENED and event.created:
             self._lost(event, in_place=True)
         elif event.kind == FileEventKind.UNLINKED and not event.errno:

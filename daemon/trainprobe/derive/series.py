@@ -1,4 +1,4 @@
-"""Figures by step, thinned out as they become many: what grew since a step."""
+"""Figures by step, in a bounded number: what grew since a step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Grown:
 
 @dataclass(slots=True)
 class Series:
-    """A bounded record; when it is full every other point goes, and from then on half as many come."""
+    """A bounded record; when it is full, every other point is removed, and half as many are added from then on."""
 
     points: list[tuple[int, Mapping[str, float]]] = field(default_factory=list)
     _stride: int = 1

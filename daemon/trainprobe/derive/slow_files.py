@@ -1,4 +1,4 @@
-"""Which files are read slowly, by sampling: a thread found waiting for a file has waited since the last look."""
+"""Which files are read slowly, by sampling: a thread found waiting for a file has waited since the last pass."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from trainprobe.model.moment import NS
 
 KEEP = 256
 LONGEST = 2 * NS
-"""A look stands for no more than this: threads are looked at each second, each two while a training runs evenly, and
-more often while a step is late."""
+"""The most time that a pass stands for: threads are read each second, each two while a training steps evenly, and more
+often while a step is late."""
 _READS = frozenset({Leaf.FILE_READ, Leaf.FAULT})
 
 
 @dataclass(slots=True)
 class SlowRead:
-    """A file that threads were found waiting for. Time in ns, estimated from the looks."""
+    """A file that threads were found waiting for. Time in ns, estimated from the passes."""
 
     path: str
     dev: int = 0
@@ -30,11 +30,11 @@ class SlowFiles:
     """The files that cost most, of a bounded number."""
 
     files: dict[str, SlowRead] = field(default_factory=dict)
-    _seen: dict[int, int] = field(default_factory=dict)  # tid -> the last look
+    _seen: dict[int, int] = field(default_factory=dict)  # tid -> the last pass
     _waits: dict[int, int] = field(default_factory=dict)  # tid -> begin of the wait seen last
 
     def see(self, sample: ThreadSample, at_ns: int) -> None:
-        """One look at a thread."""
+        """Adds one pass of a thread."""
         before = self._seen.get(sample.tid)
         self._seen[sample.tid] = at_ns
         if sample.leaf not in _READS or sample.run != ThreadState.BLOCKED or not sample.path or before is None:
@@ -54,7 +54,7 @@ class SlowFiles:
         self._waits.pop(tid, None)
 
     def slowest(self, count: int = 20) -> list[SlowRead]:
-        """The dearest first."""
+        """The most expensive first."""
         return sorted(self.files.values(), key=lambda use: -use.ns)[:count]
 
     def _make_room(self) -> None:

@@ -1,4 +1,4 @@
-"""What several Python stacks have in common: the function that holds a training up, and how often it was seen."""
+"""What several Python stacks have in common: the function that delays a training, and how often it was seen."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WITHIN = template("where.within", ", there in {frame}")
 SEEN = template("where.seen", ", in {hits} of {samples} samples")
 IN_STALLS = template("where.in_stalls", ", in {hits} of {stalls} sampled stalls")
 MOST = 0.51
-"""Of the stalls: so many at least share what is named of several."""
+"""The least part of several stalls that share the named function."""
 SHARE = 0.8
-"""A function is the one that was sought when it is on so many of the stacks."""
+"""The least part of the stacks that have the named function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def _trunk(stacks: Sequence[Sequence[str]]) -> Sequence[str]:
 def common(stacks: Sequence[Sequence[str]], share: float = SHARE) -> Where | None:
     """The innermost function that such a share of the stacks has in common; None without stacks. Outermost first.
 
-    With one stack it is the innermost frame. With several, what differs from sample to sample below a function is its
-    own doing.
+    With one stack it is the innermost frame. With several, frames below a function that differ from sample to sample
+    belong to it.
     """
     kept = [stack for stack in stacks if stack]
     if not kept:

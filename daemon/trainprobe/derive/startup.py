@@ -1,6 +1,6 @@
 """The time to the first step, in parts: imports, data set, restore, workers, compile, other. They add up to it.
 
-What the main thread opened says what it did. Where two parts meet, the more particular one has the time.
+The files that the main thread opened show what it did. Where two parts overlap, the more specific one has the time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIBRARY_NS = 3 * NS
 DATA_NS = NS // 4
 """The same of data, whose reads count already."""
 BRIEF_NS = NS // 20
-"""Data opened for no longer between two files of code is the module's own."""
+"""Data that is opened between two files of code for no longer than this is the module's own."""
 BEFORE_NS = NS // 2
 """The interpreter's own start is the first import's."""
 
@@ -30,7 +30,7 @@ Part = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What else is known of the time before the first step, in ns."""
+    """Other facts about the time before the first step, in ns."""
 
     begin: int
     end: int  # the first step

@@ -1,10 +1,10 @@
-"""Does a step grow by much within 200 steps? Few blocks, so each thing that is no growth is excluded by a test.
+"""A test for a step that grows by much within 200 steps. There are few blocks, so tests exclude everything else.
 
-The blocks lie on a line (Theil and Sen's slope, Kendall's tau) and each quarter has its part of the growth, which a
-jump and a row of jumps do not. The slope is many standard errors, widened by the correlation of neighbours, so that
-noise with a memory counts for less. The last blocks are longer than all before the window, which a level that swings
-does not reach again. The same holds at one pace, measured with the computing of the backward pass, which all that slows
-a machine slows too. Where the backward is unknown, or grows alike, nothing is concluded.
+The blocks are on a line (Theil and Sen's slope, Kendall's tau) and each quarter has its part of the growth; jumps fail
+this. The slope is many standard errors, widened by the correlation of neighbours, so that correlated noise counts for
+less. The last blocks are longer than all before the window; a swinging level fails this. The same holds after division by
+the computing of the backward pass, which a slow machine slows alike. Where the backward is unknown, or grows alike, the
+test has no result.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ GROWTH = 0.12
 AGREE, CERTAIN, LEVELS, QUARTER = 0.8, 12.0, 0.4, 0.15
 """Kendall's tau; standard errors; squares about the line in those about two levels; of the growth, in each quarter."""
 ABOVE = 1.12
-"""The last blocks, in the longest one before the window."""
+"""The least ratio of the last blocks to the longest block before the window."""
 MEMORY = 0.9
-"""The correlation of neighbours is taken to be at most that."""
+"""The correlation of neighbours counts up to this."""
 AGAIN = 2
 """Windows in a row that show it."""
 PACE_LEAST = 0.2
@@ -70,7 +70,7 @@ class Steep:
     def _grows(self, lengths: Sequence[float]) -> bool:
         third = WINDOW // 3
         if median(lengths[-third:]) < (1 + GROWTH / 2) * median(lengths[:third]):
-            return False  # so it is with most
+            return False  # the usual case
         if median(lengths[-3:]) < ABOVE * self.longest:
             return False
         if any(block.backward < PACE_LEAST * block.length for block in self.blocks):

@@ -46,7 +46,7 @@ class _Mark:
 
 @dataclass(slots=True)
 class StepClock:
-    """Feeds on the rows of one driver and yields those at which a step began."""
+    """Takes the rows of one driver and yields those at which a step began."""
 
     mode: Mode = Mode.LEARNING
     count: int = 0
@@ -69,7 +69,7 @@ class StepClock:
             return self._backward(row)
         if row.kind != RowKind.OPTIMIZER:
             return []
-        if self.mode in _WEAK:  # optimiser marks after all: they are the steps from here on
+        if self.mode in _WEAK:  # optimiser marks exist: they are the steps from here on
             self.mode, self.count, self.before = Mode.LEARNING, 0, 0
         self._backward_rows.clear()
         last, self._last = self._last, row
@@ -78,12 +78,12 @@ class StepClock:
             self._pending = row
             return []
         self._pending = None
-        if self.mode == Mode.EACH:  # most often: nothing of a mark is looked at
+        if self.mode == Mode.EACH:  # the usual case: each mark is a boundary
             return self._emit([row])
         return self._mark(_Mark(row, row.fetches - (last.fetches if last else 0), backwards))
 
     def flush(self) -> list[MarkRow]:
-        """What is still undecided, decided by what there is (the run ended)."""
+        """Decides what is undecided by the rows so far (the run ended)."""
         if self.mode == Mode.LEARNING and self._learnt:
             return self._decide()
         if self.mode == Mode.LEARNING and self._last is None and self._backward_rows:

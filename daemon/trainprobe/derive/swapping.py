@@ -1,5 +1,5 @@
-"""Is swapped memory read back just now, and by the training? Major faults alone may be about files: they are traced,
-which tells both apart, and not called swapping."""
+"""Whether the training reads back swapped memory now. Major faults may also be about files; those are traced, and do not
+count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Swapping:
     _own_ns: int | None = None
 
     def feed(self, pages: int | None, driver: int | None, workers: int | None, at_ns: int) -> None:
-        """The host's pages read back from swap and major faults, all since ever; None: not known."""
+        """The host's pages read back from swap and its major faults, cumulative; None: not known."""
         if _rose(self._pages, pages, 1):
             self._host_ns = at_ns
             if _rose(self._driver, driver, WORTH) or _rose(self._workers, workers, WORTH):
@@ -35,7 +35,7 @@ class Swapping:
             self._own_ns = at_ns
 
     def on_host(self, now_ns: int) -> bool:
-        """Whether anything of the host was read back a moment ago."""
+        """Whether the host read back swapped pages lately."""
         return self._host_ns is not None and now_ns - self._host_ns <= RECENT_NS
 
     def by_training(self, now_ns: int) -> bool:

@@ -1,4 +1,4 @@
-"""Steps as they pass -> rows of every tier: each step for a while, ten seconds for a day, five minutes for long."""
+"""Steps -> rows of every tier: single steps, ten seconds, five minutes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trainprobe.model.steprow import TIERS, StepRow, joined
 
 @dataclass(slots=True)
 class TierRows:
-    """Folds the rows of one rank. Wall clocks may be set back: a row then begins a new stretch, and none is lost."""
+    """Merges the rows of one rank. The wall clock may be set back: a new row then begins, and no step is lost."""
 
     _open: list[StepRow | None] = field(default_factory=lambda: [None] * len(TIERS))
 
     def add(self, rows: Iterable[StepRow]) -> list[list[StepRow]]:
-        """The rows of each tier that no later step can join any more. Those of the finest tier are never held back."""
+        """The rows of each tier that no later step can join. Rows of the finest tier are returned at once."""
         done: list[list[StepRow]] = [[] for _ in TIERS]
         parts = list(rows)
         for place, tier in enumerate(TIERS):  # each tier is made of the parts of the finer one

@@ -1,17 +1,16 @@
-"""Does a step grow? Block medians on several scales, a rank test for the trend, a robust slope for its size.
+"""Whether steps grow: block medians on several scales, a rank test for the trend, a robust slope for its size.
 
-A level that jumps is no trend (somebody else came and stays): the test asks for growth from block to block. One step
-costs an append; each block of BLOCK steps one sort of it, and a test of BLOCKS numbers.
+A level that jumps is no trend (another program came and stays): the test needs growth from block to block. One step costs
+an append; each block of BLOCK steps one sort, and a test of BLOCKS numbers.
 
-What grows with what other programs take of the processors is no trend of the training's either: growth waits for the
-next reading of that before it is confirmed, and is dropped where they took more.
+Growth that follows the CPU time of other programs is no trend of the training: growth is confirmed only after the next
+reading of that time, and dropped where they took more.
 
-Growth that is steep within 200 steps has a test of its own (``steep``), which asks for more of everything.
+Growth that is steep within 200 steps has its own, stricter test (``steep``).
 
-A machine whose pace wanders (its processors are shared with others whom nobody here sees) hides a growth that a steady
-one shows. All computing feels its pace alike, so steps that grow by what the scatter leaves in doubt are looked at once
-more, each block measured with the time that the backward pass took of it: what creeps is mostly elsewhere, and where it
-is not, the lengths alone decide as before.
+A machine whose speed changes (invisible others share its processors) hides growth that a steady one shows. All computing
+changes alike, so where the scatter leaves a growth in doubt, each block is divided by the time of its backward pass. The
+cause of growth is mostly elsewhere; where it is not, the lengths alone decide.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ noise of its blocks."""
 AGREE = 0.6
 """Kendall's tau of the blocks' medians."""
 RISEN = GROWTH / 4
-"""By so much the median of a window's last third has to be above its first's before anything dearer is asked, which
-for even steps is seldom."""
+"""The least ratio of the medians of a window's last and first third before more expensive tests run, which is rare for
+even steps."""
 APART = 1 / 3
-"""Of the growth: where less of it is not the backward's, all of the step grows alike, as on a slower machine …"""
+"""The part of the growth outside the backward pass; below, the whole step grows alike, as on a slower machine …"""
 GROWTH_ALIKE = 0.15
-"""… and so much is asked of it, beyond the longest steps before: a pace that wanders comes back."""
+"""… and must exceed the longest steps before by this part, because a changing speed comes back."""
 PACE_LEAST = 0.2
 """Of a block's length, that the backward's computing has to be to measure the pace with."""
 CERTAIN = 6.0
 """The growth in standard errors of it, by what the blocks scatter about the line."""
 LEVELS = 0.7
-"""Two levels have to fit so much better than a line (as a part of its squares) to be what it is."""
+"""Two levels must fit this much better than a line (as a part of its squares) to be the explanation."""
 BRIEF_NS = 10 * NS
-"""Growth within less is none that goes on: caches fill, the processors' clocks settle."""
+"""Growth within less time does not last: caches fill, the processors' clocks settle."""
 BACK = 0.01
-"""So near the level before the drift, it is over."""
+"""This near to the level before the drift, it is over."""
 OTHERS_LEAST = 0.05
-"""Of the host's processors: where others take so much more of them than before, they may be what slows the steps …"""
+"""A part of the host's processors: where others take this much more than before, they may slow the steps …"""
 OTHERS_PART = 0.25
-"""… and where that is so much of the growth: two threads that wait for each other take twice as long when one of them
+"""… and where that is this part of the growth: two threads that wait for each other take twice as long when one of them
 has half a processor less, which is a quarter of two."""
 
 
@@ -131,7 +130,7 @@ class Trend:
             self._confirm(steep, SIZE)
 
     def surroundings(self, others: float | None) -> None:
-        """What is in the steps' way by now: the part of the host's processors that other programs use."""
+        """Adds the part of the host's processors that other programs use."""
         if others is None:
             return
         self.around.add(self.steps, {"others": others})
@@ -197,7 +196,7 @@ class Trend:
 
 
 def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
-    """The lengths that show a growth: as they are, or at one pace; none where neither do."""
+    """The lengths that show a growth: as they are, or divided by the pace; none where neither do."""
     lengths = [block.length for block in blocks]
     if not _has_risen(lengths) or (grown := line.grown(lengths)) < GROWTH:
         return ()
@@ -212,7 +211,7 @@ def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
 
 
 def _may_be_pace(lengths: Sequence[float], before: Earlier) -> bool:
-    """Whether a growth that the backward has in proportion is no more than what the machine may do by itself."""
+    """Whether a growth that the backward has in proportion may be the machine's."""
     return before.blocks < LEAST or median(lengths[-3:]) < (1 + GROWTH_ALIKE) * before.longest
 
 

@@ -1,5 +1,5 @@
-"""The clock of last resort: where nothing marks a step, each second of the driver's ledger is held against its usual
-ones. It tells waits that are new, with their seconds; it knows no steps, and nothing of time spent on a processor."""
+"""The clock of last resort: where nothing marks a step, each second of the driver's ledger is compared with its usual
+ones. It finds waits that are new, with their seconds; it finds no steps, and nothing about time on a processor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USUAL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """One window: what it was made of, and which waits went beyond the usual. ns."""
+    """One window: its parts, and the waits beyond the usual. ns."""
 
     start_ns: int
     end_ns: int
@@ -33,14 +33,14 @@ class Second:
 
 @dataclass(slots=True)
 class WaitBaseline:
-    """What the driver's usual seconds are made of. Shares are parts of a window's time."""
+    """The parts of the driver's usual seconds. Shares are parts of a window's time."""
 
     since_ns: int = 0  # the present window began
     cells: Sequence[int] = ()  # as they stood then; empty: not begun
     windows: int = 0
     edge: Second | None = None  # the last window, where a stall may have begun in it
     after_stall: bool = False  # the last window was a stall
-    judged_ns: int = 0  # time in windows that were held against others
+    judged_ns: int = 0  # time in windows that were compared
     stands: bool = False  # there are enough windows to judge by, and nothing else to
     _usual: deque[dict[Item, float]] = field(default_factory=lambda: deque(maxlen=KEEP))
 

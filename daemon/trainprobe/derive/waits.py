@@ -1,7 +1,7 @@
-"""What a driver's calls wait for beside computing, in equal stretches of a run's ordinary steps.
+"""Waits of a driver's calls beside computing, in equal intervals of a run's ordinary steps.
 
-Their means tell how much such a wait differs from one part of a run to the next, which says what a difference from
-another run is worth. A run's stretches become longer with it, so that few are kept and few are ever looked at.
+The spread of their means within one run shows which difference from another run is significant. The intervals grow with
+the run, so that their number is bounded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CALLS: Mapping[Leaf, str] = {
     Leaf.PIPE_READ: "pipe",
     Leaf.STREAM_OUT: "pipe",
 }
-"""What is waited for. Locks, children, polls and devices are left out: behind them somebody may compute."""
+"""The kinds of waits. Locks, children, polls and devices are omitted: another thread may compute meanwhile."""
 ELSEWHERE = frozenset({State.DATA_WAIT, State.COLLECTIVE, State.GPU_WAIT})
 """Workers, other ranks and a GPU compute while they are waited for."""
 
@@ -42,7 +42,7 @@ class Waited:
     bytes: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: Waited) -> None:
-        """Take in other steps."""
+        """Adds other steps."""
         self.steps += other.steps
         for mine, more in ((self.ns, other.ns), (self.calls, other.calls), (self.bytes, other.bytes)):
             for key, value in more.items():
@@ -51,7 +51,7 @@ class Waited:
 
 @dataclass(slots=True)
 class Waits:
-    """Steps are counted one by one; what they waited for is fed when a stretch is ``full``, or before."""
+    """Steps are counted one by one; their waits are added when an interval is ``full``, or before."""
 
     stretches: list[Waited] = field(default_factory=list)
     length: int = SHORTEST  # steps
@@ -63,7 +63,7 @@ class Waits:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to feed what the steps were made of."""
+        """Whether the parts of the steps are due."""
         return self._open.steps >= self.length
 
     def feed(self, items: Mapping[Item, float], files: Files) -> None:

@@ -16,19 +16,19 @@ KILLED = template("worker_death.killed", "worker {pid} was killed by signal {sig
 BY_SENDER = template("worker_death.by_sender", " by {name} ({pid})")
 EXITED = template("worker_death.exited", "worker {pid} exited with code {code}")
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})  # ILL TRAP ABRT BUS FPE SEGV SYS
-_PAUSES = frozenset({18, 19, 20})  # CONT STOP TSTP: nobody dies of them
+_PAUSES = frozenset({18, 19, 20})  # CONT STOP TSTP: they end no process
 _ERRANDS = ("compiler", "helper")
 _LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork")
 _SERVER_ARGUMENT = "multiprocessing.forkserver"
 SAME_NS = NS // 20
-"""A process's start as /proc has it, in clock ticks, and as the kernel's event tells it are no further apart."""
+"""A process's start in /proc (clock ticks) and in the kernel's event differ by no more."""
 SENT = 5 * NS
 """A death this long after a signal was sent is that signal's."""
 
 
 def role_of(comm: str, command: Sequence[str]) -> str:
-    """What a training's child is by the program that it runs, where exec(2) was called: worker | server | compiler |
-    helper. A fork server makes no batches: what it forks does."""
+    """The role of a training's child by the program that it runs after exec(2): worker | server | compiler | helper. A
+    fork server makes no batches; its children do."""
     line = " ".join(command)
     if _SERVER_ARGUMENT in line:
         return "server"
@@ -46,14 +46,14 @@ class Life:
     ppid: int
     start_ns: int
     role: str = "worker"  # until an exec says otherwise; else as ``role_of``
-    executed: bool = False  # it called exec(2)
+    executed: bool = False  # it has called exec(2)
     comm: str = ""
     output: str = ""  # as of an errand
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """A child process that is no worker: a command that the training ran. Times in ns."""
+    """A command that the training ran: a child process that is no worker. Times in ns."""
 
     pid: int
     name: str  # as the kernel calls it
@@ -125,7 +125,7 @@ class Workers:
         return sum(1 for life in self.live.values() if life.role == "worker")
 
     def add_event(self, event: ProcessEvent, *, driver_failed: bool = False) -> Death | None:
-        """Take in one process event; a worker's death comes back. ``driver_failed``: it may end its workers now."""
+        """Adds a process event and returns a worker's death. ``driver_failed``: the driver may end its workers now."""
         kind = event.kind
         if kind == ProcessEventKind.FORK:
             if self.owns(event.ppid) and not self._has(event):
@@ -147,12 +147,12 @@ class Workers:
         return None
 
     def _has(self, fork: ProcessEvent) -> bool:
-        """Whether /proc told of that child already: it was there when the watching began."""
+        """Whether that child is known from /proc: it existed when the watching began."""
         life = self.live.get(fork.pid)
         return life is not None and abs(fork.at_ns - life.start_ns) < SAME_NS
 
     def forked_role(self, ppid: int) -> str:
-        """What a child is that calls no exec(2): what its parent is, where that runs another program."""
+        """The role of a child without exec(2): its parent's, where that runs another program."""
         parent = self.live.get(ppid)
         return parent.role if parent is not None and parent.role in _ERRANDS else "worker"
 
@@ -238,7 +238,7 @@ class Workers:
         return errand if longest > 0 else None
 
     def _ran(self, role: str, until_ns: int) -> list[Errand]:
-        """Those of a role, also what still runs then."""
+        """Those of a role, with those still running then."""
         live = (one for one in self.live.values() if one.role == role)
         running = [Errand(one.pid, one.comm, one.start_ns, until_ns, one.output) for one in live]
         return [*self.errands[role], *running]

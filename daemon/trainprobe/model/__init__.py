@@ -1,1 +1,1 @@
-"""Dumb data that every other package speaks: no clock, no file, no socket, no third-party import."""
+"""Plain data that all packages share: no clock, no file, no socket, no third-party import."""

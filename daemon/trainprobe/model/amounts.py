@@ -1,12 +1,12 @@
-"""Amounts with their units, as they are shown."""
+"""Formats amounts with their units."""
 
 from __future__ import annotations
 
-SENSIBLE = 1e9  # what is larger was measured wrongly: short enough to be seen as that
+SENSIBLE = 1e9  # a larger value is a wrong measurement; it is printed short
 
 
 def seconds(value: float) -> str:
-    """A duration as a person says it: 1.4 ms, 412 ms, 12.3 s, 5 min 12 s, 3 h 12 min."""
+    """A duration for people: 1.4 ms, 412 ms, 12.3 s, 5 min 12 s, 3 h 12 min."""
     if not 0 <= value < SENSIBLE:
         return f"{value:.3g} s"
     if value < 0.9995:
@@ -22,7 +22,7 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes as a person says them: 340 MB, 1.2 GB."""
+    """Bytes for people: 340 MB, 1.2 GB."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if value < 999.5 or unit == "TB":
             break

@@ -1,4 +1,4 @@
-"""The alarm clock of a driver's present step: when it becomes a stall, unless the driver is in its next one by then."""
+"""The deadline of a driver's current step: when it becomes a stall unless the driver has begun the next step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a driver is, read from its ledger in the kernel. Counts as in its rows."""
+    """A driver's progress, read from its ledger in the kernel. Counts as in its rows."""
 
     steps: int
     backwards: int
@@ -16,7 +16,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Armed:
-    """A step as the last row told of it; CLOCK_MONOTONIC ns."""
+    """A step as the last row reported it; CLOCK_MONOTONIC ns."""
 
     tid: int
     steps: int  # at its begin
@@ -27,7 +27,7 @@ class Armed:
     def after(self, progress: Progress) -> Armed | None:
         """The alarm of a later step that the driver has begun meanwhile; None: it is in the same one.
 
-        A row is told before its own mark is counted. Where a step has several optimiser steps a later one of them is
+        A row is emitted before its own mark is counted. Where a step has several optimiser steps a later one of them is
         taken for the next step's, and the alarm comes late; rows, which the next tick brings, are exact.
         """
         counted = progress.steps - self.steps if progress.steps else progress.backwards - self.backwards

@@ -1,4 +1,4 @@
-"""What the kernel tells, decoded: step rows, file lives, process lives. All times are CLOCK_MONOTONIC nanoseconds."""
+"""The kernel's messages, decoded: step rows, files, processes. All times are CLOCK_MONOTONIC nanoseconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StepFile:
     calls: int = 0  # such calls that ended
 
 
-@dataclass(slots=True)  # the most frequent of all, and nobody changes one: being frozen would make it thrice as dear
+@dataclass(slots=True)  # the most frequent event; frozen=True would make it three times as expensive
 class MarkRow:
     """A driver's ledger at a mark. Counters and cells are cumulative since the thread's ledger was opened."""
 
@@ -104,13 +104,13 @@ class ProcessEvent:
     sender_comm: str = ""
     by_user: bool = False  # SIGNAL: si_code says a process sent it (SI_USER, SI_TKILL)
     command: tuple[str, ...] = ()  # EXEC, FORK where /proc told
-    anonymous_bytes: int | None = None  # OOM: what the victim held; kernels before 6.9 do not tell
+    anonymous_bytes: int | None = None  # OOM: the victim's memory; not known before Linux 6.9
     shared_bytes: int | None = None  # OOM: the same in shared memory
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A launch of a training: identity and what people call it by (CONTRACT.md "run")."""
+    """A launch of a training: its identity and labels (CONTRACT.md "run")."""
 
     run: str  # its key (``model.launch``), here and in all other events
     at_ns: int
@@ -119,7 +119,7 @@ class RunStarted:
     user: str
     cwd: str
     labels: dict[str, str] = field(default_factory=dict)  # LABELS of model.report, as known
-    attached: bool = False  # it ran before we came: the first phase is "attaching"
+    attached: bool = False  # it ran before the watching began: the first phase is "attaching"
     attempt: int = 1
     job: str = ""
 
@@ -152,7 +152,7 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True)
 class PythonThread:
-    """Another thread of the same interpreter: what the process calls it (in its pid namespace), its innermost frame."""
+    """Another thread of the same interpreter: its id in the process's pid namespace, its innermost frame."""
 
     own_tid: int
     frame: str
@@ -160,7 +160,7 @@ class PythonThread:
 
 @dataclass(frozen=True, slots=True)
 class StackSeen:
-    """A Python stack, outermost frame first, as "name (file:line)"; a library's file stands behind its package."""
+    """A Python stack, outermost frame first, as "name (file:line)"; a library's file follows its package's name."""
 
     at_ns: int
     pid: int
@@ -168,20 +168,20 @@ class StackSeen:
     frames: tuple[str, ...]
     reason: str = ""  # why there is none
     others: tuple[PythonThread, ...] = ()
-    late: bool = False  # none came in time: the next one has more
+    late: bool = False  # none was read in time: the next attempt has a longer limit
     versions: dict[str, str] = field(default_factory=dict)  # of frameworks on it
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """A system call failed for want of something. One that fails in a loop is told of ten times a second."""
+    """A system call failed for lack of a resource. A call that fails in a loop is reported ten times a second."""
 
     at_ns: int
     pid: int
     tid: int
     call: str  # name of the system call, "" unknown
     errno: int  # 0: a message came, but the descriptors that it carried were cut off (MSG_CTRUNC)
-    count: int = 1  # failures of this process with this errno since we watch
+    count: int = 1  # failures of this process with this errno since it is watched
     dev: int = 0
     ino: int = 0  # of the file that it failed on; 0: none, or not known
     tmpfs: bool = False  # that file is in shared memory

@@ -1,4 +1,4 @@
-"""One look at the world: everything that the core is ever told. A recording is a sequence of frames."""
+"""The core's only input: one frame per sampling pass. A recording is a sequence of frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trainprobe.model.sample import (
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What the collectors read in one pass (empty or None: not due). A new sample is declared here, and nowhere else:
+    """What the collectors read in one pass (empty or None: not due). A new sample is declared only here:
     the observer, the wire format and the recorder take the fields from this class."""
 
     processes: tuple[ProcessSample, ...] = field(default=(), kw_only=True)

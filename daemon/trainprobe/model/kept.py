@@ -1,4 +1,4 @@
-"""What a later process must know of a rank to go on with it: the daemon may be killed, the training goes on."""
+"""The state of a rank that a later daemon needs to continue after this one was killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainprobe.model.report import Rank
 
 @dataclass(frozen=True, slots=True)
 class KeptClock:
-    """How the rank's step clock had come to count."""
+    """The state of the rank's step clock."""
 
     mode: str
     name: str
@@ -51,7 +51,7 @@ class RunKept:
     run: str
     at_ns: int
     started: float  # UNIX seconds
-    told: tuple[Rank, ...]  # as they were told last: figures of everything until then
+    told: tuple[Rank, ...]  # as last reported: figures of everything until then
     ranks: tuple[RankKept, ...]
 
 

@@ -1,4 +1,4 @@
-"""Sentences as data: a message is an id and its parameters, its text is made where it is shown.
+"""Sentences as data: a message is an id and its parameters; its text is made where it is shown.
 
 Code decides by ids and parameters, never by text. ``template`` declares a sentence once, beside the code that makes it;
 Babel extracts the declarations (keyword ``template:1c,2``: the id is the context, the English text the msgid).
@@ -35,12 +35,12 @@ Catalogue: TypeAlias = "Callable[[str], str | None]"
 
 
 class Unrenderable(ValueError):
-    """No text can be made of a message: its id is not known, or its parameters are not those of the text."""
+    """A message cannot be rendered: its id is unknown, or its parameters are not those of the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A sentence with named places, in English; called with their values it makes a message."""
+    """An English sentence with named places; a call with their values returns a message."""
 
     id: str
     text: str
@@ -84,7 +84,7 @@ class Message(_Kept):
 
 
 def alike(value: object) -> object:
-    """The same of two messages that hardly differ: numbers count by their first three digits."""
+    """A key that is equal for messages that hardly differ: numbers count by their first three digits."""
     if isinstance(value, Message):
         return value.id, tuple(alike(one) for one in value.params.values())
     if isinstance(value, (list, tuple)):

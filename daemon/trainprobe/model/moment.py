@@ -1,11 +1,11 @@
-"""The only notion of time: what the clocks said when a frame was taken."""
+"""The only notion of time: both clocks when a frame was taken."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 NS = 1_000_000_000
-SLACK_NS = 1_000_000  # clocks that stand to each other as before but for this do so still
+SLACK_NS = 1_000_000  # a smaller change of the clocks' offset is none
 KEPT = 64  # shifts
 
 
@@ -14,7 +14,7 @@ class Moment:
     """One instant on two clocks.
 
     ``monotonic_ns`` is CLOCK_MONOTONIC (what BPF's ``bpf_ktime_get_ns`` reads), ``wall_ns`` is UNIX time.
-    Durations come from the first, what people read from the second.
+    Durations come from the first, times for people from the second.
     """
 
     monotonic_ns: int
@@ -27,12 +27,12 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Remembering(Moment):
-    """A moment that knows how the clocks stood to each other before it."""
+    """A moment that knows the earlier offsets between the clocks."""
 
     shifts: tuple[tuple[int, int], ...]  # (since CLOCK_MONOTONIC ns, wall - monotonic from then on), at least one
 
     def wall_of(self, monotonic_ns: int) -> float:
-        """UNIX seconds of another monotonic instant, by the offset between the clocks as it was then."""
+        """UNIX seconds of another monotonic instant, by the offset at that instant."""
         offset = self.shifts[0][1]
         for since, shifted in self.shifts:
             if since > monotonic_ns:
@@ -42,22 +42,22 @@ class Remembering(Moment):
 
 
 class Offsets:
-    """Remembers how the clocks stood to each other, so that an instant is told alike for ever.
+    """Remembers the offsets between the clocks, so that an instant always has the same UNIX time in reports.
 
-    The host may have been suspended or its clock set since; two clocks read one after the other differ by a little
-    each time. Neither moves what has been told already.
+    A suspend, a change of the clock, or the small difference of two clocks that are read one after the other moves
+    nothing that was reported.
     """
 
     def __init__(self) -> None:
         self._shifts: list[tuple[int, int]] = []
 
     def note(self, at: Moment) -> None:
-        """What the clocks say now."""
+        """Adds the current offset."""
         offset = at.wall_ns - at.monotonic_ns
         if not self._shifts or abs(offset - self._shifts[-1][1]) > SLACK_NS:
             self._shifts.append((at.monotonic_ns, offset))
             del self._shifts[:-KEPT]
 
     def known(self, at: Moment) -> Moment:
-        """The moment with everything noted until then."""
+        """The moment with all offsets so far."""
         return Remembering(at.monotonic_ns, at.wall_ns, tuple(self._shifts)) if self._shifts else at

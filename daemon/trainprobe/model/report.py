@@ -1,7 +1,7 @@
 """The report, version 1: field for field what CONTRACT.md calls "Report JSON". Units are SI; times are UNIX seconds.
 
 Values that were not measured are None. The dataclasses are plain and are turned into JSON by ``trainprobe.wire``.
-A sentence stands in it twice: in English, and beside that as the message it was made of (``SENTENCES``).
+Each sentence has its English text and the message it was made of (``SENTENCES``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.model.vocabulary import Ending
 
 STALL = template("stall", "{what}{longest}{rhythm}{given}")
-"""The summary of a stall of several steps (``longest``), that recurs (``rhythm``), or that GPUs worked through."""
+"""The summary of a stall of several steps (``longest``), one that recurs (``rhythm``), one with GPUs at work."""
 SUM = {"merge": "sum"}
 MOST = {"merge": "most"}
 """Metadata of a field: how two daemons' values of one rank merge, where a second one goes on watching it. ``SUM``: each
@@ -31,7 +31,7 @@ class Evidence:
     unit: str = ""
     pid: int | None = None
     path: str | None = None
-    key: str = ""  # what code finds it by: the message's id
+    key: str = ""  # the message's id, by which code finds it
     message: Message | None = None
 
     @classmethod
@@ -43,7 +43,7 @@ class Evidence:
         pid: int | None = None,
         path: str | None = None,
     ) -> Evidence:
-        """Evidence that says this."""
+        """Evidence with this message."""
         return cls(str(message), value, unit, pid, path, message.id, message)
 
 
@@ -135,7 +135,7 @@ class Warning_:
         evidence: Sequence[Evidence] = (),
         advice: Sequence[Message] = (),
     ) -> Warning_:
-        """A warning that says this."""
+        """A warning with this message."""
         return cls(cause, time, eta_seconds, str(message), list(evidence), texts(advice), message, list(advice))
 
 
@@ -231,7 +231,7 @@ class Verdict:
     def of(
         cls, message: Message, kind: str = "none", cause: str | None = None, seconds: float = 0.0, share: float = 0.0
     ) -> Verdict:
-        """A verdict that says this."""
+        """A verdict with this message."""
         return cls(kind, cause, seconds, share, str(message), message)
 
 
@@ -262,7 +262,7 @@ class Steps:
 
 @dataclass(slots=True)
 class OrdinaryStep:
-    """The mean ordinary step, neither stalled nor of a phase: what `advise` and `compare` reckon with.
+    """The mean ordinary step, neither stalled nor of a phase: the input of `advise` and `compare`.
 
     An addition to the contract's report (``ordinary``).
     """
@@ -605,7 +605,7 @@ class GpuState:
     throttled_seconds: dict[str, float] = field(default_factory=dict)  # by reason
     errors: dict[str, int] = field(default_factory=dict)  # "kind/code"
     state: str = "up"  # up | lost | hung
-    missing: list[str] = field(default_factory=list)  # figures that it does not tell
+    missing: list[str] = field(default_factory=list)  # figures that it does not have
     mig: bool = False
     tensor_active: float | None = None
 
@@ -638,7 +638,7 @@ class Report:
     runs: list[Run] = field(default_factory=list)
 
     def age(self, at: Moment) -> float:
-        """Seconds since it was made, on the host that made it: by the clock that nobody sets.
+        """Seconds since it was made, on the host that made it, by CLOCK_MONOTONIC.
 
         A report of an earlier boot, or one without that clock, has its age by UNIX time.
         """

@@ -1,4 +1,4 @@
-"""What /proc, cgroups and NVML said at a moment. What a host lacks is None, never 0."""
+"""Values of /proc, cgroups and NVML at a moment. What a host lacks is None, never 0."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LimitSample:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorSample:
-    """What the descriptors of a process are, looked at only when they run short."""
+    """The kinds of a process's descriptors, read only when they run short."""
 
     pid: int
     open: int
@@ -81,7 +81,7 @@ class DescriptorSample:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Files in shared memory whose makers are dead and that nobody maps. Makers as the container numbers them."""
+    """Files in shared memory whose makers are dead and that no process maps. ``pid`` in the container's numbering."""
 
     pid: int
     files: int
@@ -113,7 +113,7 @@ class SpaceSample:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file by its path as a process sees it, and by what the kernel says was written there."""
+    """A file by its path as a process sees it, and by the kernel's device and inode of the writes."""
 
     pid: int
     path: str
@@ -207,7 +207,7 @@ class QuotaSample:
 
 @dataclass(frozen=True, slots=True)
 class RivalSample:
-    """A process that used processors since the last look. ``cpus``: how many, on average."""
+    """A process that used processors since the last pass. ``cpus``: how many, on average."""
 
     pid: int
     comm: str
@@ -221,7 +221,7 @@ class ThreadLook:
     """Another thread of a driver's process, while the driver waits for a lock."""
 
     tid: int
-    own_tid: int  # what the process calls it: another number in a pid namespace
+    own_tid: int  # its id in the process's pid namespace
     state: str  # R S D T t …
     wchan: str = ""  # the kernel's function that it sleeps in
     cpu_ns: int | None = None  # in its whole life
@@ -240,7 +240,7 @@ class HeldLock:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What /proc said of one thread while its step was late."""
+    """Values of /proc for one thread while its step was late."""
 
     pid: int
     tid: int

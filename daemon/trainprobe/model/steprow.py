@@ -1,4 +1,4 @@
-"""What steps took, one by one or several in one row: the timeline that is kept of a rank."""
+"""Lengths of steps, one or several in a row: the timeline of a rank."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ class Ending(StrEnum):
     INTERRUPTED = "interrupted"  # SIGINT
     TIMEOUT = "timeout"  # by a program or a limit that ends what takes too long
     WATCHDOG = "watchdog"  # by the watchdog of a process group, or by torchrun
-    OOM = "oom"  # for want of memory
+    OOM = "oom"  # for lack of memory
     RUNNING = "running"
 
 
 MODEL_LIBRARIES = re.compile(rb"/(libjax_common|xla_extension|(lib)?_pywrap_(tfe|tensorflow\w*))\.so$", re.MULTILINE)
-"""Where JAX and TensorFlow let go of the interpreter's lock to run a model: the end of a path."""
+"""Libraries in which JAX and TensorFlow release the interpreter's lock to run a model: the end of a path."""
 MEMORY_SCOPES = ("cgroup", "host")
 RESOURCES = ("cpu", "memory", "io")  # of pressure stall information
 PRESSURE_KINDS = ("some", "full")
@@ -42,4 +42,4 @@ PASSES_ON = "trainprobe"
 REPORT_PAUSE_SECONDS = 20.0
 """The longest pause between two reports of a daemon at work: while all steps are even."""
 REPORT_STALE_SECONDS = 45.0
-"""A report that is older comes from a daemon that does not run: two pauses, and some."""
+"""The daemon of an older report does not run: two pauses and a margin."""
