@@ -1,9 +1,8 @@
 """When a growing amount reaches its limit: a robust slope, and nothing where growth recurs or comes to rest.
 
-A series keeps points of 1 s for a minute, of 8 s for eight, of 64 s for an hour, of 512 s for nine. The longest interval
-of steady growth up to now is the ramp. It must exceed everything seen before it (a saw-tooth returns to where it was),
-cover a good part of the way to the limit, and not come to rest below it.
-"""
+A series keeps points of 1 s for a minute, of 8 s for eight, of 64 s for an hour, of 512 s for nine. The longest
+interval of steady growth up to now is the ramp. It must exceed everything seen before it (a saw-tooth returns to where
+it was), cover a good part of the way to the limit, and not come to rest below it."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ BENT = 1.6  # deviation of a ramp from its line to that of its later half from i
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A limit that will be reached. ``eta_seconds`` from the last point; ``slope`` per second; ``ramp_seconds`` of growth."""
+    """A limit that will be reached. ``eta_seconds`` from the last point; ``slope`` per second; ``ramp_seconds`` of
+    growth."""
 
     eta_seconds: float
     slope: float

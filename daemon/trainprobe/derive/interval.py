@@ -1,8 +1,7 @@
 """What a driver did between two rows, kept as the rows have it; states are computed only when they are needed.
 
-A training makes tens of steps a second and few of them are needed singly; their sums are. Adjacent intervals are merged to
-one, whose cells are the difference of its ends.
-"""
+A training makes tens of steps a second and few of them are needed singly; their sums are. Adjacent intervals are merged
+to one, whose cells are the difference of its ends."""
 
 from __future__ import annotations
 
@@ -54,7 +53,8 @@ class Interval:
         )
 
     def extend(self, later: Interval) -> bool:
-        """Merges ``later`` into this one where it begins at this end and has the same wait context; else returns False."""
+        """Merges ``later`` into this one where it begins at this end and has the same wait context; else returns
+        False."""
         if later.cells_before is not self.cells_after:
             return False
         if later.context is not self.context and later.context != self.context:

@@ -34,8 +34,8 @@ class Quota:
         self.samples.append((at_ns, sample))
 
     def over(self, start_ns: int, end_ns: int) -> ThrottledInterval | None:
-        """From the last sample before the interval to the first one after it, where they exist; None with fewer than two
-        samples."""
+        """From the last sample before the interval to the first one after it, where they exist; None with fewer than
+        two samples."""
         if len(self.samples) < 2:
             return None
         before = [s for at, s in self.samples if at <= start_ns]

@@ -11,14 +11,15 @@ EVEN = 0.6
 of a step come close together, and nearly all of the time is in the gap after them."""
 SHORTEST_NS = 2e6
 MANY = 8
-"""This many equally frequent calls make up one step; calls of each layer are more frequent, and no more of them. Of fewer
-calls, such as waits, the most frequent one marks the step, not a rare read of the result."""
+"""This many equally frequent calls make up one step; calls of each layer are more frequent, and no more of them. Of
+fewer calls, such as waits, the most frequent one marks the step, not a rare read of the result."""
 SAME = 0.1
 _UNIT_NS = 1024
 BAND = 3  # half octaves that the lengths of steps lie in
 LEAST_BURSTS = 12
 FEW = 0.1
-"""Of the steps: the part of intervals that may be longer than those inside bursts and shorter than those between them."""
+"""Of the steps: the part of intervals that may be longer than those inside bursts and shorter than those between
+them."""
 SHORTEST_PLACE = 21  # half octaves: 1.5 ms
 
 Call = TypeVar("Call", bound=Hashable)
@@ -39,9 +40,9 @@ def once_a_step(calls: Mapping[Call, Sequence[int]]) -> Call | None:
 
 
 def bursts(calls: Mapping[Call, Sequence[int]]) -> tuple[Call, int] | None:
-    """The call that comes in bursts, one a step, and the least gap between two bursts in units of 1024 ns. None: no gaps
-    are even enough. Of calls that mark the same steps it is the rarest one: in a burst of two calls the second may be
-    late, and look like a step."""
+    """The call that comes in bursts, one a step, and the least gap between two bursts in units of 1024 ns. None: no
+    gaps are even enough. Of calls that mark the same steps it is the rarest one: in a burst of two calls the second may
+    be late, and look like a step."""
     found = {call: gaps for call, intervals in calls.items() if (gaps := _gaps(intervals)) is not None}
     if not found:
         return None
@@ -52,8 +53,8 @@ def bursts(calls: Mapping[Call, Sequence[int]]) -> tuple[Call, int] | None:
 
 
 def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
-    """Units, and the number of gaps. Most of the time is in gaps of one length; the limit is half-way between them and a
-    burst's own intervals."""
+    """Units, and the number of gaps. Most of the time is in gaps of one length; the limit is half-way between them and
+    a burst's own intervals."""
     spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
     low = max(range(len(spent) - BAND + 1), key=lambda place: sum(spent[place : place + BAND]))
     count, time = sum(intervals[low : low + BAND]), sum(spent[low : low + BAND])

@@ -2,10 +2,9 @@
 
 The blocks are on a line (Theil and Sen's slope, Kendall's tau) and each quarter has its part of the growth; jumps fail
 this. The slope is many standard errors, widened by the correlation of neighbours, so that correlated noise counts for
-less. The last blocks are longer than all before the window; a swinging level fails this. The same holds after division by
-the computing of the backward pass, which a slow machine slows alike. Where the backward is unknown, or grows alike, the
-test has no result.
-"""
+less. The last blocks are longer than all before the window; a swinging level fails this. The same holds after division
+by the computing of the backward pass, which a slow machine slows alike. Where the backward is unknown, or grows alike,
+the test has no result."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whether the training reads back swapped memory now. Major faults may also be about files; those are traced, and do not
-count."""
+"""Whether the training reads back swapped memory now. Major faults may also be about files; those are traced, and do
+not count."""
 
 from __future__ import annotations
 

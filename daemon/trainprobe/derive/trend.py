@@ -1,17 +1,16 @@
 """Whether steps grow: block medians on several scales, a rank test for the trend, a robust slope for its size.
 
-A level that jumps is no trend (another program came and stays): the test needs growth from block to block. One step costs
-an append; each block of BLOCK steps one sort, and a test of BLOCKS numbers.
+A level that jumps is no trend (another program came and stays): the test needs growth from block to block. One step
+costs an append; each block of BLOCK steps one sort, and a test of BLOCKS numbers.
 
 Growth that follows the CPU time of other programs is no trend of the training: growth is confirmed only after the next
 reading of that time, and dropped where they took more.
 
 Growth that is steep within 200 steps has its own, stricter test (``steep``).
 
-A machine whose speed changes (invisible others share its processors) hides growth that a steady one shows. All computing
-changes alike, so where the scatter leaves a growth in doubt, each block is divided by the time of its backward pass. The
-cause of growth is mostly elsewhere; where it is not, the lengths alone decide.
-"""
+A machine whose speed changes (invisible others share its processors) hides growth that a steady one shows. All
+computing changes alike, so where the scatter leaves a growth in doubt, each block is divided by the time of its
+backward pass. The cause of growth is mostly elsewhere; where it is not, the lengths alone decide."""
 
 from __future__ import annotations
 
