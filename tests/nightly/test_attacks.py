@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from benchmarks.limits import fake_torch
 from benchmarks.programs import Daemon
 from tests.training.test_restart import SCRIPT, rank, stalls, wait_until
 from tests.training.test_unanswered import LOCKED, PROGRAM, as_user, group
+from trainprobe.collect.procfs import Proc
 
 pytestmark = pytest.mark.nightly
 
@@ -74,12 +75,18 @@ class Watched:
 
     rss: list[int] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
+    published_seconds: list[float] = field(default_factory=list)
+    found_seconds: float = 0.0
     cpu_share: float = 0.0
 
 
 def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Of the daemon, its children that have ended and those that have not."""
+    ticks = 0
+    for path in (Path(f"/proc/{pid}"), *(Path(f"/proc/{child}") for child in Proc().children(pid))):
+        with suppress(OSError):
+            ticks += sum(map(int, (path / "stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
@@ -145,11 +152,15 @@ def test_a_stall_of_another_user_is_published_in_time_all_the_while(
     with Daemon(tmp_path) as daemon, attack(how, place, torch_python):
         time.sleep(5)
         with group(*as_user(VICTIM), torch_python, str(place / "train.py")) as training:
+            started = time.monotonic()
             wait_until(lambda: (rank(daemon, training.pid) or {"steps": {"count": 0}})["steps"]["count"] > 40, 60)
+            seen.found_seconds = time.monotonic() - started
             began, before = time.monotonic(), cpu_seconds(daemon.process.pid)
             while time.monotonic() - began < SECONDS:
                 training.send_signal(signal.SIGSTOP)
+                stopped = time.monotonic()
                 wait_until(lambda: stalls(daemon, training.pid, is_open=True), STALLED_SECONDS + 0.5)
+                seen.published_seconds.append(time.monotonic() - stopped)
                 training.send_signal(signal.SIGCONT)
                 wait_until(lambda: not stalls(daemon, training.pid, is_open=True), 15)
                 status = Path(f"/proc/{daemon.process.pid}/status").read_text()
@@ -157,7 +168,10 @@ def test_a_stall_of_another_user_is_published_in_time_all_the_while(
                 seen.descriptors.append(len(os.listdir(f"/proc/{daemon.process.pid}/fd")))
                 time.sleep(2)
             seen.cpu_share = (cpu_seconds(daemon.process.pid) - before) / (time.monotonic() - began)
-            print(f"{how}: {max(seen.rss) / 1e6:.1f} MB, {seen.cpu_share:.1%} of a core, {refusals(daemon)}")
+            print(
+                f"{how}: stepping after {seen.found_seconds:.1f} s, stalls within {max(seen.published_seconds):.2f} s,"
+                f" {max(seen.rss) / 1e6:.1f} MB, {seen.cpu_share:.1%} of a core, {refusals(daemon)}"
+            )
     assert daemon.process.returncode == 0, "it ended as it was told to, and not before"
     assert max(seen.rss) <= RSS_BYTES
     assert seen.cpu_share <= CPU_SHARE
