@@ -19,7 +19,17 @@ UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|min|h|%|B|kB|MB|GB|TB|it/s)\b|%)")
 GLUE = "\u00a0"
 PHASES = (word("startup"), word("compile"), word("evaluation"), word("attaching"), word("shutdown"))
 """Names of phases, which are said in the reader's language."""
-CODES = {"bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+CODES = {
+    "bold": "1",
+    "dim": "2",
+    "reverse": "7",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
 
 
 @dataclass(frozen=True, slots=True)

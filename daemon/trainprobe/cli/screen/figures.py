@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from trainprobe.cli import cells
 from trainprobe.cli.screen.history import History, Key, Minute
 from trainprobe.cli.sections import descending
-from trainprobe.cli.style import Style, inert
+from trainprobe.cli.style import GLUE, Style, inert
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.cause import Phase
 from trainprobe.model.report import GpuState, Rank, Run, Stall, has_ended
@@ -16,7 +17,10 @@ PHASES = frozenset(phase.value for phase in Phase)
 LEAST = 0.005  # of a minute: what is less is not told
 ALARM = 1.0  # seconds
 SPARKS, ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-=+*#"
-BLOCKS, ASCII_BLOCKS = ("█", "░", "▓"), ("#", ".", "!")
+BLOCKS, ASCII_BLOCKS = ("█", "░"), ("#", ".")  # productive, phases
+LOST_BLOCKS, ASCII_LOST_BLOCKS = ("▓", "▒"), ("!", "+")
+LOST_LOOKS = ("red", "magenta", "yellow", "blue")
+PATH = re.compile(r"/\S+")
 RUNS_OUT = {
     "memory": ("oom_kill", "memory_pressure", "swap", "gpu_memory"),
     "files": ("fd_exhaustion",),
@@ -35,22 +39,51 @@ def sparkline(values: Sequence[float | None], style: Style) -> str:
 
 
 def minute_bar(minute: Minute, room: int, style: Style) -> str:
-    """Productive, phases and lost as one bar of ``room`` characters."""
+    """Productive, phases and each cause as one bar of ``room`` characters."""
     blocks = BLOCKS if style.unicode else ASCII_BLOCKS
     phases = round(room * sum(minute.phases.values()))
-    lost_share = sum(minute.lost.values())
-    lost = max(round(room * lost_share), 1 if lost_share >= LEAST else 0)
-    productive = max(0, room - phases - lost)
-    parts = ((productive, blocks[0], "green"), (phases, blocks[1], "cyan"), (lost, blocks[2], "red"))
+    causes = _causes(minute, style)
+    counts = [max(round(room * share), 1) for _, share, _, _ in causes]
+    productive = max(0, room - phases - sum(counts))
+    parts = [(productive, blocks[0], "green"), (phases, blocks[1], "cyan")]
+    parts += [(count, block, look) for count, (_, _, block, look) in zip(counts, causes)]
     return "".join(style.paint(block * count, look) for count, block, look in parts)
 
 
-def minute_told(minute: Minute, style: Style) -> str:
-    """The same in words, what is lost first."""
-    parts = [f"{name} {percent(share)}" for name, share in descending(minute.lost) if share >= LEAST]
+def _causes(minute: Minute, style: Style) -> list[tuple[str, float, str, str]]:
+    """What is lost to each cause, most first, with its block and colour in the bar."""
+    blocks = LOST_BLOCKS if style.unicode else ASCII_LOST_BLOCKS
+    shown = [(name, share) for name, share in descending(minute.lost) if share >= LEAST]
+    return [
+        (name, share, blocks[at % len(blocks)], LOST_LOOKS[at % len(LOST_LOOKS)])
+        for at, (name, share) in enumerate(shown)
+    ]  # fmt: skip
+
+
+def minute_told(minute: Minute, style: Style) -> list[str]:
+    """The same in words, what is lost first, each cause behind its block of the bar."""
+    causes = _causes(minute, style)
+    parts = [f"{block}{GLUE}{name} {percent(share)}" for name, share, block, _ in causes]
     parts.append(f"{style.say('productive')} {percent(minute.productive)}")
     parts += [f"{style.say(name)} {percent(share)}" for name, share in descending(minute.phases) if share >= LEAST]
-    return ", ".join(parts)
+    lines = labelled("", ", ".join(parts), style)
+    for _, _, block, look in causes:  # not before the lines are made: colours take no room
+        lines = [line.replace(block + GLUE, style.paint(block, look) + " ") for line in lines]
+    return lines
+
+
+def shortened(text: str, room: int) -> str:
+    """Paths longer than ``room`` as their last parts: no line breaks them."""
+    return PATH.sub(lambda found: _tail(found[0], room) if cells.width(found[0]) > room else found[0], text)
+
+
+def _tail(path: str, room: int) -> str:
+    kept = ""
+    for part in reversed(path.split("/")):
+        if cells.width(part) + cells.width(kept) + 2 > room:
+            break
+        kept = f"/{part}{kept}"
+    return f"…{kept}" if kept else cells.cut(path, room)
 
 
 def states_told(minute: Minute) -> str:

@@ -20,6 +20,8 @@ LEAST_ROWS = 3
 SPARKS = 8
 WIDE = 66  # columns from which speed is drawn, not only told, and the report stands below
 OLD = 15.0  # seconds: a daemon that nobody follows publishes every ten
+LABEL = 15  # columns beside the text of a line
+MOSTLY = 55.0  # seconds that are called a minute
 HEAD = 3  # lines above the list
 
 
@@ -172,10 +174,10 @@ def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
     if minute is not None and run.ended is None:
         room = max(10, style.width // 2 - 16)
         out += [
-            " " + cells.fill(style.say("last minute" if minute.seconds > 55 else "so far"), 13)
+            " " + cells.fill(_since(minute.seconds, style), 13)
             + figures.minute_bar(minute, style.width - 15, style)
         ]  # fmt: skip
-        out += figures.labelled("", figures.minute_told(minute, style), style)
+        out += figures.minute_told(minute, style)
         out += figures.labelled("the thread", figures.states_told(minute), style)
         sparks = figures.sparkline(history.speeds((run.key, rank.name), room), style)
         out += figures.labelled("it/s", f"{sparks} {_speeds(rank, run, history, style)}", style)
@@ -186,6 +188,10 @@ def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
     if gpus := figures.gpus(rank, now, style):
         out += figures.labelled("GPU", gpus, style)
     return out
+
+
+def _since(passed: float, style: Style) -> str:
+    return style.say("last minute") if passed > MOSTLY else style.say("last {passed} s", passed=round(passed))
 
 
 def further(run: Run, rank: Rank, style: Style) -> list[str]:
@@ -206,14 +212,17 @@ def _stall(rank: Rank, style: Style) -> list[str]:
             "STALL",
             style.say(
                 "for {duration}, {cause}: {summary}",
-                duration=seconds(stall.seconds), cause=stall.cause, summary=inert(stall.summary),
+                duration=seconds(stall.seconds), cause=stall.cause,
+                summary=figures.shortened(inert(stall.summary), style.width - LABEL),
             ),
             style,
         )
     ]  # fmt: skip
     if stall.chain:
         arrow = " ← " if style.unicode else " <- "
-        out += figures.labelled("", arrow.join(inert(link) for link in stall.chain), style)
+        out += figures.labelled(
+            "", arrow.join(figures.shortened(inert(link), style.width - LABEL) for link in stall.chain), style
+        )
     if line := figures.python_line(stall):
         out += figures.labelled("in Python", line, style)
     if stall.advice:

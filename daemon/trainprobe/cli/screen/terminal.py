@@ -13,7 +13,7 @@ from typing import NoReturn
 from trainprobe.cli import cells
 
 LOOK = re.compile("\x1b\\[([0-9;]*)m")
-COLOURS = {"31": 1, "32": 2, "33": 3, "36": 4}
+COLOURS = {"31": 1, "32": 2, "33": 3, "34": 5, "35": 6, "36": 4}
 ESCAPE_MS = 25  # how long to wait whether an Esc is the beginning of a key
 KEYS = {
     curses.KEY_UP: "up", curses.KEY_DOWN: "down", curses.KEY_PPAGE: "page up", curses.KEY_NPAGE: "page down",
