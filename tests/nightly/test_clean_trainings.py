@@ -1,0 +1,54 @@
+"""Clean trainings on the CPU with threads of their own, and as two ranks: next to nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.programs import environment, trainprobe
+from benchmarks.stalls import quiet
+from tests.contract.contradictions import contradictions
+
+SCRIPT = """
+import os, sys, torch
+from torch import nn
+ranks = int(os.environ.get("WORLD_SIZE", 1))
+model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+if ranks > 1:
+    torch.distributed.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(model)
+values, labels = torch.randn(256 // ranks, 1024), torch.randint(10, (256 // ranks,))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+for _ in range(STEPS):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(values), labels).backward()
+    optimizer.step()
+if ranks > 1:
+    torch.distributed.destroy_process_group()
+"""
+LEAST_STEPS, ROOM = 320, 0.01
+
+
+@pytest.mark.parametrize("case", ["1", "2", "4", "ddp"])
+def test_a_clean_training_loses_next_to_nothing(case: str, tmp_path: Path, torch_python: str) -> None:
+    """What other programs take meanwhile is their contention, and counts as no loss here."""
+    script, report = tmp_path / "train.py", tmp_path / "report.json"
+    script.write_text(SCRIPT)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if case == "ddp" else []
+    threads = {"OMP_NUM_THREADS": "1" if case == "ddp" else case, "GLOO_SOCKET_IFNAME": "lo"}
+    command = trainprobe("run", "-o", str(report), "--", torch_python, *launcher, str(script))
+    before = quiet.now()
+    subprocess.run(command, timeout=280, env=environment() | threads, check=True, capture_output=True)
+    others = quiet.others(before, quiet.now())
+    told = json.loads(report.read_text())
+    assert contradictions(told) == []
+    for rank in told["runs"][0]["ranks"]:
+        wall, lost = rank["wall_seconds"], rank["lost"]
+        contention = lost.get("cpu_contention", 0.0)
+        print(f"{case}: {wall:.1f} s, {rank['steps']['count']} steps, lost {lost}, others {others:.2f} cores")
+        assert rank["steps"]["count"] >= LEAST_STEPS
+        assert sum(lost.values()) - contention < ROOM * wall, lost
+        assert contention < (ROOM + others) * wall
