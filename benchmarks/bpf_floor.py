@@ -10,7 +10,7 @@ import ctypes
 import os
 import struct
 
-from trainprobe.bpf.kernel_calls import KernelCalls
+from trainprobe.bpf.load.kernel_calls import KernelCalls
 
 NUMBERS = {"x86_64": 321, "aarch64": 280}
 LOAD, TEST_RUN = 5, 10

@@ -61,7 +61,7 @@ def launches(probes: Probes, caller: Caller) -> None:
     print(f"a launch, bare: {caller.best('launch_kernels'):.0f} ns")
     clocks.begin(pid)
     clocks._known[pid].launches = True
-    probes._cuda.look(pid)
+    probes._cuda.attach_marks(pid)
     time.sleep(3)
     counted = caller.best("launch_kernels")
     seen = sum(beat.count for key, beat in clocks._beats.entries() if beat.launch and key.tgid == pid)
@@ -75,7 +75,7 @@ def main() -> None:
         print(f"bare: {caller.best():.0f} ns")
         probes = Probes.start(Proc(), auto=False)
         try:
-            probes._cuda.look(caller.process.pid)
+            probes._cuda.attach_marks(caller.process.pid)
             time.sleep(2)  # the library is read by another process
             print(f"beside a daemon, not watched: {caller.best():.0f} ns")
             probes.watch(caller.process.pid)

@@ -19,8 +19,8 @@ from trainprobe.config.schema import Retention
 from trainprobe.model.cells import Leaf
 from trainprobe.model.moment import NS
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime.history import History
-from trainprobe.runtime.publish import uid_of
+from trainprobe.runtime.history.keeper import HistoryKeeper
+from trainprobe.runtime.publishing.publish import uid_of
 from trainprobe.runtime.resume import Noted
 
 PAUSE = 0.01  # real seconds between told ones: the thread wakes up for each, as it does in the daemon
@@ -41,7 +41,7 @@ def main() -> int:
 
 def measured(directory: Path, seconds: int, stall_every: int) -> tuple[float, float, int]:
     """(CPU seconds in the loop, in the thread, bytes written)."""
-    history = History(directory, Retention(), complain=print, uid_of=uid_of)
+    history = HistoryKeeper(directory, Retention(), complain=print, uid_of=uid_of)
     history.open()
     driver, pipeline = Driver(), Pipeline()
     driver.begin()
@@ -53,7 +53,7 @@ def measured(directory: Path, seconds: int, stall_every: int) -> tuple[float, fl
         report = pipeline.report(at)
         if pipeline.stalled or second % 2:  # as History.due() has it
             began = time.thread_time()
-            history.take(report, pipeline.take_steps(at), noted.at(at.monotonic_ns))
+            history.add_report(report, pipeline.take_steps(at), noted.at(at.monotonic_ns))
             loop += time.thread_time() - began
         time.sleep(PAUSE)
     thread = thread_seconds(history) - begun
@@ -71,7 +71,7 @@ def train(driver: Driver, pipeline: Pipeline, second: int, *, stall: bool) -> No
     played(driver, pipeline)
 
 
-def thread_seconds(history: History) -> float:
+def thread_seconds(history: HistoryKeeper) -> float:
     """CPU time of the history's thread."""
     assert history._thread is not None
     text = Path(f"/proc/self/task/{history._thread.native_id}/schedstat").read_text()

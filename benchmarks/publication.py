@@ -22,7 +22,7 @@ from tests.builders.driver import Driver, moment, played
 from trainprobe.model.event import RankSeen, RunStarted
 from trainprobe.model.moment import NS
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime.publish import LIMIT, Publisher
+from trainprobe.runtime.publishing.publish import LIMIT, Publisher
 
 RUNS, STALLS, APART = 64, 200, 12
 KINDS = ("one", "calm", "stalls")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainprobe import __version__
-from trainprobe.bpf.defines import defines
+from trainprobe.bpf.compile.defines import defines
 from trainprobe.causes import groups
 from trainprobe.causes.registry import DECLARED
 from trainprobe.causes.spec import CauseSpec
@@ -55,10 +55,10 @@ def causes() -> Iterator[str]:
 
 
 def looks() -> Iterator[str]:
-    """Titles and colours in views/look.py, which the exporter reads too: it knows nothing of rules."""
-    yield "CAUSES: dict[Cause, Look] = {"
+    """Titles and colours in views/palette.py, which the exporter reads too: it knows nothing of rules."""
+    yield "CAUSES: dict[Cause, Appearance] = {"
     for spec in specs():
-        yield f'    Cause.{spec.key.upper()}: Look("{spec.title}", "{spec.light}", "{spec.dark}"),'
+        yield f'    Cause.{spec.key.upper()}: Appearance("{spec.title}", "{spec.light}", "{spec.dark}"),'
     yield "}"
 
 
@@ -120,7 +120,7 @@ def structures() -> Iterator[str]:
 
 REGIONS: dict[str, Callable[[], Iterator[str]]] = {
     "daemon/trainprobe/model/cause.py": causes,
-    "daemon/trainprobe/views/look.py": looks,
+    "daemon/trainprobe/views/palette.py": looks,
     "docs/causes/index.md": index,
     "docs/grafana.md": switches,
 }

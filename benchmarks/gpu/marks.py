@@ -13,8 +13,8 @@ from benchmarks.footprint import STATISTICS
 from benchmarks.gpu.caller import Caller, steps_until_watched
 from benchmarks.gpu.place import Place
 from benchmarks.programs import Daemon, Json, ProgramError
-from trainprobe.bpf.cuda import DRIVER, IN_DRIVER, IN_DRIVER_ALONE, IN_RUNTIME, OFTEN, RARE, RUNTIME
-from trainprobe.bpf.symbols import Unreadable, find_in_file
+from trainprobe.bpf.attach.cuda import DRIVER, IN_DRIVER, IN_DRIVER_ALONE, IN_RUNTIME, OFTEN, RARE, RUNTIME
+from trainprobe.bpf.attach.symbols import Unreadable, find_in_file
 
 TABLES = (
     (RUNTIME, (*IN_RUNTIME, *RARE, *OFTEN), "cuda"),

@@ -27,7 +27,7 @@ class RankAccount:
         self._told: dict[Key, Value] = {}
         self._starts: dict[tuple[str, ...], float] = {}
 
-    def take(self, readings: Iterable[Reading]) -> tuple[list[Reading], dict[Key, float]]:
+    def add_readings(self, readings: Iterable[Reading]) -> tuple[list[Reading], dict[Key, float]]:
         """The readings with no counter below its former value, and by how much each plain counter has grown."""
         readings = list(readings)
         if self._is_new(readings):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainprobe_exporters.catalogue import MAX_SERIES_PER_RANK, METRICS, Yield
+from trainprobe_exporters.catalogue import MAX_SERIES_PER_RANK, METRICS, DropPolicy
 from trainprobe_exporters.readings import Reading
 
 _POSITION = {metric.name: index for index, metric in enumerate(METRICS)}
@@ -20,7 +20,7 @@ def within_budget(readings: Sequence[Reading], limit: int = MAX_SERIES_PER_RANK)
     excess = sum(r.metric.series for r in readings) - limit
     if excess <= 0:
         return list(readings), []
-    may_go = [i for i, r in enumerate(readings) if r.metric.gives_way is not Yield.NEVER]
+    may_go = [i for i, r in enumerate(readings) if r.metric.gives_way is not DropPolicy.NEVER]
     out: set[int] = set()
     for index in sorted(may_go, key=lambda i: _earliest_first(readings[i])):
         if excess <= 0:
@@ -32,7 +32,7 @@ def within_budget(readings: Sequence[Reading], limit: int = MAX_SERIES_PER_RANK)
 
 
 def _says_nothing(reading: Reading) -> bool:
-    return reading.metric.gives_way is Yield.ZEROS_FIRST and reading.value == 0
+    return reading.metric.gives_way is DropPolicy.ZEROS_FIRST and reading.value == 0
 
 
 def _earliest_first(reading: Reading) -> tuple[bool, bool, int, tuple[str, ...]]:

@@ -76,7 +76,7 @@ class OfGpu:
     read: Callable[[GpuState], float | None]
 
 
-class AtEnd(Enum):
+class EndPolicy(Enum):
     """What becomes of a rank's series once the rank has ended (a run's series leave altogether some minutes later)."""
 
     STAYS = "stays"  # a total, or a fact about the run
@@ -84,7 +84,7 @@ class AtEnd(Enum):
     LEAVES = "leaves"  # the size of something that is no more
 
 
-class Yield(Enum):
+class DropPolicy(Enum):
     """Whether it gives way when a rank would have more than MAX_SERIES_PER_RANK series; see budget."""
 
     NEVER = "no"
@@ -103,8 +103,8 @@ class Metric:
     optional_labels: tuple[str, ...] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # labels with a closed set of values
     zero: tuple[str, ...] = ()  # values of the last label whose series exist, at 0, from the start
-    at_end: AtEnd = AtEnd.STAYS
-    gives_way: Yield = Yield.NEVER
+    at_end: EndPolicy = EndPolicy.STAYS
+    gives_way: DropPolicy = DropPolicy.NEVER
     value: OfRank | ByKey | OfJob | OfReport | OfGpu | None = None  # None: ``readings`` or ``host_readings`` make it
 
     @property
@@ -137,7 +137,7 @@ def _of(*own: str) -> tuple[str, ...]:
 _BY_CAUSE = {"cause": CAUSES}
 _BY_PHASE = {"phase": PHASES}
 _BY_LOG = {"kind": LOG_KINDS}
-_GONE = AtEnd.LEAVES
+_GONE = EndPolicy.LEAVES
 _GPU = ("gpu", "uuid")
 _ABSENT_UNTIL = "Absent: not in sight."
 
@@ -152,21 +152,21 @@ RUN_METRICS = (
     _total("productive_seconds", _of(), "Wall time that is neither lost nor in a phase other than train.", "seconds",
            value=OfRank(lambda r: r.productive_seconds)),
     _total("state_seconds", _of("state"), "What the driving thread did: exclusive states that add up to wall time.",
-           "seconds", values={"state": STATES}, gives_way=Yield.YES, value=ByKey(lambda r: r.ledger, "other")),
+           "seconds", values={"state": STATES}, gives_way=DropPolicy.YES, value=ByKey(lambda r: r.ledger, "other")),
     _total("phase_seconds", _of("phase"), "Wall time by phase; only phases seen.", "seconds", values=_BY_PHASE,
-           gives_way=Yield.YES, value=ByKey(phase_seconds, "train")),
+           gives_way=DropPolicy.YES, value=ByKey(phase_seconds, "train")),
     _gauge("phase_active", _of("phase"), "1 for the phase the rank is in, 0 for the phases it has been in.",
-           values=_BY_PHASE, at_end=AtEnd.ZERO),
+           values=_BY_PHASE, at_end=EndPolicy.ZERO),
     _total("lost_seconds", _of("cause"), "Time lost to stalls and bottlenecks, by cause.", "seconds",
            values=_BY_CAUSE, zero=LOST_CAUSES, value=ByKey(lambda r: r.lost, "unknown")),
     _total("stall_seconds", _of("cause"), "Time lost in stalls, by cause; a stall counts while it is open.",
            "seconds", values=_BY_CAUSE, zero=LOST_CAUSES, value=ByKey(lambda r: r.counters.stall_seconds, "unknown")),
     _total("stalls", _of("cause"), "Stalls, by cause.", values=_BY_CAUSE, zero=LOST_CAUSES,
-           gives_way=Yield.ZEROS_FIRST, value=ByKey(lambda r: r.counters.stalls, "unknown")),
+           gives_way=DropPolicy.ZEROS_FIRST, value=ByKey(lambda r: r.counters.stalls, "unknown")),
     _gauge("stall_active", _of("cause"), "1 while a stall of this cause is open; from its first stall on.",
-           values=_BY_CAUSE, at_end=AtEnd.ZERO, gives_way=Yield.YES),
+           values=_BY_CAUSE, at_end=EndPolicy.ZERO, gives_way=DropPolicy.YES),
     _gauge("stall_last_start_timestamp_seconds", _of("cause"), "When the latest stall of this cause began.",
-           "seconds", values=_BY_CAUSE, gives_way=Yield.YES),
+           "seconds", values=_BY_CAUSE, gives_way=DropPolicy.YES),
     Metric(f"{PREFIX}stall_duration_seconds", "histogram", RANK_LABELS, "Duration of the stalls that have ended.",
            "seconds", STALL_BUCKETS),
     _total("steps", _of(), "Training steps.", value=OfRank(lambda r: r.steps.count if counts_steps(r) else None)),
@@ -205,7 +205,7 @@ FILE_METRICS = (
            value=OfRank(lambda r: r.counters.checkpoint_bytes)),
     _total("checkpoint_seconds", _of("operation", "blocking"),
            "Time spent on checkpoints; blocking=true is the driving thread's own. Only operations seen.", "seconds",
-           values={"operation": CHECKPOINT_OPERATIONS, "blocking": BLOCKING}, gives_way=Yield.YES),
+           values={"operation": CHECKPOINT_OPERATIONS, "blocking": BLOCKING}, gives_way=DropPolicy.YES),
     _gauge("checkpoint_last_duration_seconds", _of(), "Duration of the latest checkpoint that ended.", "seconds",
            value=OfRank(lambda r: r.counters.checkpoint_last_seconds)),
     _gauge("checkpoint_last_bytes", _of(), "Size of the latest checkpoint that ended.", "bytes",
@@ -215,13 +215,13 @@ FILE_METRICS = (
     _gauge("checkpoint_filesystem_files_free", _of(), "Inodes left where the checkpoints go.", at_end=_GONE,
            value=OfRank(lambda r: r.counters.checkpoint_files_free)),
     _total("log_seconds", _of("kind"), "Time the driving thread spent writing logs; only kinds seen.", "seconds",
-           values=_BY_LOG, gives_way=Yield.YES, value=ByKey(lambda r: r.counters.log_seconds, "log")),
+           values=_BY_LOG, gives_way=DropPolicy.YES, value=ByKey(lambda r: r.counters.log_seconds, "log")),
     _total("log_bytes", _of("kind"), "Bytes written to log files and standard output; only kinds seen.", "bytes",
-           values=_BY_LOG, gives_way=Yield.YES, value=ByKey(lambda r: r.counters.log_bytes, "log")),
+           values=_BY_LOG, gives_way=DropPolicy.YES, value=ByKey(lambda r: r.counters.log_bytes, "log")),
     _total("log_writes", _of("kind"), "Writes to log files and standard output; only kinds seen.", values=_BY_LOG,
-           gives_way=Yield.YES, value=ByKey(lambda r: r.counters.log_writes, "log")),
+           gives_way=DropPolicy.YES, value=ByKey(lambda r: r.counters.log_writes, "log")),
     _gauge("log_file_bytes", _of("kind"), "Size of the log files.", "bytes", values=_BY_LOG, at_end=_GONE,
-           gives_way=Yield.YES, value=ByKey(lambda r: r.counters.log_file_bytes, "log")),
+           gives_way=DropPolicy.YES, value=ByKey(lambda r: r.counters.log_file_bytes, "log")),
 )
 
 LIMIT_METRICS = (
@@ -229,7 +229,7 @@ LIMIT_METRICS = (
            value=OfRank(lambda r: r.counters.open_fds)),
     _gauge("max_fds", _of(), "Limit of open file descriptors of that process.", at_end=_GONE,
            value=OfRank(lambda r: r.counters.max_fds)),
-    _total("fd_errors", _of("errno"), "Calls that failed for want of a file descriptor.", gives_way=Yield.YES),
+    _total("fd_errors", _of("errno"), "Calls that failed for want of a file descriptor.", gives_way=DropPolicy.YES),
     _gauge("shm_used_bytes", ("device", "container"), "Used bytes of a /dev/shm (container=host: the host's).",
            "bytes"),
     _gauge("shm_size_bytes", ("device", "container"), "Size of a /dev/shm.", "bytes"),
@@ -300,7 +300,7 @@ GPU_METRICS = (
     _total("gpu_throttled_seconds", (*_GPU, "reason"), "Time with a lowered clock, by reason.", "seconds"),
     _total("gpu_errors", (*_GPU, "kind", "code"), "GPU errors.", values={"kind": GPU_ERRORS}),
     _total("gpu_idle_seconds", _of("gpu", "cause"), "Time in which the GPU idled, by the cause; only causes seen.",
-           "seconds", values=_BY_CAUSE, gives_way=Yield.YES),
+           "seconds", values=_BY_CAUSE, gives_way=DropPolicy.YES),
 )
 
 OWN_METRICS = (

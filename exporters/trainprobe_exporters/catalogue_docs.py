@@ -13,9 +13,9 @@ from trainprobe_exporters.catalogue import (
     METRICS,
     OWN_METRICS,
     RUN_METRICS,
-    AtEnd,
+    DropPolicy,
+    EndPolicy,
     Metric,
-    Yield,
 )
 from trainprobe_exporters.families import MAX_RANKS, MAX_RANKS_PER_RUN, RUN_LINGER_SECONDS
 from trainprobe_exporters.naming import MAX_RUNS, MAX_RUNS_PER_USER
@@ -113,7 +113,7 @@ def _arithmetic() -> Iterator[str]:
     by_cause = sum(series_from_start(m) for m in counters if "cause" in m.labels)
     histograms = sum(m.series for m in counters if m.buckets)
     start = sum(series_from_start(m) for m in counters)
-    fixed = sum(series_from_start(m) for m in counters if m.gives_way is Yield.NEVER)
+    fixed = sum(series_from_start(m) for m in counters if m.gives_way is DropPolicy.NEVER)
     yield (
         f"From the first report on a rank has {start} series of counters: {by_cause} zeros by cause (three counters), "
         f"{histograms} of the two histograms, {start - by_cause - histograms} others. Of these {fixed} never give way; "
@@ -134,9 +134,9 @@ def _section(title: str, metrics: tuple[Metric, ...]) -> Iterator[str]:
     yield f"\n## {title}\n\n| metric | type | labels | meaning | at 0 from the start | at the end | gives way |\n"
     yield "|---|---|---|---|---|---|---|\n"
     for metric in metrics:
-        at_end = "" if metric.at_end is AtEnd.STAYS else metric.at_end.value
+        at_end = "" if metric.at_end is EndPolicy.STAYS else metric.at_end.value
         cells = (f"`{metric.name}`", _type(metric), _labels(metric), _meaning(metric), _zero(metric), at_end,
-                 "" if metric.gives_way is Yield.NEVER else metric.gives_way.value)  # fmt: skip
+                 "" if metric.gives_way is DropPolicy.NEVER else metric.gives_way.value)  # fmt: skip
         yield f"| {' | '.join(cells)} |\n"
 
 

@@ -22,7 +22,7 @@ from trainprobe.wire.report import decode
 from trainprobe_exporters import grafana
 from trainprobe_exporters.access import runtime_directory, tell_address, token_in
 from trainprobe_exporters.admission import Admission
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.families import SeriesTable
 from trainprobe_exporters.history import HISTORY_PATH, History
 from trainprobe_exporters.hosts import Hosts
 from trainprobe_exporters.http import Server
@@ -30,7 +30,7 @@ from trainprobe_exporters.notify import notify
 from trainprobe_exporters.protection import Protection, protection, reason
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.routes import Routes
-from trainprobe_exporters.source import Source
+from trainprobe_exporters.source import SnapshotReader
 from trainprobe_exporters.spool import Spool
 
 OK, FAILED, USAGE, NOT_PERMITTED = 0, 1, 2, 3
@@ -113,8 +113,8 @@ async def _run(arguments: Arguments, config: ExporterConfig, protected: Protecti
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload.set)
-    series = Series(linger_seconds=config.run_linger_seconds)
-    publication = Publication(Source(arguments.snapshot, decode), series, trainprobe.__version__)
+    series = SeriesTable(linger_seconds=config.run_linger_seconds)
+    publication = Publication(SnapshotReader(arguments.snapshot, decode), series, trainprobe.__version__)
     routes = Routes(publication, Admission(_token()), History(arguments.history))
     server = Server(routes.answer)
     _protect(protected, routes, server, _hosts(arguments, config, protected))
@@ -169,7 +169,7 @@ async def _signalled(stop: asyncio.Event, reload: asyncio.Event) -> bool:
 
 
 async def _reload(
-    arguments: Arguments, old: ExporterConfig, series: Series, routes: Routes, server: Server
+    arguments: Arguments, old: ExporterConfig, series: SeriesTable, routes: Routes, server: Server
 ) -> ExporterConfig:
     """The new configuration, in force; the old one where the file is refused or its address cannot be had."""
     try:
@@ -193,7 +193,7 @@ def _hosts(arguments: Arguments, config: ExporterConfig, protected: Protection) 
     host, _ = arguments.listen or address(config.listen)
     hosts = Hosts(host, config.allowed_hosts)
     if not host.startswith("127.") and host not in ("::1", "localhost"):
-        threading.Thread(target=hosts.learn, daemon=True).start()  # nobody asks by it where loopback alone listens
+        threading.Thread(target=hosts.learn_name, daemon=True).start()  # nobody asks by it where loopback alone listens
     return hosts
 
 

@@ -21,7 +21,7 @@ _CHUNK = 64 * 1024  # what one slow reader holds at most
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     connections: int = 256
     handshake_seconds: float = 5.0  # for TLS
     head_seconds: float = 5.0  # for a whole request head, from its first byte; for the first one from the connection
@@ -32,7 +32,7 @@ class Limits:
 class Connection:
     """A socket that was accepted; ``is_local``: on the unix socket, so that the file's group answers for it."""
 
-    def __init__(self, limits: Limits, *, is_local: bool) -> None:
+    def __init__(self, limits: ConnectionLimits, *, is_local: bool) -> None:
         self.is_waiting = True
         self.progressed = 0.0  # when a request was read or its client took a chunk of the answer, CLOCK_MONOTONIC
         self.is_local = is_local

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from trainprobe.model.report import Report, Run, has_ended
 from trainprobe_exporters.accounts import Others, RankAccount
 from trainprobe_exporters.budget import within_budget
-from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, AtEnd, Metric
+from trainprobe_exporters.catalogue import BY_NAME, METRICS, PREFIX, EndPolicy, Metric
 from trainprobe_exporters.host_readings import host_readings
 from trainprobe_exporters.labels import label_value
-from trainprobe_exporters.naming import OTHER, Place, Places, latest
+from trainprobe_exporters.naming import OTHER, NamedRun, RunSlots, latest
 from trainprobe_exporters.readings import Reading, Value, job_readings, rank_readings, run_readings, scalar
 
 MAX_RANKS_PER_RUN = 64
@@ -49,11 +49,11 @@ class _JobSeries:
     readings: list[Reading]
 
 
-class Series:
+class SeriesTable:
     """All series, from report to report."""
 
     def __init__(self, *, linger_seconds: float = RUN_LINGER_SECONDS) -> None:
-        self._places = Places(linger_seconds)
+        self._places = RunSlots(linger_seconds)
         self._accounts: dict[tuple[str, str], RankAccount] = {}
         self._ranks: dict[tuple[str, str], _RankSeries] = {}
         self._jobs: dict[str, _JobSeries] = {}  # by label
@@ -84,7 +84,7 @@ class Series:
         accounts: dict[tuple[str, str], RankAccount] = {}
         left_out: set[_Series] = set()
         for run in runs.values():
-            left_out |= self._take(run, accounts)
+            left_out |= self._add_run(run, accounts)
         vanished = [
             key
             for key, account in self._accounts.items()
@@ -113,7 +113,7 @@ class Series:
             families[reading.metric.name].samples.append((reading.labels, reading.value))
         return [family for family in families.values() if family.samples]
 
-    def _take(self, run: Run, accounts: dict[tuple[str, str], RankAccount]) -> set[_Series]:
+    def _add_run(self, run: Run, accounts: dict[tuple[str, str], RankAccount]) -> set[_Series]:
         """Take a run's ranks: into series of their own, or their growth into ``other``. Returns what was left out."""
         place = self._places.get(run.key)
         left_out: set[_Series] = set()
@@ -124,7 +124,7 @@ class Series:
                 continue  # two ranks of one name: the first one has it
             account = accounts[key] = self._accounts.get(key) or RankAccount()
             account.ended = run.ended
-            readings, growth = account.take(rank_readings(run, rank, private_labels=self._private_labels))
+            readings, growth = account.add_readings(rank_readings(run, rank, private_labels=self._private_labels))
             if place is None or index >= MAX_RANKS_PER_RUN or len(self._ranks) >= MAX_RANKS:
                 self._others.add(growth)
                 continue
@@ -134,13 +134,13 @@ class Series:
             left_out.update((*key, r.metric.name, r.labels) for r in out)
         return left_out
 
-    def _job(self, place: Place) -> _JobSeries:
+    def _job(self, place: NamedRun) -> _JobSeries:
         known = self._jobs.get(place.label)
         account = known.account if known is not None else RankAccount()
         begun = place.ended is not None or any(rank.steps.count for rank in place.run.ranks)
-        return _JobSeries(account, account.take(job_readings(place.run.goodput, begun=begun))[0])
+        return _JobSeries(account, account.add_readings(job_readings(place.run.goodput, begun=begun))[0])
 
-    def _of_run(self, place: Place, fresh: bool) -> Iterator[tuple[tuple[str, ...], Reading]]:
+    def _of_run(self, place: NamedRun, fresh: bool) -> Iterator[tuple[tuple[str, ...], Reading]]:
         over = place.ended is not None
         for (run, _), series in self._ranks.items():
             if run == place.run.key:
@@ -150,7 +150,7 @@ class Series:
         for reading in _alive((*run_readings(place.run), *of_job), ended=over, fresh=fresh):
             yield (place.label, *reading.labels), reading
 
-    def _has_left(self, place: Place, now: float, fresh: bool) -> bool:
+    def _has_left(self, place: NamedRun, now: float, fresh: bool) -> bool:
         ended = place.ended if place.ended is not None else None if fresh else self._generated
         return self._is_over(ended, now)
 
@@ -162,9 +162,9 @@ def _alive(readings: Iterable[Reading], *, ended: bool, fresh: bool) -> Iterator
     """What is left of readings once their process has ended, or once nobody reports on it."""
     for reading in readings:
         at_end = reading.metric.at_end
-        if at_end is AtEnd.STAYS:
+        if at_end is EndPolicy.STAYS:
             yield reading
-        elif ended and at_end is AtEnd.ZERO:
+        elif ended and at_end is EndPolicy.ZERO:
             yield reading._replace(value=0)
         elif fresh and not ended:
             yield reading

@@ -17,7 +17,7 @@ from trainprobe_exporters.annotation import annotations_of
 from trainprobe_exporters.catalogue import ANNOTATION_OUTCOMES, BY_NAME, PREFIX
 from trainprobe_exporters.grafana_api import GrafanaApi, RefusedError, UnreachableError
 from trainprobe_exporters.readings import Reading
-from trainprobe_exporters.spool import Entry, Spool
+from trainprobe_exporters.spool import Spool, SpoolEntry
 
 SOURCE = "grafana"
 CREDENTIAL = "grafana_token"
@@ -77,7 +77,7 @@ class Pusher:
         try:
             while True:
                 try:
-                    self.take()
+                    self.spool_news()
                     wait = await self.send()
                 except sqlite3.Error as error:
                     wait = self._failed(f"the spool cannot be used: {error}", None)
@@ -91,11 +91,11 @@ class Pusher:
         while (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, LOOK_SECONDS))
             try:
-                self.take()
+                self.spool_news()
             except sqlite3.Error:
                 return
 
-    def take(self) -> None:
+    def spool_news(self) -> None:
         """Spool what is new in the latest report. Raises sqlite3.Error."""
         report = self._report()
         if report is None or report.generated == self._generated:
@@ -135,7 +135,7 @@ class Pusher:
             yield Reading(BY_NAME[PREFIX + "annotations_total"], (outcome,), counts.get(outcome, 0))
         yield Reading(BY_NAME[PREFIX + "annotations_pending"], (), pending)
 
-    async def _send(self, entry: Entry) -> None:
+    async def _send(self, entry: SpoolEntry) -> None:
         loop, annotation = asyncio.get_running_loop(), entry.annotation
         number = entry.known_as
         if number is None and entry.sent_as is not None:

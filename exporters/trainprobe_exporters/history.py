@@ -45,7 +45,7 @@ class History:
         Of the report's runs, only those stalls are open that are open in the report.
         """
         found: dict[str, RankStall] = {}
-        for told in self._told(since):
+        for told in self._published_stalls(since):
             found[told.stall.id] = told
         reported = {told.stall.id: told for told in _reported(report)}
         if report is not None:
@@ -57,7 +57,7 @@ class History:
         lasting = [told for told in found.values() if told.stall.end is None or told.stall.end >= since]
         return sorted(lasting, key=lambda told: told.stall.start)[-MAX_STALLS:]
 
-    def _told(self, since: float) -> Iterable[RankStall]:
+    def _published_stalls(self, since: float) -> Iterable[RankStall]:
         directory = self._directory / wire.STALLS
         numbers = sorted(n for name in _names(directory) if (n := wire.segment_number(name)) is not None)
         for number in numbers:

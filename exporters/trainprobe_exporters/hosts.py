@@ -20,7 +20,7 @@ class Hosts:
         self._names = {"localhost", _name(listen), own.lower(), own.partition(".")[0].lower()}
         self._allowed = tuple(pattern.lower() for pattern in allowed)
 
-    def learn(self, full_name: Callable[[], str] = socket.getfqdn) -> None:
+    def learn_name(self, full_name: Callable[[], str] = socket.getfqdn) -> None:
         """Learn the host's full name, by DNS too, which may take many seconds."""
         self._names.add(full_name().lower())
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from trainprobe_exporters.connection import Connection, Limits
-from trainprobe_exporters.protection import Tls
+from trainprobe_exporters.connection import Connection, ConnectionLimits
+from trainprobe_exporters.protection import ServerTls
 from trainprobe_exporters.request import BadRequestError, Request
 from trainprobe_exporters.routes import PLAIN, Response
 
@@ -40,12 +40,14 @@ _SECURITY = {
 class Server:
     """Answers on the sockets that it is told to listen on, until it is closed."""
 
-    def __init__(self, answer: Answer, limits: Limits | None = None, recognise: Recognise | None = None) -> None:
+    def __init__(
+        self, answer: Answer, limits: ConnectionLimits | None = None, recognise: Recognise | None = None
+    ) -> None:
         self.answer = answer
         self.recognise = recognise
-        self.tls: Tls | None = None  # for connections to come, except those of the unix socket
+        self.tls: ServerTls | None = None  # for connections to come, except those of the unix socket
         self.headers: Mapping[str, str] = {}  # of every response
-        self._limits = limits or Limits()
+        self._limits = limits or ConnectionLimits()
         self._connections: dict[Connection, None] = {}  # in the order of their waiting
         self._listeners: list[asyncio.Task[None]] = []
         self._local: asyncio.Task[None] | None = None

@@ -19,7 +19,7 @@ MAX_RUNS_PER_USER = 16
 
 
 @dataclass
-class Place:
+class NamedRun:
     """A run with series of its own."""
 
     label: str
@@ -27,17 +27,17 @@ class Place:
     ended: float | None  # UNIX seconds
 
 
-class Places:
+class RunSlots:
     """Who has a place, from report to report."""
 
     def __init__(self, linger_seconds: float) -> None:
         self.linger_seconds = linger_seconds
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, NamedRun] = {}
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[NamedRun]:
         return iter(self._places.values())
 
-    def get(self, run: str) -> Place | None:
+    def get(self, run: str) -> NamedRun | None:
         return self._places.get(run)
 
     def assign(self, runs: Iterable[Run], at: float) -> None:
@@ -70,7 +70,7 @@ class Places:
                 return
             first = min(ended, key=lambda place: place.ended or 0)
             del self._places[first.run.key]
-        self._places[run.key] = Place(label, run, run.ended)
+        self._places[run.key] = NamedRun(label, run, run.ended)
 
     def _is_over(self, ended: float | None, at: float) -> bool:
         return ended is not None and at - ended > self.linger_seconds

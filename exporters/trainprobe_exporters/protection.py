@@ -25,7 +25,7 @@ _MAX_PASSWORD_BYTES = 1024
 _State = tuple[tuple[int, int, int], ...]  # of each file: inode, mtime, size
 
 
-class Tls:
+class ServerTls:
     """The server's side of TLS; a certificate that was renewed is taken for the next connection."""
 
     def __init__(self, files: TlsServer) -> None:
@@ -55,7 +55,7 @@ class Tls:
 class Protection:
     """How the exporter is protected; by default the token alone opens page and API, over plain HTTP."""
 
-    tls: Tls | None = None
+    tls: ServerTls | None = None
     passwords: Passwords = field(default_factory=Passwords)
     guards_all: bool = False  # /metrics and health too
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -99,11 +99,11 @@ def _from_directory(files: TlsServer, directory: Path) -> TlsServer:
     return replace(files, **{name: str(directory / getattr(files, name)) for name in names if getattr(files, name)})
 
 
-def _tls(files: TlsServer, place: str, problems: list[Problem]) -> Tls | None:
+def _tls(files: TlsServer, place: str, problems: list[Problem]) -> ServerTls | None:
     if not files.cert_file:
         return None
     try:
-        return Tls(files)
+        return ServerTls(files)
     except OSError as error:
         problems.append(Problem(place, f"{files.cert_file}, {files.key_file}: {reason(error)}"))
         return None

@@ -11,10 +11,10 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
 from trainprobe_exporters.catalogue import BY_NAME, PREFIX
 from trainprobe_exporters.exposition import Format, exposition
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.families import SeriesTable
 from trainprobe_exporters.host_readings import DAEMON
 from trainprobe_exporters.readings import Reading, scalar
-from trainprobe_exporters.source import Look, Source
+from trainprobe_exporters.source import SnapshotReader, SnapshotState
 
 ESSENTIAL_SOURCE = "bpf"
 KEPT_NS = NS  # a text is made anew for a new report, or when it is older than this
@@ -36,7 +36,9 @@ def _clocks() -> Moment:
 class Publication:
     """The latest snapshot as text and health; each answer looks at the snapshot first."""
 
-    def __init__(self, source: Source, series: Series, version: str, clock: Callable[[], Moment] = _clocks) -> None:
+    def __init__(
+        self, source: SnapshotReader, series: SeriesTable, version: str, clock: Callable[[], Moment] = _clocks
+    ) -> None:
         self.source = source
         self.series = series
         self.further: Callable[[], Iterable[Reading]] = tuple  # what other parts of the exporter tell of themselves
@@ -50,7 +52,7 @@ class Publication:
     def metrics(self, form: Format, *, compressed: bool) -> bytes:
         """The metrics as text, as of now."""
         at = self._clock()
-        look = self._look(at)
+        look = self._read_snapshot(at)
         if at.monotonic_ns - self._texts_made_ns >= KEPT_NS:
             self._texts.clear()
         if not self._texts:
@@ -64,17 +66,17 @@ class Publication:
 
     def report(self) -> Report | None:
         """The latest report that could be read, however old it is."""
-        return self._look(self._clock()).report
+        return self._read_snapshot(self._clock()).report
 
     def monotonic(self) -> float:
         """CLOCK_MONOTONIC of this host, in seconds."""
         return self._clock().monotonic_ns / NS
 
     def health(self) -> Health:
-        return _health(self._look(self._clock()))
+        return _health(self._read_snapshot(self._clock()))
 
-    def _look(self, at: Moment) -> Look:
-        look = self.source.look(at)
+    def _read_snapshot(self, at: Moment) -> SnapshotState:
+        look = self.source.read(at)
         if look.is_new and look.report is not None:
             self._untold = self._fold(look.report)
         look = replace(look, problem=look.problem or self._untold)
@@ -92,7 +94,7 @@ class Publication:
             return f"the report cannot be told: {type(error).__name__}: {str(error)[:200]}"
         return ""
 
-    def _own(self, look: Look) -> list[Reading]:
+    def _own(self, look: SnapshotState) -> list[Reading]:
         labels = (DAEMON,)
         return [
             Reading(BY_NAME[PREFIX + "source_up"], labels, int(look.report is not None and not look.problem)),
@@ -104,7 +106,7 @@ class Publication:
         ]
 
 
-def _health(look: Look) -> Health:
+def _health(look: SnapshotState) -> Health:
     if look.report is None or look.problem:
         return Health((f"{DAEMON}: {look.problem or 'no report yet'}",))
     return _health_of(look.report)

@@ -23,7 +23,7 @@ class SnapshotError(Exception):
 
 
 @dataclass(frozen=True)
-class Look:
+class SnapshotState:
     """What one look at the snapshot gave."""
 
     report: Report | None  # the latest one that could be read
@@ -32,7 +32,7 @@ class Look:
     now: float  # UNIX time by the report's clock, which the host's may differ from since: it was set
 
 
-class Source:
+class SnapshotReader:
     """Looks at the snapshot; a look never raises."""
 
     def __init__(self, path: Path, decode: Callable[[bytes], Report]) -> None:
@@ -44,7 +44,7 @@ class Source:
         self._report: Report | None = None
         self._unusable = ""  # what is wrong with the file that was seen last
 
-    def look(self, at: Moment) -> Look:
+    def read(self, at: Moment) -> SnapshotState:
         """The snapshot as of ``at``."""
         is_new, problem = False, ""
         try:
@@ -53,9 +53,9 @@ class Source:
         except SnapshotError as error:
             problem = str(error)
         if self._report is None:
-            return Look(None, is_new, problem, at.wall_ns / NS)
+            return SnapshotState(None, is_new, problem, at.wall_ns / NS)
         age = self._report.age(at)
-        return Look(self._report, is_new, problem or _staleness(age), self._report.generated + age)
+        return SnapshotState(self._report, is_new, problem or _staleness(age), self._report.generated + age)
 
     def text(self) -> bytes:
         """The snapshot as it lies there. Raises SnapshotError."""

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS counts (outcome TEXT PRIMARY KEY, total INTEGER NOT N
 
 
 @dataclass(frozen=True)
-class Entry:
+class SpoolEntry:
     """``known_as``: Grafana's number, where it has it already; ``sent_as``: the time it was sent with before."""
 
     annotation: Annotation
@@ -69,7 +69,7 @@ class Spool:
                 self._put(annotation)
             self._drop_oldest()
 
-    def next(self) -> Entry | None:
+    def next(self) -> SpoolEntry | None:
         """The oldest one that is to be sent."""
         row = self._base.execute(
             "SELECT spool.key, time, time_end, text, tags, annotation, sent_as"
@@ -78,7 +78,7 @@ class Spool:
         if row is None:
             return None
         key, time, time_end, text, tags, known_as, sent_as = row
-        return Entry(Annotation(key, time, time_end, text, tuple(json.loads(tags))), known_as, sent_as)
+        return SpoolEntry(Annotation(key, time, time_end, text, tuple(json.loads(tags))), known_as, sent_as)
 
     def mark(self, annotation: Annotation) -> None:
         """It is about to be sent."""
@@ -89,7 +89,7 @@ class Spool:
         """It has arrived as ``number``, or is given up (None)."""
         with self._base:
             self._base.execute("DELETE FROM spool WHERE key = ?", (annotation.key,))
-            self._done(annotation.key, number, _told(annotation))
+            self._done(annotation.key, number, _row(annotation))
             self._count(outcome, 1)
             self._base.execute("DELETE FROM done WHERE seq <= (SELECT max(seq) FROM done) - ?", (MAX_DONE,))
 
@@ -104,7 +104,7 @@ class Spool:
 
     def _put(self, annotation: Annotation) -> None:
         row = self._base.execute("SELECT annotation, told FROM done WHERE key = ?", (annotation.key,)).fetchone()
-        if row is not None and (row[0] is None or row[1] == _told(annotation)):
+        if row is not None and (row[0] is None or row[1] == _row(annotation)):
             return
         values = (annotation.time, annotation.time_end, annotation.text, json.dumps(annotation.tags), annotation.key)
         changed = self._base.execute("UPDATE spool SET time=?, time_end=?, text=?, tags=? WHERE key=?", values)
@@ -143,5 +143,5 @@ def _opened(path: Path) -> sqlite3.Connection:
     return base
 
 
-def _told(annotation: Annotation) -> str:
+def _row(annotation: Annotation) -> str:
     return json.dumps([annotation.time, annotation.time_end, annotation.text, annotation.tags])

@@ -19,8 +19,8 @@ from tests.unit.exporters.programs import Exporter, exporter
 from trainprobe.model.message import Message
 from trainprobe.model.report import Evidence, Gpu, GpuState, Rank, Report, Run, Stall, Verdict
 from trainprobe.model.steprow import StepRow
-from trainprobe.runtime import rundir
-from trainprobe.views import look, page
+from trainprobe.runtime.publishing import rundir
+from trainprobe.views import page, palette
 from trainprobe.wire import history
 from trainprobe.wire import report as wire
 
@@ -117,7 +117,7 @@ def test_the_verdict_the_advice_and_the_ledger_are_told_in_words(tab: Tab, live:
     worst = max(rank.lost, key=lambda cause: rank.lost[cause])
     assert f"of {worst}: every 3000 steps" in tab.text("#advice")
     for cause, seconds in rank.lost.items():
-        title = next(one.title for key, one in look.CAUSES.items() if key.value == cause)
+        title = next(one.title for key, one in palette.CAUSES.items() if key.value == cause)
         if seconds > 0.001 * rank.wall_seconds:
             assert title in tab.text("#ledger")
     assert "4 alive, 5 started" in tab.text("#gutter")
@@ -132,7 +132,7 @@ def test_each_stall_is_a_region_of_its_cause_at_its_time(tab: Tab, live: Live) -
     for stall in live.told.rank.stalls:
         if stall.seconds < 0.5:
             continue  # narrower than what may lie over it
-        light = next(one.light for key, one in look.CAUSES.items() if key.value == stall.cause)
+        light = next(one.light for key, one in palette.CAUSES.items() if key.value == stall.cause)
         wanted = [int(light[i : i + 2], 16) for i in (1, 3, 5)]
         tab.wait_for(f"{TIMELINE}.dataset.from < {stall.start}")
         tab.press("Escape")

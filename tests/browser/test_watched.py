@@ -15,7 +15,7 @@ from benchmarks.programs import Daemon
 from tests.browser.chromium import Tab
 from tests.unit.exporters.programs import exporter
 from trainprobe.model.cause import Cause
-from trainprobe.views import look
+from trainprobe.views import palette
 
 TRAINING = Path(__file__).parents[1] / "observability" / "stalling_training.py"
 PLAN = ("checkpoint=1.5", "cpu_bound=1.0", "checkpoint=0.8")
@@ -79,7 +79,7 @@ def test_planted_stalls_of_a_real_training_are_regions_of_the_page(tab: Tab, tmp
         assert rows > 100, "each step is there, from the daemon's history"
         causes = {stall["cause"] for stall in stalls}
         advice = tab.text("#advice").lower()
-        assert [cause for cause in causes if look.CAUSES[Cause(cause)].title.lower() not in advice] == []
+        assert [cause for cause in causes if palette.CAUSES[Cause(cause)].title.lower() not in advice] == []
         if "cpu_bound" in causes:
             assert f"cpu_bound ({Path(program).name}:" in advice, "the line of the training is named"
 
@@ -95,6 +95,6 @@ def _run_of(daemon: Daemon, pid: int) -> str:
 
 def _regions(tab: Tab, cause: str) -> list[tuple[float, float]]:
     """Where the lane of the stalls has the colour of this cause."""
-    light = look.CAUSES[Cause(cause)].light
+    light = palette.CAUSES[Cause(cause)].light
     rgb = [int(light[i : i + 2], 16) for i in (1, 3, 5)]
     return [(start, end) for start, end in tab.evaluate(f"{REGIONS}({rgb})")]

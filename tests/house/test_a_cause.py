@@ -19,7 +19,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Window, seconds, take
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -110,7 +110,7 @@ PO = "daemon/trainprobe/text/locale/zh/LC_MESSAGES/trainprobe.po"
 ADVICE = "run a caching resolver on the host: 1.5 s a look-up"
 JUDGED = """
 from tests.builders.driver import Driver, moment, played
-from tests.unit.core.test_pipeline import rank_of
+from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.model.cells import Leaf
 from trainprobe.model.frame import Frame
 from trainprobe.model.sample import Inspection
@@ -148,7 +148,7 @@ def test_a_cause_is_one_file_one_page_and_its_translation(tmp_path: Path) -> Non
         for override in panel.get("fieldConfig", {}).get("overrides", ())
     }
     assert "dns_wait" in coloured
-    assert 'Look("waiting for a name server", "#0e6f5c", "#2ee6c5")' in copy.text("daemon/trainprobe/views/look.py")
+    assert 'Look("waiting for a name server", "#0e6f5c", "#2ee6c5")' in copy.text("daemon/trainprobe/views/palette.py")
     assert "| [`dns_wait`](dns_wait.md) | waiting for a name server |" in copy.text("docs/causes/index.md")
     assert "| Ranks and network | `collective_wait`, `network`, `dns_wait` |" in copy.text("docs/grafana.md")
     assert "dns_wait: stall bottleneck\n" in copy.text("tests/contract/causes.txt")

@@ -18,8 +18,8 @@ from tests.kernel.observing import Observed, await_true
 from tests.kernel.test_training import start
 from trainprobe.bpf.probes import Probes
 from trainprobe.collect.procfs import Proc
-from trainprobe.model.armed import Armed
 from trainprobe.model.cells import RowKind
+from trainprobe.model.step_deadline import Armed
 
 MS = 1_000_000
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.observing import Observed, await_true
-from trainprobe.bpf import attachments
-from trainprobe.bpf.attachments import KEPT
+from trainprobe.bpf.attach import attachments
+from trainprobe.bpf.attach.attachments import KEPT
 from trainprobe.bpf.probes import Probes
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.cells import Leaf

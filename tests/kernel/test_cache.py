@@ -12,16 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from trainprobe.bpf import compile as child
-from trainprobe.bpf import image, kernel_types, translate
-from trainprobe.bpf.cache import Cache
-from trainprobe.bpf.image import Image
-from trainprobe.bpf.install import MARKS
+from trainprobe.bpf.compile import child, image, kernel_types, translate
+from trainprobe.bpf.compile.cache import Cache
+from trainprobe.bpf.compile.image import Image
+from trainprobe.bpf.load.install import MARKS
 
 CHECKOUT = Path(__file__).parents[2]
 TAGS = """
 import ctypes, struct
-from trainprobe.bpf.kernel_calls import KernelCalls
+from trainprobe.bpf.load.kernel_calls import KernelCalls
 from trainprobe.bpf.probes import Probes
 from trainprobe.collect.procfs import Proc
 probes = Probes.start(Proc(), auto=False)

@@ -18,7 +18,7 @@ from benchmarks import bpf_floor, bpf_programs, footprint
 from benchmarks.programs import Daemon
 from tests.kernel.test_training import train
 from trainprobe.bpf import abi
-from trainprobe.bpf.btf import Btf
+from trainprobe.bpf.compile.btf import Btf
 from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import RowKind
 

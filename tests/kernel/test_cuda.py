@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.limits.fake_cuda import CALLERS
 from tests.kernel.observing import PROGRAMS, Observed, Told
-from trainprobe.bpf import gpu_clocks
+from trainprobe.bpf.attach import gpu_clocks
 from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import Leaf, Region, RowKind, cell
 from trainprobe.model.event import CallFailed, MarkRow

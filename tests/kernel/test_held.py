@@ -15,9 +15,9 @@ from tests.kernel.observing import Observed, Told
 from tests.kernel.test_training import start
 from trainprobe.bpf import abi
 from trainprobe.bpf.probes import Probes
-from trainprobe.model.armed import Armed
 from trainprobe.model.cells import RowKind
 from trainprobe.model.event import MarkRow
+from trainprobe.model.step_deadline import Armed
 
 MS = 1_000_000
 STEPS = 300

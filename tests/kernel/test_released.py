@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.observing import PROGRAMS, Observed, await_true
-from trainprobe.bpf import gpu_clocks
+from trainprobe.bpf.attach import gpu_clocks
 from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import RowKind
 from trainprobe.model.moment import NS

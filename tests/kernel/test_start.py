@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.observing import await_true, observe
-from trainprobe.bpf.kernel_calls import KernelCalls
+from trainprobe.bpf.load.kernel_calls import KernelCalls
 from trainprobe.bpf.probes import Probes, ProbesUnavailable
 from trainprobe.collect.procfs import Proc
 
@@ -57,7 +57,7 @@ from pathlib import Path
 def field(pid, at): return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[at])
 for path in Path("/proc").glob("[0-9]*/cmdline"):
     try:
-        if "trainprobe.bpf.compile" in path.read_text().split("\\0"):
+        if "trainprobe.bpf.compile.child" in path.read_text().split("\\0"):
             parent = field(path.parent.name, 1)
             print("COMPILES", os.getppid() in (parent, field(parent, 1)))
     except OSError:

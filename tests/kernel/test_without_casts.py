@@ -8,10 +8,10 @@ import struct
 
 import pytest
 
-from trainprobe.bpf import compile as child
-from trainprobe.bpf import kernel_types, maps, translate
-from trainprobe.bpf.cache import Cache
-from trainprobe.bpf.install import Installer
+from trainprobe.bpf.compile import child, kernel_types, translate
+from trainprobe.bpf.compile.cache import Cache
+from trainprobe.bpf.load import maps
+from trainprobe.bpf.load.install import Installer
 
 CAST = "-DFUNCTION_CAST="
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.programs import Daemon
-from trainprobe.bpf.attachments import IDLE_NS
+from trainprobe.bpf.attach.attachments import IDLE_NS
 
 SAVES, EVERY = 6, 10
 SCRIPT = f"""

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.nightly.watch import assert_accounted, said
-from trainprobe.bpf import cuda, mark_table, symbols
+from trainprobe.bpf.attach import cuda, mark_table, symbols
 
 ROOT = Path(__file__).parents[2]
 CALLING = "libc10_cuda.so"

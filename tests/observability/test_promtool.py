@@ -9,7 +9,7 @@ import pytest
 from tests.unit.exporters.reports import NOW, a_full_report, a_rank, a_report, a_run
 from trainprobe.model.report import Report
 from trainprobe_exporters.exposition import Format, exposition
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.families import SeriesTable
 
 # The linter's findings that the contract's names make unavoidable, each with the reason.
 EXCEPTIONS: dict[str, str] = {}
@@ -17,7 +17,7 @@ EXCEPTIONS: dict[str, str] = {}
 
 @pytest.mark.parametrize("report", [a_full_report(), a_report(a_run("r", a_rank())), a_report()])
 def test_promtool_finds_nothing(report: Report) -> None:
-    series = Series()
+    series = SeriesTable()
     series.fold(report)
     text = exposition(series.families(NOW, fresh=True), Format.TEXT)
     result = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False)

@@ -21,7 +21,7 @@ from tests.unit.exporters.programs import exporter
 from tests.unit.exporters.reports import a_report, a_run, a_stepping_rank
 from trainprobe.model.cause import KINDS, Kind
 from trainprobe.model.report import Report
-from trainprobe_exporters.families import Family, Series
+from trainprobe_exporters.families import Family, SeriesTable
 
 INTERVALS = (5.0, 15.0)
 STALL_CAUSES = tuple(cause for cause, kinds in KINDS.items() if Kind.STALL in kinds)
@@ -63,7 +63,7 @@ def report(at: float, begin: float, stalls: list[Planted]) -> Report:
 
 
 def scrapes(begin: float, end: float, interval: float, stalls: list[Planted]) -> Iterator[tuple[float, list[Family]]]:
-    series = Series()
+    series = SeriesTable()
     for number in count():
         at = begin + number * interval
         if at > end:

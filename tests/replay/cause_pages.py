@@ -45,7 +45,7 @@ def shown(name: str, part: str) -> str:
     if part == "advise":
         run = report.runs[0]
         made = advice(run, run.ranks[0], report.host.cpus)
-        return "\n".join(advise.told(Chosen(report, run, run.ranks[0]), made, STYLE))
+        return "\n".join(advise.advice_lines(Chosen(report, run, run.ranks[0]), made, STYLE))
     head, *blocks = text_of(report, STYLE).split("\n\n")
     titled = {block.partition("\n")[0]: block for block in blocks}
     return head if part == "head" else titled[part]

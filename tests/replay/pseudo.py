@@ -21,7 +21,7 @@ from trainprobe.pipeline.report.restart_merge import closed, continued, cut
 from trainprobe.wire import report as wire
 from trainprobe.wire.recording import read_frames, read_header
 from trainprobe_exporters.exposition import Format, exposition
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.families import SeriesTable
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -42,7 +42,7 @@ def outcome(path: Path) -> dict[str, Any]:
         if number == len(frames) // 2:
             told = wire.decode(wire.encode(pipeline.report(frame.at)))
     report = pipeline.report(frames[-1].at)
-    series = Series()
+    series = SeriesTable()
     series.fold(report)
     metrics = exposition(series.families(report.generated, fresh=True, own=()), Format.TEXT).decode().splitlines()
     return {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.replay.replay import RECORDINGS, name_of, replay
-from trainprobe.derive.ledger import by_state
+from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import COMPUTING
 from trainprobe.model.report import Rank

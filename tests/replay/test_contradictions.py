@@ -32,7 +32,7 @@ def test_a_recordings_statements_agree(recording: Path) -> None:
     for number, (run, rank) in enumerate(ranks):
         chosen, advice = Chosen(report, run, rank), advice_of(run, rank, report.host.cpus)
         made = advise.as_json(chosen, advice)
-        english, chinese = ("\n".join(advise.told(chosen, advice, style)) for style in (ENGLISH, CHINESE))
+        english, chinese = ("\n".join(advise.advice_lines(chosen, advice, style)) for style in (ENGLISH, CHINESE))
         found += figures.of_translation(english, chinese)
         if advice.refused is None:
             found += figures.of_advice(data["runs"][0]["ranks"][number], made, english)

@@ -42,7 +42,10 @@ def test_every_figure_of_a_proposal_that_is_changed_is_found() -> None:
     report = replay_named("hf_trainer_saves")
     run, rank = report.runs[0], report.runs[0].ranks[0]
     chosen, made = Chosen(report, run, rank), advice_of(run, rank, 2)
-    data, text = json.loads(wire.encode(report))["runs"][0]["ranks"][0], "\n".join(advise.told(chosen, made, STYLE))
+    data, text = (
+        json.loads(wire.encode(report))["runs"][0]["ranks"][0],
+        "\n".join(advise.advice_lines(chosen, made, STYLE)),
+    )
     told = advise.as_json(chosen, made)
     assert list(figures.of_advice(data, told, text)) == []
     first = "\n".join(text.splitlines()[:2])

@@ -19,12 +19,12 @@ import pytest
 
 from benchmarks.programs import Daemon
 from tests.training.test_restart import SCRIPT, rank, stalls, wait_until
-from trainprobe.bpf import seed
-from trainprobe.bpf.paths import Paths
+from trainprobe.bpf.read import initial_state
+from trainprobe.bpf.read.paths import Paths
 from trainprobe.collect import descriptors
 from trainprobe.collect.instructions import Instructions
 from trainprobe.collect.procfs import Proc
-from trainprobe.collect.shared_memory import SharedMemory
+from trainprobe.collect.shared_memory import SharedMemoryReader
 
 ATTACKER, VICTIM = 2_100_001, 2_100_002
 PROGRAM, LOCKED = Path(__file__).with_name("unanswered.py"), Path(__file__).with_name("locked.c")
@@ -126,9 +126,9 @@ def test_what_waits_for_a_lock_is_given_up_in_time(place: Path) -> None:
             lambda proc: [proc.link(child, name) for name in ("cwd", "fd/0", "ns/pid")],
             lambda proc: proc.links((child, os.getpid()), "ns/pid")[os.getpid()],
             lambda proc: [descriptors.kinds(proc, child), descriptors.gpu_files(proc, child)],
-            lambda proc: SharedMemory(proc).limit("r", child, "", 0),
+            lambda proc: SharedMemoryReader(proc).limit("r", child, "", 0),
             lambda proc: Instructions(proc).count(((child, child),)),
-            lambda proc: seed.doing(child, child, proc),
+            lambda proc: initial_state.doing(child, child, proc),
             lambda proc: Paths(proc).met(child),
             lambda proc: [proc.status(child), proc.cgroup(child), proc.mountinfo(child), proc.fd_limit(child)],
             lambda proc: [proc.open_fds([child]), proc.threads(child), proc.children(child)],

@@ -21,7 +21,7 @@ from tests.observability.servers import Prometheus
 from tests.unit.exporters.reports import a_rank, a_report, a_run
 from trainprobe.model.report import STALL_BUCKETS, STEP_BUCKETS, Counters, Gpu, Report, Steps
 from trainprobe_exporters.catalogue import BY_NAME
-from trainprobe_exporters.families import Family, Series
+from trainprobe_exporters.families import Family, SeriesTable
 
 RUN = "train.py-3f2a91c0"
 SCRAPE, SECONDS, SHOWN = 5, 1200, 1140
@@ -113,7 +113,7 @@ def utilization(at: float, draw: random.Random) -> float:
 
 
 def scrapes() -> Iterator[tuple[float, list[Family]]]:
-    series, draw = Series(), random.Random(7)
+    series, draw = SeriesTable(), random.Random(7)
     gpu = BY_NAME["trainprobe_gpu_utilization_ratio"]
     for at in range(0, SECONDS + 1, SCRAPE):
         series.fold(report(float(at)))

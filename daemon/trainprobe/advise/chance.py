@@ -10,7 +10,7 @@ from trainprobe.advise import blocked
 from trainprobe.advise.speed import Speeds, computing
 from trainprobe.advise.waits import waits
 from trainprobe.advise.work import Work
-from trainprobe.derive.downsample import ALIKE, independent
+from trainprobe.derive.trend.downsample import ALIKE, independent
 from trainprobe.model.report import Rank
 
 SURE, STALLS_SURE, SPEED_SURE = 3.0, 2.5, 2.0

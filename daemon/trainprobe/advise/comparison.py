@@ -139,7 +139,7 @@ class Comparison:
         return max(LEAST, self.margin or 0.0)
 
     @property
-    def told(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether that is a difference at all."""
         return self.spread is not None and abs(self.change) > self.least
 
@@ -179,7 +179,7 @@ class Comparison:
     def steady_told(self) -> bool:
         """Whether only the quickest stretches tell a difference: other programs hide it on the whole."""
         if (
-            self.told
+            self.is_significant
             or self.work
             or self.spread is None
             or self.steady is None
@@ -316,7 +316,7 @@ def _names(*maps: Mapping[str, float]) -> list[str]:
 
 
 def _figures(a: Rank, b: Rank, made: Comparison) -> tuple[Figure, ...]:
-    verdict = (1 if made.change > 0 else -1) if made.told and made.change * made.clock_change > 0 else 0
+    verdict = (1 if made.change > 0 else -1) if made.is_significant and made.change * made.clock_change > 0 else 0
     steps = word("it/s in training"), 1 / made.a_step, 1 / made.b_step, "1/s"
     figures = [Figure(*steps, 0 if made.samples else verdict)]
     if made.samples:

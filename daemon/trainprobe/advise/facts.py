@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainprobe.advise.loader import Loader
-from trainprobe.advise.memory import Memory
+from trainprobe.advise.memory import MemoryDemand
 from trainprobe.model.message import Message
 from trainprobe.model.report import Rank, Stall
 from trainprobe.text.saying import Saying
@@ -14,7 +14,7 @@ LEAST_GAIN = 0.01  # of the run: what gains less is not proposed
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ProposedSetting:
     """One line. ``proposed`` None: leave it. ``gain``: seconds of the watched run that are safe to promise;
     ``gain_at_most``: what they may be, where that is more; ``memory``: of the run, in bytes."""
 
@@ -31,12 +31,12 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AdviceInput:
     """What the proposals are computed from."""
 
     rank: Rank
     loader: Loader | None
-    memory: Memory | None
+    memory: MemoryDemand | None
 
     @property
     def worth(self) -> float:

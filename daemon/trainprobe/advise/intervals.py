@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from trainprobe.advise.facts import Facts, Setting
+from trainprobe.advise.facts import AdviceInput, ProposedSetting
 from trainprobe.advise.numbers import interval_for_share
 from trainprobe.model.amounts import percent, seconds
 from trainprobe.model.report import PhaseSpan, Stall
@@ -17,25 +17,25 @@ SAVING, EVALUATING = 0.01, 0.05
 """Share of a run that saves, or logs, and evaluations should take at most."""
 
 
-def checkpoints(facts: Facts) -> Setting:
+def checkpoints(facts: AdviceInput) -> ProposedSetting:
     rank, name = facts.rank, word("checkpoint interval")
     lost, stalls, saves = rank.lost.get("checkpoint", 0.0), facts.stalls("checkpoint"), rank.counters.saves
     number = saves or max(rank.counters.stalls.get("checkpoint", 0), len(stalls))
     if not number or not lost:
-        return Setting(name, saying("no save was waited for"), None, 0.0, saying("saving costs nothing here"))
+        return ProposedSetting(name, saying("no save was waited for"), None, 0.0, saying("saving costs nothing here"))
     every, each = rank.counters.save_every_steps or _every(stalls, rank.steps.count, number), lost / number
     share = lost / rank.wall_seconds if rank.wall_seconds else 0.0
     now = _each(every)
     reason = saying("a save takes {each}, all of them {share} of the run", each=seconds(each), share=percent(share))
     if share <= SAVING:
-        return Setting(name, now, None, 0.0, reason)
+        return ProposedSetting(name, now, None, 0.0, reason)
     better = interval_for_share(every, share, SAVING)
     step = rank.wall_seconds * (1 - share) / max(1, rank.steps.count)
     limit = saying(
         "a crash then costs up to {work} of work; saving from another process costs nothing of it",
         work=seconds(better * step),
     )
-    return Setting(name, now, str(better), lost * (1 - every / better), reason, limit)
+    return ProposedSetting(name, now, str(better), lost * (1 - every / better), reason, limit)
 
 
 def _every(stalls: list[Stall], steps: int, number: int) -> int:
@@ -52,12 +52,12 @@ def _between(spans: Sequence[PhaseSpan], steps: int) -> int:
     return round(median(later - earlier for earlier, later in pairwise(at))) if at[1:] else at[0]
 
 
-def logs(facts: Facts) -> Setting:
+def logs(facts: AdviceInput) -> ProposedSetting:
     rank, name = facts.rank, word("log interval")
     lost = rank.lost.get("logging", 0.0)
     writes = sum(log.writes for log in rank.logs)
     if lost < facts.worth or not writes:
-        return Setting(
+        return ProposedSetting(
             name, saying("{writes} writes in all", writes=writes), None, 0.0, saying("logging costs nothing here")
         )
     dearest = max(rank.logs, key=lambda log: log.seconds)
@@ -71,24 +71,26 @@ def logs(facts: Facts) -> Setting:
         every = max(1, round(rank.steps.count / writes))
     better = interval_for_share(every, lost / rank.wall_seconds, SAVING)
     if better <= every:
-        return Setting(name, _each(every), None, 0.0, reason)
+        return ProposedSetting(name, _each(every), None, 0.0, reason)
     gain = lost * (1 - every / better)
-    return Setting(name, _each(every), str(better), gain, reason, limit)
+    return ProposedSetting(name, _each(every), str(better), gain, reason, limit)
 
 
 def _each(every: int) -> Saying:
     return saying("every {every} steps", every=every) if every > 1 else saying("every step")
 
 
-def evaluations(facts: Facts) -> Setting:
+def evaluations(facts: AdviceInput) -> ProposedSetting:
     rank, name = facts.rank, word("evaluation interval")
     spent = rank.counters.phase_seconds.get("evaluation", 0.0)
     spans = [phase for phase in rank.phases if phase.phase == "evaluation"]
     number = len({span.start if span.step is None else span.step for span in spans})
     if not spent or not number:
-        return Setting(name, saying("none seen"), None, 0.0, saying("no evaluation was seen"))
+        return ProposedSetting(name, saying("none seen"), None, 0.0, saying("no evaluation was seen"))
     if rank.framework.name in ROLLOUTS:
-        return Setting(name, saying("none seen"), None, 0.0, saying("rollouts run without gradients, and are needed"))
+        return ProposedSetting(
+            name, saying("none seen"), None, 0.0, saying("rollouts run without gradients, and are needed")
+        )
     every, share = _between(spans, rank.steps.count), spent / rank.wall_seconds
     now = _each(every)
     reason = saying("{number} of {each}, {share} of the run", number=number, each=seconds(spent / number),
@@ -96,8 +98,8 @@ def evaluations(facts: Facts) -> Setting:
     better = interval_for_share(every, share, EVALUATING)
     gain = spent * (1 - every / better)
     if gain < facts.worth:
-        return Setting(name, now, None, 0.0, reason)
-    return Setting(
+        return ProposedSetting(name, now, None, 0.0, reason)
+    return ProposedSetting(
         name,
         now,
         str(better),

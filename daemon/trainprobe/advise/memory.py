@@ -34,7 +34,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryDemand:
     """What the run takes, and what there is for it; bytes."""
 
     taken: int
@@ -79,7 +79,7 @@ class Memory:
         return "safe" if taken <= SAFE * self.budget else "tight" if taken <= self.budget else "out of memory"
 
 
-def measured(rank: Rank) -> Memory | None:
+def measured(rank: Rank) -> MemoryDemand | None:
     """None where its processes were not all read at a time."""
     told = rank.memory
     if told.taken_peak_bytes is None:
@@ -87,13 +87,13 @@ def measured(rank: Rank) -> Memory | None:
     budget = told.limit_bytes
     if budget is not None and told.others_bytes is not None:
         budget -= told.others_bytes  # what others hold in it is not ours to plan with
-    return Memory(
+    return MemoryDemand(
         told.taken_peak_bytes, budget, told.worker_private_bytes, told.shm_peak_bytes or 0, rank.workers.peak,
         told.limit_scope or "host", told.shm_bytes_per_batch, prefetched(told, rank.workers.peak),
     )  # fmt: skip
 
 
-def others(memory: Memory) -> tuple[Taken, ...]:
+def others(memory: MemoryDemand) -> tuple[Taken, ...]:
     """Fewer workers, more of them, and more batches ahead, as far as each can be told."""
     workers, prefetch = memory.workers, memory.prefetch
     settings = dict.fromkeys(((max(1, workers // 2), prefetch), (2 * workers, prefetch), (workers, 2 * prefetch)))
@@ -102,7 +102,7 @@ def others(memory: Memory) -> tuple[Taken, ...]:
     return tuple(Taken(*setting, taken, memory.verdict(taken)) for setting, taken in told if taken is not None)
 
 
-def unsure(rank: Rank, memory: Memory) -> Iterator[Saying]:
+def unsure(rank: Rank, memory: MemoryDemand) -> Iterator[Saying]:
     """Why the predictions may not hold."""
     if not memory.workers:
         yield saying("what a worker takes is not known: there was none")

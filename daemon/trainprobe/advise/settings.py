@@ -10,10 +10,10 @@ from statistics import median
 from trainprobe.advise import intervals, queue
 from trainprobe.advise import loader as loading
 from trainprobe.advise import memory as memories
-from trainprobe.advise.facts import Facts, Setting
+from trainprobe.advise.facts import AdviceInput, ProposedSetting
 from trainprobe.advise.frameworks import Subject, setting
 from trainprobe.advise.loader import Loader, prefetched
-from trainprobe.advise.memory import Memory
+from trainprobe.advise.memory import MemoryDemand
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.report import Rank, Run
 from trainprobe.text.saying import Saying, saying, word
@@ -27,17 +27,17 @@ KEEPS_STACKS = "format_stack (torch/traceback.py:"
 class Advice:
     """All settings of a rank; ``refused``: why there is none."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[ProposedSetting, ...]
     wall: float
     steps: int
     per_second: float | None = None  # steps, evaluations and stalls between them included: as the report has it
     refused: Saying | None = None
-    memory: Memory | None = None  # None: not known
+    memory: MemoryDemand | None = None  # None: not known
     taken: tuple[memories.Taken, ...] = ()  # with other workers and more batches ahead
     unsure: tuple[Saying, ...] = ()  # about it
 
     @property
-    def proposals(self) -> list[Setting]:
+    def proposals(self) -> list[ProposedSetting]:
         """The settings that should be others, the one that gains most first."""
         return [setting for setting in self.settings if setting.proposed is not None]
 
@@ -67,8 +67,8 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
         why = saying("too few steps were seen to know what an ordinary step is made of; watch it for a minute")
         return replace(empty, refused=why)
     own_cpus = max(1, cpus // max(1, len(run.ranks))) if cpus else 0
-    facts = Facts(rank, loading.measured(rank, own_cpus, max(1, len(run.ranks))), memories.measured(rank))
-    makers: tuple[Callable[[Facts], Setting], ...] = (
+    facts = AdviceInput(rank, loading.measured(rank, own_cpus, max(1, len(run.ranks))), memories.measured(rank))
+    makers: tuple[Callable[[AdviceInput], ProposedSetting], ...] = (
         _workers, _prefetch, _persistent, _pinned, intervals.checkpoints, intervals.logs, intervals.evaluations,
     )  # fmt: skip
     lines = [_named(make(facts), rank.framework.name) for make in makers]
@@ -97,18 +97,20 @@ SUBJECTS = {
 }
 
 
-def _named(line: Setting, framework: str | None) -> Setting:
+def _named(line: ProposedSetting, framework: str | None) -> ProposedSetting:
     """With what the framework calls it."""
     subject = SUBJECTS.get(line.name)
     return line if subject is None else replace(line, setting=setting(framework, subject, line.proposed))
 
 
-def _workers(facts: Facts) -> Setting:
+def _workers(facts: AdviceInput) -> ProposedSetting:
     load, memory, count = facts.loader, facts.memory, facts.rank.ordinary.count
     seen = facts.rank.workers
     now = saying("{workers}", workers=facts.rank.ordinary.workers or min(seen.peak, seen.started))
     if load is None:
-        return Setting(word("num_workers"), now, None, 0.0, saying("what a batch costs a worker was not measured"))
+        return ProposedSetting(
+            word("num_workers"), now, None, 0.0, saying("what a batch costs a worker was not measured")
+        )
     fit = memory.most_workers() if memory is not None else None
     if memory is not None and fit is not None and fit < load.workers:
         return _fewer(facts, load, memory, max(1, fit), now)
@@ -118,9 +120,9 @@ def _workers(facts: Facts) -> Setting:
     gain = load.gain(best) * count
     reason = _batch_and_step(load)
     if best <= load.workers or gain < facts.worth:
-        return Setting(word("num_workers"), now, None, 0.0, _enough(load, best))
+        return ProposedSetting(word("num_workers"), now, None, 0.0, _enough(load, best))
     taken = memory.with_(best) if memory is not None else None
-    return Setting(
+    return ProposedSetting(
         word("num_workers"), now, str(best), gain, reason, _worker_limit(load, fit, best), taken,
         memory.verdict(taken) if memory is not None else "", load.gain_at_most(best) * count,
     )  # fmt: skip
@@ -180,7 +182,7 @@ def _worker_limit(load: Loader, fit: int | None, best: int) -> Saying:
     return saying("{cpus} CPUs: more than {most} workers would not be faster", cpus=load.cpus, most=load.most())
 
 
-def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) -> Setting:
+def _fewer(facts: AdviceInput, load: Loader, memory: MemoryDemand, fit: int, now: Saying) -> ProposedSetting:
     """More workers than the memory holds: what swapping and reclaim took comes back.
 
     That is in late steps what was lost to them, and behind workers that swap (the driver waits for their batches, and
@@ -205,10 +207,10 @@ def _fewer(facts: Facts, load: Loader, memory: Memory, fit: int, now: Saying) ->
         lost=seconds(lost), swapping=seconds(swapping),
     )  # fmt: skip
     limit = saying("a step then takes {step}", step=seconds(then)) if slower else None
-    return Setting(word("num_workers"), now, str(best), gain, reason, limit, taken, memory.verdict(taken))
+    return ProposedSetting(word("num_workers"), now, str(best), gain, reason, limit, taken, memory.verdict(taken))
 
 
-def _prefetch(facts: Facts) -> Setting:
+def _prefetch(facts: AdviceInput) -> ProposedSetting:
     load, memory = facts.loader, facts.memory
     ahead = prefetched(facts.rank.memory, facts.rank.workers.peak)
     now = (
@@ -217,12 +219,14 @@ def _prefetch(facts: Facts) -> Setting:
         else saying("{prefetch}, assumed", prefetch=ahead)
     )
     if load is None or not load.workers:
-        return Setting(word("prefetch_factor"), saying("no workers"), None, 0.0, saying("it counts with workers only"))
+        return ProposedSetting(
+            word("prefetch_factor"), saying("no workers"), None, 0.0, saying("it counts with workers only")
+        )
     late = [stall.seconds for stall in facts.stalls(*queue.CAUSES)]
     if not late or facts.stalled(*queue.CAUSES) < facts.worth:
-        return Setting(word("prefetch_factor"), now, None, 0.0, saying("no step waited for one dear batch"))
+        return ProposedSetting(word("prefetch_factor"), now, None, 0.0, saying("no step waited for one dear batch"))
     if not load.keeps_up:
-        return Setting(
+        return ProposedSetting(
             word("prefetch_factor"), now, None, 0.0,
             saying("workers are slower than the training on the whole: batches ahead are used up; see num_workers"),
         )  # fmt: skip
@@ -230,14 +234,14 @@ def _prefetch(facts: Facts) -> Setting:
     if found is None:
         why = saying("{number} batches came late, median {each}: batches made ahead would not cover them",
                      number=len(late), each=seconds(median(late)))  # fmt: skip
-        return Setting(word("prefetch_factor"), now, None, 0.0, why)
+        return ProposedSetting(word("prefetch_factor"), now, None, 0.0, why)
     wanted = found.factor
     taken = memory.with_(load.workers, wanted) if memory is not None else None
     verdict = memory.verdict(taken) if memory is not None else ""
     if verdict == "out of memory":
         why = saying("{prefetch} would cover late batches, and take {memory}: more than there is",
                      prefetch=wanted, memory=size(taken or 0))  # fmt: skip
-        return Setting(word("prefetch_factor"), now, None, 0.0, why)
+        return ProposedSetting(word("prefetch_factor"), now, None, 0.0, why)
     reason = saying(
         "{number} batches came late by {lost} in all, median {each}; replayed with {ahead} batches made ahead, {saves} "
         "of the wait is gone",
@@ -247,14 +251,14 @@ def _prefetch(facts: Facts) -> Setting:
     gain = found.saves * facts.stalled(*queue.CAUSES)
     limit = saying("batches ahead are kept in shared memory")
     proposed = str(wanted) if gain >= facts.worth else None
-    return Setting(word("prefetch_factor"), now, proposed, gain, reason, limit, taken, verdict)
+    return ProposedSetting(word("prefetch_factor"), now, proposed, gain, reason, limit, taken, verdict)
 
 
-def _persistent(facts: Facts) -> Setting:
+def _persistent(facts: AdviceInput) -> ProposedSetting:
     lost, load = facts.stalled("worker_startup"), facts.loader
     edges = facts.rank.counters.stalls.get("worker_startup", 0)
     if not edges:
-        return Setting(
+        return ProposedSetting(
             word("persistent_workers"), saying("not seen"), None, 0.0,
             saying("no workers were started again between epochs while it was watched"),
         )  # fmt: skip
@@ -263,20 +267,22 @@ def _persistent(facts: Facts) -> Setting:
     reason = saying("workers were started again {edges} times, {each} each", edges=edges, each=seconds(lost / edges))
     limit = saying("workers keep their memory between epochs, and their copy of the dataset")
     proposed = "True" if gain >= facts.worth else None
-    return Setting(word("persistent_workers"), saying("False"), proposed, gain, reason, limit)
+    return ProposedSetting(word("persistent_workers"), saying("False"), proposed, gain, reason, limit)
 
 
-def _pinned(facts: Facts) -> Setting:
+def _pinned(facts: AdviceInput) -> ProposedSetting:
     now = saying("cannot be seen")
     if not facts.rank.gpus:
-        return Setting(word("pin_memory"), now, None, 0.0, saying("no GPU is used: there is nothing to copy to"))
-    return Setting(
+        return ProposedSetting(
+            word("pin_memory"), now, None, 0.0, saying("no GPU is used: there is nothing to copy to")
+        )
+    return ProposedSetting(
         word("pin_memory"), now, None, 0.0,
         saying("True lets copies to the GPU overlap with its work; what it gains here cannot be told from outside"),
     )  # fmt: skip
 
 
-def _anomalies(facts: Facts) -> list[Setting]:
+def _anomalies(facts: AdviceInput) -> list[ProposedSetting]:
     """Where stacks show that autograd keeps the Python stack of each operation, for the error that may come."""
     rank = facts.rank
     seen = [line for line in rank.python_lines if line.frame.startswith(KEEPS_STACKS)]
@@ -288,4 +294,4 @@ def _anomalies(facts: Facts) -> list[Setting]:
     limit = saying("the error then does not name the operation; switch it on again to look for one")
     name = word("set_detect_anomaly")
     gain = share * (rank.wall_seconds - sum(rank.counters.phase_seconds.values()))
-    return [Setting(name, saying("True"), "False", max(0.0, gain), reason, limit)]
+    return [ProposedSetting(name, saying("True"), "False", max(0.0, gain), reason, limit)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import mean, stdev
 
-from trainprobe.derive.downsample import independent
+from trainprobe.derive.trend.downsample import independent
 from trainprobe.model.report import OrdinaryStep
 
 LEAST = 0.025  # of a step of A: what a wait must differ by

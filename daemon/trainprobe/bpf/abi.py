@@ -32,7 +32,7 @@ OPERATIONS = ("read", "write", "flush", "discard")  # enum req_op, the numbers f
 FORM_TRUNCATE, FORM_ALLOCATE = 3, 4  # Syscall.form of calls that give a file a size: its argument, the sum of two
 
 
-class Message(IntEnum):
+class RingMessage(IntEnum):
     """First word of everything in the ring."""
 
     ROW = 1
@@ -44,7 +44,7 @@ class Message(IntEnum):
     SITE = 7
 
 
-class FileKind(IntEnum):
+class KernelFileKind(IntEnum):
     OPENED = 0
     CLOSED = 1
     RENAMED = 2

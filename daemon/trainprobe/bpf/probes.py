@@ -10,25 +10,27 @@ from ctypes import c_uint8, c_uint32, c_uint64
 from dataclasses import replace
 from operator import attrgetter
 
-from trainprobe.bpf import abi, decode, kernel_types, syscalls
-from trainprobe.bpf.alarms import Alarms
-from trainprobe.bpf.attachments import Attachments
-from trainprobe.bpf.cuda import Cuda
-from trainprobe.bpf.decode import Candidate, NamedFile, RawFailure, Site
+from trainprobe.bpf import abi
+from trainprobe.bpf.attach import syscalls
+from trainprobe.bpf.attach.attachments import Attachments
+from trainprobe.bpf.attach.cuda import Cuda
+from trainprobe.bpf.attach.gpu_clocks import GpuClocks
+from trainprobe.bpf.attach.marks import Marks, MarksAttached
+from trainprobe.bpf.attach.user_quota import UserQuota
+from trainprobe.bpf.attach.watching import Watching
+from trainprobe.bpf.compile import kernel_types
 from trainprobe.bpf.errors import ProbesUnavailable
-from trainprobe.bpf.gpu_clocks import GpuClocks
-from trainprobe.bpf.held import Held
-from trainprobe.bpf.kernel_calls import KernelCalls
-from trainprobe.bpf.ledgers import Ledgers
-from trainprobe.bpf.loader import Compiling, Loaded, load
-from trainprobe.bpf.maps import Levels, Ring
-from trainprobe.bpf.marks import Marks, MarksAttached
-from trainprobe.bpf.open_files import OpenFiles
-from trainprobe.bpf.paths import Paths, Proc, read_bounded
-from trainprobe.bpf.rations import Rations
-from trainprobe.bpf.starts import Starts
-from trainprobe.bpf.watching import Watching
-from trainprobe.model.armed import Armed, Progress
+from trainprobe.bpf.load.kernel_calls import KernelCalls
+from trainprobe.bpf.load.loader import Compiling, Loaded, load
+from trainprobe.bpf.load.maps import Levels, Ring
+from trainprobe.bpf.read import decode
+from trainprobe.bpf.read.batched_rows import BatchedRows
+from trainprobe.bpf.read.decode import Candidate, NamedFile, RawFailure, Site
+from trainprobe.bpf.read.ledgers import Ledgers
+from trainprobe.bpf.read.open_files import OpenFiles
+from trainprobe.bpf.read.paths import Paths, ProcessFiles, read_bounded
+from trainprobe.bpf.read.starts import Starts
+from trainprobe.bpf.read.step_deadlines import Alarms
 from trainprobe.model.cells import Leaf, RowKind, ThreadState
 from trainprobe.model.event import (
     Event,
@@ -39,6 +41,7 @@ from trainprobe.model.event import (
     ThreadSample,
 )
 from trainprobe.model.sample import BlockIoSample
+from trainprobe.model.step_deadline import Armed, Progress
 
 __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 
@@ -51,7 +54,7 @@ _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE
 class Probes:
     """Programs attached to the kernel, and what they tell. One thread; nothing here waits, except start()."""
 
-    def __init__(self, loaded: Loaded, proc: Proc) -> None:
+    def __init__(self, loaded: Loaded, proc: ProcessFiles) -> None:
         self._loaded = loaded
         self._calls = KernelCalls()
         self._levels = Levels(loaded.maps["levels"], kernel_types.tid_room())
@@ -59,14 +62,14 @@ class Probes:
         self._ledgers = Ledgers(loaded)
         self._requests = loaded.map("requests", abi.RequestKey, abi.RequestUse)
         self._lost_counts = loaded.map("lost", c_uint32, c_uint64)
-        self._marks = Marks(loaded.programs, self._calls.attach_uprobe, Rations(owner=proc.owner), proc.apart())
+        self._marks = Marks(loaded.programs, self._calls.attach_uprobe, UserQuota(owner=proc.owner), proc.apart())
         sites = loaded.map("gpu_sites", abi.GpuSite, c_uint8)
         beats = loaded.map("gpu_beats", abi.GpuCaller, abi.GpuBeat)
         clocks = GpuClocks(beats, loaded.map("gpu_clocks", c_uint32, abi.GpuCaller), self._marks.attach_for)
-        rations = Rations(owner=proc.owner)
+        rations = UserQuota(owner=proc.owner)
         self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, loaded.programs, sites, clocks, rations)
         self._alarms = Alarms(loaded)
-        self._held = Held(loaded)
+        self._held = BatchedRows(loaded)
         self._paths = Paths(proc)
         self._starts = Starts(loaded, proc)
         self._files = OpenFiles(loaded, self._ledgers, self._paths)
@@ -78,7 +81,7 @@ class Probes:
         self._closed = False
 
     @classmethod
-    def start(cls, proc: Proc, *, auto: bool, begun: Compiling | None = None) -> Probes:
+    def start(cls, proc: ProcessFiles, *, auto: bool, begun: Compiling | None = None) -> Probes:
         """Compile, load and attach; with ``auto`` also tell what unwatched processes do. ``begun``: that is under way
         already. Raises ProbesUnavailable."""
         return cls(begun.finish() if begun else load(auto=auto), proc)
@@ -104,7 +107,7 @@ class Probes:
         if attached is not None:
             if any(attached.found.values()):
                 self._cuda.take_clock(pid)
-            self._cuda.look(pid)
+            self._cuda.attach_marks(pid)
         return attached
 
     def hung(self) -> list[tuple[int, int]]:
@@ -152,8 +155,8 @@ class Probes:
     def _finish(self, told: decode.Decoded) -> list[Event | Candidate]:
         if isinstance(told, MarkRow):  # most are
             if told.kind is RowKind.DRIVER and self._watching.driver_found(told.pid):
-                self._cuda.look(told.pid)  # by now it has loaded what it trains with
-            news = self._held.told(told) if told.lengths else told
+                self._cuda.attach_marks(told.pid)  # by now it has loaded what it trains with
+            news = self._held.news_of(told) if told.lengths else told
             start = self._starts.take_record(told.pid, told.at_ns) if told.kind in _FIRST else None
             return [one for one in (news, start) if one is not None]
         if isinstance(told, NamedFile):
@@ -292,7 +295,7 @@ class Probes:
         self._loaded.close()
 
 
-def _open_file(proc: Proc, pid: int, descriptor: int) -> str:
+def _open_file(proc: ProcessFiles, pid: int, descriptor: int) -> str:
     return proc.link(pid, f"fd/{descriptor}").removesuffix(" (deleted)")
 
 

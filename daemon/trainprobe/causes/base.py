@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Literal, NoReturn, TypeAlias
 
 from trainprobe.causes.policy import Policy
-from trainprobe.derive.churn import Churn
-from trainprobe.derive.devices import Devices
-from trainprobe.derive.gpu_pace import Slowed
-from trainprobe.derive.late import LateStepObservations
-from trainprobe.derive.ledger import Item, WaitContext
-from trainprobe.derive.quota import ThrottledInterval
-from trainprobe.derive.saves import Removal, Save
-from trainprobe.derive.slow_files import SlowRead
-from trainprobe.derive.workers import Death, Errand
+from trainprobe.derive.files.saves import Removal, Save
+from trainprobe.derive.files.slow_files import SlowRead
+from trainprobe.derive.host.devices import Devices
+from trainprobe.derive.host.gpu_speed import Slowed
+from trainprobe.derive.host.quota import ThrottledInterval
+from trainprobe.derive.memory.gpu_alloc_activity import Churn
+from trainprobe.derive.steps.late_step import LateStepObservations
+from trainprobe.derive.steps.ledger import Item, WaitContext
+from trainprobe.derive.workers import ChildCommand, Death
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import FileEvent, ProcessEvent, ThreadSample
@@ -83,7 +83,7 @@ class Window:
     evaluators: Collection[str]  # functions that called the model in earlier evaluations
     usual_evaluation_ns: float  # 0: evaluations have no usual length, or there were none
     usual_ahead: float | None  # ns of serialising per byte before a save's first open; None: not known
-    compilers: Sequence[Errand]  # that ran in the window
+    compilers: Sequence[ChildCommand]  # that ran in the window
     compile_ns: int  # of the window in which at least one ran
     saves: Sequence[Save]
     removals: Sequence[Removal]  # of checkpoints
@@ -91,7 +91,7 @@ class Window:
     files: Sequence[FileEvent]  # of the driver's process: the latest of each file that it opened to write in the window
     slow_files: Sequence[SlowRead]  # read slowly over the whole run, the dearest first
     deaths: Sequence[Death]
-    errand: Errand | None  # the command that the training ran longest in the window
+    errand: ChildCommand | None  # the command that the training ran longest in the window
     threads: Sequence[ThreadSample]  # workers, as last seen
     stack: Sequence[str]
     late: LateStepObservations  # what was seen of it while it was late
@@ -144,7 +144,7 @@ Rule: TypeAlias = Callable[[Window, Mapping[Item, float]], "Claim | None"]
 """(window, excess that nobody has claimed yet) -> claim or None."""
 
 
-def take(
+def take_items(
     left: Mapping[Item, float],
     *,
     states: Sequence[State] = (),

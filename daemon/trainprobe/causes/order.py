@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainprobe.causes.base import Claim, Rule, Window
 from trainprobe.causes.registry import SPECS, STALL_RULES
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.derive.files import FileRules
+from trainprobe.derive.files.purpose import FileRules
 from trainprobe.model.moment import NS
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from trainprobe.derive.forecast import Forecast
-from trainprobe.derive.saves import Save
+from trainprobe.derive.files.saves import Save
+from trainprobe.derive.trend.forecast import Forecast
 from trainprobe.model.cause import Cause
 from trainprobe.model.event import CallFailed, ProcessEvent
 from trainprobe.model.message import Message, template
@@ -47,7 +47,7 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class MemoryGrowth:
     """Proportional memory of all processes of a role: now, and bytes per second over the last minutes."""
 
     role: str
@@ -100,7 +100,7 @@ class Situation:
     processes: Sequence[ProcessSample] = ()
     roles: Mapping[int, str] = field(default_factory=dict)  # of processes that are, or were, children of the driver
     limits: KnownLimits = KnownLimits()
-    growth: Sequence[Growth] = ()
+    growth: Sequence[MemoryGrowth] = ()
     failures: Sequence[CallFailed] = ()
     stepped_ns: int = 0  # the last step began
     bus_errors: Sequence[ProcessEvent] = ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainprobe.causes.base import Window, excess_ns, pool_ns, take
-from trainprobe.derive.ledger import Item
+from trainprobe.causes.base import Window, excess_ns, pool_ns, take_items
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import ThreadSample
@@ -48,7 +48,7 @@ IN_FRAME = template("in_frame", ", in {frame}")
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class WorkerShares:
     """Shares (they add up to 1, or all are 0 when the workers did nothing beyond the ordinary)."""
 
     storage: float
@@ -57,13 +57,13 @@ class Busy:
     blocked: float
 
 
-def shares(window: Window) -> Busy:
+def shares(window: Window) -> WorkerShares:
     """How the workers' time beyond an ordinary step divides."""
     parts = [max(0.0, pool_ns(window, *leaves)) for leaves in (STORAGE, CPU, SWAP, BLOCKED)]
     total = sum(parts)
     if total < 0.05 * excess_ns(window) or total <= 0:
-        return Busy(0.0, 0.0, 0.0, 0.0)
-    return Busy(*(part / total for part in parts))
+        return WorkerShares(0.0, 0.0, 0.0, 0.0)
+    return WorkerShares(*(part / total for part in parts))
 
 
 def waited(window: Window, left: Mapping[Item, float], part: float = 1.0) -> dict[Item, float]:
@@ -75,7 +75,7 @@ def waited(window: Window, left: Mapping[Item, float], part: float = 1.0) -> dic
     if window.context.workers and not window.fetches_per_backward and locked > 0:
         worked = max(0.0, pool_ns(window, *STORAGE, *CPU, *SWAP, *BLOCKED))
         states += [State.LOCK] if worked >= _WORTH_A_LOCK * locked else []
-    return take(left, states=states, part=part)
+    return take_items(left, states=states, part=part)
 
 
 def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:

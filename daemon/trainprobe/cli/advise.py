@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainprobe.advise.changes import changes_of
-from trainprobe.advise.facts import Setting
+from trainprobe.advise.facts import ProposedSetting
 from trainprobe.advise.settings import Advice, advice
 from trainprobe.cli import OK, cells, complain, start
 from trainprobe.cli.choosing import Chosen, choose
@@ -29,7 +29,7 @@ from trainprobe.cli.published import Refusal
 from trainprobe.cli.style import Style, inert
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.report import Rank
-from trainprobe.runtime import rundir
+from trainprobe.runtime.publishing import rundir
 from trainprobe.text.saying import Saying, word
 
 NAME, NOW, PROPOSED, SETTING = 20, 20, 10, 34
@@ -56,11 +56,11 @@ def act(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_json(chosen, made), indent=2))
     else:
-        print("\n".join(told(chosen, made, Style.of(sys.stdout, os.environ, args.lang))))
+        print("\n".join(advice_lines(chosen, made, Style.of(sys.stdout, os.environ, args.lang))))
     return OK
 
 
-def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
+def advice_lines(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
     """The table, and what all of it together would bring."""
     run, rank = chosen.run, chosen.rank
     of = style.say(" rank {rank}", rank=rank.name) if len(run.ranks) > 1 else ""
@@ -72,7 +72,7 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
         "bold",
     )  # fmt: skip
     if made.refused is not None:
-        yield from style.wrapped(_said(made.refused, style))
+        yield from style.wrapped(_sentence(made.refused, style))
         return
     yield from style.wrapped(_headline(made, style))
     proposals = made.proposals
@@ -89,8 +89,8 @@ def told(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
     for setting in made.settings:
         if setting.proposed is None:
             named = f"{style.say(setting.name)}{_named(setting, style, ', ')}"
-            name = style.say("{setting} ({now})", setting=named, now=inert(_said(setting.now, style)))
-            yield from style.wrapped(f"{name}: {inert(_said(setting.reason, style))}", "  - ", "    ")
+            name = style.say("{setting} ({now})", setting=named, now=inert(_sentence(setting.now, style)))
+            yield from style.wrapped(f"{name}: {inert(_sentence(setting.reason, style))}", "  - ", "    ")
     yield ""
     yield from _memory(made, style)
     lines = [*start.account(rank, style), *start.advice(rank, style)]
@@ -112,7 +112,7 @@ def _memory(made: Advice, style: Style) -> Iterator[str]:
         setting = f"num_workers={one.num_workers}{ahead}"
         yield f"  {cells.fill(setting, SETTING)}  {size(one.bytes)}{_judged(one.verdict, style)}"
     for why in made.unsure:
-        yield from style.wrapped(_said(why, style), "  - ", "    ")
+        yield from style.wrapped(_sentence(why, style), "  - ", "    ")
 
 
 def _headline(made: Advice, style: Style) -> str:
@@ -140,21 +140,21 @@ def _elsewhere(rank: Rank, made: Advice, style: Style) -> Iterator[str]:
     changes = changes_of(style.speaker.report(rank))
     for cause, lost in sorted(left, key=lambda pair: -pair[1]):
         advice = changes.get(cause, [style.say("no setting is known to help")])[0]
-        told = f"{cause} {seconds(lost)} ({percent(lost / made.wall)}): {inert(advice)}"
-        yield from style.wrapped(told, "  - ", "    ")
+        advice_lines = f"{cause} {seconds(lost)} ({percent(lost / made.wall)}): {inert(advice)}"
+        yield from style.wrapped(advice_lines, "  - ", "    ")
 
 
-def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:
+def _proposal(setting: ProposedSetting, made: Advice, style: Style) -> Iterator[str]:
     columns = (
         (style.say(setting.name), NAME),
-        (inert(_said(setting.now, style)), NOW),
+        (inert(_sentence(setting.now, style)), NOW),
         (setting.proposed or "", PROPOSED),
     )
     line = "  ".join(cells.fill(text, room) for text, room in columns)
     yield style.paint(f"  {line}  {seconds(setting.gain)} ({percent(setting.gain / made.wall)})", "bold")
     if setting.setting is not None:
         yield from style.painted(_named(setting, style), "bold", first="      ")
-    yield from style.wrapped(inert(_said(setting.reason, style)), "      ")
+    yield from style.wrapped(inert(_sentence(setting.reason, style)), "      ")
     if setting.gain_at_most is not None and setting.gain_at_most > TELLING * setting.gain:
         text = style.say("so much is safe; at best it is {most}", most=seconds(setting.gain_at_most))
         yield from style.wrapped(text, "      ")
@@ -162,10 +162,10 @@ def _proposal(setting: Setting, made: Advice, style: Style) -> Iterator[str]:
         text = style.say("memory then: {memory}", memory=size(setting.memory))
         yield f"      {text}{_judged(setting.verdict, style)}"
     if setting.limit is not None:
-        yield from style.wrapped(inert(_said(setting.limit, style)), f"      {style.say('limit')}: ")
+        yield from style.wrapped(inert(_sentence(setting.limit, style)), f"      {style.say('limit')}: ")
 
 
-def _named(setting: Setting, style: Style, before: str = "") -> str:
+def _named(setting: ProposedSetting, style: Style, before: str = "") -> str:
     """What the framework calls it."""
     named = setting.setting
     return "" if named is None else before + style.speaker.message(named, str(named))
@@ -175,7 +175,7 @@ def _judged(verdict: str, style: Style) -> str:
     return f" ({style.paint(style.say(verdict), LOOK[verdict])})" if verdict else ""
 
 
-def _said(what: Saying, style: Style) -> str:
+def _sentence(what: Saying, style: Style) -> str:
     return style.say(what.template, **what.values)
 
 

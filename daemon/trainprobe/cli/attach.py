@@ -14,9 +14,9 @@ import os
 import signal
 
 from trainprobe.cli import FAILED, FORBIDDEN, OK, complain
-from trainprobe.cli.watching import Watching, add_options
-from trainprobe.runtime.session import Session
-from trainprobe.runtime.signals import Received, Signals
+from trainprobe.cli.watching import WatchSetup, add_options
+from trainprobe.runtime.loop.signals import Received, Signals
+from trainprobe.runtime.session.caller import Session
 from trainprobe.text.saying import saying
 
 TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -31,7 +31,7 @@ def act(args: argparse.Namespace) -> int:
     if not os.path.isdir(f"/proc/{args.pid}"):
         complain(saying("there is no process {pid}", pid=args.pid), "ps -C python3,python -o pid,args")
         return FAILED
-    watching = Watching.prepare(args)
+    watching = WatchSetup.prepare(args)
     if isinstance(watching, int):
         return watching
     signals = Signals(TAKEN)

@@ -22,8 +22,8 @@ from trainprobe.cli import FAILED, OK, cells, checks
 from trainprobe.cli.checks import Finding
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
-from trainprobe.runtime import privileges
-from trainprobe.runtime.guard import described
+from trainprobe.runtime.loop.guard import described
+from trainprobe.runtime.session import privileges
 from trainprobe.text.saying import saying, word
 
 LOOK = {checks.OK: "green", checks.DEGRADED: "yellow", checks.MISSING: "red"}
@@ -41,7 +41,7 @@ def act(args: argparse.Namespace) -> int:
         shown = [{part.name: str(getattr(one, part.name)) for part in fields(one)} for one in findings]
         print(json.dumps(shown, indent=2))
     else:
-        print(told(findings, Style.of(sys.stdout, os.environ, args.lang)))
+        print(findings_text(findings, Style.of(sys.stdout, os.environ, args.lang)))
     bad = (checks.DEGRADED, checks.MISSING) if args.strict else (checks.MISSING,)
     return FAILED if any(finding.state in bad for finding in findings) else OK
 
@@ -70,7 +70,7 @@ def probes() -> Finding:
     )
 
 
-def told(findings: list[Finding], style: Style) -> str:
+def findings_text(findings: list[Finding], style: Style) -> str:
     """One line for each, and what to do below those that need it."""
     lines = []
     for finding in findings:

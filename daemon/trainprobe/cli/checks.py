@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainprobe.bpf import kernel_types
+from trainprobe.bpf.compile import kernel_types
 from trainprobe.cli import published
 from trainprobe.collect.pystack import find
 from trainprobe.collect.source import Unavailable
-from trainprobe.runtime import privileges, rundir
-from trainprobe.runtime.owner_reports import REMEDY, without_acls
+from trainprobe.runtime.publishing import rundir
+from trainprobe.runtime.publishing.owner_reports import REMEDY, without_acls
+from trainprobe.runtime.session import privileges
 from trainprobe.text.saying import Text, saying, word
 
 OK, DEGRADED, MISSING = word("ok"), word("degraded"), word("missing")

@@ -36,7 +36,7 @@ from trainprobe.cli.languages import add_language
 from trainprobe.cli.published import Refusal
 from trainprobe.cli.style import Style, inert
 from trainprobe.model.amounts import percent, size
-from trainprobe.runtime import rundir
+from trainprobe.runtime.publishing import rundir
 from trainprobe.text.saying import word
 
 MOST = 1.5  # times a difference: what parts make more of it cancels out, and their shares say nothing
@@ -100,7 +100,7 @@ def act(args: argparse.Namespace) -> int:
         print(inert(judged.line))
     else:
         names = [named(one, source) for one, source in ((a, args.a), (b, args.b))]
-        print("\n".join(told(made, names, pair, Style.of(sys.stdout, os.environ, args.lang))))
+        print("\n".join(comparison_lines(made, names, pair, Style.of(sys.stdout, os.environ, args.lang))))
     return OK if judged.kept else FAILED
 
 
@@ -111,13 +111,13 @@ def named(one: Chosen, source: str) -> str:
     return inert(f"{name} ({source})" if Path(source).exists() else name)
 
 
-def told(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -> Iterator[str]:
+def comparison_lines(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -> Iterator[str]:
     for letter, name, one in zip("AB", names, pair):
         steps = style.say("{steps} ordinary steps", steps=one.rank.ordinary.count)
         yield from style.wrapped(f"{name}: {steps}", f"{letter}  ")
     yield ""
     yield from _headline(made, style)
-    if made.told:
+    if made.is_significant:
         yield from _explanation(made, style)
         yield from _waits(made, style)
     yield from _batches(made, pair, style)
@@ -148,7 +148,7 @@ def _batches(made: Comparison, pair: list[Chosen], style: Style) -> Iterator[str
     """Steps of different batch sizes say nothing of which run is faster: samples do."""
     a, b = (one.rank.memory.shm_bytes_per_batch or 0.0 for one in pair)
     differ = a > 0 and b > 0 and abs(b / a - 1) > BATCHES_DIFFER
-    if made.samples is not None or not (differ or (made.told and abs(made.change) > STEPS_DIFFER)):
+    if made.samples is not None or not (differ or (made.is_significant and abs(made.change) > STEPS_DIFFER)):
         return
     if differ:
         text = style.say(
@@ -167,12 +167,12 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
         text = style.say("Too few ordinary steps to tell a difference: 50 of each are needed, 500 are well.")
         yield from style.painted(text, "bold", "yellow")
         return
-    if not made.told:
+    if not made.is_significant:
         yield from _work(made, style)
         yield from _waits(made, style)
     if made.paced:
         yield from style.wrapped(style.say("At equal speed of the processors:"))
-    if not made.told:
+    if not made.is_significant:
         yield from _undecided(made, style)
         return
     change, margin = abs(made.change), made.margin
@@ -368,7 +368,7 @@ def as_json(made: Comparison) -> dict[str, object]:
         "high": None if made.margin is None else made.change + made.margin,
         "spread": made.margin,
         "clock_change": made.clock_change,
-        "told": made.told,
+        "told": made.is_significant,
         "steady_change": made.steady,
         "steady_told": made.steady_told,
         "work_told": made.work_told,

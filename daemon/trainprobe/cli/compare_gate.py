@@ -14,7 +14,7 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GateLimits:
     """Relative; None: not limited."""
 
     step_time: float | None = None  # by which B's steps may be longer than A's
@@ -41,8 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-lost", type=share, metavar="10%", help="so much of B's time may be lost")
 
 
-def limits(args: argparse.Namespace) -> Limits:
-    return Limits(args.max_step_time_regression, args.max_lost)
+def limits(args: argparse.Namespace) -> GateLimits:
+    return GateLimits(args.max_step_time_regression, args.max_lost)
 
 
 def share(text: str) -> float:
@@ -53,7 +53,7 @@ def share(text: str) -> float:
     return float(found[1]) / 100
 
 
-def judged(made: Comparison, b: Rank, limits: Limits) -> Judged:
+def judged(made: Comparison, b: Rank, limits: GateLimits) -> Judged:
     """A regression counts where it is more than chance: the limit has to be passed, and a difference to be told."""
     passed, parts = [], []
     if limits.step_time is not None:
@@ -63,7 +63,7 @@ def judged(made: Comparison, b: Rank, limits: Limits) -> Judged:
         text = f"step time {'+' if longer >= 0 else '-'}{percent(abs(longer))} (limit +{percent(limits.step_time)})"
         parts.append(text)
         if longer > limits.step_time:
-            if made.told:
+            if made.is_significant:
                 passed.append(text)
             else:
                 parts[-1] = f"{text}, up to {percent(made.least)} may be chance"

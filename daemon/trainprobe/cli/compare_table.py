@@ -43,7 +43,7 @@ def _change(change: float, style: Style) -> str:
 
 
 def part_row(part: Part, style: Style, made: Comparison) -> str:
-    sure = made.told and abs(part.change) >= LEAST * made.a_step
+    sure = made.is_significant and abs(part.change) >= LEAST * made.a_step
     tail = signed(part.change)
     better = (1 if part.change < 0 else -1) if sure else 0
     return row(

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from trainprobe.bpf.errors import ProbesUnavailable
-from trainprobe.bpf.loader import Compiling
+from trainprobe.bpf.load.loader import Compiling
 from trainprobe.bpf.probes import Probes
 from trainprobe.cli.compose_core import host, policy
 from trainprobe.collect.kernel_log import KernelLog
@@ -16,15 +16,16 @@ from trainprobe.collect.pystack import PyStack
 from trainprobe.collect.source import Sources, Unavailable
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime import clock, privileges
-from trainprobe.runtime.budget import Budget
-from trainprobe.runtime.claims import Claims
+from trainprobe.runtime.discovery.lock_filtered_kernel import Unclaimed
+from trainprobe.runtime.discovery.rules import TargetRules
+from trainprobe.runtime.discovery.targets import Targets
+from trainprobe.runtime.discovery.watch_locks import WatchLocks
+from trainprobe.runtime.interfaces import Parts
+from trainprobe.runtime.loop import clock
+from trainprobe.runtime.loop.budget import CostBudget
 from trainprobe.runtime.observer import Observer, Outlets
-from trainprobe.runtime.parts import Parts
-from trainprobe.runtime.sampling import Collectors
-from trainprobe.runtime.target_rules import TargetRules
-from trainprobe.runtime.targets import Targets
-from trainprobe.runtime.unclaimed import Unclaimed
+from trainprobe.runtime.sampling.samplers import Collectors
+from trainprobe.runtime.session import privileges
 
 OWN_COMMANDS = ("*/trainprobe run *", "*/trainprobe attach *", "trainprobe run *", "trainprobe attach *")
 """Their arguments may look like a training's; what they start does not match."""
@@ -43,7 +44,7 @@ def assemble(
     outlets: Outlets,
     *,
     auto: bool,
-    claims: Claims | None = None,
+    claims: WatchLocks | None = None,
     compiling: Compiling | None = None,
     proc: Proc | None = None,
 ) -> Assembled:
@@ -63,12 +64,12 @@ def assemble(
     core = Pipeline(policy(config), host())
     stacks = PyStack(config.python_stack.enabled and config.privacy.stacks, config.python_stack.path, proc)
     if isinstance(found := stacks.available(), Unavailable):
-        sources.note("python_stack", found, 0)
+        sources.record("python_stack", found, 0)
     if lacking := probes.missing():
-        sources.note("tracepoints", Unavailable(f"this kernel does not have: {', '.join(lacking)}"), 0)
+        sources.record("tracepoints", Unavailable(f"this kernel does not have: {', '.join(lacking)}"), 0)
     if refused := privileges.marks_refused():
-        sources.note("uprobes", Unavailable(refused, privileges.MARKS_REMEDY), 0)
+        sources.record("uprobes", Unavailable(refused, privileges.MARKS_REMEDY), 0)
     sampler = Collectors(sources, proc, KernelLog(), Gpus())
     parts = Parts(probes, targets, sampler, stacks, core, sources, clock.now)
-    observer = Observer(parts, outlets, Budget(config.budget.cpu))
+    observer = Observer(parts, outlets, CostBudget(config.budget.cpu))
     return Assembled(probes, targets, core, observer)

@@ -9,7 +9,7 @@ from trainprobe import __version__
 from trainprobe.causes.policy import Policy
 from trainprobe.collect.host import name as host_name
 from trainprobe.config.schema import DaemonConfig
-from trainprobe.derive.files import CHECKPOINT_PATTERNS, FileRules
+from trainprobe.derive.files.purpose import CHECKPOINT_PATTERNS, FileRules
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Host
 from trainprobe.pipeline import Pipeline

@@ -15,11 +15,12 @@ from contextlib import closing
 from pathlib import Path
 
 from trainprobe.bpf.errors import ProbesUnavailable
-from trainprobe.bpf.loader import Compiling
+from trainprobe.bpf.load.loader import Compiling
 from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, configuration, loaded
 from trainprobe.config.parse import ConfigError
-from trainprobe.config.schema import Matches, Targets
-from trainprobe.runtime import privileges, rundir
+from trainprobe.config.schema import Matches, TargetsConfig
+from trainprobe.runtime.publishing import rundir
+from trainprobe.runtime.session import privileges
 from trainprobe.text.saying import saying, word
 
 
@@ -60,7 +61,7 @@ def act(args: argparse.Namespace) -> int:
             return FAILED
 
 
-def hears_of_others(targets: Targets) -> bool:
+def hears_of_others(targets: TargetsConfig) -> bool:
     """Whether the kernel should tell of processes that are not watched: some of them may have to be."""
     return targets.auto or targets.include != Matches()
 

@@ -13,25 +13,27 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from trainprobe.bpf.loader import Compiling
+from trainprobe.bpf.load.loader import Compiling
 from trainprobe.cli import complain, compose, compose_core, configuration, published
 from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
-from trainprobe.runtime import allocator, clock, resume, rundir
-from trainprobe.runtime.claims import Claims, parents
-from trainprobe.runtime.guard import described
-from trainprobe.runtime.history import History
-from trainprobe.runtime.loop import Loop
-from trainprobe.runtime.notify import Notifier
+from trainprobe.runtime import resume
+from trainprobe.runtime.discovery.watch_locks import WatchLocks, parents
+from trainprobe.runtime.history.keeper import HistoryKeeper
+from trainprobe.runtime.loop import allocator, clock
+from trainprobe.runtime.loop.event_loop import Loop
+from trainprobe.runtime.loop.guard import described
+from trainprobe.runtime.loop.notify import Notifier
+from trainprobe.runtime.loop.signals import Signals
 from trainprobe.runtime.observer import Observer, Outlets
-from trainprobe.runtime.privacy import withheld
-from trainprobe.runtime.publish import Publisher, uid_of
-from trainprobe.runtime.readers import Readers
-from trainprobe.runtime.recorder import Recorder, to_file
-from trainprobe.runtime.signals import Signals
+from trainprobe.runtime.publishing import rundir
+from trainprobe.runtime.publishing.privacy import withheld
+from trainprobe.runtime.publishing.publish import Publisher, uid_of
+from trainprobe.runtime.publishing.recorder import Recorder, to_file
+from trainprobe.runtime.sampling.report_readers import Readers
 from trainprobe.store.schema import NewerSchemaError
 from trainprobe.text.saying import saying, word
 from trainprobe.wire.codec import WireError
@@ -50,7 +52,7 @@ def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path,
         complain(str(error))
         return False
     try:
-        history = History(state, config.retention, complain=complain, uid_of=uid_of)
+        history = HistoryKeeper(state, config.retention, complain=complain, uid_of=uid_of)
         try:
             HostWatch(path, config, publisher, readers, history, compiling).run()
         finally:
@@ -84,7 +86,7 @@ class HostWatch:
         config: DaemonConfig,
         publisher: Publisher,
         readers: Readers,
-        history: History,
+        history: HistoryKeeper,
         compiling: Compiling,
     ) -> None:
         found = history.open(_published(publisher.directory))
@@ -99,7 +101,7 @@ class HostWatch:
         self._watchdog_ns = self._give_back_ns = 0
         self._close_record: Callable[[], object] = lambda: None
         proc = Proc(owners=publisher.answers)
-        claims = Claims(parents(proc), publisher.directory)
+        claims = WatchLocks(parents(proc), publisher.directory)
         outlets = Outlets(self._recorder(), self._publish, self._followed)
         auto = config.targets.auto
         self._made = compose.assemble(config, outlets, auto=auto, claims=claims, compiling=compiling, proc=proc)
@@ -117,10 +119,10 @@ class HostWatch:
             if (readers := self._readers.fileno()) is not None:
                 self._loop.on_readable(readers, self._opened)
             self._observer.turn(woken=False)
-            self._notifier.tell("READY=1", "STATUS=watching")
+            self._notifier.notify("READY=1", "STATUS=watching")
             gc.freeze()  # what stays need not be looked through again
             self._loop.run(self)
-            self._notifier.tell("STOPPING=1")
+            self._notifier.notify("STOPPING=1")
         finally:
             if self._told is not None:
                 self._keep(self._told, clock.now())
@@ -141,7 +143,7 @@ class HostWatch:
             allocator.give_back()
         if self._notifier.watchdog_ns and now >= self._watchdog_ns:
             self._watchdog_ns = now + self._notifier.watchdog_ns
-            self._notifier.tell("WATCHDOG=1")
+            self._notifier.notify("WATCHDOG=1")
 
     def _followed(self) -> bool:
         """Whether somebody waits for the next report."""
@@ -156,7 +158,7 @@ class HostWatch:
         report.sources["history"] = self._history.source()
         report.sources["owner_reports"] = self._owner_reports()
         told = withheld(report, self._config.privacy)
-        if self._history.due(now.monotonic_ns, stalled=self._made.core.stalled):
+        if self._history.is_due(now.monotonic_ns, stalled=self._made.core.stalled):
             self._keep(told, now)
         self._publisher.publish(told, now.monotonic_ns)
         self._told = told
@@ -167,7 +169,7 @@ class HostWatch:
         return live if live.state != "up" else self._history.owner_reports
 
     def _keep(self, told: Report, now: Moment) -> None:
-        self._history.take(told, self._made.core.take_steps(now), self._noted.at(now.monotonic_ns))
+        self._history.add_report(told, self._made.core.take_steps(now), self._noted.at(now.monotonic_ns))
 
     def _recorder(self) -> Recorder | None:
         record = self._config.record
@@ -186,7 +188,7 @@ class HostWatch:
 
     def _reload(self) -> None:
         """A bad new file changes nothing. ``record``, ``python_stack`` and ``targets`` wait for a restart."""
-        self._notifier.tell("RELOADING=1", f"MONOTONIC_USEC={clock.now().monotonic_ns // 1000}")
+        self._notifier.notify("RELOADING=1", f"MONOTONIC_USEC={clock.now().monotonic_ns // 1000}")
         try:
             new = configuration.of_daemon(self._path)
         except ConfigError as error:
@@ -203,7 +205,7 @@ class HostWatch:
             self._config = dataclasses.replace(new, **{name: getattr(self._config, name) for name in waiting})
             self._made.core.policy = compose_core.policy(self._config)
             self._history.retention = self._config.retention
-        self._notifier.tell("READY=1")
+        self._notifier.notify("READY=1")
 
 
 def _private(path: str, flags: int) -> int:

@@ -21,14 +21,16 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError, parse
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Report
-from trainprobe.runtime import clock, lines, order, privileges, rundir
-from trainprobe.runtime.claims import Claim, Claims, parents
-from trainprobe.runtime.guard import described
-from trainprobe.runtime.loop import Loop
+from trainprobe.runtime.discovery.targets import NoSuchTraining
+from trainprobe.runtime.discovery.watch_locks import WatchLock, WatchLocks, parents
+from trainprobe.runtime.loop import clock
+from trainprobe.runtime.loop.event_loop import Loop
+from trainprobe.runtime.loop.guard import described
 from trainprobe.runtime.observer import Observer, Outlets
-from trainprobe.runtime.privacy import withheld
-from trainprobe.runtime.recorder import Recorder
-from trainprobe.runtime.targets import NoSuchTraining
+from trainprobe.runtime.publishing import rundir
+from trainprobe.runtime.publishing.privacy import withheld
+from trainprobe.runtime.publishing.recorder import Recorder
+from trainprobe.runtime.session import line_protocol, privileges, probe_protocol
 from trainprobe.wire import codec, report_file
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
@@ -55,7 +57,7 @@ def _carry_out() -> int:
     for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     try:
-        wanted = order.decode(_first_line())
+        wanted = probe_protocol.decode(_first_line())
         config = parse(DaemonConfig, wanted.config)
     except (WireError, ConfigError) as error:
         return _fail(str(error), code=FAILED)
@@ -71,13 +73,13 @@ def _carry_out() -> int:
         return _fail(getattr(error, "reason", "") or described(error), getattr(error, "remedy", ""), code=FAILED)
 
 
-def _observe(wanted: order.Order, config: DaemonConfig) -> int:
+def _observe(wanted: probe_protocol.Order, config: DaemonConfig) -> int:
     if not wanted.command and (watched := _watched_already(wanted.pid)):
         return _fail(*watched, code=FAILED)
     with contextlib.ExitStack() as undo:
         pid = wanted.pid
         if not wanted.command:
-            undo.callback(Claim(pid).drop)
+            undo.callback(WatchLock(pid).release)
         recorder = Recorder(_send_frame, compose_core.header(config)) if wanted.record else None
         outlets = Outlets(recorder, _send_live if wanted.live else None, lambda: wanted.live)
         made = compose.assemble(config, outlets, auto=False)
@@ -85,28 +87,28 @@ def _observe(wanted: order.Order, config: DaemonConfig) -> int:
         if wanted.command:  # on a busy host the compiler may take longer than the command to its first steps
             with contextlib.suppress(ProbesUnavailable):  # who wants a mark is told why there is none
                 made.probes.await_marks()
-        _send(order.LOADED, True)
+        _send(probe_protocol.LOADED, True)
         if wanted.command:
-            pid = order.child_of(_first_line())
-            undo.callback(Claim(pid).drop)
+            pid = probe_protocol.child_of(_first_line())
+            undo.callback(WatchLock(pid).release)
         _report_on(pid, wanted, made, config)
     return OK
 
 
-def _report_on(pid: int, wanted: order.Order, made: compose.Assembled, config: DaemonConfig) -> None:
+def _report_on(pid: int, wanted: probe_protocol.Order, made: compose.Assembled, config: DaemonConfig) -> None:
     if wanted.command:
         made.targets.launched(pid, wanted.command)
     else:
         made.targets.attach(pid)
     made.observer.turn(woken=False)
-    _send(order.READY, True)
+    _send(probe_protocol.READY, True)
     gc.freeze()  # what stays need not be looked through again
-    terminal, file = order.end_of(_watch(made, lines.LineReader(IN), attached=not wanted.command))
+    terminal, file = probe_protocol.end_of(_watch(made, line_protocol.LineReader(IN), attached=not wanted.command))
     # First the report, then the kernel: taking some seventy tracepoints out waits for as many grace periods.
     report = withheld(made.observer.finish(), config.privacy)
     if file:
-        _send(order.FILE, report_file.encode(report, made.core.take_steps(clock.now())) + "\n")
-    _send(order.TEXT, _text(report, terminal))
+        _send(probe_protocol.FILE, report_file.encode(report, made.core.take_steps(clock.now())) + "\n")
+    _send(probe_protocol.TEXT, _text(report, terminal))
 
 
 def _text(report: Report, wanted: dict[str, Any]) -> str:
@@ -119,7 +121,7 @@ def _text(report: Report, wanted: dict[str, Any]) -> str:
     return text_of(report, Style.on(terminal, zone))
 
 
-def _watch(made: compose.Assembled, reader: lines.LineReader, *, attached: bool) -> list[bytes]:
+def _watch(made: compose.Assembled, reader: line_protocol.LineReader, *, attached: bool) -> list[bytes]:
     """Until our input ends or tells us to; what it says."""
     loop = Loop()
     task = _Attached(made.observer, made) if attached else made.observer
@@ -153,12 +155,12 @@ class _Attached:
         self.observer.turn(woken=woken)
         if not self.told and not self.made.targets.processes():
             self.told = True
-            _send(order.ENDED, True)
+            _send(probe_protocol.ENDED, True)
 
 
 def _watched_already(pid: int) -> tuple[str, str] | None:
     """Who watches the process already, and where to look: nothing is attached twice."""
-    if Claims(parents(Proc())).covers(pid):
+    if WatchLocks(parents(Proc())).covers(pid):
         return f"another trainprobe watches process {pid} already", "wait for its report"
     try:
         report = wire.decode((rundir.DIRECTORY / "report.json").read_bytes())
@@ -173,7 +175,7 @@ def _watched_already(pid: int) -> tuple[str, str] | None:
 def _first_line() -> bytes:
     """The order, or the child's pid: all that we read before our input may stay silent for hours."""
     line = bytearray()
-    while not line.endswith(b"\n") and len(line) < lines.LIMIT:
+    while not line.endswith(b"\n") and len(line) < line_protocol.LIMIT:
         byte = os.read(IN, 1)
         if not byte:
             break
@@ -182,20 +184,20 @@ def _first_line() -> bytes:
 
 
 def _send(kind: str, value: Any) -> None:
-    lines.write(OUT, order.message(kind, value))
+    line_protocol.write(OUT, probe_protocol.message(kind, value))
 
 
 def _send_frame(line: str) -> None:
-    lines.write(OUT, order.frame_message(line))
+    line_protocol.write(OUT, probe_protocol.frame_message(line))
 
 
 def _send_live(report: Report) -> None:
-    _send(order.LIVE, live_line(report))
+    _send(probe_protocol.LIVE, live_line(report))
 
 
 def _fail(reason: str, remedy: str = "", *, code: int) -> int:
     try:
-        _send(order.FAILED, {"reason": reason, "remedy": remedy, "forbidden": code == FORBIDDEN})
+        _send(probe_protocol.FAILED, {"reason": reason, "remedy": remedy, "forbidden": code == FORBIDDEN})
     except OSError:
         print(f"trainprobe: {reason}", file=sys.stderr)
     return code

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from trainprobe.cli import FAILED, FORBIDDEN, outputs
 from trainprobe.model.report import Report, Run
-from trainprobe.runtime import rundir
-from trainprobe.runtime.history_files import PUBLISHED
-from trainprobe.runtime.owner_reports import REMEDY, USERS, without_acls
+from trainprobe.runtime.history.files import PUBLISHED
+from trainprobe.runtime.publishing import rundir
+from trainprobe.runtime.publishing.owner_reports import REMEDY, USERS, without_acls
 from trainprobe.text.saying import Text, saying, word
 from trainprobe.wire import history as wire_history
 from trainprobe.wire import report as wire

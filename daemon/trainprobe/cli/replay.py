@@ -22,7 +22,7 @@ from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.model.report import Report
-from trainprobe.runtime.replay import replay
+from trainprobe.runtime.publishing.replay import replay
 from trainprobe.text.saying import word
 from trainprobe.wire import report_file
 from trainprobe.wire.codec import WireError

@@ -27,7 +27,8 @@ from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
-from trainprobe.runtime import clock, rundir
+from trainprobe.runtime.loop import clock
+from trainprobe.runtime.publishing import rundir
 from trainprobe.text.render import Speaker
 from trainprobe.text.saying import saying, word
 

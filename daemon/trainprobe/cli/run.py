@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainprobe.cli import OWN_FAILURE, complain
-from trainprobe.cli.watching import Watching, add_options
+from trainprobe.cli.watching import WatchSetup, add_options
 from trainprobe.model.vocabulary import PASSES_ON
-from trainprobe.runtime.child import Launched, StartError, give_back, refuse_early
-from trainprobe.runtime.session import Session
-from trainprobe.runtime.signals import Received, Signals
+from trainprobe.runtime.loop.signals import Received, Signals
+from trainprobe.runtime.session.caller import Session
+from trainprobe.runtime.session.child_command import Launched, StartError, give_back, refuse_early
 from trainprobe.text.saying import word
 
 TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -45,7 +45,7 @@ def act(args: argparse.Namespace) -> int:
     except StartError as error:
         complain(str(error))
         return error.code
-    watching = Watching.prepare(args)
+    watching = WatchSetup.prepare(args)
     if isinstance(watching, int):
         return OWN_FAILURE
     with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ def act(args: argparse.Namespace) -> int:
     return _observed(watching, command, prepare, signals)
 
 
-def _observed(watching: Watching, command: list[str], prepare: Callable[[], None], signals: Signals) -> int:
+def _observed(watching: WatchSetup, command: list[str], prepare: Callable[[], None], signals: Signals) -> int:
     child: Launched | None = None
 
     def pass_on(received: Received) -> None:
@@ -92,7 +92,7 @@ def _observed(watching: Watching, command: list[str], prepare: Callable[[], None
         watching.close()
 
 
-def _not_started(watching: Watching, session: Session) -> int:
+def _not_started(watching: WatchSetup, session: Session) -> int:
     if session.interrupted:
         return 128 + session.interrupted
     watching.tell_failure(session.failure)

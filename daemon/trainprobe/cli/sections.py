@@ -173,11 +173,11 @@ def _longest(rank: Rank, style: Style) -> Iterator[str]:
 def _evidence(stall: Stall, style: Style) -> Iterator[str]:
     if stall.evidence:
         yield from style.wrapped(
-            "; ".join(_told(item) for item in stall.evidence), f"  {style.say('evidence')}: ", "    "
+            "; ".join(_evidence_text(item) for item in stall.evidence), f"  {style.say('evidence')}: ", "    "
         )
 
 
-def _told(item: Evidence) -> str:
+def _evidence_text(item: Evidence) -> str:
     parts = [item.what]
     if item.value is not None:
         parts.append(_value(item.value, item.unit))

@@ -26,15 +26,15 @@ def account(rank: Rank, style: Style) -> Iterator[str]:
         style.say("{whole} to the first step: {parts}", whole=seconds(whole), parts=parts), "  ", "    "
     )
     for one in sorted(rank.restores, key=lambda one: -(one.seconds or 0.0))[:RESTORES_SHOWN]:
-        yield from style.wrapped(_said(startup.restored(one), style), "  ", "    ")
+        yield from style.wrapped(_sentence(startup.restored(one), style), "  ", "    ")
 
 
 def advice(rank: Rank, style: Style) -> Iterator[str]:
     """What should be changed about it."""
     for what, remedy in startup.proposals(rank):
-        yield from style.wrapped(f"{_said(what, style)}: {_said(remedy, style)}", "  - ", "    ")
+        yield from style.wrapped(f"{_sentence(what, style)}: {_sentence(remedy, style)}", "  - ", "    ")
 
 
-def _said(what: Saying, style: Style) -> str:
+def _sentence(what: Saying, style: Style) -> str:
     values = {name: style.say(str(value)) if name == "part" else value for name, value in what.values.items()}
     return inert(style.say(what.template, **values))

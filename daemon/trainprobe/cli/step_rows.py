@@ -8,7 +8,7 @@ from pathlib import Path
 from trainprobe.cli.published import SIZE_LIMIT
 from trainprobe.model.report import Report
 from trainprobe.model.steprow import TIERS, StepRow, stitched
-from trainprobe.runtime.history_files import PUBLISHED
+from trainprobe.runtime.history.files import PUBLISHED
 from trainprobe.wire import history as wire
 from trainprobe.wire import report_file
 from trainprobe.wire.codec import WireError

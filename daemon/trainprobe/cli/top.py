@@ -27,11 +27,12 @@ from trainprobe.cli import FAILED, OK, complain, published
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.published import Refusal
 from trainprobe.cli.screen import details, overview
-from trainprobe.cli.screen.history import History
+from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.screen.terminal import Terminal, TerminalError
 from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Run
-from trainprobe.runtime import clock, rundir
+from trainprobe.runtime.loop import clock
+from trainprobe.runtime.publishing import rundir
 from trainprobe.text.saying import saying, word
 
 PERIOD = 0.5  # seconds between two looks
@@ -86,7 +87,7 @@ class View:
     directory: Path
     report: Report
     style: Style
-    history: History = field(default_factory=History)
+    history: RankHistory = field(default_factory=RankHistory)
     choice: overview.Choice = field(default_factory=overview.Choice)
     position: details.Position | None = None  # in the details of the chosen run; None: the overview
     help: bool = False
@@ -95,7 +96,7 @@ class View:
     def __post_init__(self) -> None:
         self._show(self.report)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """The newest report; when there is none, the last one stays, with the reason."""
         new = published.read(self.directory)
         if isinstance(new, Refusal):
@@ -107,7 +108,7 @@ class View:
 
     def _show(self, report: Report) -> None:
         self.report = self.style.speaker.report(report)
-        self.history.take(self.report)
+        self.history.add_report(self.report)
 
     def lines(self, height: int, width: int) -> list[str]:
         if height < SMALLEST[0] or width < SMALLEST[1]:
@@ -190,7 +191,7 @@ def _watch(view: View, terminal: Terminal) -> None:
     due = 0.0
     while True:
         if time.monotonic() >= due:
-            view.look()
+            view.refresh()
             due = time.monotonic() + PERIOD
         height, width = terminal.size()
         terminal.draw(view.lines(height, width))

@@ -15,11 +15,11 @@ from trainprobe.cli import FAILED, FORBIDDEN, WRONG, complain, outputs
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.terminal import Terminal
-from trainprobe.runtime import order, privileges
-from trainprobe.runtime.order import Order
-from trainprobe.runtime.probe_part import ProbePart
-from trainprobe.runtime.session import Failure, Session
-from trainprobe.runtime.signals import Received, Signals
+from trainprobe.runtime.loop.signals import Received, Signals
+from trainprobe.runtime.session import privileges, probe_protocol
+from trainprobe.runtime.session.caller import Failure, Session
+from trainprobe.runtime.session.probe_part import ProbePart
+from trainprobe.runtime.session.probe_protocol import Order
 from trainprobe.text.saying import saying, word
 
 STDERR = 2
@@ -48,7 +48,7 @@ def _settings(path: Path | None) -> dict[str, Any] | None:
 
 
 @dataclass(slots=True)
-class Watching:
+class WatchSetup:
     """All that is settled before anything starts."""
 
     output: Path | None
@@ -61,7 +61,7 @@ class Watching:
     language: str | None  # that was asked for
 
     @classmethod
-    def prepare(cls, args: argparse.Namespace) -> Watching | int:
+    def prepare(cls, args: argparse.Namespace) -> WatchSetup | int:
         """The exit code when something is wrong, which has been said."""
         settings = _settings(args.config)
         if settings is None:
@@ -107,7 +107,7 @@ class Watching:
     def conclude(self, session: Session) -> bool:
         """Fetch the report, print it and write it; False: there is none, or it could not be written."""
         terminal = dataclasses.asdict(Terminal.of(sys.stderr, os.environ, self.language))
-        text = session.finish(order.end(terminal, file=self.output is not None))
+        text = session.finish(probe_protocol.end(terminal, file=self.output is not None))
         if text is None:
             self.tell_failure(session.failure)
             return False

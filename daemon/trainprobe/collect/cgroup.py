@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trainprobe.collect.cgroup_path import Place, parse_cgroups, place
+from trainprobe.collect.cgroup_path import CgroupPlace, parse_cgroups, place
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, Proc, read_file
 from trainprobe.collect.source import Unavailable
@@ -17,7 +17,7 @@ DEPTH_LIMIT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class CgroupMount:
     """A mounted cgroup hierarchy: the directory, the cgroup at its root, its controllers ("" alone for v2)."""
 
     point: str
@@ -36,7 +36,7 @@ class Throttling:
     path: str = ""  # of the cgroup, below its mount
 
 
-def parse_mounts(mountinfo: str) -> list[Mount]:
+def parse_mounts(mountinfo: str) -> list[CgroupMount]:
     """The cgroup mounts of a mountinfo, in its order."""
     mounts = []
     for line in lines_of(mountinfo):
@@ -45,13 +45,13 @@ def parse_mounts(mountinfo: str) -> list[Mount]:
         if not dash or len(fields) < 6 or len(kind) < 3:
             continue
         if kind[0] == "cgroup2":
-            mounts.append(Mount(_unescape(fields[4]), _unescape(fields[3]), frozenset({""})))
+            mounts.append(CgroupMount(_unescape(fields[4]), _unescape(fields[3]), frozenset({""})))
         elif kind[0] == "cgroup":
-            mounts.append(Mount(_unescape(fields[4]), _unescape(fields[3]), frozenset(kind[2].split(","))))
+            mounts.append(CgroupMount(_unescape(fields[4]), _unescape(fields[3]), frozenset(kind[2].split(","))))
     return mounts
 
 
-def directory(mounts: list[Mount], controller: str, path: str) -> tuple[str, str] | None:
+def directory(mounts: list[CgroupMount], controller: str, path: str) -> tuple[str, str] | None:
     """(mount point, directory of the cgroup under it), seen through the mount's own root; None: not mounted here."""
     for mount in mounts:
         if controller in mount.controllers:
@@ -68,11 +68,11 @@ class Cgroups:
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
-        self._mounts: list[Mount] = []
+        self._mounts: list[CgroupMount] = []
         self.hidden = False
         """Whether a process's cgroup was out of sight since this was reset: its limits are not known then."""
 
-    def place(self, pid: int) -> Place:
+    def place(self, pid: int) -> CgroupPlace:
         """What the path tells about container, pod, job and unit; all None when the process is gone."""
         return place(parse_cgroups(self._proc.cgroup(pid) or ""))
 

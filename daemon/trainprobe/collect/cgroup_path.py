@@ -26,7 +26,7 @@ _UNIT = re.compile(r"[^/]+\.service")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CgroupPlace:
     """Where a process runs; None where the path does not say."""
 
     container: str | None = None
@@ -47,7 +47,7 @@ def parse_cgroups(text: str) -> dict[str, str]:
     return paths
 
 
-def place(paths: dict[str, str]) -> Place:
+def place(paths: dict[str, str]) -> CgroupPlace:
     """Each fact from the first hierarchy that knows it: the unified one, systemd's, memory's, then the others.
 
     On hybrid hosts a hierarchy that the runtime does not use shows the runtime's own service: a unit counts only where
@@ -60,10 +60,10 @@ def place(paths: dict[str, str]) -> Place:
     job = next((p.slurm_job for p in found if p.slurm_job), None)
     step = next((p.slurm_step for p in found if p.slurm_step), None)
     unit = next((p.unit for p in found if p.unit and p.container == container), None)
-    return Place(container, pod, job, step, None if pod or job else unit)
+    return CgroupPlace(container, pod, job, step, None if pod or job else unit)
 
 
-def place_of_path(path: str) -> Place:
+def place_of_path(path: str) -> CgroupPlace:
     """One path, outermost component first. The innermost container wins; a unit counts only inside of it.
 
     A pod's uid comes in its usual form; static pods have 32 digits without dashes, which stay so.
@@ -85,7 +85,7 @@ def place_of_path(path: str) -> Place:
             unit = part
     if job or pod:
         unit = None  # slurmd.service, containerd.service: the one who started it, not what it is
-    return Place(container, pod, job, step, unit)
+    return CgroupPlace(container, pod, job, step, unit)
 
 
 def _container(part: str, parent: str) -> str | None:

@@ -22,7 +22,7 @@ _LAUNCHER_MODULES = frozenset({
 })  # fmt: skip
 
 
-class Kind(StrEnum):
+class ProgramKind(StrEnum):
     SCRIPT = "script"  # a Python script or module
     LAUNCHER = "launcher"  # torchrun and its like; the script is the one it launches
     SPAWNED = "spawned"  # a child of multiprocessing's spawn or forkserver start method
@@ -33,7 +33,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    kind: Kind
+    kind: ProgramKind
     script: str  # last path component or module; "" unknown
 
 
@@ -45,19 +45,19 @@ def python_like(comm: str) -> bool:
 def understand(command: Sequence[str]) -> Understood:
     """Which script a command line runs, and as what."""
     if not command:
-        return Understood(Kind.OTHER, "")
+        return Understood(ProgramKind.OTHER, "")
     program, rest = _name(command[0]), list(command[1 : ARGUMENTS_LIMIT * 4])
     if program in _LAUNCHERS:
         return _launcher(rest)
     if not _PYTHON.fullmatch(program):
-        return Understood(Kind.OTHER, program)
+        return Understood(ProgramKind.OTHER, program)
     how, value, rest = _python_arguments(rest)
     if how == "c":
         return _inline(value)
     if how == "m":
-        return _launcher(rest) if value in _LAUNCHER_MODULES else Understood(Kind.SCRIPT, value)
+        return _launcher(rest) if value in _LAUNCHER_MODULES else Understood(ProgramKind.SCRIPT, value)
     script = _name(value)
-    return _launcher(rest) if script in _LAUNCHERS else Understood(Kind.SCRIPT, script)
+    return _launcher(rest) if script in _LAUNCHERS else Understood(ProgramKind.SCRIPT, script)
 
 
 def _python_arguments(rest: list[str]) -> tuple[str, str, list[str]]:
@@ -88,22 +88,22 @@ def _python_arguments(rest: list[str]) -> tuple[str, str, list[str]]:
 def _inline(code: str) -> Understood:
     head = code[:256]
     if "multiprocessing.forkserver" in head:
-        return Understood(Kind.FORKSERVER, "")
+        return Understood(ProgramKind.FORKSERVER, "")
     if "multiprocessing.resource_tracker" in head:
-        return Understood(Kind.TRACKER, "")
+        return Understood(ProgramKind.TRACKER, "")
     if "spawn_main" in head:
-        return Understood(Kind.SPAWNED, "")
-    return Understood(Kind.SCRIPT, "")
+        return Understood(ProgramKind.SPAWNED, "")
+    return Understood(ProgramKind.SCRIPT, "")
 
 
 def _launcher(rest: list[str]) -> Understood:
     """The launched script: the first *.py, or what follows -m; launchers' own options are too many to know."""
     for index, argument in enumerate(rest):
         if argument.endswith(".py") and not argument.startswith("-"):
-            return Understood(Kind.LAUNCHER, _name(argument))
+            return Understood(ProgramKind.LAUNCHER, _name(argument))
         if argument in ("-m", "--module") and index + 1 < len(rest):
-            return Understood(Kind.LAUNCHER, rest[index + 1])
-    return Understood(Kind.LAUNCHER, "")
+            return Understood(ProgramKind.LAUNCHER, rest[index + 1])
+    return Understood(ProgramKind.LAUNCHER, "")
 
 
 def mentioned_script(command: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from trainprobe.collect import pace
+from trainprobe.collect import cpu_speed_probe
 from trainprobe.collect.cgroup import number
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, TICK_NS, read_file
@@ -30,7 +30,7 @@ def name(root: str = "/", first: str = "/proc/2/root/") -> str:
     return os.uname().nodename
 
 
-class Host:
+class HostReader:
     """Reads the host's own files; paths are other ones in tests."""
 
     def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
@@ -57,7 +57,7 @@ class Host:
             idle_ns=idle,
             steal_ns=stolen,
             disks=self._disks(),
-            pace_ns=pace.now(),
+            pace_ns=cpu_speed_probe.now(),
         )
 
     def _text(self, name: str) -> str:

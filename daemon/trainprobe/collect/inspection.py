@@ -40,7 +40,7 @@ class Inspector:
         self._paths = _PATH_ARGUMENT.get(machine or platform.machine(), {})
         self._locking = _LOCKING.get(machine or platform.machine(), {})
 
-    def look(self, pid: int, tid: int) -> Inspection | None:
+    def inspect(self, pid: int, tid: int) -> Inspection | None:
         """What is to be seen of a thread; None: it is gone."""
         status = _fields(self._text(pid, f"task/{tid}/status"))
         if "State" not in status:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.procfs import Proc
-from trainprobe.collect.shared_memory import SharedMemory
+from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.watched import Watched
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
@@ -21,10 +21,10 @@ CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each ti
 IN_TURN, ROUNDS = 64, 8  # of the others so many, or more where not all would have their turn in so many readings
 
 
-class Limits:
+class LimitReader:
     """Reads used and limit of everything that a run may exhaust."""
 
-    def __init__(self, proc: Proc, cgroups: Cgroups, shared: SharedMemory) -> None:
+    def __init__(self, proc: Proc, cgroups: Cgroups, shared: SharedMemoryReader) -> None:
         self._proc = proc
         self._cgroups = cgroups
         self._shared = shared

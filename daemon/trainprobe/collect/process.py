@@ -89,7 +89,7 @@ class _Memory:
             pause = every_ns
         return self.read_ns + max(pause, self.least_ns)
 
-    def take(self, rollup: Rollup | None, now_ns: int, took_ns: int, every_ns: int) -> None:
+    def add_rollup(self, rollup: Rollup | None, now_ns: int, took_ns: int, every_ns: int) -> None:
         """A new reading; None: it could not be made, the old one stands."""
         before = self.rollup.pss_bytes if self.rollup else None
         after = rollup.pss_bytes if rollup else None
@@ -199,6 +199,6 @@ class Processes:
             if memory.times >= PSS_AT_FIRST:
                 share = PSS_SHARE if _moved(memory.rss_then, memory.rss_bytes) else PSS_STEADY_SHARE
                 self._free_ns = max(self._free_ns, now_ns) + round(took / share)
-            memory.take(rollup, now_ns, took, self._every)
+            memory.add_rollup(rollup, now_ns, took, self._every)
             memory.anonymous_then = None
             memory.shm_held = self._proc.shared_held(pid)

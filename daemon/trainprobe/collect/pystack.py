@@ -20,8 +20,8 @@ from trainprobe.collect.confine import confined, confinement
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.python_files import PackageVersions, PythonFile
 from trainprobe.collect.source import Failed, Unavailable
-from trainprobe.derive.allowance import Allowance
-from trainprobe.derive.frameworks import NAMES
+from trainprobe.derive.python.frameworks import NAMES
+from trainprobe.derive.rate_limiter import RateLimiter
 from trainprobe.model.event import PythonThread, StackSeen
 from trainprobe.model.moment import NS
 
@@ -85,7 +85,7 @@ class PyStack:
         self._killed: dict[int, _Running] = {}  # by uid; not reaped yet
         self._proc.pool.elsewhere = self._killed_users
         self._answer: StackSeen | None = None
-        self._allowances: dict[str, Allowance] = {}  # by run
+        self._allowances: dict[str, RateLimiter] = {}  # by run
         self._limits_ns: dict[str, int] = {}  # by run, where it is not LIMIT_NS
 
     def available(self) -> str | Unavailable:
@@ -95,7 +95,7 @@ class PyStack:
     def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool:
         """Ask for the stack of a thread. False: not now (one is under way, this run's last is too recent, or a child
         that read another process of the same user has not ended)."""
-        allowance = self._allowances.get(run) or Allowance(TOGETHER, PAUSE_NS)
+        allowance = self._allowances.get(run) or RateLimiter(TOGETHER, PAUSE_NS)
         status = self._proc.status(pid)
         self._reap()
         owner = self._proc.owners.of(status.uid) if status is not None and status.uid is not None else None
@@ -110,7 +110,7 @@ class PyStack:
         self._allowances = {key: one for key, one in self._allowances.items() if not one.is_full(now_ns)}
         self._allowances[run] = allowance
         self._limits_ns = {key: limit for key, limit in self._limits_ns.items() if key in self._allowances}
-        allowance.take(now_ns)
+        allowance.count_one(now_ns)
         if isinstance(self._program, Unavailable):
             self._answer = StackSeen(now_ns, pid, tid, (), self._program.reason)
             return True

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainprobe.collect.procfs import Proc
-from trainprobe.derive.frameworks import LOOPS
+from trainprobe.derive.python.frameworks import LOOPS
 
 _INSTALLED = re.compile(r"(.*/(?:site|dist)-packages)/([^/]+?)(?:\.py)?(?:/|$)")
 _STANDARD = re.compile(r"/(python\d(?:\.\d+)?t?)(?:\.zip)?/")

@@ -30,7 +30,7 @@ class _Mount:
     until_ns: int
 
 
-class SharedMemory:
+class SharedMemoryReader:
     """Reads sizes, and finds files that nobody will ever remove."""
 
     def __init__(self, proc: Proc) -> None:
@@ -48,7 +48,9 @@ class SharedMemory:
         name = f"{os.major(device)}:{os.minor(device)}"
         return LimitSample(run, "shm", (blocks - free) * unit, blocks * unit, container or "host", name, pid)
 
-    def look(self, limit: LimitSample, runs: tuple[str, ...], mapped: Iterable[int], now: float) -> SharedSample:
+    def sample_with_leaks(
+        self, limit: LimitSample, runs: tuple[str, ...], mapped: Iterable[int], now: float
+    ) -> SharedSample:
         """The same with what dead processes left. ``mapped``: processes whose files are in use; ``now``: UNIX time."""
         leaks = self._leaks(limit.pid, list(mapped), now)
         return SharedSample(limit.place, limit.scope, limit.limit, limit.used, tuple(leaks), runs)

@@ -65,7 +65,7 @@ class Sources:
         self._note(record, outcome, now_ns)
         return None if isinstance(outcome, (Unavailable, Failed)) else outcome
 
-    def note(self, name: str, outcome: object, now_ns: int) -> None:
+    def record(self, name: str, outcome: object, now_ns: int) -> None:
         """Record the outcome of a source that is not read through here (the kernel's, a child's)."""
         self._note(self._record(name), outcome, now_ns)
 
@@ -76,11 +76,11 @@ class Sources:
 
     def _note(self, record: _Record, outcome: object, now_ns: int) -> None:
         before = record.status, record.reason, record.remedy
-        self._take(record, outcome, now_ns)
+        self._apply(record, outcome, now_ns)
         if before != (record.status, record.reason, record.remedy):
             self._states = None
 
-    def _take(self, record: _Record, outcome: object, now_ns: int) -> None:
+    def _apply(self, record: _Record, outcome: object, now_ns: int) -> None:
         if isinstance(outcome, Unavailable):
             record.status, record.reason, record.remedy = SourceStatus.UNAVAILABLE, outcome.reason, outcome.remedy
             record.retry_ns, record.failures = now_ns + RETRY_UNAVAILABLE_NS, 0

@@ -47,7 +47,7 @@ class Matches:
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
+class TargetsConfig:
     auto: bool = key(True, "find trainings by themselves: processes that map libtorch and step")
     include: Matches = section(
         Matches, "watch these too, even before they step; with `auto: false` only these are watched"
@@ -97,7 +97,7 @@ class Privacy:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class BudgetConfig:
     cpu: float = key(
         0.05, "processors that the daemon may use over a minute; above it leaves things out; 0: any", minimum=0.0
     )
@@ -107,14 +107,14 @@ class Budget:
 class DaemonConfig:
     """/etc/trainprobe/trainprobe.yaml"""
 
-    targets: Targets = section(Targets, "which processes are watched")
+    targets: TargetsConfig = section(TargetsConfig, "which processes are watched")
     thresholds: Thresholds = section(Thresholds, "when a step counts as a stall; both limits must be passed")
     checkpoints: Checkpoints = section(Checkpoints, "what counts as a checkpoint")
     python_stack: PythonStack = section(PythonStack, "Python stacks of stalls")
     record: Record = section(Record, "recording of everything that the core is told")
     retention: Retention = section(Retention, "how long history is kept below /var/lib/trainprobe")
     privacy: Privacy = section(Privacy, "what may be kept and published")
-    budget: Budget = section(Budget, "what watching may cost")
+    budget: BudgetConfig = section(BudgetConfig, "what watching may cost")
 
 
 @dataclass(frozen=True, slots=True)

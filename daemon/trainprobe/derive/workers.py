@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.derive.compilers import PROGRAMS, folder_of
+from trainprobe.derive.python.compilers import PROGRAMS, folder_of
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
@@ -52,7 +52,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class ChildCommand:
     """A command that the training ran: a child process that is no worker. Times in ns."""
 
     pid: int
@@ -96,7 +96,7 @@ class Death:
 
 
 @dataclass(slots=True)
-class Workers:
+class WorkerPool:
     """All children of one driver process, grandchildren by a forkserver included."""
 
     driver: int
@@ -106,7 +106,9 @@ class Workers:
     peak: int = 0  # live at once
     starts: list[int] = field(default_factory=list)  # ns, the last 256
     ends: list[int] = field(default_factory=list)
-    errands: dict[str, deque[Errand]] = field(default_factory=lambda: {role: deque(maxlen=256) for role in _ERRANDS})
+    errands: dict[str, deque[ChildCommand]] = field(
+        default_factory=lambda: {role: deque(maxlen=256) for role in _ERRANDS}
+    )
     """Those that ended, by role."""
     deaths: list[Death] = field(default_factory=list)
     exits_by_reason: dict[str, int] = field(default_factory=dict)
@@ -183,7 +185,7 @@ class Workers:
         if life is None:
             return None
         if life.role in _ERRANDS:
-            self.errands[life.role].append(Errand(life.pid, life.comm, life.start_ns, event.at_ns, life.output))
+            self.errands[life.role].append(ChildCommand(life.pid, life.comm, life.start_ns, event.at_ns, life.output))
         if life.role != "worker":
             return None
         sent = self._signals.pop(event.pid, None)
@@ -231,16 +233,16 @@ class Workers:
         """Workers started in an interval."""
         return sum(1 for at in self.starts if start_ns <= at < end_ns)
 
-    def errand_in(self, start_ns: int, end_ns: int) -> Errand | None:
+    def errand_in(self, start_ns: int, end_ns: int) -> ChildCommand | None:
         """The command that ran longest in an interval; None where none did."""
         spans = [(min(end_ns, one.end_ns) - max(start_ns, one.start_ns), one) for one in self._ran("helper", end_ns)]
         longest, errand = max(spans, key=lambda span: span[0], default=(0, None))
         return errand if longest > 0 else None
 
-    def _ran(self, role: str, until_ns: int) -> list[Errand]:
+    def _ran(self, role: str, until_ns: int) -> list[ChildCommand]:
         """Those of a role, with those still running then."""
         live = (one for one in self.live.values() if one.role == role)
-        running = [Errand(one.pid, one.comm, one.start_ns, until_ns, one.output) for one in live]
+        running = [ChildCommand(one.pid, one.comm, one.start_ns, until_ns, one.output) for one in live]
         return [*self.errands[role], *running]
 
     def compiles(self, pid: int) -> bool:
@@ -248,7 +250,7 @@ class Workers:
         life = self.live.get(pid)
         return life is not None and life.role == "compiler"
 
-    def compilers_in(self, start_ns: int, end_ns: int) -> list[Errand]:
+    def compilers_in(self, start_ns: int, end_ns: int) -> list[ChildCommand]:
         """The compilers that ran in an interval, or in a part of it."""
         return [one for one in self._ran("compiler", end_ns) if one.start_ns < end_ns and one.end_ns > start_ns]
 

@@ -1,8 +1,7 @@
 """The cells of the kernel's ledger: ``acc[region][leaf]`` in nanoseconds.
 
-The numbers are the ABI between ``bpf/src/*.bpf.c`` and user space; ``bpf/defines`` passes them to the compiler as
-``-D``, so they are written down once, here.
-"""
+The numbers are the ABI between ``bpf/src/*.bpf.c`` and user space; ``bpf/compile/defines`` passes them to the compiler
+as ``-D``, so they are written down once, here."""
 
 from __future__ import annotations
 

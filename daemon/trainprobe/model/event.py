@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf, Level, Region, RowKind, ThreadState
-from trainprobe.model.kept import JobKept, RunKept
 from trainprobe.model.launch import run_of_key
+from trainprobe.model.resume_state import JobKept, RunKept
 from trainprobe.model.text import StrEnum
 
 

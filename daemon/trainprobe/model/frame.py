@@ -27,7 +27,7 @@ from trainprobe.model.sample import (
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class FrameSamples:
     """What the collectors read in one pass (empty or None: not due). A new sample is declared only here:
     the observer, the wire format and the recorder take the fields from this class."""
 
@@ -46,7 +46,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame(Samples):
+class Frame(FrameSamples):
     """Events since the last frame in time order, and samples taken at ``at``."""
 
     at: Moment

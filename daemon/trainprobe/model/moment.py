@@ -51,7 +51,7 @@ class Offsets:
     def __init__(self) -> None:
         self._shifts: list[tuple[int, int]] = []
 
-    def note(self, at: Moment) -> None:
+    def update(self, at: Moment) -> None:
         """Adds the current offset."""
         offset = at.wall_ns - at.monotonic_ns
         if not self._shifts or abs(offset - self._shifts[-1][1]) > SLACK_NS:

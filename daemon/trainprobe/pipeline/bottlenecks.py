@@ -11,8 +11,8 @@ from trainprobe.causes.registry import ORDINARY_RULES, SPECS
 from trainprobe.causes.run import drift
 from trainprobe.causes.stalls import checkpoint, gpu_memory, gpu_throttle
 from trainprobe.causes.waiting import CPU, FETCHING, STORAGE, SWAP
-from trainprobe.derive.ledger import Item, by_state
-from trainprobe.derive.steps import Mode
+from trainprobe.derive.steps.clock import Mode
+from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import COMPUTING, LEAVES, Leaf, Region
 from trainprobe.pipeline.rank.state import RankState
@@ -33,7 +33,7 @@ _DATA = (State.DATA_WAIT, State.DATA_INLINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundBottleneck:
     """A bottleneck: ns in ordinary steps and in the ordinary part of late ones; its share of an ordinary step."""
 
     claim: Claim
@@ -41,7 +41,7 @@ class Found:
     ns: float
     share: float
 
-    def beside(self, other: Found | None) -> Found:
+    def beside(self, other: FoundBottleneck | None) -> FoundBottleneck:
         """Two rules' time of one cause; the larger one's words."""
         if other is None:
             return self
@@ -165,19 +165,19 @@ def data_ns(fold: RankState) -> float:
     return sum(ns for (state, _, _), ns in waits(fold).items() if state in (*_DATA, State.FAULT_IO))
 
 
-def bottlenecks(fold: RankState) -> list[Found]:
+def bottlenecks(fold: RankState) -> list[FoundBottleneck]:
     """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first."""
     found = _tied(fold)
     found += [one for one in (_saving(fold), _throttled(fold), _churning(fold)) if one is not None]
     growth = fold.ordinary.growth
-    steps = drift.Steps(fold.ordinary.ns, growth.trend, growth.makeup, growth.counters, fold.seen.pid)
+    steps = drift.OrdinarySteps(fold.ordinary.ns, growth.trend, growth.makeup, growth.counters, fold.seen.pid)
     grown = drift.claim(steps, fold.policy, {item[0] for one in found for item in one.claim.taken})
     if grown is not None:
-        found.append(Found(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary.ns))
+        found.append(FoundBottleneck(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary.ns))
     return sorted(found, key=lambda one: -one.ns)
 
 
-def _tied(fold: RankState) -> list[Found]:
+def _tied(fold: RankState) -> list[FoundBottleneck]:
     """What evidence of the steps' own make-up ties to a cause."""
     total, items = fold.ordinary.ns, fold.ordinary.items
     if total <= 0 or fold.ordinary.count < 8:
@@ -194,17 +194,17 @@ def _tied(fold: RankState) -> list[Found]:
     claims, _ = claims_of(window, ORDINARY_RULES)
     claims = _with_queueing(fold, claims)
     everywhere = 1 + fold.ordinary.late_ns / total  # late steps have their ordinary part, too
-    merged: dict[Cause, Found] = {}
+    merged: dict[Cause, FoundBottleneck] = {}
     main = max(claims, key=lambda claim: claim.ns)
     for claim in claims:
         cause = claim.cause if claim.ns >= MINOR * total else main.cause
         if cause is not None:
-            found = Found(claim, cause, claim.ns * everywhere, claim.ns / total)
+            found = FoundBottleneck(claim, cause, claim.ns * everywhere, claim.ns / total)
             merged[cause] = found.beside(merged.get(cause))
     return list(merged.values())
 
 
-def _saving(fold: RankState) -> Found | None:
+def _saving(fold: RankState) -> FoundBottleneck | None:
     """Saves that come with ordinary steps: their calls, and the CPU that goes into their bytes."""
     ordinary, saves = fold.ordinary, fold.files.saving_steps
     if ordinary.ns <= 0 or ordinary.count < 8 or not saves.ordinary:
@@ -216,10 +216,10 @@ def _saving(fold: RankState) -> Found | None:
     share = claim.ns / ordinary.ns
     if share < fold.policy.checkpoint_bottleneck:
         return None
-    return Found(claim, Cause.CHECKPOINT, claim.ns * (1 + ordinary.late_ns / ordinary.ns), share)
+    return FoundBottleneck(claim, Cause.CHECKPOINT, claim.ns * (1 + ordinary.late_ns / ordinary.ns), share)
 
 
-def _throttled(fold: RankState) -> Found | None:
+def _throttled(fold: RankState) -> FoundBottleneck | None:
     """What a lowered clock made of ordinary steps: it is in no state of its own, the GPU's readings tell."""
     slowed, total = fold.surroundings.gpu_pace.whole(), fold.ordinary.ns
     if slowed is None or slowed.lost_ns is None or total <= 0 or fold.ordinary.count < 8:
@@ -229,17 +229,17 @@ def _throttled(fold: RankState) -> Found | None:
         return None
     window = window_of_ordinary(fold, fold.ordinary.items, replace(slowed, lost_ns=lost))
     claim = gpu_throttle.claim(window, fold.ordinary.items)
-    return Found(claim, Cause.GPU_THROTTLE, claim.ns, claim.ns / total) if claim is not None else None
+    return FoundBottleneck(claim, Cause.GPU_THROTTLE, claim.ns, claim.ns / total) if claim is not None else None
 
 
-def _churning(fold: RankState) -> Found | None:
+def _churning(fold: RankState) -> FoundBottleneck | None:
     """Allocating and freeing the GPU's memory in every step: the allocator's cache should make that rare."""
     total, churned = fold.ordinary.ns, fold.ordinary.churn
     if total <= 0 or fold.ordinary.count < 8 or churned.ns < fold.policy.gpu_bottleneck * total:
         return None
     window = window_of_ordinary(fold, fold.ordinary.items, None)
     claim = gpu_memory.claim(window, fold.ordinary.items)
-    return Found(claim, Cause.GPU_MEMORY, claim.ns, claim.ns / total) if claim is not None else None
+    return FoundBottleneck(claim, Cause.GPU_MEMORY, claim.ns, claim.ns / total) if claim is not None else None
 
 
 def _with_queueing(fold: RankState, claims: list[Claim]) -> list[Claim]:

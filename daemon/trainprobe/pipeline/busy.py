@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainprobe.derive.downsample import means
+from trainprobe.derive.trend.downsample import means
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import HostSample
 
@@ -15,7 +15,7 @@ READ_NS = 4 * NS  # at least from one reading of what a run uses to the next: it
 
 
 @dataclass(slots=True)
-class Busy:
+class CpuInUse:
     """From the first sample on, the mean number of processors in use, whoever used them."""
 
     _from: tuple[int, int] | None = None  # (ns, idle ns of all processors)
@@ -23,7 +23,7 @@ class Busy:
     _cpus: int = 0
     _paces: deque[int] = field(default_factory=lambda: deque(maxlen=PACES))
 
-    def feed(self, sample: HostSample, at_ns: int) -> None:
+    def add_sample(self, sample: HostSample, at_ns: int) -> None:
         if sample.pace_ns is not None:
             self._paces.append(sample.pace_ns)
         if sample.idle_ns is None:
@@ -46,14 +46,14 @@ class Busy:
 
 
 @dataclass(slots=True)
-class Others:
+class OtherPrograms:
     """What other programs than the run's use of the processors, from one reading of the run's processes to the next."""
 
     _host: tuple[int, int, int] | None = None  # (ns, idle ns of all processors, processors), the latest
     _at: tuple[int, int] | None = None  # of the reading before: (ns, idle ns) of its host
     _read: tuple[int, Mapping[tuple[int, int], int]] | None = None  # of the reading before: ns, CPU ns by process
 
-    def feed(self, sample: HostSample, at_ns: int) -> None:
+    def add_sample(self, sample: HostSample, at_ns: int) -> None:
         if sample.idle_ns is not None and sample.cpus:
             self._host = (at_ns, sample.idle_ns, sample.cpus)
 

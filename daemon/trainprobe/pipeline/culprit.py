@@ -11,7 +11,7 @@ from trainprobe.model.message import template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 from trainprobe.pipeline.rank.state import RankState
-from trainprobe.pipeline.stalls import Entry
+from trainprobe.pipeline.stalls import StallEntry
 
 LATE = template("collective_wait.late", "{summary}: rank {rank} was late by {cause}")
 CULPRIT = template("collective_wait.culprit", "rank {rank} (pid {pid}) is the one that does not wait: {cause}")
@@ -31,8 +31,8 @@ def name_culprits(folds: Sequence[RankState], now_ns: int) -> None:
                 _follow(entry, number, folds)
 
 
-def _follow(entry: Entry, number: int, folds: Sequence[RankState]) -> None:
-    best: tuple[float, int, Entry] | None = None
+def _follow(entry: StallEntry, number: int, folds: Sequence[RankState]) -> None:
+    best: tuple[float, int, StallEntry] | None = None
     for other, fold in enumerate(folds):
         if other == number:
             continue
@@ -55,7 +55,7 @@ def _follow(entry: Entry, number: int, folds: Sequence[RankState]) -> None:
     entry.stack = entry.stack if not one.stack else one.stack
 
 
-def _overlap(one: Entry, other: Entry) -> float:
+def _overlap(one: StallEntry, other: StallEntry) -> float:
     far = 1 << 62
     end = min(one.end_ns or far, other.end_ns or far)
     start = max(one.start_ns, other.start_ns)

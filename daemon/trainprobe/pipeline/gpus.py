@@ -14,7 +14,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Bound, Gpu, GpuState
 from trainprobe.model.sample import GpuHolder, GpuSample, LimitSample
 from trainprobe.pipeline.rank.state import RankState
-from trainprobe.pipeline.stalls import Entry, StallBook
+from trainprobe.pipeline.stalls import StallBook, StallEntry
 
 BUSY_FOR = template("bound.gpu_busy", "GPUs are busy for {share:percent} of the time")
 BOTH = template("bound.both", "{first}; {second}")
@@ -99,7 +99,7 @@ class RankGpus:
             return
         self.index[sample.uuid] = sample.index
         self.holders[sample.uuid] = sample.holders or ()
-        fold.surroundings.gpu_pace.feed(sample)
+        fold.surroundings.gpu_pace.add_sample(sample)
         spent = span_ns(sample)
         if sample.utilization is None or not spent:
             return
@@ -162,7 +162,7 @@ def bound_by(gpus: Sequence[Gpu], host: Bound) -> Bound:
     return Bound.of(host.by, BOTH(first=host.message, second=busy) if host.message else busy)
 
 
-def _shorten(book: StallBook, entry: Entry, busy_ns: float) -> None:
+def _shorten(book: StallBook, entry: StallEntry, busy_ns: float) -> None:
     mine = {cause: ns for cause, ns in entry.shares.items() if not SPECS[cause].gpu_works}
     total = sum(mine.values())
     factor = min(1.0, busy_ns / total) if total > 0 else 0.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from trainprobe.derive.goodput import goodput
 from trainprobe.model.event import RunStarted
 from trainprobe.model.goodput import Goodput
-from trainprobe.model.kept import JobKept
 from trainprobe.model.report import Run
+from trainprobe.model.resume_state import JobKept
 from trainprobe.pipeline.report.goodput import attempt_of
 
 KEPT = 256

@@ -133,7 +133,7 @@ class RunLimits:
 
     def _check(self, rank: RankState, now_ns: int) -> bool:
         situation = self.situation(rank, now_ns)
-        return rank.notices.take((notice for check in CHECKS for notice in check(situation)), now_ns)
+        return rank.notices.update((notice for check in CHECKS for notice in check(situation)), now_ns)
 
     def _concerns(self, rank: RankState) -> bool:
         open_ = any(not notice.happened for notice in rank.notices.told.values())

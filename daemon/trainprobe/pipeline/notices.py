@@ -23,7 +23,7 @@ class RankNotices:
     first: dict[str, Message] = field(default_factory=dict)  # what was said then
     total: int = 0
 
-    def take(self, found: Iterable[Notice], now_ns: int) -> bool:
+    def update(self, found: Iterable[Notice], now_ns: int) -> bool:
         """Bring what is told up to date; whether something new has happened."""
         news = False
         seen = set()

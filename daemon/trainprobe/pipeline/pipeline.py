@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from trainprobe.causes.policy import Policy
-from trainprobe.derive.devices import Devices
-from trainprobe.model.armed import Armed
+from trainprobe.derive.host.devices import Devices
 from trainprobe.model.event import Event, GpuXid, MarkRow, OomTold, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
-from trainprobe.model.kept import JobKept, KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Host, Report, Run
+from trainprobe.model.resume_state import JobKept, KeptRank, RunKept
+from trainprobe.model.step_deadline import Armed
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.host import HostState
 from trainprobe.pipeline.jobs import Jobs
@@ -68,7 +68,7 @@ class Pipeline:
     def step(self, frame: Frame) -> None:
         """Take in one frame."""
         self._now = frame.at.monotonic_ns
-        self._offsets.note(frame.at)
+        self._offsets.update(frame.at)
         for event in frame.events:
             if not isinstance(event, MarkRow) or not self._routing.add_row(event):
                 self._add_event(event)
@@ -129,7 +129,7 @@ class Pipeline:
     def _add_surroundings(self, frame: Frame) -> None:
         """What was read of the host: its devices, its quotas, who else is there."""
         if frame.host is not None:
-            self._devices.feed(frame.host.disks, self._now)
+            self._devices.add_sample(frame.host.disks, self._now)
             self._devices.cpus = frame.host.cpus
             self._devices.feed_steal(frame.host.steal_ns, self._now)
             for run in self.runs.values():
@@ -138,7 +138,7 @@ class Pipeline:
             self._devices.feed_rivals(frame.rivals, self._now)
         for quota in frame.quotas:
             if quota.run in self.runs:
-                self.runs[quota.run].ranks.quota.feed(quota, self._now)
+                self.runs[quota.run].ranks.quota.add_sample(quota, self._now)
         for seen in frame.inspections:
             for run in self.runs.values():
                 run.add_inspection(seen, self._now)
@@ -200,7 +200,7 @@ class Pipeline:
             tell=self._opened,
             spaces=tuple(place for run in live for place in wants.spaces(run)),
             files=tuple(file for run in live for file in wants.logs(run)),
-            calm_ns=min(wants.calm_ns(run, now) for run in self.runs.values()) if even else 0,
+            stable_ns=min(wants.stable_ns(run, now) for run in self.runs.values()) if even else 0,
             count=tuple(pair for run in live for pair in wants.counting(run, now)),
         )
 

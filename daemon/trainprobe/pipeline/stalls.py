@@ -10,10 +10,10 @@ from statistics import median
 from typing import Any
 
 from trainprobe.causes.order import Judgement
-from trainprobe.derive.black_box import BlackBox, Second
-from trainprobe.derive.late import STACKS
 from trainprobe.derive.memo import Memo
-from trainprobe.derive.period import recurrence
+from trainprobe.derive.steps.black_box import BlackBoxRing, BlackBoxSecond
+from trainprobe.derive.steps.late_step import STACKS
+from trainprobe.derive.trend.period import recurrence
 from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message
 from trainprobe.model.moment import NS
@@ -26,7 +26,7 @@ LEAST_NS = NS // 1000  # of a stall that is listed
 
 
 @dataclass(slots=True)
-class Entry:
+class StallEntry:
     """One stall. ns on CLOCK_MONOTONIC."""
 
     start_ns: int
@@ -52,7 +52,7 @@ class Entry:
     @classmethod
     def of(
         cls, judgement: Judgement, start_ns: int, end_ns: int | None, step: int, stacks: Sequence[tuple[str, ...]]
-    ) -> Entry:
+    ) -> StallEntry:
         """One step that stalled; the judgement has a main claim."""
         main = judgement.main
         assert main is not None
@@ -101,10 +101,10 @@ class Durations:
 class StallFigures:
     """The book at one moment."""
 
-    entries: Sequence[Entry]  # closed ones, the latest
-    listed: Sequence[Entry]  # the open one too
-    open: Entry | None
-    opened: Entry | None  # the open one, where it does not go on with the last entry
+    entries: Sequence[StallEntry]  # closed ones, the latest
+    listed: Sequence[StallEntry]  # the open one too
+    open: StallEntry | None
+    opened: StallEntry | None  # the open one, where it does not go on with the last entry
     ns: Mapping[Cause, float]  # lost in closed ones
     counts: Mapping[Cause, int]
     last_start: Mapping[Cause, int]
@@ -120,8 +120,8 @@ class StallFigures:
 class StallBook:
     """Closed stalls (the last KEEP), totals over all of them, and the open one."""
 
-    entries: list[Entry] = field(default_factory=list)
-    open: Entry | None = None
+    entries: list[StallEntry] = field(default_factory=list)
+    open: StallEntry | None = None
     seconds: dict[Cause, float] = field(default_factory=dict)  # ns by cause, closed stalls
     counts: dict[Cause, int] = field(default_factory=dict)
     last_start: dict[Cause, int] = field(default_factory=dict)
@@ -132,17 +132,19 @@ class StallBook:
     joins: bool = False  # the open one goes on with the last entry
     given_back: int = 0  # entries of which nothing was lost
     resumed_id: str = ""  # of the stall that the first step goes on with
-    box: BlackBox = field(default_factory=BlackBox)
-    frozen: dict[int, tuple[Second, ...]] = field(default_factory=dict)  # the box before a stall, by the stall's id_ns
+    box: BlackBoxRing = field(default_factory=BlackBoxRing)
+    frozen: dict[int, tuple[BlackBoxSecond, ...]] = field(
+        default_factory=dict
+    )  # the box before a stall, by the stall's id_ns
     memo: Memo = field(default_factory=Memo)
     common: dict[Cause, Any] = field(default_factory=dict)
 
-    def changed(self, entry: Entry) -> None:
+    def changed(self, entry: StallEntry) -> None:
         """A closed one is not what it was."""
         entry.shown = None
         self.memo.clear()
 
-    def begin(self, entry: Entry, reach: int) -> None:
+    def begin(self, entry: StallEntry, reach: int) -> None:
         """A stall is open, or goes on being so; ``reach``: steps back to a neighbour that it extends."""
         entry.told_ns = self.open.id_ns if self.open is not None else 0
         entry.kept_id = self.resumed_id
@@ -151,11 +153,11 @@ class StallBook:
         self.joins = last is not None and last.cause == entry.cause and entry.first_step - last.last_step <= reach
 
     @property
-    def opened(self) -> Entry | None:
+    def opened(self) -> StallEntry | None:
         """The open stall if it is one of its own and does not go on with the last entry."""
         return None if self.joins else self.open
 
-    def listed(self) -> list[Entry]:
+    def listed(self) -> list[StallEntry]:
         """The stalls as they stand now, the open one last."""
         if self.open is None:
             return list(self.entries)
@@ -168,7 +170,7 @@ class StallBook:
 
     def close(
         self, judgement: Judgement, start_ns: int, end_ns: int, step: int, stacks: Sequence[tuple[str, ...]], reach: int
-    ) -> Entry | None:
+    ) -> StallEntry | None:
         """Enter a finished stalled step; ``reach``: steps back to a neighbour that it extends."""
         told_ns = self.open.id_ns if self.open is not None and not self.joins else 0
         self.open = None
@@ -181,7 +183,7 @@ class StallBook:
         last = self.entries[-1] if self.entries else None
         if last is not None and last.cause == cause and step - last.last_step <= reach:
             return self._extend(last, judgement, end_ns, step, stacks)
-        entry = Entry.of(judgement, start_ns, end_ns, step, stacks)
+        entry = StallEntry.of(judgement, start_ns, end_ns, step, stacks)
         entry.told_ns = told_ns
         entry.kept_id, self.resumed_id = self.resumed_id, ""
         self.entries.append(entry)
@@ -200,8 +202,8 @@ class StallBook:
         return entry
 
     def _extend(
-        self, last: Entry, judgement: Judgement, end_ns: int, step: int, stacks: Sequence[tuple[str, ...]]
-    ) -> Entry:
+        self, last: StallEntry, judgement: Judgement, end_ns: int, step: int, stacks: Sequence[tuple[str, ...]]
+    ) -> StallEntry:
         self.changed(last)
         last.end_ns = end_ns
         last.ns += judgement.stall_ns
@@ -221,7 +223,7 @@ class StallBook:
             )
         return last
 
-    def enter_unfinished(self, entry: Entry, end_ns: int) -> None:
+    def enter_unfinished(self, entry: StallEntry, end_ns: int) -> None:
         """Enter the stall that was open when the rank ended: it is as long as the time until then."""
         self.changed(entry)
         entry.end_ns = end_ns
@@ -236,7 +238,7 @@ class StallBook:
         self.total += 1
         self.entries.append(entry)
 
-    def freeze(self, entry: Entry) -> None:
+    def freeze(self, entry: StallEntry) -> None:
         """Keep what came before a stall."""
         self.frozen[entry.id_ns] = self.box.before(entry.start_ns)
         changed = {entry.id_ns}

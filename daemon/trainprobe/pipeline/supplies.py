@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.causes.situation import Growth, Key, used_share
-from trainprobe.derive.forecast import Forecast, Series, forecast
+from trainprobe.causes.situation import Key, MemoryGrowth, used_share
+from trainprobe.derive.trend.forecast import Forecast, GrowthSeries, forecast
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample, ProcessSample
 
@@ -24,9 +24,9 @@ class RoleMemory:
 
     processes: int = 0
     bytes: int = 0
-    pss: Series = field(default_factory=Series)
-    rss: Series = field(default_factory=Series)
-    private: Series = field(default_factory=Series)
+    pss: GrowthSeries = field(default_factory=GrowthSeries)
+    rss: GrowthSeries = field(default_factory=GrowthSeries)
+    private: GrowthSeries = field(default_factory=GrowthSeries)
 
     def add(self, at: float, held: Sequence[ProcessSample]) -> None:
         """The samples of one frame."""
@@ -38,11 +38,11 @@ class RoleMemory:
             self.pss.add(at, sum(pss))
             self.private.add(at, sum(p.private_bytes or 0 for p in held))
 
-    def growth(self, role: str) -> Growth:
+    def growth(self, role: str) -> MemoryGrowth:
         """Bytes a second."""
         pss = self.pss.slope(GROWTH_SECONDS)
         slope = pss if pss is not None and self.pss.seconds >= PSS_SECONDS else self.rss.slope(GROWTH_SECONDS)
-        return Growth(role, self.processes, self.bytes, slope, self.private.slope(GROWTH_SECONDS))
+        return MemoryGrowth(role, self.processes, self.bytes, slope, self.private.slope(GROWTH_SECONDS))
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Supplies:
     forecasts: dict[Key, Forecast] = field(default_factory=dict)
     container: str | None = None  # that the driver is in: a command may enter one after it was started
     hasty: bool = False  # something is read so often that it must be judged as often
-    _series: dict[Key, Series] = field(default_factory=dict)
+    _series: dict[Key, GrowthSeries] = field(default_factory=dict)
     _seen_ns: dict[Key, int] = field(default_factory=dict)
 
     def add_limit(self, sample: LimitSample, at_ns: int) -> None:
@@ -70,7 +70,7 @@ class Supplies:
         if series is None:
             if sample.used < WORTH * sample.limit:
                 return
-            series = self._series[key] = Series()
+            series = self._series[key] = GrowthSeries()
         self.hasty = self.hasty or (series.last is not None and at_ns / NS - series.last.at <= SOON_NS / NS)
         series.add(at_ns / NS, sample.used)
 

@@ -15,20 +15,20 @@ from typing import Any
 from trainprobe.collect import cost
 from trainprobe.collect.source import Unavailable
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, RunEnded, ThreadSample
-from trainprobe.model.frame import Frame, Samples
+from trainprobe.model.frame import Frame, FrameSamples
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
 from trainprobe.model.sample import CostSample, HostSample, Inspection, RivalSample
 from trainprobe.pipeline import Wants
-from trainprobe.runtime import unanswered
-from trainprobe.runtime.budget import Budget, Shed
-from trainprobe.runtime.guard import Guard
-from trainprobe.runtime.parts import NOTHING_WANTED, Parts
+from trainprobe.runtime.interfaces import NOTHING_WANTED, Parts
+from trainprobe.runtime.loop.budget import CostBudget, Shed
+from trainprobe.runtime.loop.guard import Guard
+from trainprobe.runtime.sampling import unanswered
+from trainprobe.runtime.sampling.deferred_events import DeferredEvents
 from trainprobe.runtime.schedule import CALM_NS, LONGEST_REPORT_NS, REPORT_NS, TICK_NS, ReportSchedule, Schedule
-from trainprobe.runtime.waiting import Waiting
 
 NOTHING: Sequence[Any] = ()
-SAMPLES = tuple(field.name for field in fields(Samples))
+SAMPLES = tuple(field.name for field in fields(FrameSamples))
 SELDOM = 4  # times: the pauses between samples, over the budget
 
 
@@ -55,9 +55,9 @@ class Outlets:
 class Observer:
     """The task of the loop: each turn makes one frame and lets the core see it."""
 
-    def __init__(self, parts: Parts, outlets: Outlets, budget: Budget | None = None) -> None:
+    def __init__(self, parts: Parts, outlets: Outlets, budget: CostBudget | None = None) -> None:
         self._outlets = outlets
-        self._budget = budget or Budget(0.0)
+        self._budget = budget or CostBudget(0.0)
         self._sources = parts.sources
         self._kernel = parts.kernel
         self._targets = parts.targets
@@ -66,12 +66,12 @@ class Observer:
         self._core = parts.core
         self._clock = parts.clock
         self._guard = Guard(parts.sources)
-        parts.sources.note("bpf", True, 0)
+        parts.sources.record("bpf", True, 0)
         self._reports = ReportSchedule()
         self._schedule = Schedule()
         self._wants: Wants = NOTHING_WANTED
         self._noted: dict[str, object] = {}
-        self._waiting = Waiting()
+        self._waiting = DeferredEvents()
         self._lost: dict[str, int] = {}
         self._last = Moment(0, 0)
 
@@ -103,16 +103,16 @@ class Observer:
                     return
             elif self._schedule.tick_ns > TICK_NS and self._can_wait(now):
                 return
-        rare = self._look(now, late, found)  # a fork wakes us, too, and is nothing to hurry for
+        rare = self._sample_frame(now, late, found)  # a fork wakes us, too, and is nothing to hurry for
         if self._outlets.on_report is not None and self._reports.due(now.monotonic_ns, urgent=rare or self._wants.tell):
-            self._guard.call("output", now.monotonic_ns, lambda: self._tell(now), None)
+            self._guard.call("output", now.monotonic_ns, lambda: self._publish_report(now), None)
 
     def _can_wait(self, now: Moment) -> bool:
         """Takes in what the kernel told: whether that is but steps as ever, and something about other programs."""
         at = now.monotonic_ns
         told = self._guard.call("bpf", at, self._kernel.drain, NOTHING)
         events: Sequence[Event] = self._guard.call("targets", at, lambda: self._targets.step(now, told), ())
-        return self._waiting.hold(events, at)
+        return self._waiting.defer(events, at)
 
     def _search(self, now: Moment) -> Sequence[Event]:
         """What only the search is due for: nothing, most often, where a host starts processes all the time."""
@@ -134,7 +134,7 @@ class Observer:
     def finish(self) -> Report:
         """The last look (whatever is due or not), and the report of everything until then."""
         self._schedule.read_all()
-        self._look(self._clock(), late=True)
+        self._sample_frame(self._clock(), late=True)
         return self.report()
 
     def report(self) -> Report:
@@ -159,12 +159,12 @@ class Observer:
             at, lambda tid: self._guard.call("bpf", at, lambda: self._kernel.progress(tid), None)
         )
 
-    def _look(self, now: Moment, late: bool, found: Sequence[Event] = ()) -> bool:
+    def _sample_frame(self, now: Moment, late: bool, found: Sequence[Event] = ()) -> bool:
         """One frame. Whether it held something rare, which the tick may have brought before its wake-up did."""
         at = now.monotonic_ns
-        events = [*self._waiting.take(), *found, *self._events(now)]
+        events = [*self._waiting.drain(), *found, *self._events(now)]
         threads = self._threads(at, late)
-        nothing: tuple[Samples, Sequence[Event]] = Samples(), ()
+        nothing: tuple[FrameSamples, Sequence[Event]] = FrameSamples(), ()
         samples, logged = self._guard.call("collectors", at, lambda: self._samples(now, events), nothing)
         if users := {holder.pid for gpu in samples.gpus for holder in gpu.holders or ()}:
             self._guard.call("targets", at, lambda: self._targets.gpu_users(now, users), None)
@@ -209,7 +209,7 @@ class Observer:
         """Record the outcome of a source where it changes; a source that was up from the start is not listed."""
         if outcome != self._noted.get(source, True):
             self._noted[source] = outcome
-            self._sources.note(source, outcome, at)
+            self._sources.record(source, outcome, at)
 
     def _threads(self, at: int, late: bool) -> Sequence[ThreadSample]:
         due = self._schedule.threads_due(at)
@@ -221,7 +221,7 @@ class Observer:
         self._schedule.threads_read(at if due else self._schedule.threads_ns, len(found))
         return found
 
-    def _samples(self, now: Moment, events: Sequence[Event]) -> tuple[Samples, Sequence[Event]]:
+    def _samples(self, now: Moment, events: Sequence[Event]) -> tuple[FrameSamples, Sequence[Event]]:
         return self._sampler.read(now, self._targets.processes(), events), self._sampler.logged(now)
 
     def _with_disks(self, at: int, host: HostSample | None) -> HostSample | None:
@@ -248,7 +248,7 @@ class Observer:
         sample = self._guard.call(
             "cost", at, lambda: cost.read(*self._kernel.cost(), helpers=self._targets.seconds()), None
         )
-        if sample is not None and self._budget.feed(at, sample.cpu_seconds):
+        if sample is not None and self._budget.add_cpu_seconds(at, sample.cpu_seconds):
             self._spare(at)
         return sample
 
@@ -256,7 +256,7 @@ class Observer:
         """Leave out what the budget does not allow, and say so."""
         reason = self._budget.reason
         told = Unavailable(reason, "raise budget.cpu in the configuration, or watch less (targets)")
-        self._sources.note("budget", told if reason else True, at)
+        self._sources.record("budget", told if reason else True, at)
         self._sampler.seldom(SELDOM if self._budget.sheds(Shed.SAMPLES) else 1)
         self._reports.least_ns = LONGEST_REPORT_NS if self._budget.sheds(Shed.DETAIL) else REPORT_NS
 
@@ -269,7 +269,7 @@ class Observer:
         schedule.armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this turn
         self._waiting.expect(schedule.armed)
         self._reports.late = wants.detail
-        self._calm_down(at, wants.calm_ns)
+        self._calm_down(at, wants.stable_ns)
         self._sampler.look_at(wants.spaces, wants.files)
         counted = () if self._budget.sheds(Shed.SAMPLES) else wants.count
         self._guard.call("instructions", at, lambda: self._sampler.count(counted), None)
@@ -289,7 +289,7 @@ class Observer:
         self._schedule.alarmed = self._guard.call("bpf", at, alarm, False)
         self._schedule.calm_down(even_ns, calm=calm, followed=self._outlets.followed())
 
-    def _tell(self, now: Moment) -> None:
+    def _publish_report(self, now: Moment) -> None:
         if self._outlets.on_report is not None:
             began = time.thread_time_ns()  # whoever trains takes the processor meanwhile
             self._outlets.on_report(self._core.report(now, reuse=True))

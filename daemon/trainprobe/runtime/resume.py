@@ -8,9 +8,9 @@ from typing import Protocol
 
 from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.model.cells import LEAVES, Leaf
-from trainprobe.model.kept import KeptRank, RankKept, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run, has_ended
+from trainprobe.model.resume_state import KeptRank, RankKept, RunKept
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -19,7 +19,7 @@ SAME_START_NS = 50_000_000  # a start is told in clock ticks or by an event
 LEAST_CPU_NS = 1_000_000
 
 
-class Core(Protocol):
+class ResumableCore(Protocol):
     """The pure part, as far as it is needed here."""
 
     @property
@@ -30,7 +30,7 @@ class Core(Protocol):
 class Noted:
     """What the core would have the next process know: anew each ten seconds, and each time while a stall is open."""
 
-    def __init__(self, core: Core, proc: Proc) -> None:
+    def __init__(self, core: ResumableCore, proc: Proc) -> None:
         self._core = core
         self._proc = proc
         self._made_ns = -EVERY_NS

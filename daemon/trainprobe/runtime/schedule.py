@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainprobe.derive.allowance import Allowance
-from trainprobe.model.armed import Armed, Progress
+from trainprobe.derive.rate_limiter import RateLimiter
 from trainprobe.model.moment import NS
+from trainprobe.model.step_deadline import Armed, Progress
 
 TICK_NS = NS
 CALM_TICK_NS = 2 * NS  # while all steps are even; alarms and rare events wake the observer as ever
@@ -151,7 +151,7 @@ class ReportSchedule:
 
     def __init__(self) -> None:
         self._last_ns: int | None = None
-        self._allowance = Allowance(QUICK, SPREAD_NS)
+        self._allowance = RateLimiter(QUICK, SPREAD_NS)
         self._pending = False
         self._regular_ns = self._late_ns = REPORT_NS
         self.late = False
@@ -179,7 +179,7 @@ class ReportSchedule:
             return False
         self._pending = False
         self._last_ns = now_ns
-        self._allowance.take(now_ns)
+        self._allowance.count_one(now_ns)
         return True
 
     def took(self, spent_ns: int) -> None:

@@ -23,9 +23,9 @@ class Speaker:
     def say(self, template: str, **values: object) -> str:
         """A sentence of the program, given in English, with its values."""
         text = template if self.language == "en" else catalogue(self.language).programs.get(template, template)
-        return text.format(**{name: self.told(value) for name, value in values.items()}) if values else text
+        return text.format(**{name: self.localized(value) for name, value in values.items()}) if values else text
 
-    def told(self, what: object) -> object:
+    def localized(self, what: object) -> object:
         """A value of a sentence: one that is a sentence itself in this language, others as they are."""
         return self.say(what.template, **what.values) if isinstance(what, Saying) else what
 
@@ -39,14 +39,14 @@ class Speaker:
 
     def report(self, part: Part) -> Part:
         """A report, or a part of one, whose sentences are in this language."""
-        return part if self.language == "en" else self._said(part)
+        return part if self.language == "en" else self._localized_value(part)
 
-    def _said(self, value: Any) -> Any:
+    def _localized_value(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._said(one) for one in value]
+            return [self._localized_value(one) for one in value]
         if not dataclasses.is_dataclass(value) or isinstance(value, (type, Message)):
             return value
-        made = {field.name: self._said(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        made = {field.name: self._localized_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
         for text, source in SENTENCES.get(value.__class__, {}).items():
             if isinstance(made[text], str):
                 made[text] = made[text] if made[source] is None else self.message(made[source], made[text])

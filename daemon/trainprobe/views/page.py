@@ -21,7 +21,7 @@ from trainprobe.model.text import spelt_out
 from trainprobe.text.catalogue import catalogue
 from trainprobe.text.page_words import said_by
 from trainprobe.text.render import Speaker
-from trainprobe.views.look import CAUSES, PHASES, STATES, Look
+from trainprobe.views.palette import CAUSES, PHASES, STATES, Appearance
 
 SCRIPTS = ("words", "format", "dom", "story", "feed", "axis", "lanes", "timeline", "panels", "details", "main")
 """In this order, in one scope."""
@@ -101,7 +101,7 @@ def _hash(text: str) -> str:
 
 def _looks(language: str) -> str:
     speaker = Speaker(language)
-    kinds: dict[str, Iterable[tuple[str, Look]]] = {
+    kinds: dict[str, Iterable[tuple[str, Appearance]]] = {
         "causes": ((key.value, look) for key, look in CAUSES.items()),
         "states": ((key.value, look) for key, look in STATES.items()),
         "phases": ((key.value, look) for key, look in PHASES.items()),

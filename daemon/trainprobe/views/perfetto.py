@@ -37,7 +37,7 @@ def trace(report: Report, rows: Rows, base_ns: int | None = None) -> dict[str, A
     for place, (run, rank) in enumerate(ranks):
         process = _Process(FIRST_PID + place, base)
         process.begin(run, rank, place)
-        _tell(process, report, run, rank, rows.get((run.key, rank.name), ()))
+        _write_rank(process, report, run, rank, rows.get((run.key, rank.name), ()))
         events += process.events
     return {
         "schemaVersion": 1,
@@ -120,7 +120,7 @@ class _Process:
         self.events.append({"ph": "M", "name": kind, "pid": self.pid, "tid": tid, "ts": 0, "args": args})
 
 
-def _tell(process: _Process, report: Report, run: Run, rank: Rank, rows: Sequence[StepRow]) -> None:
+def _write_rank(process: _Process, report: Report, run: Run, rank: Rank, rows: Sequence[StepRow]) -> None:
     now = run.ended if run.ended is not None else report.generated
     _steps(process, rows)
     for stall in rank.stalls:

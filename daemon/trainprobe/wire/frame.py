@@ -28,8 +28,8 @@ from trainprobe.model.event import (
     StartSeen,
 )
 from trainprobe.model.frame import Frame
-from trainprobe.model.kept import JobKept, RunKept
 from trainprobe.model.moment import Moment
+from trainprobe.model.resume_state import JobKept, RunKept
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 

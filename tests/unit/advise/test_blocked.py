@@ -37,7 +37,7 @@ def test_equal_runs_are_not_told_apart_though_their_workers_compute_longer(rng: 
     workers = rng.randint(1, 4)
     for _ in range(PAIRS):
         made = compared(ran(rng, workers=workers), ran(rng, workers=workers))
-        assert (made.told, made.parts_told) == (False, False), made
+        assert (made.is_significant, made.parts_told) == (False, False), made
 
 
 def test_five_per_cent_more_are_told_and_by_the_sample_too(rng: random.Random) -> None:
@@ -47,7 +47,7 @@ def test_five_per_cent_more_are_told_and_by_the_sample_too(rng: random.Random) -
         (wait,) = made.waits_told
         assert (wait.state, wait.call) == ("data_wait", "workers")
         assert made.waits_change == pytest.approx(0.05, abs=0.01)
-        assert not (made.told and made.change > 0)
+        assert not (made.is_significant and made.change > 0)
     a, b = ran(rng), ran(rng, 1.05 * BATCH)
     assert compared(a, b, (8.0, 8.0)).waits_change == pytest.approx(compared(a, b).waits_change)
 

@@ -11,7 +11,7 @@ from tests.replay.replay import FOLDER, replay
 from trainprobe.advise.chance import median_error
 from trainprobe.advise.comparison import LEAST, compare, others, step_seconds
 from trainprobe.advise.speed import computing
-from trainprobe.derive.downsample import autocorrelation, medians
+from trainprobe.derive.trend.downsample import autocorrelation, medians
 from trainprobe.model.report import Counters, OrdinaryStep, Period, Rank, Run, Stall, Steps, Totals
 
 PAIRS, STEPS = 20, 500
@@ -61,7 +61,7 @@ def test_no_difference_between_equal_runs() -> None:
     for pair in range(PAIRS):
         made = compare(a_rank(drawn(2 * pair)), a_rank(drawn(2 * pair + 1)))
         assert made is not None
-        assert not made.told, (pair, made.change, made.spread)
+        assert not made.is_significant, (pair, made.change, made.spread)
 
 
 @pytest.mark.parametrize("factor", [1.05, 1 / 1.05, 1.10, 0.8])
@@ -69,7 +69,7 @@ def test_a_difference_of_five_per_cent_is_told_with_500_steps_each(factor: float
     for pair in range(PAIRS):
         made = compare(a_rank(drawn(2 * pair)), a_rank(drawn(2 * pair + 1, factor)))
         assert made is not None
-        assert made.told, (pair, made.change, made.spread)
+        assert made.is_significant, (pair, made.change, made.spread)
         assert (made.change < 0) == (factor > 1)
         assert made.change == pytest.approx(1 / factor - 1, abs=made.spread)
 
@@ -99,7 +99,7 @@ def test_it_says_what_explains_the_difference() -> None:
 def test_stalls_by_a_rhythm_are_a_difference() -> None:
     made = compare(a_rank(drawn(1)), a_rank(drawn(2), stalls("checkpoint", *[2.0] * 5, period=100)))
     assert made is not None
-    assert made.told
+    assert made.is_significant
     assert (made.explained[0][0].kind, made.explained[0][0].name) == ("stall", "checkpoint")
 
 
@@ -107,7 +107,7 @@ def test_one_stall_that_came_once_is_none() -> None:
     made = compare(a_rank(drawn(1)), a_rank(drawn(2), stalls("network", 2.0)))
     assert made is not None
     assert abs(made.change) > LEAST
-    assert not made.told
+    assert not made.is_significant
 
 
 def test_samples_a_second_where_the_batch_is_known() -> None:
@@ -117,9 +117,9 @@ def test_samples_a_second_where_the_batch_is_known() -> None:
     samples = compare(a, b, (4.0, 8.0))
     assert steps is not None
     assert samples is not None
-    assert steps.told
+    assert steps.is_significant
     assert steps.change < 0
-    assert samples.told
+    assert samples.is_significant
     assert samples.change == pytest.approx(0.25, abs=0.03)
     assert [(figure.name, figure.better) for figure in samples.figures[:2]] == [
         ("it/s in training", 0), ("samples/s in training", 1),
@@ -130,7 +130,7 @@ def test_too_few_steps_tell_nothing() -> None:
     made = compare(a_rank(drawn(1)[:40]), a_rank(drawn(2, 2.0)))
     assert made is not None
     assert made.spread is None
-    assert not made.told
+    assert not made.is_significant
     assert compare(Rank(0, 1, 7), a_rank(drawn(1))) is None
 
 
@@ -150,7 +150,7 @@ def test_what_only_slow_stretches_have_is_no_difference() -> None:
         b = disturbed(drawn(2 * pair + 1), pair, 0.3)
         made = compare(a_rank(drawn(2 * pair)), a_rank(b), None, (0.05, 0.1))
         assert made is not None
-        assert not (made.told and abs(made.change) < 0.08), (pair, made.change, made.spread)
+        assert not (made.is_significant and abs(made.change) < 0.08), (pair, made.change, made.spread)
         assert not made.steady_told, (pair, made.steady)
 
 
@@ -160,10 +160,10 @@ def test_the_quickest_stretches_tell_what_other_programs_hide() -> None:
         b = a_rank(disturbed(drawn(2 * pair + 1, 1.08), pair + 100, 0.3))
         made = compare(a, b, None, (0.2, 0.2))
         assert made is not None
-        assert made.told or made.steady_told, (pair, made.change, made.spread, made.steady)
+        assert made.is_significant or made.steady_told, (pair, made.change, made.spread, made.steady)
         assert made.steady is not None
         assert made.steady == pytest.approx(1 / 1.08 - 1, abs=0.03)
-        assert not (made.told and made.change > 0)
+        assert not (made.is_significant and made.change > 0)
     busier = compare(a, b, None, (0.3, 0.3))
     assert busier is not None
     assert not busier.steady_told, "so busy that no stretch is left alone"
@@ -176,9 +176,9 @@ def test_other_programs_make_a_difference_less_sure() -> None:
     assert quiet is not None
     assert disturbed is not None
     assert clear is not None
-    assert (quiet.told, quiet.disturbed) == (True, False)
-    assert (disturbed.told, disturbed.disturbed) == (False, True)
-    assert clear.told
+    assert (quiet.is_significant, quiet.disturbed) == (True, False)
+    assert (disturbed.is_significant, disturbed.disturbed) == (False, True)
+    assert clear.is_significant
 
 
 def test_what_others_used_is_what_the_run_did_not() -> None:
@@ -227,7 +227,7 @@ def test_what_the_processors_themselves_were_slower_or_faster_is_not_the_trainin
         made = compare(a, b, None, (0.0, 0.0), ALIKE)
         assert made is not None
         assert made.paced
-        assert not made.told
+        assert not made.is_significant
         assert not made.steady_told
         assert (made.clock_change < 0) == (slower > 1)
 
@@ -242,7 +242,7 @@ def test_a_difference_of_five_per_cent_is_told_whatever_the_processors_did(slowe
         )
         made = compare(a, b, None, (0.0, 0.0), ALIKE)
         assert made is not None
-        assert made.told, (seed, made.change, made.spread)
+        assert made.is_significant, (seed, made.change, made.spread)
         assert made.change == pytest.approx(1 / 1.055 - 1, abs=0.02)
         part, share = made.explained[0]
         assert (part.name, share) == ("compute", pytest.approx(1.0))
@@ -255,7 +255,7 @@ def test_a_wait_does_not_take_longer_on_slower_processors() -> None:
     made = compare(paced(a, 1.0, 1), paced(b, 1.08, 2), None, (0.0, 0.0), ALIKE)
     assert made is not None
     assert made.change == made.clock_change
-    assert made.told
+    assert made.is_significant
     rank = a_rank(drawn(1), None, {"compute": 0.010, "data_inline": 0.002, "data_wait": 0.020})
     rank.ordinary.seconds = 0.3
     assert sum(computing(rank).values()) == pytest.approx(0.012)
@@ -310,7 +310,7 @@ def test_processors_that_are_far_slower_have_a_neighbour_who_may_take_more_from_
         assert made is not None
         assert made.spread is not None
         spreads.append(made.spread)
-        assert made.told == (slower < 1.05)
+        assert made.is_significant == (slower < 1.05)
     assert spreads == sorted(spreads)
     assert spreads[2] > 0.08
 
@@ -322,4 +322,4 @@ def test_a_reading_that_something_came_between_is_no_slower_machine() -> None:
     assert made is not None
     assert made.speeds is not None
     assert abs(made.speeds.change) < 0.01
-    assert made.told
+    assert made.is_significant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainprobe.advise.frameworks import SETTINGS, Subject, name_of, setting
-from trainprobe.derive.frameworks import NAMES
+from trainprobe.derive.python.frameworks import NAMES
 
 
 @pytest.mark.parametrize(

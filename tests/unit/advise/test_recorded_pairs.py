@@ -38,7 +38,7 @@ def test_more_computing_is_told_though_the_clock_says_nothing() -> None:
     assert abs(made.clock_change) < 0.002
     assert made.work_told
     assert made.work_change == pytest.approx(0.055, abs=0.005)
-    assert made.told
+    assert made.is_significant
     assert made.change < 0
 
 
@@ -58,6 +58,6 @@ def test_more_writing_is_told_with_its_calls() -> None:
 def test_nothing_is_told_of_equal_ones(names: tuple[str, str]) -> None:
     """By the clock up to 6 % apart; by the fixed piece of work the processors differed by up to 6.5 %."""
     made = compared(*names)
-    assert (made.told, made.parts_told, made.steady_told) == (False, False, False)
+    assert (made.is_significant, made.parts_told, made.steady_told) == (False, False, False)
     assert made.work is not None
     assert made.work.b / made.work.a == pytest.approx(1.0, abs=0.006)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainprobe.advise.facts import Setting
+from trainprobe.advise.facts import ProposedSetting
 from trainprobe.advise.settings import advice
 from trainprobe.model.report import (
     Counters,
@@ -41,7 +41,7 @@ def a_rank(workers: int = 2, wait: float = 0.0, cpu: float = 0.0, storage: float
     return rank
 
 
-def settings(rank: Rank, cpus: int = 16) -> dict[str, Setting]:
+def settings(rank: Rank, cpus: int = 16) -> dict[str, ProposedSetting]:
     run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank])
     return {setting.name: setting for setting in advice(run, rank, cpus).settings}
 

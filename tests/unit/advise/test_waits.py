@@ -111,7 +111,7 @@ def test_it_is_told_where_the_whole_may_be_chance(rng: random.Random) -> None:
     b.ordinary.waits = {"sleep/sleep": [0.05 * step] * 31}
     made = compare(a, b)
     assert made is not None
-    assert not made.told
+    assert not made.is_significant
     assert made.waits_change == pytest.approx(0.05, rel=0.02)
     few = compare(a_rank(drawn(1)[:40]), b)
     assert few is not None

@@ -42,7 +42,7 @@ def test_equal_runs_are_not_told_apart_on_a_machine_that_wanders(rng: random.Ran
     for _ in range(PAIRS):
         made = compared(ran(rng), ran(rng))
         assert made.work is not None
-        assert (made.told, made.parts_told, made.steady_told) == (False, False, False), made
+        assert (made.is_significant, made.parts_told, made.steady_told) == (False, False, False), made
 
 
 def test_five_per_cent_more_are_told_on_a_machine_that_wanders(rng: random.Random) -> None:
@@ -51,7 +51,7 @@ def test_five_per_cent_more_are_told_on_a_machine_that_wanders(rng: random.Rando
         assert made.work_told, made.work
         assert made.work_change == pytest.approx(0.06, abs=0.02)
         assert made.change == pytest.approx(1 / 1.06 - 1, abs=max(made.margin or 0.0, 0.03))
-        assert not (made.told and made.change > 0)
+        assert not (made.is_significant and made.change > 0)
 
 
 def test_a_window_in_which_it_warmed_up_is_left_out(rng: random.Random) -> None:
@@ -67,7 +67,7 @@ def test_what_the_same_instructions_took_longer_is_the_machines(rng: random.Rand
     assert made.work is not None
     assert made.work.slower == pytest.approx(0.12, abs=0.03)
     assert made.by_speed == pytest.approx(0.12 * STEP, abs=0.03 * STEP)
-    assert not made.told
+    assert not made.is_significant
 
 
 def test_a_wait_that_is_longer_is_still_told_on_the_whole(rng: random.Random) -> None:
@@ -79,7 +79,7 @@ def test_a_wait_that_is_longer_is_still_told_on_the_whole(rng: random.Random) ->
         rank.wall_seconds += took * STEPS
     made = compared(a, b)
     assert made.work is not None
-    assert made.told
+    assert made.is_significant
     assert made.explained[0][0].name == "sleep"
 
 

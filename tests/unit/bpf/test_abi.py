@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainprobe.bpf import abi
-from trainprobe.bpf.defines import defines
+from trainprobe.bpf.compile.defines import defines
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
 
 HEADERS = Path(abi.__file__).parent / "src" / "include"

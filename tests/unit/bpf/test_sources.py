@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from trainprobe.bpf import install, kernel_types
+from trainprobe.bpf.compile import kernel_types
+from trainprobe.bpf.load import install
 
-BPF = Path(kernel_types.__file__).parent
+BPF = Path(kernel_types.__file__).parents[1]
 C = "\n".join(path.read_text() for path in sorted(BPF.glob("src/**/*.[ch]")))
-PYTHON = "\n".join(path.read_text() for path in sorted(BPF.glob("*.py")))
+PYTHON = "\n".join(path.read_text() for path in sorted(BPF.rglob("*.py")))
 PROGRAMS = frozenset(re.findall(r"^int (on_\w+)\(", C, re.MULTILINE))
 
 

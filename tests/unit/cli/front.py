@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from trainprobe.cli import main
-from trainprobe.runtime import privileges
+from trainprobe.runtime.session import privileges
 
 PART = [sys.executable, str(Path(__file__).with_name("fake_part.py"))]
 privileges.program = lambda: PART

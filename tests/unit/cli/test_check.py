@@ -11,7 +11,7 @@ from trainprobe.cli import check, checks, main
 from trainprobe.cli.checks import Finding
 from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Source
-from trainprobe.runtime import privileges
+from trainprobe.runtime.session import privileges
 from trainprobe.text.saying import saying
 from trainprobe.wire import report as wire
 
@@ -160,7 +160,7 @@ def test_json(degraded: list[Finding], capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_line_each_and_the_remedy_below(degraded: list[Finding]) -> None:
-    assert check.told(degraded, Style()).splitlines()[:4] == [
+    assert check.findings_text(degraded, Style()).splitlines()[:4] == [
         "ok        BTF             there",
         "degraded  PSI             not counted",
         "                          needed: pressure",

@@ -10,8 +10,8 @@ import pytest
 
 from trainprobe.cli import main
 from trainprobe.cli.daemon import hears_of_others
-from trainprobe.config.schema import Matches, Targets
-from trainprobe.runtime import privileges
+from trainprobe.config.schema import Matches, TargetsConfig
+from trainprobe.runtime.session import privileges
 from trainprobe.store.database import Database
 from trainprobe.store.schema import MIGRATIONS
 
@@ -38,9 +38,9 @@ def test_a_state_of_a_later_version_is_refused_and_left_as_it_is(
 
 def test_where_something_is_named_by_pattern_the_kernel_tells_of_new_processes() -> None:
     """Else one that begins behind the daemon would be found by the next look at all processes only, a minute later."""
-    assert hears_of_others(Targets())
-    assert hears_of_others(Targets(auto=False, include=Matches(commands=("*train*",))))
-    assert not hears_of_others(Targets(auto=False))
+    assert hears_of_others(TargetsConfig())
+    assert hears_of_others(TargetsConfig(auto=False, include=Matches(commands=("*train*",))))
+    assert not hears_of_others(TargetsConfig(auto=False))
 
 
 @needs_rights

@@ -21,9 +21,9 @@ from trainprobe.cli import report as verb
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report, Run
 from trainprobe.model.steprow import StepRow
-from trainprobe.runtime import rundir
-from trainprobe.runtime.history_files import PUBLISHED, HistoryFiles
-from trainprobe.runtime.publish import Publisher
+from trainprobe.runtime.history.files import PUBLISHED, HistoryFiles
+from trainprobe.runtime.publishing import rundir
+from trainprobe.runtime.publishing.publish import Publisher
 from trainprobe.wire import history
 from trainprobe.wire import report as wire
 

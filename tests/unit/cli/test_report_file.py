@@ -14,10 +14,10 @@ from tests.replay.replay import FOLDER
 from trainprobe.cli import main
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.outputs import RecordFile
-from trainprobe.cli.watching import Watching
+from trainprobe.cli.watching import WatchSetup
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.model.steprow import RankSteps, StepRow
-from trainprobe.runtime import order
+from trainprobe.runtime.session import probe_protocol
 from trainprobe.wire import report_file
 
 
@@ -68,13 +68,13 @@ class Finished:
     file = report_file.encode(Report())
 
     def finish(self, last: bytes) -> str:
-        return "nothing was lost" if order.end_of([last])[1] else ""
+        return "nothing was lost" if probe_protocol.end_of([last])[1] else ""
 
 
 def test_a_report_is_written_though_nobody_reads_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`trainprobe run -o report.json … 2>&1 | head`: silent, and the command's exit code stays what it is."""
     out = tmp_path / "report.json"
-    watching = Watching(out, RecordFile(None), False, {}, [], False, StatusLine(2), "en")
+    watching = WatchSetup(out, RecordFile(None), False, {}, [], False, StatusLine(2), "en")
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as gone:

@@ -14,12 +14,12 @@ from tests.unit.cli import reports
 from tests.unit.cli.moving import SPEED, lost_until, moving
 from trainprobe.cli import cells, main
 from trainprobe.cli.screen import details, figures, overview
-from trainprobe.cli.screen.history import History
+from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.screen.terminal import pieces
 from trainprobe.cli.style import Style
 from trainprobe.cli.top import View
 from trainprobe.model.report import GpuState, Report, Warning_
-from trainprobe.runtime import rundir
+from trainprobe.runtime.publishing import rundir
 from trainprobe.wire import report as wire
 
 PLAIN = Style(width=80, zone=timezone.utc)
@@ -27,10 +27,10 @@ FIRST, SECOND = ("train_0.py-00000000", "0"), ("train_1.py-00000001", "0")
 ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 
 
-def watched(seconds: int, runs: int = 3) -> tuple[Report, History]:
-    history = History()
+def watched(seconds: int, runs: int = 3) -> tuple[Report, RankHistory]:
+    history = RankHistory()
     for at in range(seconds + 1):
-        history.take(moving(float(at), runs))
+        history.add_report(moving(float(at), runs))
     return moving(float(seconds), runs), history
 
 
@@ -43,7 +43,7 @@ def test_speed_is_that_of_the_last_seconds() -> None:
     _, history = watched(69)
     assert history.speed(SECOND) == pytest.approx(SPEED, abs=0.25)
     assert history.speed(FIRST) == pytest.approx(SPEED / 5, abs=0.25)  # 4 of the last 5 s stalled
-    assert History().speed(FIRST) is None
+    assert RankHistory().speed(FIRST) is None
 
 
 def test_the_last_minute_adds_up_and_knows_what_was_lost_in_it() -> None:
@@ -68,7 +68,7 @@ def test_the_sparkline_shows_each_stall_as_a_dip_and_nothing_before_the_first_lo
 
 def test_an_ended_run_is_forgotten_when_the_report_forgets_it() -> None:
     _, history = watched(10)
-    history.take(moving(11.0, runs=1))
+    history.add_report(moving(11.0, runs=1))
     assert history.speed(SECOND) is None
 
 
@@ -117,7 +117,7 @@ def test_a_gpu_is_told_as_it_is_now() -> None:
     told = [dataclasses.replace(report, gpus=[one]) for one in (gpu, *others)]
     lines = []
     for one in told:
-        history.take(one)
+        history.add_report(one)
         rank = one.runs[0].ranks[0]
         lines.append(figures.gpus(rank, history.gpus, PLAIN))
         assert lines[-1][:50] in "\n".join(overview.body(one.runs[0], rank, history, PLAIN))
@@ -178,7 +178,7 @@ def test_an_old_report_and_a_missing_one_are_told() -> None:
 def test_a_source_that_is_missing_is_told_where_nothing_stalls() -> None:
     report = reports.stalled()
     report.runs = []
-    text = overview.lines(report, History(), overview.Choice(), PLAIN, 24)
+    text = overview.lines(report, RankHistory(), overview.Choice(), PLAIN, 24)
     assert text[1] == "! psi: the kernel does not count pressure (PSI)"
     assert "No training is seen yet" in "\n".join(text)
 
@@ -198,16 +198,16 @@ def test_the_details_hold_the_whole_report_and_scroll() -> None:
 
 def test_the_ranks_of_a_run_are_gone_through() -> None:
     run = reports.killed().runs[0]
-    history, position = History(), details.Position()
+    history, position = RankHistory(), details.Position()
     assert "details below: rank 1" in "\n".join(details.lines(run, history, position, PLAIN, 60))
     position = details.Position(rank=details.next_rank(run, position.rank))
     assert "details below: rank 0" in "\n".join(details.lines(run, history, position, PLAIN, 60))
 
 
 def test_hostile_names_are_inert_and_fit() -> None:
-    report, history = reports.hostile(), History()
+    report, history = reports.hostile(), RankHistory()
     report.runs[0].ended = None
-    history.take(report)
+    history.add_report(report)
     text = overview.lines(report, history, overview.Choice(), PLAIN, 24)
     text += details.lines(report.runs[0], history, details.Position(), PLAIN, 90)
     assert any("STALL" in line for line in text)
@@ -248,10 +248,10 @@ def test_keys(tmp_path: Path) -> None:
 def test_a_daemon_that_ends_leaves_the_last_picture(tmp_path: Path) -> None:
     publish(tmp_path, moving(68.0))
     view = View(tmp_path, moving(60.0), PLAIN)
-    view.look()
+    view.refresh()
     assert view.report.generated == reports.START + 68
     (tmp_path / "report.json").unlink()
-    view.look()
+    view.refresh()
     assert view.lines(24, 80)[1].startswith("daemon gone since 08:54:28 (")
     assert "train_0" in "\n".join(view.lines(24, 80))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.moving import moving
-from trainprobe.runtime import rundir
+from trainprobe.runtime.publishing import rundir
 from trainprobe.wire import report as wire
 
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="no tmux here: apt-get install tmux")

@@ -11,15 +11,15 @@ import pytest
 from benchmarks.limits import groups
 from benchmarks.stalls.host import CannotHere
 from tests.unit.collect.fake_proc import FakeProc
-from trainprobe.collect.cgroup import Cgroups, Mount, Throttling, directory, keyed, nearest, number, parse_mounts
-from trainprobe.collect.limits import Limits
+from trainprobe.collect.cgroup import CgroupMount, Cgroups, Throttling, directory, keyed, nearest, number, parse_mounts
+from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.procfs import Proc, Stat
-from trainprobe.collect.shared_memory import SharedMemory
+from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.source import Sources, Unavailable
 from trainprobe.collect.watched import Watched
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.sample import LimitSample, MemorySample, SourceStatus
-from trainprobe.runtime.sampling import Collectors
+from trainprobe.runtime.sampling.samplers import Collectors
 
 GB = 1 << 30
 
@@ -115,7 +115,7 @@ def test_without_cgroups_the_host_is_the_limit_and_a_dead_process_has_none(host:
 
 
 def test_a_path_does_not_leave_its_mount() -> None:
-    mounts = [Mount("/sys/fs/cgroup", "/", frozenset({""}))]
+    mounts = [CgroupMount("/sys/fs/cgroup", "/", frozenset({""}))]
     assert directory(mounts, "", "/../../etc") is None
     assert directory(mounts, "", "/a/b") == ("/sys/fs/cgroup", "/sys/fs/cgroup/a/b")
     assert directory(mounts, "", "/") == ("/sys/fs/cgroup", "/sys/fs/cgroup")
@@ -161,8 +161,8 @@ def test_mountinfo_lines() -> None:
         "broken\n1 2 3 - cgroup2\n"
     )
     assert parse_mounts(text) == [
-        Mount("/sys/fs/cgroup/cpu,cpuacct", "/", frozenset({"rw", "cpu", "cpuacct"})),
-        Mount("/sys/fs/cgroup/my unified", "/", frozenset({""})),
+        CgroupMount("/sys/fs/cgroup/cpu,cpuacct", "/", frozenset({"rw", "cpu", "cpuacct"})),
+        CgroupMount("/sys/fs/cgroup/my unified", "/", frozenset({""})),
     ]
 
 
@@ -249,8 +249,8 @@ class Dying(Proc):
         return found
 
 
-def limits_of(host: Hierarchies, proc: Proc) -> Limits:
-    return Limits(proc, Cgroups(proc), SharedMemory(proc))
+def limits_of(host: Hierarchies, proc: Proc) -> LimitReader:
+    return LimitReader(proc, Cgroups(proc), SharedMemoryReader(proc))
 
 
 def test_a_process_that_is_killed_keeps_the_limit_that_it_is_killed_for(host: Hierarchies) -> None:

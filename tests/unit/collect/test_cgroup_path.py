@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainprobe.collect.cgroup_path import Place, parse_cgroups, place, place_of_path
+from trainprobe.collect.cgroup_path import CgroupPlace, parse_cgroups, place, place_of_path
 
 ID = "3c9d5a7f" * 8
 POD = "8a1b2c3d-0011-2233-4455-66778899aabb"
@@ -30,7 +30,7 @@ CONTAINERS = {
 
 @pytest.mark.parametrize("path", CONTAINERS.values(), ids=CONTAINERS.keys())
 def test_a_container_is_known_by_its_id_and_is_no_unit(path: str) -> None:
-    assert place_of_path(path) == Place(container=ID)
+    assert place_of_path(path) == CgroupPlace(container=ID)
 
 
 PODS = {
@@ -53,7 +53,7 @@ PODS = {
 
 @pytest.mark.parametrize("path", PODS.values(), ids=PODS.keys())
 def test_a_pod_is_known_by_its_uid_and_container(path: str) -> None:
-    assert place_of_path(path) == Place(container=ID, pod_uid=POD)
+    assert place_of_path(path) == CgroupPlace(container=ID, pod_uid=POD)
 
 
 def test_a_static_pod_has_a_uid_without_dashes() -> None:
@@ -61,7 +61,7 @@ def test_a_static_pod_has_a_uid_without_dashes() -> None:
 
 
 def test_the_pod_sandbox_has_no_container_of_its_own() -> None:
-    assert place_of_path(f"/kubepods/burstable/pod{POD}") == Place(pod_uid=POD)
+    assert place_of_path(f"/kubepods/burstable/pod{POD}") == CgroupPlace(pod_uid=POD)
 
 
 SLURM = {
@@ -81,7 +81,7 @@ SLURM = {
 
 @pytest.mark.parametrize(("path", "job", "step"), SLURM.values(), ids=SLURM.keys())
 def test_a_slurm_step(path: str, job: str, step: str | None) -> None:
-    assert place_of_path(path) == Place(slurm_job=job, slurm_step=step)
+    assert place_of_path(path) == CgroupPlace(slurm_job=job, slurm_step=step)
 
 
 def test_a_container_inside_a_slurm_step_has_both() -> None:
@@ -108,16 +108,18 @@ UNITS = {
 
 @pytest.mark.parametrize(("path", "unit"), UNITS.values(), ids=UNITS.keys())
 def test_a_service_is_a_unit_and_scopes_and_user_managers_are_not(path: str, unit: str | None) -> None:
-    assert place_of_path(path) == Place(unit=unit)
+    assert place_of_path(path) == CgroupPlace(unit=unit)
 
 
 def test_a_service_inside_a_container_is_a_unit_of_it() -> None:
-    assert place_of_path("/machine.slice/machine-lab.scope/payload/system.slice/train.service") == Place(
+    assert place_of_path("/machine.slice/machine-lab.scope/payload/system.slice/train.service") == CgroupPlace(
         container="lab", unit="train.service"
     )
-    assert place_of_path("/lxc.payload.lab/system.slice/train.service") == Place(container="lab", unit="train.service")
+    assert place_of_path("/lxc.payload.lab/system.slice/train.service") == CgroupPlace(
+        container="lab", unit="train.service"
+    )
     assert place_of_path("/lxc/lab").container == "lab"
-    assert place_of_path("/machine.slice/systemd-nspawn@lab.service/payload") == Place(container="lab")
+    assert place_of_path("/machine.slice/systemd-nspawn@lab.service/payload") == CgroupPlace(container="lab")
 
 
 NOT_CONTAINERS = {
@@ -132,7 +134,7 @@ NOT_CONTAINERS = {
 
 @pytest.mark.parametrize("path", NOT_CONTAINERS.values(), ids=NOT_CONTAINERS.keys())
 def test_what_only_looks_like_a_container_pod_or_job(path: str) -> None:
-    assert place_of_path(path) == Place()
+    assert place_of_path(path) == CgroupPlace()
 
 
 def test_hierarchies_are_split_by_controller() -> None:
@@ -144,15 +146,17 @@ def test_hierarchies_are_split_by_controller() -> None:
 
 def test_each_fact_comes_from_the_first_hierarchy_that_knows_it() -> None:
     text = f"9:memory:/slurm/uid_0/job_5/step_1\n1:name=systemd:/system.slice/slurmd.service\n5:cpuset:/docker/{ID}\n"
-    assert place(parse_cgroups(text)) == Place(container=ID, slurm_job="5", slurm_step="1")
+    assert place(parse_cgroups(text)) == CgroupPlace(container=ID, slurm_job="5", slurm_step="1")
 
 
 def test_a_runtimes_service_in_an_unused_hierarchy_is_not_the_containers_unit() -> None:
-    assert place(parse_cgroups(f"9:memory:/docker/{ID}\n0::/system.slice/docker.service\n")) == Place(container=ID)
+    assert place(parse_cgroups(f"9:memory:/docker/{ID}\n0::/system.slice/docker.service\n")) == CgroupPlace(
+        container=ID
+    )
 
 
 def test_a_unit_comes_from_any_hierarchy() -> None:
-    assert place(parse_cgroups("9:memory:/\n1:name=systemd:/system.slice/train.service\n")) == Place(
+    assert place(parse_cgroups("9:memory:/\n1:name=systemd:/system.slice/train.service\n")) == CgroupPlace(
         unit="train.service"
     )
 

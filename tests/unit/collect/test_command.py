@@ -5,7 +5,7 @@ import pytest
 from trainprobe.collect.command import (
     ARGUMENT_LIMIT,
     REDACTED,
-    Kind,
+    ProgramKind,
     mentioned_script,
     python_like,
     redact,
@@ -19,42 +19,51 @@ FORKSERVER = "from multiprocessing.forkserver import main; main(8, 9, ['__main__
 TRACKER = "from multiprocessing.resource_tracker import main;main(4)"
 
 LINES = [
-    ("python train.py --lr 1", Kind.SCRIPT, "train.py"),
-    ("/opt/conda/bin/python3.11 -u /home/a/train.py", Kind.SCRIPT, "train.py"),
-    ("python -X dev -W ignore -O train.py -m x", Kind.SCRIPT, "train.py"),
-    ("python -Wignore -Xfaulthandler train.py", Kind.SCRIPT, "train.py"),
-    ("python --check-hash-based-pycs always train.py", Kind.SCRIPT, "train.py"),
-    ("python -m pkg.train --epochs 3", Kind.SCRIPT, "pkg.train"),
-    ("python -um pkg.train", Kind.SCRIPT, "pkg.train"),
-    ("python -m torch.distributed.run --nproc_per_node 2 train.py", Kind.LAUNCHER, "train.py"),
-    ("python -m torch.distributed.launch train.py", Kind.LAUNCHER, "train.py"),
-    ("/usr/bin/python3 /usr/local/bin/torchrun --nproc-per-node=2 train.py --torchrun x.py", Kind.LAUNCHER, "train.py"),
-    ("torchrun --standalone -m pkg.train", Kind.LAUNCHER, "pkg.train"),
-    ("accelerate launch --multi_gpu train.py", Kind.LAUNCHER, "train.py"),
-    ("mpirun -np 2 python train.py", Kind.LAUNCHER, "train.py"),
-    ("torchrun --no-python ./run", Kind.LAUNCHER, ""),
-    ("python", Kind.SCRIPT, ""),
-    ("bash train.sh", Kind.OTHER, "bash"),
-    ("pythonista train.py", Kind.OTHER, "pythonista"),
+    ("python train.py --lr 1", ProgramKind.SCRIPT, "train.py"),
+    ("/opt/conda/bin/python3.11 -u /home/a/train.py", ProgramKind.SCRIPT, "train.py"),
+    ("python -X dev -W ignore -O train.py -m x", ProgramKind.SCRIPT, "train.py"),
+    ("python -Wignore -Xfaulthandler train.py", ProgramKind.SCRIPT, "train.py"),
+    ("python --check-hash-based-pycs always train.py", ProgramKind.SCRIPT, "train.py"),
+    ("python -m pkg.train --epochs 3", ProgramKind.SCRIPT, "pkg.train"),
+    ("python -um pkg.train", ProgramKind.SCRIPT, "pkg.train"),
+    ("python -m torch.distributed.run --nproc_per_node 2 train.py", ProgramKind.LAUNCHER, "train.py"),
+    ("python -m torch.distributed.launch train.py", ProgramKind.LAUNCHER, "train.py"),
+    (
+        "/usr/bin/python3 /usr/local/bin/torchrun --nproc-per-node=2 train.py --torchrun x.py",
+        ProgramKind.LAUNCHER,
+        "train.py",
+    ),
+    ("torchrun --standalone -m pkg.train", ProgramKind.LAUNCHER, "pkg.train"),
+    ("accelerate launch --multi_gpu train.py", ProgramKind.LAUNCHER, "train.py"),
+    ("mpirun -np 2 python train.py", ProgramKind.LAUNCHER, "train.py"),
+    ("torchrun --no-python ./run", ProgramKind.LAUNCHER, ""),
+    ("python", ProgramKind.SCRIPT, ""),
+    ("bash train.sh", ProgramKind.OTHER, "bash"),
+    ("pythonista train.py", ProgramKind.OTHER, "pythonista"),
 ]
 
 
 @pytest.mark.parametrize(("line", "kind", "script"), LINES, ids=[line for line, _, _ in LINES])
-def test_which_script_a_command_line_runs(line: str, kind: Kind, script: str) -> None:
+def test_which_script_a_command_line_runs(line: str, kind: ProgramKind, script: str) -> None:
     found = understand(line.split())
     assert (found.kind, found.script) == (kind, script)
 
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [(SPAWN, Kind.SPAWNED), (FORKSERVER, Kind.FORKSERVER), (TRACKER, Kind.TRACKER), ("print(1)", Kind.SCRIPT)],
+    [
+        (SPAWN, ProgramKind.SPAWNED),
+        (FORKSERVER, ProgramKind.FORKSERVER),
+        (TRACKER, ProgramKind.TRACKER),
+        ("print(1)", ProgramKind.SCRIPT),
+    ],
 )
-def test_multiprocessing_children_are_told_by_their_code(code: str, kind: Kind) -> None:
+def test_multiprocessing_children_are_told_by_their_code(code: str, kind: ProgramKind) -> None:
     assert understand(["/usr/bin/python3", "-s", "-c", code, "--multiprocessing-fork"]).kind is kind
 
 
 def test_nothing_is_understood_of_nothing() -> None:
-    assert understand([]).kind is Kind.OTHER
+    assert understand([]).kind is ProgramKind.OTHER
     assert understand(["python", "-m"]).script == ""
     assert understand(["python", "-c"]).script == ""
 

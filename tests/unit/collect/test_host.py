@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from trainprobe.collect import cost, host, psi
-from trainprobe.collect.host import Host
+from trainprobe.collect.host import HostReader
 from trainprobe.collect.procfs import TICK_NS
 from trainprobe.collect.source import Failed, Unavailable
 from trainprobe.model.sample import DiskSample, HostSample
 
 
 def test_this_host() -> None:
-    sample = Host().read({"cpu.some": 1.0})
+    sample = HostReader().read({"cpu.some": 1.0})
     assert isinstance(sample, HostSample)
     assert sample.memory_bytes
     assert sample.available_bytes
@@ -53,7 +53,7 @@ def test_files_of_a_host(tmp_path: Path) -> None:
         "   1       0 ram0 5 0 0 0 5 0 0 0 0 0 0\n"
         "   253     0 vda 1 0 8 5 0 0 0 9 0 1 14\nbroken\n"
     )
-    sample = Host(str(proc), str(sys)).read()
+    sample = HostReader(str(proc), str(sys)).read()
     assert isinstance(sample, HostSample)
     assert (sample.memory_bytes, sample.available_bytes) == (100 << 10, 40 << 10)
     assert (sample.swap_used_bytes, sample.swap_size_bytes, sample.swap_in_pages) == (6 << 10, 10 << 10, 77)
@@ -66,9 +66,9 @@ def test_files_of_a_host(tmp_path: Path) -> None:
 
 
 def test_what_a_host_lacks_is_none_and_no_meminfo_is_a_failure(tmp_path: Path) -> None:
-    assert isinstance(Host(str(tmp_path)).read(), Failed)
+    assert isinstance(HostReader(str(tmp_path)).read(), Failed)
     (tmp_path / "meminfo").write_text("MemTotal: 100 kB\n")
-    sample = Host(str(tmp_path)).read()
+    sample = HostReader(str(tmp_path)).read()
     assert isinstance(sample, HostSample)
     assert (sample.available_bytes, sample.swap_used_bytes, sample.swap_in_pages) == (None, None, None)
     assert (sample.load, sample.idle_ns, sample.disks) == (None, None, ())

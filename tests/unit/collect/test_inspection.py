@@ -45,7 +45,7 @@ def test_an_open_that_does_not_come_back_is_told_with_its_path(tmp_path: Path) -
     os.mkfifo(fifo)
     with child("import os, sys; os.open(sys.argv[1], os.O_WRONLY)", str(fifo)) as pid:
         settled(pid)
-        seen = Inspector(Proc()).look(pid, pid)
+        seen = Inspector(Proc()).inspect(pid, pid)
     assert seen is not None
     assert (seen.pid, seen.tid, seen.state) == (pid, pid, "S")
     assert seen.path == str(fifo)
@@ -78,7 +78,7 @@ def test_who_waits_for_no_lock_has_its_threads_left_alone() -> None:
     ) as pid:
         settled_threads(pid, 2)
         settled(pid)
-        seen = Inspector(Proc()).look(pid, pid)
+        seen = Inspector(Proc()).inspect(pid, pid)
     assert seen is not None
     assert seen.threads == ()
 
@@ -95,7 +95,7 @@ def looks(pid: int) -> tuple[ThreadLook, ...]:
     end = time.monotonic() + 20
     while time.monotonic() < end:
         time.sleep(0.1)
-        seen = Inspector(Proc()).look(pid, pid)
+        seen = Inspector(Proc()).inspect(pid, pid)
         if seen is not None and len(seen.threads) == 2:
             return seen.threads
     raise AssertionError("two threads that do not wait for a lock")
@@ -109,7 +109,7 @@ def test_a_lock_on_a_file_is_read_with_its_path_and_its_holder(tmp_path: Path, c
         getattr(fcntl, call)(file, fcntl.LOCK_EX)
         with child(code, str(lock)) as pid:
             settled(pid)
-            seen = Inspector(Proc()).look(pid, pid)
+            seen = Inspector(Proc()).inspect(pid, pid)
         inode = lock.stat().st_ino
     assert seen is not None
     assert (seen.locking, seen.path) == ("flock" if call == "flock" else "fcntl", str(lock))
@@ -124,7 +124,7 @@ def test_a_socket_is_told_with_its_peer() -> None:
             accepted, _ = server.accept()
             with accepted:
                 settled(pid)
-                seen = Inspector(Proc()).look(pid, pid)
+                seen = Inspector(Proc()).inspect(pid, pid)
     assert seen is not None
     assert seen.peer == f"127.0.0.1:{port}"
 
@@ -133,7 +133,7 @@ def test_one_processor_of_several_is_an_affinity() -> None:
     code = "import os, time; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); time.sleep(60)"
     with child(code) as pid:
         settled(pid)
-        seen = Inspector(Proc()).look(pid, pid)
+        seen = Inspector(Proc()).inspect(pid, pid)
     assert seen is not None
     assert seen.allowed_cpus == 1
 
@@ -141,7 +141,7 @@ def test_one_processor_of_several_is_an_affinity() -> None:
 def test_a_process_that_is_gone_is_none() -> None:
     with child("pass") as pid:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert Inspector(Proc()).look(pid, pid) is None
+    assert Inspector(Proc()).inspect(pid, pid) is None
 
 
 @pytest.mark.parametrize(("text", "count"), [("0-3", 4), ("0,2-3", 3), ("7", 1), ("", None), ("a-b", None)])

@@ -15,10 +15,10 @@ from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect import descriptors
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.kernel_log import KernelLog, kernel_text, oom_told
-from trainprobe.collect.limits import Limits
+from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.orphans import GRACE_NS, Orphans
 from trainprobe.collect.procfs import Proc
-from trainprobe.collect.shared_memory import SharedMemory, shared_memory_device
+from trainprobe.collect.shared_memory import SharedMemoryReader, shared_memory_device
 from trainprobe.collect.source import Unavailable
 from trainprobe.collect.watched import Watched
 from trainprobe.model.event import OomTold
@@ -109,7 +109,7 @@ def test_the_shared_memory_that_counts_is_the_one_mounted_last() -> None:
 def test_leaks_are_files_of_the_dead_that_nobody_maps() -> None:
     """On this machine's /dev/shm, with a process that lives, one that is dead, and a file that is still young."""
     place = Path("/dev/shm")
-    shared = SharedMemory(Proc())
+    shared = SharedMemoryReader(Proc())
     limit = shared.limit("r", os.getpid(), "", time.monotonic_ns())
     if limit is None:
         pytest.skip("no /dev/shm of limited size here")
@@ -124,8 +124,8 @@ def test_leaks_are_files_of_the_dead_that_nobody_maps() -> None:
         files.append(path)
     try:
         later = time.time() + 20  # ctime cannot be set: the young ones are those whose age is under the limit then
-        assert [leak.pid for leak in shared.look(limit, ("r",), [], later).leaks] == []
-        leaks = shared.look(limit, ("r",), [], time.time() + 60).leaks
+        assert [leak.pid for leak in shared.sample_with_leaks(limit, ("r",), [], later).leaks] == []
+        leaks = shared.sample_with_leaks(limit, ("r",), [], time.time() + 60).leaks
         assert [(leak.pid, leak.files, leak.bytes) for leak in leaks if leak.pid == gone.pid] == [(gone.pid, 2, 16384)]
         assert os.getpid() not in {leak.pid for leak in leaks}
     finally:
@@ -139,7 +139,7 @@ def test_a_mount_that_belongs_to_nobody_we_know(fake: FakeProc) -> None:
     (fake.root / "5/root/dev").mkdir(parents=True)
     (fake.root / "5/root/dev/shm").symlink_to("/")
     (fake.root / "5/mountinfo").write_text("36 25 0:32 / /dev/shm rw - tmpfs tmpfs rw\n")
-    assert SharedMemory(fake.proc).limit("r", 5, "", 1) is None
+    assert SharedMemoryReader(fake.proc).limit("r", 5, "", 1) is None
 
 
 def a_crowd(fake: FakeProc, count: int) -> list[Watched]:
@@ -153,13 +153,13 @@ def counted(found: list[LimitSample]) -> list[int]:
 
 
 def test_few_processes_are_counted_each_time(fake: FakeProc) -> None:
-    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 64)
+    limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 64)
     assert [len(counted(limits.read(watched, at * NS))) for at in range(3)] == [64, 64, 64]
 
 
 def test_a_glance_asks_for_no_cgroup_that_is_known(fake: FakeProc) -> None:
     (fake.root / "meminfo").write_text("MemTotal: 1000 kB\nMemAvailable: 900 kB\n")
-    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 3)
+    limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 3)
     fake.add(100, cgroup="0::/\n")
     assert "memory" in {one.kind for one in limits.read(watched, 0, placed=True)}, "it is not known yet"
     (fake.root / "100/cgroup").unlink()
@@ -168,7 +168,7 @@ def test_a_glance_asks_for_no_cgroup_that_is_known(fake: FakeProc) -> None:
 
 
 def test_of_many_those_far_from_their_limit_are_counted_in_turn(fake: FakeProc) -> None:
-    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 200)
+    limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 200)
     full = watched[random.randrange(200)].pid
     for number in range(200):
         (fake.root / f"{full}/fd/{number}").touch()
@@ -180,13 +180,13 @@ def test_of_many_those_far_from_their_limit_are_counted_in_turn(fake: FakeProc) 
 
 
 def test_one_that_ran_out_of_them_is_counted_at_once(fake: FakeProc) -> None:
-    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 200)
+    limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 200)
     for process in random.sample(watched, 20):
         assert process.pid in counted(limits.read(watched, 0, {process.pid}))
 
 
 def test_a_limit_that_a_training_sets_itself_holds_as_soon_as_it_opens_more(fake: FakeProc) -> None:
-    limits, watched = Limits(fake.proc, Cgroups(fake.proc), SharedMemory(fake.proc)), a_crowd(fake, 1)
+    limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 1)
 
     def told(at: int, *asked: int) -> list[tuple[int, int]]:
         return [(one.used, one.limit) for one in limits.read(watched, at * NS, asked) if one.kind == "fds"]

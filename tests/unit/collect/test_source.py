@@ -62,19 +62,19 @@ def test_errors_are_retried_ever_more_rarely_and_recovery_is_immediate() -> None
 
 def test_outcomes_of_what_is_read_elsewhere_can_be_noted() -> None:
     sources = Sources()
-    sources.note("bpf", Failed("lost"), 0)
+    sources.record("bpf", Failed("lost"), 0)
     assert sources.states()[0].state is SourceStatus.ERROR
-    sources.note("bpf", True, NS)
+    sources.record("bpf", True, NS)
     assert sources.states()[0].state is SourceStatus.UP
 
 
 def test_states_are_the_same_object_until_one_changes() -> None:
     sources = Sources()
-    sources.note("a", True, 0)
+    sources.record("a", True, 0)
     before = sources.states()
     sources.read("a", lambda: 1, 1)
     assert sources.states() is before
-    sources.note("b", True, 2)
+    sources.record("b", True, 2)
     assert [state.name for state in sources.states()] == ["a", "b"]
-    sources.note("b", Failed("gone"), 3)
+    sources.record("b", Failed("gone"), 3)
     assert [state.reason for state in sources.states()] == ["", "gone"]

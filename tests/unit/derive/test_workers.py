@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainprobe.derive.workers import Workers
+from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 
@@ -13,14 +13,14 @@ def fork(pid: int, at_ns: int) -> ProcessEvent:
 
 def test_a_worker_that_both_proc_and_the_kernel_tell_of_is_one() -> None:
     """It was forked while the watching began; /proc has its start in clock ticks."""
-    workers = Workers(50)
+    workers = WorkerPool(50)
     workers.add_event(fork(51, 10_000_000_000))
     workers.add_event(fork(51, 10_009_000_000))
     assert (workers.started, workers.count, workers.peak) == (1, 1, 1)
 
 
 def test_a_pid_that_is_used_again_is_another_worker() -> None:
-    workers = Workers(50)
+    workers = WorkerPool(50)
     workers.add_event(fork(51, 10 * NS))
     workers.add_event(fork(51, 400 * NS))  # the end of the first was lost
     assert (workers.started, workers.count) == (2, 1)

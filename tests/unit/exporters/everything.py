@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.unit.exporters.reports import NOW, a_full_report
 from trainprobe.model.report import Report
 from trainprobe_exporters.catalogue import METRICS, Metric
-from trainprobe_exporters.families import Family, Series
+from trainprobe_exporters.families import Family, SeriesTable
 from trainprobe_exporters.readings import Histogram
 
 # Labels that are no closed set; those that join two metrics are the same as in the report.
@@ -27,7 +27,7 @@ def a_report_of_two_ranks() -> Report:
 
 def everything_told() -> list[Family]:
     """What an exporter tells of that report; a metric that it cannot fill has one sample for each rank or host."""
-    series = Series()
+    series = SeriesTable()
     series.fold(a_report_of_two_ranks())
     told = {family.metric.name: family for family in series.families(NOW, fresh=True)}
     return [told.get(metric.name) or _on_paper(metric) for metric in METRICS]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from trainprobe_exporters.connection import Limits
+from trainprobe_exporters.connection import ConnectionLimits
 from trainprobe_exporters.http import Answer, Server
 
 
@@ -55,7 +55,7 @@ def rest_of(client: socket.socket) -> bytes:
 
 
 @contextmanager
-def serving(answer: Answer, limits: Limits | None = None) -> Iterator[Running]:
+def serving(answer: Answer, limits: ConnectionLimits | None = None) -> Iterator[Running]:
     begun: queue.Queue[tuple[int, Callable[[], object]]] = queue.Queue()
 
     async def run() -> None:

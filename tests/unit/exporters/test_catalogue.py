@@ -11,8 +11,8 @@ import pytest
 from tests.unit.exporters.reports import a_full_report
 from trainprobe.model.cause import LOST
 from trainprobe_exporters import catalogue_docs
-from trainprobe_exporters.catalogue import BY_NAME, METRICS, RANK_LABELS, AtEnd, Yield
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.catalogue import BY_NAME, METRICS, RANK_LABELS, DropPolicy, EndPolicy
+from trainprobe_exporters.families import SeriesTable
 
 # The contract's table: type, labels beyond run and rank ("-" instead of run and rank: none of them), names.
 CONTRACT = """
@@ -137,17 +137,17 @@ def test_names_say_type_and_unit() -> None:
 
 
 def test_only_gauges_leave_or_fall_at_the_end() -> None:
-    assert all(m.type == "gauge" for m in METRICS if m.at_end is not AtEnd.STAYS)
+    assert all(m.type == "gauge" for m in METRICS if m.at_end is not EndPolicy.STAYS)
 
 
 def test_what_alerts_and_annotations_read_never_gives_way() -> None:
     for name in ("stall_seconds_total", "lost_seconds_total", "phase_active", "worker_exits_total", "steps_total",
                  "checkpoints_total", "step_baseline_seconds", "step_drift_ratio_per_1000_steps"):  # fmt: skip
-        assert BY_NAME[f"trainprobe_{name}"].gives_way is Yield.NEVER
+        assert BY_NAME[f"trainprobe_{name}"].gives_way is DropPolicy.NEVER
 
 
 def test_a_full_report_tells_the_whole_catalogue() -> None:
-    series = Series()
+    series = SeriesTable()
     series.fold(a_full_report())
     told = {family.metric.name for family in series.families(a_full_report().generated, fresh=True)}
     by_the_exporter = {

@@ -26,14 +26,14 @@ from trainprobe.model.cause import LOST, Cause
 from trainprobe.model.report import BlockIo, Counters, Gpu, GpuState, Host, Rank, Report, Run, Source, Steps
 from trainprobe_exporters.catalogue import MAX_SERIES_PER_RANK, METRICS
 from trainprobe_exporters.exposition import Format, exposition
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.families import SeriesTable
 from trainprobe_exporters.readings import MAX_GPUS
 
 ME = {"run": "train.py-3f2a91c0", "rank": "0"}
 
 
 def told_of(*runs: Run, **given: object) -> Told:
-    series = Series()
+    series = SeriesTable()
     series.fold(a_report(*runs, **given))  # type: ignore[arg-type]
     return told_now(series, NOW)
 
@@ -189,7 +189,7 @@ def test_the_daemons_own_word_about_itself_does_not_count() -> None:
 
 
 def test_a_rank_stays_within_its_series_and_what_was_left_out_is_counted_once() -> None:
-    series = Series()
+    series = SeriesTable()
     for at in (NOW, NOW + 1):
         series.fold(a_report(a_run(ME["run"], a_busy_rank()), at=at))
     seen = told_now(series, NOW + 1)
@@ -217,7 +217,7 @@ def test_a_host_of_eight_ranks_and_gpus_stays_within_its_series() -> None:
 
 def test_a_start_counts_as_an_increase_and_a_job_goes_on_under_its_name() -> None:
     """Nobody knows what a start is spent on until the first step: what is told begins at 0, or where the job was."""
-    series = Series()
+    series = SeriesTable()
     name, source = "trainprobe_badput_seconds_total", {"run": ME["run"], "badput_source": "startup"}
     starting = a_goodput(badput={"startup": 9.0}, earlier={})
     series.fold(a_report(a_run(ME["run"], a_rank(), goodput=starting)))
@@ -233,7 +233,7 @@ def test_a_start_counts_as_an_increase_and_a_job_goes_on_under_its_name() -> Non
 
 
 def test_badput_that_moves_to_another_source_does_not_fall() -> None:
-    series = Series()
+    series = SeriesTable()
     for badput in ({"data_loading": 9.0}, {"data_loading": 2.0, "other": 7.0}):
         series.fold(a_report(a_run(ME["run"], a_stepping_rank(), goodput=a_goodput(badput=badput))))
     seen = told_now(series, NOW)
@@ -288,7 +288,7 @@ def test_two_ranks_of_one_name_are_told_once() -> None:
 
 @pytest.mark.parametrize("form", Format)
 def test_both_formats_say_the_same(form: Format) -> None:
-    series = Series()
+    series = SeriesTable()
     series.fold(a_full_report())
     families = series.families(NOW, fresh=True)
     seen = told(exposition(families, form), form)
@@ -301,7 +301,7 @@ def test_both_formats_say_the_same(form: Format) -> None:
 @given(strategies.of_class(Report))
 def test_no_report_however_odd_breaks_the_text(report: Report) -> None:
     """Hostile names, absurd numbers, equal ids: both formats stay readable, no series twice, ranks within bounds."""
-    series = Series()
+    series = SeriesTable()
     series.fold(report)
     series.fold(replace(report, runs=report.runs[:1]))
     for form in Format:

@@ -59,7 +59,7 @@ class Exporter:
         """Take a report and send once; the seconds it would wait then."""
         if report is not None:
             self.report = report
-            self.pusher.take()
+            self.pusher.spool_news()
         return asyncio.run(self.pusher.send())
 
     def told(self) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainprobe.derive.tiers import TierRows
+from trainprobe.derive.steps.tiers import TierRows
 from trainprobe.model.report import Rank, Report, Run, Stall
 from trainprobe.model.steprow import TIERS, StepRow
 from trainprobe.wire import history as wire

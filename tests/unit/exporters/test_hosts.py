@@ -34,7 +34,7 @@ def test_other_names_are_not(host: str) -> None:
 
 def test_the_full_name_is_learned() -> None:
     hosts = Hosts("0.0.0.0")
-    hosts.learn(lambda: "Node7.Cluster.example")
+    hosts.learn_name(lambda: "Node7.Cluster.example")
     assert hosts.allow("node7.cluster.example:19752")
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.unit.exporters.serving import Running, rest_of, serving
-from trainprobe_exporters.connection import Limits
+from trainprobe_exporters.connection import ConnectionLimits
 from trainprobe_exporters.request import MAX_HEAD_BYTES, Request
 from trainprobe_exporters.routes import Response
 
@@ -43,7 +43,9 @@ def server() -> Iterator[Running]:
 @pytest.fixture
 def hasty() -> Iterator[Running]:
     """Limits short enough to wait for."""
-    with serving(answer, Limits(connections=4, head_seconds=0.3, idle_seconds=0.5, write_seconds=0.7)) as running:
+    with serving(
+        answer, ConnectionLimits(connections=4, head_seconds=0.3, idle_seconds=0.5, write_seconds=0.7)
+    ) as running:
         yield running
 
 
@@ -157,7 +159,7 @@ def test_a_reader_that_does_not_read_is_cut_off(hasty: Running) -> None:
 
 def test_the_end_of_an_answer_is_not_kept_for_a_reader_that_never_takes_it() -> None:
     """Answers of all sizes around what the kernel's buffers take: none leaves a connection behind."""
-    with serving(answer, Limits(write_seconds=0.5)) as running:
+    with serving(answer, ConnectionLimits(write_seconds=0.5)) as running:
         clients = [
             running.send(f"GET /{size} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
             for size in range(0, 6 << 20, 60_000)

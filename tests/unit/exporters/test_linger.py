@@ -9,21 +9,21 @@ from tests.unit.exporters.reports import NOW, a_busy_rank, a_report, a_run, a_st
 from tests.unit.exporters.told import told_now
 from trainprobe.model.cause import Cause
 from trainprobe_exporters.exposition import Format, exposition
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.families import SeriesTable
 from trainprobe_exporters.naming import MAX_RUNS_PER_USER
 
 WALL = "trainprobe_run_wall_seconds_total"
 
 
 def test_a_runs_series_stay_after_its_end_and_then_leave() -> None:
-    series = Series(linger_seconds=300)
+    series = SeriesTable(linger_seconds=300)
     series.fold(a_report(a_run("r", a_busy_rank(), ended=NOW)))
     assert told_now(series, NOW + 299).all(WALL)
     assert not told_now(series, NOW + 301).all(WALL)
 
 
 def test_they_stay_also_when_the_daemon_forgets_the_run_at_once() -> None:
-    series = Series(linger_seconds=300)
+    series = SeriesTable(linger_seconds=300)
     series.fold(a_report(a_run("r", a_busy_rank(causes=(Cause.SWAP,)))))
     series.fold(a_report(at=NOW + 1))
     seen = told_now(series, NOW + 2)
@@ -35,21 +35,21 @@ def test_they_stay_also_when_the_daemon_forgets_the_run_at_once() -> None:
 
 
 def test_they_do_not_come_back_while_the_daemon_still_remembers_the_run() -> None:
-    series = Series(linger_seconds=300)
+    series = SeriesTable(linger_seconds=300)
     for at in (NOW, NOW + 301, NOW + 302):
         series.fold(a_report(a_run("r", a_busy_rank(), ended=NOW), at=at))
     assert not told_now(series, NOW + 302).all(WALL)
 
 
 def test_how_long_can_be_changed_while_running() -> None:
-    series = Series(linger_seconds=300)
+    series = SeriesTable(linger_seconds=300)
     series.fold(a_report(a_run("r", a_busy_rank(), ended=NOW)))
     series.linger_seconds = 10
     assert not told_now(series, NOW + 11).all(WALL)
 
 
 def test_when_the_daemon_is_silent_flags_and_sizes_leave_at_once_and_totals_later() -> None:
-    series = Series(linger_seconds=300)
+    series = SeriesTable(linger_seconds=300)
     series.fold(a_report(a_run("r", a_busy_rank(causes=(Cause.SWAP,)))))
     silent = told_now(series, NOW + 20, fresh=False)
     assert silent.all(WALL)
@@ -61,7 +61,7 @@ def test_when_the_daemon_is_silent_flags_and_sizes_leave_at_once_and_totals_late
 
 def test_the_next_attempt_of_a_run_goes_on_with_its_series() -> None:
     """A run has one name on all hosts, so its second launch on one of them has the series of the first."""
-    series = Series(linger_seconds=300)
+    series = SeriesTable(linger_seconds=300)
     first = a_run("r", a_busy_rank(wall=1000.0), ended=NOW)
     series.fold(a_report(first))
     for at in (NOW + 1, NOW + 2):
@@ -69,13 +69,13 @@ def test_the_next_attempt_of_a_run_goes_on_with_its_series() -> None:
         seen = told_now(series, at)
         assert list(seen.all(WALL, run="r").values()) == [3.0]
         assert not seen.all(WALL, run="other"), "what the first one counted was told under its own name"
-    anew = Series(linger_seconds=300)
+    anew = SeriesTable(linger_seconds=300)
     anew.fold(a_report(a_run("r", a_busy_rank(wall=3.0), attempt=2), first))
     assert list(told_now(anew, NOW).all(WALL).values()) == [3.0]
 
 
 def test_an_ended_run_gives_its_place_to_a_living_one() -> None:
-    series = Series(linger_seconds=300)
+    series = SeriesTable(linger_seconds=300)
     old = [a_run(f"old{n}", a_stepping_rank(), ended=NOW - n) for n in range(MAX_RUNS_PER_USER)]
     series.fold(a_report(*old))
     series.fold(a_report(*old, a_run("new", a_stepping_rank()), at=NOW + 1))
@@ -86,7 +86,7 @@ def test_an_ended_run_gives_its_place_to_a_living_one() -> None:
 
 
 def test_a_run_cannot_pass_for_other_or_for_another_run() -> None:
-    series = Series()
+    series = SeriesTable()
     series.fold(a_report(a_run("other", a_stepping_rank(wall=7.0)), a_run("a\x00"), a_run("a\x01")))
     seen = told_now(series, NOW)
     assert seen.label_values("run", "trainprobe_run_info") == {"a\N{REPLACEMENT CHARACTER}"}
@@ -95,7 +95,7 @@ def test_a_run_cannot_pass_for_other_or_for_another_run() -> None:
 
 def test_runs_that_have_left_take_no_memory() -> None:
     """300 runs of a minute, one after the other. Fifty of them fill what lingers and what is cached."""
-    series, held = Series(linger_seconds=300), {}
+    series, held = SeriesTable(linger_seconds=300), {}
     tracemalloc.start()
     try:
         for number in range(300):

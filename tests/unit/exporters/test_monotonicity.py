@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.exporters.reports import NOW, a_report, a_run, a_stepping_rank
 from tests.unit.exporters.told import Told, held_now, told_now
 from trainprobe.model.report import Report, Run
-from trainprobe_exporters.families import MAX_RANKS, MAX_RANKS_PER_RUN, Series
+from trainprobe_exporters.families import MAX_RANKS, MAX_RANKS_PER_RUN, SeriesTable
 from trainprobe_exporters.naming import MAX_RUNS, MAX_RUNS_PER_USER
 
 
@@ -26,7 +26,7 @@ def falls(before: Told, after: Told) -> dict[object, tuple[float, float]]:
 
 
 def test_seconds_that_change_their_cause_do_not_make_a_counter_fall() -> None:
-    series = Series()
+    series = SeriesTable()
     tellings = []
     for wall, causes in ((10, {"unknown": 1.0}), (11, {"unknown": 0.0, "checkpoint": 2.0}), (30, {"unknown": 1.5})):
         rank = a_stepping_rank(wall=wall, stall_seconds=causes)
@@ -41,14 +41,14 @@ def test_seconds_that_change_their_cause_do_not_make_a_counter_fall() -> None:
 
 
 def test_a_counter_that_a_report_no_longer_speaks_of_stays() -> None:
-    series = Series()
+    series = SeriesTable()
     for writes in ({"stdout": 5}, {}):
         series.fold(a_report(a_run("r", a_stepping_rank(log_writes=writes))))
     assert told_now(series, NOW).of("trainprobe_log_writes_total", run="r", rank="0", kind="stdout") == 5
 
 
 def test_a_rank_that_is_watched_anew_begins_anew() -> None:
-    series = Series()
+    series = SeriesTable()
     for wall, lost in ((100.0, 50.0), (2.0, 1.0)):
         rank = a_stepping_rank(wall=wall, stall_seconds={"swap": lost})
         series.fold(a_report(a_run("r", rank)))
@@ -58,7 +58,7 @@ def test_a_rank_that_is_watched_anew_begins_anew() -> None:
 
 
 def test_a_start_that_two_clocks_tell_slightly_otherwise_is_one_value() -> None:
-    series = Series()
+    series = SeriesTable()
     values = set()
     for jitter in (0.0, 0.000_4, -0.001, 0.01):
         rank = a_stepping_rank(stalls={"swap": 1}, stall_last_start={"swap": NOW - 9 + jitter})
@@ -78,7 +78,7 @@ def many(count: int, *, wall: float = 10.0, user: str | None = None, first: int 
 
 
 def test_the_runs_beyond_the_bound_are_summed_and_only_plain_counters_of_them_are_told() -> None:
-    series = Series()
+    series = SeriesTable()
     series.fold(a_report(*many(MAX_RUNS + 3)))
     seen = told_now(series, NOW)
     assert len(seen.label_values("run", "trainprobe_run_wall_seconds_total")) == MAX_RUNS + 1
@@ -91,7 +91,7 @@ def test_the_runs_beyond_the_bound_are_summed_and_only_plain_counters_of_them_ar
 
 @pytest.mark.parametrize(("runs", "ranks"), [(1, MAX_RANKS_PER_RUN + 6), (6, MAX_RANKS_PER_RUN)])
 def test_the_ranks_beyond_the_bounds_are_summed_too(runs: int, ranks: int) -> None:
-    series = Series()
+    series = SeriesTable()
     series.fold(a_report(*[a_run(f"r{n}", *[a_stepping_rank(str(k)) for k in range(ranks)]) for n in range(runs)]))
     wall = held_now(series, NOW).all("trainprobe_run_wall_seconds_total")
     summed = wall.pop(frozenset({"run": "other", "rank": "other"}.items()))
@@ -100,7 +100,7 @@ def test_the_ranks_beyond_the_bounds_are_summed_too(runs: int, ranks: int) -> No
 
 
 def test_one_user_cannot_take_all_places() -> None:
-    series = Series()
+    series = SeriesTable()
     series.fold(a_report(*many(MAX_RUNS, user="greedy"), *many(3, user="modest", first=500)))
     named = told_now(series, NOW).label_values("run", "trainprobe_run_info")
     assert len(named) == MAX_RUNS_PER_USER + 3
@@ -108,7 +108,7 @@ def test_one_user_cannot_take_all_places() -> None:
 
 
 def test_a_run_that_moves_from_other_to_its_own_name_leaves_its_past_there() -> None:
-    series = Series(linger_seconds=0)
+    series = SeriesTable(linger_seconds=0)
     runs = many(MAX_RUNS_PER_USER + 1, user="ann")
     series.fold(a_report(*runs))
     series.fold(a_report(*[replace(run, ended=NOW) for run in runs[:1]], *runs[1:], at=NOW + 1))
@@ -118,7 +118,7 @@ def test_a_run_that_moves_from_other_to_its_own_name_leaves_its_past_there() -> 
 
 
 def test_a_run_that_a_report_left_out_is_not_counted_twice_when_it_is_back() -> None:
-    series = Series()
+    series = SeriesTable()
     runs = many(MAX_RUNS_PER_USER + 1, user="ann")
     for present in (runs, runs[:-1], runs):
         series.fold(a_report(*present))
@@ -147,7 +147,7 @@ def histories(draw: st.DrawFn) -> list[Report]:
 
 
 def test_what_is_held_is_what_is_scraped() -> None:
-    series = Series()
+    series = SeriesTable()
     series.fold(a_report(*many(3)))
     scraped, held = told_now(series, NOW), held_now(series, NOW)
     assert {key for key in scraped if not key[0].startswith("process_")} == held.keys()
@@ -157,7 +157,7 @@ def test_what_is_held_is_what_is_scraped() -> None:
 @settings(deadline=None, max_examples=50)
 @given(histories())
 def test_no_counter_ever_falls(reports: list[Report]) -> None:
-    series = Series()
+    series = SeriesTable()
     tellings: list[Told] = []
     for report in reports:
         series.fold(report)

@@ -22,13 +22,13 @@ from trainprobe.wire import history as wire
 from trainprobe.wire.report import decode
 from trainprobe_exporters.admission import Admission
 from trainprobe_exporters.exposition import Format
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.families import SeriesTable
 from trainprobe_exporters.history import History
 from trainprobe_exporters.passwords import Passwords
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.request import Request
 from trainprobe_exporters.routes import Response, Routes
-from trainprobe_exporters.source import Source
+from trainprobe_exporters.source import SnapshotReader
 
 TOKEN = "t" * 43
 BOOTED = NOW - 5000  # when CLOCK_MONOTONIC was 0
@@ -41,7 +41,7 @@ class Exporter:
         self.path = path
         self.now = NOW
         self.set_by = 0.0  # what the time of day was set by since
-        publication = Publication(Source(path, decode), Series(), "1.2.3", self._clocks)
+        publication = Publication(SnapshotReader(path, decode), SeriesTable(), "1.2.3", self._clocks)
         self.routes = Routes(publication, Admission(token), History(path.parent / "history"))
 
     def _clocks(self) -> Moment:
@@ -157,14 +157,14 @@ def test_a_report_comes_with_the_clock_that_dates_it(exporter: Exporter) -> None
 
 
 def test_a_report_that_cannot_be_told_ends_no_metrics(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
-    fold = Series.fold
+    fold = SeriesTable.fold
 
-    def fold_or_break(self: Series, report: Report) -> None:
+    def fold_or_break(self: SeriesTable, report: Report) -> None:
         if report.generated == NOW + 1:
             raise ValueError("odd")
         fold(self, report)
 
-    monkeypatch.setattr(Series, "fold", fold_or_break)
+    monkeypatch.setattr(SeriesTable, "fold", fold_or_break)
     for at, up in ((NOW, 1), (NOW + 1, 0), (NOW + 2, 1)):
         exporter.now = at
         exporter.publish(a_report(a_run("r"), at=at))

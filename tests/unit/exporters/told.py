@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from trainprobe_exporters.exposition import Format, exposition
-from trainprobe_exporters.families import Family, Series
+from trainprobe_exporters.families import Family, SeriesTable
 from trainprobe_exporters.readings import Histogram
 
 Labels = frozenset[tuple[str, str]]
@@ -46,11 +46,11 @@ def told_by(families: Iterable[Family]) -> Told:
     return told(exposition(families, Format.TEXT))
 
 
-def told_now(series: Series, now: float, *, fresh: bool = True) -> Told:
+def told_now(series: SeriesTable, now: float, *, fresh: bool = True) -> Told:
     return told_by(series.families(now, fresh=fresh))
 
 
-def held_now(series: Series, now: float) -> Told:
+def held_now(series: SeriesTable, now: float) -> Told:
     """The same samples without the text, which takes the parser a tenth of a second: for tests that ask often."""
     out = Told()
     for family in series.families(now, fresh=True):

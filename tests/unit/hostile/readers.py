@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.unit.bpf.test_btf import sample as btf_sample
-from tests.unit.bpf.test_symbols import PREFIX, elf
-from trainprobe.bpf import abi, decode, symbols
-from trainprobe.bpf.btf import Btf, BtfError
+from tests.unit.bpf.attach.test_symbols import PREFIX, elf
+from tests.unit.bpf.compile.test_btf import sample as btf_sample
+from trainprobe.bpf import abi
+from trainprobe.bpf.attach import symbols
+from trainprobe.bpf.compile.btf import Btf, BtfError
+from trainprobe.bpf.read import decode
 from trainprobe.collect import cgroup, cgroup_path, command, mapping, peer, procfs, psi, pystack
 from trainprobe.config.load import load
 from trainprobe.config.parse import ConfigError
@@ -27,11 +29,11 @@ from trainprobe.wire import report as wire_report
 from trainprobe.wire.bounded import BoundedReport
 from trainprobe.wire.codec import WireError
 from trainprobe_exporters.admission import Admission
-from trainprobe_exporters.families import Series
+from trainprobe_exporters.families import SeriesTable
 from trainprobe_exporters.publication import Publication
 from trainprobe_exporters.request import BadRequestError, parse_head
 from trainprobe_exporters.routes import Routes
-from trainprobe_exporters.source import Source
+from trainprobe_exporters.source import SnapshotReader
 
 RECORDINGS = Path(__file__).parents[2] / "replay" / "recordings"
 
@@ -51,7 +53,7 @@ def _messages() -> list[bytes]:
     shapes = (
         abi.FileMessage, abi.NamedFileMessage, abi.ProcessMessage, abi.CandidateMessage, abi.FailureMessage,
     )  # fmt: skip
-    kinds = [int(kind).to_bytes(4, "little") for kind in abi.Message]
+    kinds = [int(kind).to_bytes(4, "little") for kind in abi.RingMessage]
     longest = max(len(bytes(shape())) for shape in shapes)
     return [kind + filling * (longest + 4096) for kind in kinds for filling in (b"\0", b"\1")]
 
@@ -134,7 +136,7 @@ def _reports() -> list[bytes]:
 @cache
 def _routes() -> Routes:
     missing = Path("/nonexistent/report.json")
-    publication = Publication(Source(missing, wire_report.decode), Series(linger_seconds=1), "0")
+    publication = Publication(SnapshotReader(missing, wire_report.decode), SeriesTable(linger_seconds=1), "0")
     return Routes(publication, Admission(token="t" * 43))
 
 

@@ -13,7 +13,7 @@ from trainprobe.model.moment import Moment
 from trainprobe.model.report import Rank
 from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.rank.snapshot import RankSnapshot, snapshot
-from trainprobe.pipeline.report.rank import Place, rank_report
+from trainprobe.pipeline.report.rank import RankPlace, rank_report
 
 
 def taken(pipeline: Pipeline, driver: Driver) -> RankSnapshot:
@@ -23,7 +23,7 @@ def taken(pipeline: Pipeline, driver: Driver) -> RankSnapshot:
 
 
 def reported(seen: RankSnapshot, at: Moment) -> Rank:
-    return copy.deepcopy(rank_report(seen, at, Place("run", 0, "0", 1), 4))
+    return copy.deepcopy(rank_report(seen, at, RankPlace("run", 0, "0", 1), 4))
 
 
 def test_a_snapshot_stays_what_it_was() -> None:

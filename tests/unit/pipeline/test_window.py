@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.driver import Driver, moment, played
 from tests.contract.test_project import tracked
-from tests.unit.core.test_pipeline import rank_of
+from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.causes.base import Unseen
 from trainprobe.model.cells import Leaf
 from trainprobe.model.frame import Frame

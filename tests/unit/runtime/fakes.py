@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainprobe.collect.source import Failed
-from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
-from trainprobe.model.frame import Frame, Samples
+from trainprobe.model.frame import Frame, FrameSamples
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
 from trainprobe.model.sample import BlockIoSample, Inspection, RivalSample, WrittenFile
+from trainprobe.model.step_deadline import Armed, Progress
 from trainprobe.model.steprow import RankSteps
 
 
@@ -137,7 +137,7 @@ class FakeTargets:
 class FakeSampler:
     broken = False
     inspected: list[tuple[int, int]] = []
-    samples = Samples()
+    samples = FrameSamples()
     times = 1
     far = True
     glances = 0
@@ -147,7 +147,7 @@ class FakeSampler:
     def due_ns(self) -> int | None:
         return self.due
 
-    def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event]) -> Samples:
+    def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event]) -> FrameSamples:
         if self.broken:
             raise OSError(5, "Input/output error")
         return self.samples
@@ -210,7 +210,7 @@ class FakeWants:
     spaces: tuple[tuple[int, str], ...] = ()
     files: tuple[WrittenFile, ...] = ()
     tell: bool = False
-    calm_ns: int = 0
+    stable_ns: int = 0
     count: tuple[tuple[int, int], ...] = ()
 
 

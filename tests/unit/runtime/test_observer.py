@@ -15,7 +15,6 @@ from tests.unit.runtime.fakes import (
     FakeWants,
 )
 from trainprobe.collect.source import Failed, Sources
-from trainprobe.model.armed import Armed, Progress
 from trainprobe.model.cells import Level, RowKind, ThreadState
 from trainprobe.model.event import (
     FileEvent,
@@ -30,13 +29,14 @@ from trainprobe.model.event import (
     StackSeen,
     ThreadSample,
 )
-from trainprobe.model.frame import Frame, Samples
+from trainprobe.model.frame import Frame, FrameSamples
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import CountSample, GpuHolder, GpuSample, SourceStatus
-from trainprobe.runtime.budget import Budget
+from trainprobe.model.step_deadline import Armed, Progress
+from trainprobe.runtime.interfaces import Parts
+from trainprobe.runtime.loop.budget import CostBudget
 from trainprobe.runtime.observer import Observer, Outlets
-from trainprobe.runtime.parts import Parts
 from trainprobe.runtime.schedule import CALM_NS, CALM_TICK_NS, CALM_TICKS_NS, DETAIL_NS, GLANCES, SLACK_NS, TICK_NS
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
@@ -46,7 +46,7 @@ SAMPLE = ThreadSample(7, 7, Level.FULL, ThreadState.ON, Region.STEP, Leaf.CPU, 1
 class World:
     """An observer and everything around it."""
 
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, budget: CostBudget | None = None) -> None:
         self.clock, self.kernel, self.targets = FakeClock(), FakeKernel(), FakeTargets()
         self.sampler, self.stacks, self.core = FakeSampler(), FakeStacks(), FakeCore()
         self.frames: list[Frame] = []
@@ -160,7 +160,7 @@ def test_an_alarm_shortly_before_the_tick_is_looked_at_with_it(world: World) -> 
 
 def calm(world: World, lasts_ns: int = CALM_NS) -> None:
     """For so long, with a driver whose steps are short."""
-    world.core.wanted = FakeWants(calm_ns=lasts_ns)
+    world.core.wanted = FakeWants(stable_ns=lasts_ns)
     alarm(world)
     world.look()
 
@@ -172,7 +172,7 @@ def pause(world: World) -> int:
     while len(world.frames) == frames:
         world.clock.ns = max(world.observer.due_ns(), world.clock.ns + 1)
         world.core.alarms = []
-        if world.core.wanted.calm_ns:
+        if world.core.wanted.stable_ns:
             alarm(world)
         world.observer.turn(woken=False)
     return world.clock.ns - began
@@ -300,7 +300,7 @@ def test_what_is_more_than_steps_is_looked_at_at_once(world: World, told: list[M
 
 def test_while_all_is_calm_ticks_are_longer_but_alarms_come_as_ever(world: World) -> None:
     world.kernel.has_clock = False
-    world.core.wanted = FakeWants(calm_ns=CALM_NS)
+    world.core.wanted = FakeWants(stable_ns=CALM_NS)
     world.turn()
     assert world.observer.due_ns() == world.clock.ns + CALM_TICK_NS
     one = alarm(world)
@@ -365,7 +365,7 @@ def test_what_a_search_finds_is_in_a_frame_at_once_before_what_the_kernel_told_m
 def test_who_holds_a_gpu_is_told_to_the_search_for_trainings(world: World) -> None:
     holders = (GpuHolder(70, 1 << 30), GpuHolder(71))
     gpus = (GpuSample(0, holders=holders), GpuSample(1))
-    world.sampler.samples = Samples(gpus=gpus)
+    world.sampler.samples = FrameSamples(gpus=gpus)
     world.turn()
     assert world.targets.users == {70, 71}
 
@@ -505,7 +505,7 @@ def test_the_cost_of_watching_is_in_the_frames(world: World) -> None:
 
 def test_instructions_are_counted_while_the_core_wants_them(world: World) -> None:
     world.core.wanted = FakeWants(count=((7, 7),))
-    world.sampler.samples = Samples(counted=(CountSample(7, 7, 1, 2, 3),))
+    world.sampler.samples = FrameSamples(counted=(CountSample(7, 7, 1, 2, 3),))
     assert world.turn().counted == world.sampler.samples.counted
     assert world.sampler.counted == ((7, 7),)
     world.core.wanted = FakeWants()

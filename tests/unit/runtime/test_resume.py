@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.runtime.test_targets import World
+from tests.unit.runtime.discovery.test_targets import World
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
 from trainprobe.model.event import RankSeen, RunEnded, RunStarted
-from trainprobe.model.kept import KeptClock, KeptRank, RunKept
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
+from trainprobe.model.resume_state import KeptClock, KeptRank, RunKept
 from trainprobe.runtime.resume import Noted, found_again
 from trainprobe.wire import codec
 

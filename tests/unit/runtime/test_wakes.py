@@ -10,13 +10,13 @@ from itertools import pairwise
 from tests.builders.driver import Driver, ns
 from tests.unit.runtime.fakes import FakeClock, FakeKernel, FakeSampler, FakeStacks, FakeTargets
 from trainprobe.collect.source import Sources
-from trainprobe.model.armed import Armed
 from trainprobe.model.event import Event, MarkRow
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
+from trainprobe.model.step_deadline import Armed
 from trainprobe.pipeline import Pipeline
+from trainprobe.runtime.interfaces import Parts
 from trainprobe.runtime.observer import Observer, Outlets
-from trainprobe.runtime.parts import Parts
 from trainprobe.runtime.schedule import DETAIL_NS
 
 SETTLED = 3 * 60  # seconds

@@ -9,16 +9,16 @@ from pathlib import Path
 from tests.unit.runtime.telling import Training
 from trainprobe.config.schema import Retention
 from trainprobe.model.report import Report
-from trainprobe.runtime import rundir
-from trainprobe.runtime.history import History
-from trainprobe.runtime.publish import uid_of
+from trainprobe.runtime.history.keeper import HistoryKeeper
+from trainprobe.runtime.publishing import rundir
+from trainprobe.runtime.publishing.publish import uid_of
 from trainprobe.wire import report as wire
 
 
 def main(directory: Path) -> None:
     published = directory / "report.json"
     training = Training()
-    history = History(
+    history = HistoryKeeper(
         directory / "state", Retention(), complain=lambda what, _: print(what, file=sys.stderr), uid_of=uid_of
     )
     last = wire.decode(published.read_bytes()) if published.exists() else None
@@ -28,7 +28,7 @@ def main(directory: Path) -> None:
     print("open", flush=True)
     while True:
         report, steps = training.tell()
-        history.take(report, steps, {})
+        history.add_report(report, steps, {})
         rundir.write(str(published), wire.encode(report).encode(), mode=0o640)
         stalls = report.runs[0].ranks[0].stalls
         ended = [stall.id for stall in stalls if stall.end is not None]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.cli import reports
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.text.page_words import said_by
-from trainprobe.views import look, page
+from trainprobe.views import page, palette
 from trainprobe.wire import report as wire
 
 
@@ -51,10 +51,10 @@ def embedded(html: str) -> dict[str, object]:
 
 def test_every_key_has_a_name_and_a_colour() -> None:
     """A cause that is added later must not be drawn without either."""
-    assert look.CAUSES.keys() == set(Cause)
-    assert look.STATES.keys() == set(State)
-    assert look.PHASES.keys() == set(Phase)
-    for one in (*look.CAUSES.values(), *look.STATES.values(), *look.PHASES.values()):
+    assert palette.CAUSES.keys() == set(Cause)
+    assert palette.STATES.keys() == set(State)
+    assert palette.PHASES.keys() == set(Phase)
+    for one in (*palette.CAUSES.values(), *palette.STATES.values(), *palette.PHASES.values()):
         assert one.title
         assert re.fullmatch(r"#[0-9a-f]{6}", one.light)
         assert re.fullmatch(r"#[0-9a-f]{6}", one.dark)

@@ -14,7 +14,7 @@
 
 #define LEAF_LATER LEAVES /* of a call in flight: found when it blocks, for most do not */
 
-struct call_description { /* bpf/syscalls.py */
+struct call_description { /* bpf/attach/syscalls.py */
     u8 kind, fd_argument;
     u8 leaf; /* of a thread that blocks in it; LEAF_LATER: what its descriptor refers to decides */
 };

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainprobe.causes import groups
-from trainprobe.causes.situation import GROWING_FOR, GROWTH, USED, Growth, Notice, Situation, Victim
+from trainprobe.causes.situation import GROWING_FOR, GROWTH, USED, MemoryGrowth, Notice, Situation, Victim
 from trainprobe.causes.spec import CauseSpec, OrderedCheck
-from trainprobe.derive.forecast import Forecast
+from trainprobe.derive.trend.forecast import Forecast
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -130,7 +130,7 @@ def _place(limit: LimitSample) -> Message:
     return THE_HOST() if limit.scope == "host" else THE_CGROUP(cgroup=limit.place)
 
 
-def _role(growth: Growth) -> Message:
+def _role(growth: MemoryGrowth) -> Message:
     if growth.role == "driver":
         return THE_DRIVER()
     one, several = _ROLES[growth.role]
@@ -146,7 +146,7 @@ def _holders(s: Situation, processes: Sequence[ProcessSample]) -> list[Evidence]
     ]
 
 
-def _advice(s: Situation, growth: Sequence[Growth]) -> list[Message]:
+def _advice(s: Situation, growth: Sequence[MemoryGrowth]) -> list[Message]:
     out = []
     workers = next((g for g in growth if g.role == "worker"), None)
     driver = next((g for g in growth if g.role == "driver"), None)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from trainprobe.causes import groups
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Region
 from trainprobe.model.message import template
@@ -52,7 +52,7 @@ def _function(frame: str) -> str:
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """All that is no save, log or stop, when more was fetched than trained on or gradients were off for most of it;
     only the usual length, where something else took most of it beside an evaluation as usual."""
-    taken = take(left, states=[s for s in State if s not in _KEEP])
+    taken = take_items(left, states=[s for s in State if s not in _KEEP])
     total = sum(taken.values())
     if total <= 0:
         return None
@@ -79,12 +79,12 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
 
 def _first(items: Mapping[Item, float], ns: float) -> dict[Item, float]:
     """So much of the items, those with gradients off first."""
-    quiet = take(items, regions=[Region.NO_GRAD], part=1.0)
+    quiet = take_items(items, regions=[Region.NO_GRAD], part=1.0)
     spent = sum(quiet.values())
     if spent >= ns:
-        return take(quiet, part=ns / spent)
+        return take_items(quiet, part=ns / spent)
     others = {item: left for item, left in items.items() if item not in quiet}
-    return {**quiet, **take(others, part=(ns - spent) / sum(others.values()))}
+    return {**quiet, **take_items(others, part=(ns - spent) / sum(others.values()))}
 
 
 SPEC = CauseSpec(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainprobe.causes import groups
 from trainprobe.causes.spec import CauseSpec
-from trainprobe.derive.safety import Safety
+from trainprobe.derive.files.safety import Safety
 from trainprobe.model.cause import Kind
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS, Moment

@@ -10,9 +10,9 @@ from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, seconds
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.spec import CauseSpec
-from trainprobe.derive.ledger import Item
-from trainprobe.derive.series import Grown, Series
-from trainprobe.derive.trend import Growth, Trend
+from trainprobe.derive.steps.ledger import Item
+from trainprobe.derive.trend.drift import Drift, Trend
+from trainprobe.derive.trend.series import Grown, ThinnedSeries
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
@@ -43,17 +43,17 @@ COUNTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class OrdinarySteps:
     """A rank's ordinary steps over the run."""
 
     ns: float  # all of them together
     trend: Trend
-    makeup: Series  # ns of an ordinary step by state, by its number
-    counters: Series  # what may grow with the step
+    makeup: ThinnedSeries  # ns of an ordinary step by state, by its number
+    counters: ThinnedSeries  # what may grow with the step
     pid: int
 
 
-def claim(steps: Steps, policy: Policy, claimed: Collection[State]) -> Claim | None:
+def claim(steps: OrdinarySteps, policy: Policy, claimed: Collection[State]) -> Claim | None:
     """What the ordinary steps lost to their growth, without the states that other causes own already."""
     growth = steps.trend.growth or steps.trend.last
     lost = steps.trend.lost_ns
@@ -71,7 +71,7 @@ def claim(steps: Steps, policy: Policy, claimed: Collection[State]) -> Claim | N
     return Claim(Cause.DRIFT, taken, _summary(growth, free, counters), [], _evidence(steps.pid, growth, free, counters))
 
 
-def _summary(growth: Growth, states: list[Grown], counters: list[Grown]) -> Message:
+def _summary(growth: Drift, states: list[Grown], counters: list[Grown]) -> Message:
     return SUMMARY(
         before=growth.from_ns / NS,
         after=growth.to_ns / NS,
@@ -83,7 +83,7 @@ def _summary(growth: Growth, states: list[Grown], counters: list[Grown]) -> Mess
     )
 
 
-def _evidence(pid: int, growth: Growth, states: list[Grown], counters: list[Grown]) -> list[Evidence]:
+def _evidence(pid: int, growth: Drift, states: list[Grown], counters: list[Grown]) -> list[Evidence]:
     found = [
         Evidence.of(STEP_BEFORE(), seconds(growth.from_ns), "s", pid),
         Evidence.of(STEP_NOW(), seconds(growth.to_ns), "s", pid),

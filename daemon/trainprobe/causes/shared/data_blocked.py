@@ -21,7 +21,7 @@ from trainprobe.causes.waiting import (
     WORKERS,
     waited,
 )
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import OrderedRule
 from trainprobe.causes.waiting import A_FILE
-from trainprobe.derive.late import SiblingThread
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.late_step import SiblingThread
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
@@ -33,7 +33,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     Threads that sleep or poll are no evidence: monitors and log writers do that all day. Nor are a library's own
     threads on the CPU (OpenMP): they do the driver's work.
     """
-    taken = take(left, states=[State.LOCK])
+    taken = take_items(left, states=[State.LOCK])
     if not taken:
         return None
     beside = window.late.beside.values()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainprobe.causes.base import Claim, Window, excess_ns, take
+from trainprobe.causes.base import Claim, Window, excess_ns, take_items
 from trainprobe.causes.spec import OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Region
 
@@ -16,11 +16,11 @@ _TOGETHER = 0.25
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Compute in all regions, when the backward grew along."""
-    compute = take(left, states=[State.COMPUTE])
+    compute = take_items(left, states=[State.COMPUTE])
     forward = sum(ns for (_, region, _), ns in compute.items() if region in (Region.STEP, Region.NO_GRAD))
     inside = sum(compute.values()) - forward
     if inside <= 0 or inside < _TOGETHER * forward:
-        inner = take(compute, regions=[Region.BACKWARD, Region.OPTIMIZER, Region.FETCH])
+        inner = take_items(compute, regions=[Region.BACKWARD, Region.OPTIMIZER, Region.FETCH])
         return Claim(None, inner) if inner and sum(inner.values()) < 0.1 * excess_ns(window) else None
     return Claim(None, compute)
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
-from trainprobe.causes.base import Claim, Window, excess_ns, seconds, take
+from trainprobe.causes.base import Claim, Window, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import held_back
-from trainprobe.derive.ledger import Item
-from trainprobe.derive.save_spans import BYTES_IN_NS, SavingSteps, ahead_ns, shown_by, spans
-from trainprobe.derive.saves import Save
+from trainprobe.derive.files.save_spans import BYTES_IN_NS, SavingSteps, ahead_ns, shown_by, spans
+from trainprobe.derive.files.saves import Save
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
@@ -65,11 +65,13 @@ _WORTH_NS = NS // 100
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `checkpoint`, the CPU that goes into the driver's saves, and its waits for saves by its other threads and
     processes."""
-    taken = take(left, states=[State.CHECKPOINT])
+    taken = take_items(left, states=[State.CHECKPOINT])
     if not taken and not window.saves:
         return None
     others = [s for s in window.saves if s.tid != window.driver_tid]
-    waits = take(left, states=[State.LOCK, State.COLLECTIVE, State.OTHER, State.SLEEP, State.DATA_WAIT], leaves=_WAITS)
+    waits = take_items(
+        left, states=[State.LOCK, State.COLLECTIVE, State.OTHER, State.SLEEP, State.DATA_WAIT], leaves=_WAITS
+    )
     waited = sum(waits.values())
     if others and waited > 0:
         covered = sum(_overlap(s, window) for s in others)
@@ -124,8 +126,8 @@ def _serialized(
     own = spans(mine, window.start_ns, window.end_ns, until_ns=_saves_until(window))
     if not own:
         return {}, {}
-    spent = take(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
-    quiet = take(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
+    spent = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
+    quiet = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
     fetched = window.extra_fetches >= window.policy.evaluation_fetches
     evaluates = fetched or sum(quiet.values()) > sum(spent.values())
     optimizes = sum(ns for (_, region, _), ns in window.items.items() if region == Region.OPTIMIZER)
@@ -153,12 +155,12 @@ def _saves_until(window: Window) -> int:
 
 def _at_most(items: Mapping[Item, float], room: float) -> dict[Item, float]:
     total = sum(items.values())
-    return take(items, part=min(1.0, room / total)) if room > 0 and total > 0 else {}
+    return take_items(items, part=min(1.0, room / total)) if room > 0 and total > 0 else {}
 
 
 def in_ordinary_steps(window: Window, saves: SavingSteps, serializing_ns: float) -> Claim:
     """State `checkpoint` of all ordinary steps, and of the CPU that saves may use in them so many ns."""
-    calls = take(window.excess, states=[State.CHECKPOINT])
+    calls = take_items(window.excess, states=[State.CHECKPOINT])
     cpu = {item: ns for item, ns in window.excess.items() if item in SERIALIZES}
     taken = calls | _at_most(cpu, serializing_ns)
     evidence = [
@@ -192,7 +194,7 @@ def _for_another(window: Window, taken: Mapping[Item, float], saves: Sequence[Sa
 
 def _copied(window: Window, left: Mapping[Item, float], written: float) -> dict[Item, float]:
     """Waits for the GPU between the calls of the driver's own save: its tensors come from there."""
-    waits = take(left, states=[State.GPU_WAIT])
+    waits = take_items(left, states=[State.GPU_WAIT])
     return _at_most(waits, sum(_overlap(s, window) for s in window.saves if s.tid == window.driver_tid) - written)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
-from trainprobe.derive.save_spans import shown_by
-from trainprobe.derive.stacks import innermost
+from trainprobe.derive.files.save_spans import shown_by
+from trainprobe.derive.python.stacks import innermost
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
@@ -25,7 +25,9 @@ SECONDS = template("cpu_bound.seconds", "driver on the CPU beyond an ordinary st
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Compute between the marks: on a CPU, outside of backward, optimiser and fetch."""
-    taken = take(left, states=[State.COMPUTE], leaves=[Leaf.CPU, Leaf.FILE_GAP], regions=[Region.STEP, Region.NO_GRAD])
+    taken = take_items(
+        left, states=[State.COMPUTE], leaves=[Leaf.CPU, Leaf.FILE_GAP], regions=[Region.STEP, Region.NO_GRAD]
+    )
     if not taken:
         return None
     told = seconds(sum(taken.values()))

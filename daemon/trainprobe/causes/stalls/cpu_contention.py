@@ -7,10 +7,10 @@ from operator import attrgetter
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import WORKERS
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
@@ -47,7 +47,7 @@ _STOLEN = 0.02
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `runqueue`."""
-    taken = take(left, states=[State.RUNQUEUE])
+    taken = take_items(left, states=[State.RUNQUEUE])
     if not taken:
         return None
     told = seconds(sum(taken.values()))
@@ -87,7 +87,7 @@ def claim_stolen(window: Window, left: Mapping[Item, float]) -> Claim | None:
     The kernel does not run meanwhile, so no run queue shows it; it counts what was taken, and that bounds the claim.
     """
     share, spent = window.stolen, max(window.end_ns - window.start_ns, NS)
-    taken = take(left)
+    taken = take_items(left)
     lost = sum(taken.values())
     if share is None or share < window.policy.stolen_share or not 0 < lost <= share * spent * max(1, window.cpus or 1):
         return None

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -27,10 +27,10 @@ ALL_SECONDS = template("cpu_throttled.all_seconds", "throttled, all processors")
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Throttled time; waiting for a CPU beside it is the quota's doing too when throttling is the larger part."""
-    taken = take(left, leaves=[Leaf.THROTTLED])
+    taken = take_items(left, leaves=[Leaf.THROTTLED])
     if not taken:
         return None
-    queued = take(left, leaves=[Leaf.RUNQUEUE])
+    queued = take_items(left, leaves=[Leaf.RUNQUEUE])
     if sum(taken.values()) >= sum(queued.values()):
         taken = {**taken, **queued}
     told = seconds(sum(taken.values()))

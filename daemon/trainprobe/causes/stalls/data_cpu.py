@@ -9,7 +9,7 @@ from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
 from trainprobe.causes.base import Claim, Unseen, Window, pool_ns, seconds
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import CPU, IN_FRAME, WAITED, WAITS_FOR_WORKERS, WORKERS, shares, waited
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -24,7 +24,7 @@ CPU_SECONDS = template("data_inline.cpu_seconds", "of it on the CPU")
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `data_inline`."""
-    taken = take(left, states=[State.DATA_INLINE])
+    taken = take_items(left, states=[State.DATA_INLINE])
     if not taken:
         return None
     total = sum(taken.values())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
-from trainprobe.causes.base import Claim, Window, pool_ns, seconds, take
+from trainprobe.causes.base import Claim, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import (
     A_FILE,
@@ -18,7 +18,7 @@ from trainprobe.causes.waiting import (
     slowest,
     waited,
 )
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -38,12 +38,12 @@ _OWN = 0.6
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """The wait's share in which workers were blocked on storage; the driver's own loading where it mostly was."""
-    taken = take(left, states=[State.FAULT_IO])
+    taken = take_items(left, states=[State.FAULT_IO])
     part = shares(window).storage
     if part > 0:
         taken |= waited(window, left, part)
-    inline = take(left, states=[State.DATA_INLINE])
-    blocked = take(inline, leaves=[Leaf.FILE_READ, Leaf.FAULT])
+    inline = take_items(left, states=[State.DATA_INLINE])
+    blocked = take_items(inline, leaves=[Leaf.FILE_READ, Leaf.FAULT])
     if blocked and sum(blocked.values()) >= _OWN * sum(inline.values()):
         taken |= inline
     if not taken:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import IN_FRAME, WAITS_FOR_WORKER
-from trainprobe.derive.ledger import Item
-from trainprobe.derive.stacks import innermost
+from trainprobe.derive.python.stacks import innermost
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -31,7 +31,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if seen is None or seen.leaf != Leaf.LOCK:
         return None
     still = window.late.locked_ns
-    taken = take(left, states=[State.DATA_WAIT, State.LOCK])
+    taken = take_items(left, states=[State.DATA_WAIT, State.LOCK])
     if still < max(window.policy.deadlock_ns, _PART * sum(taken.values())) or not taken:
         return None
     stack = window.late.stack_of(seen.pid)

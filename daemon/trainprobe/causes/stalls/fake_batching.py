@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -23,7 +23,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """The driver's data time, when it fetches several batches per backward (accumulation has a backward for each)."""
     if window.fetches_per_backward < window.policy.fake_fetches:
         return None
-    taken = take(left, states=[State.DATA_WAIT, State.DATA_INLINE])
+    taken = take_items(left, states=[State.DATA_WAIT, State.DATA_INLINE])
     if not taken:
         return None
     each = round(window.fetches_per_backward)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
-from trainprobe.derive.stacks import innermost
+from trainprobe.derive.python.stacks import innermost
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -23,7 +23,7 @@ SECONDS = template("gc_pause.seconds", "driver in Python's garbage collector")
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Time in the collector, in whatever the training was doing, where the interpreter tells of it."""
-    taken = take(left, leaves=[Leaf.COLLECTOR])
+    taken = take_items(left, leaves=[Leaf.COLLECTOR])
     if not taken:
         return None
     told = seconds(sum(taken.values()))

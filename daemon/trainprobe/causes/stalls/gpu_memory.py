@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.situation import GROWING_FOR, GROWTH, USED, Notice, Situation
 from trainprobe.causes.spec import CauseSpec, OrderedCheck, OrderedRule
-from trainprobe.derive.forecast import Forecast
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
+from trainprobe.derive.trend.forecast import Forecast
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import CallFailed
@@ -60,12 +60,12 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         return None
     taken: dict[Item, float] = {}
     for waits in (
-        take(left, states=[State.GPU_WAIT]),
-        take(left, leaves=[Leaf.LOCK], regions=[Region.BACKWARD]),
+        take_items(left, states=[State.GPU_WAIT]),
+        take_items(left, leaves=[Leaf.LOCK], regions=[Region.BACKWARD]),
     ):
         total, open_ns = sum(waits.values()), churn.ns - sum(taken.values())
         if total > 0 and open_ns > 0:
-            taken.update(take(waits, part=min(1.0, open_ns / total)))
+            taken.update(take_items(waits, part=min(1.0, open_ns / total)))
     if not taken:
         return None
     told = seconds(sum(taken.values()))

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.gpu_pace import Slowed
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.host.gpu_speed import Slowed
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -46,7 +46,7 @@ MEANINGS = {
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """As much as the lowered clock makes of the GPU's work in the window; what a driver on the GPU's wait spent."""
     slowed = window.slowed
-    waited = take(left, states=WAITING)
+    waited = take_items(left, states=WAITING)
     total = sum(waited.values())
     if slowed is None or total <= 0:
         return None

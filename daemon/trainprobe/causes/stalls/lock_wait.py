@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -37,9 +37,9 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     polling = [frames for frames in stacks if _polls(frames)]
     if blocked is not None:
-        taken = take(left, states=[State.LOCK])
+        taken = take_items(left, states=[State.LOCK])
     elif 2 * len(polling) > len(stacks):
-        taken = take(left, states=[State.SLEEP, State.OTHER, State.LOCK])
+        taken = take_items(left, states=[State.SLEEP, State.OTHER, State.LOCK])
     else:
         return None
     if not taken:

@@ -8,10 +8,10 @@ from trainprobe.advise.frameworks import Subject
 from trainprobe.advise.numbers import interval_for_share
 from trainprobe.causes import groups
 from trainprobe.causes.advice import SHARE, AdviceInput, in_brackets, rarer
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import held_back
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
@@ -35,12 +35,12 @@ _EACH = 200_000
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `logging`; in a storm of calls on logs also the CPU between them, which goes into making them."""
-    taken = take(left, states=[State.LOGGING])
+    taken = take_items(left, states=[State.LOGGING])
     if not taken:
         return None
     total = sum(taken.values())
     calls = sum(log.calls for log in window.logs)
-    between = take(left, states=[State.COMPUTE], leaves=[Leaf.CPU, Leaf.FILE_GAP], regions=_regions(taken))
+    between = take_items(left, states=[State.COMPUTE], leaves=[Leaf.CPU, Leaf.FILE_GAP], regions=_regions(taken))
     spent = sum(between.values())
     storm = calls >= _STORM and spent <= _EACH * calls
     if storm:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import fit_memory
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
@@ -20,7 +20,7 @@ SECONDS = template("memory_pressure.seconds", "driver in direct reclaim")
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Direct reclaim."""
-    taken = take(left, states=[State.MEMORY])
+    taken = take_items(left, states=[State.MEMORY])
     if not taken:
         return None
     told = seconds(sum(taken.values()))

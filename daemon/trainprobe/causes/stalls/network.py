@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -23,7 +23,7 @@ PEER = template("network.peer", "peer")
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `network`."""
-    taken = take(left, states=[State.NETWORK])
+    taken = take_items(left, states=[State.NETWORK])
     if not taken:
         return None
     told = seconds(sum(taken.values()))

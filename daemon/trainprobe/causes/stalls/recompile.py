@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.compilers import in_compiler
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.python.compilers import in_compiler
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -37,7 +37,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         evidence.append(Evidence.of(COUNT(), len(ran), "", window.driver_pid, cache))
     if compiling:
         evidence.append(Evidence.of(STACKS(), len(compiling), "", window.driver_pid))
-    taken = take(left)
+    taken = take_items(left)
     chain = WAITS() if by_process else COMPILES(where=compiling[-1][-1])
     return Claim(Cause.RECOMPILE, taken, SUMMARY(seconds=seconds(sum(taken.values()))), [chain], evidence)
 

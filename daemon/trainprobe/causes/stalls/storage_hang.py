@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import A_FILE, IN_CALL, SYSTEM_CALL, WAITS_FOR_WORKERS
-from trainprobe.derive.late import FROZEN_WAITS, Waiting
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.late_step import FROZEN_WAITS, Wait
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -39,7 +39,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if hang is None:
         return None
     own = hang.pid == window.driver_pid
-    whole = take(left, leaves=[hang.leaf]) if own else take(left, states=[State.DATA_WAIT])
+    whole = take_items(left, leaves=[hang.leaf]) if own else take_items(left, states=[State.DATA_WAIT])
     total = sum(whole.values())
     if total <= 0:
         return None
@@ -49,12 +49,12 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     return Claim(Cause.STORAGE_HANG, taken, _summary(hang), _chain(hang, own), _evidence(hang))
 
 
-def _summary(hang: Waiting) -> Message:
+def _summary(hang: Wait) -> Message:
     still = STILL() if hang.still_ns is not None else None
     return SUMMARY(call=_CALLS[hang.leaf], path=hang.path or A_FILE(), seconds=seconds(hang.ns), still=still)
 
 
-def _chain(hang: Waiting, own: bool) -> list[Message]:
+def _chain(hang: Wait, own: bool) -> list[Message]:
     call, path = _CALLS[hang.leaf], hang.path or A_FILE()
     chain = [WAITS_FOR_WORKERS(), WORKER(pid=hang.pid, call=call, path=path)]
     if own:
@@ -66,7 +66,7 @@ def _chain(hang: Waiting, own: bool) -> list[Message]:
     return chain
 
 
-def _evidence(hang: Waiting) -> list[Evidence]:
+def _evidence(hang: Wait) -> list[Evidence]:
     found = [Evidence.of(CALL_SECONDS(), seconds(hang.ns), "s", hang.pid, hang.path or None)]
     if hang.call:
         found.append(Evidence.of(SYSTEM_CALL(), hang.call, "", hang.pid))

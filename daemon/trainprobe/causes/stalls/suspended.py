@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -30,7 +30,7 @@ _SIGTSTP = 20
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """All time in which the driver was stopped."""
-    taken = take(left, states=[State.STOPPED])
+    taken = take_items(left, states=[State.STOPPED])
     if not taken:
         return None
     told = seconds(sum(taken.values()))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import fit_memory
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template
@@ -22,8 +22,8 @@ MAJOR_FAULTS = template("swap.major_faults", "major faults of the driver while s
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Swap-in faults, and the reclaim that they need: each page that comes back takes the place of another one."""
-    taken = take(left, states=[State.MEMORY], leaves=[Leaf.SWAP])
-    reclaim = take(left, states=[State.MEMORY], leaves=[Leaf.RECLAIM])
+    taken = take_items(left, states=[State.MEMORY], leaves=[Leaf.SWAP])
+    reclaim = take_items(left, states=[State.MEMORY], leaves=[Leaf.RECLAIM])
     faults = window.swap_faults or 0
     served = faults * window.policy.reclaim_per_fault_ns >= sum(reclaim.values()) > 0
     if served or (taken and sum(taken.values()) * 4 >= sum(reclaim.values())):

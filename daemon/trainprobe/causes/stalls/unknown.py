@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.ledger import Item, by_state
+from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -31,7 +31,7 @@ LAST = 1_000_000
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """All that is left, last of all."""
     seen = sorted(by_state(left).items(), key=lambda pair: -pair[1])
-    summary, chain = _errand(window, left) or _pause(left) or _seen(seen, left)
+    summary, chain = _errand(window, left) or _pause(left) or _states_seen(seen, left)
     return Claim(
         Cause.UNKNOWN,
         dict(left),
@@ -43,7 +43,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
 
 def _errand(window: Window, left: Mapping[Item, float]) -> tuple[Message, list[Message]] | None:
     """The driver waits for a process that it started to do something."""
-    waited = sum(take(left, leaves=[Leaf.CHILD]).values())
+    waited = sum(take_items(left, leaves=[Leaf.CHILD]).values())
     if waited <= 0.5 * sum(left.values()):
         return None
     errand = window.errand
@@ -53,13 +53,13 @@ def _errand(window: Window, left: Mapping[Item, float]) -> tuple[Message, list[M
 
 def _pause(left: Mapping[Item, float]) -> tuple[Message, list[Message]] | None:
     """A sleep in the driver's own code is no riddle, whatever it is good for."""
-    slept = sum(take(left, states=[State.SLEEP]).values())
+    slept = sum(take_items(left, states=[State.SLEEP]).values())
     if slept <= 0.5 * sum(left.values()):
         return None
     return PAUSE(seconds=seconds(slept)), [DRIVER_IN(places=[State.SLEEP])]
 
 
-def _seen(seen: Sequence[tuple[State, float]], left: Mapping[Item, float]) -> tuple[Message, list[Message]]:
+def _states_seen(seen: Sequence[tuple[State, float]], left: Mapping[Item, float]) -> tuple[Message, list[Message]]:
     states = [STATE(seconds=seconds(ns), state=state) for state, ns in seen[:3]]
     leaves = {leaf.name.lower() for (_, _, leaf) in left}
     return SEEN(states=states), [DRIVER_IN(places=sorted(leaves))]

@@ -21,8 +21,8 @@ from trainprobe.causes.waiting import (
     shares,
     waited,
 )
-from trainprobe.derive.ledger import Item
-from trainprobe.derive.stacks import innermost
+from trainprobe.derive.python.stacks import innermost
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence

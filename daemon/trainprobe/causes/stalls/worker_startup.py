@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import WAITED
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Region
 from trainprobe.model.message import Message, template
@@ -58,8 +58,8 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if starts.count < 1 or starts.first:
         return None
     count = starts.count
-    taken = take(left, states=_STATES)
-    if sum(take(taken, regions=[Region.FETCH]).values()) < _FETCHED * sum(taken.values()):
+    taken = take_items(left, states=_STATES)
+    if sum(take_items(taken, regions=[Region.FETCH]).values()) < _FETCHED * sum(taken.values()):
         return _processes(window, taken, count)
     return _claim(
         window,
@@ -86,7 +86,7 @@ def _next_batch(window: Window, left: Mapping[Item, float], due: int) -> Claim |
     """The others of them start at the same time, and may be slower: their first batches are due in the next steps."""
     return _claim(
         window,
-        take(left, states=[State.DATA_WAIT]),
+        take_items(left, states=[State.DATA_WAIT]),
         lambda told: NEXT_BATCH(seconds=told),
         Evidence.of(WORKERS_DUE(), due, "", window.driver_pid),
         WAITED(),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainprobe.cli import cells
 from trainprobe.cli.screen import overview
-from trainprobe.cli.screen.history import History
+from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import worst
 from trainprobe.model.report import Rank, Run
@@ -23,7 +23,7 @@ class Position:
     rank: str = ""  # the one that is shown; the worst when it is not there
 
 
-def lines(run: Run, history: History, position: Position, style: Style, height: int) -> list[str]:
+def lines(run: Run, history: RankHistory, position: Position, style: Style, height: int) -> list[str]:
     """The screen, at most ``height`` lines; ``position`` is brought within the text."""
     text = _text(run, history, position, style)
     room = max(1, height - 2)
@@ -45,7 +45,7 @@ def next_rank(run: Run, name: str) -> str:
     return names[(names.index(name) + 1) % len(names)] if name in names else names[0]
 
 
-def _text(run: Run, history: History, position: Position, style: Style) -> list[str]:
+def _text(run: Run, history: RankHistory, position: Position, style: Style) -> list[str]:
     if not run.ranks:
         return ["", *style.wrapped(style.say("No training step was seen."), " ")]
     rank = _chosen(run, position)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from trainprobe.cli import cells
-from trainprobe.cli.screen.history import History, Key, Minute
+from trainprobe.cli.screen.history import Key, Minute, RankHistory
 from trainprobe.cli.sections import descending
 from trainprobe.cli.style import GLUE, Style, inert
 from trainprobe.model.amounts import percent, seconds, size
@@ -91,7 +91,7 @@ def states_told(minute: Minute) -> str:
     return ", ".join(f"{name} {percent(share)}" for name, share in descending(minute.states) if share >= LEAST)
 
 
-def speed(rank: Rank, key: Key, history: History) -> float | None:
+def speed(rank: Rank, key: Key, history: RankHistory) -> float | None:
     """Steps per second now; those of the whole run until there is a now. None: no step was seen."""
     now = history.speed(key)
     return rank.steps.per_second if now is None else now

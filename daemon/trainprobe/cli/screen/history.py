@@ -16,7 +16,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RankReading:
     """A rank at a moment (UNIX seconds): cumulative figures."""
 
     at: float
@@ -37,14 +37,14 @@ class Minute:
 
 
 @dataclass(slots=True)
-class History:
+class RankHistory:
     """The readings of all ranks for the last minute and a half."""
 
     now: float = 0.0  # UNIX seconds of the newest report
     gpus: dict[str, GpuState] = field(default_factory=dict)  # by uuid, as they are now
-    _readings: dict[Key, deque[Reading]] = field(default_factory=dict)
+    _readings: dict[Key, deque[RankReading]] = field(default_factory=dict)
 
-    def take(self, report: Report) -> None:
+    def add_report(self, report: Report) -> None:
         """Take in a report; the same one twice changes nothing."""
         self.now = report.generated
         self.gpus = {gpu.uuid: gpu for gpu in report.gpus}
@@ -104,9 +104,9 @@ class History:
         )
 
 
-def _reading(rank: Rank, at: float) -> Reading:
+def _reading(rank: Rank, at: float) -> RankReading:
     phases = {name: seconds for name, seconds in rank.counters.phase_seconds.items() if name != "train"}
-    return Reading(at, rank.steps.count, {"": rank.productive_seconds, **phases, **rank.lost}, dict(rank.ledger))
+    return RankReading(at, rank.steps.count, {"": rank.productive_seconds, **phases, **rank.lost}, dict(rank.ledger))
 
 
 def _grown(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
@@ -115,7 +115,7 @@ def _grown(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in grown.items() if value > 1e-6}
 
 
-def _steps_at(readings: deque[Reading], at: float) -> float | None:
+def _steps_at(readings: deque[RankReading], at: float) -> float | None:
     """Steps at a moment, between two readings in proportion; None before the first one."""
     before = next((r for r in reversed(readings) if r.at <= at + 1e-6), None)
     if before is None:

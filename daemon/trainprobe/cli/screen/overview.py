@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.cli import cells
 from trainprobe.cli.screen import figures
-from trainprobe.cli.screen.history import History
+from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.sections import sections
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import ranks_table, worst
@@ -50,7 +50,9 @@ def silence(age: float, style: Style) -> str:
     return style.say("nothing new for {age}: is the daemon alive?", age=seconds(age)) if age > OLD else ""
 
 
-def lines(report: Report, history: History, choice: Choice, style: Style, height: int, trouble: str = "") -> list[str]:
+def lines(
+    report: Report, history: RankHistory, choice: Choice, style: Style, height: int, trouble: str = ""
+) -> list[str]:
     """The screen, at most ``height`` lines. ``trouble``: why there is no newer report."""
     runs = ordered(report, choice)
     choice.rows = [run.key for run in runs]
@@ -118,14 +120,14 @@ def _name_room(style: Style) -> int:
     return max(10, min(34, style.width - (62 if style.width >= WIDE else 30)))
 
 
-def _rows(runs: Sequence[Run], history: History, choice: Choice, style: Style, shown: int) -> list[str]:
+def _rows(runs: Sequence[Run], history: RankHistory, choice: Choice, style: Style, shown: int) -> list[str]:
     at = choice.rows.index(choice.run)
     choice.top = max(0, min(choice.top, at, len(runs) - shown))
     choice.top = max(choice.top, at - shown + 1)
     return [_row(run, history, style, run.key == choice.run) for run in runs[choice.top : choice.top + shown]]
 
 
-def _row(run: Run, history: History, style: Style, chosen: bool) -> str:
+def _row(run: Run, history: RankHistory, style: Style, chosen: bool) -> str:
     mark = "> " if chosen else "  "
     name = cells.pad(inert(run.key), _name_room(style))
     if not run.ranks:
@@ -147,13 +149,13 @@ def _row(run: Run, history: History, style: Style, chosen: bool) -> str:
     return left + right
 
 
-def _minute_lost(run: Run, rank: Rank, history: History) -> float:
+def _minute_lost(run: Run, rank: Rank, history: RankHistory) -> float:
     """The share lost in the last minute; of an ended run, in all its time."""
     minute = history.minute((run.key, rank.name), figures.PHASES) if run.ended is None else None
     return sum(minute.lost.values()) if minute is not None else _share(rank)
 
 
-def _panel(run: Run, history: History, style: Style) -> list[str]:
+def _panel(run: Run, history: RankHistory, style: Style) -> list[str]:
     """The chosen run: what matters first, because what does not fit is left out."""
     title = " " + " · ".join(inert(part) for part in (run.key, run.user, scheduled_as(run)) if part)
     if not run.ranks:
@@ -165,7 +167,7 @@ def _panel(run: Run, history: History, style: Style) -> list[str]:
     return [_rule(title, style), *body(run, rank, history, style)]
 
 
-def body(run: Run, rank: Rank, history: History, style: Style) -> list[str]:
+def body(run: Run, rank: Rank, history: RankHistory, style: Style) -> list[str]:
     """The state of one rank in about ten lines."""
     out = _stall(rank, style)
     if not out:
@@ -230,7 +232,7 @@ def _stall(rank: Rank, style: Style) -> list[str]:
     return out
 
 
-def _speeds(rank: Rank, run: Run, history: History, style: Style) -> str:
+def _speeds(rank: Rank, run: Run, history: RankHistory, style: Style) -> str:
     now = figures.speed(rank, (run.key, rank.name), history)
     if now is None:
         return style.say("no steps yet")

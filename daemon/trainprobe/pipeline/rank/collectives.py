@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from trainprobe.derive.baseline import Ordinary
-from trainprobe.derive.ledger import WaitContext, states_of_cells
+from trainprobe.derive.steps.baseline import Ordinary
+from trainprobe.derive.steps.ledger import WaitContext, states_of_cells
 from trainprobe.model.cause import State
 
 KEEP = 4096

@@ -9,8 +9,8 @@ from trainprobe.causes.order import judge
 from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.waiting import CPU
-from trainprobe.derive.baseline import Ordinary
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.steps.baseline import Ordinary
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, Region
 from trainprobe.model.event import MarkRow
@@ -25,7 +25,7 @@ from trainprobe.pipeline.rank.steps import (
     workers_are_gone,
 )
 from trainprobe.pipeline.rank.window import window_of
-from trainprobe.pipeline.stalls import Entry
+from trainprobe.pipeline.stalls import StallEntry
 
 CONSEQUENCE = template(
     "ending.consequence", "then the training ended {workers} of its workers by signal {signal}: a consequence"
@@ -131,7 +131,7 @@ def _least_ns(rank: RankState, cause: Cause | None, since_ns: int) -> int:
     return policy.open_cpu_ns if computes or not workers_are_gone(rank, since_ns) else policy.open_end_ns
 
 
-def _enter(rank: RankState, entry: Entry | None, before: MarkRow, at_ns: int) -> int | None:
+def _enter(rank: RankState, entry: StallEntry | None, before: MarkRow, at_ns: int) -> int | None:
     """Enter the stall that is open: as long as it is known to have lasted. When the shutdown began; None where there is
     no stall."""
     left_ns = rank.left_ns()
@@ -158,7 +158,7 @@ def _may_be_teardown(cause: Cause) -> bool:
     return SPECS[cause].computes or SPECS[cause].thread_state_only
 
 
-def _name_consequence(rank: RankState, last: Entry) -> None:
+def _name_consequence(rank: RankState, last: StallEntry) -> None:
     deaths = rank.lives.workers.deaths
     ended = [one for one in deaths if one.at_ns >= last.start_ns and one.signal and not one.abnormal]
     if ended:

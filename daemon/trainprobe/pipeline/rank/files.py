@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from trainprobe.derive.files import FileClass
-from trainprobe.derive.interval import Files as ClassedFiles
-from trainprobe.derive.ledger import WRITES
-from trainprobe.derive.safety import Safety
-from trainprobe.derive.save_spans import SavingSteps, Seconds
-from trainprobe.derive.saves import LogUse, Save, Saves
-from trainprobe.derive.slow_files import SlowFiles
+from trainprobe.derive.files.purpose import FileClass
+from trainprobe.derive.files.safety import Safety
+from trainprobe.derive.files.save_spans import SavingSteps, Seconds
+from trainprobe.derive.files.saves import LogUse, Save, Saves
+from trainprobe.derive.files.slow_files import SlowFiles
+from trainprobe.derive.steps.interval import Files as ClassedFiles
+from trainprobe.derive.steps.ledger import WRITES
 from trainprobe.model.event import FileEvent, StepFile, ThreadSample
 
 
@@ -28,8 +28,8 @@ class FileActivity:
 
     def add_event(self, event: FileEvent) -> None:
         """One of the processes opened, wrote, renamed or removed a file."""
-        self.saves.feed(event)
-        self.safety.feed(event, self.saves)
+        self.saves.add_event(event)
+        self.safety.add_event(event, self.saves)
 
     def classed(self, uses: Iterable[StepFile], tid: int, since_ns: int) -> ClassedFiles:
         """What the files are for that a thread used since then. Of those that no longer had a slot of their own the

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainprobe.derive.interval import Interval
-from trainprobe.derive.ledger import by_state
+from trainprobe.derive.steps.interval import Interval
+from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import State
 from trainprobe.model.cells import CELLS, LEAVES
 from trainprobe.model.event import MarkRow, StepFile
@@ -16,7 +16,7 @@ ROWS = 4096
 
 
 @dataclass(slots=True)
-class Ledger:
+class LedgerSums:
     """Cumulative cells and the workers' pool, both in ns, as they stood at the end of the last interval."""
 
     cells: Sequence[int] = field(default_factory=lambda: [0] * CELLS)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from trainprobe.derive.workers import Death, Workers
+from trainprobe.derive.workers import Death, WorkerPool
 from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind, StartSeen
 from trainprobe.model.report import Restore, Startup
 from trainprobe.model.vocabulary import PASSES_ON
@@ -47,7 +47,7 @@ class Sent:
 class Lives:
     """Births, deaths and signals."""
 
-    workers: Workers
+    workers: WorkerPool
     deaths: list[Death] = field(default_factory=list)  # abnormal ones of workers while the driver lived
     signals: deque[Sent] = field(default_factory=lambda: deque(maxlen=SIGNALS))  # fatal ones, to the driver
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.derive.batch_bytes import BatchBytes
-from trainprobe.derive.course import Course
-from trainprobe.derive.workers import Workers
+from trainprobe.derive.memory.batch_bytes import BatchBytes
+from trainprobe.derive.trend.resource_timeline import ResourceTimeline
+from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.sample import ProcessSample
 
 OUTDATED = 2
@@ -14,10 +14,10 @@ OUTDATED = 2
 
 
 @dataclass(slots=True)
-class Memory:
+class MemoryState:
     """The latest sample of each process, and peaks over the run. Bytes; None: not measured yet."""
 
-    workers: Workers
+    workers: WorkerPool
     processes: dict[int, ProcessSample] = field(default_factory=dict)
     pss_peak: int | None = None
     shm_peak: int | None = None
@@ -30,7 +30,7 @@ class Memory:
     fds_peak: int | None = None
     cpu_from: tuple[int, int] | None = None  # (CPU ns of the driver's process, steps) when the baseline stood
     cpu_last: tuple[int, int] | None = None
-    course: Course = field(default_factory=Course)
+    course: ResourceTimeline = field(default_factory=ResourceTimeline)
     batch_bytes: BatchBytes = field(default_factory=BatchBytes)
 
     def add_sample(self, sample: ProcessSample) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.derive.frameworks import FrameworkSeen
-from trainprobe.derive.late import STACKS, LateStepObservations
-from trainprobe.derive.workers import Workers
+from trainprobe.derive.python.frameworks import FrameworkSeen
+from trainprobe.derive.steps.late_step import STACKS, LateStepObservations
+from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.cells import LEAVES, Leaf, Region, cell
 from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.moment import NS
@@ -62,7 +62,7 @@ class OpenStep:
         self.inspected = seen
         self.late.inspect(seen, at_ns)
 
-    def waited_for(self, workers: Workers) -> list[ThreadSample]:
+    def waited_for(self, workers: WorkerPool) -> list[ThreadSample]:
         """Its children, but where it has workers not the other programs that it started: those wait as they like."""
         roles = {pid: life.role for pid, life in workers.live.items()}
         if "worker" not in roles.values():

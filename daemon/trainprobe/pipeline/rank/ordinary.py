@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.derive.baseline import Baseline, Ordinary
-from trainprobe.derive.churn import NONE, Churn
-from trainprobe.derive.counting import Counting
-from trainprobe.derive.interval import Interval
-from trainprobe.derive.ledger import Item, by_state
-from trainprobe.derive.python_lines import PythonLines
-from trainprobe.derive.series import Series
-from trainprobe.derive.trend import Trend
-from trainprobe.derive.waits import Waits
+from trainprobe.derive.memory.gpu_alloc_activity import NONE, Churn
+from trainprobe.derive.python.code_lines import PythonLines
+from trainprobe.derive.steps.baseline import Baseline, Ordinary
+from trainprobe.derive.steps.instruction_counting import Counting
+from trainprobe.derive.steps.interval import Interval
+from trainprobe.derive.steps.ledger import Item, by_state
+from trainprobe.derive.steps.ordinary_waits import Waits
+from trainprobe.derive.trend.drift import Trend
+from trainprobe.derive.trend.series import ThinnedSeries
 from trainprobe.model.cells import LEAVES, Leaf, Region, cell
 from trainprobe.pipeline.rank.collectives import Collectives
 
@@ -28,14 +28,14 @@ class StepGrowth:
     """Whether ordinary steps become longer, and what grows with them."""
 
     trend: Trend = field(default_factory=Trend)
-    makeup: Series = field(default_factory=Series)  # ns of an ordinary step by state, by its number
-    counters: Series = field(default_factory=Series)  # what may grow with the step
+    makeup: ThinnedSeries = field(default_factory=ThinnedSeries)  # ns of an ordinary step by state, by its number
+    counters: ThinnedSeries = field(default_factory=ThinnedSeries)  # what may grow with the step
 
     def add_step(self, step: Ordinary, baseline: Baseline) -> None:
         """Take in ordinary steps of the same kind."""
         backward = step.made_of.cell(_BACKWARD) / max(1, step.ns)
         for ns in step.lengths:
-            self.trend.feed(ns, int(backward * ns))
+            self.trend.add_step(ns, int(backward * ns))
             if self.trend.steps % MAKEUP_EVERY == 0:
                 states = by_state(baseline.items())
                 self.makeup.add(self.trend.steps, {state.value: spent for state, spent in states.items()})
@@ -105,5 +105,5 @@ class OrdinarySteps:
         items = pending.items()
         for item, ns in items.items():
             self.items[item] = self.items.get(item, 0.0) + ns
-        self.waits.feed(items, pending.files)
+        self.waits.add_steps(items, pending.files)
         self.pool = [total + ns for total, ns in zip(self.pool, pending.pool())]

@@ -17,7 +17,7 @@ ALIKE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PhaseInterval:
     """An interval of a phase; ``end_ns`` None while it lasts."""
 
     phase: Phase
@@ -32,7 +32,7 @@ class Phases:
     """Finished phases, and the part of the open step that belongs to one."""
 
     ns: dict[Phase, float] = field(default_factory=dict)  # finished
-    spans: list[Span] = field(default_factory=list)  # the latest
+    spans: list[PhaseInterval] = field(default_factory=list)  # the latest
     live: tuple[Phase, float] | None = None  # of the open step: (phase, ns)
     evaluators: set[str] = field(default_factory=set)  # functions that called the model in evaluations
 
@@ -43,7 +43,7 @@ class Phases:
         if end_ns <= start_ns:
             return
         self.ns[phase] = self.ns.get(phase, 0.0) + (end_ns - start_ns)
-        self.spans.append(Span(phase, start_ns, end_ns, step, states))
+        self.spans.append(PhaseInterval(phase, start_ns, end_ns, step, states))
         del self.spans[:-SPANS]
 
     def usual_ns(self, phase: Phase) -> float:

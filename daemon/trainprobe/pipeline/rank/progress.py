@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.causes.policy import Policy, stall_limit_ns
-from trainprobe.derive.baseline import LEAST, Baseline, Ordinary
-from trainprobe.derive.evenness import Evenness
-from trainprobe.derive.ledger import Item
-from trainprobe.derive.steps import StepClock
-from trainprobe.derive.wait_baseline import WaitBaseline
+from trainprobe.derive.steps.baseline import LEAST, Baseline, Ordinary
+from trainprobe.derive.steps.clock import StepClock
+from trainprobe.derive.steps.ledger import Item
+from trainprobe.derive.steps.stability import Stability
+from trainprobe.derive.steps.wait_baseline import WaitBaseline
 from trainprobe.model.event import MarkRow
 from trainprobe.model.moment import NS
 from trainprobe.model.report import STEP_BUCKETS
@@ -40,7 +40,7 @@ class StepLengths:
 
 
 @dataclass(slots=True)
-class Progress:
+class StepProgress:
     """The steps of one driver."""
 
     clock: StepClock = field(default_factory=StepClock)
@@ -49,7 +49,7 @@ class Progress:
     boundary: MarkRow | None = None  # the last step's begin
     first_boundary_ns: int = 0
     lengths: StepLengths = field(default_factory=StepLengths)
-    evenness: Evenness = field(default_factory=Evenness)
+    evenness: Stability = field(default_factory=Stability)
     buffer: StepBuffer = field(default_factory=StepBuffer)
     first_due: int = 0  # workers that were started again and have yet to deliver for the first time
     throttled_step: int = -1  # the last one that stalled by the quota
@@ -76,7 +76,7 @@ class Progress:
         factor = excess / total if total > 0 else 0.0
         return {item: spent * factor for item, spent in more.items()}
 
-    def learn(self, step: Ordinary, at_ns: int, policy: Policy) -> bool:
+    def learn_step(self, step: Ordinary, at_ns: int, policy: Policy) -> bool:
         """Take in a step before there is a baseline; whether there is one now."""
         self._early.append(step)
         if len(self._early) < LEAST:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from trainprobe.derive.baseline import LEAST, Ordinary
-from trainprobe.derive.interval import Interval, joined
-from trainprobe.derive.steps import Mode
+from trainprobe.derive.steps.baseline import LEAST, Ordinary
+from trainprobe.derive.steps.clock import Mode
+from trainprobe.derive.steps.interval import Interval, joined
 from trainprobe.model.cells import CELLS, LEAVES, Region, RowKind
 from trainprobe.model.event import MarkRow
-from trainprobe.model.kept import KeptRank, RankKept
+from trainprobe.model.resume_state import KeptRank, RankKept
 from trainprobe.pipeline.rank.state import RankState
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.situation import Notice
 from trainprobe.causes.waiting import CPU, FETCHING, STORAGE, SWAP
-from trainprobe.derive.black_box import Second
-from trainprobe.derive.course import Point
-from trainprobe.derive.downsample import medians
-from trainprobe.derive.ledger import by_state, flatten
+from trainprobe.derive.files.safety import Safety
+from trainprobe.derive.files.saves import LogUse, Save, SaveTotals
 from trainprobe.derive.memo import Memo
-from trainprobe.derive.safety import Safety
-from trainprobe.derive.saves import LogUse, Save, SaveTotals
-from trainprobe.derive.steps import Mode
+from trainprobe.derive.steps.black_box import BlackBoxSecond
+from trainprobe.derive.steps.clock import Mode
+from trainprobe.derive.steps.ledger import by_state, flatten
+from trainprobe.derive.trend.downsample import medians
+from trainprobe.derive.trend.resource_timeline import TimelinePoint
 from trainprobe.derive.workers import Death
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf
@@ -23,9 +23,9 @@ from trainprobe.model.event import ProcessEvent, RankSeen, ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Fds, Framework, Memory, OrdinaryStep, PythonLine, Restore, SlowFile, Startup
 from trainprobe.model.sample import MemorySample
-from trainprobe.pipeline.bottlenecks import Found, bottlenecks, data_ns
+from trainprobe.pipeline.bottlenecks import FoundBottleneck, bottlenecks, data_ns
 from trainprobe.pipeline.rank.lives import Sender, Sent
-from trainprobe.pipeline.rank.phases import Span
+from trainprobe.pipeline.rank.phases import PhaseInterval
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.stalls import StallFigures
 
@@ -61,7 +61,7 @@ class TimeFigures:
     states: Mapping[State, float]
     phases: Mapping[Phase, float]
     active: Phase
-    spans: Sequence[Span]
+    spans: Sequence[PhaseInterval]
     cells: Sequence[int]
     ordinary: float
     data: float  # waits for data, in ordinary steps
@@ -113,14 +113,14 @@ class RankSnapshot:
     steps: StepFigures
     time: TimeFigures
     stalls: StallFigures
-    boxes: Mapping[int, Sequence[Second]]  # what came before a stall, by the stall's id_ns
-    bottlenecks: Sequence[Found]
+    boxes: Mapping[int, Sequence[BlackBoxSecond]]  # what came before a stall, by the stall's id_ns
+    bottlenecks: Sequence[FoundBottleneck]
     ordinary: OrdinaryStep
     files: FileFigures
     lives: LifeFigures
     notices: Sequence[Notice]
     memory: Memory
-    course: Sequence[Point]
+    course: Sequence[TimelinePoint]
     fds: Fds
     fullest: tuple[int, int] | None  # open descriptors and their limit, of the process that is next to it
     major_faults: int
@@ -196,7 +196,7 @@ def _time(rank: RankState, now_ns: int) -> TimeFigures:
     if live is not None:
         active, ns = live
         phases[active] = phases.get(active, 0.0) + ns
-        spans.append(Span(active, int(reached - ns), None, rank.progress.clock.count))
+        spans.append(PhaseInterval(active, int(reached - ns), None, rank.progress.clock.count))
     return TimeFigures(
         rank.start_ns,
         rank.end_ns,
@@ -228,7 +228,7 @@ def _states(rank: RankState) -> dict[State, float]:
     return out
 
 
-def _boxes(rank: RankState) -> dict[int, tuple[Second, ...]]:
+def _boxes(rank: RankState) -> dict[int, tuple[BlackBoxSecond, ...]]:
     """Of stalls that have ended; and of the open one, where it is long."""
     boxes, latest = dict(rank.stalls.frozen), rank.stalls.listed()[-1:]
     for entry in latest:

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.causes.policy import Policy
-from trainprobe.derive.interval import Files, Interval
-from trainprobe.derive.ledger import WaitContext, wait_context_of
-from trainprobe.derive.saves import Saves
-from trainprobe.derive.workers import Workers
-from trainprobe.model.armed import Armed
+from trainprobe.derive.files.saves import Saves
+from trainprobe.derive.steps.interval import Files, Interval
+from trainprobe.derive.steps.ledger import WaitContext, wait_context_of
+from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.cause import Phase
 from trainprobe.model.event import RankSeen, StepFile
+from trainprobe.model.step_deadline import Armed
 from trainprobe.pipeline.notices import RankNotices
 from trainprobe.pipeline.rank.files import FileActivity
-from trainprobe.pipeline.rank.ledger import Ledger
+from trainprobe.pipeline.rank.ledger import LedgerSums
 from trainprobe.pipeline.rank.lives import Lives
-from trainprobe.pipeline.rank.memory import Memory
+from trainprobe.pipeline.rank.memory import MemoryState
 from trainprobe.pipeline.rank.open_step import OpenStep
 from trainprobe.pipeline.rank.ordinary import OrdinarySteps
 from trainprobe.pipeline.rank.phases import Phases
-from trainprobe.pipeline.rank.progress import Progress
+from trainprobe.pipeline.rank.progress import StepProgress
 from trainprobe.pipeline.rank.surroundings import Surroundings
 from trainprobe.pipeline.stalls import StallBook
 
@@ -40,22 +40,22 @@ class RankState:
     further: int = 0  # of a process's drivers the first after that one is 1
     start_ns: int = 0
     end_ns: int | None = None
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: LedgerSums = field(default_factory=LedgerSums)
     phases: Phases = field(default_factory=Phases)
-    progress: Progress = field(default_factory=Progress)
+    progress: StepProgress = field(default_factory=StepProgress)
     ordinary: OrdinarySteps = field(default_factory=OrdinarySteps)
     stalls: StallBook = field(default_factory=StallBook)
     open: OpenStep = field(default_factory=OpenStep)
     notices: RankNotices = field(default_factory=RankNotices)  # about limits; the run's RunLimits feeds them
     lives: Lives = field(init=False)
-    memory: Memory = field(init=False)
+    memory: MemoryState = field(init=False)
     files: FileActivity = field(init=False)
 
     def __post_init__(self) -> None:
         self.tid = self.tid or self.seen.pid
         self.start_ns = self.start_ns or (self.seen.at_ns if self.attached else self.seen.started_ns)
-        self.lives = Lives(Workers(self.seen.pid))
-        self.memory = Memory(self.lives.workers)
+        self.lives = Lives(WorkerPool(self.seen.pid))
+        self.memory = MemoryState(self.lives.workers)
         self.files = FileActivity(
             Saves(self.policy.files, steps_ns=0 if self.attached else None, drivers={self.seen.pid})
         )
@@ -113,7 +113,7 @@ class RankState:
         boundary = self.progress.boundary
         return self.lives.left_ns(boundary.at_ns if boundary is not None else 0)
 
-    def calm_ns(self, now_ns: int) -> int:
+    def stable_ns(self, now_ns: int) -> int:
         """For how long it has stepped evenly; 0 where a step has no alarm of its own, or it saves something."""
         limit = self.limit_ns()
         if limit is None or now_ns >= limit or not self.progress.clock.single or self.files.saving:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.derive.interval import Interval, states_of
+from trainprobe.derive.steps.interval import Interval, states_of
 from trainprobe.model.cause import State
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.steprow import StepRow, joined
@@ -30,7 +30,7 @@ class StepBuffer:
         if len(self.waiting) >= WAITING:
             self._settle()
 
-    def take(self, at: Moment) -> list[StepRow]:
+    def drain_rows(self, at: Moment) -> list[StepRow]:
         """The rows since the last call, with their starts in UNIX time."""
         self._settle()
         rows, self.rows = self.rows, []

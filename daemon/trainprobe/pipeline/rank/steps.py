@@ -10,19 +10,19 @@ from trainprobe.causes.phases import evaluation
 from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls import checkpoint
-from trainprobe.derive.baseline import Ordinary
-from trainprobe.derive.churn import Churn, churn
-from trainprobe.derive.ledger import Item, flatten
-from trainprobe.derive.save_spans import Steps, note_serialising, shown_by, spans
-from trainprobe.derive.startup import Before, restores, startup
-from trainprobe.derive.steps import Mode
+from trainprobe.derive.files.save_spans import StepLengths, note_serialising, shown_by, spans
+from trainprobe.derive.memory.gpu_alloc_activity import Churn, churn
+from trainprobe.derive.steps.baseline import Ordinary
+from trainprobe.derive.steps.clock import Mode
+from trainprobe.derive.steps.ledger import Item, flatten
+from trainprobe.derive.steps.startup import Before, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.event import MarkRow
 from trainprobe.pipeline.rank import watch
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import Measured, window_of
-from trainprobe.pipeline.stalls import Entry
+from trainprobe.pipeline.stalls import StallEntry
 
 _BETWEEN_MARKS = (cell(Region.STEP, Leaf.CPU), cell(Region.NO_GRAD, Leaf.CPU))
 _OPTIMIZER = (cell(Region.OPTIMIZER, Leaf.CPU),)
@@ -71,12 +71,12 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
     rank.stalls.box.steps(before.at_ns, step.lengths)
     progress.buffer.add(before.at_ns, step.lengths, step.made_of)
     saved = spans(rank.files.saved_in(rank.tid, before.at_ns, row.at_ns), before.at_ns, row.at_ns)
-    steps = Steps(before.at_ns, progress.clock.count - step.steps, step.lengths)
-    rank.files.saving_steps.note(saved, steps, judged=progress.baseline.stands)
+    steps = StepLengths(before.at_ns, progress.clock.count - step.steps, step.lengths)
+    rank.files.saving_steps.add_saves(saved, steps, judged=progress.baseline.stands)
     if rank.ledger.ranks:
         ordinary.collectives.add(progress.clock.count, step)
     if not progress.baseline.stands:
-        if progress.learn(step, row.at_ns, rank.policy):
+        if progress.learn_step(step, row.at_ns, rank.policy):
             rank.end_startup(row.at_ns)
     else:
         count = ordinary.count
@@ -244,7 +244,7 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
         return
     if SPECS[cause].computes and rank.left_ns() is not None:
         return
-    entry = Entry.of(judgement, int(boundary.at_ns + base), None, progress.clock.count, _stacks(rank, judgement))
+    entry = StallEntry.of(judgement, int(boundary.at_ns + base), None, progress.clock.count, _stacks(rank, judgement))
     stalls.begin(entry, _reach(rank, judgement))
 
 

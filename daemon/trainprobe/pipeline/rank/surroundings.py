@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.derive.devices import Devices
-from trainprobe.derive.gpu_pace import GpuPace
-from trainprobe.derive.quota import Quota
-from trainprobe.derive.swapping import Swapping
-from trainprobe.pipeline.busy import Busy
+from trainprobe.derive.host.devices import Devices
+from trainprobe.derive.host.gpu_speed import GpuSpeed
+from trainprobe.derive.host.quota import Quota
+from trainprobe.derive.memory.swapping import Swapping
+from trainprobe.pipeline.busy import CpuInUse
 
 
 @dataclass(slots=True)
@@ -17,9 +17,9 @@ class Surroundings:
 
     devices: Devices = field(default_factory=Devices)
     quota: Quota = field(default_factory=Quota)
-    busy: Busy = field(default_factory=Busy)
+    busy: CpuInUse = field(default_factory=CpuInUse)
     swapping: Swapping = field(default_factory=Swapping)
-    gpu_pace: GpuPace = field(default_factory=GpuPace)
+    gpu_pace: GpuSpeed = field(default_factory=GpuSpeed)
     gpu_ns: tuple[float, int] = (0.0, 0)  # of all its GPUs: busy, and of how long that is known
     gpu_worked_ns: int = 0  # while all of them were busy, of …
     gpu_seen_ns: int = 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trainprobe.causes.order import Judgement, judge
 from trainprobe.causes.registry import SPECS
-from trainprobe.derive.ledger import flatten
-from trainprobe.derive.wait_baseline import Second
+from trainprobe.derive.steps.ledger import flatten
+from trainprobe.derive.steps.wait_baseline import WaitWindow
 from trainprobe.model.event import ThreadSample
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import NO_MARKS, Measured, window_of_second
@@ -38,10 +38,10 @@ def judge_second(rank: RankState, sample: ThreadSample, at_ns: int) -> None:
     edge, rhythm.edge = rhythm.edge, None
     if second.beyond_ns >= rank.policy.rhythm_least_ns:
         if edge is not None:  # the wait began in the second before
-            _tell(rank, edge)
-        rhythm.after_stall = _tell(rank, second)
+            _enter_stall(rank, edge)
+        rhythm.after_stall = _enter_stall(rank, second)
     elif rhythm.after_stall and second.beyond_ns >= rank.policy.rhythm_edge_ns:
-        _tell(rank, second)  # and ended in this one
+        _enter_stall(rank, second)  # and ended in this one
         rhythm.after_stall = False
     else:
         rhythm.after_stall = False
@@ -52,16 +52,16 @@ def judge_second(rank: RankState, sample: ThreadSample, at_ns: int) -> None:
         rhythm.add(edge.items, edge.end_ns - edge.start_ns)
 
 
-def _second(rank: RankState, sample: ThreadSample, at_ns: int) -> Second:
+def _second(rank: RankState, sample: ThreadSample, at_ns: int) -> WaitWindow:
     """The window that ends with this sample."""
     rhythm = rank.progress.wait_baseline
     files = [(use, of) for use, of, _ in rank.live_files(rhythm.since_ns)]
     delta = [max(0, a - b) for a, b in zip(sample.cells, rhythm.cells)]
     items = flatten(delta, files, rank.wait_context())
-    return Second(rhythm.since_ns, at_ns, items, rhythm.excess(items, at_ns - rhythm.since_ns))
+    return WaitWindow(rhythm.since_ns, at_ns, items, rhythm.excess(items, at_ns - rhythm.since_ns))
 
 
-def _tell(rank: RankState, second: Second) -> bool:
+def _enter_stall(rank: RankState, second: WaitWindow) -> bool:
     """Enter a window as a stall, if a rule has evidence for it."""
     start, end = second.start_ns, second.end_ns
     part = Measured(start, end, end - start - second.beyond_ns, second.excess, second.items, NO_MARKS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainprobe.causes.policy import Policy
-from trainprobe.derive.devices import Devices
-from trainprobe.derive.late import FROZEN_WAITS, Waiting, waiting
+from trainprobe.derive.host.devices import Devices
+from trainprobe.derive.steps.late_step import FROZEN_WAITS, Wait, waiting
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import ThreadSample
 from trainprobe.pipeline.rank.open_step import OpenStep
@@ -16,7 +16,7 @@ _ON_FILES = _WRITES | {Leaf.FILE_READ, Leaf.FAULT}
 _REMOTE = ("nfs", "rpc_", "fuse", "request_wait_answer", "cifs", "smb", "ceph", "lustre", "ptlrpc", "gpfs", "p9_")
 
 
-def hanging(sample: ThreadSample, devices: Devices, policy: Policy, now_ns: int, wchan: str = "") -> Waiting | None:
+def hanging(sample: ThreadSample, devices: Devices, policy: Policy, now_ns: int, wchan: str = "") -> Wait | None:
     """The thread's present wait, where it is a call on a file that does not come back.
 
     Slow is not hung: while its device moves bytes, a long fsync is an fsync. Where the device is not known (a network

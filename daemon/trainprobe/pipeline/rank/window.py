@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainprobe.causes.base import Unseen, Window, WorkerStarts, WrittenLog
-from trainprobe.derive.churn import Churn
-from trainprobe.derive.files import FileClass
-from trainprobe.derive.gpu_pace import Slowed
-from trainprobe.derive.interval import Files
-from trainprobe.derive.late import LateStepObservations
-from trainprobe.derive.ledger import Item
+from trainprobe.derive.files.purpose import FileClass
+from trainprobe.derive.host.gpu_speed import Slowed
+from trainprobe.derive.memory.gpu_alloc_activity import Churn
+from trainprobe.derive.steps.interval import Files
+from trainprobe.derive.steps.late_step import LateStepObservations
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Phase, State
 from trainprobe.pipeline.rank.state import RankState
 

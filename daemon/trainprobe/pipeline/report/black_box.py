@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainprobe.derive.black_box import Second
+from trainprobe.derive.steps.black_box import BlackBoxSecond
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import BlackBox
 
 
-def black_box(seconds: Sequence[Second], at: Moment) -> BlackBox | None:
+def black_box(seconds: Sequence[BlackBoxSecond], at: Moment) -> BlackBox | None:
     """One row a second; None where nothing was seen before the stall."""
     if not seconds:
         return None

@@ -12,7 +12,7 @@ from trainprobe.model.report import Exit
 from trainprobe.model.vocabulary import PASSES_ON, Ending
 from trainprobe.pipeline.rank.lives import INTERRUPT, TIMERS, Sender, Sent
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
-from trainprobe.pipeline.stalls import Entry
+from trainprobe.pipeline.stalls import StallEntry
 
 BY_SENDER = template("verdict.by_sender", " by {name} ({pid})")
 KILLED = template("exit.killed", "killed by signal {signal}{by}")
@@ -77,7 +77,7 @@ def _waits_for_ranks(rank: RankSnapshot) -> bool:
     return hung is not None and hung.cause in (Cause.COLLECTIVE_WAIT, Cause.NETWORK)
 
 
-def hung_at_end(rank: RankSnapshot) -> Entry | None:
+def hung_at_end(rank: RankSnapshot) -> StallEntry | None:
     """The stall in which the rank ended, where it was so long that somebody lost patience: why it hung matters more
     than what ended it."""
     last, boundary_ns = rank.stalls.entries[-1] if rank.stalls.entries else None, rank.steps.boundary_ns

@@ -7,7 +7,7 @@ from statistics import median
 
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.run import checkpoint_unsafe, worker_death
-from trainprobe.derive.steps import Mode
+from trainprobe.derive.steps.clock import Mode
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS, Moment
@@ -22,7 +22,7 @@ from trainprobe.model.report import (
     WorkerExit,
     Workers,
 )
-from trainprobe.pipeline.rank.phases import Span
+from trainprobe.pipeline.rank.phases import PhaseInterval
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.counters import checkpoints, counters, samples
 from trainprobe.pipeline.report.ending import exit_of
@@ -48,7 +48,7 @@ LIST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """A rank among the ranks of its run."""
 
     run: str
@@ -57,7 +57,7 @@ class Place:
     world: int
 
 
-def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank:
+def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> Rank:
     """The rank's entry; ``cpus``: of the host."""
     wall = max(0, rank.time.reached - rank.time.start)
     lost = losses(rank)
@@ -105,7 +105,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: Place, cpus: int) -> Rank
     )
 
 
-def _span(span: Span, at: Moment) -> PhaseSpan:
+def _span(span: PhaseInterval, at: Moment) -> PhaseSpan:
     end = at.wall_of(span.end_ns) if span.end_ns else None
     states = {state.value: ns / NS for state, ns in span.states.items() if ns > 0}
     return PhaseSpan(span.phase.value, at.wall_of(span.start_ns), end, span.step, states)

@@ -13,16 +13,16 @@ from trainprobe.advise import queue
 from trainprobe.advise.loader import loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
-from trainprobe.derive.stacks import Where, of_worker, shared
+from trainprobe.derive.python.stacks import Where, of_worker, shared
 from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message, Template, alike, template, texts
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import STALL, Bottleneck, Change, Evidence, Period, Stall
-from trainprobe.pipeline.bottlenecks import Found
+from trainprobe.pipeline.bottlenecks import FoundBottleneck
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.black_box import black_box
 from trainprobe.pipeline.report.verdict import Losses
-from trainprobe.pipeline.stalls import Entry
+from trainprobe.pipeline.stalls import StallEntry
 
 LONGEST = template("stall.longest", " in the longest of {steps} steps")
 RHYTHM = template("stall.rhythm", "; {every}, {seconds:.1f} s, {share:percent} of the run")
@@ -37,7 +37,7 @@ class _OfCause:
 
     count: int
     each: float  # seconds, median
-    largest: Entry
+    largest: StallEntry
     seen: Sequence[Evidence]
     where: Where | None
 
@@ -45,8 +45,8 @@ class _OfCause:
 _ns = attrgetter("ns")
 
 
-def _by_cause(entries: Sequence[Entry]) -> dict[Cause, _OfCause]:
-    of: dict[Cause, list[Entry]] = {}
+def _by_cause(entries: Sequence[StallEntry]) -> dict[Cause, _OfCause]:
+    of: dict[Cause, list[StallEntry]] = {}
     for entry in entries:
         of.setdefault(entry.cause, []).append(entry)
     return {
@@ -175,7 +175,7 @@ def stalls(rank: RankSnapshot, at: Moment, place: str, facts: Mapping[Cause, Adv
     return out
 
 
-def _stall(rank: RankSnapshot, entry: Entry, at: Moment, place: str, common: _Common) -> Stall:
+def _stall(rank: RankSnapshot, entry: StallEntry, at: Moment, place: str, common: _Common) -> Stall:
     start, summary = at.wall_of(entry.start_ns), _summary(entry, common)
     return Stall(
         id=entry.kept_id or f"{place}-{int(at.wall_of(entry.id_ns) * 1000)}",
@@ -199,7 +199,7 @@ def _stall(rank: RankSnapshot, entry: Entry, at: Moment, place: str, common: _Co
     )
 
 
-def _summary(entry: Entry, common: _Common) -> Message | None:
+def _summary(entry: StallEntry, common: _Common) -> Message | None:
     """The rule's sentence, with the Python line of all samples and the rhythm of all stalls of the cause."""
     what, longest, rhythm = entry.summary, None, common.rhythm
     if common.in_line is not None and common.function in "".join(entry.stack):
@@ -219,7 +219,7 @@ def changes(facts: Mapping[Cause, AdviceInput]) -> list[Change]:
     return [Change(cause.value, texts(advice), advice) for cause, advice in made]
 
 
-def bottleneck(one: Found, facts: dict[Cause, AdviceInput]) -> Bottleneck:
+def bottleneck(one: FoundBottleneck, facts: dict[Cause, AdviceInput]) -> Bottleneck:
     fact = facts.get(one.cause, AdviceInput())
     fact = fact if fact.evidence else replace(fact, evidence=one.claim.evidence)
     summary, advice = one.claim.summary, SPECS[one.cause].advice(fact)

@@ -21,7 +21,7 @@ from trainprobe.model.vocabulary import Ending
 from trainprobe.pipeline.rank.lives import Sender
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.ending import ending_death, ending_notice, exit_of, hung_at_end, sender_of
-from trainprobe.pipeline.stalls import Entry
+from trainprobe.pipeline.stalls import StallEntry
 
 HEALTHY = template("verdict.healthy", "healthy: {steps} steps in {seconds:.1f} s, nothing lost that is worth a change")
 NOT_MARKED = template("verdict.not_marked", "no step is marked; in {seconds:.0f} s watched no wait was unusual")
@@ -161,7 +161,7 @@ def _is_failure(rank: RankSnapshot, exit_: Exit) -> bool:
     return exit_.ending == Ending.EXCEPTION or aborted
 
 
-def _death_behind(rank: RankSnapshot, entry: Entry) -> Death | None:
+def _death_behind(rank: RankSnapshot, entry: StallEntry) -> Death | None:
     """The worker's death that a hang followed."""
     if entry.cause != Cause.WORKER_HANG:
         return None
@@ -169,7 +169,7 @@ def _death_behind(rank: RankSnapshot, entry: Entry) -> Death | None:
     return next((d for d in reversed(rank.lives.abnormal) if since <= d.at_ns and _blames(entry, d)), None)
 
 
-def _blames(entry: Entry, death: Death) -> bool:
+def _blames(entry: StallEntry, death: Death) -> bool:
     return any(one.key == worker_hang.SINCE_DEATH.id and one.pid == death.pid for one in entry.evidence)
 
 

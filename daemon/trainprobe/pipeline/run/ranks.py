@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trainprobe.causes.policy import Policy
-from trainprobe.derive.devices import Devices
-from trainprobe.derive.quota import Quota
+from trainprobe.derive.host.devices import Devices
+from trainprobe.derive.host.quota import Quota
 from trainprobe.model.cells import RowKind
 from trainprobe.model.event import MarkRow, RankSeen
 from trainprobe.pipeline.rank.state import RankState

@@ -8,7 +8,7 @@ from trainprobe.pipeline.gpus import bound_by
 from trainprobe.pipeline.limits import RunLimits
 from trainprobe.pipeline.rank.snapshot import snapshot
 from trainprobe.pipeline.rank.state import RankState
-from trainprobe.pipeline.report.rank import Place, rank_report
+from trainprobe.pipeline.report.rank import RankPlace, rank_report
 from trainprobe.pipeline.report.restart_merge import closed, continued, cut, open_stall
 from trainprobe.pipeline.run.state import RunState
 
@@ -21,7 +21,7 @@ def run_report(run: RunState, at: Moment, cpus: int) -> Run:
     memory = run.limits.kills.reached(started.run) or run.memory
     for rank, number, name in run.ranks.named():
         seen = snapshot(rank, at.monotonic_ns, memory)
-        ranks.append(rank_report(seen, at, Place(started.run, number, name, world), cpus))
+        ranks.append(rank_report(seen, at, RankPlace(started.run, number, name, world), cpus))
         _add_limits(ranks[-1], rank, run.limits)
     every = _with_the_kept(run, ranks)
     return Run(

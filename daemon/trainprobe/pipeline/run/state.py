@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.situation import GpuFault
-from trainprobe.derive.devices import Devices
+from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.workers import CRASHES
 from trainprobe.model.cells import Level
 from trainprobe.model.event import (
@@ -22,14 +22,14 @@ from trainprobe.model.event import (
     ThreadSample,
 )
 from trainprobe.model.frame import Frame
-from trainprobe.model.kept import KeptRank, RunKept
 from trainprobe.model.moment import Moment
+from trainprobe.model.resume_state import KeptRank, RunKept
 from trainprobe.model.sample import CountSample, GpuSample, HostSample, Inspection, MemorySample, ProcessSample
 from trainprobe.model.steprow import RankSteps
-from trainprobe.pipeline.busy import Others
+from trainprobe.pipeline.busy import OtherPrograms
 from trainprobe.pipeline.culprit import name_culprits
 from trainprobe.pipeline.limits import RunLimits
-from trainprobe.pipeline.rank import feed
+from trainprobe.pipeline.rank import event_handlers
 from trainprobe.pipeline.rank.collectives import match
 from trainprobe.pipeline.rank.ending import end
 from trainprobe.pipeline.rank.lives import Sender
@@ -51,7 +51,7 @@ class RunState:
     policy: Policy
     devices: Devices = field(default_factory=Devices)
     limits: RunLimits = field(default_factory=RunLimits)
-    others: Others = field(default_factory=Others)
+    others: OtherPrograms = field(default_factory=OtherPrograms)
     memory: MemorySample | None = None
     end_ns: int | None = None
     kept: RunKept | None = None  # what an earlier daemon kept of it
@@ -69,7 +69,7 @@ class RunState:
         if rank is None:
             return True
         stepped = rank.stepped
-        feed.add_row(rank, row)
+        event_handlers.add_row(rank, row)
         if rank.stepped and not stepped:
             self.ranks.count_stepping()
         return True
@@ -92,7 +92,7 @@ class RunState:
             self.limits.add_bus_error(event)
         by = self._sender(event)
         for rank in ranks:
-            feed.add_process_event(rank, event, by)
+            event_handlers.add_process_event(rank, event, by)
         if event.kind == ProcessEventKind.EXIT and event.pid == ranks[0].seen.pid:
             self.limits.add_end()
         return event.kind != ProcessEventKind.OOM
@@ -112,7 +112,7 @@ class RunState:
     def add_stack(self, event: StackSeen) -> bool:
         """False also of its own: a stack may concern several runs."""
         for rank in self.ranks.by_pid.get(event.pid) or self.ranks.of(event.pid)[:1]:
-            feed.add_stack(rank, event)
+            event_handlers.add_stack(rank, event)
         return False
 
     def add_start(self, event: StartSeen) -> bool:
@@ -138,31 +138,31 @@ class RunState:
     def add_inspection(self, seen: Inspection, at_ns: int) -> None:
         """A driver whose step is late."""
         for rank in self.ranks.by_pid.get(seen.pid, ()):
-            feed.add_inspection(rank, seen, at_ns)
+            event_handlers.add_inspection(rank, seen, at_ns)
 
     def add_thread_sample(self, sample: ThreadSample, at_ns: int) -> None:
         """An open ledger."""
         drivers = self.ranks.by_pid.get(sample.pid, ())
         for rank in drivers:
-            feed.add_thread_sample(rank, sample, at_ns)
+            event_handlers.add_thread_sample(rank, sample, at_ns)
             if sample.tid == rank.tid:
                 judge_second(rank, sample, at_ns)
         if not drivers and sample.level == Level.COARSE:
             for rank in self.ranks.of(sample.pid)[:1]:
-                feed.add_thread_sample(rank, sample, at_ns)
+                event_handlers.add_thread_sample(rank, sample, at_ns)
 
     def add_host_sample(self, host: HostSample, at_ns: int) -> None:
         """What the whole host has and lacks."""
-        self.others.feed(host, at_ns)
+        self.others.add_sample(host, at_ns)
         for rank in self.ranks.live:
             if rank.progress.baseline.stands:
-                rank.surroundings.busy.feed(host, at_ns)
-            feed.add_host_sample(rank, host, at_ns)
+                rank.surroundings.busy.add_sample(host, at_ns)
+            event_handlers.add_host_sample(rank, host, at_ns)
 
     def add_process_sample(self, sample: ProcessSample) -> None:
         """What /proc says of one process."""
         for rank in self.ranks.of(sample.pid)[:1]:
-            feed.add_process_sample(rank, sample)
+            event_handlers.add_process_sample(rank, sample)
 
     def end_reading(self, at_ns: int) -> None:
         """All processes of this frame have been added."""
@@ -171,14 +171,14 @@ class RunState:
         others = self.others.read(cpu_ns, at_ns)
         used = self.memory.used_bytes if self.memory is not None else None
         for rank in self.ranks:
-            feed.end_reading(rank, at_ns, used)
+            event_handlers.end_reading(rank, at_ns, used)
             rank.ordinary.growth.trend.surroundings(others)
 
     def add_count(self, count: CountSample) -> None:
         """Instructions of one of its drivers."""
         for rank in self.ranks:
             if rank.tid == count.tid:
-                rank.ordinary.counting.feed(count)
+                rank.ordinary.counting.add_sample(count)
 
     def add_gpus(self, samples: Sequence[GpuSample], faults: Sequence[GpuFault], now_ns: int) -> None:
         """Readings of the host's GPUs, and what broke in them."""
@@ -231,5 +231,5 @@ class RunState:
 
     def take_steps(self, at: Moment) -> list[RankSteps]:
         """The steps since the last call."""
-        taken = ((name, rank.progress.buffer.take(at)) for rank, _, name in self.ranks.named())
+        taken = ((name, rank.progress.buffer.drain_rows(at)) for rank, _, name in self.ranks.named())
         return [RankSteps(self.started.run, name, rows) for name, rows in taken if rows]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from trainprobe.causes import groups
 from trainprobe.causes.phases import evaluation
 from trainprobe.causes.registry import SPECS
-from trainprobe.derive.evenness import MOST_NS
-from trainprobe.model.armed import Armed
+from trainprobe.derive.steps.stability import MOST_NS
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import WrittenFile
+from trainprobe.model.step_deadline import Armed
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.run.state import RunState
 
@@ -44,7 +44,7 @@ class Wants:
     tell: bool = False  # a stall has opened or a limit was hit: a report should not wait
     spaces: tuple[tuple[int, str], ...] = ()  # (pid, directory) whose file system's room is of interest
     files: tuple[WrittenFile, ...] = ()  # whose size is of interest
-    calm_ns: int = 0  # for how long all runs have stepped evenly: the longer, the rarer sampling may be
+    stable_ns: int = 0  # for how long all runs have stepped evenly: the longer, the rarer sampling may be
     count: Threads = ()  # drivers whose instructions are to be counted
 
 
@@ -138,11 +138,11 @@ def faulting(run: RunState, now_ns: int) -> bool:
     )
 
 
-def calm_ns(run: RunState, now_ns: int) -> int:
+def stable_ns(run: RunState, now_ns: int) -> int:
     """For how long each rank that steps has stepped evenly; 0 while none does, and shortly after the run's end."""
     if run.end_ns is not None:
         return MOST_NS if now_ns - run.end_ns >= LEFT_NS else 0
-    return min((rank.calm_ns(now_ns) for rank in run.ranks if rank.stepped), default=0)
+    return min((rank.stable_ns(now_ns) for rank in run.ranks if rank.stepped), default=0)
 
 
 def spaces(run: RunState) -> list[tuple[int, str]]:

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that a process maps to execute: where, and the very file that is mapped there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainprobe.bpf.attach.executed_files import MAX_MAPS_BYTES
+from trainprobe.bpf.read.paths import read_bounded
+
+_LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ \d+ +(/.*)$", re.MULTILINE)
+
+
+class MappedCode(NamedTuple):
+    """Where a process maps code of a file: its addresses, where in the file they begin, and the file's name."""
+
+    start: int
+    end: int
+    offset: int
+    path: bytes
+
+
+def executable_maps(pid: int) -> Iterator[MappedCode]:
+    """Code of files that the process maps."""
+    text = read_bounded(f"/proc/{pid}/maps", MAX_MAPS_BYTES)
+    for start, end, offset, path in _LINE.findall(text):
+        yield MappedCode(int(start, 16), int(end, 16), int(offset, 16), path)
+
+
+def open_mapping(pid: int, start: int, end: int) -> int:
+    """A descriptor of the very file that the process maps there. Raises OSError."""
+    return os.open(f"/proc/{pid}/map_files/{start:x}-{end:x}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def through_descriptor(descriptor: int) -> str:
+    """A path of an open file that nobody can exchange meanwhile."""
+    return f"/proc/{os.readlink('/proc/self')}/fd/{descriptor}"  # our number in this /proc
+
+
+def sibling(pid: int, path: str) -> MappedCode | None:
+    """Where libtorch_python of the same directory is mapped."""
+    directory = os.path.dirname(os.fsencode(path))
+    for place in executable_maps(pid):
+        name = os.path.basename(place.path)
+        if os.path.dirname(place.path) == directory and name.startswith(b"libtorch_python.so"):
+            return place
+    return None

@@ -1,0 +1,1 @@
+"""From C sources to images: the compiler, its child process, the cache, the running kernel's types."""

@@ -1,0 +1,1 @@
+"""Images into the kernel: maps, programs, descriptors."""

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images into the kernel: maps made, programs loaded and attached by hand, so that every descriptor is ours to give."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from trainprobe.bpf import abi
+from trainprobe.bpf.attach import syscalls
+from trainprobe.bpf.compile.image import Image
+from trainprobe.bpf.errors import ProbesUnavailable
+from trainprobe.bpf.load.kernel_calls import KernelCalls, ProgramRefused
+
+TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT, TRACING = 5, 17, 2, 7, 26  # bpf_prog_type; uprobes are kprobes to BPF
+_RAW = {
+    "on_switch": "sched_switch",
+    "on_fork": "sched_process_fork",
+    "on_exec": "sched_process_exec",
+    "on_exit": "sched_process_exit",
+    "on_signal": "signal_generate",
+    "on_request_done": "block_rq_complete",
+}
+_EVENTS = {
+    "on_file_fault": (("filemap", "mm_filemap_fault"),),
+    "on_oom": (("oom", "mark_victim"),),
+    "on_reclaim_begin": (
+        ("vmscan", "mm_vmscan_direct_reclaim_begin"),
+        ("vmscan", "mm_vmscan_memcg_reclaim_begin"),
+        ("compaction", "mm_compaction_begin"),
+    ),
+    "on_reclaim_end": (
+        ("vmscan", "mm_vmscan_direct_reclaim_end"),
+        ("vmscan", "mm_vmscan_memcg_reclaim_end"),
+        ("compaction", "mm_compaction_end"),
+    ),
+    "on_start_open": (("syscalls", "sys_exit_openat"),),
+    "on_start_look": (("syscalls", "sys_exit_newfstatat"), ("syscalls", "sys_exit_getdents64")),
+}
+MARKS = frozenset((
+    "on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end",
+    "on_set_grad", "on_set_grad_single", "on_collector", "on_collector_end", "on_finalize",
+    "on_gpu_wait", "on_gpu_copy", "on_gpu_allocate", "on_gpu_free", "on_gpu_return",
+    "on_gpu_graph", "on_gpu_upload", "on_gpu_kernel", "on_gpu_kernel_configured", "on_gpu_step", "on_release",
+))  # fmt: skip
+"""Programs of uprobes, which the parent attaches when a training needs them. All others are for events."""
+GPU_TAILS = ("on_gpu_wait", "on_gpu_step")
+"""Programs that others go over to, in the order of the map; it is empty once nobody holds its descriptor."""
+MAPS = (
+    "levels", "processes", "ledgers", "ledger_owners", "ledger_spare", "pools", "pool_target", "pool_owner",
+    "lost", "ring", "skipped_devices",
+    "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks", "gpu_tails",
+    "alarms", "alarm_threads", "clock_seen", "held", "starts",
+)  # fmt: skip
+OPTIONAL = frozenset(
+    (
+        "on_clock",
+        "on_file_fault",
+        "on_oom",
+        "on_reclaim_begin",
+        "on_reclaim_end",
+        "on_request_done",
+        "on_start_open",
+        "on_start_look",
+        *syscalls.FAILING,
+    )
+)
+
+
+@dataclass
+class Installed:
+    """Descriptors by name, and what this kernel does not have."""
+
+    maps: dict[str, int] = field(default_factory=dict)
+    programs: dict[str, int] = field(default_factory=dict)
+    attached: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def groups(self) -> dict[str, dict[str, int]]:
+        """What is handed over."""
+        handed = {name: self.maps[name] for name in MAPS if name in self.maps}
+        return {"map": handed, "program": self.programs, "attached": self.attached}
+
+
+class Installer:
+    """Events first, then marks, which share their maps. Raises ProbesUnavailable, and has then left nothing behind of
+    what that call was for."""
+
+    def __init__(self, library: ctypes.CDLL, tracefs: str, types: Mapping[str, int]) -> None:
+        """``types``: of the raw tracepoints whose programs read arguments by their types."""
+        self._library, self._tracefs, self._types = library, tracefs, types
+        self._calls = KernelCalls()
+        self._maps: dict[str, int] = {}
+
+    def events(self, image: Image) -> Installed:
+        """Load and attach everything but the marks and page faults, which the parent attaches when they are wanted."""
+        step = _Step(self._library, self._calls, self._tracefs, self._types, image, self._maps)
+        try:
+            step.make_maps()
+            step.attach_events()
+        except BaseException:
+            step.undo()
+            raise
+        self._maps = step.built.maps
+        return step.built
+
+    def marks(self, image: Image) -> Installed:
+        """Load the marks; behind ``events``."""
+        step = _Step(self._library, self._calls, self._tracefs, self._types, image, self._maps)
+        try:
+            step.load_marks()
+        except BaseException:
+            step.undo()
+            raise
+        return step.built
+
+
+class _Step:
+    """One image on its way into the kernel."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        calls: KernelCalls,
+        tracefs: str,
+        types: Mapping[str, int],
+        image: Image,
+        maps: Mapping[str, int],
+    ) -> None:
+        self._library, self._calls, self._tracefs, self._types = library, calls, tracefs, types
+        self._image, self._shared = image, maps
+        self.built = Installed()
+
+    def undo(self) -> None:
+        for group in (self.built.attached, self.built.programs, self.built.maps):
+            for descriptor in group.values():
+                os.close(descriptor)
+            group.clear()
+
+    def make_maps(self) -> None:
+        for name, shape in self._image.maps.items():
+            try:
+                self.built.maps[name] = self._calls.create_map(name, shape)
+            except OSError as error:
+                reason = f"the kernel refused the map {name}: {error.strerror}"
+                raise ProbesUnavailable(reason, "see ulimit -l and the kernel log") from error
+
+    def attach_events(self) -> None:
+        raw = (*_RAW, "on_page_fault")
+        typed = (name for name, event in _RAW.items() if event in self._types)
+        kinds = dict.fromkeys(self._image.programs, TRACEPOINT) | dict.fromkeys(raw, RAW_TRACEPOINT)
+        kinds |= dict.fromkeys(typed, TRACING) | dict.fromkeys(("on_major_fault", "on_clock"), PERF_EVENT)
+        self._load_all(kinds)
+        for name, event in _RAW.items():
+            program, told = self._program(name), None if event in self._types else event.encode()
+            self._keep(name, f"raw:{event} {name}", self._library.bpf_attach_raw_tracepoint(program, told))
+        for name, events in _EVENTS.items():
+            program = self._program(name)
+            for category, event in events:
+                self._attach_event(name, program, category, event)
+        self._attach_syscalls()
+        self._attach_failures()
+        self._attach_major_faults()
+        self._attach_clock()
+
+    def load_marks(self) -> None:
+        self._load_all(dict.fromkeys(MARKS, UPROBE))
+        for place, name in enumerate(GPU_TAILS):
+            self._put("gpu_tails", place, struct.pack("=i", self.built.programs[name]))
+
+    @cached_property
+    def _map_descriptors(self) -> Mapping[str, int]:
+        return {**self._shared, **self.built.maps}
+
+    def _load_all(self, kinds: Mapping[str, int]) -> None:
+        """Two at a time, the longest first: the verifier takes longer than all that is attached."""
+        lengths = {name: len(code.instructions) for name, code in self._image.programs.items()}
+        waiting = deque(sorted(kinds, key=lambda name: -lengths.get(name, 0)))
+        refused: list[ProbesUnavailable] = []
+
+        def work() -> None:
+            with suppress(IndexError):
+                while not refused:
+                    name = waiting.popleft()
+                    try:
+                        self.built.programs[name] = self._load(name, kinds[name])
+                    except ProbesUnavailable as error:
+                        refused.append(error)
+
+        beside = threading.Thread(target=work)
+        beside.start()
+        work()
+        beside.join()
+        if refused:
+            raise refused[0]
+
+    def _load(self, name: str, kind: int) -> int:
+        try:
+            instructions = self._image.programs[name].with_maps(self._map_descriptors)
+            event = self._types[_RAW[name]] if kind == TRACING else 0
+            return self._calls.load_program(kind, name, instructions, self._image.license, event)
+        except LookupError as error:
+            raise ProbesUnavailable(f"the compiled programs lack {error}", "report this to the project") from error
+        except ProgramRefused as refused:
+            print(refused.log)
+            remedy = "see the text above; is the kernel older than 5.15?"
+            raise ProbesUnavailable(f"the kernel refused the program {name}: {refused}", remedy) from refused
+
+    def _program(self, name: str) -> int:
+        try:
+            return self.built.programs[name]
+        except KeyError as error:
+            raise ProbesUnavailable(f"the compiled programs lack {error}", "report this to the project") from error
+
+    def _put(self, name: str, key: int, value: bytes) -> None:
+        descriptor, at = self._map_descriptors[name], ctypes.c_uint32(key)
+        if self._library.bpf_update_elem(descriptor, ctypes.byref(at), value, 0) != 0:
+            raise ProbesUnavailable(f"the kernel refused an entry of the map {name}", "see the kernel log")
+
+    def _keep(self, program: str, label: str, descriptor: int) -> None:
+        if descriptor >= 0:
+            self.built.attached[label] = descriptor
+        elif program in OPTIONAL:
+            self.built.missing.append(label.partition(" ")[0])
+        else:
+            raise ProbesUnavailable(f"the kernel refused to attach {label}", "run as root; see the kernel log")
+
+    def _attach_event(self, name: str, program: int, category: str, event: str) -> None:
+        label = f"{category}:{event}"
+        if not os.path.isdir(f"{self._tracefs}/events/{category}/{event}"):
+            self.built.missing.append(label)
+            return
+        descriptor = self._library.bpf_attach_tracepoint(program, category.encode(), event.encode())
+        self._keep(name, f"{label} {name}", descriptor)
+
+    def _attach_syscalls(self) -> None:
+        events = os.listdir(f"{self._tracefs}/events/syscalls")
+        names = frozenset(event[10:] for event in events if event.startswith("sys_enter_"))
+        programs = {
+            (family, edge): self._program(f"on_{family}_{edge}")
+            for family in ("read", "write", "name")
+            for edge in ("begin", "end")
+        }
+        submit = self._program("on_submit_begin")
+        self._put("call_kinds", 0, syscalls.descriptions(dict(_numbered(syscalls.TABLE))))
+        for syscall, _ in _numbered(syscalls.TABLE):
+            event = syscalls.event_name(syscall, names)
+            if event is None:
+                if syscall.call in syscalls.TRACED_BY and syscall.name not in syscalls.NOT_TRACED:
+                    self.built.missing.append(f"syscalls:{syscall.name}")
+                continue
+            family = syscalls.TRACED_BY[syscall.call]
+            if syscall.call == abi.Call.SUBMIT:
+                self._attach_event("on_submit_begin", submit, "syscalls", f"sys_enter_{event}")
+            for edge, prefix in (("end", "sys_exit"), ("begin", "sys_enter")):
+                self._attach_event(f"on_{family}_{edge}", programs[family, edge], "syscalls", f"{prefix}_{event}")
+
+    def _attach_failures(self) -> None:
+        for name, calls in syscalls.FAILING.items():
+            program = self._program(name)
+            for syscall, _ in _numbered(calls):
+                self._attach_event(name, program, "syscalls", f"sys_exit_{syscall.name}")
+
+    def _attach_major_faults(self) -> None:
+        program = self._program("on_major_fault")
+        software, major_faults = 1, 6  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS_MAJ
+        for cpu in _online_cpus():
+            descriptor = self._library.bpf_attach_perf_event(program, software, major_faults, 1, 0, -1, cpu, -1)
+            self._keep("on_major_fault", f"page-faults-maj:{cpu} on_major_fault", descriptor)
+
+    def _attach_clock(self) -> None:
+        """On one processor: a clock that the parent lets run while it looks seldom."""
+        program = self._program("on_clock")
+        software, cpu_clock = 1, 0  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK
+        cpu = next(iter(_online_cpus()))
+        descriptor = self._library.bpf_attach_perf_event(
+            program, software, cpu_clock, abi.CLOCK_TICK_NS, 0, -1, cpu, -1
+        )
+        self._keep("on_clock", abi.CLOCK, descriptor)
+
+
+def _numbered(calls: Iterable[syscalls.Syscall]) -> Iterator[tuple[syscalls.Syscall, int]]:
+    """Those that this machine has, with their numbers."""
+    machine = os.uname().machine
+    for syscall in calls:
+        number = syscall.number(machine)
+        if number is not None:
+            yield syscall, number
+
+
+def _online_cpus() -> Iterator[int]:
+    with open("/sys/devices/system/cpu/online", encoding="ascii") as file:
+        for part in file.read().strip().split(","):
+            first, _, last = part.partition("-")
+            yield from range(int(first), int(last or first) + 1)

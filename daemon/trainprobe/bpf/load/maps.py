@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maps and the ring buffer by descriptor, through libbcc_bpf alone (part of BCC, but without its compiler)."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from ctypes import Structure, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p, sizeof
+from typing import Any, Generic, TypeVar, cast
+
+from trainprobe.bpf.errors import ProbesUnavailable
+from trainprobe.bpf.load.kernel_calls import KernelCalls
+
+BATCH = 64
+MAX_ITEMS = 1 << 16
+K = TypeVar("K", bound="c_uint32 | Structure")
+V = TypeVar("V", bound="ctypes._SimpleCData[int] | Structure")
+_ANY, _NOEXIST = 0, 1
+_RING_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
+
+
+def library() -> ctypes.CDLL:
+    """libbcc_bpf, its functions declared; raises ProbesUnavailable."""
+    try:
+        lib = ctypes.CDLL("libbcc_bpf.so.0", use_errno=True)
+    except OSError as error:
+        raise ProbesUnavailable(f"libbcc_bpf cannot be loaded: {error}", "apt-get install python3-bpfcc") from error
+    lib.bpf_update_elem.argtypes = [c_int, c_void_p, c_void_p, c_uint64]
+    lib.bpf_lookup_elem.argtypes = [c_int, c_void_p, c_void_p]
+    lib.bpf_delete_elem.argtypes = [c_int, c_void_p]
+    lib.bpf_lookup_and_delete.argtypes = [c_int, c_void_p, c_void_p]
+    lib.bpf_new_ringbuf.restype = c_void_p
+    lib.bpf_new_ringbuf.argtypes = [c_int, _RING_CALLBACK, c_void_p]
+    lib.bpf_consume_ringbuf.argtypes = [c_void_p]
+    lib.bpf_free_ringbuf.argtypes = [c_void_p]
+    lib.bpf_free_ringbuf.restype = None
+    lib.bpf_attach_raw_tracepoint.argtypes = [c_int, c_char_p]
+    lib.bpf_attach_tracepoint.argtypes = [c_int, c_char_p, c_char_p]
+    lib.bpf_attach_perf_event.argtypes = [c_int, c_uint32, c_uint32, c_uint64, c_uint64, c_int, c_int, c_int]
+    return lib
+
+
+class Map(Generic[K, V]):
+    """A hash or array map. Values are copies: what the kernel changes later is not seen."""
+
+    def __init__(self, lib: ctypes.CDLL, descriptor: int, key: type[K], value: type[V]) -> None:
+        self._lib, self.descriptor, self._key, self._value = lib, descriptor, key, value
+        self._calls = KernelCalls()
+        self._room: tuple[ctypes.Array[Any], ctypes.Array[Any]] | None = None
+
+    def get(self, key: K) -> V | None:
+        value = self._value()
+        return value if self._lib.bpf_lookup_elem(self.descriptor, byref(key), byref(value)) == 0 else None
+
+    def put(self, key: K, value: V) -> bool:
+        return bool(self._lib.bpf_update_elem(self.descriptor, byref(key), byref(value), _ANY) == 0)
+
+    def insert(self, key: K, value: V) -> bool:
+        """False where the key is there already (or the map is full)."""
+        return bool(self._lib.bpf_update_elem(self.descriptor, byref(key), byref(value), _NOEXIST) == 0)
+
+    def delete(self, key: K) -> bool:
+        return bool(self._lib.bpf_delete_elem(self.descriptor, byref(key)) == 0)
+
+    def pop(self, key: K) -> V | None:
+        """Read and delete at once, so that nothing added in between is lost (Linux 5.14; else nearly at once)."""
+        value = self._value()
+        if self._lib.bpf_lookup_and_delete(self.descriptor, byref(key), byref(value)) == 0:
+            return value
+        found = self.get(key)
+        return found if found is not None and self.delete(key) else None
+
+    def entries(self) -> list[tuple[K, V]]:
+        """All entries, read in batches; what comes and goes meanwhile may be missed or met twice."""
+        keys, values = self._batch()
+        position, start = c_uint64(), None
+        found: list[tuple[K, V]] = []
+        while len(found) < MAX_ITEMS:
+            taken, error = self._calls.lookup_batch(self.descriptor, start, position, keys, values)
+            found += [
+                (
+                    cast(K, self._key.from_buffer_copy(keys, index * sizeof(self._key))),
+                    cast(V, self._value.from_buffer_copy(values, index * sizeof(self._value))),
+                )
+                for index in range(taken)
+            ]
+            if error:
+                break
+            start = position
+        return found
+
+    def _batch(self) -> tuple[ctypes.Array[Any], ctypes.Array[Any]]:
+        """Room for one, kept from the first time on: of ledgers it is 100 KB that would be cleared each time."""
+        if self._room is None:
+            self._room = (self._key * BATCH)(), (self._value * BATCH)()
+        return self._room
+
+
+class Levels:
+    """The byte per thread id, mapped: a single byte can be set without touching its neighbours."""
+
+    def __init__(self, descriptor: int, room: int) -> None:
+        self._memory = mmap.mmap(descriptor, room)
+        self._room = room
+
+    def __getitem__(self, tid: int) -> int:
+        return self._memory[tid] if 0 <= tid < self._room else 0
+
+    def __setitem__(self, tid: int, level: int) -> None:
+        if 0 <= tid < self._room:
+            self._memory[tid] = level
+
+    def clear(self) -> None:
+        """Nobody is traced any longer."""
+        self._memory[:] = bytes(len(self._memory))
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+class Ring:
+    """The ring buffer; messages are copied out, nothing is decoded here: a ctypes callback swallows exceptions."""
+
+    def __init__(self, lib: ctypes.CDLL, descriptor: int) -> None:
+        self._lib, self.descriptor = lib, descriptor
+        self._messages: list[bytes] = []
+        string_at = ctypes.string_at
+
+        def receive(_context: int, data: int, size: int) -> int:
+            self._messages.append(string_at(data, size))
+            return 0
+
+        self._callback = _RING_CALLBACK(receive)
+        address = lib.bpf_new_ringbuf(descriptor, self._callback, None)
+        if not address:
+            raise ProbesUnavailable("the ring buffer cannot be mapped", "see the memory limits of this process")
+        self._ring = c_void_p(address)
+
+    def drain(self) -> list[bytes]:
+        self._lib.bpf_consume_ringbuf(self._ring)
+        taken, self._messages = self._messages, []
+        return taken
+
+    def close(self) -> None:
+        self._lib.bpf_free_ringbuf(self._ring)

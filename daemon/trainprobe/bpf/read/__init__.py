@@ -1,0 +1,1 @@
+"""What the programs counted: the ring, ledgers, open files, names."""

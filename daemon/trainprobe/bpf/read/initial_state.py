@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a thread that already runs is doing, from /proc: the first cell of its ledger."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainprobe.bpf.abi import Call
+from trainprobe.bpf.attach import syscalls
+from trainprobe.bpf.read.paths import ProcessFiles
+from trainprobe.model.cells import Leaf, ThreadState
+
+MAX_THREADS = 8192
+MAX_DESCENDANTS = 4096
+PF_FORKNOEXEC = 0x40  # linux/sched.h
+_FLAGS = 6  # of the fields of /proc/PID/stat, from the state on
+_MACHINE = os.uname().machine
+_BY_NUMBER = {number: call.call for call in syscalls.TABLE if (number := call.number(_MACHINE)) is not None}
+
+
+@dataclass(frozen=True)
+class Doing:
+    """State of a thread as /proc tells it."""
+
+    run: ThreadState
+    leaf: Leaf
+    call: int = -1
+    fd: int = -1
+
+
+def doing(pid: int, tid: int, proc: ProcessFiles) -> Doing | None:
+    """What the thread does now; None when it is gone."""
+    state = next(iter(_fields(pid, f"task/{tid}/stat", proc)), None)
+    if state is None or state in "ZX":
+        return None
+    if state in "Tt":
+        return Doing(ThreadState.BLOCKED, Leaf.STOPPED)
+    if state == "R":
+        return Doing(ThreadState.ON, Leaf.CPU)
+    words = (proc.read(pid, f"task/{tid}/syscall", 512) or b"").split()
+    if not words or words[0] == b"running":
+        return Doing(ThreadState.ON, Leaf.CPU)
+    try:
+        call, argument = int(words[0]), int(words[1], 16)
+    except (ValueError, IndexError):
+        return Doing(ThreadState.BLOCKED, Leaf.OTHER)
+    if call < 0:
+        return Doing(ThreadState.BLOCKED, Leaf.FAULT)
+    fd = argument if argument < 1 << 20 else -1
+    link = proc.link(pid, f"fd/{fd}") if fd >= 0 else ""
+    return Doing(ThreadState.BLOCKED, syscalls.leaf_of(_BY_NUMBER.get(call, Call.NONE), argument, link), call, fd)
+
+
+def threads(pid: int, proc: ProcessFiles) -> list[int]:
+    """Thread ids of a process, at most MAX_THREADS; [] when it is gone."""
+    return proc.threads(pid, MAX_THREADS)
+
+
+def descendants(pid: int, proc: ProcessFiles) -> Iterator[tuple[int, int]]:
+    """(parent, child) of the whole tree below a process, parents first."""
+    queue, seen = [pid], {pid}
+    while queue and len(seen) < MAX_DESCENDANTS:
+        parent = queue.pop(0)
+        for child in proc.children(parent):
+            if child not in seen:
+                seen.add(child)
+                queue.append(child)
+                yield parent, child
+
+
+def comm(pid: int, proc: ProcessFiles) -> str:
+    """What the kernel calls its first thread."""
+    return (proc.read(pid, "comm", 64) or b"").decode("ascii", "replace").rstrip("\n")
+
+
+def only_forked(pid: int, proc: ProcessFiles) -> bool:
+    """Whether it has not called exec(2) since it was forked (PF_FORKNOEXEC among its flags), or is gone."""
+    fields = _fields(pid, "stat", proc)
+    return len(fields) <= _FLAGS or bool(int(fields[_FLAGS]) & PF_FORKNOEXEC)
+
+
+def _fields(pid: int, name: str, proc: ProcessFiles) -> list[str]:
+    """Of a stat file, from the state letter on; the command before it may hold anything, brackets too."""
+    return (proc.read(pid, name, 4096) or b"").decode("ascii", "replace").rpartition(")")[2].split()

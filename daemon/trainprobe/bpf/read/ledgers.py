@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledgers of threads, as the kernel's programs keep them: an array, in which nearly every thread has the place that
+its id's last bits name. Who finds that place taken has one of the spare ones, and an entry that says which."""
+
+from __future__ import annotations
+
+import mmap
+from ctypes import c_uint32, sizeof
+
+from trainprobe.bpf import abi
+from trainprobe.bpf.load.loader import Loaded
+
+TRIES = 16  # spare places that are asked for one that is free
+MANY = 128  # ledgers to be read in the kernel's own memory
+_STRIDE = -(-sizeof(abi.Ledger) // 8) * 8  # an array's entries begin at multiples of eight bytes
+
+
+class Ledgers:
+    """By thread id. While they are few they are read one by one: once they are mapped the places of all, 9 MB, count as
+    our memory."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._at = loaded.map("ledgers", c_uint32, abi.Ledger)
+        self._owners = loaded.map("ledger_owners", c_uint32, c_uint32)
+        self._spare = loaded.map("ledger_spare", c_uint32, c_uint32)
+        self._descriptor = loaded.maps["ledgers"]
+        self._memory: mmap.mmap | None = None
+        self._next = 0
+
+    def get(self, tid: int) -> abi.Ledger | None:
+        """A copy; None: the thread has none."""
+        place = self._place(tid)
+        return None if place is None else self._at.get(c_uint32(place))
+
+    def put(self, tid: int, ledger: abi.Ledger) -> bool:
+        """In place of the one that the thread has, or as a new one; False: there is no room."""
+        place = self._place(tid)
+        if place is None:
+            place = self._claim(tid)
+        ledger.tid = tid  # by which the kernel's programs know it
+        return place is not None and self._at.put(c_uint32(place), ledger)
+
+    def insert(self, tid: int, ledger: abi.Ledger) -> bool:
+        """False where the thread has one already, or there is no room."""
+        return self._place(tid) is None and self.put(tid, ledger)
+
+    def delete(self, tid: int) -> None:
+        """The thread's, if it has one."""
+        place = self._place(tid)
+        if place is None:
+            return
+        self._at.put(c_uint32(place), abi.Ledger())
+        self._spare.delete(c_uint32(tid))
+        self._owners.delete(c_uint32(place))
+
+    def entries(self) -> list[tuple[int, abi.Ledger]]:
+        """All of them, by thread id; what comes and goes meanwhile may be missed."""
+        owners = self._owners.entries()
+        if len(owners) >= MANY and self._memory is None:
+            self._memory = mmap.mmap(self._descriptor, abi.LEDGERS * _STRIDE, prot=mmap.PROT_READ)
+        elif len(owners) < MANY // 2:
+            self.close()
+        found = ((tid.value, self._read(place)) for place, tid in owners)
+        return [(tid, ledger) for tid, ledger in found if ledger is not None and ledger.tid == tid]
+
+    def close(self) -> None:
+        """Let go of the kernel's memory, until they are many again."""
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def _read(self, place: c_uint32) -> abi.Ledger | None:
+        if self._memory is None:
+            return self._at.get(place)
+        return abi.Ledger.from_buffer_copy(self._memory, place.value * _STRIDE)
+
+    def _place(self, tid: int) -> int | None:
+        own = tid % abi.LEDGERS_BY_ID
+        owner = self._owners.get(c_uint32(own))
+        if owner is not None and owner.value == tid:
+            return own
+        spare = self._spare.get(c_uint32(tid))
+        return None if spare is None else int(spare.value)
+
+    def _claim(self, tid: int) -> int | None:
+        own, spare = tid % abi.LEDGERS_BY_ID, abi.LEDGERS - abi.LEDGERS_BY_ID
+        if self._owners.insert(c_uint32(own), c_uint32(tid)):
+            return own
+        if (owner := self._owners.get(c_uint32(own))) and owner.value == tid:
+            return None  # it has been forked meanwhile, and the kernel has opened one
+        for _ in range(TRIES):
+            self._next = (self._next - 1) % spare  # downwards: the kernel counts upwards
+            place = abi.LEDGERS_BY_ID + self._next
+            if self._owners.insert(c_uint32(place), c_uint32(tid)):
+                self._spare.put(c_uint32(tid), c_uint32(place))
+                return place
+        return None

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of files: from what the process passed, or from the names that BPF walked, to what the process sees.
+
+Nothing here touches the files themselves (a stat on a hung mount would hang us): only links and tables of /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Protocol
+
+from trainprobe.bpf.read.decode import NamedFile
+from trainprobe.model.event import FileEvent, FileEventKind
+
+MAX_NAMES = 16384
+MAX_BYTES = 4 << 20
+_AT_FDCWD = -100
+_DELETED = " (deleted)"
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+
+Key = tuple[int, int, int]  # pid, dev, ino
+
+
+class ProcessFiles(Protocol):
+    """What of /proc/PID may wait for the process, read with a deadline (``collect.procfs.Proc``). None and "": it is
+    gone, or the read takes too long."""
+
+    root: str
+
+    def command(self, pid: int, /) -> tuple[str, ...] | None: ...
+    def link(self, pid: int, name: str, /) -> str: ...
+    def maps(self, pid: int, /) -> bytes | None: ...
+    def read(self, pid: int, name: str, limit: int, /) -> bytes | None: ...
+    def threads(self, pid: int, limit: int, /) -> list[int]: ...
+    def children(self, pid: int, /) -> list[int]: ...
+    def file(self, pid: int, name: str, /) -> tuple[int, int, int] | None:
+        """Device, number and length of a file that a link of the process leads to."""
+
+    def hanging(self) -> Collection[int]:
+        """Processes whose reads do not come back."""
+
+    def owner(self, pid: int, /) -> int:
+        """The user who answers for a process. Raises OSError: there is none."""
+
+    def apart(self) -> ProcessFiles:
+        """The same for another thread."""
+
+
+class Paths:
+    """Remembers the present name of every written file, and which file a name meant."""
+
+    def __init__(self, proc: ProcessFiles) -> None:
+        self._proc = proc
+        self._names: OrderedDict[Key, str] = OrderedDict()
+        self._files: OrderedDict[str, Key] = OrderedDict()
+        self._directories: dict[int, str] = {}
+
+    def of(self, pid: int, dev: int, ino: int) -> str:
+        """The last known name, "" where there is none."""
+        return self._names.get((pid, dev, ino), "")
+
+    def met(self, pid: int) -> None:
+        """Remember a process's working directory while it can be asked."""
+        if directory := self._proc.link(pid, "cwd"):
+            self._directories[pid] = directory
+
+    def forget(self, pid: int) -> None:
+        """The process ended."""
+        self._directories.pop(pid, None)
+
+    def complete(self, event: FileEvent) -> FileEvent:
+        """Give totals their name."""
+        return replace(event, path=self.of(event.pid, event.dev, event.ino))
+
+    def resolve(self, named: NamedFile) -> FileEvent:
+        """Make the paths of an event absolute and follow renames."""
+        event = named.event
+        if event.kind is FileEventKind.OPENED:
+            path = self._found(named) if named.parts else self._absolute(event.pid, named.directory, named.path)
+            self._remember((event.pid, event.dev, event.ino), path)
+            return replace(event, path=path)
+        path = self._absolute(event.pid, named.directory, named.path)
+        new_path = self._absolute(event.pid, named.new_directory, named.new_path) if named.new_path else ""
+        key = self._files.get(path)
+        if key:
+            event = replace(event, dev=key[1], ino=key[2])
+        if event.errno == 0 and event.kind is FileEventKind.RENAMED:
+            self._renamed(path, new_path, key)
+        elif event.errno == 0 and event.kind is FileEventKind.UNLINKED:
+            self._files.pop(path, None)
+        return replace(event, path=path, new_path=new_path)
+
+    def _remember(self, key: Key, path: str) -> None:
+        self._names[key] = path
+        self._names.move_to_end(key)
+        self._files[path] = key
+        self._files.move_to_end(path)
+        for table in (self._names, self._files):
+            if len(table) > MAX_NAMES:
+                table.popitem(last=False)
+
+    def _renamed(self, path: str, new_path: str, key: Key | None) -> None:
+        if key:
+            self._files.pop(path, None)
+            self._remember(key, new_path)
+            return
+        inside = path + "/"  # perhaps a directory: its files move with it
+        for old, owner in [item for item in self._files.items() if item[0].startswith(inside)]:
+            del self._files[old]
+            self._remember(owner, f"{new_path}/{old[len(inside) :]}")
+
+    def _absolute(self, pid: int, directory: int, raw: bytes) -> str:
+        path = raw.decode(errors="surrogateescape")
+        if path.startswith("/") or not path:
+            return path
+        if directory == _AT_FDCWD:
+            base = self._proc.link(pid, "cwd")
+            if base:
+                self._directories[pid] = base
+            else:
+                base = self._directories.get(pid, "")
+        else:
+            base = self._proc.link(pid, f"fd/{directory}")
+        return os.path.normpath(f"{base}/{path}") if base else path
+
+    def _found(self, named: NamedFile) -> str:
+        """A file that was opened before we watched: its descriptor's link, where it still is that file."""
+        pid = named.event.pid
+        link = self._proc.link(pid, f"fd/{named.fd}")
+        last = named.parts[0].decode(errors="surrogateescape")  # the beginning of the name, where it is long
+        if link.startswith("/") and os.path.basename(link.removesuffix(_DELETED)).startswith(last):
+            return link.removesuffix(_DELETED)
+        inner = "/".join(part.decode(errors="surrogateescape") for part in reversed(named.parts))
+        return f"{self._mount_point(pid, named.event.dev)}/{'…/' if named.deeper else ''}{inner}"
+
+    def _mount_point(self, pid: int, dev: int) -> str:
+        """Where the file system is mounted in the process's view, in ours when it has ended; "" for its root."""
+        table = self._proc.read(pid, "mountinfo", MAX_BYTES)
+        table = table or read_bounded(f"{self._proc.root}/self/mountinfo")
+        for mount in mounts(table):
+            if mount.dev == dev and mount.root == "/":
+                return mount.point.rstrip("/")
+        return ""
+
+
+class MountPoint:
+    """A line of mountinfo that matters here; dev in the kernel's form."""
+
+    __slots__ = ("dev", "kind", "point", "root")
+
+    def __init__(self, dev: int, root: str, point: str, kind: str) -> None:
+        self.dev, self.root, self.point, self.kind = dev, root, point, kind
+
+
+def mounts(mountinfo: bytes) -> list[MountPoint]:
+    """Parse /proc/PID/mountinfo; lines that are not understood are left out."""
+    found = []
+    for line in mountinfo.split(b"\n"):
+        fields, _, rest = line.partition(b" - ")
+        words = fields.split(b" ")
+        try:
+            major, minor = words[2].split(b":")
+            dev = int(major) << 20 | int(minor)
+            kind = rest.split(b" ")[0].decode("ascii", "replace")
+            found.append(MountPoint(dev, _unescape(words[3]), _unescape(words[4]), kind))
+        except (IndexError, ValueError):
+            continue
+    return found
+
+
+def _unescape(raw: bytes) -> str:
+    return _OCTAL.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), raw).decode(errors="surrogateescape")
+
+
+def shared_memory_devices(mountinfo: bytes) -> set[int]:
+    """Devices of the tmpfs mounted at /dev/shm."""
+    return {mount.dev for mount in mounts(mountinfo) if mount.point == "/dev/shm" and mount.kind == "tmpfs"}
+
+
+def read_bounded(path: str, limit: int = MAX_BYTES) -> bytes:
+    """The beginning of a file of /proc; b"" where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except OSError:
+        return b""

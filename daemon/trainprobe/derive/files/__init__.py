@@ -1,0 +1,1 @@
+"""Written and read files: checkpoints, logs, slow reads."""

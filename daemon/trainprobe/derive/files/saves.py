@@ -1,0 +1,381 @@
+"""Checkpoints as they are written: open, bytes, fsync, rename, outcome; followed through temporary names and moves."""
+
+from __future__ import annotations
+
+import errno as errors
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+from trainprobe.derive.files.purpose import FileClass, FileKind, FileRules, classify
+from trainprobe.derive.memo import Memo
+from trainprobe.model.event import FileEvent, FileEventKind
+from trainprobe.model.moment import NS
+from trainprobe.model.vocabulary import CHECKPOINT_OPERATIONS
+
+FOLLOW = 60 * NS
+"""A rename (or a copy after EXDEV) this long after the close still belongs to the save."""
+REOPEN = 5 * NS
+"""A file opened again so soon, and not emptied, is the same save (torch.save(path), then open and fsync)."""
+KEEP = 512
+LONGEST = 8
+NAMES = 2048
+
+
+@dataclass(slots=True)
+class LogUse:
+    """A log file over the whole run."""
+
+    path: str
+    kind: str
+    bytes: int = 0
+    writes: int = 0
+    ns: int = 0
+    inode: tuple[int, int] = (0, 0)  # (dev, ino) of the last file of this name
+    size: int | None = None  # bytes of that file when it was looked at; None: not looked at, or it has no size
+
+    def add(self, save: Save) -> None:
+        """What was written while the file was open once."""
+        self.bytes += save.bytes
+        self.writes += save.calls
+        self.ns += save.write_ns + save.sync_ns + save.meta_ns
+        self.inode = save.key[1:]
+
+
+@dataclass(slots=True)
+class SaveTotals:
+    """Checkpoints that have left the list."""
+
+    outcomes: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    ns: dict[str, int] = field(default_factory=dict)  # "operation/blocking"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Made:
+    """What was made of a closed save, until it changes (``Saves.changed``)."""
+
+    kind: FileClass | None = field(default=None, compare=False)
+    parts: tuple[int, ...] | None = field(default=None, compare=False)
+    shown: Any = field(default=None, compare=False, repr=False)  # in reports
+
+
+@dataclass(slots=True)
+class Save(_Made):
+    """One file's way to disk. Times are CLOCK_MONOTONIC ns, durations ns."""
+
+    key: tuple[int, int, int]  # (pid, dev, ino)
+    path: str
+    start_ns: int
+    tid: int
+    end_ns: int | None = None  # None: still open
+    bytes: int = 0
+    calls: int = 0
+    write_ns: int = 0
+    sync_ns: int = 0
+    meta_ns: int = 0
+    rename_ns: int = 0
+    gap_ns: int = 0
+    ahead_ns: int = 0  # on the CPU directly before it was opened: serialising, judged when the step has ended
+    inside_ns: int = 0  # the same between its calls, beyond `gap_ns`
+    errno: int = 0
+    created: bool = False
+    append: bool = False
+    early: bool = False  # opened before the training's first step
+    unsafe: bool = False  # written over the only complete checkpoint, and not synced
+    moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
+
+    @property
+    def begin_ns(self) -> int:
+        """When its first byte was serialised."""
+        return self.start_ns - self.ahead_ns
+
+    @property
+    def outcome(self) -> str:
+        """complete | error | unsafe | open."""
+        if self.errno:
+            return "error"
+        return "open" if self.end_ns is None else "unsafe" if self.unsafe else "complete"
+
+    def ns_by_operation(self) -> tuple[int, ...]:
+        """Nanoseconds by CHECKPOINT_OPERATIONS; `other` is the rest of the time from its begin to the end. None ever
+        falls: what is found in its step's end to be serialising between its calls stays in `other`."""
+        if self.parts is None:
+            parts = self.write_ns, self.sync_ns, self.rename_ns, self.gap_ns + self.ahead_ns
+            spent = (self.end_ns or self.start_ns) - self.begin_ns
+            self.parts = *parts, max(0, spent - sum(parts))
+        return self.parts
+
+    def kind_of(self, rules: FileRules) -> FileClass:
+        """What this file is for, by all that is known so far."""
+        return self.filed(rules).of
+
+    def filed(self, rules: FileRules) -> FileKind:
+        """The same, with the kind of log."""
+        return classify(self.path, self.bytes, created=self.created, append=self.append, early=self.early, rules=rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A checkpoint that was unlinked, which takes its blocks off the disk. Times are CLOCK_MONOTONIC ns."""
+
+    path: str
+    tid: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(slots=True)
+class Saves:
+    """All files that the processes of one rank write; the checkpoints among them make the report's list."""
+
+    rules: FileRules = field(default_factory=FileRules)
+    open: dict[tuple[int, int, int], Save] = field(default_factory=dict)
+    closed: list[Save] = field(default_factory=list)
+    total: int = 0
+    steps_ns: int | None = 0  # when the training began to step; None: it does not yet
+    drivers: set[int] = field(default_factory=set)  # tids: their saves block
+    gone: SaveTotals = field(default_factory=SaveTotals)
+    logs: dict[str, LogUse] = field(default_factory=dict)
+    names: dict[tuple[int, int], FileEvent] = field(default_factory=dict)
+    carried: dict[tuple[int, int, int], Save] = field(default_factory=dict)  # what was written before a move
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # of log files: (dev, ino) -> bytes
+    removals: deque[Removal] = field(default_factory=lambda: deque(maxlen=64))
+    memo: Memo = field(default_factory=Memo)  # what is made of closed ones
+
+    def changed(self, saves: Iterable[Save]) -> None:
+        """Closed ones are not what they were."""
+        self.memo.clear()
+        for save in saves:
+            save.kind = save.parts = save.shown = None
+
+    def drives(self, tid: int) -> None:
+        """The saves of a thread block the training."""
+        if tid not in self.drivers:
+            self.drivers.add(tid)
+            self.changed(self.closed)
+
+    def add_event(self, event: FileEvent) -> None:
+        """Take in one file event."""
+        key = (event.pid, event.dev, event.ino)
+        self._note(key, event)
+        if event.kind == FileEventKind.OPENED:
+            self._opened(key, event)
+        elif event.kind in (FileEventKind.PROGRESS, FileEventKind.CLOSED):
+            save = self.open.get(key) or self._opened(key, event)
+            self._totals(save, event)
+            if event.kind == FileEventKind.CLOSED:
+                self._closed(save, event)
+        elif event.kind == FileEventKind.RENAMED:
+            self._renamed(event)
+        elif not event.errno and self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT:
+            self.removals.append(Removal(event.path, event.tid, event.opened_ns or event.at_ns, event.at_ns))
+
+    def _note(self, key: tuple[int, int, int], event: FileEvent) -> None:
+        """Remember what an inode is called now, and whether it was begun anew."""
+        if not event.ino or not event.path or event.kind == FileEventKind.UNLINKED:
+            return
+        before = self.names.pop(key[1:], None)
+        known = before is not None and event.kind != FileEventKind.OPENED
+        if event.kind == FileEventKind.RENAMED and event.errno in (0, errors.EXDEV):  # what it is called, or will be
+            event = replace(event, path=event.new_path)
+        if before is not None and known:
+            event = replace(
+                event,
+                created=event.created or before.created,
+                append=event.append or before.append,
+                bytes=max(event.bytes, before.bytes),
+            )
+        self.names[key[1:]] = event
+        if len(self.names) > NAMES:
+            self.names.pop(next(iter(self.names)))
+
+    def touched(self, pid: int, start_ns: int, end_ns: int) -> list[FileEvent]:
+        """The latest event of each file that a process wrote, or opened to write, in an interval."""
+        return [one for one in self.names.values() if one.pid == pid and start_ns <= one.at_ns < end_ns]
+
+    def _opened(self, key: tuple[int, int, int], event: FileEvent) -> Save:
+        start = event.opened_ns or event.at_ns
+        again = self._opened_again(key, event)
+        if again is not None:
+            return again
+        moved = next((s for s in reversed(self.closed) if s.moving_to and s.moving_to == event.path), None)
+        save = Save(key, event.path, start, event.tid, created=event.created, append=event.append)
+        save.early = self._early(start)
+        if moved is not None:
+            self.closed.remove(moved)
+            self.changed([moved])
+            save.start_ns, save.tid, save.created = moved.start_ns, moved.tid, True
+            save.rename_ns = moved.rename_ns
+            self.carried[key] = moved
+        self.open[key] = save
+        return save
+
+    def _opened_again(self, key: tuple[int, int, int], event: FileEvent) -> Save | None:
+        if event.created:
+            return None
+        for save in reversed(self.closed[-8:]):
+            if save.key == key and save.end_ns is not None and event.at_ns - save.end_ns < REOPEN:
+                self.closed.remove(save)
+                self.changed([save])
+                self.total -= save.kind_of(self.rules) == FileClass.CHECKPOINT
+                self.carried[key] = replace(save)
+                save.end_ns = None
+                self.open[key] = save
+                return save
+        return None
+
+    def _totals(self, save: Save, event: FileEvent) -> None:
+        before = self.carried.get(save.key)
+        save.path = event.path or save.path
+        save.created = save.created or event.created
+        save.append = save.append or event.append
+        reopened = before is not None and not before.moving_to
+        save.bytes = event.bytes + (before.bytes if before is not None and reopened else 0)
+        save.calls = event.calls + (before.calls if before else 0)
+        save.write_ns = event.write_ns + (before.write_ns if before else 0)
+        save.sync_ns = event.sync_ns + (before.sync_ns if before else 0)
+        save.meta_ns = event.meta_ns + (before.meta_ns if before else 0)
+        save.gap_ns = event.gap_ns + (before.gap_ns if before else 0)
+        save.errno = save.errno or event.errno
+
+    def _closed(self, save: Save, event: FileEvent) -> None:
+        save.end_ns = event.at_ns
+        self.open.pop(save.key, None)
+        self.carried.pop(save.key, None)
+        self._keep(save)
+
+    def _keep(self, save: Save) -> None:
+        if save.bytes == 0 and not save.errno:
+            return
+        kind = save.filed(self.rules)
+        if kind.of == FileClass.LOG:
+            self._log(save, kind.log)
+            return
+        self.closed.append(save)
+        self.changed([save])
+        if kind.of == FileClass.CHECKPOINT:
+            self.total += 1
+        while len(self.closed) > KEEP:
+            self._forget(self.closed.pop(0))
+
+    def _log(self, save: Save, kind: str) -> None:
+        if len(self.logs) >= KEEP and save.path not in self.logs:
+            return
+        self.logs.setdefault(save.path, LogUse(save.path, kind)).add(save)
+
+    def _forget(self, save: Save) -> None:
+        if save.kind_of(self.rules) != FileClass.CHECKPOINT:
+            return
+        self.gone.outcomes[save.outcome] = self.gone.outcomes.get(save.outcome, 0) + 1
+        self.gone.bytes += save.bytes
+        for key, ns in self.seconds_by(save).items():
+            self.gone.ns[key] = self.gone.ns.get(key, 0) + ns
+
+    def seconds_by(self, save: Save) -> dict[str, int]:
+        """Nanoseconds of a save by "operation/blocking"."""
+        blocking = "true" if save.tid in self.drivers else "false"
+        parts = zip(CHECKPOINT_OPERATIONS, save.ns_by_operation())
+        return {f"{operation}/{blocking}": ns for operation, ns in parts}
+
+    def _renamed(self, event: FileEvent) -> None:
+        save = next((s for s in self.open.values() if s.path == event.path), None)
+        if save is None:
+            save = next(
+                (s for s in reversed(self.closed) if s.path == event.path and event.at_ns - (s.end_ns or 0) < FOLLOW),
+                None,
+            )
+        if save is None:
+            self._directory_renamed(event)
+            return
+        self.changed([save])
+        save.rename_ns += event.meta_ns
+        if event.errno == errors.EXDEV:
+            save.moving_to = event.new_path
+        elif event.errno:
+            save.errno = save.errno or event.errno
+        else:
+            was = save.kind_of(self.rules)
+            save.path = event.new_path
+            if save.end_ns is not None:
+                save.end_ns = max(save.end_ns, event.at_ns)
+                if was != FileClass.CHECKPOINT and save.kind_of(self.rules) == FileClass.CHECKPOINT:
+                    self.total += 1
+
+    def _directory_renamed(self, event: FileEvent) -> None:
+        if event.errno or not event.path:
+            return
+        prefix = event.path.rstrip("/") + "/"
+        inside = [s for s in self.closed if s.path.startswith(prefix) and event.at_ns - (s.end_ns or 0) < FOLLOW]
+        self.changed(inside)
+        for save in inside:
+            save.path = event.new_path.rstrip("/") + "/" + save.path[len(prefix) :]
+
+    def checkpoints(self) -> list[Save]:
+        """Checkpoints closed and open, by start."""
+        closed = self.closed_checkpoints()
+        being = [s for s in self.open.values() if s.kind_of(self.rules) == FileClass.CHECKPOINT]
+        return sorted([*closed, *being], key=_started) if being else closed[:]
+
+    def closed_checkpoints(self) -> list[Save]:
+        """By start. It is not to be changed."""
+        return self.memo.get(_checkpoints, self.closed, self.rules)
+
+    def flying(self, start_ns: int, end_ns: int) -> list[Save]:
+        """Checkpoints that were being written in an interval."""
+        return [s for s in self.checkpoints() if s.begin_ns < end_ns and (s.end_ns is None or s.end_ns > start_ns)]
+
+    def removed(self, start_ns: int, end_ns: int) -> list[Removal]:
+        """Checkpoints whose removal ended in an interval."""
+        return [removal for removal in self.removals if start_ns < removal.end_ns <= end_ns]
+
+    def class_of(self, dev: int, ino: int, size: int) -> tuple[FileClass, str]:
+        """Class and path of the file behind an inode, by its latest event (an unknown one: other)."""
+        event = self.names.get((dev, ino))
+        if event is None:
+            return FileClass.OTHER, ""
+        open_save = self.open.get((event.pid, dev, ino))
+        path = open_save.path if open_save else event.path
+        size = max(size, event.bytes, open_save.bytes if open_save else 0)
+        early = open_save.early if open_save else self._early(event.opened_ns or event.at_ns)
+        return classify(path, size, created=event.created, append=event.append, early=early, rules=self.rules).of, path
+
+    def _early(self, start_ns: int) -> bool:
+        return self.steps_ns is None or start_ns < self.steps_ns
+
+    def all_logs(self) -> list[LogUse]:
+        """Logs of the run, those still open included."""
+        out = {path: replace(use) for path, use in self.logs.items()}
+        for save in self.open.values():
+            kind = save.filed(self.rules)
+            if kind.of == FileClass.LOG and save.calls:
+                out.setdefault(save.path, LogUse(save.path, kind.log)).add(save)
+        for use in out.values():
+            use.size = self.sizes.get(use.inode)
+        return sorted(out.values(), key=lambda use: -use.ns)
+
+    def longest_logs(self) -> list[LogUse]:
+        """Those that grew most, a few of them; what has no name in a file system has no length."""
+        files = [use for use in self.all_logs() if use.path.startswith("/") and use.inode[1]]
+        return sorted(files, key=lambda use: -use.bytes)[:LONGEST]
+
+    def feed_sizes(self, sizes: dict[tuple[int, int], int]) -> None:
+        """Bytes by (dev, ino)."""
+        self.sizes.update(sizes)
+        while len(self.sizes) > KEEP:
+            self.sizes.pop(next(iter(self.sizes)))
+
+
+_started = attrgetter("start_ns")
+
+
+def _checkpoints(closed: Iterable[Save], rules: FileRules) -> list[Save]:
+    found = []
+    for save in closed:
+        if save.kind is None:
+            save.kind = save.kind_of(rules)
+        if save.kind is FileClass.CHECKPOINT:
+            found.append(save)
+    return sorted(found, key=_started)

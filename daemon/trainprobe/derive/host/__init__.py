@@ -1,0 +1,1 @@
+"""Devices, quotas and clocks of the host and of its GPUs."""

@@ -1,0 +1,98 @@
+"""The host's devices lately: disks that moved bytes or not, processors and who uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.model.message import Message, template
+from trainprobe.model.moment import NS
+from trainprobe.model.sample import DiskSample, RivalSample
+
+DEVICE = template("device", "device {name}: {rate:MB/s}{busy}{rotating}")
+BUSY = template("device.busy", ", busy for {share:percent}")
+ROTATING = template("device.rotating", ", rotating")
+
+
+@dataclass(slots=True)
+class Device:
+    """One device between its last two samples. Rates in bytes per second; times in ns."""
+
+    sample: DiskSample
+    read_ns: int  # a sample first showed that bytes had been read; `write_ns` the same for writing
+    write_ns: int
+    read_rate: float | None = None
+    write_rate: float | None = None
+    busy_share: float | None = None
+
+    @property
+    def name(self) -> str:
+        """As in /dev."""
+        return self.sample.device
+
+    def message(self) -> Message:
+        """The name with its rates, for people."""
+        busy = None if self.busy_share is None else BUSY(share=self.busy_share)
+        rate = max(self.read_rate or 0.0, self.write_rate or 0.0)
+        return DEVICE(name=self.name, rate=rate, busy=busy, rotating=ROTATING() if self.sample.rotational else None)
+
+
+@dataclass(slots=True)
+class Devices:
+    """All devices of the host, by st_dev in the kernel's form."""
+
+    at_ns: int = 0  # the last sample
+    cpus: int = 0  # of the host; 0: not known yet
+    rivals: tuple[RivalSample, ...] = ()  # the busiest processes, as last seen
+    rivals_ns: int = 0
+    stolen: float | None = None  # part of the processors that the hypervisor took between the last two samples
+    _steal: tuple[int, int] | None = None
+    _known: dict[int, Device] = field(default_factory=dict)
+
+    def add_sample(self, disks: Sequence[DiskSample], at_ns: int) -> None:
+        """Adds a host sample."""
+        spent = (at_ns - self.at_ns) / NS
+        known: dict[int, Device] = {}
+        for disk in disks:
+            before = self._known.get(disk.dev)
+            if before is None:
+                known[disk.dev] = Device(disk, at_ns, at_ns)
+                continue
+            read, written = disk.read_bytes - before.sample.read_bytes, disk.write_bytes - before.sample.write_bytes
+            known[disk.dev] = Device(
+                disk,
+                at_ns if read else before.read_ns,
+                at_ns if written else before.write_ns,
+                max(0, read) / spent if spent > 0 else None,
+                max(0, written) / spent if spent > 0 else None,
+                min(1.0, (disk.busy_ms - before.sample.busy_ms) / 1000 / spent) if spent > 0 else None,
+            )
+        self._known, self.at_ns = known, at_ns
+
+    def feed_steal(self, steal_ns: int | None, at_ns: int) -> None:
+        """Adds the host's cumulative stolen time."""
+        before, self._steal = self._steal, None if steal_ns is None else (steal_ns, at_ns)
+        if before is not None and steal_ns is not None and at_ns > before[1] and self.cpus:
+            self.stolen = max(0, steal_ns - before[0]) / (at_ns - before[1]) / self.cpus
+
+    def feed_rivals(self, rivals: tuple[RivalSample, ...], at_ns: int) -> None:
+        """Adds the processes that use the processors."""
+        self.rivals, self.rivals_ns = rivals, at_ns
+
+    def rivals_at(self, start_ns: int) -> tuple[RivalSample, ...]:
+        """Those seen since a moment; empty where none was read since."""
+        return self.rivals if self.rivals_ns >= start_ns else ()
+
+    def of(self, dev: int) -> Device | None:
+        """None: no block device, or one that never did anything."""
+        return self._known.get(dev)
+
+    def still_ns(self, dev: int, since_ns: int, *, writing: bool) -> int | None:
+        """For how long, since ``since_ns`` and up to the last sample, it has moved no byte in that direction.
+
+        None: it is not known, or was not read since.
+        """
+        device = self._known.get(dev)
+        if device is None or self.at_ns <= since_ns:
+            return None
+        return max(0, self.at_ns - max(since_ns, device.write_ns if writing else device.read_ns))

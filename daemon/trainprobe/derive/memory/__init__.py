@@ -1,0 +1,1 @@
+"""Shared memory, swap and memory of the GPU."""

@@ -1,0 +1,39 @@
+"""Shared memory of a batch: bytes that the workers made, divided by the batches fetched meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainprobe.model.event import MarkRow
+
+FILLED = 16
+"""Fetches after which the workers' queues are full: from then on they make as much as is fetched."""
+LEAST = 8
+
+
+@dataclass(slots=True)
+class BatchBytes:
+    """Two counters of one ledger, from a moment on."""
+
+    _opened_ns: int = -1
+    _from: tuple[int, int] | None = None  # (bytes, batches)
+    _last: tuple[int, int] = (0, 0)
+
+    def add_row(self, row: MarkRow) -> None:
+        """A mark of the driver."""
+        if row.shared_bytes is None:
+            return
+        now = row.shared_bytes, row.fetches - row.inline_fetches
+        if row.opened_ns != self._opened_ns or now[0] < self._last[0]:  # another ledger, or workers of another pool
+            self._opened_ns, self._from = row.opened_ns, None
+        if self._from is None and now[1] >= FILLED:
+            self._from = now
+        self._last = now
+
+    @property
+    def mean(self) -> float | None:
+        """Bytes; None while too few batches came from workers, or none was in shared memory."""
+        if self._from is None:
+            return None
+        made, fetched = (last - first for last, first in zip(self._last, self._from))
+        return made / fetched if fetched >= LEAST and made > 0 else None

@@ -1,0 +1,1 @@
+"""Python stacks: frameworks, compilers, code lines."""

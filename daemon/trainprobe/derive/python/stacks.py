@@ -1,0 +1,96 @@
+"""What several Python stacks have in common: the function that delays a training, and how often it was seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trainprobe.derive.python.frameworks import is_loop, is_own
+from trainprobe.model.message import Message, template
+
+WHERE = template("where", "{frame}{within}{seen}")
+WITHIN = template("where.within", ", there in {frame}")
+SEEN = template("where.seen", ", in {hits} of {samples} samples")
+IN_STALLS = template("where.in_stalls", ", in {hits} of {stalls} sampled stalls")
+MOST = 0.51
+"""The least part of several stalls that share the named function."""
+SHARE = 0.8
+"""The least part of the stacks that have the named function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A function and its most frequent line; ``hits`` of ``samples`` stacks have it. ``own``: the user's own function
+    that is in it, where the function is a library's; not one that only calls a framework's loop."""
+
+    frame: str  # "name (file:line)"
+    hits: int
+    samples: int
+    own: str = ""
+    stalls: bool = False  # what is counted is stalls, not samples
+
+    def message(self, *, counted: bool = True) -> Message:
+        """For people; ``counted``: with how often it was seen."""
+        seen = None
+        if self.samples > 1 and counted:
+            several = IN_STALLS(hits=self.hits, stalls=self.samples)
+            seen = several if self.stalls else SEEN(hits=self.hits, samples=self.samples)
+        return WHERE(frame=self.own or self.frame, within=WITHIN(frame=self.frame) if self.own else None, seen=seen)
+
+
+def innermost(stack: Sequence[str]) -> Message | None:
+    """The innermost function of one stack, for people; None without frames."""
+    where = common([stack])
+    return where.message() if where is not None else None
+
+
+def of_worker(stack: Sequence[str]) -> bool:
+    """Whether it is a DataLoader worker's."""
+    return any(frame.startswith("_worker_loop (") for frame in stack)
+
+
+def shared(stalls: Sequence[Sequence[Sequence[str]]]) -> Where | None:
+    """The innermost function that most stalls share, each with the stacks that were taken in it: every stall counts
+    once, however often it was looked at. A single one, or none with stacks: as ``common``."""
+    seen = [stacks for stacks in stalls if any(stacks)]
+    if len(seen) < 2:
+        return common(seen[0]) if seen else None
+    where = common([_trunk(stacks) for stacks in seen], MOST)
+    return None if where is None else replace(where, stalls=True)
+
+
+def _trunk(stacks: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Of one of the stacks: down to the function that they share."""
+    where = common(stacks)
+    stack = next(one for one in stacks if where is not None and where.frame in one)
+    return stack[: len(stack) - list(reversed(stack)).index(where.frame)] if where is not None else stack
+
+
+def common(stacks: Sequence[Sequence[str]], share: float = SHARE) -> Where | None:
+    """The innermost function that such a share of the stacks has in common; None without stacks. Outermost first.
+
+    With one stack it is the innermost frame. With several, frames below a function that differ from sample to sample
+    belong to it.
+    """
+    kept = [stack for stack in stacks if stack]
+    if not kept:
+        return None
+    alike, depth, best, own = kept, 0, kept[0][0], ""
+    while True:
+        at = Counter(_function(stack[depth]) for stack in alike if len(stack) > depth)
+        if not at:
+            break
+        name, hits = at.most_common(1)[0]
+        if hits < share * len(kept):
+            break
+        alike = [stack for stack in alike if len(stack) > depth and _function(stack[depth]) == name]
+        best = Counter(stack[depth] for stack in alike).most_common(1)[0][0]
+        own = best if is_own(best) else "" if is_loop(best) else own
+        depth += 1
+    return Where(best, len(alike), len(kept), own if own != best else "")
+
+
+def _function(frame: str) -> str:
+    """A frame without its line: "name (file"."""
+    return frame.rpartition(":")[0]

@@ -1,0 +1,113 @@
+"""The baseline: the median length and the mean parts of the last unstalled training steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.derive.steps.interval import Interval, items_of, pool_of
+from trainprobe.derive.steps.ledger import Item
+
+WINDOW = 64
+LEAST = 8
+
+
+@dataclass(slots=True)  # each step makes one: frozen, it would take three times as long
+class Ordinary:
+    """One unstalled step, or several even ones of one row."""
+
+    ns: int  # of all of them
+    made_of: Interval
+    fetches: int
+    backwards: int
+    lengths: Sequence[int]  # ns of each
+
+    @property
+    def steps(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(slots=True)
+class RunningMedian:
+    """The median of a sliding set of values, kept in order so that it needs no sorting."""
+
+    _ordered: list[int] = field(default_factory=list)
+
+    def exchange(self, old: int | None, new: int) -> None:
+        """Adds a value and removes one that was added before."""
+        if old == new:
+            return
+        if old is not None:
+            del self._ordered[bisect_left(self._ordered, old)]
+        insort(self._ordered, new)
+
+    @property
+    def value(self) -> float:
+        """0 where there is none."""
+        count = len(self._ordered)
+        if not count:
+            return 0.0
+        return (self._ordered[(count - 1) // 2] + self._ordered[count // 2]) / 2
+
+
+@dataclass(slots=True)
+class Baseline:
+    """Rolling statistics of the last WINDOW unstalled steps. Adding one is cheap; their parts are computed only
+    when they are needed, which is when a step is late."""
+
+    told: deque[Ordinary] = field(default_factory=deque)
+    steps: int = 0  # in them: WINDOW, or somewhat more where rows had several
+    _each: deque[tuple[int, int, int]] = field(default_factory=deque)  # ns, fetches and backwards of WINDOW steps
+    _ns: RunningMedian = field(default_factory=RunningMedian)
+    _fetches: RunningMedian = field(default_factory=RunningMedian)
+    _backwards: RunningMedian = field(default_factory=RunningMedian)
+    _items: dict[Item, float] | None = None
+    _pool: list[float] | None = None
+
+    def add(self, step: Ordinary) -> None:
+        """Adds ordinary steps and removes the oldest beyond the window."""
+        self.told.append(step)
+        self.steps += step.steps
+        while self.steps - self.told[0].steps >= WINDOW:
+            self.steps -= self.told.popleft().steps
+        fetches, backwards = step.fetches // step.steps, step.backwards // step.steps
+        for ns in step.lengths:
+            old = self._each.popleft() if len(self._each) >= WINDOW else (None, None, None)
+            self._each.append((ns, fetches, backwards))
+            self._ns.exchange(old[0], ns)
+            self._fetches.exchange(old[1], fetches)
+            self._backwards.exchange(old[2], backwards)
+        self._items = self._pool = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether there are enough steps to judge by."""
+        return self.steps >= LEAST
+
+    @property
+    def ns(self) -> float:
+        """Median length of a step in ns; 0 before the first."""
+        return self._ns.value
+
+    def items(self) -> Mapping[Item, float]:
+        """Mean ns of each item per step."""
+        if self._items is None:
+            self._items = {item: ns / self.steps for item, ns in items_of(s.made_of for s in self.told).items()}
+        return self._items
+
+    def pool(self) -> Sequence[float]:
+        """Mean ns per step of all worker processes together, by leaf."""
+        if self._pool is None:
+            count = max(self.steps, 1)
+            self._pool = [ns / count for ns in pool_of(s.made_of for s in self.told)]
+        return self._pool
+
+    def fetches(self) -> float:
+        """Median fetches of a step."""
+        return self._fetches.value
+
+    def backwards(self) -> float:
+        """Median backwards of a step."""
+        return self._backwards.value

@@ -1,0 +1,198 @@
+"""The step clock: which marks of a driver are the boundaries of its steps.
+
+A step is the group that recurs between two occurrences of the first optimiser's step after a backward; where
+optimisers leave no mark, the outermost backward. Optimisers are told apart by name, and where the names are the same
+(a GAN with Adam twice) by the group that recurs: several optimiser steps for each batch fetched, or a repeating count
+of backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.model.cells import Region, RowKind
+from trainprobe.model.event import MarkRow
+from trainprobe.model.resume_state import KeptClock
+from trainprobe.model.text import StrEnum
+
+LEARN = 8  # optimiser steps to see before the group is decided
+GROUP = 4  # at most so many optimiser steps in one group
+BACKWARDS = 64  # backwards without any optimiser mark before they are taken for the steps
+
+
+class Mode(StrEnum):
+    LEARNING = "learning"
+    EACH = "each"
+    FETCH = "fetch"  # the first optimiser step after a fetch
+    NAME = "name"  # steps of the optimiser that came first
+    PATTERN = "pattern"  # by the number of backwards before it
+    BACKWARD = "backward"
+    GPU = "gpu"  # the call of CUDA that comes once a step
+    RHYTHM = "rhythm"  # the burst of calls that does
+
+
+BY_CALLS = {RowKind.GPU: Mode.GPU, RowKind.RHYTHM: Mode.RHYTHM}
+_WEAK = frozenset({Mode.BACKWARD, *BY_CALLS.values()})
+"""Better marks take their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    row: MarkRow
+    fetches: int  # since the mark before
+    backwards: int
+
+
+@dataclass(slots=True)
+class StepClock:
+    """Takes the rows of one driver and yields those at which a step began."""
+
+    mode: Mode = Mode.LEARNING
+    count: int = 0
+    before: int = 0  # of these, steps before the first boundary
+    _learnt: list[_Mark] = field(default_factory=list)
+    _backward_rows: list[MarkRow] = field(default_factory=list)
+    _pending: MarkRow | None = None  # an optimiser step with no backward before it (L-BFGS has its backwards inside)
+    _last: MarkRow | None = None  # the last optimiser row of any kind
+    _fetches: int = 0  # at the last boundary
+    _name: str = ""
+    _skipped: int = 0  # optimiser steps since the last boundary
+    _group: tuple[int, ...] = ()
+    _place: int = 0
+
+    def add_row(self, row: MarkRow) -> list[MarkRow]:
+        """The boundaries that this row makes known, in time order (several when learning ends)."""
+        if row.kind in BY_CALLS:
+            return self._call(row)
+        if row.kind == RowKind.BACKWARD:
+            return self._backward(row)
+        if row.kind != RowKind.OPTIMIZER:
+            return []
+        if self.mode in _WEAK:  # optimiser marks exist: they are the steps from here on
+            self.mode, self.count, self.before = Mode.LEARNING, 0, 0
+        self._backward_rows.clear()
+        last, self._last = self._last, row
+        backwards = row.backwards - (last.backwards if last else 0)
+        if backwards <= 0:
+            self._pending = row
+            return []
+        self._pending = None
+        if self.mode == Mode.EACH:  # the usual case: each mark is a boundary
+            return self._emit([row])
+        return self._mark(_Mark(row, row.fetches - (last.fetches if last else 0), backwards))
+
+    def flush(self) -> list[MarkRow]:
+        """Decides what is undecided by the rows so far (the run ended)."""
+        if self.mode == Mode.LEARNING and self._learnt:
+            return self._decide()
+        if self.mode == Mode.LEARNING and self._last is None and self._backward_rows:
+            return self._take_backwards()
+        return []
+
+    def kept(self) -> KeptClock:
+        """How this clock counts, for one that goes on with the same driver."""
+        return KeptClock(self.mode.value, self._name, self._group, self._place)
+
+    def go_on(self, kept: KeptClock) -> None:
+        """Count as an earlier clock did. One of a mode that this version does not know learns anew."""
+        try:
+            self.mode = Mode(kept.mode)
+        except ValueError:
+            return
+        self._name, self._group, self._place = kept.name, kept.group, kept.place
+        self._fetches = -1
+
+    @property
+    def single(self) -> bool:
+        """Whether a step has one optimiser step, or is a backward."""
+        return self.mode == Mode.EACH or self.mode in _WEAK
+
+    @property
+    def provisional(self) -> int:
+        """Steps known so far, the undecided ones included."""
+        return self.count + len(self._learnt)
+
+    def _call(self, row: MarkRow) -> list[MarkRow]:
+        if self._last is not None or self.mode == Mode.BACKWARD:
+            return []
+        if self.mode not in BY_CALLS.values():
+            self.mode, self.before, self.count = BY_CALLS[row.kind], row.steps, row.steps
+        return self._emit([row])
+
+    def _backward(self, row: MarkRow) -> list[MarkRow]:
+        if self._pending is not None and row.region == Region.OPTIMIZER:
+            pending, self._pending = self._pending, None
+            return self._mark(_Mark(pending, 1, 1))
+        if self.mode == Mode.BACKWARD:
+            return self._emit([row])
+        if self.mode in BY_CALLS.values():
+            self.mode, self.count, self.before = Mode.LEARNING, 0, 0
+        if self._last is None:
+            self._backward_rows.append(row)
+            if len(self._backward_rows) >= BACKWARDS:
+                return self._take_backwards()
+        return []
+
+    def _take_backwards(self) -> list[MarkRow]:
+        rows, self._backward_rows = self._backward_rows, []
+        self.mode = Mode.BACKWARD
+        return self._emit(rows)
+
+    def _mark(self, mark: _Mark) -> list[MarkRow]:
+        if self.mode == Mode.LEARNING:
+            self._learnt.append(mark)
+            return self._decide() if len(self._learnt) >= LEARN else []
+        return self._emit([mark.row]) if self._counts(mark) else []
+
+    def _counts(self, mark: _Mark) -> bool:
+        if self.mode == Mode.FETCH:
+            self._skipped += 1
+            if mark.row.fetches == self._fetches and self._skipped <= 3 * GROUP:
+                return False
+            self._fetches, self._skipped = mark.row.fetches, 0
+            return True
+        if self.mode == Mode.NAME:
+            self._skipped += 1
+            if mark.row.name != self._name and self._skipped <= 3 * GROUP:
+                return False
+            self._name, self._skipped = mark.row.name, 0
+            return True
+        if self.mode == Mode.PATTERN:
+            if self._place < len(self._group) and mark.backwards == self._group[self._place]:
+                self._place = (self._place + 1) % len(self._group)
+                return self._place == 1
+            self.mode = Mode.EACH
+        return True
+
+    def _decide(self) -> list[MarkRow]:
+        marks, self._learnt = self._learnt, []
+        self.mode = self._judge(marks)
+        self._fetches = -1
+        self._name = marks[0].row.name
+        return self._emit([mark.row for mark in marks if self._counts(mark)])
+
+    def _judge(self, marks: Sequence[_Mark]) -> Mode:
+        groups: list[int] = []  # optimiser steps of each fetched batch
+        for mark in marks:
+            if mark.fetches > 0 or not groups:
+                groups.append(1)
+            else:
+                groups[-1] += 1
+        inner = groups[:-1]  # the last one may be unfinished
+        if len(inner) >= 2 and len(set(inner)) == 1 and 1 < inner[0] <= GROUP and groups[-1] <= inner[0]:
+            return Mode.FETCH
+        names = {mark.row.name for mark in marks}
+        if 1 < len(names) <= GROUP:
+            return Mode.NAME
+        counts = [mark.backwards for mark in marks]
+        if len(counts) >= 4 and len(set(counts)) > 1 and not any(mark.fetches for mark in marks):
+            for period in range(2, GROUP + 1):
+                if len(counts) >= 2 * period and all(a == b for a, b in zip(counts, counts[period:])):
+                    self._group = tuple(counts[:period])
+                    return Mode.PATTERN
+        return Mode.EACH
+
+    def _emit(self, rows: list[MarkRow]) -> list[MarkRow]:
+        self.count += sum(len(row.lengths) or 1 for row in rows)
+        return rows

@@ -1,0 +1,133 @@
+"""Observations of one step while it was late: who waited where. A step that has ended leaves only sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.model.cells import Leaf, ThreadState
+from trainprobe.model.event import StackSeen, ThreadSample
+from trainprobe.model.sample import Inspection, ThreadLook
+
+STACKS = 16
+FROZEN_WAITS = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
+"""Kernel functions in which writers wait while a file system is frozen."""
+_QUEUES = frozenset({Leaf.PIPE_READ, Leaf.POLL})
+IDLE = (Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK)
+"""Waits of an idle worker."""
+
+
+@dataclass(slots=True)
+class Wait:
+    """One uninterrupted wait of a thread, as long as it was watched. Times in ns."""
+
+    pid: int
+    leaf: Leaf
+    call: str  # name of the system call, "" unknown
+    path: str
+    dev: int
+    since_ns: int
+    until_ns: int  # it was last seen there
+    wchan: str = ""
+    still_ns: int | None = None  # for how long its device had moved no byte
+
+    @property
+    def ns(self) -> int:
+        """How long it was seen to last."""
+        return max(0, self.until_ns - self.since_ns)
+
+
+@dataclass(slots=True)
+class SiblingThread:
+    """Another thread of the driver's process, as it was seen while the driver waited for a lock. Times in ns."""
+
+    tid: int
+    own_tid: int
+    since_ns: int  # of the first pass
+    first_cpu_ns: int
+    looks: int = 0
+    running: int = 0  # passes that found it on a CPU, or runnable
+    reading: int = 0  # passes that found it blocked on a device
+    until_ns: int = 0
+    cpu_ns: int = 0
+    path: str = ""  # of the file that it was blocked on
+
+    def add_look(self, look: ThreadLook, at_ns: int) -> None:
+        """Adds a pass."""
+        self.looks += 1
+        self.running += look.state == "R"
+        self.reading += look.state == "D"
+        self.until_ns, self.cpu_ns = at_ns, look.cpu_ns or 0
+        self.path = look.path or self.path
+
+    def busy(self) -> float:
+        """The part of the time between its passes that it was on a CPU; of a single pass whether it was."""
+        spent = self.until_ns - self.since_ns
+        return (self.cpu_ns - self.first_cpu_ns) / spent if spent > 0 else float(self.running)
+
+
+@dataclass(slots=True)
+class LateStepObservations:
+    """The open step's observations; a new one begins with each step that had any."""
+
+    hang: Wait | None = None  # in a file's call, on a device that does not answer
+    worker: Wait | None = None  # the longest wait of a worker outside of its queue
+    busy: int | None = None  # the worker that was on a CPU, or runnable, and had been busy longest
+    inspection: Inspection | None = None
+    locking: Inspection | None = None  # the latest one that found the driver locking a file
+    stacks: list[StackSeen] = field(default_factory=list)  # of the driver
+    worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    locked_ns: int = 0  # total time in which a worker waited for a lock while no worker did anything
+    counted_ns: int = 0  # the end of the time that is counted in it
+    beside: dict[int, SiblingThread] = field(default_factory=dict)  # by tid
+    looks: int = 0
+    inspections: int = 0
+    held_back: int = 0  # inspections that found the driver waiting for the write-back of dirty pages
+    queued: int = 0  # passes that found the driver runnable without a CPU
+
+    def see_workers(self, samples: Sequence[ThreadSample], since_ns: int, now_ns: int) -> None:
+        """The longest wait among the workers' present ones, of what they do since the step began."""
+        running = [one for one in samples if one.run != ThreadState.BLOCKED]
+        self.busy = min(running, key=lambda one: one.since_ns).pid if running else self.busy
+        waits = [waiting(one, since_ns, now_ns) for one in samples if _outside_of_queues(one)]
+        for here in waits:
+            if self.worker is None or here.ns >= self.worker.ns:
+                self.worker = here
+        locks = [here.since_ns for here in waits if here.leaf == Leaf.LOCK]
+        if locks and all(sample.run == ThreadState.BLOCKED and sample.leaf in IDLE for sample in samples):
+            self.locked_ns += now_ns - max(min(locks), self.counted_ns)
+        self.counted_ns = now_ns
+
+    def inspect(self, seen: Inspection, at_ns: int) -> None:
+        """An inspection of the driver."""
+        self.inspection = seen
+        self.inspections += 1
+        self.held_back += seen.wchan.startswith("balance_dirty_pages")
+        if seen.locking:
+            self.locking = seen
+        self.see_threads(seen.threads, at_ns)
+
+    def see_threads(self, looks: Sequence[ThreadLook], at_ns: int) -> None:
+        """Adds what the process's other threads did in one pass."""
+        for look in looks:
+            known = self.beside.setdefault(look.tid, SiblingThread(look.tid, look.own_tid, at_ns, look.cpu_ns or 0))
+            known.add_look(look, at_ns)
+
+    def stack_of_worker(self) -> tuple[str, ...]:
+        """Of the worker that was blocked longest, else of the one that was busy; empty where none was taken."""
+        blocked = self.stack_of(self.worker.pid) if self.worker is not None else ()
+        return blocked or (self.stack_of(self.busy) if self.busy is not None else ())
+
+    def stack_of(self, pid: int) -> tuple[str, ...]:
+        """A worker's Python stack; empty where none was taken."""
+        return self.worker_stacks.get(pid, ())
+
+
+def _outside_of_queues(sample: ThreadSample) -> bool:
+    return sample.run == ThreadState.BLOCKED and sample.leaf not in _QUEUES
+
+
+def waiting(sample: ThreadSample, from_ns: int, now_ns: int) -> Wait:
+    """A blocked thread's present wait, counted from ``from_ns`` at the earliest."""
+    since = max(sample.since_ns, from_ns)
+    return Wait(sample.pid, sample.leaf, sample.call, sample.path, sample.dev, since, now_ns)

@@ -1,0 +1,71 @@
+"""The clock of last resort: where nothing marks a step, each second of the driver's ledger is compared with its usual
+ones. It finds waits that are new, with their seconds; it finds no steps, and nothing about time on a processor."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainprobe.derive.steps.ledger import Item
+from trainprobe.model.cells import COMPUTING
+
+KEEP = 64
+LEAST = 8  # windows before it judges
+USUAL = 0.9
+"""A wait is usual up to the share that this part of the windows has at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitWindow:
+    """One window: its parts, and the waits beyond the usual. ns."""
+
+    start_ns: int
+    end_ns: int
+    items: Mapping[Item, int]
+    excess: Mapping[Item, float]
+
+    @property
+    def beyond_ns(self) -> float:
+        """All of the excess."""
+        return sum(self.excess.values())
+
+
+@dataclass(slots=True)
+class WaitBaseline:
+    """The parts of the driver's usual seconds. Shares are parts of a window's time."""
+
+    since_ns: int = 0  # the present window began
+    cells: Sequence[int] = ()  # as they stood then; empty: not begun
+    windows: int = 0
+    edge: WaitWindow | None = None  # the last window, where a stall may have begun in it
+    after_stall: bool = False  # the last window was a stall
+    judged_ns: int = 0  # time in windows that were compared
+    stands: bool = False  # there are enough windows to judge by, and nothing else to
+    _usual: deque[dict[Item, float]] = field(default_factory=lambda: deque(maxlen=KEEP))
+
+    def begin(self, at_ns: int, cells: Sequence[int]) -> None:
+        """A window begins."""
+        self.since_ns, self.cells = at_ns, cells
+
+    def excess(self, items: Mapping[Item, int], ns: int) -> dict[Item, float]:
+        """ns of each wait in a window of length ``ns`` beyond what is usual."""
+        found = {}
+        for item, spent in items.items():
+            beyond = spent - self._limit(item) * ns
+            if item[2] not in COMPUTING and beyond > 0:
+                found[item] = beyond
+        return found
+
+    def add(self, items: Mapping[Item, int], ns: int) -> None:
+        """A usual window."""
+        self._usual.append({item: spent / ns for item, spent in items.items()})
+
+    def stand(self) -> bool:
+        """Nothing else marks steps: whether there are enough windows to judge by."""
+        self.stands = len(self._usual) >= LEAST
+        return self.stands
+
+    def _limit(self, item: Item) -> float:
+        shares = sorted(window.get(item, 0.0) for window in self._usual)
+        return shares[int(USUAL * (len(shares) - 1))] if shares else 0.0

@@ -1,0 +1,1 @@
+"""Growth over a run: slopes, forecasts, periods."""

@@ -1,0 +1,230 @@
+"""Whether steps grow: block medians on several scales, a rank test for the trend, a robust slope for its size.
+
+A level that jumps is no trend (another program came and stays): the test needs growth from block to block. One step
+costs an append; each block of BLOCK steps one sort, and a test of BLOCKS numbers.
+
+Growth that follows the CPU time of other programs is no trend of the training: growth is confirmed only after the next
+reading of that time, and dropped where they took more.
+
+Growth that is steep within 200 steps has its own, stricter test (``steep``).
+
+A machine whose speed changes (invisible others share its processors) hides growth that a steady one shows. All
+computing changes alike, so where the scatter leaves a growth in doubt, each block is divided by the time of its
+backward pass. The cause of growth is mostly elsewhere; where it is not, the lengths alone decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from trainprobe.derive.trend import robust_line as line
+from trainprobe.derive.trend.series import ThinnedSeries
+from trainprobe.derive.trend.steep_drift import SIZE, Block, Steep
+from trainprobe.model.moment import NS
+
+BLOCK = 20  # steps
+BLOCKS = 15  # of a scale's window: 300 steps on the first, twice as many on each next one
+LEAST = 10  # blocks of a window that is not full yet
+SCALES = 16
+GROWTH = 0.035
+"""Of the level at the window's begin, from the middle of its first to that of its last block: a trend of 5 % with the
+noise of its blocks."""
+AGREE = 0.6
+"""Kendall's tau of the blocks' medians."""
+RISEN = GROWTH / 4
+"""The least ratio of the medians of a window's last and first third before more expensive tests run, which is rare for
+even steps."""
+APART = 1 / 3
+"""The part of the growth outside the backward pass; below, the whole step grows alike, as on a slower machine …"""
+GROWTH_ALIKE = 0.15
+"""… and must exceed the longest steps before by this part, because a changing speed comes back."""
+PACE_LEAST = 0.2
+"""Of a block's length, that the backward's computing has to be to measure the pace with."""
+CERTAIN = 6.0
+"""The growth in standard errors of it, by what the blocks scatter about the line."""
+LEVELS = 0.7
+"""Two levels must fit this much better than a line (as a part of its squares) to be the explanation."""
+BRIEF_NS = 10 * NS
+"""Growth within less time does not last: caches fill, the processors' clocks settle."""
+BACK = 0.01
+"""This near to the level before the drift, it is over."""
+OTHERS_LEAST = 0.05
+"""A part of the host's processors: where others take this much more than before, they may slow the steps …"""
+OTHERS_PART = 0.25
+"""… and where that is this part of the growth: two threads that wait for each other take twice as long when one of them
+has half a processor less, which is a quarter of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A trend that was confirmed. Lengths in ns."""
+
+    from_ns: float  # the level at its begin
+    to_ns: float
+    from_step: int  # ordinary steps, counted from the first
+    to_step: int
+
+    @property
+    def ratio(self) -> float:
+        """By how much the step grew."""
+        return self.to_ns / self.from_ns - 1
+
+    @property
+    def per_1000_steps(self) -> float:
+        """ns that 1000 steps add to a step."""
+        return (self.to_ns - self.from_ns) / max(1, self.to_step - self.from_step) * 1000
+
+
+@dataclass(slots=True)
+class Earlier:
+    """The blocks before a window."""
+
+    blocks: int = 0
+    longest: float = 0.0  # ns of its steps
+
+    def add(self, block: Block) -> None:
+        """One that has left the window."""
+        self.blocks += 1
+        self.longest = max(self.longest, block.length)
+
+
+@dataclass(slots=True)
+class Trend:
+    """Ordinary steps in, a confirmed growth out."""
+
+    growth: Drift | None = None
+    last: Drift | None = None  # the drift before, that is over
+    steps: int = 0
+    lost_ns: float = 0.0  # beyond the level before the drift, all drifts so far
+    around: ThinnedSeries = field(default_factory=ThinnedSeries)
+    steep: Steep = field(default_factory=Steep)
+    _candidate: Drift | None = None
+    _candidate_ns: float = 0.0  # what it cost, should it be one
+    _lengths: list[int] = field(default_factory=list)  # of the block that is not full yet
+    _backwards: list[int] = field(default_factory=list)
+    _scales: list[list[Block]] = field(default_factory=lambda: [[] for _ in range(SCALES)])
+    _earlier: list[Earlier] = field(default_factory=lambda: [Earlier() for _ in range(SCALES)])
+    _pending: list[Block | None] = field(default_factory=lambda: [None] * SCALES)
+    _positive: list[int] = field(default_factory=lambda: [0] * SCALES)
+
+    def add_step(self, ns: int, backward_ns: int = 0) -> None:
+        """One ordinary step; ``backward_ns``: of it, computing within the backward pass."""
+        self.steps += 1
+        if self.growth is not None:
+            self.lost_ns += max(0.0, ns - self.growth.from_ns)
+        elif self._candidate is not None:
+            self._candidate_ns += max(0.0, ns - self._candidate.from_ns)
+        steep = self.steep.add_step(ns, backward_ns)
+        self._lengths.append(ns)
+        self._backwards.append(backward_ns)
+        if len(self._lengths) == BLOCK:
+            block = Block(median(self._lengths), median(self._backwards))
+            self._lengths.clear()
+            self._backwards.clear()
+            self._add(0, block)
+            if self.growth is not None:
+                self._follow(block.length)
+        if steep and self.growth is None and self._candidate is None:
+            self._confirm(steep, SIZE)
+
+    def surroundings(self, others: float | None) -> None:
+        """Adds the part of the host's processors that other programs use."""
+        if others is None:
+            return
+        self.around.add(self.steps, {"others": others})
+        candidate, self._candidate = self._candidate, None
+        if candidate is not None and not self._disturbed(candidate, others):
+            self.growth = candidate
+            self.lost_ns += self._candidate_ns
+
+    def _disturbed(self, grown: Drift, latest: float) -> bool:
+        """Whether others took more in the last third of the steps that grew than in the first, or when read first."""
+        third = (grown.to_step - grown.from_step) / 3
+        points = [(step, figures["others"]) for step, figures in self.around.points]
+        earlier = [value for step, value in points if step < grown.from_step][-1:]
+        earlier += [value for step, value in points if grown.from_step <= step <= grown.from_step + third]
+        later = [value for step, value in points[1:] if step >= grown.to_step - third]
+        more = median([*later, latest]) - median(earlier or [points[0][1]])
+        return more >= max(OTHERS_LEAST, OTHERS_PART * grown.ratio)
+
+    def _add(self, scale: int, block: Block) -> None:
+        blocks = self._scales[scale]
+        blocks.append(block)
+        if len(blocks) > BLOCKS:
+            self._earlier[scale].add(blocks.pop(0))
+        if self.growth is None and self._candidate is None and len(blocks) >= LEAST:
+            grown = growing(blocks, self._earlier[scale])
+            self._positive[scale] = self._positive[scale] + 1 if grown else 0
+            if self._positive[scale] >= 2:
+                self._confirm(grown, BLOCK << scale)
+        before, self._pending[scale] = self._pending[scale], None
+        if before is None:
+            self._pending[scale] = block
+        elif scale + 1 < SCALES:
+            both = Block((before.length + block.length) / 2, (before.backward + block.backward) / 2)
+            self._add(scale + 1, both)
+
+    def _confirm(self, blocks: Sequence[float], size: int) -> None:
+        slope, middle, length = line.slope(blocks), median(blocks), len(blocks)
+        # Where the growth begins within the window, the line begins below the level before it.
+        start = max(middle - slope * (length - 1) / 2, median(blocks[:3]))
+        if sum(blocks) * size < BRIEF_NS:
+            return
+        begin = max(0, self.steps - length * size)
+        growth = Drift(start, middle + slope * (length - 1) / 2, begin, self.steps)
+        lost_ns = sum(max(0.0, block - start) for block in blocks) * size
+        if self.around.points:
+            self._candidate, self._candidate_ns = growth, lost_ns
+        else:  # nothing is read of the host
+            self.growth = growth
+            self.lost_ns += lost_ns
+
+    def _follow(self, value: float) -> None:
+        """The drift goes on, or is over."""
+        assert self.growth is not None
+        recent = median(block.length for block in self._scales[0][-3:])
+        if recent <= self.growth.from_ns * (1 + BACK):
+            self.last, self.growth = self.growth, None
+            self._positive, self.steep = [0] * SCALES, Steep()
+            for blocks in self._scales:
+                blocks.clear()
+            return
+        level = max(self.growth.to_ns, recent) if value >= self.growth.to_ns else self.growth.to_ns
+        self.growth = Drift(self.growth.from_ns, level, self.growth.from_step, self.steps)
+
+
+def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
+    """The lengths that show a growth: as they are, or divided by the pace; none where neither do."""
+    lengths = [block.length for block in blocks]
+    if not _has_risen(lengths) or (grown := line.grown(lengths)) < GROWTH:
+        return ()
+    if any(block.backward < PACE_LEAST * block.length for block in blocks):
+        return lengths if grows(lengths) else ()
+    usual = median(block.backward for block in blocks)
+    paced = [block.length * usual / block.backward for block in blocks]
+    if grows(paced):
+        return paced
+    alike = abs(line.grown(paced)) < APART * grown
+    return lengths if grows(lengths) and not (alike and _may_be_pace(lengths, before)) else ()
+
+
+def _may_be_pace(lengths: Sequence[float], before: Earlier) -> bool:
+    """Whether a growth that the backward has in proportion may be the machine's."""
+    return before.blocks < LEAST or median(lengths[-3:]) < (1 + GROWTH_ALIKE) * before.longest
+
+
+def _has_risen(lengths: Sequence[float]) -> bool:
+    """Whether a growth is possible at all."""
+    third = len(lengths) // 3
+    return median(lengths[-third:]) >= (1 + RISEN) * median(lengths[:third])
+
+
+def grows(blocks: Sequence[float]) -> bool:
+    """Whether the blocks agree on growth, on enough of it, and lie on a line rather than on two levels."""
+    if line.agreement(blocks) < AGREE or line.grown(blocks) < GROWTH:
+        return False
+    length = len(blocks)
+    off_line = line.off_line(blocks)
+    error = (off_line / (length - 2) / ((length**3 - length) / 12)) ** 0.5
+    return line.slope(blocks) >= CERTAIN * error and LEVELS * off_line < line.off_levels(blocks)

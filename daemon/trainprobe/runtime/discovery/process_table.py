@@ -1,0 +1,137 @@
+"""The watched processes: who descends from whom, what each one is to its run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trainprobe.collect.command import ProgramKind, Understood
+from trainprobe.collect.mapping import Mapping
+from trainprobe.model.event import Event
+from trainprobe.runtime.discovery.user_shares import ROOT, Shares
+
+BUFFER = 256  # events kept of a process that belongs to no run yet, the latest ones
+BUFFERED = 20_000  # of all such processes together
+DEPTH = 32
+WORKER_COMM = "pt_data_worker"
+
+
+@dataclass(slots=True)
+class LaunchedRun:
+    """A launch that is going on."""
+
+    name: str  # its key: which launch of the run it is
+    shared_name: str  # the run's, which all its launches on all hosts have
+    head: int  # pid of its launcher
+    restart: str
+    uid: int = ROOT
+    owner: int = ROOT  # who answers for that user
+    fixed: bool = False  # begun by a person's word (run, attach, include): it exists before anything steps
+    drivers: set[int] = field(default_factory=set)  # live
+    stepped: bool = False
+    last_exit_ns: int = 0
+    ended: bool = False
+    ranks: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class WatchedProcess:
+    """A process that the kernel side watches."""
+
+    pid: int
+    ppid: int
+    ticks: int
+    started_ns: int
+    comm: str
+    command: tuple[str, ...]  # as it is, not redacted: never leaves
+    understood: Understood
+    uid: int = ROOT
+    forked: bool = False  # no exec since its fork
+    attached: bool = False  # it ran before we came
+    watched_ns: int = 0
+    library: Mapping | None = None
+    marks: str = ""  # why the library gives no marks
+    driver: bool = False
+    run: LaunchedRun | None = None
+    refused_ns: int | None = None  # when there was no room for a run of it
+    missing_ns: int = 0  # since when /proc does not know it, its end not told
+    buffer: deque[Event] = field(default_factory=lambda: deque(maxlen=BUFFER))
+    owner: int = ROOT  # who answers for its user
+
+
+class Table:
+    """Watched processes by pid. A pid that comes again replaces the old process."""
+
+    def __init__(self, shares: Shares | None = None) -> None:
+        self._processes: dict[int, WatchedProcess] = {}
+        self.shares = shares or Shares()
+        self.moved = True  # somebody came or went
+        self.changed = True  # somebody changed what it is
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def __contains__(self, pid: int) -> bool:
+        return pid in self._processes
+
+    def __iter__(self) -> Iterator[WatchedProcess]:
+        return iter(list(self._processes.values()))
+
+    def get(self, pid: int) -> WatchedProcess | None:
+        return self._processes.get(pid)
+
+    def put(self, process: WatchedProcess) -> None:
+        self.pop(process.pid)
+        self._processes[process.pid] = process
+        process.owner = self.shares.owner(process.uid)
+        self.shares.process(process.owner, 1)
+
+    def pop(self, pid: int) -> WatchedProcess | None:
+        self.moved = True
+        gone = self._processes.pop(pid, None)
+        if gone is not None:
+            self.shares.process(gone.owner, -1)
+        return gone
+
+    def keep_event(self, process: WatchedProcess, event: Event) -> None:
+        """Keep an event of a process that may become one of a run."""
+        if len(process.buffer) == BUFFER or sum(len(p.buffer) for p in self._processes.values()) < BUFFERED:
+            process.buffer.append(event)
+
+    def subtree(self, head: int) -> list[WatchedProcess]:
+        """The process and its watched descendants."""
+        return [process for process in self if self._below(process, head)]
+
+    def role(self, process: WatchedProcess) -> str:
+        """driver: it steps. worker: loads data for a driver. helper: everything else."""
+        if process.driver:
+            return "driver"
+        if process.comm == WORKER_COMM:
+            return "worker"
+        master, direct = self._master(process)
+        kind = process.understood.kind
+        if master is None or kind in (ProgramKind.TRACKER, ProgramKind.FORKSERVER):
+            return "helper"
+        if kind is ProgramKind.SPAWNED and not (process.forked and direct):
+            return "worker"
+        # A plain fork: a worker, unless this torch names its workers and this one has no such name.
+        named = any(other.comm == WORKER_COMM for other in self._processes.values() if other.run is process.run)
+        return "worker" if process.forked and not named else "helper"
+
+    def _master(self, process: WatchedProcess) -> tuple[WatchedProcess | None, bool]:
+        """(the driver that a process works for, whether it is the driver's own child and not a forkserver's)."""
+        parent, direct = self.get(process.ppid), True
+        if parent is not None and parent.understood.kind is ProgramKind.FORKSERVER and not parent.forked:
+            parent, direct = self.get(parent.ppid), False
+        return (parent if parent is not None and parent.driver else None), direct
+
+    def _below(self, process: WatchedProcess, head: int) -> bool:
+        at: WatchedProcess | None = process
+        for _ in range(DEPTH):
+            if at is None:
+                return False
+            if at.pid == head:
+                return True
+            at = self.get(at.ppid)
+        return False

@@ -1,0 +1,333 @@
+"""Finding processes that map libtorch, and taking them under watch."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainprobe.collect.cgroup_path import parse_cgroups
+from trainprobe.collect.command import ProgramKind, python_like, redact, understand
+from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
+from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
+from trainprobe.model.event import ProcessEvent, ProcessEventKind
+from trainprobe.model.moment import NS
+from trainprobe.runtime.discovery.polls import Poll, Polls
+from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
+from trainprobe.runtime.discovery.rules import TargetRules, matches
+
+NOBODY = -1
+SCAN_NS = 60 * NS
+ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
+UNMARKED_NS = NS  # a run by a person's word that has no libtorch at this age may have the GPU for its clock
+MARKING_NS = 20_000_000  # between questions whether a library has been read
+PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
+"""After these a live process's library is asked for again: its loader was still mapping it."""
+AGAIN_NS, DOUBLINGS = 100_000_000, 9  # between those questions, twice as long each time, up to 51 s
+BUDGET_NS = 10_000_000  # for looking at maps in one step
+
+
+class Attached(Protocol):
+    """Outcome of putting marks on a library: which were found; ``reason`` says what is missing. ``refused``: nothing
+    was tried, for want of room."""
+
+    @property
+    def found(self) -> dict[str, bool]: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def refused(self) -> bool: ...
+
+
+class WatchableKernel(Protocol):
+    """What is needed of ``trainprobe.bpf.probes.Probes``. Each may raise OSError when the process is gone.
+
+    ``attach_marks`` gives None while the library is being read: it is asked again. So it is when it raises one of
+    PASSING, with the library's mapping as it is then. ``clock_by_gpu``: nothing marks the
+    steps of this process, unless its calls of CUDA do; asked again as it grows older.
+    """
+
+    def watch(self, pid: int, /) -> None: ...
+    def unwatch(self, pid: int, /) -> None: ...
+    def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> Attached | None: ...
+    def clock_by_gpu(self, pid: int, /) -> None: ...
+
+
+@dataclass(slots=True)
+class _Marking:
+    """A library that has no marks yet: it is being read, or ``failures`` times its mapping could not be opened."""
+
+    library: Mapping
+    due_ns: int = 0
+    reading: bool = True
+    failures: int = 0
+
+
+class Search:
+    """Looks at maps when they are due, and fills the table with what is watched."""
+
+    def __init__(
+        self,
+        kernel: WatchableKernel,
+        proc: Proc,
+        table: Table,
+        rules: TargetRules,
+        auto: bool,
+        tell: Callable[[WatchedProcess, ProcessEvent], None],
+    ) -> None:
+        self._tell = tell
+        self._kernel = kernel
+        self._proc = proc
+        self._table = table
+        self._rules = rules
+        self._auto = auto
+        self._marking: dict[int, _Marking] = {}  # by pid
+        self._polls = Polls()
+        self._known: set[int] = set()  # pids of the last scan
+        self._gpu_users: set[int] = set()  # those that were looked at
+        self._scan_ns: int | None = None if auto or rules.includes else 1 << 63
+
+    def due_ns(self, now: int) -> int | None:
+        """When ``look`` has something to do."""
+        due = [now if self._scan_ns is None else self._scan_ns, self._polls.due_ns()]
+        due += [marking.due_ns for marking in self._marking.values()]
+        return min((at for at in due if at is not None and at < 1 << 63), default=None)
+
+    def hint(self, pid: int, at_ns: int, executed: bool, now: int) -> None:
+        """A process that is not watched did an exec, or hit a mark."""
+        if pid not in self._table and self._scan_ns != 1 << 63:
+            self._polls.add(pid, at_ns if executed else 0, watched=False, now_ns=now)
+
+    def changed(self, process: WatchedProcess, at_ns: int) -> None:
+        """A watched process has new maps (exec), or old ones without the library (fork)."""
+        self._polls.add(process.pid, at_ns, watched=True, now_ns=at_ns)
+
+    def forget(self, pid: int) -> None:
+        self._polls.forget_process(pid)
+
+    def search(self, now: int) -> tuple[list[WatchedProcess], list[WatchedProcess]]:
+        """(those that the configuration includes, newly watched; those whose library was found now)."""
+        if self._scan_ns is None or now >= self._scan_ns:
+            self._scan(now)
+        included: list[WatchedProcess] = []
+        marked = self._mark_those_read(now)
+        began = time.perf_counter_ns()
+        while (poll := self._polls.next_due(now)) is not None:
+            stat = self._proc.stat(poll.pid)
+            gone = stat is None or stat.dead or poll.ticks not in (None, stat.ticks)
+            if stat is None or gone or self._found(poll, stat, now, included, marked):
+                self._polls.forget_process(poll.pid)
+            else:
+                poll.ticks = stat.ticks
+                self._polls.again(poll)
+            if time.perf_counter_ns() - began > BUDGET_NS:
+                break
+        return included, marked
+
+    def gpu_users(self, pids: Collection[int], now: int) -> list[WatchedProcess]:
+        """Pythons without libtorch among the processes that hold a GPU's memory, newly watched."""
+        if not self._auto:
+            return []
+        new = set(pids) - self._gpu_users
+        self._gpu_users = set(pids)
+        watched = [self.watch(pid, now, attached=True) for pid in sorted(new) if self._trains_otherwise(pid)]
+        return [process for process in watched if process is not None]
+
+    def _trains_otherwise(self, pid: int) -> bool:
+        stat = self._proc.stat(pid)
+        if stat is None or stat.dead or pid in self._table or not python_like(stat.comm):
+            return False
+        return self._proc.library(pid) is None and not self._excluded(pid)
+
+    def _scan(self, now: int) -> None:
+        """Processes whose exec nobody told of: at the start all, later those that a fork or a lost event hid."""
+        self._scan_ns = now + SCAN_NS
+        pids = set(self._proc.pids())
+        found = self._proc.stats(pid for pid in pids - self._known if pid not in self._polls)
+        self._known = pids
+        looked = [(pid, stat) for pid, stat in found.items() if not stat.flags & KERNEL_THREAD and not stat.dead]
+        # Parents before children, so that a family is watched by its head.
+        for pid, stat in sorted(looked, key=lambda item: (not python_like(item[1].comm), item[1].ticks)):
+            if pid not in self._table and pid != os.getpid():
+                self._polls.add(pid, self._proc.started_ns(stat.ticks), watched=False, now_ns=now)
+
+    def _found(
+        self, poll: Poll, stat: Stat, now: int, included: list[WatchedProcess], marked: list[WatchedProcess]
+    ) -> bool:
+        """Look at one process; True: it needs no further look."""
+        process, age = self._table.get(poll.pid), now - poll.born_ns
+        if process is not None:
+            maps = self._proc.maps(poll.pid) or b""
+            library = find_library(maps)
+            if library is None:
+                run = process.run
+                asked = run is not None and (run.fixed or process.driver) and age >= UNMARKED_NS
+                if asked and (uses_cuda(maps) or runs_models(maps)):
+                    self._kernel.clock_by_gpu(poll.pid)
+                return False
+            self.mark(process, library, now)
+            if not self.is_marking(process.pid):
+                marked.append(process)
+            return True
+        if poll.ticks is None and self._rules.includes and self._included(poll.pid):
+            if (process := self.watch(poll.pid, now, attached=age > NS)) is not None:
+                included.append(process)
+            return True
+        if not self._auto:
+            return True
+        if age < NS and not python_like(stat.comm):
+            return False
+        if self._proc.library(poll.pid) is None:
+            return False
+        if not (self._rules.excludes and self._excluded(poll.pid)):
+            self.watch(poll.pid, now, attached=age > ATTACHED_NS)
+        return True
+
+    def _included(self, pid: int) -> bool:
+        return not self._excluded(pid) and matches(self._rules.include, *self._described(pid))
+
+    def _excluded(self, pid: int) -> bool:
+        return self._rules.excludes and matches(self._rules.exclude, *self._described(pid))
+
+    def _described(self, pid: int) -> tuple[tuple[str, ...], int | None, tuple[str, ...]]:
+        status = self._proc.status(pid)
+        paths = parse_cgroups(self._proc.cgroup(pid) or "")
+        return self._proc.command(pid) or (), status.uid if status else None, tuple(paths.values())
+
+    def watch(self, pid: int, now: int, *, attached: bool = False, always: bool = False) -> WatchedProcess | None:
+        """Watch a process and its descendants, and take them into the table; None: it is gone, or there is no room.
+
+        ``always``: take it in even when the kernel side refuses; its run exists, with what /proc tells.
+        """
+        if not always and not self._table.shares.another_process(self._uid(pid), now):
+            return None
+        try:
+            self._kernel.watch(pid)
+        except OSError:
+            if not always:
+                return None
+        process = self._adopt(pid, now, attached)
+        if process is not None:
+            for child in self._proc.descendants(pid):
+                if child not in self._table:
+                    self._take_in(child, now, attached)
+        return process
+
+    def _take_in(self, child: int, now: int, attached: bool) -> None:
+        if self._table.shares.another_process(self._uid(child), now):
+            self._tell_of(self._adopt(child, now, attached))
+        else:
+            self.leave(child)
+
+    def leave(self, pid: int) -> None:
+        """The kernel side watches a process that there is no room for, as a child of one that is watched."""
+        try:
+            self._kernel.unwatch(pid)
+        except OSError:
+            pass
+
+    def _uid(self, pid: int) -> int:
+        status = self._proc.status(pid)
+        return NOBODY if status is None or status.uid is None else status.uid
+
+    def _tell_of(self, child: WatchedProcess | None) -> None:
+        """A descendant that was there before us: as the kernel would have told of it then."""
+        if child is None:
+            return
+        told = ProcessEvent(ProcessEventKind.FORK, child.started_ns, child.pid, child.ppid, child.comm)
+        self._tell(child, told)
+        if not child.forked:
+            command = redact(child.command)
+            self._tell(child, dataclasses.replace(told, kind=ProcessEventKind.EXEC, command=command))
+
+    def unwatch(self, process: WatchedProcess) -> None:
+        self.leave(process.pid)
+        self._table.pop(process.pid)
+        self._polls.forget_process(process.pid)
+
+    def _adopt(self, pid: int, now: int, attached: bool) -> WatchedProcess | None:
+        stat = self._proc.stat(pid)
+        if stat is None:
+            return None
+        command = self._proc.command(pid) or ()
+        parent = self._table.get(stat.ppid)
+        understood = understand(command)
+        forked = parent is not None and bool(command) and parent.command == command
+        if parent is not None and forked and understood.kind is ProgramKind.FORKSERVER and not parent.forked:
+            understood = dataclasses.replace(understood, kind=ProgramKind.SPAWNED)
+        started = self._proc.started_ns(stat.ticks)
+        process = WatchedProcess(
+            pid, stat.ppid, stat.ticks, started, stat.comm, command, understood, self._uid(pid), forked, attached, now
+        )
+        process.run = parent.run if parent and parent.run and not parent.run.ended else None
+        self._table.put(process)
+        library = self._proc.library(pid)
+        if library is not None:
+            self.mark(process, library, now)
+            self._polls.forget_process(pid)
+        else:
+            self._polls.add(pid, started, watched=True, now_ns=now)
+        return process
+
+    def is_marking(self, pid: int) -> bool:
+        """Whether its library has neither got its marks yet nor a reason why not."""
+        return pid in self._marking
+
+    def _mark_those_read(self, now: int) -> list[WatchedProcess]:
+        """Those whose library has its marks, or a reason, since the last call."""
+        due = [(pid, marking) for pid, marking in self._marking.items() if now >= marking.due_ns]
+        for pid, marking in due:
+            process = self._table.get(pid)
+            if process is None or process.library != marking.library:
+                del self._marking[pid]
+            elif library := marking.library if marking.reading else self._proc.library(pid):
+                self.mark(process, library, now)
+            else:
+                self._ask_later(marking, now)
+        found = [self._table.get(pid) for pid, _ in due if pid not in self._marking]
+        return [process for process in found if process is not None]
+
+    def mark(self, process: WatchedProcess, library: Mapping, now: int) -> None:
+        """Put marks on a library; ``process.marks`` says why when it gives none."""
+        process.library, process.marks = library, ""
+        marking = self._marking.pop(process.pid, None) or _Marking(library)
+        if self._has_marks(library, process):
+            return
+        marking.library = library
+        try:
+            attached = self._kernel.attach_marks(process.pid, library.path, library.start, library.end)
+        except OSError as error:
+            process.marks = f"marks cannot be put on {library.path}: {error.strerror or error}"
+            if isinstance(error, PASSING):
+                self._marking[process.pid] = marking
+                self._ask_later(marking, now)
+            return
+        if attached is None:
+            self._marking[process.pid] = marking
+            marking.reading, marking.due_ns = True, now + MARKING_NS
+        elif attached.refused:
+            process.marks = attached.reason
+            self._table.shares.refused(attached.reason, now)
+            self._marking[process.pid] = marking
+            self._ask_later(marking, now)
+        elif not any(attached.found.values()):
+            process.marks = attached.reason or f"{library.path} has none of the functions that marks need"
+
+    def _ask_later(self, marking: _Marking, now: int) -> None:
+        marking.reading, marking.due_ns = False, now + (AGAIN_NS << min(marking.failures, DOUBLINGS))
+        marking.failures += 1
+
+    def _has_marks(self, library: Mapping, process: WatchedProcess) -> bool:
+        """Whether another process has it with its marks. Once nobody has, the kernel side may take them away."""
+        same = (library.dev, library.ino)
+        return any(
+            other.library is not None
+            and (other.library.dev, other.library.ino) == same
+            and other is not process
+            and not other.marks
+            and not self.is_marking(other.pid)
+            for other in self._table
+        )

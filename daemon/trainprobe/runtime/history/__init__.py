@@ -1,0 +1,1 @@
+"""The history on disk, kept by a thread of its own."""

@@ -1,0 +1,75 @@
+"""Runs as the history has them: rows of the database -> the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from trainprobe.model.report import Bottleneck, Checkpoint, Rank, Run, Stall, Warning_
+from trainprobe.model.resume_state import JobKept
+from trainprobe.model.steprow import TIERS, StepRow
+from trainprobe.store.database import Database
+from trainprobe.store.records import RankFound, RunRow
+from trainprobe.wire import codec
+from trainprobe.wire.codec import WireError
+
+JOBS = 64
+"""Ended runs, the latest, whose jobs may go on."""
+_ITEMS = {"bottlenecks": Bottleneck, "warnings": Warning_, "checkpoints": Checkpoint}
+
+
+def run_of(database: Database, row: RunRow) -> Run | None:
+    """The run with its ranks as they were told last; None where this version cannot read it."""
+    try:
+        run: Run = codec.decode(Run, codec.loads(row.body))
+        run.ranks = [_rank(found) for found in database.ranks(row.run)]
+    except WireError:
+        return None
+    run.ended = row.ended
+    return run
+
+
+def attempts_of(rows: Iterable[RunRow]) -> dict[str, int]:
+    """The latest attempt of each run and of each job that is kept."""
+    latest: dict[str, int] = {}
+    for row in rows:
+        try:
+            run: Run = codec.decode(Run, codec.loads(row.body))
+        except WireError:
+            continue
+        for name in filter(None, (run.run, run.job)):
+            latest[name] = max(latest.get(name, 0), run.attempt)
+    return latest
+
+
+def jobs_of(rows: Sequence[RunRow]) -> tuple[JobKept, ...]:
+    """The accounts of the jobs whose attempts have ended. ``rows``: the latest first."""
+    found: dict[str, JobKept] = {}
+    for row in [row for row in rows if row.ended is not None][:JOBS]:
+        try:
+            run: Run = codec.decode(Run, codec.loads(row.body))
+        except WireError:
+            continue
+        if run.job:
+            found.setdefault(run.job, JobKept(run.job, run.key, run.goodput))
+    return tuple(found.values())
+
+
+def _rank(found: RankFound) -> Rank:
+    rank: Rank = codec.decode(Rank, codec.loads(found.body))
+    rank.stalls = [codec.decode(Stall, codec.loads(text)) for text in found.stalls]
+    for name, kind in _ITEMS.items():
+        setattr(rank, name, [codec.decode(kind, codec.loads(text)) for text in found.lists[name]])
+    return rank
+
+
+def resumed_rows(database: Database, run: str, rank: str) -> Iterator[tuple[int, StepRow]]:
+    """The last row of each tier but the finest, with the tier's number: it may be unfinished."""
+    for place, tier in enumerate(TIERS):
+        row = database.last_steps(run, rank, tier.name) if place else None
+        if row is not None:
+            start, seconds, count, shortest, longest, states = row
+            try:
+                told = codec.decode(dict[str, float], codec.loads(states))
+            except WireError:
+                continue
+            yield place, StepRow(start, seconds, count, shortest, longest, told)

@@ -1,0 +1,60 @@
+"""How long history is kept: by age, by size, and never because a clock was set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainprobe.config.schema import Retention
+from trainprobe.model.steprow import TIERS
+from trainprobe.runtime.history.files import HistoryFiles
+from trainprobe.store.database import Database
+
+DAY = 86_400.0
+HOUR = 3600.0
+JUMP_SECONDS = 60.0
+BEGIN_SECONDS = 600.0
+FULL, ROOM = 1.0, 0.9  # of the bytes allowed: deleting begins, deleting ends
+
+
+@dataclass(slots=True)
+class Trust:
+    """Whether the wall clock may be believed when it says that something is old."""
+
+    offset: float | None = None  # wall - monotonic
+    jumped: float = 0.0  # monotonic seconds of the last jump, or of our begin
+
+    def holds(self, wall: float, monotonic: float) -> bool:
+        """After a jump an hour must pass: a clock that is set wrong is mostly set right by then."""
+        if self.offset is None:
+            self.offset, self.jumped = wall - monotonic, monotonic - HOUR + BEGIN_SECONDS
+        if abs(wall - monotonic - self.offset) > JUMP_SECONDS:
+            self.offset, self.jumped = wall - monotonic, monotonic
+        return monotonic - self.jumped >= HOUR
+
+
+def by_age(database: Database, files: HistoryFiles, retention: Retention, now: float) -> None:
+    """Delete what is older than its keeping."""
+    before = now - retention.days * DAY
+    database.forget_runs(before)
+    database.forget_stalls(before)
+    kept = {tier.name: now - (tier.keep if tier.keep is not None else retention.days * DAY) for tier in TIERS}
+    database.forget_steps(kept, kept[TIERS[0].name])
+    known = {row.run for row in database.runs()}
+    for run in files.runs():
+        if run in known:
+            files.forget_steps(run, now)
+        else:
+            files.forget_run(run)
+    files.forget_stalls(before)
+
+
+def by_size(database: Database, files: HistoryFiles, retention: Retention) -> None:
+    """Delete the oldest runs that are over while the history takes more than it may; what goes on stays."""
+    if database.bytes + files.bytes <= FULL * retention.bytes:
+        return
+    over = [row.run for row in reversed(database.runs()) if row.ended is not None]
+    while over and database.bytes + files.bytes > ROOM * retention.bytes:
+        run = over.pop(0)
+        database.forget_run(run)
+        files.forget_run(run)
+    database.give_back()

@@ -1,0 +1,1 @@
+"""What other processes read: reports, recordings, the run directory."""

@@ -1,0 +1,68 @@
+"""Each user's own report, below the directory of all reports: root's file, which that user can read and not change."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from trainprobe.model.report import Source
+from trainprobe.runtime.publishing import rundir
+from trainprobe.text.saying import word
+
+USERS = "users"
+REMEDY = word("a file system with POSIX ACLs there (ZFS: zfs set acltype=posixacl), or: sudo trainprobe report")
+
+
+def without_acls(directory: Path) -> str:
+    """Why no user gets a file below ``directory``."""
+    return f"{directory} is on a file system without POSIX ACLs: a user cannot read the report of his own runs"
+
+
+class OwnerReports:
+    """Files by uid. Every method raises OSError."""
+
+    def __init__(self, above: Path) -> None:
+        self._directory = above / USERS
+        self.source = Source("up")
+        """Whether owners get their reports, as of the last ``write``."""
+
+    def open(self) -> None:
+        """Make the directory: passed through by everybody, so that an owner reaches his file by its name."""
+        rundir.make_directory(self._directory, mode=0o711)
+
+    def path(self, uid: int) -> Path:
+        return self._directory / f"{uid}.json"
+
+    def write(self, uid: int, data: bytes) -> bool:
+        """Put the file in place. False, and no file, where the file system has no ACLs: there is no other safe way.
+
+        The user's own file could be grown by him, and one for his group is for all of its members.
+        """
+        try:
+            rundir.write(str(self.path(uid)), data, mode=0o600, reader=uid)
+        except OSError as error:
+            if error.errno != errno.ENOTSUP:
+                raise
+            self.forget(uid)
+            self.source = Source("unavailable", without_acls(self._directory), REMEDY)
+            return False
+        self.source = Source("up")
+        return True
+
+    def forget(self, uid: int) -> None:
+        self.path(uid).unlink(missing_ok=True)
+
+    def uids(self) -> list[int]:
+        """Users who have a file."""
+        names = (path.name.removesuffix(".json") for path in self._directory.iterdir())
+        return [int(name) for name in names if name.isascii() and name.isdecimal()]
+
+    def close(self) -> None:
+        """Remove the directory with everything in it."""
+        if self._directory.is_dir():
+            self.clear()
+            self._directory.rmdir()
+
+    def clear(self) -> None:
+        for path in self._directory.iterdir():
+            path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""When and what the observer reads: collectors, limits, deferred rows."""

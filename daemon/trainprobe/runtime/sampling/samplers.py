@@ -1,0 +1,315 @@
+"""The collectors, each at its own pace: limits every second or two, the host every two, processes every five.
+
+A run's first seconds are read more often. What the kernel tells of (a call that failed, a victim) is looked into in the
+same turn: its process may soon be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from trainprobe.collect import descriptors, psi
+from trainprobe.collect.cgroup import Cgroups, Throttling, nearest
+from trainprobe.collect.filesystem_stats import FilesystemStats
+from trainprobe.collect.host import HostReader
+from trainprobe.collect.inspection import Inspector
+from trainprobe.collect.instructions import Instructions
+from trainprobe.collect.kernel_log import KernelLog
+from trainprobe.collect.limits import LimitReader, first_of_each_run
+from trainprobe.collect.nvml import Gpus
+from trainprobe.collect.orphans import Orphans, workers_of
+from trainprobe.collect.process import Processes, young
+from trainprobe.collect.procfs import Proc
+from trainprobe.collect.shared_memory import SharedMemoryReader
+from trainprobe.collect.source import Failed, Sources, Unavailable
+from trainprobe.collect.top_cpu_processes import Rivals
+from trainprobe.collect.watched import Watched
+from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
+from trainprobe.model.frame import FrameSamples
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.sample import (
+    DescriptorSample,
+    FileSizeSample,
+    GpuSample,
+    HostSample,
+    Inspection,
+    LimitSample,
+    MemorySample,
+    OrphanSample,
+    ProcessSample,
+    QuotaSample,
+    RivalSample,
+    SharedSample,
+    SpaceSample,
+    WrittenFile,
+)
+from trainprobe.runtime.sampling.limit_readings import PacedLimits
+
+HOST_NS = 2 * NS
+LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
+PROCESSES_NS = 5 * NS
+EACH_PROCESS_NS = NS // 100  # and the more seldom the more there are: a thousand each ten seconds
+NEAR_PROCESSES_NS = 2 * NS
+SPACES_NS = 2 * NS
+SIZES_NS = 10 * NS
+SHARED_NS = 30 * NS
+GPUS_NS = NS // 2
+ORPHANS_NS = 60 * NS
+ORPHANS_SOON_NS = 5 * NS
+DESCRIPTORS_NS = 10 * NS
+MANY = 0.4  # of the limit of descriptors: their kinds are worth a look
+NO_CGROUPS = Unavailable(
+    "the cgroups of the trainings are out of sight: their limits of memory and CPU are not known",
+    "in a container: mount the host's /sys/fs/cgroup, read-only",
+)
+NO_DESCRIPTORS = (0, 23, 24)  # cut off, ENFILE, EMFILE
+
+
+@dataclass(slots=True)
+class _Due:
+    host: int = 0
+    processes: int = 0
+    spaces: int = 0
+    sizes: int = 0
+    shared: int = 0
+    orphans: int = 0
+    gpus: int = 0
+    descriptors: dict[int, int] = field(default_factory=dict)
+
+
+class Collectors:
+    """Reads what is due; how each source is stands in ``sources``."""
+
+    def __init__(
+        self, sources: Sources, proc: Proc, kernel_log: KernelLog | None = None, gpus: Gpus | None = None
+    ) -> None:
+        self._sources = sources
+        self._proc = proc
+        self._host = HostReader(proc.root)
+        self._processes = Processes(proc)
+        self._inspector = Inspector(proc)
+        self._shared = SharedMemoryReader(proc)
+        self._cgroups = Cgroups(proc)
+        self._limits = PacedLimits(LimitReader(proc, self._cgroups, self._shared), sources)
+        self._places = FilesystemStats(proc)
+        self._orphans = Orphans(proc)
+        self._log = kernel_log
+        self._gpus = gpus
+        if kernel_log is not None:
+            sources.record("kernel_log", kernel_log.open() or True, 0)
+        self._rivals = Rivals(proc)
+        self._instructions = Instructions(proc)
+        self._due = _Due()
+        self._times = 1
+        self._gpus_present = False
+        self._wanted: tuple[tuple[int, str], ...] = ()
+        self._files: tuple[WrittenFile, ...] = ()
+        self._before: Sequence[Watched] = ()
+
+    def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...] = ()) -> None:
+        """(pid, directory) whose file systems' room is of interest from now on, and files whose size is."""
+        self._files = files
+        if directories != self._wanted:
+            self._wanted = directories
+            self._due.spaces = 0
+
+    def seldom(self, times: int) -> None:
+        """Make the pauses between regular samples so many times as long; not what an event asks for, nor near
+        a limit."""
+        self._times = self._limits.schedule.times = times
+
+    def due_ns(self) -> int | None:
+        """When limits want a turn of their own; None: they wait for the next one."""
+        return self._limits.schedule.wanted_ns()
+
+    def read(self, now: Moment, watched: Sequence[Watched], events: Sequence[Event] = ()) -> FrameSamples:
+        """The samples of this turn. The host's are left out while nothing is watched."""
+        at = now.monotonic_ns
+        ended = {e.pid for e in events if isinstance(e, ProcessEvent) and e.kind is ProcessEventKind.EXIT}
+        if ended and self._before:
+            self._meet_workers(ended)
+            self._due.orphans = min(self._due.orphans, at + ORPHANS_SOON_NS)
+        self._before = watched
+        orphans = self._read_orphans(at)
+        if not watched:
+            return FrameSamples(orphans=orphans)
+        limits = self._limits.read(watched, at, events)
+        self._sources.record("cgroups", NO_CGROUPS if self._cgroups.hidden else True, at)
+        processes = self._read_processes(watched, at)
+        host: HostSample | None = None
+        quotas: tuple[QuotaSample, ...] = ()
+        if at >= self._due.host:
+            self._due.host = at + HOST_NS * self._times
+            host = self._sources.read("host", lambda: self._read_host(at), at)
+            quotas = self._read_quotas(watched)
+        return FrameSamples(
+            processes=processes,
+            memory=self._memory(limits),
+            host=host,
+            quotas=quotas,
+            limits=limits,
+            descriptors=self._read_descriptors(limits, at, events),
+            shared=self._read_shared(now, watched, events),
+            spaces=self._read_spaces(at),
+            sizes=self._read_sizes(at),
+            orphans=orphans,
+            gpus=self._read_gpus(at),
+            counted=self._instructions.read(),
+        )
+
+    def logged(self, now: Moment) -> Sequence[Event]:
+        """What the kernel's log tells since the last call."""
+        return self._log.read(now.monotonic_ns) if self._log is not None else ()
+
+    def glance(self, now: Moment, watched: Sequence[Watched]) -> None:
+        """Read limits alone, for ``far``; the next ``read`` gives them."""
+        self._limits.glance(watched, now.monotonic_ns)
+
+    def count(self, threads: Sequence[tuple[int, int]]) -> None:
+        """Count the instructions of these threads (pid, tid) from now on, and of no others."""
+        self._instructions.count(threads)
+
+    def inspect(self, now: Moment, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
+        """A look at threads whose step is late (pid, tid); the disks are looked at sooner for them."""
+        self._due.host = min(self._due.host, now.monotonic_ns + LATE_HOST_NS)
+        seen = self._sources.read("inspection", lambda: self._looks(threads), now.monotonic_ns)
+        return seen or ()
+
+    def _looks(self, threads: Sequence[tuple[int, int]]) -> tuple[Inspection, ...]:
+        looks = [self._inspector.inspect(pid, tid) for pid, tid in threads]
+        return tuple(look for look in looks if look is not None)
+
+    def _memory(self, limits: Sequence[LimitSample]) -> tuple[MemorySample, ...]:
+        by_run: dict[str, list[LimitSample]] = {}
+        for one in limits:
+            if one.kind == "memory":
+                by_run.setdefault(one.run, []).append(one)
+        return tuple(sample for run, group in by_run.items() if (sample := nearest(run, group)) is not None)
+
+    def _read_processes(self, watched: Sequence[Watched], at: int) -> tuple[ProcessSample, ...]:
+        if at < self._due.processes:
+            return ()
+        soon = self._limits.schedule.near or any(young(process, at) for process in watched)
+        pause = max(PROCESSES_NS * self._times, len(watched) * EACH_PROCESS_NS)
+        self._due.processes = at + (NEAR_PROCESSES_NS if soon else pause)
+        found = (
+            self._sources.read("proc", lambda: self._processes.read(watched, at, near=self._limits.schedule.near), at)
+            or ()
+        )
+        ticks = {process.pid: process.ticks for process in watched}
+        known = [(s.pid, ticks[s.pid], s.role, s.ppid) for s in found if s.pid in ticks]
+        for worker in workers_of(known):
+            self._orphans.met(*worker)
+        return found
+
+    def _read_descriptors(
+        self, limits: Sequence[LimitSample], at: int, events: Sequence[Event]
+    ) -> tuple[DescriptorSample, ...]:
+        """Of processes that ran out of them at this moment, and of those that hold many."""
+        failed = {e.pid for e in events if isinstance(e, CallFailed) and e.errno in NO_DESCRIPTORS}
+        many = {
+            one.pid
+            for one in limits
+            if one.kind == "fds" and one.used > MANY * one.limit and at >= self._due.descriptors.get(one.pid, 0)
+        }
+        for pid in failed | many:
+            self._due.descriptors[pid] = at + DESCRIPTORS_NS
+        self._due.descriptors = {pid: due for pid, due in self._due.descriptors.items() if due > at - DESCRIPTORS_NS}
+        found = [self._sources.read("proc", partial(descriptors.kinds, self._proc, pid), at) for pid in failed | many]
+        return tuple(one for one in found if one is not None)
+
+    def _read_shared(
+        self, now: Moment, watched: Sequence[Watched], events: Sequence[Event]
+    ) -> tuple[SharedSample, ...]:
+        at = now.monotonic_ns
+        if at < self._due.shared and not any(isinstance(e, CallFailed) and e.tmpfs for e in events):
+            return ()
+        self._due.shared = at + SHARED_NS
+        places: dict[tuple[str, str], tuple[LimitSample, list[str]]] = {}
+        for one in self._limits.last:
+            if one.kind == "shm":
+                places.setdefault((one.place, one.scope), (one, []))[1].append(one.run)
+        pids = [process.pid for process in watched]
+        found = [
+            self._sources.read(
+                "shared_memory", partial(self._shared.sample_with_leaks, one, tuple(runs), pids, now.wall_ns / NS), at
+            )
+            for one, runs in places.values()
+        ]
+        return tuple(sample for sample in found if sample is not None)
+
+    def _read_spaces(self, at: int) -> tuple[SpaceSample, ...]:
+        if at < self._due.spaces or not self._wanted:
+            return ()
+        self._due.spaces = at + SPACES_NS
+        found = [self._sources.read("space", partial(self._places.room, *place), at) for place in self._wanted]
+        return tuple(sample for sample in found if sample is not None)
+
+    def _read_sizes(self, at: int) -> tuple[FileSizeSample, ...]:
+        if at < self._due.sizes or not self._files:
+            return ()
+        self._due.sizes = at + SIZES_NS * self._times
+        found = [self._sources.read("sizes", partial(self._places.size, file), at) for file in self._files]
+        return tuple(sample for sample in found if sample is not None)
+
+    def _read_gpus(self, at: int) -> tuple[GpuSample, ...]:
+        gpus = self._gpus
+        if gpus is None or at < self._due.gpus:
+            return ()
+        self._due.gpus = at + GPUS_NS
+        self._gpus_present = gpus.present(at)
+        if not self._gpus_present:  # most hosts have none: that is no source that lacks
+            return ()
+        return self._sources.read("nvml", lambda: gpus.poll(at), at) or ()
+
+    def _read_orphans(self, at: int) -> tuple[OrphanSample, ...] | None:
+        if at < self._due.orphans:
+            return None
+        found = self._sources.read("orphans", lambda: self._orphans.read(at), at)
+        self._due.orphans = at + (ORPHANS_SOON_NS if self._orphans.waiting() else ORPHANS_NS)
+        return found
+
+    def _meet_workers(self, ended: set[int]) -> None:
+        """Whom the workers of a driver that has ended worked for, should it have lived between two readings."""
+        for driver in self._before:
+            if driver.role != "driver" or driver.pid not in ended:
+                continue
+            beside = [process for process in self._before if process.run == driver.run]
+            if [process.role for process in beside].count("driver") == 1:
+                for process in beside:
+                    if process.role == "worker":
+                        self._orphans.met(process.pid, process.ticks, driver.pid)
+
+    def _read_quotas(self, watched: Sequence[Watched]) -> tuple[QuotaSample, ...]:
+        """Of each run; each cgroup is read once."""
+        read: dict[str, Throttling | Unavailable] = {}
+        found = []
+        for run, pid in first_of_each_run(watched).items():
+            cgroups = self._proc.cgroup(pid) or ""
+            if cgroups not in read:
+                read[cgroups] = self._cgroups.throttling(cgroups)
+            if (quota := _quota(run, read[cgroups])) is not None:
+                found.append(quota)
+        return tuple(found)
+
+    @property
+    def far(self) -> bool:
+        """Whether no limit is to be read each second, and no GPU more often."""
+        return self._limits.schedule.far and not self._gpus_present
+
+    def rivals(self, now: Moment) -> tuple[RivalSample, ...]:
+        """Who uses the processors; empty when it is not time for a look, or the first one."""
+        at = now.monotonic_ns
+        return self._sources.read("proc", lambda: self._rivals.read(at), at) or ()
+
+    def _read_host(self, at: int) -> HostSample | Failed:
+        return self._host.read(self._sources.read("psi", lambda: psi.read(self._proc.root), at))
+
+
+def _quota(run: str, told: Throttling | Unavailable) -> QuotaSample | None:
+    """None too where there is no quota: nothing can bite then."""
+    if isinstance(told, Unavailable) or told.quota_cpus is None:
+        return None
+    return QuotaSample(run, told.periods, told.throttled_periods, told.throttled_ns, told.quota_cpus, told.path)

@@ -1,0 +1,1 @@
+"""`run` and `attach`: the caller's half, its child command and the root half."""

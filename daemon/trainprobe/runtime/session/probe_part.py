@@ -1,0 +1,62 @@
+"""The half of `run` and `attach` that is root, as the caller's half sees it: a child that is told and that tells."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+from trainprobe.runtime.session import line_protocol
+from trainprobe.runtime.session.probe_protocol import Order, child, encode
+
+
+class ProbePart:
+    """Started at once; ``messages`` when ``fileno`` is readable."""
+
+    def __init__(self, command: Sequence[str], order: Order, *, own_session: bool) -> None:
+        """``own_session``: out of reach of the terminal's signals. Not so under sudo, which may ask for a password."""
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=own_session, cwd="/"
+        )
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._in, self._out = self._child.stdin, self._child.stdout
+        self._reader = line_protocol.LineReader(self._out.fileno())
+        self._send(encode(order))
+
+    def fileno(self) -> int:
+        return self._reader.fd
+
+    def messages(self) -> list[bytes]:
+        return self._reader.read()
+
+    @property
+    def ended(self) -> bool:
+        """It says nothing more."""
+        return self._reader.ended
+
+    def child(self, pid: int) -> None:
+        """The command of the order has a process, which waits."""
+        self._send(child(pid))
+
+    def end(self, last: bytes) -> None:
+        """Ask for the report (``order.end``); it ends by itself after that."""
+        self._send(last)
+
+    def close(self) -> int:
+        """Wait for its end (its input ends, so it does) and return its exit code."""
+        try:
+            self._in.close()
+        except BrokenPipeError:
+            pass
+        self._out.close()
+        try:
+            return self._child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            return self._child.wait()
+
+    def _send(self, line: bytes) -> None:
+        try:
+            line_protocol.write(self._in.fileno(), line)
+        except OSError:
+            pass  # it is gone, which its silence tells

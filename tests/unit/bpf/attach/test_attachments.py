@@ -1,0 +1,136 @@
+"""When the programs of watched processes are detached, and when they are attached again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainprobe.bpf.attach.attachments import IDLE_NS, TRIES, Attachments
+
+MINE, KEPT = "raw:sched_switch on_switch", "raw:sched_process_exec on_exec"
+
+
+class Processes(dict[int, Any]):
+    """The kernel's table, by pid."""
+
+    def entries(self) -> list[tuple[Any, Any]]:
+        return [(SimpleNamespace(value=pid), process) for pid, process in self.items()]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(key.value, default)
+
+    def delete(self, key: Any) -> None:
+        self.pop(key.value, None)
+
+
+class Host:
+    """A kernel with two programs, one of which serves watched processes alone."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("os.close", lambda descriptor: None)
+        monkeypatch.setattr("os.path.exists", lambda path: True)
+        self.now, self.processes, self.opened = 0, Processes(), dict[int, Any]()
+        library = SimpleNamespace(bpf_attach_raw_tracepoint=lambda program, event: 9)
+        self.loaded = SimpleNamespace(
+            attached={MINE: 3, KEPT: 4}, missing=[], programs={"on_switch": 5}, lib=library
+        )  # fmt: skip
+        ledgers = SimpleNamespace(get=self.opened.get, delete=lambda tid: None)
+        self.subject = Attachments(self.loaded, self.processes, ledgers, {}, lambda: self.now)  # type: ignore[arg-type]
+
+    def later(self, seconds: float) -> bool:
+        """Whether the programs are attached after so long, looked at each second."""
+        for _ in range(round(seconds)):
+            self.now += 1_000_000_000
+            self.subject.look_after()
+        return not self.subject.idle
+
+    def start(self, pid: int, *, tentative: bool) -> None:
+        self.processes[pid] = SimpleNamespace(tentative=tentative)
+        self.opened[pid] = SimpleNamespace(opened=self.now)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(monkeypatch)
+
+
+def test_after_a_minute_without_a_watched_process_they_are_detached(host: Host) -> None:
+    assert host.later(55)
+    assert not host.later(15)
+    assert host.loaded.attached.keys() == {KEPT}
+
+
+def test_while_one_is_watched_they_stay(host: Host) -> None:
+    host.start(7, tentative=False)
+    assert host.later(500)
+
+
+def test_a_python_counts_for_its_first_minute(host: Host) -> None:
+    host.start(7, tentative=True)
+    assert host.later(100)
+    assert not host.later(30)
+    assert host.processes == {}, "it is looked for no longer"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_python_that_starts_brings_them_back(host: Host, known: bool) -> None:
+    assert not host.later(100)
+    if known:
+        host.start(7, tentative=True)
+    host.subject.started(7)
+    assert host.subject.idle is not known
+    assert (MINE in host.loaded.attached) is known
+
+
+def test_what_is_watched_brings_them_back_for_a_minute(host: Host) -> None:
+    assert not host.later(100)
+    host.subject.resume()
+    assert host.loaded.attached.keys() == {MINE, KEPT}
+    assert host.later(IDLE_NS / 1e9 - 5)
+    assert not host.later(20)
+
+
+def test_what_cannot_be_attached_again_is_missing(host: Host) -> None:
+    host.loaded.lib.bpf_attach_raw_tracepoint = lambda program, event: -1
+    assert not host.later(100)
+    host.subject.resume()
+    assert host.loaded.missing == ["raw:sched_switch"]
+
+
+def refuse(host: Host, times: int) -> list[int]:
+    """The kernel refuses so often; how often it was asked goes on in the list."""
+    asked: list[int] = []
+
+    def attach(program: int, event: bytes) -> int:
+        asked.append(program)
+        return -1 if len(asked) <= times else 9
+
+    host.loaded.lib.bpf_attach_raw_tracepoint = attach
+    return asked
+
+
+def test_what_is_refused_is_tried_again(host: Host) -> None:
+    asked = refuse(host, 2)
+    assert not host.later(100)
+    host.subject.resume()
+    assert host.loaded.missing == ["raw:sched_switch"]
+    assert host.later(11)
+    assert host.loaded.missing == []
+    assert MINE in host.loaded.attached
+    assert host.later(20)
+    assert len(asked) == 3
+
+
+def test_it_is_not_tried_for_ever_but_after_the_next_idle_time(host: Host) -> None:
+    asked = refuse(host, TRIES)
+    assert not host.later(100)
+    host.subject.resume()
+    host.start(7, tentative=False)
+    assert host.later(500)
+    assert (len(asked), host.loaded.missing) == (TRIES, ["raw:sched_switch"])
+    host.processes.clear()
+    assert not host.later(100)
+    host.subject.resume()
+    assert (host.loaded.missing, MINE in host.loaded.attached) == ([], True)

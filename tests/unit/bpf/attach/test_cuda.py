@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the marks on CUDA go, and what becomes of the places that its calls return to."""
+
+from __future__ import annotations
+
+import os
+import time
+from ctypes import c_uint8
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from trainprobe.bpf import abi
+from trainprobe.bpf.abi import SiteState
+from trainprobe.bpf.attach import cuda
+from trainprobe.bpf.attach.gpu_clocks import GpuClocks
+from trainprobe.bpf.attach.mark_table import Mark
+from trainprobe.bpf.attach.marks import MappedCode, executable_maps
+from trainprobe.bpf.load.kernel_calls import UprobeRefused
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+
+
+@dataclass
+class Sites:
+    """The kernel's table."""
+
+    states: dict[tuple[int, int], int | None] = field(default_factory=dict)
+
+    def put(self, key: abi.GpuSite, value: c_uint8) -> bool:
+        self.states[key.tgid, key.address] = value.value
+        return True
+
+    def delete(self, key: abi.GpuSite) -> bool:
+        self.states[key.tgid, key.address] = None
+        return True
+
+
+class Empty:
+    """A table of the kernel in which nothing is kept."""
+
+    def put(self, key: object, value: object) -> bool:
+        return True
+
+    def delete(self, key: object) -> bool:
+        return True
+
+    def entries(self) -> list[Any]:
+        return []
+
+
+@dataclass
+class Kernel:
+    """Takes every probe, or none, and remembers where it was to go."""
+
+    refuses: bool = False
+    marked: list[tuple[bytes, tuple[Mark, ...]]] = field(default_factory=list)
+    armed: list[tuple[int, int]] = field(default_factory=list)
+    alone: list[tuple[bytes, tuple[Mark, ...]]] = field(default_factory=list)  # for one process
+
+    def attach_at(self, pid: int, place: MappedCode, marks: tuple[Mark, ...]) -> dict[str, bool]:
+        self.marked.append((os.path.basename(place.path), marks))
+        return {mark.name: True for mark in marks}
+
+    def attach_for(self, pid: int, place: MappedCode, marks: tuple[Mark, ...]) -> list[int]:
+        self.alone.append((os.path.basename(place.path), marks))
+        return [] if self.refuses else [os.open("/dev/null", os.O_RDONLY)]
+
+    def attach_site(self, program: int, path: str, offset: int, counter: int, pid: int) -> int:
+        if self.refuses:
+            raise UprobeRefused("no")
+        self.armed.append((offset, pid))
+        return os.open("/dev/null", os.O_RDONLY)
+
+
+def made(kernel: Kernel) -> tuple[cuda.Cuda, Sites]:
+    sites = Sites()
+    clocks = GpuClocks(cast(Any, Empty()), cast(Any, Empty()), kernel.attach_for)
+    return cuda.Cuda(kernel.attach_at, kernel.attach_site, {cuda.RETURN: 7}, cast(Any, sites), clocks), sites
+
+
+def settled(sites: Sites, address: int) -> int | None:
+    until = time.monotonic() + 30
+    while (os.getpid(), address) not in sites.states:
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    return sites.states[os.getpid(), address]
+
+
+def code() -> MappedCode:
+    """Some code of a file that this very process maps."""
+    return next(place for place in executable_maps(os.getpid()) if b"libc.so" in place.path)
+
+
+@ROOT_ONLY
+def test_a_place_is_watched_in_its_file_and_for_its_process_alone() -> None:
+    kernel = Kernel()
+    marks, sites = made(kernel)
+    place, pid = code(), os.getpid()
+    marks.arm(pid, place.start + 64)
+    assert settled(sites, place.start + 64) == SiteState.ARMED
+    assert kernel.armed == [(place.offset + 64, pid)]
+    marks.forget(pid)
+    assert sites.states == {(pid, place.start + 64): None}
+    marks.close()
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_place_that_cannot_be_watched_is_let_be(refuses: bool) -> None:
+    """No file is mapped there, as where a compiler made code at run time, or the kernel says no."""
+    marks, sites = made(Kernel(refuses))
+    address = code().start if refuses else 16
+    marks.arm(os.getpid(), address)
+    assert settled(sites, address) == SiteState.REFUSED
+    marks.close()
+
+
+def test_the_runtime_goes_before_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both would see each call, one inside the other. Each library is marked once."""
+    folder = b"/nonesuch/"
+    here = Path("/proc/self/map_files")
+    if not os.access(here, os.R_OK):
+        pytest.skip("/proc/PID/map_files cannot be read")
+    real = code()
+    names = [b"libcuda.so.1", b"libcudart-a7b20f20.so.11.0", b"libcudart_static.so", b"libcudadebugger.so.1"]
+    monkeypatch.setattr(cuda, "executable_maps", lambda pid: [real._replace(path=folder + name) for name in names])
+    kernel = Kernel()
+    marks, _ = made(kernel)
+    marks._attach_missing(os.getpid())
+    marks._attach_missing(os.getpid())
+    assert kernel.marked == [(names[1], cuda.IN_RUNTIME), (names[0], cuda.IN_DRIVER)]
+    names.remove(b"libcudart-a7b20f20.so.11.0")
+    marks._attach_missing(os.getpid())
+    assert kernel.marked[2:] == [(names[0], cuda.IN_DRIVER_ALONE)]
+    assert kernel.alone == []
+    marks.close()
+
+
+@ROOT_ONLY
+def test_a_process_whose_calls_are_its_clock_has_probes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On both libraries, as XLA calls past the runtime; none once it has better marks."""
+    real, names = code(), [b"libcuda.so.1", b"libcudart.so.12"]
+    monkeypatch.setattr(cuda, "executable_maps", lambda pid: [real._replace(path=b"/x/" + name) for name in names])
+    kernel = Kernel()
+    marks, _ = made(kernel)
+    marks._unmarked.add(os.getpid())
+    for _ in range(2):
+        marks._attach_missing(os.getpid())
+    assert kernel.alone == [(name, cuda.RARE) for name in names]
+    assert kernel.marked == [(names[1], cuda.IN_RUNTIME), (names[0], cuda.IN_DRIVER_ALONE)]
+    marks.take_clock(os.getpid())
+    marks._attach_missing(os.getpid())
+    assert len(kernel.alone) == 2
+    marks.close()

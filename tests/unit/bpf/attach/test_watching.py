@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process with thousands of threads that step costs, and what of the ledgers its user gets."""
+
+from __future__ import annotations
+
+from ctypes import Structure, c_uint32
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from trainprobe.bpf import abi
+from trainprobe.bpf.attach import watching
+from trainprobe.bpf.attach.watching import AGAIN_NS, LEDGERS_OF_ONE, Watching
+from trainprobe.bpf.read import initial_state
+from trainprobe.model.cells import Level
+
+NOBODYS = 1 << 23  # behind every id that a kernel gives
+ATTACKER, VICTIM = 2_100_001, 2_100_002
+
+
+class Map:
+    def __init__(self) -> None:
+        self.kept: dict[int, Any] = {}
+
+    def get(self, key: c_uint32) -> Any:
+        return self.kept.get(key.value)
+
+    def put(self, key: c_uint32, value: Structure) -> bool:
+        self.kept[key.value] = value
+        return True
+
+    def delete(self, key: c_uint32) -> bool:
+        return self.kept.pop(key.value, None) is not None
+
+    def entries(self) -> list[tuple[c_uint32, Any]]:
+        return [(c_uint32(key), value) for key, value in self.kept.items()]
+
+
+class Ledgers:
+    def __init__(self) -> None:
+        self.kept: dict[int, abi.Ledger] = {}
+
+    def get(self, tid: int) -> abi.Ledger | None:
+        return self.kept.get(tid)
+
+    def delete(self, tid: int) -> None:
+        self.kept.pop(tid, None)
+
+
+class World:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.looks, self.uids = 10**12, 0, dict[int, int]()
+        self.levels: dict[int, int] = {}
+        self.ledgers = Ledgers()
+        paths = SimpleNamespace(forget=lambda pid: None)
+        proc = SimpleNamespace(owner=self._owner, read=lambda pid, name, limit: b"")
+        loaded = SimpleNamespace(map=lambda name, key, value: Map())
+        parts = cast(Any, (loaded, self.levels, self.ledgers, paths, proc))
+        self.watching = Watching(*parts, clock=lambda: self.now)
+        monkeypatch.setattr(initial_state, "descendants", self._descendants)
+
+    def _owner(self, pid: int) -> int:
+        if pid not in self.uids:
+            raise FileNotFoundError(pid)
+        return self.uids[pid]
+
+    def _descendants(self, pid: int, proc: object) -> list[tuple[int, int]]:
+        self.looks += 1
+        self.now += 40_000_000  # as with 4 000 threads
+        return []
+
+    def step(self, pid: int, threads: int) -> None:
+        """So many threads of a process have a ledger because they step."""
+        self.watching.processes.put(c_uint32(pid), abi.Process(drivers=threads))
+        for tid in range(pid, pid + threads):
+            self.ledgers.kept[tid] = abi.Ledger(tid=tid, tgid=pid)
+            self.levels[tid] = Level.FULL
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_ten_thousand_threads_that_begin_to_step_cost_no_more_looks_than_a_hundred(world: World) -> None:
+    """Each look reads the children of each thread."""
+    looked = []
+    for threads in (100, 10_000):
+        world.looks, began = 0, world.now
+        for _ in range(threads):
+            world.watching.driver_found(7)
+            world.now += 2 * 10**9 // threads
+        looked.append(world.looks * 0.04 / ((world.now - began) / 1e9))
+        world.watching.forget(7)
+    assert looked[1] <= 1.1 * looked[0]
+    assert looked[1] <= 0.05
+
+
+def test_a_process_is_looked_at_again_later_and_where_it_runs_another_program(world: World) -> None:
+    assert world.watching.driver_found(7)
+    assert world.watching.driver_found(8), "another process"
+    assert not world.watching.driver_found(7)
+    world.watching.executed(7, "python", ())
+    assert world.watching.driver_found(7)
+    world.now += 3 * AGAIN_NS
+    assert world.watching.driver_found(7)
+
+
+def test_one_users_threads_leave_the_others_their_ledgers(world: World) -> None:
+    for number in range(20):
+        pid = NOBODYS + 1000 * number
+        world.uids[pid] = ATTACKER
+        world.step(pid, abi.DRIVERS)
+    victim = NOBODYS + 10**6
+    world.uids[victim] = VICTIM
+    world.step(victim, 8)
+    world.watching.make_room(list(world.ledgers.kept.items()))
+    theirs = [ledger for ledger in world.ledgers.kept.values() if ledger.tgid != victim]
+    assert len(theirs) == LEDGERS_OF_ONE
+    assert len(world.ledgers.kept) - len(theirs) == 8
+    assert all(pid in world.ledgers.kept for pid in world.uids), "the first thread of each process keeps its own"
+    assert world.watching.refused == 20 * abi.DRIVERS - LEDGERS_OF_ONE
+    assert f"user {ATTACKER}" in world.watching.refusal()
+    capped = [p for _, p in world.watching.processes.entries() if p.drivers >= abi.DRIVERS]
+    assert len(capped) == 20
+    world.now += watching.QUIET_NS
+    assert world.watching.refusal() == ""
+
+
+def test_root_is_many_containers(world: World) -> None:
+    for number in range(20):
+        pid = NOBODYS + 1000 * number
+        world.uids[pid] = 0
+        world.step(pid, abi.DRIVERS)
+    world.watching.make_room(list(world.ledgers.kept.items()))
+    assert len(world.ledgers.kept) == 20 * abi.DRIVERS

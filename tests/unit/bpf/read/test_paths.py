@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names as the process sees them, from a /proc of our own making."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainprobe.bpf.read.decode import NamedFile
+from trainprobe.bpf.read.paths import Paths, mounts, shared_memory_devices
+from trainprobe.collect.procfs import Proc
+from trainprobe.model.event import FileEvent, FileEventKind
+
+HERE = -100
+OPENED, RENAMED, UNLINKED = FileEventKind.OPENED, FileEventKind.RENAMED, FileEventKind.UNLINKED
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    (tmp_path / "7" / "fd").mkdir(parents=True)
+    (tmp_path / "7" / "cwd").symlink_to("/home/user/run")
+    (tmp_path / "7" / "fd" / "3").symlink_to("/data/out")
+    (tmp_path / "7" / "fd" / "5").symlink_to("/logs/train.log (deleted)")
+    (tmp_path / "7" / "mountinfo").write_bytes(
+        b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n40 22 0:30 / /mnt/big\\040disk rw shared:1 - nfs4 host:/x rw\n"
+        b"41 22 0:25 / /dev/shm rw - tmpfs tmpfs rw\nnonsense\n42 22 x:y / /z rw - ext4 a b\n"
+    )
+    return tmp_path
+
+
+def named(kind: FileEventKind, path: bytes = b"", new: bytes = b"", **more: object) -> NamedFile:
+    event = FileEvent(
+        kind,
+        1,
+        7,
+        7,
+        int(str(more.pop("dev", 1))),
+        int(str(more.pop("ino", 2))),
+        "",
+        errno=int(str(more.pop("errno", 0))),
+    )
+    fields: dict[str, object] = {"fd": 5, "directory": HERE, "new_directory": HERE, "parts": ()}
+    return NamedFile(event=event, path=path, new_path=new, **{**fields, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "directory", "absolute"),
+    [
+        (b"/abs/x.pt", HERE, "/abs/x.pt"),
+        (b"x.pt", HERE, "/home/user/run/x.pt"),
+        (b"../x.pt", HERE, "/home/user/x.pt"),
+        (b"x.pt", 3, "/data/out/x.pt"),
+        (b"x.pt", 4, "x.pt"),
+        (b"\xff.pt", HERE, "/home/user/run/\udcff.pt"),
+    ],
+)
+def test_a_path_becomes_absolute_where_that_can_be_known(
+    proc: Path, path: bytes, directory: int, absolute: str
+) -> None:
+    assert Paths(Proc(str(proc))).resolve(named(OPENED, path, directory=directory)).path == absolute
+
+
+def test_the_working_directory_is_remembered_beyond_the_process(proc: Path) -> None:
+    paths = Paths(Proc(str(proc)))
+    paths.met(7)
+    (proc / "7" / "cwd").unlink()
+    assert paths.resolve(named(OPENED, b"x")).path == "/home/user/run/x"
+    paths.forget(7)
+    assert paths.resolve(named(OPENED, b"x")).path == "x"
+
+
+def test_a_found_descriptor_is_named_by_its_link(proc: Path) -> None:
+    assert Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"train.log", b"logs"))).path == "/logs/train.log"
+
+
+def test_a_link_that_is_another_file_by_now_is_not_believed(proc: Path) -> None:
+    """The descriptor was closed and reused: the names that BPF walked and the mount table tell."""
+    told = Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"x.log", b"sub"), dev=30))
+    assert told.path == "/mnt/big disk/sub/x.log"
+    assert (
+        Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"x", b"sub"), dev=30, deeper=True)).path
+        == "/mnt/big disk/…/sub/x"
+    )
+    assert Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"x", b"sub"), dev=99)).path == "/sub/x"
+
+
+def test_of_a_process_that_ended_our_own_mounts_tell(proc: Path) -> None:
+    (proc / "7").rename(proc / "self")
+    told = Paths(Proc(str(proc))).resolve(named(OPENED, parts=(b"x.log", b"sub"), dev=30))
+    assert told.path == "/mnt/big disk/sub/x.log"
+
+
+def test_a_rename_is_followed_and_names_its_file(proc: Path) -> None:
+    paths = Paths(Proc(str(proc)))
+    paths.resolve(named(OPENED, b"/a/.tmp1", ino=55))
+    told = paths.resolve(named(RENAMED, b"/a/.tmp1", b"/a/last.ckpt", dev=0, ino=0))
+    assert (told.dev, told.ino, told.new_path) == (1, 55, "/a/last.ckpt")
+    assert paths.of(7, 1, 55) == "/a/last.ckpt"
+    assert paths.resolve(named(UNLINKED, b"/a/last.ckpt", dev=0, ino=0)).ino == 55
+    assert paths.resolve(named(UNLINKED, b"/a/last.ckpt", dev=0, ino=0)).ino == 0
+
+
+def test_a_rename_that_failed_changes_nothing(proc: Path) -> None:
+    paths = Paths(Proc(str(proc)))
+    paths.resolve(named(OPENED, b"/a/x", ino=55))
+    paths.resolve(named(RENAMED, b"/a/x", b"/b/x", errno=18))
+    assert paths.of(7, 1, 55) == "/a/x"
+
+
+def test_a_renamed_directory_takes_its_files_along(proc: Path) -> None:
+    paths = Paths(Proc(str(proc)))
+    paths.resolve(named(OPENED, b"/a/5.tmp/array/x", ino=55))
+    paths.resolve(named(RENAMED, b"/a/5.tmp", b"/a/5", dev=0, ino=0))
+    assert paths.of(7, 1, 55) == "/a/5/array/x"
+
+
+def test_shared_memory_is_found_by_its_mount(proc: Path) -> None:
+    assert shared_memory_devices((proc / "7" / "mountinfo").read_bytes()) == {25}
+
+
+@given(st.binary(max_size=400))
+def test_any_mountinfo_is_read(raw: bytes) -> None:
+    mounts(raw)
+
+
+def test_memory_is_bounded(proc: Path) -> None:
+    from trainprobe.bpf.read import paths as module
+
+    paths = Paths(Proc(str(proc)))
+    for number in range(module.MAX_NAMES + 100):
+        paths.resolve(named(OPENED, b"/f%d" % number, ino=number))
+    assert len(paths._names) == module.MAX_NAMES
+    assert len(paths._files) == module.MAX_NAMES

@@ -1,0 +1,69 @@
+"""What a written file is, by its name, its manner and whether the training steps already."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainprobe.derive.files.purpose import FileClass, FileRules, classify
+from trainprobe.derive.files.saves import Saves
+from trainprobe.model.event import FileEvent, FileEventKind
+
+LARGE = 50_000_000
+
+
+def of(path: str, size: int = LARGE, *, early: bool = False, rules: FileRules | None = None) -> FileClass:
+    return classify(path, size, created=True, append=False, early=early, rules=rules).of
+
+
+@pytest.mark.parametrize(
+    "name", ["last.pth.tar", "model_best.pth.tar", "net.ckpt.tar", "model.tar", "policy.zip", "step"]
+)
+def test_what_is_written_whole_while_the_training_steps_is_a_checkpoint(name: str) -> None:
+    assert of(f"/out/{name}") is FileClass.CHECKPOINT
+
+
+@pytest.mark.parametrize("name", ["train.h5", "features.npz", "vocab.pkl", "tokens.bin", "shard.tar", "data"])
+def test_what_is_written_before_the_first_step_is_data(name: str) -> None:
+    assert of(f"/data/{name}", early=True) is FileClass.OTHER
+
+
+@pytest.mark.parametrize("name", ["step-0.pt", "init.pth.tar", "model.safetensors", "checkpoint-0/optimizer.bin"])
+def test_a_checkpoint_before_the_first_step_is_known_by_its_name(name: str) -> None:
+    assert of(f"/out/{name}", early=True) is FileClass.CHECKPOINT
+
+
+def test_a_name_of_the_configuration_is_a_checkpoint_at_any_time() -> None:
+    rules = FileRules((*FileRules().checkpoints, "*.weights"))
+    assert of("/out/a.weights", 100, early=True, rules=rules) is FileClass.CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    "name", ["grid.png", "samples/7.jpg", "figure.pdf", "clip.mp4", "iter_500/fake.PNG", "checkpoint-20/grid.png"]
+)
+@pytest.mark.parametrize("size", [20_000, 3_000_000])
+def test_a_picture_is_no_checkpoint_however_large(name: str, size: int) -> None:
+    assert of(f"/out/{name}", size) is FileClass.LOG
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.ocdbt", "ocdbt.process_0/d/73f7b30e", "_CHECKPOINT_METADATA", "weights.npz", "state.msgpack"]
+)
+def test_what_jax_saves_is_a_checkpoint_also_under_its_final_name(name: str) -> None:
+    assert of(f"/out/save-89/{name}", 200) is FileClass.CHECKPOINT
+
+
+@pytest.mark.parametrize("name", ["runs.db", "runs.db-wal", "mlflow.sqlite", "d.sqlite3", "d.sqlite3-journal"])
+def test_a_database_is_no_checkpoint(name: str) -> None:
+    assert of(f"/out/{name}") is FileClass.LOG
+
+
+def test_saves_know_when_the_training_began_to_step() -> None:
+    saves = Saves()
+    saves.steps_ns = None
+    common = {"pid": 1, "tid": 1, "dev": 9, "path": "/data/train.h5", "bytes": LARGE, "created": True}
+    saves.add_event(FileEvent(FileEventKind.CLOSED, 2_000, ino=5, opened_ns=1_000, **common))
+    saves.steps_ns = 10_000
+    assert saves.checkpoints() == []
+    assert saves.class_of(9, 5, LARGE)[0] is FileClass.OTHER
+    saves.add_event(FileEvent(FileEventKind.CLOSED, 12_000, ino=6, opened_ns=11_000, **common))
+    assert [save.start_ns for save in saves.checkpoints()] == [11_000]

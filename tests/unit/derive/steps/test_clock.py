@@ -1,0 +1,166 @@
+"""The step clock counts what people call a step, in every way to write a training."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.builders.driver import Driver
+from trainprobe.derive.steps.clock import StepClock
+from trainprobe.model.cells import Region, RowKind
+from trainprobe.model.event import MarkRow
+
+
+def counted(driver: Driver) -> int:
+    clock = StepClock()
+    for event in driver.events:
+        if isinstance(event, MarkRow):
+            clock.add_row(event)
+    clock.flush()
+    return clock.count
+
+
+@pytest.mark.parametrize("steps", [1, 3, 7, 8, 9, 500])
+def test_plain_loop(steps: int) -> None:
+    driver = Driver()
+    driver.train(steps)
+    assert counted(driver) == steps
+
+
+@pytest.mark.parametrize("accumulate", [2, 4, 16])
+def test_accumulation_counts_optimiser_steps(accumulate: int) -> None:
+    driver = Driver()
+    for _ in range(60):
+        for _ in range(accumulate):
+            driver.fetch()
+            driver.backward()
+        driver.optimizer()
+    assert counted(driver) == 60
+
+
+@pytest.mark.parametrize("steps", [4, 12, 500])
+def test_gan_with_the_same_optimiser_twice_and_a_loader(steps: int) -> None:
+    driver = Driver()
+    for _ in range(steps):
+        driver.fetch()
+        driver.backward()
+        driver.backward()
+        driver.optimizer()
+        driver.backward()
+        driver.optimizer()
+    assert counted(driver) == steps
+
+
+def test_gan_with_two_kinds_of_optimiser_and_no_loader() -> None:
+    driver = Driver()
+    for _ in range(100):
+        driver.backward()
+        driver.optimizer("Optimizer.step#SGD.step")
+        driver.backward()
+        driver.optimizer("Optimizer.step#Adam.step")
+    assert counted(driver) == 100
+
+
+def test_gan_without_a_loader_is_told_by_its_backwards() -> None:
+    driver = Driver()
+    for _ in range(100):
+        driver.backward()
+        driver.backward()
+        driver.optimizer()
+        driver.backward()
+        driver.optimizer()
+    assert counted(driver) == 100
+
+
+def test_two_optimisers_after_one_backward_are_one_step() -> None:
+    driver = Driver()
+    for _ in range(50):
+        driver.fetch()
+        driver.backward()
+        driver.optimizer("Optimizer.step#SparseAdam.step")
+        driver.optimizer("Optimizer.step#Adam.step")
+    assert counted(driver) == 50
+
+
+def test_the_same_optimiser_twice_after_one_backward_is_one_step() -> None:
+    driver = Driver()
+    for _ in range(50):
+        driver.fetch()
+        driver.backward()
+        driver.optimizer()
+        driver.optimizer()
+    assert counted(driver) == 50
+
+
+def test_lbfgs_has_its_backwards_inside_the_step() -> None:
+    driver = Driver()
+    for i in range(40):
+        driver.fetch()
+        driver.optimizer("Optimizer.step#LBFGS.step")
+        driver.region = Region.OPTIMIZER
+        for _ in range(1 + i % 20):
+            driver.backward()
+        driver.region = Region.STEP
+    assert counted(driver) == 40
+
+
+def test_amp_skips_take_no_optimiser_step() -> None:
+    driver = Driver()
+    for i in range(100):
+        driver.fetch()
+        driver.backward()
+        if i % 10 != 3:
+            driver.optimizer()
+    assert counted(driver) == 90
+
+
+def test_evaluation_fetches_do_not_count() -> None:
+    driver = Driver()
+    for i in range(100):
+        driver.step()
+        if i % 25 == 24:
+            for _ in range(30):
+                driver.fetch()
+    assert counted(driver) == 100
+
+
+def test_no_optimiser_mark_counts_backwards() -> None:
+    driver = Driver()
+    for _ in range(200):
+        driver.fetch()
+        driver.backward()
+    assert counted(driver) == 200
+
+
+def test_few_backwards_without_an_optimiser_count_at_the_end() -> None:
+    driver = Driver()
+    for _ in range(5):
+        driver.backward()
+    assert counted(driver) == 5
+
+
+def gpu_loop(driver: Driver, steps: int, before: int, kind: RowKind = RowKind.GPU) -> None:
+    """Steps by a call of CUDA; ``before``: such calls that came before it was known for one."""
+    driver.steps = before
+    for _ in range(steps):
+        driver.spend(0.05)
+        driver.row(kind)
+        driver.steps += 1
+
+
+@pytest.mark.parametrize("kind", [RowKind.GPU, RowKind.RHYTHM])
+def test_calls_are_steps_with_those_before_the_first_row(kind: RowKind) -> None:
+    driver, before = Driver(), random.randrange(200)
+    gpu_loop(driver, 60, before, kind)
+    assert counted(driver) == before + 60
+
+
+def test_pytorchs_marks_outrank_calls_of_cuda() -> None:
+    """A libtorch that was loaded late."""
+    driver = Driver()
+    gpu_loop(driver, 30, 5)
+    driver.steps = 0
+    driver.train(40)
+    gpu_loop(driver, 10, 0)
+    assert counted(driver) == 40

@@ -1,0 +1,129 @@
+"""Which call marks the steps: found among calls of all kinds, whatever the pace; none where nothing recurs evenly."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pytest
+
+from trainprobe.bpf.abi import BEAT_INTERVALS
+from trainprobe.derive.steps.recurring import bursts, once_a_step
+
+Times = dict[str, list[float]]
+
+
+def intervals(times: list[float]) -> list[int]:
+    """As the kernel side counts them."""
+    counted: Counter[int] = Counter()
+    for before, after in pairwise(times):
+        units = int((after - before) * 1e9) >> 10
+        octave = max(0, units.bit_length() - 1)
+        place = 2 * octave + (units >> (octave - 1) & 1) if octave else 0
+        counted[min(place, BEAT_INTERVALS - 1)] += 1
+    return [counted[place] for place in range(BEAT_INTERVALS)]
+
+
+def found(times: Mapping[str, list[float]]) -> str | None:
+    return once_a_step({call: intervals(at) for call, at in times.items()})
+
+
+def loop(steps: int, pace: float, calls: dict[str, tuple[int, float]], uneven: float = 0.2) -> Times:
+    """By call: how often a step, and how far into it, as a part of it. One in 25 steps is five times as long."""
+    times: Times = {call: [] for call in calls}
+    now = 0.0
+    for step in range(steps):
+        lasts = pace * random.uniform(1 - uneven, 1 + uneven) * (5 if step % 25 == 24 else 1)
+        for call, (number, place) in calls.items():
+            times[call] += [now + lasts * place + 2e-5 * i for i in range(number)]
+        now += lasts
+    return times
+
+
+@pytest.mark.parametrize("pace", [0.004, 0.05, 0.7, 6.0])
+def test_the_call_that_comes_once_a_step_among_those_that_come_oftener(pace: float) -> None:
+    calls = {"copy": (random.randrange(2, 6), 0.01), "wait": (1, 0.6), "kernel": (random.randrange(20, 300), 0.1)}
+    assert found(loop(random.randrange(30, 200), pace, calls)) == "wait"
+
+
+def test_a_look_at_the_result_now_and_then_is_no_step() -> None:
+    times = loop(300, 0.03, {"wait": (1, 0.5)})
+    assert found(times | {"loss": times["wait"][:: random.randrange(5, 20)]}) == "wait"
+    assert found({"loss": times["wait"][::10]}) == "loss", "where nothing else is seen, it is the group that recurs"
+
+
+def test_kernels_of_layers_are_no_steps() -> None:
+    """Launches that the GPU's full queue holds up come evenly: those of layers several times a step."""
+    times: Times = {}
+    layers, kernels, now = random.randrange(2, 9), random.randrange(8, 30), 0.0
+    names = [f"layer's {k}" for k in range(kernels)] * layers + [f"once {k}" for k in range(kernels)]
+    for _ in range(100):
+        for name in names:
+            times.setdefault(name, []).append(now)
+            now += 0.05 / len(names) * random.uniform(0.9, 1.1)
+    told = found(times)
+    assert told is not None
+    assert told.startswith("once")
+
+
+def test_nothing_recurs() -> None:
+    """Bursts, calls without any order, too few of them, and what comes a thousand times a second."""
+    bursts = [step + 1e-4 * i for step in range(40) for i in range(4)]
+    now, chaos = 0.0, []
+    for _ in range(300):
+        chaos.append(now)
+        now += 10 ** random.uniform(-4, 0)
+    fast = [0.001 * i for i in range(5000)]
+    assert found({"bursts": bursts, "chaos": chaos, "few": [1.0, 2.0, 3.0], "fast": fast}) is None
+    assert found({}) is None
+
+
+def burst_loop(steps: int, pace: float, calls: int, *, uneven: float = 0.2) -> list[float]:
+    """Times of calls that come in bursts, one a step; one in 25 steps is five times as long."""
+    times, now = [], 0.0
+    for step in range(steps):
+        times += [now + 2e-5 * call for call in range(calls)]
+        now += pace * random.uniform(1 - uneven, 1 + uneven) * (5 if step % 25 == 24 else 1)
+    return times
+
+
+@pytest.mark.parametrize("pace", [0.004, 0.05, 0.7])
+def test_bursts_of_calls_are_steps(pace: float) -> None:
+    """Each is one step, however many calls it has; one call is enough."""
+    steps, calls = random.randrange(40, 200), random.randrange(1, 20)
+    runs = intervals(burst_loop(steps, pace, calls))
+    found = bursts({"now and then": [0] * BEAT_INTERVALS, "runs": runs})
+    assert found is not None
+    call, least = found
+    octave = least.bit_length() - 1
+    assert (call, sum(runs[2 * octave + (least >> (octave - 1) & 1) :])) == ("runs", steps - 1)
+    assert 0.001 < least * 1024e-9 < 0.8 * pace
+
+
+def test_a_call_that_comes_once_a_step_is_preferred_to_one_whose_bursts_are_drawn_out() -> None:
+    """On a busy host the second call of a step may come as late as the next step."""
+    once = burst_loop(100, 0.05, 1)
+    twice = sorted([*once, *(at + (0.02 if number % 12 == 0 else 1e-3) for number, at in enumerate(once))])
+    rare = once[::5]
+    found = bursts({"twice": intervals(twice), "once": intervals(once), "rare": intervals(rare)})
+    assert found is not None
+    assert found[0] == "once"
+
+
+def test_steps_that_become_twice_as_fast_stay_steps() -> None:
+    """The machine was busy while the pace was learnt."""
+    found = bursts({"runs": intervals(burst_loop(60, 0.2, 10))})
+    assert found is not None
+    assert 2e-4 < found[1] * 1024e-9 < 0.05
+
+
+def test_calls_without_a_pace_are_no_bursts() -> None:
+    now, chaos = 0.0, []
+    for _ in range(300):
+        chaos.append(now)
+        now += 10 ** random.uniform(-4, 0)
+    fast = [0.001 * i for i in range(5000)]
+    assert bursts({"chaos": intervals(chaos), "fast": intervals(fast), "few": intervals([1.0, 2.0, 3.0])}) is None
+    assert bursts({}) is None

@@ -1,0 +1,215 @@
+"""What an ordinary step waits for is lost, whatever it is; the exceptions are the process's own threads, the transfer
+of collectives and ready batches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.builders.driver import Driver, moment, played
+from tests.unit.pipeline.test_gpus import reading
+from tests.unit.pipeline.test_growing_steps import two_ranks
+from tests.unit.pipeline.test_limits import Host
+from tests.unit.pipeline.test_pipeline import adds_up, rank_of
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Rank
+from trainprobe.model.sample import HostSample, ProcessSample
+from trainprobe.pipeline.bottlenecks import HANDOVER_NS
+
+STEP = 0.05
+WAITS = (
+    *(Leaf.LOCK, Leaf.POLL, Leaf.PIPE_READ, Leaf.SOCKET, Leaf.CHILD, Leaf.DEVICE, Leaf.OTHER, Leaf.STOPPED),
+    *(Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.RECLAIM, Leaf.SWAP, Leaf.FAULT, Leaf.FILE_READ),
+)
+OWN = ((Leaf.LOCK, Region.BACKWARD), (Leaf.LOCK, Region.OPTIMIZER))
+BELOW = 0.05 + 1e-9
+"""Of ordinary steps: what no state's limit is above."""
+
+
+def made_of(
+    *parts: tuple[float, Leaf, Region], workers: bool = False, steps: int = 60, pool: float = 0.0, threads: int = 0
+) -> Rank:
+    """A training whose every step is so long in such calls, beside 50 ms of computing."""
+    driver = Driver()
+    driver.begin()
+    if workers:
+        driver.fork(2000)
+    for _ in range(steps):
+        driver.fetch(0.0002, Leaf.CPU)
+        if workers:
+            driver.work(pool)
+        for seconds, leaf, region in parts:
+            driver.spend(seconds, leaf, region)
+        driver.step(STEP / 2)
+    driver.exit()
+    return rank_of(played(driver), driver)
+
+
+@settings(max_examples=150)
+@example(parts=[(0.0234375, Leaf.LOCK, Region.STEP), (0.00390625, Leaf.FILE_READ, Region.STEP),
+          (0.00145332, Leaf.POLL, Region.STEP)], workers=False)  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.0, 0.03),
+            st.sampled_from(WAITS),
+            st.sampled_from((Region.STEP, Region.BACKWARD, Region.OPTIMIZER, Region.NO_GRAD)),
+        ),
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_whatever_an_ordinary_step_waits_for_is_lost(parts: list[tuple[float, Leaf, Region]], workers: bool) -> None:
+    rank = made_of(*parts, workers=workers)
+    adds_up(rank)
+    assert rank.ordinary.count
+    assert rank.ordinary.seconds
+    waits = sum(seconds for seconds, leaf, region in parts if (leaf, region) not in OWN)
+    lost = sum(one.seconds for one in rank.bottlenecks)
+    own = max((seconds for seconds, leaf, region in parts if (leaf, region) in OWN), default=0.0)
+    least = waits - own * 10  # barriers of the compute threads show in forward, too
+    if workers:  # idle ones have their batches ready
+        least -= HANDOVER_NS / NS * (rank.ordinary.fetches or 0.0)
+    noise = BELOW * rank.ordinary.seconds * len({leaf for _, leaf, _ in parts})
+    assert lost / rank.ordinary.count >= least - noise
+    fetch = rank.ordinary.states["data_wait"]  # of each step, beside the parts
+    assert lost / rank.ordinary.count <= waits + fetch + 0.0001
+    if rank.verdict.kind == "none":
+        assert sum(rank.lost.values()) < 0.02 * rank.wall_seconds
+        assert rank.bound.by != "input"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "leaf", "cause"),
+    [
+        (0.012, Leaf.LOCK, "unknown"),
+        (0.012, Leaf.CHILD, "unknown"),
+        (0.012, Leaf.STOPPED, "unknown"),
+        (0.003, Leaf.SWAP, "swap"),
+        (0.003, Leaf.RECLAIM, "memory_pressure"),
+        (0.003, Leaf.FAULT, "data_storage"),
+        (0.004, Leaf.SOCKET, "network"),
+        (0.004, Leaf.RUNQUEUE, "cpu_contention"),
+    ],
+)
+def test_a_wait_in_each_step_has_its_cause(seconds: float, leaf: Leaf, cause: str) -> None:
+    rank = made_of((seconds, leaf, Region.STEP))
+    assert [one.cause for one in rank.bottlenecks] == [cause]
+    assert rank.lost[cause] == pytest.approx(seconds * rank.ordinary.count, rel=0.01)
+    assert rank.verdict.cause == cause
+
+
+def test_a_pause_in_each_step_is_not_lost_and_no_computing() -> None:
+    rank = made_of((0.012, Leaf.SLEEP, Region.STEP))
+    assert rank.lost == {}
+    assert (rank.bound.by, rank.bound.why) == ("unknown", "the driver sleeps for 19.0 % of a step")
+    assert made_of((0.002, Leaf.SLEEP, Region.STEP)).bound.by == "compute"
+
+
+def test_a_pool_that_answers_through_a_thread_is_waited_for_at_a_lock() -> None:
+    """As batchgenerators' queue: the workers make batches, the driver waits for its own thread that hands them over."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for _ in range(60):
+        driver.work(0.05)
+        driver.spend(0.012, Leaf.LOCK, Region.STEP)
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert [one.cause for one in rank.bottlenecks] == ["data_cpu"]
+    assert rank.bottlenecks[0].share == pytest.approx(0.012 / 0.061, rel=0.01)
+
+
+def test_waits_for_the_own_compute_threads_are_not_lost() -> None:
+    """Four OpenMP threads on two processors: barriers in forward, backward and the optimiser alike."""
+    rank = made_of(
+        (0.014, Leaf.LOCK, Region.STEP), (0.012, Leaf.LOCK, Region.BACKWARD), (0.002, Leaf.LOCK, Region.OPTIMIZER)
+    )
+    assert rank.lost == {}
+    assert rank.verdict.kind == "none"
+
+
+def beside(others: float) -> Rank:
+    """A training whose driver is runnable and has no processor for a fifth of each step, on two processors of which
+    other programs use such a part."""
+    driver = Driver()
+    driver.begin()
+    pipeline, idle, own = played(driver), 0, 0
+    for step in range(400):
+        driver.spend(0.012, Leaf.RUNQUEUE, Region.STEP)
+        driver.step()
+        if step % 50 == 0:
+            own = int(driver.now * (2 - others))
+            sample = ProcessSample(driver.pid, 1, "driver", 0, cpu_ns=own)
+            played(driver, pipeline, processes=(sample,), host=HostSample(cpus=2, idle_ns=idle))
+    driver.exit()
+    return rank_of(played(driver, pipeline), driver)
+
+
+def test_a_processor_that_the_own_threads_have_is_not_lost() -> None:
+    assert beside(0.02).lost == {}
+    assert beside(1.0).verdict.cause == "cpu_contention"
+
+
+def ranks_that_wait(first_waits: float, second_waits: float) -> tuple[Rank, Rank]:
+    """Two ranks of even steps, which wait so long for each other in each."""
+    first, second, pipeline = two_ranks()
+    for _ in range(60):
+        for driver, waits in ((first, first_waits), (second, second_waits)):
+            driver.fetch()
+            driver.spend(0.05 - waits)
+            driver.spend(waits, Leaf.POLL, Region.BACKWARD)
+            driver.backward()
+            driver.optimizer()
+        events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+        pipeline.step(Frame(moment(first.now), tuple(events)))
+        first.events.clear()
+        second.events.clear()
+    ranks = {rank.pid: rank for rank in pipeline.report(moment(first.now)).runs[0].ranks}
+    return ranks[first.pid], ranks[second.pid]
+
+
+def test_a_collectives_own_transfer_is_not_lost_and_the_wait_for_a_late_rank_is() -> None:
+    even = ranks_that_wait(0.02, 0.02)
+    assert [rank.lost for rank in even] == [{}, {}]
+    scattered = ranks_that_wait(0.02, 0.016)  # as they do on any host
+    assert [rank.lost for rank in scattered] == [{}, {}]
+    waiting, late = ranks_that_wait(0.02, 0.005)
+    assert late.lost == {}
+    assert [one.cause for one in waiting.bottlenecks] == ["collective_wait"]
+    assert waiting.bottlenecks[0].summary.endswith("most of it for rank 1")
+    assert waiting.bottlenecks[0].advice[0].startswith("make the late rank faster")
+    assert waiting.bottlenecks[0].seconds == pytest.approx(0.015 * 60, rel=0.1)
+
+
+def test_waits_for_ranks_that_nobody_sees_are_not_claimed() -> None:
+    driver = Driver()
+    driver.begin()
+    seen = driver.events[-1]
+    driver.events[-1] = type(seen)(seen.run, seen.at_ns, seen.pid, None, seen.started_ns, rank=0, world_size=8)  # type: ignore[union-attr,call-arg,arg-type]
+    driver.train(40)
+    for _ in range(60):
+        driver.spend(0.015, Leaf.POLL, Region.BACKWARD)
+        driver.step()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.ledger["collective"] > 0.8
+    assert rank.lost == {}
+
+
+@pytest.mark.parametrize(("utilization", "lost"), [(0.95, False), (0.3, True)])
+def test_what_a_busy_gpu_does_not_feel_is_not_lost(utilization: float, lost: bool) -> None:
+    host = Host()
+    for _ in range(20):
+        for _ in range(15):
+            host.driver.spend(0.015, Leaf.CHILD, Region.STEP)
+            host.driver.step()
+        host.second(gpus=(reading(host, utilization=utilization),))
+    assert ("unknown" in host.rank.lost) == lost
+    adds_up(host.rank)

@@ -1,0 +1,111 @@
+"""Drift from rows to report, and the rank that the others wait for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders.driver import Driver, moment, played
+from tests.unit.pipeline.test_pipeline import adds_up, rank_of
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import RankSeen
+from trainprobe.model.frame import Frame
+from trainprobe.model.sample import ProcessSample
+from trainprobe.pipeline import Pipeline
+
+
+def test_a_step_that_grows_is_drift_with_its_state_and_its_counter() -> None:
+    driver = Driver()
+    driver.begin()
+    pipeline = played(driver)
+    for step in range(900):
+        driver.spend(max(0, step - 200) * 20e-6)
+        driver.step()
+        if step % 50 == 0:
+            sample = ProcessSample(driver.pid, 1, "driver", 0, open_fds=20 + step, threads=4)
+            played(driver, pipeline, processes=(sample,))
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.stalls == []
+    assert rank.verdict.cause == "drift"
+    (bottleneck,) = rank.bottlenecks
+    assert bottleneck.seconds == pytest.approx(20e-6 * 700**2 / 2, rel=0.15)
+    assert "what grew is compute, and with it open files" in bottleneck.summary
+    assert bottleneck.advice
+    adds_up(rank)
+
+
+def test_a_fifth_within_two_hundred_steps_is_named() -> None:
+    """The run is over before two windows of long blocks agree."""
+    driver = Driver()
+    driver.begin()
+    for step in range(208):
+        driver.spend(0.01 + step * 70e-6)
+        driver.step()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    (bottleneck,) = rank.bottlenecks
+    assert bottleneck.cause == "drift"
+    assert bottleneck.seconds == pytest.approx(70e-6 * 180**2 / 2, rel=0.15)  # of the window
+    adds_up(rank)
+
+
+def test_growth_of_a_state_that_has_a_cause_is_that_causes() -> None:
+    driver = Driver()
+    driver.begin()
+    for step in range(900):
+        driver.fetch(0.01 + max(0, step - 200) * 20e-6, Leaf.CPU, inline=True)
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert [found.cause for found in rank.bottlenecks] == ["data_inline"]
+    adds_up(rank)
+
+
+def two_ranks() -> tuple[Driver, Driver, Pipeline]:
+    first, second = Driver(), Driver(pid=1001, tid=1001)
+    first.begin()
+    first.events.append(RankSeen("train.py-0123abcd", first.now, 1001, None, second.now, rank=1, world_size=2))
+    second.spend(1.0)
+    first.train(40)
+    second.train(40)
+    pipeline = Pipeline()
+    events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+    pipeline.step(Frame(moment(first.now), tuple(events)))
+    first.events.clear()
+    second.events.clear()
+    return first, second, pipeline
+
+
+def test_the_rank_that_is_waited_for_is_named_with_its_cause() -> None:
+    first, second, pipeline = two_ranks()
+    for _ in range(2):
+        second.spend(1.2)
+        second.train(30)
+        first.spend(1.2, Leaf.POLL, Region.BACKWARD)
+        first.train(30)
+        events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+        pipeline.step(Frame(moment(first.now), tuple(events)))
+        first.events.clear()
+        second.events.clear()
+    ranks = pipeline.report(moment(first.now)).runs[0].ranks
+    waiting = next(rank for rank in ranks if rank.pid == 1000)
+    assert [stall.cause for stall in waiting.stalls] == ["collective_wait"] * 2
+    for stall in waiting.stalls:
+        assert stall.chain[0] == "driver waits for other ranks"
+        assert stall.chain[1] == "rank 1 (pid 1001) is the one that does not wait: cpu_bound"
+        assert "rank 1 was late by cpu_bound" in stall.summary
+    culprit = next(rank for rank in ranks if rank.pid == 1001)
+    assert [stall.cause for stall in culprit.stalls] == ["cpu_bound"] * 2
+
+
+def test_while_all_wait_nobody_here_is_named() -> None:
+    first, second, pipeline = two_ranks()
+    for driver in (first, second):
+        driver.spend(1.2, Leaf.POLL, Region.BACKWARD)
+        driver.train(10)
+    events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+    pipeline.step(Frame(moment(first.now), tuple(events)))
+    for rank in pipeline.report(moment(first.now)).runs[0].ranks:
+        assert [len(stall.chain) for stall in rank.stalls] == [1]

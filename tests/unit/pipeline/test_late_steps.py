@@ -1,0 +1,431 @@
+"""While a step is late: what hangs is told as it hangs, who stopped it, who is waited for and in which line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders.driver import Driver, moment, played
+from tests.unit.pipeline.test_pipeline import adds_up, rank_of
+from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
+from trainprobe.model.event import ProcessEvent, ProcessEventKind, RankSeen, StackSeen, ThreadSample
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Rank
+from trainprobe.model.sample import DiskSample, HostSample, Inspection
+from trainprobe.pipeline import Pipeline
+
+DEV = 7 << 20 | 3
+
+
+def started() -> tuple[Driver, Pipeline]:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    return driver, played(driver)
+
+
+def disks(written: int, read: int = 0) -> HostSample:
+    return HostSample(cpus=4, disks=(DiskSample("loop3", DEV, 0, read, written, False),))
+
+
+def blocked(driver: Driver, leaf: Leaf, path: str, since: int, dev: int = DEV) -> ThreadSample:
+    return replace(
+        driver.sample(leaf), run=ThreadState.BLOCKED, since_ns=since, path=path, dev=dev, ino=7 if dev else 0, syscall=1
+    )
+
+
+def worker(driver: Driver, leaf: Leaf, since: int, path: str = "", dev: int = 0) -> ThreadSample:
+    cells = [0] * (5 * LEAVES)
+    cells[leaf] = driver.now - since
+    return ThreadSample(
+        2000, 2000, Level.COARSE, ThreadState.BLOCKED, Region.STEP, leaf, since, 0, 0, 5, dev, 9, path, tuple(cells)
+    )
+
+
+def watched(
+    driver: Driver, pipeline: Pipeline, seconds: float, leaf: Leaf, *, region: Region | None = None,
+    written: float = 0.0, path: str = "/slow/step-40.pt", dev: int = DEV, wchan: str = "", at_path: str = "",
+    workers: tuple[ThreadSample, ...] | None = None, worker_leaf: Leaf | None = None,
+) -> Rank:  # fmt: skip
+    """The driver blocked for a while, looked at twice a second; ``written``: bytes per second that its disk moves."""
+    since = driver.now
+    pipeline.step(Frame(moment(driver.now), host=disks(5_000_000)))
+    for look in range(1, int(seconds * 2) + 1):
+        driver.spend(0.5, leaf, region)
+        threads = [blocked(driver, leaf, path, since, dev)]
+        if worker_leaf is not None:
+            threads.append(worker(driver, worker_leaf, since, path, dev))
+        seen = Inspection(driver.pid, driver.tid, "D", wchan=wchan, path=at_path)
+        pipeline.step(
+            Frame(
+                moment(driver.now),
+                tuple(driver.events),
+                threads=(*threads, *(workers or ())),
+                inspections=(seen,),
+                host=disks(5_000_000 + int(written * look * 0.5)),
+            )
+        )
+        driver.events.clear()
+    return rank_of(pipeline, driver)
+
+
+def test_a_write_on_a_device_that_moves_no_byte_is_told_while_it_hangs() -> None:
+    driver, pipeline = started()
+    rank = watched(driver, pipeline, 3.0, Leaf.FILE_WRITE, wchan="percpu_rwsem_wait")
+    stall = rank.stalls[-1]
+    assert (stall.cause, stall.end) == ("storage_hang", None)
+    assert stall.seconds == pytest.approx(3.0, abs=0.06)
+    assert "/slow/step-40.pt" in stall.summary
+    assert any("percpu_rwsem_wait" in link for link in stall.chain)
+    driver.train(30)
+    closed = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert closed.cause == "storage_hang"
+    assert closed.seconds == pytest.approx(3.0, abs=0.06)
+
+
+def test_a_long_fsync_on_a_device_that_moves_bytes_is_no_hang() -> None:
+    driver, pipeline = started()
+    rank = watched(driver, pipeline, 4.0, Leaf.FILE_SYNC, written=60e6)
+    assert rank.stalls[-1].cause != "storage_hang"
+
+
+def test_without_a_device_only_a_very_long_call_hangs() -> None:
+    driver, pipeline = started()
+    assert watched(driver, pipeline, 6.0, Leaf.FILE_READ, dev=0).stalls[-1].cause != "storage_hang"
+    assert watched(driver, pipeline, 6.0, Leaf.FILE_READ, dev=0).stalls[-1].cause != "storage_hang"  # a wait of its own
+    assert watched(driver, pipeline, 12.0, Leaf.FILE_READ, dev=0).stalls[-1].cause == "storage_hang"
+
+
+def test_an_open_that_hangs_has_the_path_it_was_given() -> None:
+    driver, pipeline = started()
+    rank = watched(
+        driver, pipeline, 2.0, Leaf.FILE_READ, dev=0, path="", wchan="percpu_rwsem_wait", at_path="/slow/new.pt"
+    )
+    assert rank.stalls[-1].cause == "storage_hang"
+    assert "/slow/new.pt" in rank.stalls[-1].summary
+
+
+def test_a_worker_on_a_dead_device_hangs_the_driver() -> None:
+    driver, pipeline = started()
+    driver.fetches += 1
+    rank = watched(
+        driver, pipeline, 3.0, Leaf.POLL, region=Region.FETCH, worker_leaf=Leaf.FILE_READ, path="/slow/shard-1.bin"
+    )
+    stall = rank.stalls[-1]
+    assert stall.cause == "storage_hang"
+    assert stall.chain[0] == "driver waits for its workers"
+    assert "worker 2000" in stall.chain[1]
+    assert "/slow/shard-1.bin" in stall.chain[1]
+    assert [(slow.path, slow.reads) for slow in rank.slow_files] == [("/slow/shard-1.bin", 1)]
+    assert rank.slow_files[0].seconds == pytest.approx(2.5)
+
+
+def test_slow_storage_names_worker_file_and_device() -> None:
+    driver, pipeline = started()
+    since = driver.now
+    driver.fetches += 1
+    pipeline.step(Frame(moment(driver.now), host=disks(0, 10_000_000)))
+    for look in range(1, 5):
+        driver.spend(0.5, Leaf.POLL, Region.FETCH)
+        driver.work(0.5, Leaf.FILE_READ)
+        threads = (blocked(driver, Leaf.POLL, "", since), worker(driver, Leaf.FILE_READ, since, "/data/a.tar", DEV))
+        host = disks(0, 10_000_000 + look * 10_000_000)
+        pipeline.step(Frame(moment(driver.now), threads=threads, host=host))
+    driver.train(30)
+    stall = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert stall.cause == "data_storage"
+    assert stall.chain[:2] == ["driver waits for worker 2000", "worker 2000 in read on /data/a.tar"]
+    assert stall.chain[2].startswith("device loop3: 20.0 MB/s")
+
+
+@pytest.mark.parametrize(
+    ("inspection", "signal", "expected"),
+    [
+        (Inspection(1000, 1000, "T"), 19, "by SIGSTOP from bash (77)"),
+        (Inspection(1000, 1000, "t", tracer_pid=88, tracer_comm="gdb"), None, "by its tracer gdb (88)"),
+        (Inspection(1000, 1000, "D", frozen=True), None, "by the cgroup freezer"),
+    ],
+)
+def test_a_stop_says_by_whom(inspection: Inspection, signal: int | None, expected: str) -> None:
+    driver, pipeline = started()
+    if signal is not None:
+        kind = ProcessEventKind.SIGNAL
+        driver.events.append(
+            ProcessEvent(kind, driver.now, driver.pid, signal=signal, sender_pid=77, sender_comm="bash", by_user=True)
+        )
+    driver.spend(2.0, Leaf.STOPPED)
+    sample = replace(driver.sample(Leaf.STOPPED), run=ThreadState.BLOCKED)
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=(sample,), inspections=(inspection,)))
+    driver.events.clear()
+    driver.train(20)
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.stalls[-1].cause == "suspended"
+    assert expected in rank.stalls[-1].summary
+    assert rank.exit is not None
+    assert rank.exit.code == 0
+    adds_up(rank)
+
+
+def test_a_socket_is_told_with_its_peer() -> None:
+    driver, pipeline = started()
+    driver.spend(2.0, Leaf.SOCKET)
+    seen = Inspection(driver.pid, driver.tid, "S", peer="10.0.0.7:443")
+    pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.SOCKET),), inspections=(seen,)))
+    driver.train(20)
+    stall = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert stall.cause == "network"
+    assert "10.0.0.7:443" in stall.summary
+
+
+def test_a_hog_is_told_with_its_function_its_samples_and_its_rhythm() -> None:
+    driver, pipeline = started()
+    for line in (30, 31, 33, 31):
+        driver.spend(1.2)
+        frames = ("<module> (main.py:400)", "optimal_sequence_search (main.py:212)", f"busy (samples.py:{line})")
+        seen = StackSeen(driver.now, driver.pid, driver.tid, frames)
+        pipeline.step(Frame(moment(driver.now), (seen,), threads=(driver.sample(),)))
+        driver.train(30)
+        played(driver, pipeline)
+    stall = rank_of(pipeline, driver).stalls[-1]
+    assert stall.cause == "cpu_bound"
+    assert "in busy (samples.py:31); every 30 steps, 1.2 s" in stall.summary
+    assert stall.period is not None
+    assert stall.period.steps == 30
+    assert stall.period.seconds == pytest.approx(1.2 + 30 * 0.05, rel=0.05)
+
+
+@pytest.mark.parametrize("crowded", [0.1, 0.55])
+def test_without_marks_a_wait_is_told_on_a_crowded_host_too(crowded: float) -> None:
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    driver.events = [replace(e, marks="no libtorch mapped") if isinstance(e, RankSeen) else e for e in driver.events]
+    for second in range(20):
+        driver.spend(0.4 if second == 14 else 0.0, Leaf.SOCKET)
+        driver.spend(crowded if second in (12, 14) else 0.0, Leaf.RUNQUEUE)
+        driver.spend(0.0 if second == 14 else 1.0)
+        played(driver, pipeline, threads=(driver.sample(),))
+    (stall,) = rank_of(pipeline, driver).stalls
+    assert stall.cause == "network"
+    assert stall.shares == {"network": pytest.approx(0.4 + (0.1 if crowded < 0.4 else 0.0))}
+
+
+def test_seconds_before_it_is_known_that_nothing_marks_steps_are_what_later_ones_are_held_against() -> None:
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    (seen,) = (event for event in driver.events if isinstance(event, RankSeen))
+    for second in range(16):
+        if second == 10:
+            driver.events.append(replace(seen, at_ns=driver.now, marks="no libtorch mapped"))
+        driver.spend(0.8 if second == 12 else 0.0, Leaf.SOCKET)
+        driver.spend(0.2 if second == 12 else 1.0)
+        played(driver, pipeline, threads=(driver.sample(),))
+    rank = rank_of(pipeline, driver)
+    (stall,) = rank.stalls
+    assert stall.cause == "network"
+    (startup,) = (span for span in rank.phases if span.phase == "startup")
+    assert startup.end is not None
+    assert startup.end - startup.start < 12.5
+
+
+def test_stalls_that_come_by_the_clock_say_so() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    for forward in (0.024, 0.020, 0.030, 0.024):
+        begin = driver.now
+        driver.spend(1.0, Leaf.SOCKET)
+        while driver.now - begin < 20_000_000_000:
+            driver.step(forward)
+    driver.train(10)
+    period = rank_of(played(driver), driver).stalls[-1].period
+    assert period is not None
+    assert period.seconds == pytest.approx(20, rel=0.02)
+
+
+def test_another_program_that_the_training_started_is_not_the_worker_that_hangs() -> None:
+    """A monitor that sleeps since long before: the step waits for a worker that has just begun to."""
+    driver, pipeline = started()
+    driver.fork(2001)
+    command = ("python", "-c", "import time; time.sleep(9)")
+    driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, 2001, comm="python", command=command))
+    driver.spend(0.01)
+    pipeline = played(driver, pipeline)
+    since = driver.now
+    driver.fetches += 1
+    for _ in range(4):
+        driver.spend(0.5, Leaf.POLL, Region.FETCH)
+        driver.work(0.5, Leaf.SLEEP)
+        monitor = replace(worker(driver, Leaf.SLEEP, since - 5_000_000_000), pid=2001, tid=2001)
+        threads = (blocked(driver, Leaf.POLL, "", since), worker(driver, Leaf.SLEEP, since), monitor)
+        pipeline.step(Frame(moment(driver.now), threads=threads))
+    assert pipeline.wants().stacks == ((2000, 2000),)
+
+
+def test_a_hung_worker_is_told_with_its_call_and_its_line() -> None:
+    driver, pipeline = started()
+    since = driver.now
+    driver.fetches += 1
+    for _ in range(4):
+        driver.spend(0.5, Leaf.POLL, Region.FETCH)
+        driver.work(0.5, Leaf.SLEEP)
+        threads = (blocked(driver, Leaf.POLL, "", since), worker(driver, Leaf.SLEEP, since))
+        pipeline.step(Frame(moment(driver.now), threads=threads))
+    assert pipeline.wants().stacks == ((2000, 2000),)
+    stack = StackSeen(driver.now, 2000, 2000, ("_worker_loop (worker.py:350)", "__getitem__ (data.py:33)"))
+    driver.events.append(stack)
+    driver.train(20)
+    stall = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert stall.cause == "worker_hang"
+    assert stall.chain[0] == "driver waits for worker 2000"
+    assert "in a sleep" in stall.summary
+    assert "__getitem__ (data.py:33)" in stall.summary
+    assert stall.python_stack == list(stack.frames)
+
+
+def test_late_drivers_are_looked_at_at_once_and_then_twice_a_second() -> None:
+    driver, pipeline = started()
+    asked = []
+    for _ in range(10):
+        driver.spend(0.1, Leaf.FILE_WRITE)
+        pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.FILE_WRITE),)))
+        asked.append(bool(pipeline.wants().inspect))
+    assert [place for place, one in enumerate(asked) if one] == [0, 5]
+
+
+@pytest.mark.parametrize(("worked", "cause"), [(0.2, "deadlock"), (4.0, "data_cpu")])
+def test_what_the_worker_does_behind_the_lock_is_told_by_how_long_it_takes(worked: float, cause: str) -> None:
+    """A look that finds the worker on its way again, before the driver has its batch, takes nothing back."""
+    driver, pipeline = started()
+    since = driver.now
+    driver.fetches += 1
+    for _ in range(4):
+        driver.spend(0.5, Leaf.PIPE_READ, Region.FETCH)
+        threads = (blocked(driver, Leaf.PIPE_READ, "", since), worker(driver, Leaf.LOCK, since))
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=threads))
+        driver.events.clear()
+    assert rank_of(pipeline, driver).stalls[-1].cause == "deadlock"
+    locked = driver.now - since
+    for _ in range(round(worked / 0.2)):
+        driver.spend(0.2, Leaf.PIPE_READ, Region.FETCH)
+        driver.work(0.2)
+        cells = [0] * (5 * LEAVES)
+        cells[Leaf.LOCK], cells[Leaf.CPU] = locked, driver.now - since - locked
+        going = replace(worker(driver, Leaf.CPU, since), run=ThreadState.ON, cells=tuple(cells))
+        threads = (blocked(driver, Leaf.PIPE_READ, "", since), going)
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=threads))
+        driver.events.clear()
+    driver.train(20)
+    closed = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert closed.cause == cause
+    assert closed.seconds == pytest.approx(2.0 + worked, abs=0.05)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_lock_that_nobody_gives_back_is_a_deadlock_unless_somebody_works(busy: bool) -> None:
+    driver, pipeline = started()
+    driver.fork(2001)
+    driver.train(5)
+    played(driver, pipeline)
+    since = driver.now
+    driver.fetches += 1
+    for _ in range(6):
+        driver.spend(0.5, Leaf.PIPE_READ, Region.FETCH)
+        other = replace(worker(driver, Leaf.CPU if busy else Leaf.PIPE_READ, since), pid=2001, tid=2001)
+        if busy:
+            driver.work(0.5)
+            other = replace(other, run=ThreadState.ON)
+        threads = (blocked(driver, Leaf.PIPE_READ, "", since), worker(driver, Leaf.LOCK, since), other)
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=threads))
+        driver.events.clear()
+    opened = rank_of(pipeline, driver).stalls[-1]
+    # When the driver is told that its step is over, the worker has long gone on.
+    pipeline.step(Frame(moment(driver.now), threads=(worker(driver, Leaf.PIPE_READ, driver.now),)))
+    driver.train(20)
+    closed = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert (opened.cause == "deadlock", closed.cause == "deadlock") == (not busy, not busy)
+    if not busy:
+        assert closed.seconds == pytest.approx(3.0, abs=0.05)
+        assert closed.chain[1] == "worker 2000 blocked in futex"
+
+
+@pytest.mark.parametrize(
+    ("share", "late", "cause"),
+    [(0.3, 0.15, "cpu_contention"), (0.05, 0.15, "unknown"), (None, 0.15, "unknown"), (0.3, 4.0, "unknown")],
+)
+def test_a_timer_that_came_late_is_the_hypervisors_doing_as_far_as_it_took_processors(
+    share: float | None, late: float, cause: str
+) -> None:
+    """Of two processors: what it kept is counted by the kernel, and more than that it does not explain."""
+    driver, pipeline = started()
+    began = driver.now
+    for _ in range(4):
+        driver.train(20)
+        played(driver, pipeline)
+        stolen = None if share is None else round(share * 2 * (driver.now - began))
+        pipeline.step(Frame(moment(driver.now), host=HostSample(cpus=2, steal_ns=stolen)))
+    driver.spend(late, Leaf.SLEEP)
+    driver.train(20)
+    stall = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert stall.cause == cause
+    assert stall.seconds == pytest.approx(late, abs=0.02)
+    if cause == "cpu_contention":
+        assert "the hypervisor took 30.0 % of the processors" in stall.summary
+
+
+@pytest.mark.parametrize(("after", "told"), [(0.3, False), (0.8, True)])
+def test_a_driver_that_waits_for_a_processor_may_be_ending(after: float, told: bool) -> None:
+    """The interpreter's end takes half a second, more than that with others on its processors."""
+    driver, pipeline = started()
+    for _ in range(round(after / 0.1)):
+        driver.spend(0.04)
+        driver.spend(0.06, Leaf.RUNQUEUE)
+        pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.RUNQUEUE),)))
+    stalls = rank_of(pipeline, driver).stalls
+    assert [stall.cause for stall in stalls] == ["cpu_contention"] * told
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.3, False), (0.0, True)])
+def test_steps_that_grow_while_the_hypervisor_keeps_the_processors_are_no_drift(share: float, told: bool) -> None:
+    driver, pipeline = started()
+    began = driver.now
+    for number in range(1000):
+        driver.spend(0.02 * number / 1000)
+        driver.train(1)
+        if number % 20 == 0:
+            played(driver, pipeline)
+            stolen = round(share * 2 * (driver.now - began))
+            pipeline.step(Frame(moment(driver.now), host=HostSample(cpus=2, steal_ns=stolen)))
+    assert ("drift" in {one.cause for one in rank_of(pipeline, driver).bottlenecks}) == told
+
+
+@pytest.mark.parametrize(("gone", "after", "told"), [(False, 1.0, True), (True, 1.0, False), (True, 4.0, True)])
+def test_a_driver_whose_workers_have_just_gone_may_be_ending(gone: bool, after: float, told: bool) -> None:
+    driver, pipeline = started()
+    if gone:
+        driver.die(2000)
+    for _ in range(round(after / 0.1)):
+        driver.spend(0.1)
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=(driver.sample(Leaf.CPU),)))
+        driver.events.clear()
+    assert [stall.cause for stall in rank_of(pipeline, driver).stalls] == ["cpu_bound"] * told
+
+
+def test_batches_that_come_together_and_then_none_are_how_slow_data_is_fetched() -> None:
+    """Four workers are blocked for each batch alike: every fourth step is late, and nobody hangs."""
+    driver, pipeline = started()
+    for number in range(200):
+        late = 0.09 if number % 4 == 0 else 0.0001
+        driver.work(4 * (late + 0.02), Leaf.SLEEP)
+        driver.work(0.005)
+        driver.fetch(late, Leaf.POLL)
+        driver.spend(0.01)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert {stall.cause for stall in rank.stalls[-20:]} == {"unknown"}, "the first ones came after steps without any"
+    assert "workers were blocked in a sleep" in rank.stalls[-1].summary
+    assert rank.ordinary.worker_blocked_seconds_per_batch == pytest.approx(4 * 0.0425, rel=0.2)

@@ -1,0 +1,75 @@
+"""A lock on a file, by a call that blocks or by a loop that looks at it: which file, and who holds it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders.driver import Driver, moment, played
+from tests.unit.pipeline.test_pipeline import rank_of
+from trainprobe.model.cells import Leaf
+from trainprobe.model.event import FileEventKind, StackSeen
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Stall
+from trainprobe.model.sample import HeldLock, Inspection
+
+PATH = "/home/user/.cache/torch_extensions/ext.lock"
+INO = 77
+
+
+def stall_of(
+    leaf: Leaf, frames: tuple[str, ...] = (), *, held: tuple[HeldLock, ...] = (), opened: bool = True, locking: str = ""
+) -> Stall:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    if opened:
+        driver.file(FileEventKind.OPENED, PATH, INO, driver.now)
+    for _ in range(4):
+        driver.spend(0.5, leaf)
+        seen = Inspection(driver.pid, driver.tid, "S", path=PATH if locking else "", locking=locking, held_locks=held)
+        stack = StackSeen(driver.now, driver.pid, driver.tid, frames)
+        events = (*driver.events, *([stack] if frames else []))
+        driver.events.clear()
+        pipeline.step(Frame(moment(driver.now), events, threads=(driver.sample(leaf),), inspections=(seen,)))
+    driver.train(20)
+    return rank_of(played(driver, pipeline), driver).stalls[-1]
+
+
+def test_a_call_that_blocks_names_the_file_and_the_holder() -> None:
+    held = (HeldLock(1, INO, 4711, "python"), HeldLock(1, 99, 1, "init"))
+    stall = stall_of(Leaf.LOCK, held=held, locking="flock")
+    assert stall.cause == "lock_wait"
+    assert stall.seconds == pytest.approx(2.0, abs=0.1)
+    assert stall.summary == f"waited 2.0 s for the lock {PATH}, which process 4711 (python) holds"
+    assert stall.chain == [f"driver blocked in flock on {PATH}"]
+    assert "process 4711" in stall.advice[0]
+
+
+def test_a_lock_that_nobody_here_holds_is_another_hosts_or_left_over() -> None:
+    stall = stall_of(Leaf.LOCK, locking="fcntl")
+    assert stall.summary.endswith(f"{PATH}, which no process of this host holds")
+    assert f"no other training uses {PATH}" in stall.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("held", "opened"), [((HeldLock(1, INO, -1),), True), ((HeldLock(1, INO, 4711),), False)]
+)  # an open file description's has no pid; a file that was opened to read only has no known inode
+def test_where_the_holder_is_not_known_none_is_named(held: tuple[HeldLock, ...], opened: bool) -> None:
+    stall = stall_of(Leaf.LOCK, held=held, opened=opened, locking="flock")
+    assert stall.summary == f"waited 2.0 s for the lock {PATH}"
+
+
+def test_a_loop_that_looks_at_a_lock_file_is_known_by_its_stack() -> None:
+    frames = ("load (train.py:9)", "BaseFileLock._poll_until_acquired (_api.py:1177)")
+    held = (HeldLock(1, INO, 4711, "python"),)
+    assert stall_of(Leaf.SLEEP, frames, held=held).summary.endswith("which process 4711 (python) holds")
+    assert stall_of(Leaf.SLEEP, frames).summary.endswith("a file that is the lock as long as it exists")
+    baton = ("load (train.py:9)", "FileBaton.wait (torch/utils/file_baton.py:50)")
+    assert stall_of(Leaf.SLEEP, baton, opened=False).summary == f"waited 2.0 s for a lock file, in {baton[1]}"
+
+
+def test_other_pauses_and_locks_are_not_a_files() -> None:
+    frames = ("load (train.py:9)", "acquire (pool.py:12)")
+    assert stall_of(Leaf.SLEEP, frames).cause == "unknown"
+    assert stall_of(Leaf.LOCK).cause != "lock_wait"

@@ -1,0 +1,113 @@
+"""A training ends while its last step is late: what its interpreter does then is no stall, and what was published of
+the training's own code before that is never taken back."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tests.builders.driver import Driver, moment, ns
+from tests.unit.exporters.told import Told, told_now
+from tests.unit.pipeline.test_pipeline import adds_up
+from trainprobe.model.cells import Leaf
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Rank
+from trainprobe.pipeline import Pipeline
+from trainprobe_exporters.families import SeriesTable
+
+RUN = "train.py-0123abcd"
+LOST = ("trainprobe_stall_seconds_total", "trainprobe_stalls_total", "trainprobe_lost_seconds_total")
+
+
+class Watched:
+    """A training of 40 steps, sampled every tenth of a second, with an exporter that reads each report."""
+
+    def __init__(self) -> None:
+        self.driver, self.pipeline, self.series = Driver(), Pipeline(), SeriesTable()
+        self.ranks: list[Rank] = []
+        self.exported: list[Told] = []
+        self.driver.begin()
+        self.driver.train(40)
+        self.pass_on()
+
+    def pass_on(self, leaf: Leaf = Leaf.CPU) -> None:
+        driver, at = self.driver, moment(self.driver.now)
+        self.pipeline.step(Frame(at, tuple(driver.events), threads=(driver.sample(leaf),)))
+        driver.events.clear()
+        report = self.pipeline.report(at)
+        self.series.fold(report)
+        self.exported.append(told_now(self.series, report.generated))
+        self.ranks.append(report.runs[0].ranks[0])
+        adds_up(self.ranks[-1])
+
+    def spend(self, seconds: float, leaf: Leaf = Leaf.CPU) -> None:
+        for _ in range(round(seconds * 10)):
+            self.driver.spend(0.1, leaf)
+            self.pass_on(leaf)
+
+    def exit(self, code: int = 0) -> Rank:
+        self.driver.exit(code, shutdown=0.05)
+        self.pass_on()
+        return self.ranks[-1]
+
+    def lost(self) -> dict[object, float]:
+        """What is exported as lost after the end."""
+        return {key: value for key, value in self.exported[-1].items() if key[0] in LOST and value}
+
+
+def stall_seconds(rank: Rank) -> float:
+    return sum(rank.counters.stall_seconds.values())
+
+
+@pytest.mark.parametrize("leaf", [Leaf.CPU, Leaf.RUNQUEUE, Leaf.COLLECTOR, Leaf.SLEEP])
+@pytest.mark.parametrize("seconds", [0.8, 2.5])
+def test_the_end_of_an_interpreter_is_counted_nowhere(leaf: Leaf, seconds: float) -> None:
+    """0.7 to 0.85 s of CPU on an idle host, several times that where eight ranks end at once."""
+    watched = Watched()
+    watched.driver.spend(0.02)
+    watched.driver.finalize()
+    watched.spend(seconds, leaf)
+    rank = watched.exit()
+    assert all(stall_seconds(one) == 0 and one.stalls == [] for one in watched.ranks)
+    assert watched.lost() == {}
+    assert rank.counters.phase_seconds["shutdown"] == pytest.approx(seconds + 0.07, abs=0.03)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_was_published_of_the_training_itself_stays_counted_when_it_ends(code: int) -> None:
+    watched = Watched()
+    watched.spend(3.0)
+    published = stall_seconds(watched.ranks[-1])
+    assert published == pytest.approx(3.0, abs=0.1)
+    watched.driver.finalize()
+    watched.spend(0.8)
+    rank = watched.exit(code)
+    assert stall_seconds(rank) == published
+    assert [(stall.cause, stall.seconds) for stall in rank.stalls] == [("cpu_bound", published)]
+    assert rank.stalls[0].end == pytest.approx(rank.stalls[0].start + published)
+    assert rank.counters.phase_seconds["shutdown"] == pytest.approx(0.85, abs=0.05)
+    counted = [(stall_seconds(one), one.totals.stalls, sum(one.lost.values())) for one in watched.ranks]
+    assert all(before <= after for one in pairwise(counted) for before, after in zip(*one))
+    assert watched.exported[-1].of("trainprobe_stall_seconds_total", run=RUN, rank="0", cause="cpu_bound") == published
+    assert watched.exported[-1].of("trainprobe_stalls_total", run=RUN, rank="0", cause="cpu_bound") == 1
+
+
+def test_a_real_stall_is_published_within_a_second_of_its_limit() -> None:
+    watched = Watched()
+    limit = watched.driver.now  # the last step began 25 ms ago
+    while not watched.ranks[-1].stalls:
+        watched.spend(0.1)
+        assert watched.driver.now - limit < ns(1.0)
+
+
+def test_an_end_that_hangs_is_a_stall() -> None:
+    watched = Watched()
+    watched.driver.finalize()
+    watched.spend(2.8, Leaf.LOCK)
+    assert watched.ranks[-1].stalls == []
+    watched.spend(2.0, Leaf.LOCK)
+    assert watched.ranks[-1].stalls[-1].seconds == pytest.approx(4.8, abs=0.1)
+    watched.spend(5.0, Leaf.LOCK)
+    rank = watched.exit()
+    assert stall_seconds(rank) == pytest.approx(9.8, abs=0.1)

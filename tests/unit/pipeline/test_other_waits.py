@@ -1,0 +1,133 @@
+"""Waits of the driver that are no riddle: for a save beside the steps, for a command that it started, its own sleep."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.builders.driver import Driver, ns, played
+from tests.unit.pipeline.test_pipeline import rank_of
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import FileEventKind, ProcessEvent, ProcessEventKind
+from trainprobe.model.report import Stall
+from trainprobe.pipeline import Pipeline
+
+PATH = "/run/model.pt"
+SAVER, SERVER, UPLOAD = 77, 88, 99
+
+
+def started() -> tuple[Driver, Pipeline]:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    return driver, played(driver)
+
+
+def stall_of(driver: Driver, pipeline: Pipeline) -> Stall:
+    driver.train(20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    return stall
+
+
+@pytest.mark.parametrize("by_thread", [True, False])
+def test_a_wait_for_a_save_beside_the_steps_says_who_saves(by_thread: bool) -> None:
+    driver, pipeline = started()
+    spent = random.uniform(0.4, 2)
+    who = {"tid": SAVER} if by_thread else {"tid": SERVER, "pid": SERVER}
+    if not by_thread:
+        driver.fork(SERVER)
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, PATH, opened=opened, **who)
+    driver.spend(spent, Leaf.LOCK)
+    driver.file(FileEventKind.CLOSED, PATH, opened=opened, size=184_000_000, write=ns(spent), **who)
+    stall = stall_of(driver, pipeline)
+    name = f"thread {SAVER}" if by_thread else f"process {SERVER}"
+    assert stall.cause == "checkpoint"
+    assert stall.summary == f"waiting for {name} of the training, which writes checkpoint {PATH}"
+    assert list(stall.chain) == [f"driver waits for {name}", f"{name} writes {PATH}"]
+    assert stall.evidence[0].what == "driver waited for the one that saves"
+    assert stall.evidence[0].value == pytest.approx(spent, abs=0.03)
+    assert any("beside the steps already" in advice for advice in stall.advice)
+    assert not any("(asynchronously)" in advice for advice in stall.advice)
+
+
+def test_what_the_driver_serialises_while_its_threads_write_is_the_saves_too() -> None:
+    """As orbax has it: the driver's own file stays open all the time, its threads write the others."""
+    driver, pipeline = started()
+    opened, own = driver.now, "/run/save-640/_CHECKPOINT_METADATA"
+    driver.file(FileEventKind.OPENED, own, 70, opened)
+    for ino, waited in ((71, 0.05), (72, 0.12)):
+        begun = driver.now
+        driver.file(FileEventKind.OPENED, PATH, ino, begun, tid=SAVER)
+        driver.spend(waited, Leaf.LOCK)
+        driver.spend(0.15, Leaf.CPU)
+        driver.file(FileEventKind.CLOSED, PATH, ino, begun, 8_790_016, write=ns(0.15), tid=SAVER)
+    driver.file(FileEventKind.CLOSED, own, 70, opened, 666)
+    stall = stall_of(driver, pipeline)
+    assert stall.shares == {"checkpoint": pytest.approx(0.47, abs=0.03)}
+    assert stall.summary.startswith(f"waiting for thread {SAVER} of the training, which writes checkpoint")
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["it still runs", "it ended"])
+def test_a_wait_for_a_command_names_it(runs: bool) -> None:
+    """The one that ran longest: another was short, a third ended before."""
+    driver, pipeline = started()
+    for pid, name, seconds in ((UPLOAD - 2, "before", 0.001), (UPLOAD - 1, "nvidia-smi", 0.02), (UPLOAD, "aws", 1.2)):
+        driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, pid, driver.pid, "python3"))
+        command = (f"/usr/bin/{name}", "x")
+        driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, pid, driver.pid, name, command=command))
+        driver.spend(seconds, Leaf.CHILD)
+        if pid != UPLOAD or not runs:
+            driver.events.append(ProcessEvent(ProcessEventKind.EXIT, driver.now, pid, driver.pid, name, code=0))
+        if name == "before":
+            driver.train(2)
+            played(driver, pipeline)
+    stall = stall_of(driver, pipeline)
+    assert stall.cause == "unknown"
+    assert stall.summary.startswith(f"waiting for aws (pid {UPLOAD}) that the training started: 1.2")
+    assert list(stall.chain) == [f"driver waits for aws (pid {UPLOAD})"]
+
+
+def test_a_wait_for_a_child_nobody_saw_start_is_still_told() -> None:
+    driver, pipeline = started()
+    driver.spend(1.0, Leaf.CHILD)
+    assert stall_of(driver, pipeline).summary.startswith("waiting for a process that the training started: ")
+
+
+def test_a_sleep_of_the_drivers_own_is_told_as_that() -> None:
+    driver, pipeline = started()
+    spent = random.uniform(0.4, 2)
+    driver.spend(spent, Leaf.SLEEP)
+    stall = stall_of(driver, pipeline)
+    assert stall.cause == "unknown"
+    assert stall.summary.startswith("a pause that the training's own code asks for: ")
+    assert stall.seconds == pytest.approx(spent, abs=0.03)
+
+
+def test_processes_that_are_not_a_loaders_are_not_called_that() -> None:
+    driver, pipeline = started()
+    for pid in (SERVER, SERVER + 1):
+        driver.fork(pid)
+        driver.spend(0.3)
+        driver.train(30)
+        driver.die(pid)
+    stalls = rank_of(played(driver, pipeline), driver).stalls
+    assert stalls
+    assert stalls[-1].cause == "worker_startup"
+    assert stalls[-1].summary.startswith("the training started processes of its own: 1, 0.3")
+    assert "persistent_workers" not in " ".join(stalls[-1].advice)
+    assert "keep the processes" in stalls[-1].advice[0]
+
+
+@pytest.mark.parametrize(("rest", "told"), [(0.03, 0.0), (0.08, 0.08)])
+def test_a_step_that_worked_longer_has_no_stall_for_a_little_without_a_cause(rest: float, told: float) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(60)
+    driver.spend(0.06)
+    driver.spend(0.06, region=Region.BACKWARD)
+    driver.spend(rest, Leaf.OTHER)
+    driver.train(20)
+    rank = rank_of(played(driver), driver)
+    assert sum(stall.seconds for stall in rank.stalls) == pytest.approx(told, abs=0.002)

@@ -1,0 +1,93 @@
+"""A driver that waits at a lock: for a thread of its own process, for a pool of processes, or nobody knows for whom."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.builders.driver import Driver, moment, played
+from tests.unit.pipeline.test_pipeline import rank_of
+from trainprobe.model.cells import Leaf
+from trainprobe.model.event import PythonThread, StackSeen
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Rank
+from trainprobe.model.sample import Inspection, ThreadLook
+from trainprobe.pipeline import Pipeline
+
+LOADER, MONITOR = 77, 78
+LINE = "decode (loader.py:31)"
+
+
+def steps(driver: Driver, count: int, *, fetches: bool = False) -> None:
+    """With a DataLoader, or with batches from somewhere else."""
+    for _ in range(count):
+        if fetches:
+            driver.fetch()
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+
+
+def started() -> tuple[Driver, Pipeline]:
+    driver = Driver()
+    driver.begin()
+    steps(driver, 40)
+    return driver, played(driver)
+
+
+def locked(driver: Driver, pipeline: Pipeline, *others: str, share: float = 0.0, python: bool = True) -> Rank:
+    """A second at a lock. ``others``: states of the loader in so many looks; ``share``: of a CPU that it uses."""
+    for state in others:
+        driver.spend(1.0 / len(others), Leaf.LOCK)
+        loader = ThreadLook(LOADER, 5, state, "", round(share * driver.now), "/data/a.bin" if state == "D" else "")
+        monitor = ThreadLook(MONITOR, 6, "S", "hrtimer_nanosleep", 0)
+        seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=(loader, monitor))
+        threads = (PythonThread(6, "watch (tqdm.py:60)"), *((PythonThread(5, LINE),) if python else ()))
+        stack = StackSeen(driver.now, driver.pid, driver.tid, ("main (a.py:1)", "get (queue.py:9)"), others=threads)
+        pipeline.step(Frame(moment(driver.now), (stack,), threads=(driver.sample(Leaf.LOCK),), inspections=(seen,)))
+    steps(driver, 20)
+    return rank_of(played(driver, pipeline), driver)
+
+
+def test_a_loader_thread_on_the_cpu_is_told_with_its_line() -> None:
+    (stall,) = locked(*started(), "R", "S", "R", share=random.uniform(0.6, 1)).stalls
+    assert stall.cause == "data_cpu"
+    assert stall.summary == f"the driver waited for thread {LOADER} of the training on the CPU in {LINE}"
+    assert stall.seconds == pytest.approx(1.0, abs=0.02)
+    assert stall.chain[0] == f"driver waits for thread {LOADER}"
+    assert "prefetch_factor" not in " ".join(stall.advice)
+
+
+def test_a_loader_thread_blocked_on_a_device_is_told_with_its_file() -> None:
+    (stall,) = locked(*started(), "D", "D", "R", share=0.1).stalls
+    assert stall.cause == "data_storage"
+    assert "/data/a.bin" in stall.summary
+
+
+def test_a_librarys_own_threads_are_no_evidence() -> None:
+    """OpenMP's are on the CPU because the driver has given them work."""
+    (stall,) = locked(*started(), "R", "R", "R", share=1.0, python=False).stalls
+    assert stall.cause == "unknown"
+
+
+def test_who_sleeps_is_no_evidence() -> None:
+    (stall,) = locked(*started(), "S", "S", "S", share=0.05).stalls
+    assert stall.cause == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("fetches", "worked", "cause"), [(False, 0.9, "data_cpu"), (False, 0.3, "unknown"), (True, 0.9, "unknown")]
+)
+def test_a_pool_of_processes_answers_behind_a_lock(fetches: bool, worked: float, cause: str) -> None:
+    """What workers did meanwhile is the cause where they did as much, and where no DataLoader has waits of its own."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    steps(driver, 40, fetches=fetches)
+    pipeline = played(driver)
+    driver.spend(1.0, Leaf.LOCK)
+    driver.work(worked, Leaf.CPU)
+    steps(driver, 20, fetches=fetches)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == cause

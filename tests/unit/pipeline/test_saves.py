@@ -1,0 +1,282 @@
+"""Saves as spans: serialising belongs to them; in ordinary steps and after the last one they are lost time, too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders.driver import Driver, moment, ns, played
+from tests.unit.pipeline.test_pipeline import adds_up, rank_of
+from trainprobe.advise.settings import advice
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import FileEvent, FileEventKind, StackSeen, StepFile
+from trainprobe.model.report import Rank
+from trainprobe.model.sample import Inspection
+
+SIZE = 200_000_000
+SAVES = ("main (train.py:9)", "Runner.save_checkpoint (runner.py:70)", "_save (serialization.py:1312)")
+SEARCHES = ("main (train.py:9)", "search (train.py:70)")
+
+
+def trained() -> Driver:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    return driver
+
+
+def burst_and_save(driver: Driver, frames: tuple[str, ...] = (), *, gap: float = 0.0) -> None:
+    """0.4 s on the CPU, with a stack in its middle, then 0.2 s of writes of one file."""
+    driver.spend(0.2)
+    if frames:
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    driver.spend(0.2)
+    driver.write(f"/run/step-{driver.steps}.pth", SIZE, 0.2, gap=gap)
+
+
+def ended(driver: Driver) -> Rank:
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    adds_up(rank)
+    return rank
+
+
+@pytest.mark.parametrize("frames", [SAVES, ()], ids=["by its stack", "by its payload"])
+def test_serialising_before_the_file_is_opened_is_part_of_the_save(frames: tuple[str, ...]) -> None:
+    driver = trained()
+    began = driver.now
+    burst_and_save(driver, frames)
+    driver.train(20)
+    rank = ended(driver)
+    (stall,) = rank.stalls
+    assert stall.shares == pytest.approx({"checkpoint": 0.6}, abs=0.01)
+    assert rank.lost == pytest.approx({"checkpoint": 0.6}, abs=0.01)
+    (save,) = rank.checkpoints
+    assert save.start == pytest.approx(moment(driver.now).wall_of(began), abs=0.01)
+    assert save.serialize_seconds == pytest.approx(0.4, abs=0.01)
+    assert save.seconds == pytest.approx(0.6, abs=0.01)
+    assert save.blocked_seconds == pytest.approx(0.6, abs=0.01)
+
+
+def test_a_slow_function_before_a_save_is_none_of_it() -> None:
+    driver = trained()
+    burst_and_save(driver, SEARCHES)
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.lost == pytest.approx({"cpu_bound": 0.4, "checkpoint": 0.2}, abs=0.01)
+    assert rank.checkpoints[0].serialize_seconds == pytest.approx(0.0, abs=0.01)
+
+
+def test_without_a_stack_a_save_that_serialises_as_it_writes_has_no_burst_before_it() -> None:
+    driver = trained()
+    burst_and_save(driver, gap=0.1)
+    driver.train(20)
+    assert ended(driver).lost == pytest.approx({"cpu_bound": 0.4, "checkpoint": 0.3}, abs=0.01)
+
+
+def test_what_a_save_may_take_without_a_stack_is_bounded_by_its_bytes() -> None:
+    driver = trained()
+    driver.spend(2.0)
+    driver.write("/run/a.pth", 20_000_000, 0.1)
+    driver.train(20)
+    assert ended(driver).lost == pytest.approx({"cpu_bound": 1.8, "checkpoint": 0.3}, abs=0.01)
+
+
+def test_what_is_computed_before_a_save_that_needs_no_serialising_is_none_of_it() -> None:
+    """No stack shows it; the save before this one was opened at once."""
+    driver = trained()
+    driver.write("/run/a.pth", SIZE, 0.2)
+    driver.train(20)
+    burst_and_save(driver)
+    driver.train(20)
+    assert ended(driver).lost == pytest.approx({"cpu_bound": 0.4, "checkpoint": 0.4}, abs=0.01)
+
+
+def test_forward_passes_before_a_save_are_an_evaluation() -> None:
+    driver = trained()
+    driver.spend(0.5, region=Region.NO_GRAD)
+    driver.write("/run/a.pth", SIZE, 0.2)
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.5, abs=0.02)
+    assert rank.lost == pytest.approx({"checkpoint": 0.2}, abs=0.02)
+
+
+def test_a_save_with_an_evaluation_in_its_step_took_as_long_as_those_without() -> None:
+    driver = trained()
+    burst_and_save(driver)
+    driver.train(20)
+    began = driver.now
+    burst_and_save(driver)
+    for _ in range(50):
+        driver.fetch(0.002)
+        driver.spend(0.03, Leaf.CPU, Region.NO_GRAD)
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.lost == pytest.approx({"checkpoint": 1.2}, abs=0.05)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(1.6, abs=0.05)
+    assert rank.stalls[1].start == pytest.approx(moment(driver.now).wall_of(began), abs=0.1)
+
+
+def test_serialising_between_open_and_write_is_part_of_the_save() -> None:
+    """Keras opens the zip archive first and then makes its members in memory."""
+    driver = trained()
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, "/run/60.keras", 7, opened)
+    driver.spend(0.7)
+    driver.spend(0.1, Leaf.FILE_WRITE)
+    driver.files[1, 7] = StepFile(1, 7, ns(0.1), 0, SIZE)
+    driver.file(FileEventKind.CLOSED, "/run/60.keras", 7, opened, SIZE, ns(0.1))
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.lost == pytest.approx({"checkpoint": 0.8}, abs=0.01)
+    assert rank.checkpoints[0].serialize_seconds == pytest.approx(0.7, abs=0.01)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_saves_of_ordinary_steps_are_a_bottleneck_with_their_interval(every: int) -> None:
+    driver = Driver()
+    driver.begin()
+    for step in range(200):
+        driver.step()
+        if step % every == 0:
+            driver.write("/run/state.pt", SIZE, 0.02)
+    driver.exit()
+    run = played(driver).report(moment(driver.now)).runs[0]
+    (rank,) = run.ranks
+    adds_up(rank)
+    (bottleneck,) = rank.bottlenecks
+    assert bottleneck.cause == rank.verdict.cause == "checkpoint"
+    assert rank.lost["checkpoint"] == pytest.approx(0.02 * 200 / every, rel=0.1)
+    assert rank.counters.save_every_steps == every
+    assert ("one in each step" if every == 1 else "one every 2 steps") in bottleneck.summary
+    assert rank.counters.saves == pytest.approx(200 / every, abs=10)
+    (setting,) = (one for one in advice(run, rank, 4).settings if one.name == "checkpoint interval")
+    assert str(setting.now) == ("every step" if every == 1 else "every 2 steps")
+    assert setting.gain == pytest.approx(0.02 * 200 / every, rel=0.1)
+    assert str(setting.reason).startswith("a save takes 20 ms")
+    assert bottleneck.advice[0].startswith(f"save every {setting.proposed} steps instead of every {every}:")
+
+
+def test_the_records_of_saves_decide_over_the_slots_of_a_step() -> None:
+    """A step row tells four files apart: the checkpoint is the fifth, beside a log that is busier than the others."""
+    driver = trained()
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, "/run/iter_80.pth", 9, opened)
+    driver.spend(0.5, Leaf.FILE_WRITE)
+    driver.file(FileEventKind.CLOSED, "/run/iter_80.pth", 9, opened, SIZE, ns(0.5))
+    for ino in (3, 4, 5):
+        driver.write(f"/run/{ino}.log", 100, 0.001, ino=ino, created=False)
+    driver.files[0, 0] = StepFile(0, 0, ns(0.5), 0, SIZE)
+    driver.train(20)
+    rank = ended(driver)
+    (stall,) = rank.stalls
+    assert stall.cause == "checkpoint"
+    assert stall.summary.startswith("checkpoint /run/iter_80.pth: 200 MB")
+    assert rank.lost == pytest.approx({"checkpoint": 0.5}, abs=0.01)
+
+
+def test_a_save_after_the_last_step_is_a_stall() -> None:
+    driver = trained()
+    driver.spend(0.01)
+    burst_and_save(driver, SAVES)
+    rank = ended(driver)
+    (stall,) = rank.stalls
+    assert stall.cause == "checkpoint"
+    assert rank.lost == pytest.approx({"checkpoint": 0.6}, abs=0.05)
+    assert rank.counters.phase_seconds["shutdown"] == pytest.approx(0.6, abs=0.05)
+
+
+def test_a_long_write_in_flight_is_a_checkpoint_beside_logs() -> None:
+    """The stall that is open has no finished call on the checkpoint yet, but a few on a log."""
+    driver = trained()
+    pipeline = played(driver)
+    driver.write("/run/train.log", 100, 0.001, ino=3, created=False)
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, "/run/a.pth", 9, opened)
+    driver.spend(0.9, Leaf.FILE_WRITE)
+    sample = replace(driver.sample(Leaf.FILE_WRITE), since_ns=opened, dev=1, ino=9, files=tuple(driver.files.values()))
+    looks = [Inspection(driver.pid, driver.tid, "D", wchan=where) for where in ("", "balance_dirty_pages.isra.0")]
+    for look in looks:
+        played(driver, pipeline, threads=(sample,), inspections=(look,))
+    (stall,) = rank_of(pipeline, driver).stalls
+    assert stall.shares["checkpoint"] > 0.95 * stall.seconds
+    assert stall.chain[-1].endswith("(balance_dirty_pages, in 1 of 2 looks)")
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_serialising_before_the_files_of_ordinary_steps_is_part_of_their_saves(every: int) -> None:
+    """Of a save in each step the payload tells how much; else what the steps that save have beyond the others."""
+    driver = Driver()
+    driver.begin()
+    for step in range(210):
+        driver.step()
+        if step % every == 0:
+            driver.spend(0.02)
+            driver.write("/run/state.pt", 3_000_000, 0.005)
+    rank = ended(driver)
+    assert rank.lost == pytest.approx({"checkpoint": 0.025 * 202 / every}, rel=0.06)
+
+
+def test_a_file_that_is_never_closed_saves_only_while_it_is_written() -> None:
+    driver = trained()
+    driver.file(FileEventKind.OPENED, "/run/last.pt", 7, driver.now)
+    driver.spend(0.2, Leaf.FILE_WRITE)
+    driver.files[1, 7] = StepFile(1, 7, ns(0.2), 0, SIZE)
+    driver.file(FileEventKind.PROGRESS, "/run/last.pt", 7, driver.now - ns(0.2), SIZE, ns(0.2))
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, SEARCHES))
+    driver.spend(0.5)
+    driver.train(20)
+    assert ended(driver).lost == pytest.approx({"cpu_bound": 0.5, "checkpoint": 0.2}, abs=0.01)
+
+
+@pytest.mark.parametrize("takes_part", [True, False])
+def test_without_steps_a_save_by_other_threads_blocks_where_the_driver_takes_part_in_it(takes_part: bool) -> None:
+    """As orbax saves: the driver opens the first file, helper threads write, and the driver computes until the end."""
+    driver = Driver()
+    driver.begin()
+    pipeline = played(driver)
+    for second in range(12):
+        driver.spend(0.04)
+        opened = driver.now
+        if second == 8:
+            driver.file(FileEventKind.OPENED, "/run/save-9/_CHECKPOINT_METADATA", 7, opened)
+            driver.spend(0.4, Leaf.CPU if takes_part else Leaf.LOCK)
+            driver.file(FileEventKind.CLOSED, "/run/save-9/_CHECKPOINT_METADATA", 7, opened, 600)
+        driver.spend(1.0 - (driver.now - opened) / 1e9 - 0.04, Leaf.LOCK)
+        played(driver, pipeline, threads=(driver.sample(Leaf.LOCK),))
+    (save,) = rank_of(pipeline, driver).checkpoints
+    assert save.seconds == pytest.approx(0.4)
+    assert save.blocked_seconds == pytest.approx(0.4 if takes_part else 0.0, abs=1e-6)
+
+
+def test_a_save_goes_on_while_threads_of_the_training_write_its_files() -> None:
+    """Its first file, the driver's own, is closed when the step's end has been told; no stack shows the save."""
+    driver = trained()
+    opened, thread = driver.now, 99
+    first = "/run/save-9/_CHECKPOINT_METADATA"
+    driver.file(FileEventKind.OPENED, first, 7, opened, created=True)
+    driver.spend(0.3)
+    driver.spend(0.1, Leaf.LOCK)
+    begun = driver.now - ns(0.1)
+    data = FileEvent(FileEventKind.CLOSED, driver.now, driver.pid, thread, 1, 8, "/run/save-9/d/0", opened_ns=begun)
+    driver.events.append(replace(data, bytes=SIZE, write_ns=ns(0.1), created=True))
+    driver.train(1)
+    driver.file(FileEventKind.CLOSED, first, 7, opened, 600, created=True)
+    driver.train(20)
+    assert ended(driver).lost == pytest.approx({"checkpoint": 0.4}, abs=0.02)
+
+
+def test_the_interval_is_that_of_the_large_saves() -> None:
+    driver = Driver()
+    driver.begin()
+    for step in range(200):
+        driver.step()
+        if step % 5 == 0:
+            driver.write("/run/state.pkl", 20_000, 0.001, ino=8)
+        if step % 40 == 39:
+            driver.write("/run/model.pth", SIZE, 0.5)
+    rank = ended(driver)
+    assert (rank.counters.saves, rank.counters.save_every_steps) == (5, 40)
+    assert rank.lost["checkpoint"] == pytest.approx(2.5, abs=0.05)

@@ -1,0 +1,337 @@
+"""The history beside the loop: nothing told is lost, nothing is told twice, no disk stops anybody."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.runtime.telling import NOW, RUN, USER, Training
+from trainprobe.cli import published
+from trainprobe.config.schema import Retention
+from trainprobe.model.report import Report
+from trainprobe.runtime.history import keeper as module
+from trainprobe.runtime.history.keeper import EarlierState, HistoryKeeper
+from trainprobe.runtime.history.retention import Trust, by_size
+from trainprobe.runtime.publishing.publish import uid_of
+from trainprobe.store import database as database_module
+from trainprobe.store import schema
+from trainprobe.store.database import Database
+from trainprobe.store.records import Batch
+from trainprobe_exporters.history import History as Reader
+
+
+class Kept:
+    """A history in a directory of its own, and what it complained of."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.said: list[str] = []
+        self.found = EarlierState()
+        self.history = self._made()
+
+    def _made(self) -> HistoryKeeper:
+        return HistoryKeeper(
+            self.directory, Retention(), complain=lambda what, _: self.said.append(what), uid_of=uid_of,
+            clock=lambda: NOW + 1000,
+        )  # fmt: skip
+
+    def open(self, last: Report | None = None) -> HistoryKeeper:
+        self.history = self._made()
+        self.found = self.history.open(last)
+        return self.history
+
+    def run(self, training: Training, seconds: int) -> None:
+        for _ in range(seconds):
+            report, steps = training.tell()
+            self.history.add_report(report, steps, {})
+            self.drained()
+
+    def drained(self) -> None:
+        wait_until(lambda: self.history._telling.report is None)
+        with self.history._wake:
+            pass
+
+    def report(self) -> Report:
+        found = published.kept(self.directory)
+        assert found is not None
+        return found
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No power cut is played here: a test does not wait for the disk."""
+    monkeypatch.setattr(database_module, "SYNCHRONOUS", "OFF")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path / "state")
+
+
+def stalls_in(directory: Path) -> list[tuple[str, float | None]]:
+    connection = sqlite3.connect(directory / "history.sqlite")
+    try:
+        return connection.execute('SELECT id, "end" FROM stalls ORDER BY start').fetchall()
+    finally:
+        connection.close()
+
+
+def test_a_run_is_reported_after_the_daemons_end(kept: Kept) -> None:
+    training = Training()
+    kept.open()
+    kept.run(training, 57)
+    kept.history.close()
+    (run,) = kept.report().runs
+    assert run.ranks[0].steps.count == 57 * 20
+    assert [stall.id for stall in run.ranks[0].stalls] == [stall.id for stall in training.stalls]
+    assert stalls_in(kept.directory) == [(stall.id, stall.end) for stall in training.stalls]
+    assert kept.said == []
+
+
+def test_more_stalls_than_a_report_lists_are_kept(kept: Kept) -> None:
+    training = Training(every=2)
+    kept.open()
+    kept.run(training, 450)
+    kept.history.close()
+    assert len(training.stalls) > 220
+    assert stalls_in(kept.directory) == [(stall.id, stall.end) for stall in training.stalls]
+    told = Reader(kept.directory / "published").stalls()
+    assert [(one.stall.id, one.stall.end) for one in told] == [(stall.id, stall.end) for stall in training.stalls]
+
+
+def test_every_step_can_be_read_in_every_tier(kept: Kept) -> None:
+    training = Training()
+    kept.open()
+    kept.run(training, 350)
+    kept.history.close()
+    reader = Reader(kept.directory / "published")
+    for points in (5000, 60, 3):
+        rows = reader.steps(RUN, "0", since=0.0, points=points)
+        assert sum(row.count for row in rows) == 350 * 20
+        assert len(rows) <= points
+    database = Database(kept.directory / "history.sqlite")
+    for tier in ("10s", "5min"):
+        assert sum(row[2] for row in database.steps(RUN, "0", tier)) == 350 * 20
+    assert sum(text.count("\n") for text in database.recent(RUN, "0")) == 350 * 20
+    database.close()
+
+
+def test_rows_go_on_where_the_last_process_stopped(kept: Kept) -> None:
+    training = Training()
+    for _ in range(4):
+        kept.open()
+        kept.run(training, 33)
+        kept.history.close()
+    rows = Reader(kept.directory / "published").steps(RUN, "0", points=20)
+    assert sum(row.count for row in rows) == 4 * 33 * 20
+    database = Database(kept.directory / "history.sqlite")
+    assert sum(row[2] for row in database.steps(RUN, "0", "5min")) == 4 * 33 * 20
+    database.close()
+
+
+def test_what_a_killed_daemon_had_published_is_taken_in(kept: Kept) -> None:
+    training = Training()
+    kept.open()
+    kept.run(training, 9)
+    kept.history.close()
+    training.second = 59
+    training.tell()  # opens one
+    kept.open(training.report())
+    assert [run.run for run in kept.found.live] == [RUN]
+    assert kept.found.live[0].ranks[0].stalls[-1].end is None
+    kept.history.close()
+    assert stalls_in(kept.directory) == [(training.stalls[-1].id, None)]
+
+
+def test_runs_of_before_are_known_by_name_and_by_their_state(kept: Kept) -> None:
+    over, live = Training("over-00000001"), Training("live-00000001")
+    kept.open()
+    kept.run(over, 5)
+    over.ended = over.now
+    kept.run(over, 1)
+    kept.run(live, 12)
+    kept.history.close()
+    kept.open()
+    assert kept.found.attempts == {"over-00000001": 1, "live-00000001": 1}
+    assert [(run.run, run.ranks[0].steps.count) for run in kept.found.live] == [("live-00000001", 240)]
+    ((job, goodput),) = ((one.job, one.goodput) for one in kept.found.jobs)
+    assert (job, goodput.productive_seconds) == ("over-00000001", 7.0)
+    kept.history.close()
+
+
+def test_a_run_that_is_not_found_again_has_ended(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    training, other = Training(), Training("other-00000001")
+    kept.open()
+    kept.run(training, 20)  # a stall is open at the end
+    kept.history.close()
+    monkeypatch.setattr(module, "GONE_SECONDS", 0.0)
+    kept.open()
+    kept.run(other, 2)
+    kept.history.close()
+    assert {run.run: run.ended for run in kept.report().runs} == {RUN: training.now, "other-00000001": None}
+    assert all(end is not None for _, end in stalls_in(kept.directory))
+
+
+def test_the_owner_has_a_file_that_nobody_else_can_read(kept: Kept) -> None:
+    kept.open()
+    kept.run(Training(), 3)
+    kept.run(Training("theirs-00000001", "4242"), 3)
+    kept.history.close()
+    files = {path.name: path for path in (kept.directory / "users").iterdir()}
+    assert set(files) == {f"{os.getuid()}.json", "4242.json"}
+    theirs = files["4242.json"]
+    assert stat.S_IMODE(theirs.stat().st_mode) == 0o640, "the group's bits are the ACL's mask"
+    assert [run["run"] for run in json.loads(theirs.read_text())["runs"]] == ["theirs-00000001"]
+    assert theirs.stat().st_uid == os.geteuid()
+    for path in (kept.directory / "published").rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o750 if path.is_dir() else 0o640), path
+    assert stat.S_IMODE((kept.directory / "users").stat().st_mode) == 0o711
+
+
+def test_a_damaged_file_is_moved_aside_and_told(kept: Kept) -> None:
+    training = Training()
+    kept.open()
+    kept.run(training, 12)
+    kept.history.close()
+    (kept.directory / "history.sqlite").write_bytes(b"no database" * 1000)
+    kept.open()
+    kept.run(training, 12)
+    assert kept.history.source().state == "error"
+    assert "it lies in" in kept.history.source().reason
+    kept.history.close()
+    assert len(kept.said) == 1
+    assert len(list(kept.directory.glob("history.sqlite.damaged-*"))) == 1
+    assert [name for name, _ in stalls_in(kept.directory)] == [stall.id for stall in training.stalls]
+
+
+def test_a_file_that_is_damaged_while_it_is_open_is_moved_aside(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training()
+    kept.open()
+    kept.run(training, 12)
+    write = Database.write
+
+    def damaged_once(self: Database, batch: Batch) -> None:
+        if not kept.said:
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        write(self, batch)
+
+    monkeypatch.setattr(Database, "write", damaged_once)
+    kept.run(training, 20)
+    wait_until(lambda: kept.said)
+    kept.run(training, 20)
+    kept.history.close()
+    assert len(list(kept.directory.glob("history.sqlite.damaged-*"))) == 1
+    assert [name for name, _ in stalls_in(kept.directory)] == [stall.id for stall in training.stalls]
+
+
+def test_a_newer_schema_is_refused(kept: Kept) -> None:
+    kept.directory.mkdir()
+    Database(kept.directory / "history.sqlite", (*schema.MIGRATIONS, ("CREATE TABLE later (x)",))).close()
+    with pytest.raises(schema.NewerSchemaError, match="schema 2"):
+        kept.open()
+    kept.history.close()
+
+
+def test_a_disk_that_takes_nothing_is_told_and_survived(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    training = Training()
+    kept.open()
+    kept.run(training, 12)
+    full = True
+    write = Database.write
+
+    def failing(self: Database, batch: Batch) -> None:
+        if full:
+            raise sqlite3.OperationalError("database or disk is full")
+        write(self, batch)
+
+    monkeypatch.setattr(Database, "write", failing)
+    kept.run(training, 40)
+    wait_until(lambda: kept.said)
+    assert "disk is full" in kept.history.source().reason
+    full = False
+    time.sleep(0.02)
+    kept.run(training, 2)
+    wait_until(lambda: kept.history.source().state == "up")
+    kept.history.close()
+    assert [name for name, _ in stalls_in(kept.directory)] == [stall.id for stall in training.stalls]
+    assert sum(row.count for row in Reader(kept.directory / "published").steps(RUN, "0")) == 54 * 20
+
+
+def test_a_disk_that_went_away_is_opened_anew_when_it_is_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    training = Training()
+    kept.open()
+    kept.run(training, 12)
+    first, write = kept.history._database, Database.write
+
+    def failing(self: Database, batch: Batch) -> None:
+        if self is first:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = 10  # type: ignore[attr-defined]
+            raise error
+        write(self, batch)
+
+    monkeypatch.setattr(Database, "write", failing)
+    kept.run(training, 20)
+    wait_until(lambda: kept.said)
+    time.sleep(0.02)
+    kept.run(training, 20)
+    kept.history.close()
+    assert [name for name, _ in stalls_in(kept.directory)] == [stall.id for stall in training.stalls]
+
+
+def test_age_is_not_believed_after_a_clock_has_jumped() -> None:
+    trust = Trust()
+    assert not trust.holds(NOW, 0.0)
+    assert trust.holds(NOW + 601, 601.0)
+    assert not trust.holds(NOW + 1e8, 700.0)  # set to some year to come
+    assert not trust.holds(NOW + 1e8 + 1800, 2500.0)
+    assert trust.holds(NOW + 1e8 + 3700, 4400.0)
+
+
+def test_the_oldest_runs_make_room(kept: Kept) -> None:
+    kept.open()
+    for number in range(6):
+        training = Training(f"r-{number:08x}", second=1000 * number)
+        kept.run(training, 30)
+        training.ended = training.now
+        kept.run(training, 1)
+    live = Training("live-00000001")
+    kept.run(live, 30)
+    kept.history.close()
+    database, files = Database(kept.directory / "history.sqlite"), kept.history._files
+    by_size(database, files, Retention(bytes=database.bytes + files.bytes))
+    assert len(database.runs()) == 7
+    by_size(database, files, Retention(bytes=(database.bytes + files.bytes) * 2 // 3))
+    left = {row.run for row in database.runs()}
+    assert "live-00000001" in left
+    assert "r-00000005" in left
+    assert "r-00000000" not in left
+    assert files.runs() == left
+    database.close()
+
+
+def test_users_file_of_one_whose_runs_are_gone_goes_too(kept: Kept) -> None:
+    kept.open()
+    kept.run(Training(), 3)
+    kept.history._files.publish_to(4242, [])
+    kept.history._tidy_at = 0.0
+    kept.run(Training(), 1)
+    wait_until(lambda: not (kept.directory / "users" / "4242.json").exists())
+    kept.history.close()
+    assert (kept.directory / "users" / f"{uid_of(USER)}.json").exists()

@@ -1,0 +1,121 @@
+"""The collectors beside each other: what one learns of an event, another tells later."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.unit.collect.fake_proc import FakeProc
+from trainprobe.collect.cgroup import Cgroups, Throttling
+from trainprobe.collect.source import Sources
+from trainprobe.collect.watched import Watched
+from trainprobe.model.event import ProcessEvent, ProcessEventKind
+from trainprobe.model.moment import NS, Moment
+from trainprobe.runtime.sampling.samplers import Collectors
+
+DRIVER, WORKER, SECOND = 100, 101, 102
+
+
+def watched(*roles: tuple[int, str]) -> list[Watched]:
+    return [Watched(pid, pid * 10, FakeProc.started_ns(pid), role, "train.py-0") for pid, role in roles]
+
+
+def exited(pid: int, at: int) -> ProcessEvent:
+    return ProcessEvent(ProcessEventKind.EXIT, at, pid, ppid=1, signal=9)
+
+
+@pytest.mark.parametrize("drivers", [1, 2])
+def test_workers_of_a_trainer_that_lived_between_two_readings_are_its_orphans(tmp_path: Path, drivers: int) -> None:
+    """With two drivers nobody knows whose they were."""
+    fake = FakeProc(tmp_path)
+    fake.add(1, comm="systemd", ppid=0)
+    collectors, at = Collectors(Sources(), fake.proc), 1000 * NS
+    collectors.read(Moment(at, at), watched())
+    fake.add(DRIVER)
+    fake.add(WORKER, comm="pt_data_worker", ppid=DRIVER)
+    fake.add(SECOND)
+    those = watched((DRIVER, "driver"), (WORKER, "worker"), *([(SECOND, "driver")] if drivers == 2 else []))
+    collectors.read(Moment(at + NS, at), watched((DRIVER, "helper")))  # the next reading of processes is 5 s away
+    collectors.read(Moment(at + 2 * NS, at), those)
+    fake.remove(DRIVER)
+    fake.add(WORKER, comm="pt_data_worker", ppid=1)
+    told = ()
+    for second in range(3, 60):
+        events = (exited(DRIVER, at),) if second == 3 else ()
+        now = at + second * NS
+        told = collectors.read(Moment(now, now), watched((WORKER, "worker")), events).orphans or told
+    assert [(orphan.pid, orphan.trainer) for orphan in told] == [(WORKER, DRIVER if drivers == 1 else None)]
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "more", "readings"),
+    [(10, 0, 6), (600, 0, 10), (10, 2, 6), pytest.param(10, 25, 10, id="soon full")],
+)
+def test_limits_are_read_each_second_where_half_of_one_is_used_or_will_be_soon(
+    tmp_path: Path, descriptors: int, more: int, readings: int
+) -> None:
+    """Of 1 024 descriptors; turns are a little early or late."""
+    fake = FakeProc(tmp_path)
+    fake.add(DRIVER)
+    collectors, told, made = Collectors(Sources(), fake.proc), 0, 0
+    for second in range(1, 11):
+        for number in range(made, descriptors + more * second):
+            (fake.root / f"{DRIVER}/fd/{number}").touch()
+        made = descriptors + more * second
+        now = second * NS + random.randrange(-NS // 10, NS // 10)
+        told += bool(collectors.read(Moment(now, now), watched((DRIVER, "driver"))).limits)
+    assert told == readings
+    assert collectors.far == (readings == 6), "else the looks have to come each second"
+
+
+def test_what_is_full_within_seconds_is_read_four_times_a_second_and_not_for_long(tmp_path: Path) -> None:
+    """A saw-tooth would otherwise be followed for ever."""
+    fake = FakeProc(tmp_path)
+    fake.add(DRIVER)
+    collectors, at, read = Collectors(Sources(), fake.proc), 1000 * NS, []
+    begin, made = at, 0
+    while at < begin + 100 * NS:
+        wanted = 100 + (60 * (at - begin) // NS % 600 if at > begin + 10 * NS else 0)
+        for number in range(min(made, wanted), max(made, wanted)):
+            path = fake.root / f"{DRIVER}/fd/{number}"
+            path.touch() if made < wanted else path.unlink()
+        made = wanted
+        if collectors.read(Moment(at, at), watched((DRIVER, "driver"))).limits:
+            read.append((at - begin) / NS)
+        due = collectors.due_ns()
+        at = min(at + NS, due) if due is not None else at + NS
+    assert sum(1 for second in read if second < 10) <= 7
+    assert sum(1 for second in read if 13 <= second < 17) >= 14
+    assert sum(1 for second in read if 50 <= second < 90) <= 40
+
+
+@pytest.mark.parametrize(("processes", "seconds"), [(20, 5), (1000, 10)])
+def test_processes_are_read_the_more_seldom_the_more_there_are(tmp_path: Path, processes: int, seconds: int) -> None:
+    fake = FakeProc(tmp_path)
+    for pid in range(DRIVER, DRIVER + 20):  # the number of those that are watched counts, whether they live or not
+        fake.add(pid)
+    those = watched(*((pid, "helper") for pid in range(DRIVER, DRIVER + processes)))
+    collectors = Collectors(Sources(), fake.proc)
+    begin = 1000 * NS  # they are old by then
+    read = [bool(collectors.read(Moment(at, at), those).processes) for at in range(begin, begin + 21 * NS, NS)]
+    assert read == [second % seconds == 0 for second in range(21)]
+
+
+def test_a_quota_is_read_once_for_all_runs_of_a_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeProc(tmp_path)
+    read: list[str] = []
+
+    def throttling(_: Cgroups, cgroups: str) -> Throttling:
+        read.append(cgroups)
+        return Throttling(9, 4, 70_000, 0.5, cgroups.strip().removeprefix("0::"))
+
+    monkeypatch.setattr(Cgroups, "throttling", throttling)
+    runs = {f"train.py-{number}": random.choice(("/a", "/b")) for number in range(8)} | {"train.py-8": "/a"}
+    for pid, path in enumerate(runs.values(), DRIVER):
+        fake.add(pid, cgroup=f"0::{path}\n")
+    those = [Watched(pid, pid * 10, FakeProc.started_ns(pid), "driver", run) for pid, run in enumerate(runs, DRIVER)]
+    told = Collectors(Sources(), fake.proc).read(Moment(NS, NS), those).quotas
+    assert {quota.run: quota.cgroup for quota in told} == runs
+    assert sorted(read) == sorted({f"0::{path}\n" for path in runs.values()})
