@@ -14,7 +14,7 @@ from tests.unit.cli import reports
 from tests.unit.cli.moving import SPEED, lost_until, moving
 from trainprobe.cli import cells, main
 from trainprobe.cli.screen import details, figures, overview
-from trainprobe.cli.screen.history import RankHistory
+from trainprobe.cli.screen.history import Minute, RankHistory
 from trainprobe.cli.screen.terminal import pieces
 from trainprobe.cli.style import Style
 from trainprobe.cli.top import View
@@ -100,6 +100,24 @@ def test_a_large_terminal_is_filled_with_the_report_of_the_chosen_run() -> None:
     small = shown(75, height=24)
     assert len(small) == 24
     assert small[-2].strip() not in {"Where the time went", "Warnings", "Stalls"}
+
+
+def test_each_cause_has_its_block_and_colour_in_the_bar_and_beside_its_name() -> None:
+    minute = Minute(22.0, 0.6, {"evaluation": 0.1}, {"swap": 0.1, "checkpoint": 0.2}, {})
+    bar = figures.minute_bar(minute, 40, PLAIN)
+    assert bar == "█" * 24 + "░" * 4 + "▓" * 8 + "▒" * 4
+    told = " ".join(figures.minute_told(minute, PLAIN))
+    assert "▓ checkpoint 20.0 %, ▒ swap 10.0 %, productive 60.0 %" in told
+    painted = "\n".join(figures.minute_told(minute, dataclasses.replace(PLAIN, colour=True)))
+    assert "\x1b[31m▓\x1b[0m checkpoint" in painted
+    assert "\x1b[35m▒\x1b[0m swap" in painted
+
+
+def test_a_path_is_shown_by_its_last_parts_where_it_is_longer_than_a_line() -> None:
+    long = "checkpoint /srv/runs/hf_trainer_saves/scratch/out/checkpoint-330/model.safetensors: 322 MB"
+    assert figures.shortened(long, 45) == "checkpoint …/out/checkpoint-330/model.safetensors: 322 MB"
+    assert figures.shortened(long, 100) == long
+    assert figures.shortened("/" + "a" * 50, 20) == "/" + "a" * 18 + "…"
 
 
 def test_the_chosen_run_has_its_headroom_with_the_time_left() -> None:
