@@ -36,16 +36,21 @@ def findings(root: Path, version: str) -> Iterator[str]:
         yield f"the tree has changes that are not committed: {', '.join(changed.split()[1::2])}"
     if _git(root, "tag", "--list", tag(version)):
         yield f"the tag {tag(version)} exists"
-    for name, pattern in VERSIONS.items():
-        found = re.findall(pattern, (root / name).read_text(), re.MULTILINE)
-        if not found or set(found) != {version}:
-            yield f"{name} has the version {', '.join(dict.fromkeys(found)) or 'of nothing'}, not {version}"
+    yield from other_versions(root, version)
     changes = (root / "CHANGELOG.md").read_text()
     latest, unreleased = _DATED.search(changes), _UNRELEASED.search(changes)
     if latest is None or latest[1] != version:
         yield f"CHANGELOG.md begins with no section [{version}] and its date"
     if unreleased is not None and unreleased[1].strip():
         yield "CHANGELOG.md has changes that are [Unreleased]"
+
+
+def other_versions(root: Path, version: str) -> Iterator[str]:
+    """Files that have another version than the program."""
+    for name, pattern in VERSIONS.items():
+        found = re.findall(pattern, (root / name).read_text(), re.MULTILINE)
+        if not found or set(found) != {version}:
+            yield f"{name} has the version {', '.join(dict.fromkeys(found)) or 'of nothing'}, not {version}"
 
 
 def tag(version: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CHECKS = ("fmt-check", "lint", "types", "imports")
-UNITS = ("advise", "causes", "core", "grafana", "model", "pipeline", "text", "views", "wire")
+UNITS = ("advise", "causes", "grafana", "model", "pipeline", "text", "views", "wire")
 TESTS = (
     "tests/contract",
     *(f"tests/unit/{name}" for name in UNITS),

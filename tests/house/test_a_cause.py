@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take
+from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
@@ -34,7 +34,7 @@ CACHE = template("dns_wait.advice.cache", "run a caching resolver on the host: {
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `network`, where the peer listens on the port of name servers."""
     seen = window.late.inspection
-    taken = take(left, states=[State.NETWORK])
+    taken = take_items(left, states=[State.NETWORK])
     if seen is None or not seen.peer.endswith(PORT) or not taken:
         return None
     waited = seconds(sum(taken.values()))
@@ -148,7 +148,7 @@ def test_a_cause_is_one_file_one_page_and_its_translation(tmp_path: Path) -> Non
         for override in panel.get("fieldConfig", {}).get("overrides", ())
     }
     assert "dns_wait" in coloured
-    assert 'Look("waiting for a name server", "#0e6f5c", "#2ee6c5")' in copy.text("daemon/trainprobe/views/palette.py")
+    assert 'Appearance("waiting for a name server", "#0e6f5c", "#2ee6c5")' in copy.text("daemon/trainprobe/views/palette.py")
     assert "| [`dns_wait`](dns_wait.md) | waiting for a name server |" in copy.text("docs/causes/index.md")
     assert "| Ranks and network | `collective_wait`, `network`, `dns_wait` |" in copy.text("docs/grafana.md")
     assert "dns_wait: stall bottleneck\n" in copy.text("tests/contract/causes.txt")

@@ -47,9 +47,9 @@ def test_a_claim_does_not_take_the_daemons_directory_with_it(directory: Path) ->
 
 
 def test_the_claim_of_a_killed_process_counts_no_more(directory: Path, claims: WatchLocks) -> None:
-    code = "import os, sys; from pathlib import Path; from trainprobe.runtime.discovery.watch_locks import Claim\n"
-    code += "kept = Claim(20, Path(sys.argv[1])); os.kill(os.getpid(), 9)"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "daemon")}
+    code = "import os, sys; from pathlib import Path; from trainprobe.runtime.discovery.watch_locks import WatchLock\n"
+    code += "kept = WatchLock(20, Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4] / "daemon")}
     subprocess.run([sys.executable, "-c", code, str(directory)], env=environment, check=False)
     assert (directory / "claims" / "20").exists()
     assert not claims.covers(20)
