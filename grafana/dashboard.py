@@ -18,6 +18,7 @@ from grafana.variables import variables
 STALLS_UID = "trainprobe-stalls"
 FLEET_UID = "trainprobe-fleet"
 MEMORY_UID = "trainprobe-memory"
+HOSTS_UID = "trainprobe-hosts"
 TAG = "trainprobe"
 
 LIVE_PAGE = "http://${host:raw}/"

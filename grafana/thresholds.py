@@ -36,6 +36,8 @@ FD_LEFT_SECONDS = Levels(4 * 3600, limits.FD_EXHAUSTION_SECONDS)
 PRESSURE = Levels(0.05, limits.PRESSURE_SHARE)
 SWAP_IN_PAGES = Levels(1, limits.SWAP_IN_PAGES_PER_SECOND)
 
+LATE_SHARE = Levels(limits.LATE_SHARE, limits.STRAGGLER_SHARE)
+
 # These have no alert.
 PRODUCTIVE_SHARE = Levels(0.90, 0.75)
 STEP_VARIATION = Levels(0.10, 0.30)  # a steady training varies by less than a tenth

@@ -7,17 +7,9 @@ from dataclasses import dataclass, field
 
 from grafana.rules import thresholds as limit
 from grafana.rules.expressions import HOST, NAMED, RANK, RUN, TRAINS, lately, while_a_run_lives, while_training
-from grafana.rules.recording import (
-    BADPUT_LATELY,
-    BADPUT_LONG,
-    COLLECTIVE,
-    LOST_BY_CAUSE,
-    LOST_LATELY,
-    LOST_LONG,
-    MARGIN,
-)
+from grafana.rules.recording import BADPUT_LATELY, BADPUT_LONG, LATE, LATE_CAUSE, LOST_BY_CAUSE, LOST_LATELY, LOST_LONG
 
-STALLS, FLEET, LIMITS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-memory"
+STALLS, FLEET, LIMITS, HOSTS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-memory", "trainprobe-hosts"
 """The uids of the dashboards."""
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
@@ -29,6 +21,11 @@ _SCHEDULED_AS = (
     "{{ else if .Labels.slurm_job }} (Slurm job {{ .Labels.slurm_job }}){{ end }}{{ end }}{{ end }}"
 )
 _RUN_HERE = "{{ $labels.run }}" + _SCHEDULED_AS + " on {{ $labels.instance }}"
+_LATE_BY = (
+    f'{{{{ with printf "{LATE_CAUSE}{{job=%q,instance=%q,run=%q,rank=%q}}"'
+    " $labels.job $labels.instance $labels.run $labels.rank | query }}"
+    ', cause {{ . | first | label "cause" }}{{ end }}'
+)
 _COUNT = '{{ $value | printf "%.0f" }}'
 _OF_RUN = "{job=%q,instance=%q,run=%q}"
 
@@ -139,20 +136,14 @@ STALL_ALERTS = (
     Alert(
         "TrainingStragglerRank",
         WARNING,
-        STALLS,
-        f"{MARGIN} > {limit.STRAGGLER_SHARE}\n"
-        f"and on ({RANK})\n"
-        f"(\n"
-        f"  {COLLECTIVE}\n"
-        f"  <= on (job, run) group_left ()\n"
-        f"  (min by (job, run) ({COLLECTIVE}) + {limit.STRAGGLER_TIE_SHARE})\n"
-        f")\n"
-        f"and on ({RUN})\n"
-        f"({TRAINS})",
-        "Rank {{ $labels.rank }} of " + _RUN_HERE + " holds up the others: they wait"
-        " {{ $value | humanizePercentage }} of the time more than it does",
-        "The rank that waits least is the one the others wait for. Look at what this rank loses time to: its cause is"
-        " the run's.",
+        HOSTS,
+        f"{LATE} > {limit.STRAGGLER_SHARE}\nand on ({RUN})\n({TRAINS})",
+        "Rank {{ $labels.rank }} of "
+        + _RUN_HERE
+        + " holds up the others {{ $value | humanizePercentage }} of the time"
+        + _LATE_BY,
+        "The others wait for this rank. What it loses its own time to is the cause of the whole run: the dashboard"
+        " shows it on top, `trainprobe report` on its host has the evidence.",
         limit.STRAGGLER_FOR,
     ),
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from grafana.rules.alerts import ALERTS, STALLS, Alert
+from grafana.rules.alerts import ALERTS, HOSTS, STALLS, Alert
 from grafana.rules.recording import RECORDINGS
 from grafana.rules.thresholds import EVENT_WINDOW
 
@@ -96,7 +96,7 @@ def _rule(alert: Alert, links: Links) -> dict[str, Any]:
 
 def _choice(alert: Alert) -> str:
     """The dashboard's variables, from the alert's labels."""
-    labels = {"job": "job", "host": "instance"} | ({"run": "run"} if alert.dashboard == STALLS else {})
+    labels = {"job": "job", "host": "instance"} | ({"run": "run"} if alert.dashboard in (STALLS, HOSTS) else {})
     chosen = (f"var-{variable}={{{{ $labels.{label} | urlquery }}}}" for variable, label in labels.items())
     return "&".join(["from=now-1h", "to=now", *chosen])
 

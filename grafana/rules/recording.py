@@ -5,10 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grafana.rules.expressions import NAMED, RANK, RUN, share, worst_rank
-from grafana.rules.thresholds import BUDGET_WINDOW, GOODPUT_WINDOW, LOST_WINDOW
+from grafana.rules.thresholds import (
+    BUDGET_WINDOW,
+    GOODPUT_WINDOW,
+    LATE_SHARE,
+    LATE_WINDOW,
+    LOST_WINDOW,
+    OWN_LOSS_SHARE,
+    STRAGGLER_TIE_SHARE,
+)
 
-COLLECTIVE = f"rank:trainprobe_collective_ratio:rate{LOST_WINDOW}"
-MARGIN = f"rank:trainprobe_straggler_margin_ratio:rate{LOST_WINDOW}"
+COLLECTIVE = f"rank:trainprobe_collective_ratio:rate{LATE_WINDOW}"
+MARGIN = f"rank:trainprobe_straggler_margin_ratio:rate{LATE_WINDOW}"
+OWN = f"rank:trainprobe_own_loss_ratio:rate{LATE_WINDOW}"
+OWN_LOSS = f"rank_cause:trainprobe_own_loss_ratio:rate{LATE_WINDOW}"
+LATE = f"rank:trainprobe_late_ratio:rate{LATE_WINDOW}"
+LATE_CAUSE = f"rank_cause:trainprobe_late_ratio:rate{LATE_WINDOW}"
 LOST_LATELY = f"run:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
 LOST_LONG = f"run:trainprobe_lost_ratio:max_rate{BUDGET_WINDOW}"
 LOST_BY_CAUSE = f"run_cause:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
@@ -51,20 +63,65 @@ def _of_gpus(seconds: str) -> str:
 
 # A rank that has never waited has no series of this state: its share is 0 while it lives, and it is the suspect.
 _COLLECTIVE_RATIO = f"""\
-sum by ({RANK}) (rate(trainprobe_state_seconds_total{{{NAMED},state="collective"}}[{LOST_WINDOW}]))
+sum by ({RANK}) (rate(trainprobe_state_seconds_total{{{NAMED},state="collective"}}[{LATE_WINDOW}]))
 / on ({RANK})
-sum by ({RANK}) (rate({_WALL}[{LOST_WINDOW}]) > 0)
+sum by ({RANK}) (rate({_WALL}[{LATE_WINDOW}]) > 0)
 or
-0 * sum by ({RANK}) (rate({_WALL}[{LOST_WINDOW}]) > 0)"""
+0 * sum by ({RANK}) (rate({_WALL}[{LATE_WINDOW}]) > 0)"""
 
-# By run without instance: the ranks of one run may live on several hosts.
-_STRAGGLER_MARGIN = f"""\
-(
-  (sum by (job, run) ({COLLECTIVE}) - on (job, run) group_right () {COLLECTIVE})
-  / on (job, run) group_left ()
-  ((count by (job, run) ({COLLECTIVE}) > 1) - 1)
+
+def _beyond_the_others(of_each: str) -> str:
+    """By how much a rank differs from the mean of the run's other ranks, which may live on other hosts."""
+    others = f"sum by (job, run) ({of_each}) - on (job, run) group_right () {of_each}"
+    many = f"((count by (job, run) ({of_each}) > 1) - 1)"
+    return f"(\n  ({others})\n  / on (job, run) group_left ()\n  {many}\n)\n- {of_each}"
+
+
+_STRAGGLER_MARGIN = _beyond_the_others(COLLECTIVE)
+
+_OWN_LOSS = share(
+    f'rate(trainprobe_lost_seconds_total{{{NAMED},cause!="collective_wait"}}[{LATE_WINDOW}])', LATE_WINDOW
 )
-- {COLLECTIVE}"""
+
+_WAITS_LEAST = f"""\
+{MARGIN} > {LATE_SHARE}
+and on ({RANK})
+(
+  {COLLECTIVE}
+  <= on (job, run) group_left ()
+  (min by (job, run) ({COLLECTIVE}) + {STRAGGLER_TIE_SHARE})
+)"""
+
+# A rank whose communication thread is kept from running waits in the collective as all others do. What it loses to
+# something else tells it apart, where the run as a whole waits.
+_LOSES_MOST = f"""\
+topk by (job, run) (1, -1 * (
+{_beyond_the_others(OWN)}
+) > {LATE_SHARE})
+and on (job, run)
+(avg by (job, run) ({COLLECTIVE}) > {LATE_SHARE})"""
+
+_LATE = f"({_WAITS_LEAST})\nor\n(({_LOSES_MOST})\nunless on (job, run) ({MARGIN} > {LATE_SHARE}))"
+
+# What all ranks lose alike makes none of them late: of a rank's causes the one counts that it has beyond the mean.
+_EXCESS = f"""\
+(
+  {OWN_LOSS}
+  - on (job, run, cause) group_left ()
+  (
+    sum by (job, run, cause) ({OWN_LOSS})
+    / on (job, run) group_left ()
+    count by (job, run) ({COLLECTIVE})
+  )
+  > 0
+  and on ({RANK})
+  {LATE}
+)"""
+
+_LATE_CAUSE = f"""\
+topk by ({RANK}) (1, {_EXCESS})
+or
+label_replace({LATE} unless on ({RANK}) {_EXCESS}, "cause", "unknown", "", "")"""
 
 RECORDINGS = (
     Recording(LOST_BY_CAUSE, _LOST_RATIO_BY_CAUSE, "Share of the time lost, by cause, in the run's worst rank."),
@@ -87,5 +144,23 @@ RECORDINGS = (
         MARGIN,
         _STRAGGLER_MARGIN,
         "How much more the other ranks of the run wait for others than this one: the straggler has the largest.",
+    ),
+    Recording(
+        OWN_LOSS,
+        f"{_OWN_LOSS}\n> {OWN_LOSS_SHARE}",
+        "Share of its time that a rank itself loses, by cause; waiting for the others is left out.",
+    ),
+    Recording(OWN, f"sum by ({RANK}) ({OWN_LOSS}) or 0 * {COLLECTIVE}", "The same of all causes together."),
+    Recording(
+        LATE,
+        _LATE,
+        "The late rank of each run, on its host: the one that waits least while the others wait; where all wait alike,"
+        " the one that loses most to something else. Only counters' rates are compared, never two hosts' clocks.",
+    ),
+    Recording(
+        LATE_CAUSE,
+        _LATE_CAUSE,
+        "The same with the cause that the late rank itself loses most to, beyond the mean of all ranks, and how much:"
+        " the cause of the whole run's waiting.",
     ),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# Windows, as Prometheus writes them. All hold at a scrape interval of 60 s: five samples in the shortest.
+# Windows, as Prometheus writes them. All hold at a scrape interval of 60 s: three samples in the shortest.
+LATE_WINDOW = "3m"  # as short as that allows: a rank that is late is named within a minute
 STALL_WINDOW = "5m"
 LOST_WINDOW = "10m"
 BUDGET_WINDOW = "1h"
@@ -44,9 +45,11 @@ THROTTLED_FOR = "5m"
 # Not a fault: the power limit at high load, clocks set on purpose, an idle GPU.
 THROTTLE_IS_NORMAL = "sw_power_cap|gpu_idle|applications_clocks_setting|display_clock_setting|sync_boost"
 
+LATE_SHARE = 0.05  # of the time: from here on the late rank is recorded; 30 s of lateness are more of LATE_WINDOW
+OWN_LOSS_SHARE = 0.02  # what a rank itself loses less of its time to is no cause of its being late
 STRAGGLER_SHARE = 0.15  # of the time: so much more do the other ranks wait on average
 STRAGGLER_TIE_SHARE = 0.02  # ranks this close to the one that waits least share the blame
-STRAGGLER_FOR = "10m"
+STRAGGLER_FOR = "5m"  # longer than one long checkpoint of one rank stays in LATE_WINDOW
 
 DOWN_FOR = "3m"
 DEGRADED_FOR = "10m"

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from grafana.rules.recording import LATE, LATE_CAUSE, RECORDINGS
 from tests.observability.backfill import TARGET, having_scraped
 from tests.observability.dashboards import Asked, annotation_queries, dashboards, panel_queries, with_values
 from tests.observability.servers import Prometheus
@@ -67,8 +68,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         yield running
 
 
+def without_rules(query: str) -> str:
+    """The query with what the recording rules record in place of its name; no rule runs on this server."""
+    for rule in reversed(RECORDINGS):
+        query = re.sub(rf"{rule.record}(?:\{{[^}}]*\}})?(?![\w:])", lambda _, rule=rule: f"({rule.expr})", query)
+    return query
+
+
 def answer(server: Prometheus, asked: Asked) -> list[dict[str, object]]:
-    query = with_values(asked.expr, VALUES)
+    query = without_rules(with_values(asked.expr, VALUES))
     if asked.instant:
         result = server.ask("/api/v1/query", query=query, time=str(END))["result"]
     else:
@@ -80,7 +88,8 @@ def answer(server: Prometheus, asked: Asked) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("asked", list(panel_queries()), ids=str)
 def test_each_query_of_a_panel_has_an_answer(server: Prometheus, asked: Asked) -> None:
-    assert answer(server, asked), with_values(asked.expr, VALUES)
+    """That of the late rank may be empty: none is late here. `test_rules.py` has one."""
+    assert answer(server, asked) or asked.expr.startswith((f"{LATE}{{", f"{LATE_CAUSE}{{")), asked.expr
 
 
 def test_the_toggles_together_draw_every_cause_that_stalled(server: Prometheus) -> None:

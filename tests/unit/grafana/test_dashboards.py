@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, SHOWN, STATE_COLOURS, TOGGLES
+from grafana.rules.recording import RECORDINGS
 from grafana.thresholds import Levels
 from tests.observability.dashboards import (
     DIRECTORY,
@@ -29,6 +30,7 @@ ALL = dashboards()
 COLUMNS = 24
 # The classic model is what every Grafana imports; its successor is for Grafana 12 and later alone.
 pytestmark = pytest.mark.filterwarnings("ignore:Prefer using dashboardv2")
+RECORDED = {one.record for one in RECORDINGS}
 OF_PROMETHEUS = {"up", "scrape_duration_seconds", "process_resident_memory_bytes"}
 
 
@@ -57,7 +59,7 @@ def test_the_sdk_reads_back_what_it_wrote(uid: str) -> None:
 
 def test_addresses_are_those_that_links_and_alerts_use() -> None:
     assert {uid: d["uid"] for uid, d in ALL.items()} == {
-        uid: uid for uid in ("trainprobe-fleet", "trainprobe-memory", "trainprobe-stalls")
+        uid: uid for uid in ("trainprobe-fleet", "trainprobe-hosts", "trainprobe-memory", "trainprobe-stalls")
     }
     assert all(re.fullmatch(r"[a-z-]{1,40}", uid) for uid in ALL)
 
@@ -103,8 +105,8 @@ def test_titles_tell_panels_apart(uid: str) -> None:
 
 def test_queries_use_metrics_and_labels_of_the_catalogue() -> None:
     for asked in (*panel_queries(), *annotation_queries()):
-        for name, matchers in re.findall(r"\b([a-z_]\w*)\{([^}]*)\}", asked.expr):
-            if name in OF_PROMETHEUS:
+        for name, matchers in re.findall(r"\b([a-z_][\w:]*)\{([^}]*)\}", asked.expr):
+            if name in OF_PROMETHEUS or name in RECORDED:
                 continue
             metric = BY_NAME.get(name) or BY_NAME.get(re.sub(r"_(bucket|sum|count)$", "", name))
             assert metric is not None, f"{asked}: {name}"
@@ -175,7 +177,15 @@ def test_regions_are_on_where_one_run_is_looked_at(uid: str) -> None:
     """On the others a click draws them: all causes of all runs would cover everything, and cost as much."""
     on = {a["name"] for a in ALL[uid]["annotations"]["list"] if a["enable"] and not a["builtIn"]}
     every = {*(toggle.name for toggle in TOGGLES), "Phases"}
-    assert on == {"trainprobe-stalls": every, "trainprobe-fleet": set(), "trainprobe-memory": {"Memory"}}[uid]
+    assert (
+        on
+        == {
+            "trainprobe-stalls": every,
+            "trainprobe-fleet": set(),
+            "trainprobe-hosts": set(),
+            "trainprobe-memory": {"Memory"},
+        }[uid]
+    )
 
 
 @pytest.mark.parametrize("uid", ALL)
@@ -209,7 +219,7 @@ def test_links_of_tables_lead_to_dashboards_that_exist() -> None:
                 named = set(re.findall(r"\$\{__data\.fields\.(\w+)\}", url))
                 columns = set(panel["transformations"][1]["options"]["renameByName"].values())
                 assert named <= columns, f"{panel['title']}: the link reads {named} of {columns}"
-    assert len(led) == 3
+    assert len(led) == 5
 
 
 def _links(panel: dict[str, Any]) -> list[str]:

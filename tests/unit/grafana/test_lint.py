@@ -15,6 +15,7 @@ ALL = dashboards()
 EXCEPTIONS = {
     ("template-instance-rule", ""): "the variable for the label instance is called host, as people call it",
     ("target-instance-rule", ""): "for the same reason it is matched by $host, in every selector (see below)",
+    ("target-counter-agg-rule", "Stalls, by rank and cause"): "for the same reason as the next",
     ("target-counter-agg-rule", "Stalls by cause"): "the growth over one step: a rate would smear a stall over four",
 }
 
