@@ -47,7 +47,7 @@ def told(rank: dict[str, Any], cause: str) -> list[dict[str, Any]]:
 def evidence(warning: dict[str, Any]) -> str:
     return "\n".join(
         f"{item['what']}: {item['value']:.0f} {item['unit']}"
-        if isinstance(item["value"], float)
+        if isinstance(item["value"], (int, float))
         else f"{item['what']}: {item['value']}"
         for item in warning["evidence"]
     )

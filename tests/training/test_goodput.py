@@ -32,7 +32,7 @@ def attempt(torch_python: str, state: Path, kill_at: int) -> int:
 
 def ended(daemon: Daemon, number: int) -> Callable[[], Json | None]:
     def look() -> Json | None:
-        runs = daemon.report()["runs"]
+        runs = [run for run in daemon.report()["runs"] if run["labels"].get("slurm_job") == JOB]
         return next((one for one in runs if one["ended"] is not None and one["goodput"]["attempt"] == number), None)
 
     return look

@@ -6,7 +6,7 @@ Everything read here belongs to the process that is looked at: reads are bounded
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.file_locks import held_locks
@@ -42,12 +42,12 @@ class Inspector:
 
     def inspect(self, pid: int, tid: int) -> Inspection | None:
         """What is to be seen of a thread; None: it is gone."""
-        status = _fields(self._text(pid, f"task/{tid}/status"))
+        text, wchan, in_flight = self._texts(pid, tid, ("status", "wchan", "syscall"))
+        status = _fields(text)
         if "State" not in status:
             return None
         tracer = _number(status.get("TracerPid", ""))
-        call, arguments = self._call(pid, tid)
-        wchan = self._text(pid, f"task/{tid}/wchan").strip()
+        call, arguments = _call(in_flight)
         locking = self._locking.get(call, "")
         return Inspection(
             pid=pid,
@@ -67,17 +67,18 @@ class Inspector:
 
     def _others(self, pid: int, tid: int) -> Iterator[ThreadLook]:
         """Whoever may hold what the thread waits for. The idle ones are left out: they wait for a lock themselves."""
-        for other in self._proc.threads(pid)[:THREADS]:
-            if other == tid:
-                continue
-            text = self._text(pid, f"task/{other}/status")
+        others = [other for other in self._proc.threads(pid)[:THREADS] if other != tid]
+        names = ("status", "wchan", "schedstat")
+        read = self._proc.several(pid, {f"task/{other}/{name}": SMALL for other in others for name in names})
+        texts = [_decoded(data) for data in read]
+        for place, other in enumerate(others):
+            text, wchan, schedstat = (one.strip() for one in texts[3 * place : 3 * place + 3])
             status = _fields(text)
-            wchan = self._text(pid, f"task/{other}/wchan").strip()
             if "State" not in status or wchan.startswith("futex"):
                 continue
-            spent = self._text(pid, f"task/{other}/schedstat").split()
+            spent = schedstat.split()
             state = status["State"][:1]
-            call, arguments = self._call(pid, other) if state == "D" else (-1, [])
+            call, arguments = _call(self._text(pid, f"task/{other}/syscall")) if state == "D" else (-1, [])
             yield ThreadLook(
                 other,
                 parse_status(text).container_pid or other,
@@ -95,14 +96,12 @@ class Inspector:
         return link if link.startswith("/") else ""
 
     def _text(self, pid: int, name: str) -> str:
-        return (self._proc.read(pid, name, SMALL) or b"").decode("utf-8", "surrogateescape")
+        return _decoded(self._proc.read(pid, name, SMALL))
 
-    def _call(self, pid: int, tid: int) -> tuple[int, list[int]]:
-        words = self._text(pid, f"task/{tid}/syscall").split()
-        try:
-            return int(words[0]), [int(word, 16) for word in words[1:7]]
-        except (IndexError, ValueError):  # "running"
-            return -1, []
+    def _texts(self, pid: int, tid: int, names: Sequence[str]) -> list[str]:
+        """Files of a thread, in one request: each request waits for a helper to get a processor."""
+        read = self._proc.several(pid, {f"task/{tid}/{name}": SMALL for name in names})
+        return [_decoded(data).strip() for data in read]
 
     def _path(self, pid: int, call: int, arguments: list[int]) -> str:
         """The path that the call in flight was given: an open that hangs has no descriptor yet."""
@@ -123,6 +122,19 @@ class Inspector:
             if events is not None:
                 return b"frozen 1" in events
         return False if "freezer" in paths else None
+
+
+def _decoded(data: bytes | None) -> str:
+    return (data or b"").decode("utf-8", "surrogateescape")
+
+
+def _call(text: str) -> tuple[int, list[int]]:
+    """Number and arguments of the call in flight, from a thread's `syscall`; -1 for "running"."""
+    words = text.split()
+    try:
+        return int(words[0]), [int(word, 16) for word in words[1:7]]
+    except (IndexError, ValueError):
+        return -1, []
 
 
 def count_cpus(text: str) -> int | None:
