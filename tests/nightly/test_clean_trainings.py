@@ -22,14 +22,14 @@ if ranks > 1:
     model = nn.parallel.DistributedDataParallel(model)
 values, labels = torch.randn(256 // ranks, 1024), torch.randint(10, (256 // ranks,))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-for _ in range(STEPS):
+for _ in range(400):
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(values), labels).backward()
     optimizer.step()
 if ranks > 1:
     torch.distributed.destroy_process_group()
 """
-LEAST_STEPS, ROOM = 320, 0.01
+STEPS, ROOM = 400, 0.01
 
 
 @pytest.mark.parametrize("case", ["1", "2", "4", "ddp"])
@@ -49,6 +49,8 @@ def test_a_clean_training_loses_next_to_nothing(case: str, tmp_path: Path, torch
         wall, lost = rank["wall_seconds"], rank["lost"]
         contention = lost.get("cpu_contention", 0.0)
         print(f"{case}: {wall:.1f} s, {rank['steps']['count']} steps, lost {lost}, others {others:.2f} cores")
-        assert rank["steps"]["count"] >= LEAST_STEPS
+        assert rank["steps"]["count"] == STEPS
+        if case == "ddp" and others > quiet.DISTURBED:
+            pytest.skip(f"others used {others:.2f} cores: a rank that they delay is waited for")
         assert sum(lost.values()) - contention < ROOM * wall, lost
         assert contention < (ROOM + others) * wall
