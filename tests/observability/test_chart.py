@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,6 +20,12 @@ pytestmark = pytest.mark.skipif(
 
 def check(charts: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PYTHON, charts / "check.py"], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_each_dashboard_is_installed() -> None:
+    installed = (ROOT / "charts/trainprobe/templates/dashboards.yaml").read_text()
+    names = {path.stem.removeprefix("trainprobe-") for path in (ROOT / "grafana/dashboards").glob("*.json")}
+    assert names == set(re.findall(r'"(\w+)"', installed.partition("range tuple")[2].partition("}}")[0]))
 
 
 def test_the_chart_has_no_finding() -> None:
