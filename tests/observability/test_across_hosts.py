@@ -85,8 +85,8 @@ class Launch:
             log=f"{self.name}.log", GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS="1", **late,
         )  # fmt: skip
 
-    def said(self) -> str:
-        return "\n".join(host.said() for host in self.stand.hosts)
+    def log_ends(self) -> str:
+        return "\n".join(host.log_ends() for host in self.stand.hosts)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def launched(stand: Stand, directory: Path, meeting: str, fault: str, late_host:
         if meeting == "dynamic":
             earlier = launch.start(stand.hosts[0], alone=True)
             stack.callback(end, earlier)
-            assert earlier.wait(60) == 0, launch.said()
+            assert earlier.wait(60) == 0, launch.log_ends()
         started = [launch.start(host) for host in stand.hosts]
         for process in started:
             stack.callback(end, process)
@@ -134,12 +134,12 @@ def launched(stand: Stand, directory: Path, meeting: str, fault: str, late_host:
         )
         deadline = time.monotonic() + 90
         while stand.prometheus.value(f"{trains} == {RANKS}") is None:
-            assert all(one.poll() is None for one in started), launch.said()
-            assert time.monotonic() < deadline, launch.said()
+            assert all(one.poll() is None for one in started), launch.log_ends()
+            assert time.monotonic() < deadline, launch.log_ends()
             time.sleep(0.2)
         yield launch
         (directory / "stop").touch()
-        assert [one.wait(30) for one in started] == [0, 0], launch.said()
+        assert [one.wait(30) for one in started] == [0, 0], launch.log_ends()
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class Host:
                 env=environment(**environ), start_new_session=True,
             )  # fmt: skip
 
-    def said(self) -> str:
+    def log_ends(self) -> str:
         """The ends of all logs."""
         return "\n".join(f"{log}: {log.read_text(errors='replace')[-2000:]}" for log in self.directory.glob("*.log"))
 
@@ -162,6 +162,6 @@ def _run(command: Sequence[str]) -> None:
 def _until(condition: Callable[[], bool], process: subprocess.Popen[bytes], host: Host) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while not condition():
-        assert process.poll() is None, host.said()
-        assert time.monotonic() < deadline, host.said()
+        assert process.poll() is None, host.log_ends()
+        assert time.monotonic() < deadline, host.log_ends()
         time.sleep(0.05)

@@ -54,7 +54,7 @@ def evaluate():
     model.train()
 
 
-def tell(**more):
+def write_clock(**more):
     with open(os.path.join(state, "clock"), "a") as file:
         file.write(json.dumps({**spent, "step": done, "at": time.time(), "started": started, **more}) + "\n")
         file.flush()
@@ -75,7 +75,7 @@ for number, batch in enumerate(torch.utils.data.DataLoader(Rows(), batch_size=No
     time.sleep(0.02)
     spent["useful"] += time.time() - began
     if number == kill_at:
-        tell(killed=True)
+        write_clock(killed=True)
         os.kill(os.getpid(), signal.SIGKILL)
     if done % 100 == 0:
         began = time.time()
@@ -84,7 +84,7 @@ for number, batch in enumerate(torch.utils.data.DataLoader(Rows(), batch_size=No
             os.fsync(file.fileno())
         os.replace(checkpoint + ".tmp", checkpoint)
         spent["save"] += time.time() - began
-        tell(saved=spent["useful"])
+        write_clock(saved=spent["useful"])
     if done % 90 == 0:
         began = time.time()
         evaluate()
@@ -92,4 +92,4 @@ for number, batch in enumerate(torch.utils.data.DataLoader(Rows(), batch_size=No
     waited = time.time()
     if done >= steps:
         break
-tell(finished=True)
+write_clock(finished=True)

@@ -31,11 +31,11 @@ def attempt(torch_python: str, state: Path, kill_at: int) -> int:
 
 
 def ended(daemon: Daemon, number: int) -> Callable[[], Json | None]:
-    def look() -> Json | None:
+    def latest_run() -> Json | None:
         runs = [run for run in daemon.report()["runs"] if run["labels"].get("slurm_job") == JOB]
         return next((one for one in runs if one["ended"] is not None and one["goodput"]["attempt"] == number), None)
 
-    return look
+    return latest_run
 
 
 def wait_until(holds: Callable[[], Any], seconds: float) -> Any:

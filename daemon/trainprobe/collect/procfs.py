@@ -237,10 +237,9 @@ def _decoded(data: bytes | None) -> str | None:
 def read_file(path: str, limit: int) -> bytes | None:
     """At most ``limit`` bytes of a file of the kernel's or ours; None when there is none or it may not be read."""
     try:
-        answer = helper_program.read(os.fsencode(path), limit)
+        return helper_program.read(os.fsencode(path), limit)
     except OSError:
         return None
-    return answer
 
 
 def exists(root: str, pid: int) -> bool:

@@ -37,7 +37,7 @@ class Jobs:
         if job:
             self._latest[job] = started.run
 
-    def keep(self, kept: JobKept) -> None:
+    def keep_account(self, kept: JobKept) -> None:
         """An earlier process of ours saw the job."""
         self._latest.setdefault(kept.job, kept.run)
         self._accounts[kept.run] = kept.goodput

@@ -101,7 +101,7 @@ class Pipeline:
             else:
                 run.add_end(event.at_ns)
         elif isinstance(event, JobKept):
-            self._jobs.keep(event)
+            self._jobs.keep_account(event)
         elif isinstance(event, OomTold):
             for run in self.runs.values():
                 run.limits.add_oom(event)
