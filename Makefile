@@ -61,6 +61,7 @@ nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.compl
 	    [ -z "$$failed" ] || { echo "trainprobe: benchmarks that failed:$$failed" >&2; exit 1; }
 
 check: fmt-check lint imports ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
+	@collected="$$($(PYTEST) -q --collect-only tests 2>&1)" || { tail -n 30 <<< "$$collected"; exit 1; }
 	@$(BIN)/mypy & types=$$!; failed=0; \
 	    TRAINPROBE_SEED=$(SEED) $(PYTEST) -q $(TOGETHER) -m 'not nightly' tests/unit tests/contract tests/replay || failed=1; \
 	    wait $$types || failed=1; exit $$failed

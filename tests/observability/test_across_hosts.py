@@ -192,7 +192,7 @@ def has_one_name(launch: Launch) -> None:
     assert attempts == ([[1, 2], [1]] if launch.meeting == "dynamic" else [[1], [1]])
 
 
-@pytest.mark.parametrize(("meeting", "fault", "late_host"), itertools.product(MEETINGS, CAUSES, (1, 2)))
+@pytest.mark.parametrize(("meeting", "fault", "late_host"), list(itertools.product(MEETINGS, CAUSES, (1, 2))))
 def test_the_late_rank_is_named_with_its_host_and_cause(
     stand: Stand, tmp_path: Path, meeting: str, fault: str, late_host: int
 ) -> None:
