@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainprobe.collect.owners import Owners
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Report
+from trainprobe.model.report import Report, Run
 from trainprobe.runtime.loop.guard import described
 from trainprobe.runtime.publishing import rundir
 from trainprobe.runtime.publishing.owner_reports import OwnerReports
@@ -43,6 +43,7 @@ class Publisher:
         self._runs = 0
         self._uids: dict[str, int | None] = {}
         self._owners: set[int] = set()
+        self._stalls: dict[int, list[object]] = {}  # by owner: the latest ones, as of the last report
         self.answers = Owners()
         """Who answers for an id."""
         self._encoded = Encoded()
@@ -86,9 +87,10 @@ class Publisher:
         data = bounded.encode(LIMIT)
         rundir.write(self._report, data, mode=0o640, gid=self._gid)
         self._written(self._report)
-        if now_ns - self._users_ns >= USERS_NS:
+        due = now_ns - self._users_ns >= USERS_NS
+        if due:
             self._users_ns = now_ns
-            self._publish_to_owners(report, bounded, data)
+        self._publish_to_owners(report, bounded, data, all_due=due)
 
     def _uid(self, user: str) -> int | None:
         if user not in self._uids:
@@ -110,12 +112,18 @@ class Publisher:
         except OSError:
             pass  # not empty (claims of `trainprobe run`), or held by the service manager
 
-    def _publish_to_owners(self, report: Report, bounded: BoundedReport, whole: bytes) -> None:
+    def _publish_to_owners(self, report: Report, bounded: BoundedReport, whole: bytes, *, all_due: bool) -> None:
+        """All files where they are due; else those of the owners who have a new stall, or more known of it."""
         owned: dict[int, set[str]] = {}
+        stalls: dict[int, list[object]] = {}
         for run in report.runs:
             if (uid := self._uid(run.user)) is not None:
                 owned.setdefault(uid, set()).add(run.key)
+                stalls.setdefault(uid, []).extend(_latest_stalls(run))
+        before, self._stalls = self._stalls, stalls
         for uid, runs in owned.items():
+            if not all_due and before.get(uid) == stalls[uid]:
+                continue
             theirs = whole  # the usual case: one user trains
             if len(runs) < len(report.runs):
                 theirs = bounded.encode(LIMIT, runs)
@@ -124,6 +132,12 @@ class Publisher:
         for uid in self._owners - owned.keys():
             self.owners.forget(uid)
         self._owners = set(owned)
+
+
+def _latest_stalls(run: Run) -> list[object]:
+    """What changes when a stall opens, ends, or is told otherwise: its owner should not wait for it."""
+    latest = (stall for rank in run.ranks for stall in rank.stalls[-1:])
+    return [(stall.id, stall.end, stall.cause, stall.python_stack) for stall in latest]
 
 
 def uid_of(user: str) -> int | None:

@@ -6,13 +6,14 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.builders.users import STRANGER, output, reachable
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Report, Run
+from trainprobe.model.report import Rank, Report, Run, Stall
 from trainprobe.runtime.publishing import publish, rundir
 from trainprobe.runtime.publishing.publish import Publisher
 
@@ -61,6 +62,27 @@ def test_each_owner_gets_his_own_runs_and_no_others(directory: Path) -> None:
     publisher.publish(report("root"), 9 * NS)
     assert [path.name for path in (directory / "users").iterdir()] == ["0.json"]
     publisher.close()
+
+
+def test_an_owner_gets_a_new_stall_at_once_and_an_unchanged_report_every_two_seconds(directory: Path) -> None:
+    def with_stalls(*stalls: Stall) -> Report:
+        known = report("4242", "4343")
+        known.runs[0].ranks = [Rank(0, 1, 7, stalls=list(stalls))]
+        return known
+
+    written: list[str] = []
+    publisher = Publisher(directory, written=lambda path: written.append(Path(path).name))
+    publisher.open()
+    opened = Stall("s", 5.0, None, 1.0, "unknown", {"unknown": 1.0}, 7, 1)
+    calm, stalled, named = with_stalls(), with_stalls(opened), with_stalls(replace(opened, cause="checkpoint"))
+    files = []
+    for second, known in ((1.0, calm), (1.5, calm), (2.0, stalled), (2.5, stalled), (2.9, named), (3.1, named)):
+        publisher.publish(known, int(second * NS))
+        files.append([name for name in written if name != "report.json"])
+        written.clear()
+    publisher.close()
+    both = ["4242.json", "4343.json"]
+    assert files == [both, [], ["4242.json"], [], ["4242.json"], both]
 
 
 def test_nothing_is_left_behind(directory: Path) -> None:
