@@ -11,13 +11,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from trainprobe.collect.confine import confined, confinement
-from trainprobe.collect.procfs import Proc
+from trainprobe.collect.procfs import Proc, Status
 from trainprobe.collect.python_files import PackageVersions, PythonFile
 from trainprobe.collect.source import Failed, Unavailable
 from trainprobe.derive.python.frameworks import NAMES
@@ -30,6 +30,7 @@ LONGEST_LIMIT_NS = 4 * LIMIT_NS  # where the processors are busy: doubled with e
 PAUSE_NS = 5 * NS
 ENDING_SECONDS = 0.005  # of waiting for a killed child, which an ordinary one does not need
 HUNG_NS = NS  # after SIGKILL
+FORGOTTEN_NS = 60 * NS  # an owner's place among those who wait
 TOGETHER = 3  # stacks of a run that may come sooner one after the other: several stalls in a row
 OUTPUT_LIMIT = 1 << 20
 FRAMES_LIMIT = THREADS_LIMIT = 64
@@ -87,26 +88,34 @@ class PyStack:
         self._answer: StackSeen | None = None
         self._allowances: dict[str, RateLimiter] = {}  # by run
         self._limits_ns: dict[str, int] = {}  # by run, where it is not LIMIT_NS
+        self._taken_ns: dict[int | None, int] = {}  # by owner: when his latest was begun
 
     def available(self) -> str | Unavailable:
         """The program's path, or why there are no stacks."""
         return self._program
 
+    def in_turn(self, threads: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+        """(pid, tid) as they come, but the owner who has waited longest first: one with many late trainings delays
+        nobody's. None while a stack is under way."""
+        if self._running or self._answer:
+            return ()
+        return sorted(threads, key=lambda one: self._taken_ns.get(self._owner(self._proc.status(one[0])), 0))
+
+    def _owner(self, status: Status | None) -> int | None:
+        return self._proc.owners.of(status.uid) if status is not None and status.uid is not None else None
+
     def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool:
         """Ask for the stack of a thread. False: not now (one is under way, this run's last is too recent, or a child
         that read another process of the same user has not ended)."""
         allowance = self._allowances.get(run) or RateLimiter(TOGETHER, PAUSE_NS)
-        status = self._proc.status(pid)
         self._reap()
-        owner = self._proc.owners.of(status.uid) if status is not None and status.uid is not None else None
-        if (
-            not self._proc.pool.has_room(pid)
-            or owner in self._killed
-            or self._running
-            or self._answer
-            or now_ns < allowance.next_ns()
-        ):
+        if self._running or self._answer or now_ns < allowance.next_ns():
             return False
+        status = self._proc.status(pid)
+        owner = self._owner(status)
+        if not self._proc.pool.has_room(pid) or owner in self._killed:
+            return False
+        self._taken_ns = {key: at for key, at in self._taken_ns.items() if now_ns - at < FORGOTTEN_NS} | {owner: now_ns}
         self._allowances = {key: one for key, one in self._allowances.items() if not one.is_full(now_ns)}
         self._allowances[run] = allowance
         self._limits_ns = {key: limit for key, limit in self._limits_ns.items() if key in self._allowances}

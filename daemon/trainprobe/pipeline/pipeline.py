@@ -193,7 +193,7 @@ class Pipeline:
         even = bool(live) and not (late or faults)
         return Wants(
             detail=bool(late),
-            stacks=tuple(pair for run in live for pair in wants.stacks(run, now)),
+            stacks=wants.stacks(live, now),
             inspect=self._due(late),
             rivals=any(wants.crowded(run) for run in live),
             faults=faults,

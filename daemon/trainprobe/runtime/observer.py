@@ -277,7 +277,7 @@ class Observer:
             self._guard.call("page_faults", at, lambda: self._kernel.fault_tracing(wants.faults), None)
         if wants.stacks and not self._budget.sheds(Shed.STACKS):
             runs = {process.pid: process.run for process in self._targets.processes()}
-            for pid, tid in wants.stacks:
+            for pid, tid in self._stacks.in_turn(wants.stacks):
                 self._stacks.start(pid, tid, at, runs.get(pid, ""))
 
     def _calm_down(self, at: int, even_ns: int) -> None:

@@ -115,6 +115,24 @@ def test_one_at_a_time_three_in_a_row_and_then_one_in_five_seconds_for_a_run(tmp
     stacks.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's process")
+def test_the_owner_who_has_waited_longest_is_first_however_many_threads_another_has(tmp_path: Path) -> None:
+    stacks = PyStack(path=script(tmp_path / "py-spy", "echo '[]'"))
+    now = time.monotonic_ns()
+    with subprocess.Popen(["/bin/sleep", "60"], user=65534, group=65534, extra_groups=[]) as other:
+        late = [*((OWN, tid) for tid in range(1, 9)), (other.pid, other.pid)]
+        firsts = []
+        for turn in range(4):
+            first, *_ = stacks.in_turn(late)
+            assert stacks.start(*first, now + turn * 10 * NS, f"run of {first[0]}")
+            assert stacks.in_turn(late) == (), "one is under way"
+            wait(stacks)
+            firsts.append(first[0])
+        other.kill()
+    stacks.close()
+    assert firsts == [OWN, other.pid, OWN, other.pid]
+
+
 def test_a_child_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     proc = Proc()
     stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"), proc=proc)

@@ -26,6 +26,21 @@ def started() -> tuple[Driver, Pipeline]:
     return driver, played(driver)
 
 
+def test_a_late_driver_is_asked_for_before_an_ordinary_one_of_an_older_run() -> None:
+    """Stacks are taken one at a time: what stalls now does not wait for a look at what goes on."""
+    even, late = Driver(), Driver(pid=300, tid=300)
+    even.begin()
+    late.begin()
+    late.events = [replace(event, run="other") if hasattr(event, "run") else event for event in late.events]
+    even.train(40)
+    late.train(40)
+    pipeline = played(late, played(even))
+    late.spend(1.0, Leaf.SLEEP)
+    even.train(20)
+    pipeline = played(even, pipeline, threads=(late.sample(Leaf.SLEEP),))
+    assert pipeline.wants().stacks == ((300, 300), (even.pid, even.tid))
+
+
 def disks(written: int, read: int = 0) -> HostSample:
     return HostSample(cpus=4, disks=(DiskSample("loop3", DEV, 0, read, written, False),))
 

@@ -182,6 +182,9 @@ class FakeStacks:
         self.hung: Failed | None = None
         self.closed = False
 
+    def in_turn(self, threads: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+        return threads
+
     def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool:
         self.asked.append((pid, tid, run))
         return True

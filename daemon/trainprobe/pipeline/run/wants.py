@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainprobe.causes import groups
@@ -63,11 +64,15 @@ def late_threads(run: RunState, now_ns: int) -> list[tuple[int, int]]:
     return [(rank.seen.pid, rank.tid) for rank in late_ranks(run, now_ns)]
 
 
-def stacks(run: RunState, now_ns: int) -> list[tuple[int, int]]:
-    """Threads whose stack would help: of late drivers each 5 s at most; else now and then of one that is not late."""
-    late = late_ranks(run, now_ns)
-    if not late:
-        return _ordinary_stack(run, now_ns)
+def stacks(runs: Sequence[RunState], now_ns: int) -> Threads:
+    """Threads whose stack would help: of each run's late drivers each 5 s at most; then, now and then, of a driver in a
+    run where none is late."""
+    late = [(run, late_ranks(run, now_ns)) for run in runs]
+    found = [pair for run, ranks in late if ranks for pair in _stacks_of_late(run, ranks, now_ns)]
+    return (*found, *(pair for run, ranks in late if not ranks for pair in _ordinary_stack(run, now_ns)))
+
+
+def _stacks_of_late(run: RunState, late: list[RankState], now_ns: int) -> list[tuple[int, int]]:
     fresh = [r for r in late if r.open.stack is None or r.open.stack.late or _undecided(r, now_ns)]
     if not fresh and now_ns - run.stack_ns < STACK_EVERY:
         return []
