@@ -9,6 +9,7 @@ from trainprobe.model.event import (
     Event,
     FileEvent,
     FileEventKind,
+    GpuMemoryCalls,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
@@ -47,6 +48,7 @@ class Driver:
     backwards: int = 0
     gpu_memory: tuple[int, int, int] = (0, 0, 0)  # ns, allocations, frees
     major_faults: int = 0
+    swap_faults: int | None = None  # of these, on no file; None: not told apart
     batch: int | None = None  # bytes of one in shared memory; None: not told
     ahead: int = 4  # batches that workers have made beyond those that were fetched
     events: list[Event] = field(default_factory=list)
@@ -80,8 +82,9 @@ class Driver:
                 tuple(self.cells),
                 tuple(self.pool),
                 tuple(self.files.values()),
-                *self.gpu_memory,
+                GpuMemoryCalls(*self.gpu_memory),
                 shared_bytes=self.batch * (self.fetches + self.ahead) if self.batch is not None else None,
+                swap_faults=self.swap_faults,
             )
         )
         self.files.clear()

@@ -79,9 +79,10 @@ def test_allocations_are_counted_with_what_they_take(probes: Probes, torch_pytho
         probes, torch_python, cuda_libraries, memory_seconds=0.004, churn=churn, work=[0.001, 0.002], steps=60
     )
     late, last = told.rows(RowKind.OPTIMIZER)[40], told.rows(RowKind.OPTIMIZER)[-1]
-    made = last.gpu_allocations - late.gpu_allocations, last.gpu_frees - late.gpu_frees
+    before, after = late.gpu_memory, last.gpu_memory
+    made = after.allocations - before.allocations, after.frees - before.frees
     assert made == (95, 95), truth["allocations"]
-    taken = (last.gpu_memory_ns - late.gpu_memory_ns) / 1e9
+    taken = (after.ns - before.ns) / 1e9
     assert taken == pytest.approx(sum(truth["memory"][41:]), rel=0.05, abs=0.005)
 
 

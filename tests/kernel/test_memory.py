@@ -45,6 +45,7 @@ def test_major_faults_on_a_mapped_file(probes: Probes, file_on_disk: Path, traci
         probes.fault_tracing(False)
     row = told.last_row
     assert row.major_faults >= 100
+    assert row.swap_faults is None or row.swap_faults < 20, "they are on a file"
     assert told.seconds(Leaf.FAULT) > 0.0005
     assert told.seconds(Leaf.SWAP) < 0.005
     assert sum(row.cells) == row.at_ns - row.opened_ns

@@ -104,6 +104,8 @@ class Ledger(Structure):
         ("inline_fetches", c_uint32),
         ("backwards", c_uint32),
         ("major_faults", c_uint32),
+        ("swap_faults", c_uint32),
+        ("spare", c_uint32),
         ("step_at", c_uint64),
         ("row_at", c_uint64),
         ("row_fetches", c_uint32),
@@ -143,7 +145,7 @@ class Row(Structure):
         ("began", c_uint64),
         ("lengths", c_uint32 * 32),
         ("held", c_uint32),
-        ("unused", c_uint32),
+        ("swap_faults", c_uint32),
         ("name", c_char * 64),
     ]
 

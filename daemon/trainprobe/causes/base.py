@@ -12,13 +12,12 @@ from trainprobe.derive.files.slow_files import SlowRead
 from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.host.gpu_speed import Slowed
 from trainprobe.derive.host.quota import ThrottledInterval
-from trainprobe.derive.memory.gpu_alloc_activity import Churn
 from trainprobe.derive.steps.late_step import LateStepObservations
 from trainprobe.derive.steps.ledger import Item, WaitContext
 from trainprobe.derive.workers import ChildCommand, Death
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import FileEvent, ProcessEvent, ThreadSample
+from trainprobe.model.event import FileEvent, GpuMemoryCalls, ProcessEvent, ThreadSample
 from trainprobe.model.message import Message
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
@@ -97,14 +96,14 @@ class Window:
     late: LateStepObservations  # what was seen of it while it was late
     python_threads: frozenset[int]  # beside the driver, as the process calls them
     stopper: ProcessEvent | None  # the last signal that stopped the driver, when it came in this step
-    swap_faults: int | Unseen | None  # major faults of the driver while the host read swapped memory; None: it did not
+    swap_faults: int | Unseen | None  # major faults of the driver on no file; None: no swapped memory was read
     cpus: int | Unseen  # of the host
     devices: Devices
     rivals: Sequence[RivalSample]  # the busiest processes, as last seen, the run's own included
     own: frozenset[int]  # pids of the run's processes
     stolen: float | None  # part of the host's processors that the hypervisor took; None: not measured
     quota: ThrottledInterval | None  # None: not sampled around the window, or there is none
-    churn: Churn | Unseen  # of the GPU's memory in the window
+    churn: GpuMemoryCalls | Unseen  # of the GPU's memory in the window
     slowed: Slowed | None  # the GPU whose clock was lowered in the window
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits
 

@@ -23,6 +23,23 @@ class StepFile:
     calls: int = 0  # such calls that ended
 
 
+@dataclass(frozen=True, slots=True)
+class GpuMemoryCalls:
+    """Of CUDA, that allocate or free: of all threads of a process since it is watched."""
+
+    ns: int = 0  # in them
+    allocations: int = 0  # that have returned
+    frees: int = 0
+
+    def __add__(self, other: GpuMemoryCalls) -> GpuMemoryCalls:
+        if other is NO_GPU_MEMORY_CALLS:  # of every step where there is no GPU
+            return self
+        return GpuMemoryCalls(self.ns + other.ns, self.allocations + other.allocations, self.frees + other.frees)
+
+
+NO_GPU_MEMORY_CALLS = GpuMemoryCalls()
+
+
 @dataclass(slots=True)  # the most frequent event; frozen=True would make it three times as expensive
 class MarkRow:
     """A driver's ledger at a mark. Counters and cells are cumulative since the thread's ledger was opened."""
@@ -44,11 +61,10 @@ class MarkRow:
     cells: Sequence[int]  # CELLS values, ns
     pool: Sequence[int]  # LEAVES values, ns: the same for all worker processes of this pid together
     files: tuple[StepFile, ...]  # since the previous row of the thread; at most STEP_FILES
-    gpu_memory_ns: int = 0  # in calls of CUDA that allocate or free, of all threads of the process since it is watched
-    gpu_allocations: int = 0  # such calls that have returned
-    gpu_frees: int = 0
+    gpu_memory: GpuMemoryCalls = NO_GPU_MEMORY_CALLS
     shared_bytes: int | None = None  # of files in shared memory that all worker processes of this pid made
     lengths: tuple[int, ...] = ()  # ns of each step that it ends, where it may end several: alike, and all in time
+    swap_faults: int | None = None  # major faults on no file; None: the kernel (before 6.8) does not tell them apart
 
 
 class FileEventKind(StrEnum):

@@ -68,6 +68,33 @@ def test_reclaim_that_makes_room_for_pages_read_back_is_swapping() -> None:
     assert any("major faults" in e.what and e.value == pages for s in host.rank.stalls for e in s.evidence)
 
 
+def test_swapping_is_told_from_its_first_step_where_the_kernel_tells_faults_on_files_apart() -> None:
+    """No reading of the host told of it before; faults on files beside it do not count."""
+    host = Host()
+    host.driver.swap_faults = 0
+    host.driver.train(2)
+    host.read()
+    faults = round(0.3 / PAGE_SECONDS * random.uniform(0.8, 1.5))
+    for _ in range(5):
+        host.driver.spend(0.3, Leaf.RECLAIM)
+        host.driver.swap_faults += faults
+        host.driver.major_faults += faults + 7000
+        host.driver.train(4)
+        told = tuple(host.driver.events)
+        host.driver.events.clear()
+        host.pipeline.step(Frame(moment(host.driver.now), told))
+        assert host.wants_faults
+    assert host.rank.lost["swap"] == pytest.approx(5 * 0.3, rel=0.05)
+    assert any("major faults" in e.what and e.value == faults for s in host.rank.stalls for e in s.evidence)
+
+
+def test_faults_on_files_alone_are_no_swapping_whatever_the_host_reads() -> None:
+    host = Host()
+    host.driver.swap_faults = 0
+    host.slow_steps(5, Leaf.RECLAIM, faults=15_000, pages=15_000)
+    assert host.rank.verdict.cause == "memory_pressure", host.rank.verdict
+
+
 @pytest.mark.parametrize(("faults", "pages"), [(0, 0), (8, 8), (15_000, 0)], ids=["none", "few", "of files"])
 def test_reclaim_for_new_memory_is_pressure(faults: int, pages: int) -> None:
     host = Host()

@@ -16,12 +16,14 @@ from operator import itemgetter
 from typing import Any
 
 from trainprobe.bpf import abi
-from trainprobe.bpf.abi import HELD_STEPS, KernelFileKind, ProcessKind, RingMessage, Why
+from trainprobe.bpf.abi import HELD_STEPS, UNTOLD, KernelFileKind, ProcessKind, RingMessage, Why
 from trainprobe.model.cells import CELLS, Leaf, Level, Region, RowKind, ThreadState, cell
 from trainprobe.model.event import (
+    NO_GPU_MEMORY_CALLS,
     CallFailed,
     FileEvent,
     FileEventKind,
+    GpuMemoryCalls,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
@@ -133,7 +135,7 @@ def _before_files(shape: type[Structure]) -> struct.Struct:
 _ROW_FIELDS = {name: _code(kind) for name, kind in abi.Row._fields_}  # type: ignore[misc]
 _HEAD = _before_files(abi.Row)
 _REST = struct.Struct(
-    "@" + "".join(_ROW_FIELDS[name] for name in ("shared", "began", "lengths", "held", "unused", "name"))
+    "@" + "".join(_ROW_FIELDS[name] for name in ("shared", "began", "lengths", "held", "swap_faults", "name"))
 )
 _FILE = struct.Struct("@" + _format(abi.StepFileRecord))
 _FILES_AT, _CELLS_AT, _SHARED_AT = abi.Row.files.offset, abi.Row.acc.offset, abi.Row.shared.offset
@@ -156,15 +158,16 @@ def _row(raw: bytes) -> MarkRow:
     ) = _HEAD.unpack_from(raw)  # fmt: skip
     if kind not in _ROW_KINDS or region not in _REGIONS:
         raise Malformed(f"a row of kind {kind} in region {region}")
-    shared, began, *lengths, held, _, name = _REST.unpack_from(raw, _SHARED_AT)
+    shared, began, *lengths, held, swap_faults, name = _REST.unpack_from(raw, _SHARED_AT)
     if held and (held > HELD_STEPS or sum(lengths[:held]) != at - began):
         raise Malformed(f"a row of {held} steps from {began} to {at}")
     numbers = memoryview(raw)[_CELLS_AT:_SHARED_AT].cast("Q")  # hardly one of ten is ever looked at
     files = _step_files(raw[_FILES_AT:_CELLS_AT])
     return MarkRow(
         _ROW_KINDS[kind], at, tgid, tid, _mark_name(name), _REGIONS[region], opened, steps, fetches, inline_fetches,
-        backwards, faults, numbers[:CELLS], numbers[CELLS:], files, gpu_memory_ns,
-        gpu_allocations, gpu_frees, shared, tuple(lengths[:held]),
+        backwards, faults, numbers[:CELLS], numbers[CELLS:], files,
+        GpuMemoryCalls(gpu_memory_ns, gpu_allocations, gpu_frees) if gpu_memory_ns else NO_GPU_MEMORY_CALLS,
+        shared, tuple(lengths[:held]), None if swap_faults == UNTOLD else swap_faults,
     )  # fmt: skip
 
 

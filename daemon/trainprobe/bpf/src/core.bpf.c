@@ -307,6 +307,7 @@ INLINE void fill_row(struct row *r, struct ledger *l, u32 kind) {
     r->inline_fetches = l->inline_fetches;
     r->backwards = l->backwards;
     r->major_faults = l->major_faults;
+    r->swap_faults = AT_FILE_FAULT_INO ? l->swap_faults : UNTOLD;
     r->region = l->region;
     r->gpu_memory_ns = p ? p->gpu_memory_ns : 0;
     r->gpu_allocations = p ? p->gpu_allocations : 0;

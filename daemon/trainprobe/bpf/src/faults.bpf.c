@@ -27,6 +27,7 @@ int on_major_fault(struct bpf_perf_event_data *ctx) { /* software event page-fau
         charge(l, bpf_ktime_get_ns(), l->fault_file ? LEAF_FAULT : LEAF_SWAP);
     }
     l->major_faults++;
+    l->swap_faults += !l->fault_file;
     l->fault_at = 0;
     l->fault_file = 0;
     return 0;

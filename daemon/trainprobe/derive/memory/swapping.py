@@ -1,5 +1,5 @@
-"""Whether the training reads back swapped memory now. Major faults may also be about files; those are traced, and do
-not count."""
+"""Whether the training reads back swapped memory now. Major faults may also be about files: older kernels do not tell
+them apart, and then the host's count of swapped pages decides."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ class Swapping:
                 self._own_ns = at_ns
         self._pages, self._driver, self._workers = pages, driver, workers
 
-    def feed_late_step(self, faults: int, at_ns: int) -> None:
-        """The driver's major faults in a step that is late: it may be over before the host is read."""
+    def feed_step(self, faults: int, at_ns: int) -> None:
+        """The driver's major faults on no file in a step, or all of them in one that is late: it may be over before the
+        host is read."""
         if faults >= WORTH:
             self._own_ns = at_ns
 

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.derive.memory.gpu_alloc_activity import NONE, Churn
 from trainprobe.derive.python.code_lines import PythonLines
 from trainprobe.derive.steps.baseline import Baseline, Ordinary
 from trainprobe.derive.steps.instruction_counting import Counting
@@ -16,6 +15,7 @@ from trainprobe.derive.steps.ordinary_waits import Waits
 from trainprobe.derive.trend.drift import Trend
 from trainprobe.derive.trend.series import ThinnedSeries
 from trainprobe.model.cells import LEAVES, Leaf, Region, cell
+from trainprobe.model.event import NO_GPU_MEMORY_CALLS, GpuMemoryCalls
 from trainprobe.pipeline.rank.collectives import Collectives
 
 MAKEUP_EVERY = 80
@@ -55,7 +55,7 @@ class OrdinarySteps:
     late_ns: float = 0.0  # the ordinary part of steps that were late, or held a phase: as long as an ordinary step
     count: int = 0
     fetches: int = 0
-    churn: Churn = NONE
+    churn: GpuMemoryCalls = NO_GPU_MEMORY_CALLS
     by_workers: dict[int, float] = field(default_factory=dict)  # by the number of live workers
     waited_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)  # in steps that stalled for data
     waited_fetches: int = 0

@@ -11,14 +11,14 @@ from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls import checkpoint
 from trainprobe.derive.files.save_spans import StepLengths, note_serialising, shown_by, spans
-from trainprobe.derive.memory.gpu_alloc_activity import Churn, churn
+from trainprobe.derive.memory.gpu_alloc_activity import churn
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
 from trainprobe.derive.steps.startup import Before, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
-from trainprobe.model.event import MarkRow
+from trainprobe.model.event import GpuMemoryCalls, MarkRow
 from trainprobe.pipeline.rank import watch
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import Measured, window_of
@@ -161,7 +161,6 @@ def measured(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: 
     """A finished step that ``units`` ordinary ones would have taken the place of."""
     baseline, made_of = rank.progress.baseline, step.made_of
     items, base = made_of.items(), baseline.ns * units
-    swapping = rank.surroundings.swapping.on_host(row.at_ns)
     return Measured(
         before.at_ns,
         row.at_ns,
@@ -172,8 +171,19 @@ def measured(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: 
         made_of.files,
         step.fetches - units * baseline.fetches(),
         churn(before, row),
-        max(0, row.major_faults - before.major_faults) if swapping else None,
+        _swap_faults(rank, before, row),
     )
+
+
+def _swap_faults(rank: RankState, before: MarkRow, row: MarkRow) -> int | None:
+    """Major faults of a step on no file; where the kernel does not tell them apart, all while the host read swapped
+    memory back, else None."""
+    swapping = rank.surroundings.swapping
+    if row.swap_faults is None or before.swap_faults is None:
+        return max(0, row.major_faults - before.major_faults) if swapping.on_host(row.at_ns) else None
+    faults = max(0, row.swap_faults - before.swap_faults)
+    swapping.feed_step(faults, row.at_ns)
+    return faults
 
 
 def enter(rank: RankState, judgement: Judgement, step: Ordinary, end_ns: int, *, late: bool, index: int) -> None:
@@ -224,7 +234,7 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
     if limit is None or now_ns < limit or boundary is None or sample is None or at_ns < limit:
         return
     if sample.major_faults is not None:
-        rank.surroundings.swapping.feed_late_step(sample.major_faults - boundary.major_faults, at_ns)
+        rank.surroundings.swapping.feed_step(sample.major_faults - boundary.major_faults, at_ns)
     watch.observe(open_, open_.waited_for(rank.lives.workers), rank.surroundings.devices, rank.policy, boundary.at_ns)
     base, files = progress.baseline.ns, rank.live_files()
     delta = [max(0, a - b) for a, b in zip(sample.cells, rank.ledger.cells)]
@@ -268,7 +278,7 @@ def _least_ns(rank: RankState, main: Claim | None) -> float:
     return rank.policy.stall_minimum_ns * (1.0 if unknown else 0.5)
 
 
-def _pass(rank: RankState, step: Ordinary, units: int, churned: Churn) -> None:
+def _pass(rank: RankState, step: Ordinary, units: int, churned: GpuMemoryCalls) -> None:
     """Take in a step that is not late, or lost too little to be a stall."""
     baseline, ordinary, stolen = rank.progress.baseline, rank.ordinary, rank.surroundings.devices.stolen
     ordinary.churn += churned

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from trainprobe.causes.base import Unseen, Window, WorkerStarts, WrittenLog
 from trainprobe.derive.files.purpose import FileClass
 from trainprobe.derive.host.gpu_speed import Slowed
-from trainprobe.derive.memory.gpu_alloc_activity import Churn
 from trainprobe.derive.steps.interval import Files
 from trainprobe.derive.steps.late_step import LateStepObservations
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Phase, State
+from trainprobe.model.event import GpuMemoryCalls
 from trainprobe.pipeline.rank.state import RankState
 
 OPEN = Unseen("open")  # only marks carry this counter, and the open step has none yet
@@ -36,7 +36,7 @@ class Measured:
     pool: Sequence[float]
     files: Files = ()
     extra_fetches: float = 0.0
-    churn: Churn | Unseen = OPEN
+    churn: GpuMemoryCalls | Unseen = OPEN
     swap_faults: int | Unseen | None = OPEN
 
 

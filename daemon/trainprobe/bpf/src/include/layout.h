@@ -93,6 +93,7 @@ struct ledger {
 
     u32 tgid;
     u32 steps, fetches, inline_fetches, backwards, major_faults;
+    u32 swap_faults, spare;         /* major faults on no file */
     u64 step_at;                    /* the last OPTIMIZER or BACKWARD row */
     u64 row_at;                     /* the last row that ends a step */
     u32 row_fetches, row_backwards; /* counted until then */
@@ -120,8 +121,8 @@ struct row {
     u64 shared; /* as in struct pool */
     u64 began;  /* the first of the steps that it ends, where it ends several */
     u32 lengths[HELD_STEPS];
-    u32 held; /* so many; 0: it ends one, or none */
-    u32 unused;
+    u32 held;        /* so many; 0: it ends one, or none */
+    u32 swap_faults; /* UNTOLD: this kernel does not tell those on files apart */
     char name[NAME_SIZE];
 };
 
