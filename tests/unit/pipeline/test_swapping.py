@@ -88,6 +88,19 @@ def test_swapping_is_told_from_its_first_step_where_the_kernel_tells_faults_on_f
     assert any("major faults" in e.what and e.value == faults for s in host.rank.stalls for e in s.evidence)
 
 
+@pytest.mark.parametrize("stalls", [0, 3])
+def test_short_waits_for_swapped_pages_count_where_longer_ones_stalled_the_run(stalls: int) -> None:
+    host = Host()
+    host.driver.swap_faults = 0
+    for long in [True] * stalls + [False] * 6:
+        host.driver.train(20)
+        host.driver.spend(0.2 if long else 0.02, Leaf.SWAP)
+        host.driver.swap_faults += 3000
+        host.driver.step()
+        host.read()
+    assert host.rank.lost.get("swap", 0.0) == pytest.approx(0.2 * stalls + 0.02 * 6 * bool(stalls), rel=0.02)
+
+
 def test_faults_on_files_alone_are_no_swapping_whatever_the_host_reads() -> None:
     host = Host()
     host.driver.swap_faults = 0

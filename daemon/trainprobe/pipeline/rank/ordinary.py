@@ -56,6 +56,7 @@ class OrdinarySteps:
     count: int = 0
     fetches: int = 0
     churn: GpuMemoryCalls = NO_GPU_MEMORY_CALLS
+    swap_faults: int = 0  # where the kernel tells them apart
     by_workers: dict[int, float] = field(default_factory=dict)  # by the number of live workers
     waited_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)  # in steps that stalled for data
     waited_fetches: int = 0

@@ -18,7 +18,7 @@ from trainprobe.derive.steps.ledger import Item, flatten
 from trainprobe.derive.steps.startup import Before, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
-from trainprobe.model.event import GpuMemoryCalls, MarkRow
+from trainprobe.model.event import MarkRow
 from trainprobe.pipeline.rank import watch
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import Measured, window_of
@@ -68,6 +68,7 @@ def _account_for_start(rank: RankState, row: MarkRow) -> None:
 def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> None:
     progress, ordinary = rank.progress, rank.ordinary
     progress.lengths.add(step.lengths)
+    rank.surroundings.swapping.feed_step(_swap_faults(before, row) or 0, row.at_ns)
     rank.stalls.box.steps(before.at_ns, step.lengths)
     progress.buffer.add(before.at_ns, step.lengths, step.made_of)
     saved = spans(rank.files.saved_in(rank.tid, before.at_ns, row.at_ns), before.at_ns, row.at_ns)
@@ -81,7 +82,7 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
     else:
         count = ordinary.count
         if step.steps > 1 and max(step.lengths) <= stall_limit_ns(rank.policy, progress.baseline.ns):
-            _pass(rank, step, step.steps, churn(before, row))
+            _pass(rank, step, step.steps, before, row)
         else:
             _judge(rank, step, before, row)
         if saved and ordinary.count > count:
@@ -103,16 +104,15 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
     base = progress.baseline.ns * units
     late = step.ns > stall_limit_ns(policy, base)
     after_throttled = progress.throttled_step == progress.clock.count - 2
-    churned = churn(before, row)
     if not late and (step.ns < base + policy.edge_ns or not after_throttled):
-        _pass(rank, step, units, churned)
+        _pass(rank, step, units, before, row)
         return
     judgement = judge(window_of(rank, measured(rank, step, units, before, row)))
     if progress.clock.mode == Mode.RHYTHM:
         judgement = _without_own_threads(judgement)
     _note_serialising(rank, judgement, before.at_ns, row.at_ns)
     if not late and not _ends_throttled(rank, judgement):
-        _pass(rank, step, units, churned)
+        _pass(rank, step, units, before, row)
         return
     progress.evenness.late(row.at_ns)
     for cause, ns in judgement.phases.items():
@@ -122,7 +122,7 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
     if late and judgement.stall_ns < _least_ns(rank, judgement.main):
         rank.stalls.open = None
         if not judgement.phases:
-            _pass(rank, step, units, churned)
+            _pass(rank, step, units, before, row)
             return
     else:
         enter(rank, judgement, step, row.at_ns, late=late, index=progress.clock.count - 1)
@@ -160,6 +160,9 @@ def _note_serialising(rank: RankState, judgement: Judgement, start_ns: int, end_
 def measured(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: MarkRow) -> Measured:
     """A finished step that ``units`` ordinary ones would have taken the place of."""
     baseline, made_of = rank.progress.baseline, step.made_of
+    faults = _swap_faults(before, row)
+    if faults is None and rank.surroundings.swapping.on_host(row.at_ns):
+        faults = max(0, row.major_faults - before.major_faults)
     items, base = made_of.items(), baseline.ns * units
     return Measured(
         before.at_ns,
@@ -171,19 +174,15 @@ def measured(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: 
         made_of.files,
         step.fetches - units * baseline.fetches(),
         churn(before, row),
-        _swap_faults(rank, before, row),
+        faults,
     )
 
 
-def _swap_faults(rank: RankState, before: MarkRow, row: MarkRow) -> int | None:
-    """Major faults of a step on no file; where the kernel does not tell them apart, all while the host read swapped
-    memory back, else None."""
-    swapping = rank.surroundings.swapping
+def _swap_faults(before: MarkRow, row: MarkRow) -> int | None:
+    """Major faults of a step on no file; None where the kernel does not tell them apart."""
     if row.swap_faults is None or before.swap_faults is None:
-        return max(0, row.major_faults - before.major_faults) if swapping.on_host(row.at_ns) else None
-    faults = max(0, row.swap_faults - before.swap_faults)
-    swapping.feed_step(faults, row.at_ns)
-    return faults
+        return None
+    return max(0, row.swap_faults - before.swap_faults)
 
 
 def enter(rank: RankState, judgement: Judgement, step: Ordinary, end_ns: int, *, late: bool, index: int) -> None:
@@ -278,10 +277,11 @@ def _least_ns(rank: RankState, main: Claim | None) -> float:
     return rank.policy.stall_minimum_ns * (1.0 if unknown else 0.5)
 
 
-def _pass(rank: RankState, step: Ordinary, units: int, churned: GpuMemoryCalls) -> None:
+def _pass(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: MarkRow) -> None:
     """Take in a step that is not late, or lost too little to be a stall."""
     baseline, ordinary, stolen = rank.progress.baseline, rank.ordinary, rank.surroundings.devices.stolen
-    ordinary.churn += churned
+    ordinary.churn += churn(before, row)
+    ordinary.swap_faults += _swap_faults(before, row) or 0
     if units == step.steps:
         baseline.add(step)
         if (stolen or 0.0) < rank.policy.stolen_share:  # else its length is the hypervisor's doing

@@ -120,6 +120,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
             inspection=rank.open.inspected
         ),  # peer and affinity outlast the step, its waits do not
         churn=ordinary.churn,
+        swap_faults=ordinary.swap_faults or None,
         late_rank=_late_rank(ordinary.collectives.late),
         slowed=slowed,
     )
