@@ -177,6 +177,21 @@ def test_the_records_of_saves_decide_over_the_slots_of_a_step() -> None:
     assert rank.lost == pytest.approx({"checkpoint": 0.5}, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("beside", "belongs"),
+    [("/run/step/last_checkpoint", True), ("/run/latest", True), ("/elsewhere/latest", False)],
+    ids=["beside it", "above its folder", "elsewhere"],
+)
+def test_the_mark_of_the_latest_checkpoint_belongs_to_the_save(beside: str, belongs: bool) -> None:
+    """A file system may make it wait for the blocks of the file that it takes the place of."""
+    driver = trained()
+    driver.write("/run/step/model.pth", SIZE, 0.2)
+    driver.write(beside, 50, 0.3, ino=8)
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.lost["checkpoint"] == pytest.approx(0.5 if belongs else 0.2, abs=0.01), rank.lost
+
+
 def test_a_save_after_the_last_step_is_a_stall() -> None:
     driver = trained()
     driver.spend(0.01)

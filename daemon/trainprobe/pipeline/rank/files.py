@@ -35,7 +35,7 @@ class FileActivity:
         """What the files are for that a thread used since then. Of those that no longer had a slot of their own the
         saves have what their records say, the rest is taken to be like the largest."""
         uses = list(uses)
-        named = [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in uses if use.ino]
+        named = _with_saves([(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in uses if use.ino])
         most = max(named, key=lambda one: one[0].io_ns, default=None)
         like = most[1] if most is not None else FileClass.OTHER
         for use in uses:
@@ -84,3 +84,18 @@ class FileActivity:
             use = StepFile(save.key[1], save.key[2], spent, save.gap_ns + 1, save.bytes)
             out.append((use, save.kind_of(self.saves.rules), save.path))
         return out
+
+
+def _with_saves(files: ClassedFiles) -> ClassedFiles:
+    """The files of one step, where what lies beside a checkpoint, or above its folder, and is neither a log nor output
+    belongs to the save: which one is the latest (``last_checkpoint``, ``latest``), an index, a mark of completeness."""
+    saved = {path.rpartition("/")[0] for _, of, path in files if of == FileClass.CHECKPOINT}
+    if not saved:
+        return files
+    folders = {*saved, *(folder.rpartition("/")[0] for folder in saved)} - {""}
+    return [
+        (use, FileClass.CHECKPOINT, path)
+        if of == FileClass.OTHER and path.rpartition("/")[0] in folders
+        else (use, of, path)
+        for use, of, path in files
+    ]
