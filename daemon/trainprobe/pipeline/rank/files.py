@@ -35,7 +35,7 @@ class FileActivity:
         """What the files are for that a thread used since then. Of those that no longer had a slot of their own the
         saves have what their records say, the rest is taken to be like the largest."""
         uses = list(uses)
-        named = _with_saves([(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in uses if use.ino])
+        named = [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in uses if use.ino]
         most = max(named, key=lambda one: one[0].io_ns, default=None)
         like = most[1] if most is not None else FileClass.OTHER
         for use in uses:
@@ -48,7 +48,7 @@ class FileActivity:
                     named.append((replace(use, io_ns=io, gap_ns=gap), FileClass.CHECKPOINT, saved[-1].path))
                 rest = replace(use, io_ns=use.io_ns - io, gap_ns=use.gap_ns - gap)
                 named.append((rest, like, ""))
-        return named
+        return _with_saves(named)
 
     def _saved_by(self, tid: int, since_ns: int) -> list[Save]:
         """The checkpoints that a thread has open or has closed since; the latest come last."""
