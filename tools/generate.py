@@ -65,10 +65,10 @@ def looks() -> Iterator[str]:
 def index() -> Iterator[str]:
     """The sections of docs/causes/index.md, with the pages' own headings."""
     for section in dict.fromkeys(group.section for group in (*groups.STALLS, groups.PHASES)):
-        yield f"## {section}\n\n| cause | |\n|---|---|"
+        yield f"## {section}\n"
         for spec in specs():
             if spec.group.section == section:
-                yield f"| [`{spec.key}`]({spec.key}.md) | {_heading(spec.key)} |"
+                yield f"- [`{spec.key}`]({spec.key}.md): {_heading(spec.key)}"
         yield ""
 
 

@@ -124,8 +124,9 @@ def _arithmetic() -> Iterator[str]:
 
 def _section(title: str, metrics: tuple[Metric, ...]) -> Iterator[str]:
     yield f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
+    listed: set[tuple[str, ...]] = set()
     for metric in metrics:
-        cells = (f"`{metric.name}`", _type(metric), _labels(metric), _meaning(metric) + _marks(metric))
+        cells = (f"`{metric.name}`", _type(metric), _labels(metric), _meaning(metric, listed) + _marks(metric))
         yield f"| {' | '.join(cells)} |\n"
 
 
@@ -139,10 +140,12 @@ def _labels(metric: Metric) -> str:
     return ", ".join(f"`{label}`" for label in metric.labels)
 
 
-def _meaning(metric: Metric) -> str:
+def _meaning(metric: Metric, listed: set[tuple[str, ...]]) -> str:
+    """``listed``: closed sets that the table has already."""
     text = metric.help
     for label, values in metric.values.items():
-        if len(values) <= 6:
+        if len(values) <= 6 and values not in listed:
+            listed.add(values)
             text += f" `{label}`: {', '.join(values)}."
     return text
 
