@@ -70,7 +70,7 @@ Kind: stall, bottleneck.
 
 A step is late when a new host is asked for.
 
-## How it is told
+## How it is found
 
 The driver is blocked on a socket whose peer listens on port 53.
 
