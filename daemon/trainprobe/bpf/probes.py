@@ -41,7 +41,7 @@ from trainprobe.model.event import (
     ThreadSample,
 )
 from trainprobe.model.sample import BlockIoSample
-from trainprobe.model.step_deadline import Armed, Progress
+from trainprobe.model.step_deadline import Armed, DriverProgress
 
 __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 
@@ -220,10 +220,10 @@ class Probes:
             found.append(replace(sample, path=path) if path else sample)
         return found
 
-    def progress(self, tid: int) -> Progress | None:
+    def progress(self, tid: int) -> DriverProgress | None:
         """How far a driver is: one look-up, no decoding."""
         ledger = self._ledgers.get(tid)
-        return Progress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
+        return DriverProgress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
 
     def alarm(self, steps: Collection[Armed], *, ended: bool, together: bool) -> bool:
         """Wake whoever waits on ``fileno`` when one of these drivers is late, in this step or in any later one

@@ -12,7 +12,7 @@ from trainprobe.model.frame import Frame, FrameSamples
 from trainprobe.model.moment import Moment
 from trainprobe.model.report import Report
 from trainprobe.model.sample import BlockIoSample, Inspection, RivalSample, WrittenFile
-from trainprobe.model.step_deadline import Armed, Progress
+from trainprobe.model.step_deadline import Armed, DriverProgress
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline import Wants
 from trainprobe.runtime.loop.clock import Clock
@@ -24,7 +24,7 @@ class Kernel(Protocol):
     def fileno(self) -> int: ...
     def drain(self) -> Sequence[Any]: ...
     def threads(self, pids: Collection[int] | None = None) -> Sequence[ThreadSample]: ...
-    def progress(self, tid: int) -> Progress | None: ...
+    def progress(self, tid: int) -> DriverProgress | None: ...
     def alarm(self, steps: Collection[Armed], *, ended: bool, together: bool) -> bool:
         """Whether it wakes us itself from now on when one of these drivers is late (``ended``: or has been). Steps that
         are in time may be told ``together``."""

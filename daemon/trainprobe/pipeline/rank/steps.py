@@ -10,7 +10,7 @@ from trainprobe.causes.phases import evaluation
 from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls import checkpoint
-from trainprobe.derive.files.save_spans import StepLengths, note_serialising, shown_by, spans
+from trainprobe.derive.files.save_spans import ConsecutiveSteps, note_serialising, shown_by, spans
 from trainprobe.derive.memory.gpu_alloc_activity import churn
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
@@ -72,7 +72,7 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
     rank.stalls.box.steps(before.at_ns, step.lengths)
     progress.buffer.add(before.at_ns, step.lengths, step.made_of)
     saved = spans(rank.files.saved_in(rank.tid, before.at_ns, row.at_ns), before.at_ns, row.at_ns)
-    steps = StepLengths(before.at_ns, progress.clock.count - step.steps, step.lengths)
+    steps = ConsecutiveSteps(before.at_ns, progress.clock.count - step.steps, step.lengths)
     rank.files.saving_steps.add_saves(saved, steps, judged=progress.baseline.stands)
     if rank.ledger.ranks:
         ordinary.collectives.add(progress.clock.count, step)
