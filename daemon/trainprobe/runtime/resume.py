@@ -27,8 +27,8 @@ class ResumableCore(Protocol):
     def kept(self) -> dict[tuple[str, str], KeptRank]: ...
 
 
-class Noted:
-    """What the core would have the next process know: anew each ten seconds, and each time while a stall is open."""
+class ResumeStates:
+    """The state of each rank that a later daemon needs, encoded. Renewed every ten seconds, and always in a stall."""
 
     def __init__(self, core: ResumableCore, proc: Proc) -> None:
         self._core = core

@@ -155,10 +155,10 @@ class FakeSampler:
     def logged(self, now: Moment) -> Sequence[Any]:
         return ()
 
-    def glance(self, now: Moment, watched: Sequence[Any]) -> None:
+    def read_limits(self, now: Moment, watched: Sequence[Any]) -> None:
         self.glances += 1
 
-    def seldom(self, times: int) -> None:
+    def lengthen_pauses(self, times: int) -> None:
         self.times = times
 
     def count(self, threads: Sequence[tuple[int, int]]) -> None:

@@ -15,7 +15,7 @@ from trainprobe.derive.memory.gpu_alloc_activity import churn
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
-from trainprobe.derive.steps.startup import Before, restores, startup
+from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.event import MarkRow
@@ -59,7 +59,7 @@ def _account_for_start(rank: RankState, row: MarkRow) -> None:
         return
     fetches = sum(row.cells[cell(Region.FETCH, leaf)] for leaf in Leaf)
     forks = [at for at in workers.starts if at < row.at_ns]
-    before = Before(begin_ns, row.at_ns, workers.compiling(begin_ns, row.at_ns), forks, fetches)
+    before = BeforeFirstStep(begin_ns, row.at_ns, workers.compiling(begin_ns, row.at_ns), forks, fetches)
     rank.lives.startup = startup(start, before, rank.policy.files)
     rank.lives.restores = restores(start, before, rank.policy.files)
     rank.lives.start = None
@@ -114,7 +114,7 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
     if not late and not _ends_throttled(rank, judgement):
         _pass(rank, step, units, before, row)
         return
-    progress.evenness.late(row.at_ns)
+    progress.stability.late(row.at_ns)
     for cause, ns in judgement.phases.items():
         rank.phases.add(Phase(cause.value), int(row.at_ns - ns), row.at_ns, progress.clock.count)
     if Cause.EVALUATION in judgement.phases:

@@ -50,7 +50,7 @@ from trainprobe.runtime.sampling.limit_readings import PacedLimits
 HOST_NS = 2 * NS
 LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
-EACH_PROCESS_NS = NS // 100  # and the more seldom the more there are: a thousand each ten seconds
+EACH_PROCESS_NS = NS // 100  # and less often the more there are: a thousand each ten seconds
 NEAR_PROCESSES_NS = 2 * NS
 SPACES_NS = 2 * NS
 SIZES_NS = 10 * NS
@@ -115,7 +115,7 @@ class Collectors:
             self._wanted = directories
             self._due.spaces = 0
 
-    def seldom(self, times: int) -> None:
+    def lengthen_pauses(self, times: int) -> None:
         """Make the pauses between regular samples so many times as long; not what an event asks for, nor near
         a limit."""
         self._times = self._limits.schedule.times = times
@@ -163,9 +163,9 @@ class Collectors:
         """What the kernel's log tells since the last call."""
         return self._log.read(now.monotonic_ns) if self._log is not None else ()
 
-    def glance(self, now: Moment, watched: Sequence[Watched]) -> None:
+    def read_limits(self, now: Moment, watched: Sequence[Watched]) -> None:
         """Read limits alone, for ``far``; the next ``read`` gives them."""
-        self._limits.glance(watched, now.monotonic_ns)
+        self._limits.read_between(watched, now.monotonic_ns)
 
     def count(self, threads: Sequence[tuple[int, int]]) -> None:
         """Count the instructions of these threads (pid, tid) from now on, and of no others."""
