@@ -79,6 +79,14 @@ class _Due:
     descriptors: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Asked:
+    """What the core wants to know of the trainings' files."""
+
+    directories: tuple[tuple[int, str], ...] = ()  # (pid, path): the room where they are
+    files: tuple[WrittenFile, ...] = ()  # how long they are
+
+
 class Collectors:
     """Reads what is due; how each source is stands in ``sources``."""
 
@@ -104,16 +112,14 @@ class Collectors:
         self._due = _Due()
         self._times = 1
         self._gpus_present = False
-        self._wanted: tuple[tuple[int, str], ...] = ()
-        self._files: tuple[WrittenFile, ...] = ()
+        self._asked = _Asked()
         self._before: Sequence[Watched] = ()
 
     def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...] = ()) -> None:
         """(pid, directory) whose file systems' room is of interest from now on, and files whose size is."""
-        self._files = files
-        if directories != self._wanted:
-            self._wanted = directories
+        if directories != self._asked.directories:
             self._due.spaces = 0
+        self._asked = _Asked(directories, files)
 
     def lengthen_pauses(self, times: int) -> None:
         """Make the pauses between regular samples so many times as long; not what an event asks for, nor near
@@ -241,17 +247,18 @@ class Collectors:
         return tuple(sample for sample in found if sample is not None)
 
     def _read_spaces(self, at: int) -> tuple[SpaceSample, ...]:
-        if at < self._due.spaces or not self._wanted:
+        if at < self._due.spaces or not self._asked.directories:
             return ()
         self._due.spaces = at + SPACES_NS
-        found = [self._sources.read("space", partial(self._places.room, *place), at) for place in self._wanted]
+        asked = self._asked.directories
+        found = [self._sources.read("space", partial(self._places.room, *place), at) for place in asked]
         return tuple(sample for sample in found if sample is not None)
 
     def _read_sizes(self, at: int) -> tuple[FileSizeSample, ...]:
-        if at < self._due.sizes or not self._files:
+        if at < self._due.sizes or not self._asked.files:
             return ()
         self._due.sizes = at + SIZES_NS * self._times
-        found = [self._sources.read("sizes", partial(self._places.size, file), at) for file in self._files]
+        found = [self._sources.read("sizes", partial(self._places.size, file), at) for file in self._asked.files]
         return tuple(sample for sample in found if sample is not None)
 
     def _read_gpus(self, at: int) -> tuple[GpuSample, ...]:
