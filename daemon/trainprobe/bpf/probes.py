@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel side as the rest of the program sees it: watch processes, drain events, read ledgers."""
+"""All of the kernel programs, for the rest of the daemon: watch processes, drain events, read ledgers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the trainings that an earlier process of ours watched go on, and whether in the very step of then."""
+"""Which trainings of an earlier daemon go on, and whether a driver is still in the step that it was in then."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parent's side of the hand-over: run the compiler's child, hold what it attached, let go of it."""
+"""The parent's side of the start: it runs the compiler's child, and keeps the descriptors that it passes."""
 
 from __future__ import annotations
 

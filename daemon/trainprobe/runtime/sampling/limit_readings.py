@@ -1,4 +1,4 @@
-"""Limits, read when ``LimitSchedule`` says so, and how near they are."""
+"""Reads limits when ``LimitSchedule`` says so, and finds how near they are."""
 
 from __future__ import annotations
 
