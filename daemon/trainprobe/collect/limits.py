@@ -1,4 +1,4 @@
-"""What of a run can run out, once a second: memory, /dev/shm, descriptors, processes. A few files each."""
+"""Limits of a run that can be reached: memory, /dev/shm, descriptors, processes. A reading takes a few files each."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class _Waited:
         return self.until.get(uid, 0.0) - now >= SLOW_ROOM_SECONDS / SLOW_SHARE
 
 
-class Pool:
+class HelperPool:
     """One helper, and one more while something hangs. For one thread, or several that may wait for each other."""
 
     def __init__(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.host.devices import Devices
-from trainprobe.model.event import Event, GpuXid, MarkRow, OomTold, RankSeen, RunEnded, RunStarted
+from trainprobe.model.event import Event, GpuXid, MarkRow, OomLogged, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Host, Report, Run
@@ -102,7 +102,7 @@ class Pipeline:
                 run.add_end(event.at_ns)
         elif isinstance(event, JobKept):
             self._jobs.keep_account(event)
-        elif isinstance(event, OomTold):
+        elif isinstance(event, OomLogged):
             for run in self.runs.values():
                 run.limits.add_oom(event)
         elif not isinstance(event, GpuXid):

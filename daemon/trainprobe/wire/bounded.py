@@ -1,4 +1,4 @@
-"""A report in a bounded number of bytes, of which each user has an equal part, and each of his runs of that part."""
+"""A report in a bounded number of bytes. Each user gets an equal part of them, each run an equal part of its user's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to look at a process's maps again: often while it is young, seldom later, never in a rhythm that costs."""
+"""When a process's maps are read again: often while it is young, rarely later."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from trainprobe.model.event import (
     FileEvent,
     GpuXid,
     MarkRow,
-    OomTold,
+    OomLogged,
     ProcessEvent,
     ProcessEventKind,
     RankSeen,
@@ -41,7 +41,7 @@ from trainprobe.runtime.discovery.process_table import WORKER_COMM, Table, Watch
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import Runs
 from trainprobe.runtime.discovery.search import Attached, Search, WatchableKernel
-from trainprobe.runtime.discovery.user_shares import Shares
+from trainprobe.runtime.discovery.user_shares import UserShares
 
 __all__ = ["Attached", "NoSuchTraining", "TargetRules", "Targets", "WatchableKernel", "Watched"]
 
@@ -85,7 +85,7 @@ class Targets:
     ) -> None:
         self._proc = proc or Proc()
         self._clock = clock
-        self._table = Table(Shares(self._proc.owners.of))
+        self._table = Table(UserShares(self._proc.owners.of))
         self._out: list[Event] = []
         self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto, self._deliver)
         self._launches = Launches(self._proc, os.getpid())
@@ -240,7 +240,7 @@ class Targets:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:
                     self._runs.drive(process, event.at_ns)
                 self._deliver(process, event)
-        elif not isinstance(event, (RunStarted, RankSeen, RunKept, JobKept, RunEnded, OomTold, GpuXid)):
+        elif not isinstance(event, (RunStarted, RankSeen, RunKept, JobKept, RunEnded, OomLogged, GpuXid)):
             self._search.hint(event.pid, event.at_ns, event.why == "exec", now)
 
     def _process_event(self, event: ProcessEvent) -> None:
