@@ -80,7 +80,7 @@ def _beyond_the_others(of_each: str) -> str:
 _STRAGGLER_MARGIN = _beyond_the_others(COLLECTIVE)
 
 _OWN_LOSS = share(
-    f'rate(trainprobe_lost_seconds_total{{{NAMED},cause!="collective_wait"}}[{LATE_WINDOW}])', LATE_WINDOW
+    f'(rate(trainprobe_lost_seconds_total{{{NAMED},cause!="collective_wait"}}[{LATE_WINDOW}]) > 0)', LATE_WINDOW
 )
 
 _WAITS_LEAST = f"""\
