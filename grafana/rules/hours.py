@@ -28,7 +28,7 @@ OF_JOB = {
 """By job on all its hosts, over ACCOUNT_WINDOW."""
 OF_USER = {name: of_job.replace("run", "user", 1) for name, of_job in OF_JOB.items()}
 
-_LOST = f"increase(trainprobe_lost_seconds_total[{HOURS_WINDOW}]) / 3600"
+_LOST = f"(increase(trainprobe_lost_seconds_total[{HOURS_WINDOW}]) > 0) / 3600"  # nine of ten causes cost nothing
 _USERS = f"max by ({RANK}, user) (last_over_time(trainprobe_run_info{{{NAMED}}}[{HOURS_WINDOW}]))"
 _RANKS_GPUS = f"last_over_time(trainprobe_run_gpu_info{{{NAMED}}}[{HOURS_WINDOW}])"
 _TIMES_GPUS_OF_RUN = f"* on ({RUN}) group_left (user)\nsum by ({RUN}, user) ({GPUS})"
@@ -48,10 +48,10 @@ HOURS = (
         f"sum by ({RUN}) (increase(trainprobe_run_wall_seconds_total[{HOURS_WINDOW}])) / 3600 > 0",
         "Hours of all ranks.",
     ),
-    Recording(RANK_HOURS_LOST, f"sum by ({RUN}, cause) (\n{_LOST}\n) > 0", "Hours that the ranks lost, by cause."),
+    Recording(RANK_HOURS_LOST, f"sum by ({RUN}, cause) (\n{_LOST}\n)", "Hours that the ranks lost, by cause."),
     Recording(
         GPU_HOURS_LOST,
-        f"sum by ({RUN}, user, cause) (\n{_LOST}\n* on ({RANK}) group_left (user)\n{GPUS}\n) > 0",
+        f"sum by ({RUN}, user, cause) (\n{_LOST}\n* on ({RANK}) group_left (user)\n{GPUS}\n)",
         "GPU-hours lost, by cause.",
     ),
     Recording(
