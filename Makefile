@@ -50,7 +50,7 @@ nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.compl
 	@tools/need-packages qemu-system-x86 gcc libc6-dev e2fsprogs systemd-container debootstrap podman runc mmdebstrap buildah
 	@echo "trainprobe: SEED=$(SEED)"
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) $(PYTEST) -m nightly tests
-	@failed=; for suite in stalls limits latency footprint overhead scale scrape instructions; do \
+	@failed=; for suite in stalls limits latency footprint overhead scale scrape fleet instructions; do \
 	    seeded=; case $$suite in stalls|limits|latency) seeded="--seed $(SEED)";; esac; \
 	    echo "trainprobe: benchmarks.$$suite $$seeded"; \
 	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)" $$seeded || failed+=" $$suite"; done; \

@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from grafana.rules.alerts import ALERTS, HOSTS, STALLS, Alert
-from grafana.rules.recording import RECORDINGS
-from grafana.rules.thresholds import EVENT_WINDOW
+from grafana.rules.hours import ACCOUNTS, HOURS
+from grafana.rules.recording import RECORDINGS, Recording
+from grafana.rules.thresholds import ACCOUNT_WINDOW, EVENT_WINDOW, HOURS_WINDOW
 
 ROOT = Path(__file__).parents[2]
 DIRECTORY = Path(__file__).parent
@@ -25,6 +26,14 @@ GRAFANA = "http://localhost:3000"
 RUNBOOKS = "docs/runbooks"
 
 _HEAD = "# Generated: .venv/bin/python -m grafana.rules.build; limits: grafana/rules/thresholds.py\n"
+
+
+GROUPS: tuple[tuple[str, str, tuple[Recording, ...]], ...] = (
+    ("trainprobe-recording", "", RECORDINGS),
+    ("trainprobe-hours", HOURS_WINDOW, HOURS),
+    ("trainprobe-accounts", ACCOUNT_WINDOW, ACCOUNTS),
+)
+"""Groups of recording rules, each resting on those before it: name, interval ("": the server's), rules."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -54,7 +63,10 @@ class Links:
 
 def built(links: Links | None = None) -> Mapping[str, str]:
     """The text of each rule file, by its name."""
-    recording = [{"name": "trainprobe-recording", "rules": [{"record": r.record, "expr": r.expr} for r in RECORDINGS]}]
+    recording = [
+        {"name": name, **({"interval": interval} if interval else {}), "rules": [*map(_recorded, recordings)]}
+        for name, interval, recordings in GROUPS
+    ]
     alerting = [
         {"name": f"trainprobe-{topic}", "rules": [_rule(alert, links or Links()) for alert in alerts]}
         for topic, alerts in ALERTS.items()
@@ -68,7 +80,11 @@ def page() -> str:
     rows = "\n".join(
         dict.fromkeys(f"| [{a.name}](runbooks/{a.name}.md) | {a.severity} | {a.lasting or 'at once'} |" for a in every)
     )
-    recordings = "\n".join(f"| `{r.record}` | {r.meaning} |" for r in RECORDINGS)
+    recordings = "\n".join(
+        f"| `{r.record}` | {f'each {interval}' if interval else ''} | {r.meaning} |"
+        for _, interval, recordings in GROUPS
+        for r in recordings
+    )
     return _PAGE.format(alerts=rows, recordings=recordings, event_window=EVENT_WINDOW)
 
 
@@ -82,6 +98,10 @@ def main() -> None:
         (given.output / name).write_text(text)
     if given.output == DIRECTORY:
         PAGE.write_text(page())
+
+
+def _recorded(recording: Recording) -> dict[str, Any]:
+    return {"record": recording.record, "expr": recording.expr}
 
 
 def _rule(alert: Alert, links: Links) -> dict[str, Any]:
@@ -141,8 +161,8 @@ hold that every alert is silent just before its limit, fires just after, and is 
 
 ## Recording rules
 
-| series | meaning |
-|---|---|
+| series | recorded | meaning |
+|---|---|---|
 {recordings}
 """
 
