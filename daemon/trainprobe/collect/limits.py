@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from trainprobe.collect.cgroup import Cgroups
@@ -72,10 +72,11 @@ class LimitReader:
             if (place + self._readings) % rounds == 0 or process.pid in self._close or process.pid in asked
         ]
         counts = self._proc.open_fds(process.pid for process in chosen)
+        self._ask_fd_limits([process for process in chosen if process.pid in counts], counts, asked)
         for process in chosen:
             if (used := counts.get(process.pid)) is None:
                 continue
-            limit = self._fd_limit(process, used, process.pid in asked)
+            limit, _ = self._fd_limits[process.pid, process.ticks]
             if limit is not None:
                 found.append(LimitSample(process.run, "fds", used, limit, pid=process.pid))
                 if used >= CLOSE * limit:
@@ -97,12 +98,16 @@ class LimitReader:
         before = self._places.get(pid)
         return before if before is not None and before[0] == stat.ticks else None
 
-    def _fd_limit(self, process: Watched, used: int, anew: bool) -> int | None:
-        key = (process.pid, process.ticks)
-        known = self._fd_limits.get(key)
-        if known is None or anew or used > known[1]:
-            known = self._fd_limits[key] = self._proc.fd_limit(process.pid), used
-        return known[0]
+    def _ask_fd_limits(self, counted: Sequence[Watched], counts: Mapping[int, int], asked: Collection[int]) -> None:
+        """Limits that are not known, or may have changed."""
+        wanted = []
+        for process in counted:
+            known = self._fd_limits.get((process.pid, process.ticks))
+            if known is None or process.pid in asked or counts[process.pid] > known[1]:
+                wanted.append(process)
+        limits = self._proc.fd_limits(process.pid for process in wanted) if wanted else {}
+        for process in wanted:
+            self._fd_limits[process.pid, process.ticks] = limits.get(process.pid), counts[process.pid]
 
     def _container(self, pid: int) -> str:
         if pid not in self._containers:

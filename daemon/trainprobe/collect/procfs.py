@@ -197,7 +197,11 @@ class Proc(Reads):
 
     def fd_limit(self, pid: int) -> int | None:
         """RLIMIT_NOFILE, soft; None for unlimited too."""
-        return parse_fd_limit(self.read(pid, "limits", SMALL))
+        return self.fd_limits((pid,)).get(pid)
+
+    def fd_limits(self, pids: Iterable[int]) -> dict[int, int | None]:
+        """Of many processes, those that are there."""
+        return {pid: parse_fd_limit(data) for pid, data in self.each(pids, "read", "limits", SMALL).items()}
 
     def rollup(self, pid: int) -> Rollup | None:
         """Proportional memory. Dear: the kernel walks all page tables of the process."""
