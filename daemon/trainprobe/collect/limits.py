@@ -62,6 +62,11 @@ class LimitReader:
             found += [shm] if shm is not None else []
         return found + self._descriptors(watched, asked)
 
+    def cgroups(self, pid: int) -> str | None:
+        """/proc/PID/cgroup as it was at the last reading, of a process that was asked for then."""
+        known = self._places.get(pid)
+        return self._proc.cgroup(pid) if known is None else known[1]
+
     def _descriptors(self, watched: Sequence[Watched], asked: Collection[int]) -> list[LimitSample]:
         rounds = min(ROUNDS, math.ceil(len(watched) / IN_TURN))
         self._readings += 1
