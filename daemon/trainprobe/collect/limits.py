@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from trainprobe.collect.cgroup import Cgroups
-from trainprobe.collect.procfs import Proc
+from trainprobe.collect.procfs import SMALL, Proc, parse_fd_limit
 from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.watched import Watched
 from trainprobe.model.moment import NS
@@ -110,9 +110,10 @@ class LimitReader:
             known = self._fd_limits.get((process.pid, process.ticks))
             if known is None or process.pid in asked or counts[process.pid] > known[1]:
                 wanted.append(process)
-        limits = self._proc.fd_limits(process.pid for process in wanted) if wanted else {}
+        limits = self._proc.each([process.pid for process in wanted], "read", "limits", SMALL) if wanted else {}
         for process in wanted:
-            self._fd_limits[process.pid, process.ticks] = limits.get(process.pid), counts[process.pid]
+            limit = parse_fd_limit(limits.get(process.pid))
+            self._fd_limits[process.pid, process.ticks] = limit, counts[process.pid]
 
     def _container(self, pid: int) -> str:
         if pid not in self._containers:
