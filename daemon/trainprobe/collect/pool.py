@@ -103,7 +103,8 @@ class HelperPool:
         """The answers; None: there is no such file or process, or it hangs, or others of its user do. An int is a
         descriptor, the caller's to close."""
         with self._lock:
-            self._look_after()
+            if self._hung:
+                self._look_after()
             answers: list[bytes | int | None] = [None] * len(reads)
             for begin in range(0, len(reads), TOGETHER):
                 part = self._allowed(range(begin, min(begin + TOGETHER, len(reads))), reads)
@@ -137,6 +138,7 @@ class HelperPool:
                 return helper.wait(lambda at: self._limit(reads[at].pid))
             except Ended:
                 self._helper = None
+                helper.ended()  # which reaps it
                 helper.close()
         return [None] * len(reads)
 

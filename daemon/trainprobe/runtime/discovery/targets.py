@@ -218,12 +218,17 @@ class Targets:
 
     def _name_threads(self, now: int) -> None:
         """A worker gets its name some time after its fork."""
-        for process in self._table:
-            young = now - process.watched_ns < NAMED_NS
-            if young and process.run is not None and not process.driver and process.comm != WORKER_COMM:
-                stat = self._proc.stat(process.pid)
-                if stat is not None and stat.ticks == process.ticks:
-                    self._name(process, stat.comm)
+        young = [
+            process
+            for process in self._table
+            if now - process.watched_ns < NAMED_NS
+            and not (process.run is None or process.driver or process.comm == WORKER_COMM)
+        ]
+        stats = self._proc.stats(process.pid for process in young)
+        for process in young:
+            stat = stats.get(process.pid)
+            if stat is not None and stat.ticks == process.ticks:
+                self._name(process, stat.comm)
 
     def _name(self, process: WatchedProcess, comm: str) -> None:
         if process.comm != comm:
@@ -319,8 +324,9 @@ class Targets:
         self._sweep_ns = now
         self._table.changed = True
         self._runs.tell_no_library(now)
+        stats = self._proc.stats(process.pid for process in self._table)
         for process in self._table:
-            stat = self._proc.stat(process.pid)
+            stat = stats.get(process.pid)
             if process.ticks == 0 and stat is not None:
                 process.ticks = stat.ticks
             if stat is not None and not stat.dead and stat.ticks == process.ticks:

@@ -70,6 +70,8 @@ class PacedLimits:
         self._used = _Used()
         self._between: tuple[LimitSample, ...] = ()
         self.schedule = LimitSchedule()
+        self.cgroups = limits.cgroups
+        """/proc/PID/cgroup of a process, as it was at the last reading."""
         self.last: tuple[LimitSample, ...] = ()
 
     def read_between(self, watched: Sequence[Watched], at: int) -> None:

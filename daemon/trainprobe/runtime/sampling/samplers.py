@@ -294,7 +294,7 @@ class Collectors:
         read: dict[str, Throttling | Unavailable] = {}
         found = []
         for run, pid in first_of_each_run(watched).items():
-            cgroups = self._proc.cgroup(pid) or ""
+            cgroups = self._limits.cgroups(pid) or ""
             if cgroups not in read:
                 read[cgroups] = self._cgroups.throttling(cgroups)
             if (quota := _quota(run, read[cgroups])) is not None:
