@@ -22,9 +22,10 @@ PARTS = (
 )
 HEAD = """# Errors and what mends them
 
-The texts for what does not work: on the terminal after `trainprobe:`, as a source's reason in a report (`! NAME
-unavailable: …`), on the page under *What could be seen*, in `trainprobe check`. `…` is a name, a path or a number.
-Without a remedy here, the text itself names it. In Chinese: `LANG=zh_CN.UTF-8` or `--lang zh`; [常见问题](faq.zh.md).
+The texts for what does not work: on the terminal after `trainprobe:`, as a source's reason in a report
+(`! NAME unavailable: …`), on the page under *What could be seen*, in `trainprobe check`. `…` is a name, a path or a
+number. Without a remedy here, the text itself names it. In Chinese: `LANG=zh_CN.UTF-8` or `--lang zh`;
+[常见问题](faq.zh.md).
 
 Generated from the sources (`make generated`).
 """
