@@ -23,8 +23,8 @@ nightly: SEED := $(shell echo $$RANDOM)
 TOGETHER := --numprocesses auto --dist loadfile
 # Its GPU is on paper, and it allows for contention.
 KIT := tests/training/test_gpu_kit.py
-# A cluster with trainings of its own: beside it no other training is on time.
-SLURM := tests/systemd/test_slurm.py
+# Clusters with trainings of their own: beside them no other training is on time.
+CLUSTERS := tests/systemd/test_slurm.py tests/observability/test_across_hosts.py
 # Tests start some hundred Pythons: none compiles the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Programs that are unpacked for the tests, not installed (tools/unpack-deb).
@@ -40,17 +40,17 @@ demo: root probe torch ## watch a real training with planted stalls on this mach
 test: root check probe trainings chromium .tools/prometheus .tools/perfetto .venv-chart/.complete ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
 	@tools/need-packages systemd-container debootstrap lintian iproute2
 	@export TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) failed=0; \
-	    $(PYTEST) --durations=25 -m 'not nightly' tests/kernel tests/training tests/browser/test_watched.py $(SLURM) \
+	    $(PYTEST) --durations=25 -m 'not nightly' tests/kernel tests/training tests/browser/test_watched.py $(CLUSTERS) \
 	        $(KIT:%=--ignore=%) || failed=1; \
 	    $(PYTEST) $(TOGETHER) -m 'not nightly' tests/systemd tests/house $(KIT) tests/observability \
-	        tests/browser --ignore=tests/browser/test_watched.py $(SLURM:%=--ignore=%) || failed=1; \
+	        tests/browser --ignore=tests/browser/test_watched.py $(CLUSTERS:%=--ignore=%) || failed=1; \
 	    exit $$failed
 
 nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.complete .venv-chart/.complete .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
 	@tools/need-packages qemu-system-x86 gcc libc6-dev e2fsprogs systemd-container debootstrap podman runc mmdebstrap buildah
 	@echo "trainprobe: SEED=$(SEED)"
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) $(PYTEST) -m nightly tests
-	@failed=; for suite in stalls limits latency footprint overhead scale scrape instructions; do \
+	@failed=; for suite in stalls limits latency footprint overhead scale scrape fleet instructions; do \
 	    seeded=; case $$suite in stalls|limits|latency) seeded="--seed $(SEED)";; esac; \
 	    echo "trainprobe: benchmarks.$$suite $$seeded"; \
 	    $(BIN)/python -m benchmarks.$$suite --python "$$(tools/torch-python)" $$seeded || failed+=" $$suite"; done; \

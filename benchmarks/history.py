@@ -21,7 +21,7 @@ from trainprobe.model.moment import NS
 from trainprobe.pipeline import Pipeline
 from trainprobe.runtime.history.keeper import HistoryKeeper
 from trainprobe.runtime.publishing.publish import uid_of
-from trainprobe.runtime.resume import Noted
+from trainprobe.runtime.resume import ResumeStates
 
 PAUSE = 0.01  # real seconds between told ones: the thread wakes up for each, as it does in the daemon
 
@@ -45,7 +45,7 @@ def measured(directory: Path, seconds: int, stall_every: int) -> tuple[float, fl
     history.open()
     driver, pipeline = Driver(), Pipeline()
     driver.begin()
-    noted = Noted(pipeline, Proc())
+    noted = ResumeStates(pipeline, Proc())
     loop, begun = 0.0, thread_seconds(history)
     for second in range(1, seconds + 1):
         train(driver, pipeline, second, stall=second % stall_every == 0)

@@ -44,7 +44,7 @@ def toggles(queries: Queries, on: Collection[str]) -> list[Any]:
     for name, toggle in zip(ALL_NAMES, (*regions, phases), strict=True):
         toggle.enable(name in on)
     starts = starts.use_value_for_time(True).enable(False).hide(True)
-    return [_of_grafana(), *regions, phases, starts, _pushed(queries)]
+    return [of_grafana(), *regions, phases, starts, _pushed(queries)]
 
 
 def _toggle(name: str, colour: str, expr: str, title: str, text: str, tags: str) -> Any:
@@ -64,7 +64,7 @@ def _toggle(name: str, colour: str, expr: str, title: str, text: str, tags: str)
     )
 
 
-def _of_grafana() -> Any:
+def of_grafana() -> Any:
     """What people, and pushed annotations, write into Grafana itself."""
     return (
         dashboard.AnnotationQuery()

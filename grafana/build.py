@@ -14,12 +14,13 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from grafana.across_hosts import across_hosts
 from grafana.fleet import fleet
+from grafana.goodput import goodput
 from grafana.memory_and_limits import memory_and_limits
 from grafana.others import undrawn
 from grafana.training_stalls import training_stalls
 
 DIRECTORY = Path(__file__).parent / "dashboards"
-DASHBOARDS: tuple[Callable[[], Any], ...] = (training_stalls, fleet, memory_and_limits, across_hosts)
+DASHBOARDS: tuple[Callable[[], Any], ...] = (training_stalls, fleet, memory_and_limits, across_hosts, goodput)
 
 
 def built() -> dict[str, str]:

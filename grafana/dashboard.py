@@ -8,7 +8,7 @@ from typing import Any
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DashboardLinkType
 
-from grafana.annotations import toggles
+from grafana.annotations import of_grafana, toggles
 from grafana.causes import SHOWN
 from grafana.layout import Section, placed
 from grafana.queries import Queries
@@ -19,6 +19,7 @@ STALLS_UID = "trainprobe-stalls"
 FLEET_UID = "trainprobe-fleet"
 MEMORY_UID = "trainprobe-memory"
 HOSTS_UID = "trainprobe-hosts"
+GOODPUT_UID = "trainprobe-goodput"
 TAG = "trainprobe"
 
 LIVE_PAGE = "http://${host:raw}/"
@@ -51,7 +52,33 @@ def dashboard_of(
     ``toggles_on``: regions that are drawn from the start. A dashboard of all runs would be covered with those of all
     causes, and would ask for the series of a whole fleet at each refresh.
     """
-    builder = (
+    builder = _plain(uid, title, meaning, since, refresh="30s")
+    builder = builder.link(
+        _elsewhere("Live page", LIVE_PAGE, "The chosen host's exporter; `trainprobe page` has the token")
+    )
+    builder = builder.link(_elsewhere("Alerts and runbooks", ALERTS, "trainprobe's rules; each has its runbook"))
+    for variable in variables(one_run=queries.scope.one_run):
+        builder = builder.with_variable(variable)
+    for annotation in toggles(queries, toggles_on):
+        builder = builder.annotation(annotation)
+    built = builder.build()
+    built.panels = placed(sections)
+    return without_surplus(built)
+
+
+def account_of(uid: str, title: str, meaning: str, chosen: Sequence[Any], sections: Sequence[Section]) -> Any:
+    """A dashboard of sums over days, built: ``chosen`` are its variables. Its figures are of no host and of no moment,
+    so it has neither regions nor a live page."""
+    builder = _plain(uid, title, meaning, "now-7d", refresh="5m").annotation(of_grafana())
+    for variable in chosen:
+        builder = builder.with_variable(variable)
+    built = builder.build()
+    built.panels = placed(sections)
+    return without_surplus(built)
+
+
+def _plain(uid: str, title: str, meaning: str, since: str, *, refresh: str) -> Any:
+    return (
         dashboard.Dashboard(f"trainprobe / {title}")
         .uid(uid)
         .description(meaning)
@@ -59,7 +86,7 @@ def dashboard_of(
         .readonly()
         .timezone("browser")
         .time(since, "now")
-        .refresh("30s")
+        .refresh(refresh)
         .tooltip(DashboardCursorSync.CROSSHAIR)
         .link(
             dashboard.DashboardLink("Training dashboards")
@@ -68,16 +95,7 @@ def dashboard_of(
             .include_vars(True)
             .keep_time(True)
         )
-        .link(_elsewhere("Live page", LIVE_PAGE, "The chosen host's exporter; `trainprobe page` has the token"))
-        .link(_elsewhere("Alerts and runbooks", ALERTS, "trainprobe's rules; each has its runbook"))
     )
-    for variable in variables(one_run=queries.scope.one_run):
-        builder = builder.with_variable(variable)
-    for annotation in toggles(queries, toggles_on):
-        builder = builder.annotation(annotation)
-    built = builder.build()
-    built.panels = placed(sections)
-    return without_surplus(built)
 
 
 def _elsewhere(title: str, url: str, meaning: str) -> Any:

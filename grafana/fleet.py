@@ -1,4 +1,8 @@
-"""The dashboard *Fleet*: all hosts and runs, what they lose, and which of them to look at first."""
+"""The dashboard *Fleet*: all hosts and runs, what they lose, and which of them to look at first.
+
+It asks the recording rules for whatever is about many ranks: a fleet has a million series, and a day of them is more
+than one query can read.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from grafana.dashboard import FLEET_UID, MEMORY_UID, STALLS_UID, dashboard_of, l
 from grafana.layout import Line, Section
 from grafana.panels import COUNT, SECONDS, SHARE, Column, Q, bars, stat_of, table_of, time_series
 from grafana.queries import Queries
+from grafana.rules.thresholds import HOURS_WINDOW
 from grafana.scope import Scope
 from trainprobe.model.vocabulary import REPORT_STALE_SECONDS
 
@@ -84,7 +89,7 @@ def _lost(q: Queries) -> list[Line]:
                     "In the time range; ranks that use no GPU are left out.",
                     COUNT,
                     Q(q.gpu_hours_lost_by_cause, "{{cause}}"),
-                    none="nothing to show",
+                    none="no GPU seen, or nothing lost",
                     colours=CAUSE_COLOURS,
                 ),
                 bars(
@@ -99,7 +104,7 @@ def _lost(q: Queries) -> list[Line]:
                     "GPUs that stand still, by cause",
                     "GPU-hours lost in an hour: as many GPUs as do nothing for that cause.",
                     COUNT,
-                    Q(q.gpus_lost_now, "{{cause}}"),
+                    Q(q.gpus_lost, "{{cause}}", HOURS_WINDOW),
                     stacked=True,
                     colours=CAUSE_COLOURS,
                     none="no GPU seen, or none stands still",
@@ -126,7 +131,7 @@ def _goodput(q: Queries) -> Line:
                 "Goodput of the worst jobs",
                 "Productive part of a job's wall time so far, restarts included: the ten lowest.",
                 SHARE,
-                Q(q.least_goodput, "{{run}}"),
+                Q(q.least_goodput, "{{run}}", HOURS_WINDOW),
                 none="no job",
             ),
         ],
@@ -166,13 +171,12 @@ def _worst(q: Queries) -> list[Line]:
                     "Lost share of the worst runs",
                     "The ten runs whose worst rank loses most.",
                     SHARE,
-                    Q(q.lost_share_by_run, "{{run}}"),
+                    Q(q.lost_share_by_run, "{{run}}", HOURS_WINDOW),
                     levels=thresholds.LOST_SHARE,
                 ),
                 time_series(
                     "Straggler ranks",
-                    "How much less of each second a rank waits for the others than the rank that waits most: the one "
-                    "that hardly waits is the one they all wait for.",
+                    "How much more the others wait than this rank, or how much more it loses by itself.",
                     SHARE,
                     Q(q.stragglers, "{{run}} rank {{rank}}"),
                     none="no rank holds others up, as far as is known",
@@ -198,7 +202,7 @@ def _agents(q: Queries) -> list[Line]:
                     "Age of the report",
                     f"By host; more than {REPORT_STALE_SECONDS:.0f} s means that the daemon is silent.",
                     SECONDS,
-                    Q(f"topk(10, {q.report_age})", "{{instance}}"),
+                    Q(f"topk(10, {q.report_age})", "{{instance}}", HOURS_WINDOW),
                     levels=thresholds.REPORT_AGE_SECONDS,
                 ),
                 time_series(

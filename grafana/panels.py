@@ -51,15 +51,17 @@ from grafana.variables import DATASOURCE
 
 SECONDS, SHARE, BYTES, BYTES_PER_SECOND, COUNT, WRITES = "s", "percentunit", "bytes", "Bps", "none", "wps"
 HERTZ, WATTS, CELSIUS, TIME = "hertz", "watt", "celsius", "dateTimeAsIso"
+MONEY = "locale"  # a number with its thousands apart: the price has the currency of who wrote it
 NO_COLOUR = "transparent"
 
 
 @dataclass(frozen=True)
 class Q:
-    """A query of a panel, with the name of its series."""
+    """A query of a panel, with the name of its series; ``interval`` is the least between two points, as "5m"."""
 
     expr: str
     legend: str = ""
+    interval: str = ""
 
 
 def time_series(title: str, meaning: str, unit: str, *queries: Q, **options: Any) -> Any:
@@ -261,6 +263,8 @@ def _asking(panel: Any, queries: Iterable[Q], *, instant: bool = False) -> Any:
     for index, query in enumerate(queries):
         target = prometheus.Dataquery().expr(query.expr).ref_id(chr(ord("A") + index)).datasource(DATASOURCE)
         target = target.legend_format(query.legend or "__auto")
+        if query.interval:
+            target = target.interval(query.interval)
         panel = panel.with_target(target.instant() if instant else target.range())
     return panel
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grafana.rules.thresholds import STALLED_SHARE, STRAGGLER_SHARE
+from grafana.rules.hours import BADPUT, GPU_HOURS_LOST, RANK_HOURS, RANK_HOURS_LOST
+from grafana.rules.recording import LATE, LOST_LATELY, SOURCES_DOWN, STALLED
+from grafana.rules.thresholds import HOURS_WINDOW, STALLED_SHARE, STRAGGLER_SHARE
 from grafana.scope import Scope
 
 STEP = "$__interval"
@@ -17,6 +19,7 @@ RANGE = "$__range"
 _RANK = "job, instance, run, rank"
 _TRAINING, _NOT_TRAINING = 'phase="train"', 'phase!="train"'
 _REPORT = 'source="daemon"'
+_NAMED_RUNS = 'run!="other"'  # those with series of their own: ``other`` is the sum of all beyond the exporter's bound
 
 
 @dataclass(frozen=True)
@@ -200,11 +203,14 @@ class Queries:
     # Hosts.
 
     def host(self, metric: str, *by: str) -> str:
-        """A gauge of a host, by host and further labels."""
-        return f"max by ({', '.join(('instance', *by))}) ({metric}{self.scope.host()})"
+        """A gauge of a host, or of a run on it, by host and further labels."""
+        return f"max by ({', '.join(('instance', *by))}) ({metric}{self._of_host(by)})"
 
     def host_rate(self, metric: str, *by: str) -> str:
-        return f"max by ({', '.join(('instance', *by))}) (rate({metric}{self.scope.host()}[{RATE}]))"
+        return f"max by ({', '.join(('instance', *by))}) (rate({metric}{self._of_host(by)}[{RATE}]))"
+
+    def _of_host(self, by: tuple[str, ...]) -> str:
+        return self.scope.run() if "run" in by else self.scope.host()
 
     @property
     def swap_share(self) -> str:
@@ -252,84 +258,69 @@ class Queries:
 
     @property
     def runs_stalled_now(self) -> str:
-        stalled = f"sum by ({_RANK}) (rate(trainprobe_stall_seconds_total{self._named_runs}[{RATE}]))"
-        return f"count(max by (job, run) ({stalled}) > {STALLED_SHARE}) or 0 * {self.ranks_now}"
+        return f"count(max by (job, run) ({STALLED}{self.scope.run()}) > {STALLED_SHARE}) or 0 * {self.ranks_now}"
 
     @property
     def gpu_hours_lost(self) -> str:
-        return f"sum({self._gpu_hours_in_range})"
+        return f"sum({self._summed(GPU_HOURS_LOST)})"
 
     @property
     def gpu_hours_lost_by_cause(self) -> str:
-        return f"sort_desc(sum by (cause) ({self._gpu_hours_in_range}) > 0)"
+        return f"sort_desc(sum by (cause) ({self._summed(GPU_HOURS_LOST)}))"
 
     @property
     def badput_gpu_hours(self) -> str:
         """Of jobs, their restarts included: what the time of their GPUs went to that was not productive."""
-        badput = f"increase(trainprobe_badput_seconds_total{self.scope.run()}[{RANGE}])"
-        gpus = f"count by (job, instance, run) (last_over_time(trainprobe_run_gpu_info{self.scope.rank()}[{RANGE}]))"
-        hours = f"{badput} * on (job, instance, run) group_left () {gpus} / 3600"
-        return f"sort_desc(sum by (badput_source) ({hours}) > 0)"
+        return f"sort_desc(sum by (badput_source) ({self._summed(BADPUT)}))"
 
     @property
     def least_goodput(self) -> str:
         return f"bottomk(10, min by (run) (trainprobe_goodput_ratio{self.scope.run()}))"
 
     @property
-    def gpus_lost_now(self) -> str:
+    def gpus_lost(self) -> str:
         """GPU-hours lost in an hour are GPUs that stand still: the same number at each moment."""
-        lost = f"rate(trainprobe_lost_seconds_total{self.scope.rank()}[{RATE}])"
-        return f"sum by (cause) ({lost} * {self._gpus_of_rank(RATE)}) > 0"
-
-    @property
-    def rank_hours_lost(self) -> str:
-        return f"sum(increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}])) / 3600"
+        return f"12 * sum by (cause) (sum_over_time({GPU_HOURS_LOST}{self.scope.run()}[{HOURS_WINDOW}]))"
 
     @property
     def rank_hours_lost_by_cause(self) -> str:
-        lost = f"increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}])"
-        return f"sort_desc(sum by (cause) ({lost}) / 3600 > 0)"
+        return f"sort_desc(sum by (cause) ({self._summed(RANK_HOURS_LOST)}))"
 
     @property
     def lost_share_of_all(self) -> str:
-        lost = f"sum(increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}]))"
-        return f"{lost} / sum(increase(trainprobe_run_wall_seconds_total{self.scope.rank()}[{RANGE}]))"
+        return f"sum({self._summed(RANK_HOURS_LOST)}) / sum({self._summed(RANK_HOURS)})"
 
     @property
     def lost_share_by_run(self) -> str:
-        return f"topk(10, max by (run) ({self._share_of_wall('trainprobe_lost_seconds_total', RATE)}))"
+        return f"topk(10, max by (run) ({LOST_LATELY}{self.scope.run()}))"
 
     @property
     def worst_runs_hours(self) -> str:
-        lost = f"increase(trainprobe_lost_seconds_total{self._named_runs}[{RANGE}])"
-        return f"topk(20, sum by (run) ({lost}) / 3600 > 0)"
+        return f"topk(20, sum by (run) ({self._summed(RANK_HOURS_LOST, _NAMED_RUNS)}))"
 
     @property
     def worst_runs_share(self) -> str:
-        share = self._share_of_wall("trainprobe_lost_seconds_total", RANGE)
-        return f"max by (run) ({share}) and on (run) {self.worst_runs_hours}"
+        share = f"max by (run) (avg_over_time({LOST_LATELY}{self.scope.run()}[{RANGE}]))"
+        return f"{share} and on (run) {self.worst_runs_hours}"
 
     @property
     def worst_runs_cause(self) -> str:
-        lost = f"increase(trainprobe_lost_seconds_total{self._named_runs}[{RANGE}])"
-        return f"topk by (run) (1, sum by (run, cause) ({lost}) / 3600 > 0) and on (run) {self.worst_runs_hours}"
+        lost = f"sum by (run, cause) ({self._summed(RANK_HOURS_LOST, _NAMED_RUNS)})"
+        return f"topk by (run) (1, {lost}) and on (run) {self.worst_runs_hours}"
 
     @property
     def worst_runs_hosts(self) -> str:
-        hosts = f"count by (run, instance) (last_over_time(trainprobe_run_info{self._named_runs}[{RANGE}]))"
+        hosts = f"count by (run, instance) (last_over_time({RANK_HOURS}{self.scope.run(_NAMED_RUNS)}[{RANGE}]))"
         return f"count by (run) ({hosts}) and on (run) {self.worst_runs_hours}"
 
     @property
     def worst_hosts(self) -> str:
-        lost = f"increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}])"
-        return f"topk(20, sum by (instance) ({lost}) / 3600 > 0)"
+        return f"topk(20, sum by (instance) ({self._summed(RANK_HOURS_LOST)}))"
 
     @property
     def stragglers(self) -> str:
-        """How much less a rank waits for the others than the one that waits most; the culprit waits least."""
-        waits = f"rate(trainprobe_state_seconds_total{self._named_runs_in('collective')}[{RATE}])"
-        waits = f"max by (job, run, rank) ({waits})"
-        return f"topk(10, max by (job, run) ({waits}) - on (job, run) group_right () {waits} > {STRAGGLER_SHARE})"
+        """How much more the other ranks of its run wait than this one."""
+        return f"topk(10, max by (job, run, rank) ({LATE}{self.scope.rank()}) > {STRAGGLER_SHARE})"
 
     # trainprobe itself.
 
@@ -352,7 +343,7 @@ class Queries:
 
     @property
     def degraded_sources(self) -> str:
-        return f"count by (source) (trainprobe_source_up{self.scope.host()} == 0)"
+        return f"count by (source) ({SOURCES_DOWN}{self.scope.host()})"
 
     @property
     def report_age(self) -> str:
@@ -372,26 +363,13 @@ class Queries:
 
     # Parts.
 
-    @property
-    def _named_runs(self) -> str:
-        """Runs with series of their own: ``other`` is the sum of all beyond the exporter's bound."""
-        return self.scope.rank('run!="other"')
-
-    def _named_runs_in(self, state: str) -> str:
-        return self.scope.rank('run!="other"', f'state="{state}"')
+    def _summed(self, record: str, *matchers: str) -> str:
+        """Hours in the range."""
+        return f"sum_over_time({record}{self.scope.run(*matchers)}[{RANGE}])"
 
     @property
     def _of_these_ranks(self) -> str:
         return f"and on (job, instance, uuid) trainprobe_run_gpu_info{self.scope.rank()}"
-
-    def _gpus_of_rank(self, window: str) -> str:
-        gpus = f"last_over_time(trainprobe_run_gpu_info{self.scope.rank()}[{window}])"
-        return f"on ({_RANK}) group_left () count by ({_RANK}) ({gpus})"
-
-    @property
-    def _gpu_hours_in_range(self) -> str:
-        lost = f"increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}])"
-        return f"{lost} * {self._gpus_of_rank(RANGE)} / 3600"
 
     def _lost_in_range(self, label: str) -> str:
         return f"max by ({label}) (increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}]))"

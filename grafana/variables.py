@@ -21,6 +21,8 @@ NAMES = {
 """What schedulers call runs: they narrow the choice of runs, and a run that has none of them stays with All."""
 _NAMED = 'namespace=~"$namespace",pod=~"$pod",slurm_job=~"$slurm_job"'
 RUNS = f'label_values(trainprobe_run_info{{job=~"$job",instance=~"$host",{_NAMED}}}, run)'
+USERS = 'label_values(trainprobe_run_info{job=~"$job"}, user)'
+PRICE = "2.50"
 RANKS = {
     True: 'label_values(trainprobe_run_info{job=~"$job",instance=~"$host",run="$run"}, rank)',
     False: 'label_values(trainprobe_run_info{job=~"$job",instance=~"$host",run=~"$run"}, rank)',
@@ -37,6 +39,16 @@ def variables(*, one_run: bool) -> list[Any]:
         *(_any_of(_query(name, *shown), ANY_OR_NONE) for name, shown in NAMES.items()),
         run if one_run else _any_of(run),
         _any_of(_query("rank", "Rank", RANKS[one_run], VariableSort.NUMERICAL_ASC)),
+    ]
+
+
+def account_variables() -> list[Any]:
+    """Of a dashboard about money: whose jobs, and what a GPU costs for an hour."""
+    return [
+        dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"),
+        _any_of(_query("job", "Job", JOBS)),
+        _any_of(_query("user", "User", USERS), ANY_OR_NONE),
+        dashboard.TextBoxVariable("price").label("Price of a GPU-hour").default_value(PRICE),
     ]
 
 

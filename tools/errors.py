@@ -22,11 +22,12 @@ PARTS = (
 )
 HEAD = """# Errors and what mends them
 
-Each text that trainprobe says when something does not work: on the terminal behind `trainprobe:`, as the reason of a
-source at the end of a report (`! NAME unavailable: …`), on the page under *What could be seen*, in `trainprobe check`.
-`…` stands for a name, a path or a number. In Chinese: `LANG=zh_CN.UTF-8` or `--lang zh`; [常见问题](faq.zh.md).
+The texts for what does not work: on the terminal after `trainprobe:`, as a source's reason in a report
+(`! NAME unavailable: …`), on the page under *What could be seen*, in `trainprobe check`. `…` is a name, a path or a
+number. Without a remedy here, the text itself names it. In Chinese: `LANG=zh_CN.UTF-8` or `--lang zh`;
+[常见问题](faq.zh.md).
 
-This page is made from the sources (`make generated`).
+Generated from the sources (`make generated`).
 """
 
 
@@ -45,13 +46,9 @@ def page() -> str:
     parts = []
     for _, part in PARTS:
         rows = [one for one in found if one.part == part]
-        lines = [f"### `{one.text}`\n\n{_mends(one)}" for one in rows]
-        parts += [f"## {part}\n\n" + "\n\n".join(lines)] if lines else []
+        lines = [f"- `{one.text}`" + (f": {one.remedy}" if one.remedy else "") for one in rows]
+        parts += [f"## {part}\n\n" + "\n".join(lines)] if lines else []
     return HEAD + "\n" + "\n\n".join(parts) + "\n"
-
-
-def _mends(one: Error) -> str:
-    return f"Mended by: {one.remedy}" if one.remedy else "What mends it follows from what stands in the place of `…`."
 
 
 def errors() -> Iterator[Error]:

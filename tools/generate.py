@@ -65,10 +65,10 @@ def looks() -> Iterator[str]:
 def index() -> Iterator[str]:
     """The sections of docs/causes/index.md, with the pages' own headings."""
     for section in dict.fromkeys(group.section for group in (*groups.STALLS, groups.PHASES)):
-        yield f"## {section}\n\n| cause | |\n|---|---|"
+        yield f"## {section}\n"
         for spec in specs():
             if spec.group.section == section:
-                yield f"| [`{spec.key}`]({spec.key}.md) | {_heading(spec.key)} |"
+                yield f"- [`{spec.key}`]({spec.key}.md): {_heading(spec.key)}"
         yield ""
 
 
@@ -101,18 +101,20 @@ def structures() -> Iterator[str]:
     lengths = dict(flag[2:].split("=") for flag in defines())
     yield "# SPDX-License-Identifier: Apache-2.0"
     yield '"""Generated (make generated) from src/include/layout.h: its structures, member by member."""\n'
-    yield f"from ctypes import Structure, {', '.join(_SCALARS.values())}\n"
+    yield f"from ctypes import Structure, {', '.join(_SCALARS.values())}\n\n# fmt: off"
     found = {}
     for name, body in re.findall(r"^struct (\w+) {(.*?)^};", layout, re.DOTALL | re.MULTILINE):
         found[name] = _RENAMED.get(name, name.title().replace("_", ""))
         yield f"class {found[name]}(Structure):\n    _fields_ = ["
         for declaration in filter(None, map(str.strip, body.split(";"))):
             kind, _, members = declaration.removeprefix("struct ").partition(" ")
+            fields = []
             for member in members.split(","):
                 label, _, length = member.strip().rstrip("]").partition("[")
                 times = f" * {lengths.get(length, length)}" if length else ""
-                yield f'        ("{label}", {_SCALARS.get(kind) or found[kind]}{times}),'
-        yield "    ]\n"
+                fields.append(f'("{label}", {_SCALARS.get(kind) or found[kind]}{times}),')
+            yield from (f"        {' '.join(fields[at : at + 3])}" for at in range(0, len(fields), 3))
+        yield "    ]\n\n"
     yield "STRUCTURES: dict[str, type[Structure]] = {"
     yield from (f'    "{name}": {label},' for name, label in found.items())
     yield "}"

@@ -79,18 +79,13 @@ def table(found: dict[str, Figures]) -> str:
     """Markdown; what each way adds to the bare call."""
     lines = []
     for kernel, figures in found.items():
-        lines += [f"| Linux {kernel} | bare | {' | '.join(WAYS.values())} | limit |", "|---|---|---|---|---|---|"]
+        lines += [f"| Linux {kernel} | bare | {' | '.join(WAYS.values())} |", "|---|---|---|---|---|"]
         for kind in KINDS:
             more = (f"{figures[way][kind] - figures[BARE][kind]:+,.0f}".replace(",", " ") for way in WAYS)
             bare = f"{figures[BARE][kind]:,.0f}".replace(",", " ")
-            lines.append(f"| {kind} | {bare} | {' | '.join(more)} | {_limits_of(kernel, kind)} |")
+            lines.append(f"| {kind} | {bare} | {' | '.join(more)} |")
         lines.append("")
     return "\n".join(lines)
-
-
-def _limits_of(kernel: str, kind: str) -> str:
-    told = (LIMITS[kernel].get(way, {}).get(kind) for way in WAYS)
-    return ", ".join("" if one is None else f"+{one:,.0f}".replace(",", " ") for one in told)
 
 
 def write(found: dict[str, Figures]) -> None:

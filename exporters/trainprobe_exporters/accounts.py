@@ -1,8 +1,8 @@
-"""Counters that never go back, and ``other``: what the runs beyond the bound have counted together.
+"""Counters that never decrease, and ``other``: the sum of the runs that have no series of their own.
 
-Prometheus takes a counter that falls for one that began anew, and counts all of it once more. A report may take
-seconds from one cause to give them to another when better evidence comes; here each counter keeps its highest value
-until the report catches up.
+Prometheus takes a counter that decreases for one that was reset, and counts its whole value again. A report may move
+seconds from one cause to another when better evidence comes; each counter here keeps its highest value until the report
+exceeds it.
 """
 
 from __future__ import annotations

@@ -34,31 +34,28 @@ _INTRODUCTION = """\
 
 <!-- Generated: .venv/bin/python -m trainprobe_exporters.catalogue_docs > docs/metrics.md -->
 
-What `trainprobe-exporter` serves on `/metrics`, as Prometheus text or OpenMetrics. Names, types and labels are public
-and stay. How to scrape it: [prometheus.md](prometheus.md).
+What `trainprobe-exporter` serves on `/metrics`, as Prometheus text or OpenMetrics ([prometheus.md](prometheus.md)).
+Names, types and labels are public.
 
-## What holds for all of them
+## Rules
 
-- **Absent is not zero.** What was not measured has no series. Timestamps and sizes are absent until they are real,
-  step metrics while there is no step clock.
-- **Counters start at 0** for all the label values marked below, so that `increase()` sees the first event too.
-- **Counters never fall** while a rank is watched. When seconds change their cause (better evidence came), the new
-  cause grows at once and the old one stands still until its true value has caught up. A restart of the daemon, or of
-  the training, resets them, as Prometheus expects.
-- **An open stall counts while it is open**: `trainprobe_stall_seconds_total` grows with each report, and so does
-  `trainprobe_lost_seconds_total`.
+- **Absent is not zero.** What was not measured has no series: timestamps and sizes until they are real, step metrics
+  without a step clock.
+- **Counters start at 0** for the label values marked *from 0*, so `increase()` sees the first event.
+- **Counters never fall** while a rank is watched. When better evidence moves seconds to another cause, the new one
+  grows at once and the old one waits until its true value has caught up. A restart of the daemon or the training
+  resets them.
+- **An open stall counts**: `trainprobe_stall_seconds_total` and `trainprobe_lost_seconds_total` grow with each
+  report.
 - **`cause`, `state`, `phase`, `reason`, `outcome`, `operation` and `kind` are closed sets.** A key that this exporter
   does not know (a newer daemon's) counts as `unknown`, `other` and so on.
-- **`run` is bounded**: {bounds}.
-  What is beyond counts together as `run="other", rank="other"`, with plain counters only. That sum never falls when
-  runs come and go. A place that becomes free goes to the run that has waited longest. Alerts that take the maximum
-  over ranks leave `run="other"` out: it is a sum.
-- **A run's series stay {linger} s after its end** (`run_linger_seconds`): totals and facts as they were, flags at 0;
-  sizes of what is no more (workers, memory, descriptors) leave at once. The same holds for all runs when the daemon
-  stops publishing, except that flags leave too, because nobody knows them; `trainprobe_source_up{{source="daemon"}}`
-  is then 0.
-- **No pid**, no path and, unless `privacy.labels` says so, no command and no user is in any label. Label values are at
-  most 128 characters; what cannot be printed in them is U+FFFD.
+- **`run` is bounded**: {bounds}. The rest counts as `run="other", rank="other"`, with plain counters only; that sum
+  never falls. A free place goes to the run that has waited longest. Exclude `run="other"` from maxima over ranks.
+- **A run's series stay {linger} s after its end** (`run_linger_seconds`), flags at 0; those marked *leaves* go at
+  once. The same holds for all runs when the daemon stops publishing, but flags go too;
+  `trainprobe_source_up{{source="daemon"}}` is 0.
+- **No label has a pid or a path**, nor a command or user without `privacy.labels`. Values have at most 128
+  characters; unprintable ones are U+FFFD.
 
 ## At most {series} series for a rank
 
@@ -71,10 +68,9 @@ _BOUNDS = (
 )
 
 _ORDER = """
-What gives way when a rank would have more, in this order: zeros of `trainprobe_stalls_total` (a cause that never
-stalled; not counted, for such a zero says nothing that its absence does not), then other zeros and then figures of the
-metrics marked in the last column, the lower in these tables the earlier. Each series left out that way is counted once
-in `trainprobe_series_dropped_total`. All others stay: what alerts and annotations read never gives way.
+Beyond the limit series are omitted in this order: zeros of `trainprobe_stalls_total` (not counted), other zeros,
+figures of the metrics marked *gives way*, those further down first. `trainprobe_series_dropped_total` counts each.
+Metrics that alerts and annotations read never give way.
 """
 
 _END = """
@@ -116,27 +112,21 @@ def _arithmetic() -> Iterator[str]:
     fixed = sum(series_from_start(m) for m in counters if m.gives_way is DropPolicy.NEVER)
     yield (
         f"From the first report on a rank has {start} series of counters: {by_cause} zeros by cause (three counters), "
-        f"{histograms} of the two histograms, {start - by_cause - histograms} others. Of these {fixed} never give way; "
-        f"the {start - fixed} zeros of `trainprobe_stalls_total` are there while there is room."
+        f"{histograms} of the two histograms, {start - by_cause - histograms} others. {fixed} of them never give way."
     )
     yield (
-        "Everything else comes with what happens: states and phases that were seen, the flags and starts of causes "
-        "that have stalled this rank (two each), checkpoint operations and kinds of logs that occurred, and "
-        f"{len([m for m in of_rank if m.type == 'gauge' and not m.values])} gauges at most."
+        "States, phases, checkpoint operations and kinds of logs appear when they occur, two series for each cause "
+        "that has stalled the rank, "
+        f"and at most {len([m for m in of_rank if m.type == 'gauge' and not m.values])} gauges."
     )
-    yield (
-        f"If all of it happened in one rank that would be {sum(map(series_at_most, of_rank))} series. "
-        f"So there is an order:"
-    )
+    yield f"All of it in one rank would be {sum(map(series_at_most, of_rank))} series."
 
 
 def _section(title: str, metrics: tuple[Metric, ...]) -> Iterator[str]:
-    yield f"\n## {title}\n\n| metric | type | labels | meaning | at 0 from the start | at the end | gives way |\n"
-    yield "|---|---|---|---|---|---|---|\n"
+    yield f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
+    listed: set[tuple[str, ...]] = set()
     for metric in metrics:
-        at_end = "" if metric.at_end is EndPolicy.STAYS else metric.at_end.value
-        cells = (f"`{metric.name}`", _type(metric), _labels(metric), _meaning(metric), _zero(metric), at_end,
-                 "" if metric.gives_way is DropPolicy.NEVER else metric.gives_way.value)  # fmt: skip
+        cells = (f"`{metric.name}`", _type(metric), _labels(metric), _meaning(metric, listed) + _marks(metric))
         yield f"| {' | '.join(cells)} |\n"
 
 
@@ -150,20 +140,21 @@ def _labels(metric: Metric) -> str:
     return ", ".join(f"`{label}`" for label in metric.labels)
 
 
-def _meaning(metric: Metric) -> str:
+def _meaning(metric: Metric, listed: set[tuple[str, ...]]) -> str:
+    """``listed``: closed sets that the table has already."""
     text = metric.help
     for label, values in metric.values.items():
-        if len(values) <= 6:
+        if len(values) <= 6 and values not in listed:
+            listed.add(values)
             text += f" `{label}`: {', '.join(values)}."
     return text
 
 
-def _zero(metric: Metric) -> str:
-    if not metric.zero:
-        return ""
-    if metric.labels[-1] == "cause":
-        return f"{len(metric.zero)} causes"
-    return "all"
+def _marks(metric: Metric) -> str:
+    marks = [f"from 0 ({len(metric.zero)} causes)" if metric.labels[-1] == "cause" else "from 0"] if metric.zero else []
+    marks += [] if metric.at_end is EndPolicy.STAYS else [metric.at_end.value]
+    marks += [] if metric.gives_way is DropPolicy.NEVER else ["gives way"]
+    return f" *{'; '.join(marks)}*" if marks else ""
 
 
 if __name__ == "__main__":

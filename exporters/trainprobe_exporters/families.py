@@ -1,6 +1,6 @@
-"""Reports -> metric families: the fold that keeps what outlives one report, and what is told at a scrape.
+"""Reports -> metric families: folds what outlives one report, and renders the families of a scrape.
 
-``Series.fold`` takes each new report once; ``Series.families`` is asked at each scrape and changes nothing.
+``SeriesTable.fold`` takes each new report once. ``SeriesTable.families`` is called at each scrape and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures of a report that are worked out before they are metrics."""
+"""Figures that metrics need and that are computed from a report first."""
 
 from __future__ import annotations
 

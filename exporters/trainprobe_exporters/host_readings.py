@@ -1,4 +1,4 @@
-"""A report -> what it tells of the host, the sources and the daemon itself."""
+"""A report -> readings of the host, the sources and the daemon itself."""
 
 from __future__ import annotations
 

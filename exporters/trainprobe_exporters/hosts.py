@@ -1,6 +1,7 @@
-"""Which names a client may ask for: a web page whose name was rebound to our address (DNS rebinding) has another one.
+"""The host names that a client may ask for.
 
-A browser sends the name from the address of the page, so an address as such is never rebound.
+A web page whose name was rebound to this address (DNS rebinding) sends another name. A browser
+sends the name of the page's address, so an IP address itself is never rebound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One rank of a report -> its readings: which metric, which labels beyond run and rank, which value.
+"""One rank of a report -> its readings: metric, labels beside run and rank, value.
 
-A reading that was not measured is not there; there is no 0 in its place. Keys outside a closed set join the key that
-stands for the rest, so that a report of a newer daemon keeps its sums.
+A reading that was not measured is absent, never 0. A key outside a closed set is added to the key that stands for the
+rest, so that sums of a newer daemon's report stay right.
 """
 
 from __future__ import annotations

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 from grafana.rules import thresholds as limit
 from grafana.rules.expressions import HOST, NAMED, RANK, RUN, TRAINS, lately, while_a_run_lives, while_training
-from grafana.rules.recording import BADPUT_LATELY, BADPUT_LONG, LATE, LATE_CAUSE, LOST_BY_CAUSE, LOST_LATELY, LOST_LONG
+from grafana.rules.recording import (
+    BADPUT_LATELY,
+    BADPUT_LONG,
+    LATE,
+    LATE_CAUSE,
+    LOST_BY_CAUSE,
+    LOST_LATELY,
+    LOST_LONG,
+    STALLED,
+)
 
 STALLS, FLEET, LIMITS, HOSTS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-memory", "trainprobe-hosts"
 """The uids of the dashboards."""
@@ -58,14 +67,12 @@ def _ratio(used: str, size: str, fill: float) -> str:
     return f"{used}\n/ ({size} > 0)\n> {fill}"
 
 
-_STALL_RATE = f"rate(trainprobe_stall_seconds_total{{{NAMED}}}[{limit.STALL_WINDOW}])"
-
 STALL_ALERTS = (
     Alert(
         "TrainingStalled",
         WARNING,
         STALLS,
-        while_training(f"max by ({RUN}) (sum by ({RANK}) ({_STALL_RATE})) > {limit.STALLED_SHARE}"),
+        while_training(f"{STALLED} > {limit.STALLED_SHARE}"),
         f"{_RUN_HERE} lost {{{{ $value | humanizePercentage }}}} of the last {limit.STALL_WINDOW} to stalls"
         + _top_cause(f"max by (cause) (rate(trainprobe_stall_seconds_total{_OF_RUN}[{limit.STALL_WINDOW}]))"),
         "Open the dashboard: the latest stall names file, worker or function and what to change. On the host,"

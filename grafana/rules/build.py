@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from grafana.rules.alerts import ALERTS, HOSTS, STALLS, Alert
-from grafana.rules.recording import RECORDINGS
-from grafana.rules.thresholds import EVENT_WINDOW
+from grafana.rules.hours import ACCOUNTS, HOURS
+from grafana.rules.recording import RECORDINGS, Recording
+from grafana.rules.thresholds import ACCOUNT_WINDOW, EVENT_WINDOW, HOURS_WINDOW
 
 ROOT = Path(__file__).parents[2]
 DIRECTORY = Path(__file__).parent
@@ -25,6 +26,14 @@ GRAFANA = "http://localhost:3000"
 RUNBOOKS = "docs/runbooks"
 
 _HEAD = "# Generated: .venv/bin/python -m grafana.rules.build; limits: grafana/rules/thresholds.py\n"
+
+
+GROUPS: tuple[tuple[str, str, tuple[Recording, ...]], ...] = (
+    ("trainprobe-recording", "", RECORDINGS),
+    ("trainprobe-hours", HOURS_WINDOW, HOURS),
+    ("trainprobe-accounts", ACCOUNT_WINDOW, ACCOUNTS),
+)
+"""Groups of recording rules, each resting on those before it: name, interval ("": the server's), rules."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -54,7 +63,10 @@ class Links:
 
 def built(links: Links | None = None) -> Mapping[str, str]:
     """The text of each rule file, by its name."""
-    recording = [{"name": "trainprobe-recording", "rules": [{"record": r.record, "expr": r.expr} for r in RECORDINGS]}]
+    recording = [
+        {"name": name, **({"interval": interval} if interval else {}), "rules": [*map(_recorded, recordings)]}
+        for name, interval, recordings in GROUPS
+    ]
     alerting = [
         {"name": f"trainprobe-{topic}", "rules": [_rule(alert, links or Links()) for alert in alerts]}
         for topic, alerts in ALERTS.items()
@@ -64,12 +76,15 @@ def built(links: Links | None = None) -> Mapping[str, str]:
 
 def page() -> str:
     """docs/alerts.md."""
+    every = [alert for alerts in ALERTS.values() for alert in alerts]
     rows = "\n".join(
-        f"| [{a.name}](runbooks/{a.name}.md) | {a.severity} | {a.lasting or 'at once'} | `{_one_line(a.expr)}` |"
-        for alerts in ALERTS.values()
-        for a in alerts
+        dict.fromkeys(f"| [{a.name}](runbooks/{a.name}.md) | {a.severity} | {a.lasting or 'at once'} |" for a in every)
     )
-    recordings = "\n".join(f"| `{r.record}` | {r.meaning} |" for r in RECORDINGS)
+    recordings = "\n".join(
+        f"| `{r.record}` | {f'each {interval}' if interval else ''} | {r.meaning} |"
+        for _, interval, recordings in GROUPS
+        for r in recordings
+    )
     return _PAGE.format(alerts=rows, recordings=recordings, event_window=EVENT_WINDOW)
 
 
@@ -83,6 +98,10 @@ def main() -> None:
         (given.output / name).write_text(text)
     if given.output == DIRECTORY:
         PAGE.write_text(page())
+
+
+def _recorded(recording: Recording) -> dict[str, Any]:
+    return {"record": recording.record, "expr": recording.expr}
 
 
 def _rule(alert: Alert, links: Links) -> dict[str, Any]:
@@ -105,52 +124,45 @@ def _file(groups: list[dict[str, Any]]) -> str:
     return _HEAD + yaml.dump({"groups": groups}, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
 
 
-def _one_line(expression: str) -> str:
-    return " ".join(expression.split()).replace("( ", "(").replace(" )", ")").replace("|", "\\|")
-
-
 _PAGE = """\
 # Alerts
 
 <!-- Generated: .venv/bin/python -m grafana.rules.build -->
 
-Load both files of `grafana/rules/` into Prometheus, and let Alertmanager know what hides what:
+Load both files of `grafana/rules/` into Prometheus:
 
 ```yaml
 rule_files: [recording.yml, alerts.yml]      # in prometheus.yml
 ```
 
-[`grafana/rules/alertmanager.yml`](../grafana/rules/alertmanager.yml) is an example with routes by severity and the
-inhibitions. A target that is down has no label but those of its scrape, so its job must be called `trainprobe` or
-`trainprobe-…`; all else goes by the metrics' names. Links lead to your own Grafana and runbooks after
+[`grafana/rules/alertmanager.yml`](../grafana/rules/alertmanager.yml) is an example for Alertmanager with routes by
+severity and inhibitions. A target that is down has only the labels of its scrape, so its job must be called
+`trainprobe` or `trainprobe-…`. Links lead to your own Grafana and runbooks after
 
 ```
 .venv/bin/python -m grafana.rules.build --grafana https://grafana.example --runbooks https://docs.example -o DIRECTORY
 ```
 
-What holds for all of them:
-
-- A run is judged by its **worst rank**, never by the sum over ranks: eight ranks that each lose 7 % make a run that
-  loses 7 %. `run="other"`, a sum over runs, is left out where shares are judged.
+- A run is judged by its **worst rank**, never by the sum over ranks. Shares exclude `run="other"`, a sum over runs.
 - They hold at a **scrape interval of 60 s**. Events are counted over {event_window}, also those of a run that died
-  before its second scrape; a run's series outlive it by 300 s.
-- **Silence is no alert**: what was not measured (no swap, no limit, no GPU) has no series and fires nothing. That the
-  measuring itself has stopped is told by TrainprobeDown and TrainprobeDegraded.
+  before its second scrape.
+- **Silence is no alert**: what was not measured (no swap, no limit, no GPU) fires nothing. TrainprobeDown and
+  TrainprobeDegraded report that the measuring has stopped.
 - `critical`: the training stands still, dies, or loses what it would resume from. `warning`: it loses time or comes
   near a limit. `info`: trainprobe itself.
 
-Limits and their reasons: [`grafana/rules/thresholds.py`](../grafana/rules/thresholds.py). Every alert is tested in
-[`grafana/rules/tests`](../grafana/rules/tests) with `promtool test rules`: silent just before, firing just after,
-silent on what looks like it and is healthy.
+Conditions: [`alerts.yml`](../grafana/rules/alerts.yml). Limits and their reasons:
+[`thresholds.py`](../grafana/rules/thresholds.py). [`tests`](../grafana/rules/tests), run by `promtool test rules`,
+hold that every alert is silent just before its limit, fires just after, and is silent on healthy look-alikes.
 
-| alert | severity | after | condition |
-|---|---|---|---|
+| alert, runbook | severity | after |
+|---|---|---|
 {alerts}
 
 ## Recording rules
 
-| series | meaning |
-|---|---|
+| series | recorded | meaning |
+|---|---|---|
 {recordings}
 """
 

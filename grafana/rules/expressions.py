@@ -39,12 +39,17 @@ def while_a_run_lives(expression: str) -> str:
 
 
 def lately(series: str, by: str) -> str:
-    """How often it happened in the last EVENT_WINDOW.
+    """How often it happened in the last EVENT_WINDOW."""
+    return f"sum by ({by}) (\n{grown(series, EVENT_WINDOW)}\n)"
+
+
+def grown(series: str, window: str) -> str:
+    """Growth of a counter in the window, that of one which is younger too.
 
     increase() sees nothing of a counter whose first sample has the event already, as that of a run which died
     within one scrape interval; such a young counter counts with all it has. Young it is only where the daemon was
     heard at the beginning of the window: after a gap in the scrapes every counter looks new.
     """
-    heard = f'(trainprobe_source_up{{source="daemon"}} offset {EVENT_WINDOW} == 1)'
-    young = f"({series} unless {series} offset {EVENT_WINDOW})\n  and on ({HOST})\n  {heard}"
-    return f"sum by ({by}) (\n  {young}\n  or increase({series}[{EVENT_WINDOW}])\n)"
+    heard = f'(trainprobe_source_up{{source="daemon"}} offset {window} == 1)'
+    young = f"({series} unless {series} offset {window})\n  and on ({HOST})\n  {heard}"
+    return f"  {young}\n  or increase({series}[{window}])"

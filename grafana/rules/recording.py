@@ -12,6 +12,7 @@ from grafana.rules.thresholds import (
     LATE_WINDOW,
     LOST_WINDOW,
     OWN_LOSS_SHARE,
+    STALL_WINDOW,
     STRAGGLER_TIE_SHARE,
 )
 
@@ -21,13 +22,16 @@ OWN = f"rank:trainprobe_own_loss_ratio:rate{LATE_WINDOW}"
 OWN_LOSS = f"rank_cause:trainprobe_own_loss_ratio:rate{LATE_WINDOW}"
 LATE = f"rank:trainprobe_late_ratio:rate{LATE_WINDOW}"
 LATE_CAUSE = f"rank_cause:trainprobe_late_ratio:rate{LATE_WINDOW}"
+STALLED = f"run:trainprobe_stall_ratio:max_rate{STALL_WINDOW}"
+LOSS = f"rank_cause:trainprobe_lost_seconds:rate{LOST_WINDOW}"
+LOST_OF_RANK = f"rank:trainprobe_lost_ratio:rate{LOST_WINDOW}"
 LOST_LATELY = f"run:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
 LOST_LONG = f"run:trainprobe_lost_ratio:max_rate{BUDGET_WINDOW}"
 LOST_BY_CAUSE = f"run_cause:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
 BADPUT_LATELY = f"run:trainprobe_badput_ratio:rate{BUDGET_WINDOW}"
 BADPUT_LONG = f"run:trainprobe_badput_ratio:rate{GOODPUT_WINDOW}"
 GPUS_LOST = f"run_cause:trainprobe_gpus_lost:rate{LOST_WINDOW}"
-GPU_HOURS_LOST = f"run_cause:trainprobe_gpu_hours_lost:increase{BUDGET_WINDOW}"
+SOURCES_DOWN = "source:trainprobe_source_up:down"
 
 _LOST = f"trainprobe_lost_seconds_total{{{NAMED}}}"
 _WALL = f"trainprobe_run_wall_seconds_total{{{NAMED}}}"
@@ -43,10 +47,6 @@ class Recording:
     meaning: str
 
 
-def _lost_ratio(window: str) -> str:
-    return worst_rank("\n" + share(f"sum by ({RANK}) (rate({_LOST}[{window}]))", window) + "\n")
-
-
 def _badput_ratio(window: str) -> str:
     """Of badput and productive time together: the gap between two attempts is in no rank's wall time."""
     badput = f"sum by ({RUN}) (rate(trainprobe_badput_seconds_total[{window}]))"
@@ -54,11 +54,11 @@ def _badput_ratio(window: str) -> str:
     return f"{badput}\n/ on ({RUN})\n(\n{badput}\n+ on ({RUN})\n{productive}\n> 0)"
 
 
-_LOST_RATIO_BY_CAUSE = f"max by ({RUN}, cause) (\n{share(f'rate({_LOST}[{LOST_WINDOW}])', LOST_WINDOW)}\n)"
-
-
-def _of_gpus(seconds: str) -> str:
-    return f"sum by ({RUN}, cause) (\n{seconds}\n* on ({RANK}) group_left ()\n{_GPUS}\n)"
+# Most causes cost a rank nothing. What is above 0 is a tenth of the series, and all else about losses is made of it.
+_LOST_OF_RANK = f"""\
+{share(f"sum by ({RANK}) ({LOSS})", LOST_WINDOW)}
+or
+0 * sum by ({RANK}) (rate({_WALL}[{LOST_WINDOW}]) > 0)"""
 
 
 # A rank that has never waited has no series of this state: its share is 0 while it lives, and it is the suspect.
@@ -80,7 +80,7 @@ def _beyond_the_others(of_each: str) -> str:
 _STRAGGLER_MARGIN = _beyond_the_others(COLLECTIVE)
 
 _OWN_LOSS = share(
-    f'rate(trainprobe_lost_seconds_total{{{NAMED},cause!="collective_wait"}}[{LATE_WINDOW}])', LATE_WINDOW
+    f'(rate(trainprobe_lost_seconds_total{{{NAMED},cause!="collective_wait"}}[{LATE_WINDOW}]) > 0)', LATE_WINDOW
 )
 
 _WAITS_LEAST = f"""\
@@ -124,19 +124,26 @@ or
 label_replace({LATE} unless on ({RANK}) {_EXCESS}, "cause", "unknown", "", "")"""
 
 RECORDINGS = (
-    Recording(LOST_BY_CAUSE, _LOST_RATIO_BY_CAUSE, "Share of the time lost, by cause, in the run's worst rank."),
-    Recording(LOST_LATELY, _lost_ratio(LOST_WINDOW), "Share of the time lost to all causes, in the run's worst rank."),
-    Recording(LOST_LONG, _lost_ratio(BUDGET_WINDOW), "The same over a longer time."),
+    Recording(
+        STALLED,
+        worst_rank(f"sum by ({RANK}) (rate(trainprobe_stall_seconds_total{{{NAMED}}}[{STALL_WINDOW}]))"),
+        "Share of the time lost to stalls, in the run's worst rank.",
+    ),
+    Recording(LOSS, f"rate({_LOST}[{LOST_WINDOW}]) > 0", "Seconds that a rank loses each second, by cause; no zeros."),
+    Recording(
+        LOST_BY_CAUSE,
+        f"max by ({RUN}, cause) (\n{share(LOSS, LOST_WINDOW)}\n)",
+        "Share of the time lost, by cause, in the run's worst rank; no zeros.",
+    ),
+    Recording(LOST_OF_RANK, _LOST_OF_RANK, "Share of the time that a rank loses to all causes."),
+    Recording(LOST_LATELY, worst_rank(LOST_OF_RANK), "The same of the run's worst rank."),
+    Recording(LOST_LONG, worst_rank(f"avg_over_time({LOST_OF_RANK}[{BUDGET_WINDOW}])"), "The same over a longer time."),
     Recording(
         GPUS_LOST,
-        _of_gpus(f"rate({_LOST}[{LOST_WINDOW}])"),
+        f"sum by ({RUN}, cause) (\n{LOSS}\n* on ({RANK}) group_left ()\n{_GPUS}\n)",
         "GPUs that a cause takes away at present: seconds lost per second of each rank, times its GPUs.",
     ),
-    Recording(
-        GPU_HOURS_LOST,
-        _of_gpus(f"increase({_LOST}[{BUDGET_WINDOW}]) / 3600"),
-        "GPU-hours lost in the last hour, by cause.",
-    ),
+    Recording(SOURCES_DOWN, "trainprobe_source_up == 0", "Sources that a host lacks."),
     Recording(BADPUT_LATELY, _badput_ratio(BUDGET_WINDOW), "Share of the job's time that was not productive."),
     Recording(BADPUT_LONG, _badput_ratio(GOODPUT_WINDOW), "The same over a longer time."),
     Recording(COLLECTIVE, _COLLECTIVE_RATIO, "Share of the time in which a rank waits for the others."),

@@ -10,6 +10,8 @@ BUDGET_WINDOW = "1h"
 GOODPUT_WINDOW = "6h"  # beside BUDGET_WINDOW: a start or a single restart is no trend
 EVENT_WINDOW = "10m"  # an event is told for this long; longer than a run's series outlive it, so that none is missed
 PRESSURE_WINDOW = "5m"
+HOURS_WINDOW = "5m"  # hours are added up of windows as long as their rules' interval, so that each second counts once
+ACCOUNT_WINDOW = "1h"  # and of these again, for questions over weeks
 
 STALLED_SHARE = 0.5  # of STALL_WINDOW: more of it was lost to stalls than not
 LOST_BUDGET_SHARE = 0.10  # a tenth of a run's time is worth somebody's time

@@ -29,7 +29,7 @@ def test_an_error_of_the_terminal_is_found_on_it(capsys: pytest.CaptureFixture[s
     page = (DOCS / "errors.md").read_text()
     assert main(["report", "--input", str(tmp_path / "none.json"), "--merge", "x"]) == 2
     said = capsys.readouterr().err.removeprefix("trainprobe: ").strip()
-    assert f"### `{said}`" in page
+    assert f"- `{said}`" in page
 
 
 def test_the_chinese_pages_have_each_cause_and_the_words_of_users() -> None:

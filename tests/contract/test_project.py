@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def test_every_bpf_source_names_its_licence() -> None:
 def test_no_module_is_a_drawer() -> None:
     drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
     assert [path for path in tracked("*.py") if drawers & {part.removesuffix(".py") for part in path.parts[-3:]}] == []
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """Those of ``structures`` are named by the kernel's side, as members of ``abi``."""
+    found = Counter(
+        name
+        for path in tracked("daemon/*.py", "exporters/*.py")
+        if path.name != "structures.py"
+        for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)
+    )
+    assert {name: count for name, count in found.items() if count > 1} == {}
 
 
 def test_whatever_is_depended_on_is_locked_with_its_hash() -> None:

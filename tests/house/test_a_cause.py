@@ -70,7 +70,7 @@ Kind: stall, bottleneck.
 
 A step is late when a new host is asked for.
 
-## How it is told
+## How it is found
 
 The driver is blocked on a socket whose peer listens on port 53.
 
@@ -151,7 +151,7 @@ def test_a_cause_is_one_file_one_page_and_its_translation(tmp_path: Path) -> Non
     assert 'Appearance("waiting for a name server", "#0e6f5c", "#2ee6c5")' in copy.text(
         "daemon/trainprobe/views/palette.py"
     )
-    assert "| [`dns_wait`](dns_wait.md) | waiting for a name server |" in copy.text("docs/causes/index.md")
+    assert "- [`dns_wait`](dns_wait.md): waiting for a name server" in copy.text("docs/causes/index.md")
     assert "| Ranks and network | `collective_wait`, `network`, `dns_wait` |" in copy.text("docs/grafana.md")
     assert "dns_wait: stall bottleneck\n" in copy.text("tests/contract/causes.txt")
     by_name, by_another = copy.python(JUDGED).splitlines()

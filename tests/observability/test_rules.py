@@ -67,7 +67,7 @@ def test_texts_carry_numbers_and_links(tmp_path: Path, name: str) -> None:
         assert "%!" not in told["summary"]
         assert len(told["summary"]) <= 160
         assert told["runbook_url"].endswith(f"/{name}.md")
-        assert re.search(r"/d/trainprobe-(stalls|fleet|memory|hosts)\?", told["dashboard_url"])
+        assert re.search(r"/d/trainprobe-(stalls|fleet|goodput|memory|hosts)\?", told["dashboard_url"])
 
 
 def rendered(directory: Path, name: str) -> Iterator[dict[str, str]]:

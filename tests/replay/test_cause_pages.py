@@ -12,7 +12,7 @@ from trainprobe.model.cause import Cause
 
 CAUSES = ROOT / "docs" / "causes"
 LINK = re.compile(r"\]\(([^)#\s]+\.md)\)")
-TITLES = ("## What you see", "## How it is told", "## What it is not", "## What to do")
+TITLES = ("## What you see", "## How it is found", "## What it is not", "## What to do")
 
 
 @pytest.mark.parametrize("cause", [cause.value for cause in Cause])

@@ -8,14 +8,14 @@ to the next, which made 3 % of a step.
 from __future__ import annotations
 
 from trainprobe.advise.speed import BOUND, WAIT
-from trainprobe.advise.waits import LEAST, Wait
+from trainprobe.advise.waits import LEAST, WaitChange
 from trainprobe.model.report import OrdinaryStep, Rank
 
 CALL = "workers"
 MOSTLY = 0.85  # of a batch's time
 
 
-def blocked(a: Rank, b: Rank, step: float, error: float, unit: float = 1.0) -> Wait | None:
+def blocked(a: Rank, b: Rank, step: float, error: float, unit: float = 1.0) -> WaitChange | None:
     """What they are blocked for, per step; ``step``: seconds of A's, ``error``: what it may be off by chance. All is
     divided by ``unit``, samples of a step where these are compared.
 
@@ -26,7 +26,7 @@ def blocked(a: Rank, b: Rank, step: float, error: float, unit: float = 1.0) -> W
     took = [(rank.ordinary.worker_blocked_seconds_per_batch or 0.0) * _batches(rank) for rank in (a, b)]
     change = took[1] - took[0]
     told = abs(change) >= max(LEAST * step, error)
-    return Wait(
+    return WaitChange(
         WAIT, CALL, took[0] / unit, took[1] / unit, error / unit, change / unit, disk=0.0, told=told, disk_told=False
     )
 

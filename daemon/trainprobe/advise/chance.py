@@ -1,4 +1,4 @@
-"""By how much two equal runs differ by chance: their stretches wander, stalls come or not, others use the machine."""
+"""How much two equal runs differ by chance: their intervals vary, stalls happen or not, others use the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to change against each cause, as a report says it."""
+"""Collects the advice that a report has, by cause. Each cause's file in ``causes`` makes its own."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from statistics import mean
 from trainprobe.advise import blocked, chance
 from trainprobe.advise.chance import DISTURBED, SURE
 from trainprobe.advise.speed import ON_CPU, Speeds, computing, speeds
-from trainprobe.advise.waits import Wait, waits
+from trainprobe.advise.waits import WaitChange, waits
 from trainprobe.advise.work import Work, work
 from trainprobe.model.report import Rank, Run
 from trainprobe.text.saying import word
@@ -85,7 +85,7 @@ class Comparison:
     slowed: Mapping[str, float] = field(default_factory=dict)
     """Seconds that the machine made of a step of B, by state: positive, it was slower than in A."""
     work: Work | None = None  # None: instructions do not tell; then ``speeds`` do, where they were measured
-    waits: tuple[Wait, ...] = ()  # each by itself, the largest difference first
+    waits: tuple[WaitChange, ...] = ()  # each by itself, the largest difference first
 
     @property
     def disturbed(self) -> bool:
@@ -149,7 +149,7 @@ class Comparison:
         return abs(self.by_speed) > SLOWER * self.b_step
 
     @property
-    def waits_told(self) -> tuple[Wait, ...]:
+    def waits_told(self) -> tuple[WaitChange, ...]:
         """Waits in which the runs differ for certain, whatever is said of the whole."""
         return () if self.spread is None else tuple(wait for wait in self.waits if wait.told)
 

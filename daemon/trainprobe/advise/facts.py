@@ -31,7 +31,7 @@ class ProposedSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class AdviceInput:
+class SettingsInput:
     """What the proposals are computed from."""
 
     rank: Rank

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from trainprobe.advise.facts import AdviceInput, ProposedSetting
+from trainprobe.advise.facts import ProposedSetting, SettingsInput
 from trainprobe.advise.numbers import interval_for_share
 from trainprobe.model.amounts import percent, seconds
 from trainprobe.model.report import PhaseSpan, Stall
@@ -17,7 +17,7 @@ SAVING, EVALUATING = 0.01, 0.05
 """Share of a run that saves, or logs, and evaluations should take at most."""
 
 
-def checkpoints(facts: AdviceInput) -> ProposedSetting:
+def checkpoints(facts: SettingsInput) -> ProposedSetting:
     rank, name = facts.rank, word("checkpoint interval")
     lost, stalls, saves = rank.lost.get("checkpoint", 0.0), facts.stalls("checkpoint"), rank.counters.saves
     number = saves or max(rank.counters.stalls.get("checkpoint", 0), len(stalls))
@@ -52,7 +52,7 @@ def _between(spans: Sequence[PhaseSpan], steps: int) -> int:
     return round(median(later - earlier for earlier, later in pairwise(at))) if at[1:] else at[0]
 
 
-def logs(facts: AdviceInput) -> ProposedSetting:
+def logs(facts: SettingsInput) -> ProposedSetting:
     rank, name = facts.rank, word("log interval")
     lost = rank.lost.get("logging", 0.0)
     writes = sum(log.writes for log in rank.logs)
@@ -80,7 +80,7 @@ def _each(every: int) -> Saying:
     return saying("every {every} steps", every=every) if every > 1 else saying("every step")
 
 
-def evaluations(facts: AdviceInput) -> ProposedSetting:
+def evaluations(facts: SettingsInput) -> ProposedSetting:
     rank, name = facts.rank, word("evaluation interval")
     spent = rank.counters.phase_seconds.get("evaluation", 0.0)
     spans = [phase for phase in rank.phases if phase.phase == "evaluation"]

@@ -10,7 +10,7 @@ from statistics import median
 from trainprobe.advise import intervals, queue
 from trainprobe.advise import loader as loading
 from trainprobe.advise import memory as memories
-from trainprobe.advise.facts import AdviceInput, ProposedSetting
+from trainprobe.advise.facts import ProposedSetting, SettingsInput
 from trainprobe.advise.frameworks import Subject, setting
 from trainprobe.advise.loader import Loader, prefetched
 from trainprobe.advise.memory import MemoryDemand
@@ -67,8 +67,8 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
         why = saying("too few steps were seen to know what an ordinary step is made of; watch it for a minute")
         return replace(empty, refused=why)
     own_cpus = max(1, cpus // max(1, len(run.ranks))) if cpus else 0
-    facts = AdviceInput(rank, loading.measured(rank, own_cpus, max(1, len(run.ranks))), memories.measured(rank))
-    makers: tuple[Callable[[AdviceInput], ProposedSetting], ...] = (
+    facts = SettingsInput(rank, loading.measured(rank, own_cpus, max(1, len(run.ranks))), memories.measured(rank))
+    makers: tuple[Callable[[SettingsInput], ProposedSetting], ...] = (
         _workers, _prefetch, _persistent, _pinned, intervals.checkpoints, intervals.logs, intervals.evaluations,
     )  # fmt: skip
     lines = [_named(make(facts), rank.framework.name) for make in makers]
@@ -103,7 +103,7 @@ def _named(line: ProposedSetting, framework: str | None) -> ProposedSetting:
     return line if subject is None else replace(line, setting=setting(framework, subject, line.proposed))
 
 
-def _workers(facts: AdviceInput) -> ProposedSetting:
+def _workers(facts: SettingsInput) -> ProposedSetting:
     load, memory, count = facts.loader, facts.memory, facts.rank.ordinary.count
     seen = facts.rank.workers
     now = saying("{workers}", workers=facts.rank.ordinary.workers or min(seen.peak, seen.started))
@@ -182,7 +182,7 @@ def _worker_limit(load: Loader, fit: int | None, best: int) -> Saying:
     return saying("{cpus} CPUs: more than {most} workers would not be faster", cpus=load.cpus, most=load.most())
 
 
-def _fewer(facts: AdviceInput, load: Loader, memory: MemoryDemand, fit: int, now: Saying) -> ProposedSetting:
+def _fewer(facts: SettingsInput, load: Loader, memory: MemoryDemand, fit: int, now: Saying) -> ProposedSetting:
     """More workers than the memory holds: what swapping and reclaim took comes back.
 
     That is in late steps what was lost to them, and behind workers that swap (the driver waits for their batches, and
@@ -210,7 +210,7 @@ def _fewer(facts: AdviceInput, load: Loader, memory: MemoryDemand, fit: int, now
     return ProposedSetting(word("num_workers"), now, str(best), gain, reason, limit, taken, memory.verdict(taken))
 
 
-def _prefetch(facts: AdviceInput) -> ProposedSetting:
+def _prefetch(facts: SettingsInput) -> ProposedSetting:
     load, memory = facts.loader, facts.memory
     ahead = prefetched(facts.rank.memory, facts.rank.workers.peak)
     now = (
@@ -254,7 +254,7 @@ def _prefetch(facts: AdviceInput) -> ProposedSetting:
     return ProposedSetting(word("prefetch_factor"), now, proposed, gain, reason, limit, taken, verdict)
 
 
-def _persistent(facts: AdviceInput) -> ProposedSetting:
+def _persistent(facts: SettingsInput) -> ProposedSetting:
     lost, load = facts.stalled("worker_startup"), facts.loader
     edges = facts.rank.counters.stalls.get("worker_startup", 0)
     if not edges:
@@ -270,7 +270,7 @@ def _persistent(facts: AdviceInput) -> ProposedSetting:
     return ProposedSetting(word("persistent_workers"), saying("False"), proposed, gain, reason, limit)
 
 
-def _pinned(facts: AdviceInput) -> ProposedSetting:
+def _pinned(facts: SettingsInput) -> ProposedSetting:
     now = saying("cannot be seen")
     if not facts.rank.gpus:
         return ProposedSetting(
@@ -282,7 +282,7 @@ def _pinned(facts: AdviceInput) -> ProposedSetting:
     )  # fmt: skip
 
 
-def _anomalies(facts: AdviceInput) -> list[ProposedSetting]:
+def _anomalies(facts: SettingsInput) -> list[ProposedSetting]:
     """Where stacks show that autograd keeps the Python stack of each operation, for the error that may come."""
     rank = facts.rank
     seen = [line for line in rank.python_lines if line.frame.startswith(KEEPS_STACKS)]

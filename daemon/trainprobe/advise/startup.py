@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from operator import attrgetter
 
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.report import Rank, Restore, Startup
@@ -30,10 +31,12 @@ _REMEDIES = {
 }
 
 
+_parts = attrgetter(*(field.name for field in fields(Startup)))
+
+
 def total(startup: Startup) -> float | None:
     """Seconds to the first step; None: not seen."""
-    values = [getattr(startup, field.name) for field in fields(startup)]
-    known = [value for value in values if value is not None]
+    known = [value for value in _parts(startup) if value is not None]
     return sum(known) if known else None
 
 

@@ -24,7 +24,7 @@ COUNTED, UNCOUNTED, BY_OTHERS = "write", "read", ("network", "pipe")
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitChange:
     """One wait in both runs, seconds a step (a sample, where these are compared) and calls where they are counted.
 
     ``change``: of B against A, without what is the disk's; ``disk``: that. ``error``: standard error of both together.
@@ -46,7 +46,7 @@ class Wait:
 
 def waits(
     a: OrdinaryStep, b: OrdinaryStep, step: float, units: tuple[float, float] = (1.0, 1.0), pace: float = 0.0
-) -> tuple[Wait, ...]:
+) -> tuple[WaitChange, ...]:
     """All that both runs may differ by, the largest difference first.
 
     ``step``: seconds of a step of A; ``units``: what both are divided by; ``pace``: change of the processors' speed,
@@ -58,7 +58,9 @@ def waits(
     return tuple(sorted(found, key=lambda one: -abs(one.b - one.a)))
 
 
-def _wait(a: OrdinaryStep, b: OrdinaryStep, key: str, step: float, units: tuple[float, float], pace: float) -> Wait:
+def _wait(
+    a: OrdinaryStep, b: OrdinaryStep, key: str, step: float, units: tuple[float, float], pace: float
+) -> WaitChange:
     state, _, call = key.partition("/")
     took = [
         [value / unit for value in run.waits.get(key) or [0.0] * run.wait_stretches] for run, unit in zip((a, b), units)
@@ -73,7 +75,7 @@ def _wait(a: OrdinaryStep, b: OrdinaryStep, key: str, step: float, units: tuple[
     least = max(LEAST * step / units[0], SURE * error) + doubt
     lasts = _lasts(took, b_wait - a_wait)
     counted = (calls[0], calls[1]) if call == COUNTED and any(calls) else (None, None)
-    return Wait(
+    return WaitChange(
         state, call, a_wait, b_wait, error, change, disk, lasts and abs(change) >= least, lasts and abs(disk) >= least,
         *counted,
     )  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel side as the rest of the program sees it: watch processes, drain events, read ledgers."""
+"""All of the kernel programs, for the rest of the daemon: watch processes, drain events, read ledgers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trainprobe.bpf.read.open_files import OpenFiles
 from trainprobe.bpf.read.paths import Paths, ProcessFiles, read_bounded
 from trainprobe.bpf.read.starts import Starts
 from trainprobe.bpf.read.step_deadlines import Alarms
-from trainprobe.model.cells import Leaf, RowKind, ThreadState
+from trainprobe.model.cells import RowKind
 from trainprobe.model.event import (
     Event,
     FileEvent,
@@ -41,14 +41,13 @@ from trainprobe.model.event import (
     ThreadSample,
 )
 from trainprobe.model.sample import BlockIoSample
-from trainprobe.model.step_deadline import Armed, Progress
+from trainprobe.model.step_deadline import Armed, DriverProgress
 
 __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 
 CROWDED = 1536  # ledgers of the 2048 and more that there is room for
 _FIRST = frozenset((RowKind.DRIVER, RowKind.GPU, RowKind.RHYTHM))
 """Rows that a driver's first step may begin with."""
-_ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
 
 
 class Probes:
@@ -66,8 +65,8 @@ class Probes:
         sites = loaded.map("gpu_sites", abi.GpuSite, c_uint8)
         beats = loaded.map("gpu_beats", abi.GpuCaller, abi.GpuBeat)
         clocks = GpuClocks(beats, loaded.map("gpu_clocks", c_uint32, abi.GpuCaller), self._marks.attach_for)
-        rations = UserQuota(owner=proc.owner)
-        self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, loaded.programs, sites, clocks, rations)
+        quota = UserQuota(owner=proc.owner)
+        self._cuda = Cuda(self._marks.attach_at, self._calls.attach_uprobe, loaded.programs, sites, clocks, quota)
         self._alarms = Alarms(loaded)
         self._held = BatchedRows(loaded)
         self._paths = Paths(proc)
@@ -76,7 +75,6 @@ class Probes:
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths, proc)
         self._attachments = Attachments(loaded, self._watching.processes, self._ledgers, self._levels)
-        self._faults: int | None = None
         self._malformed = 0
         self._closed = False
 
@@ -124,12 +122,7 @@ class Probes:
 
     def fault_tracing(self, on: bool) -> None:
         """Trace every page fault: dear, and needed only where swap comes back without waiting (zram)."""
-        if on and self._faults is None:
-            descriptor = self._loaded.attach_raw("on_page_fault", "page_fault_user")
-            self._faults = descriptor if descriptor >= 0 else None
-        elif not on and self._faults is not None:
-            os.close(self._faults)
-            self._faults = None
+        self._attachments.trace_faults(on)
 
     # ---- what happened ----
 
@@ -170,7 +163,7 @@ class Probes:
             self._cuda.arm(told.pid, told.address)
             return []
         if isinstance(told, RawFailure):
-            return [replace(told.event, call=self._call_names.get(told.number, ""), path=self._failed_on(told))]
+            return [replace(told.event, call=self._call_names.get(told.number, ""), path=self._paths.of_failure(told))]
         self._attachments.started(told.pid)
         return [told]
 
@@ -191,14 +184,6 @@ class Probes:
         self._cuda.forget(event.pid)
         return [*left, event]
 
-    def _failed_on(self, told: RawFailure) -> str:
-        if told.path:
-            return told.path.decode(errors="surrogateescape")
-        event = told.event
-        return self._paths.of(event.pid, event.dev, event.ino) or (
-            _open_file(self._watching.proc, event.pid, told.fd) if event.ino else ""
-        )
-
     # ---- what is ----
 
     def threads(self, pids: Collection[int] | None = None) -> list[ThreadSample]:
@@ -216,14 +201,14 @@ class Probes:
             except decode.Malformed:
                 self._malformed += 1
                 continue
-            path = self._path_of(sample)
+            path = self._paths.of_thread(sample)
             found.append(replace(sample, path=path) if path else sample)
         return found
 
-    def progress(self, tid: int) -> Progress | None:
+    def progress(self, tid: int) -> DriverProgress | None:
         """How far a driver is: one look-up, no decoding."""
         ledger = self._ledgers.get(tid)
-        return Progress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
+        return DriverProgress(ledger.steps, ledger.backwards, ledger.step_at) if ledger else None
 
     def alarm(self, steps: Collection[Armed], *, ended: bool, together: bool) -> bool:
         """Wake whoever waits on ``fileno`` when one of these drivers is late, in this step or in any later one
@@ -233,17 +218,6 @@ class Probes:
         kept = self._alarms.set(limits, ended=ended, together=together)
         self._held.allow(limits if kept and together else ())
         return kept
-
-    def _path_of(self, sample: ThreadSample) -> str:
-        if sample.run is not ThreadState.BLOCKED or not sample.ino:
-            return ""
-        if known := self._paths.of(sample.pid, sample.dev, sample.ino):
-            return known
-        if sample.leaf in _ON_FILE and sample.fd >= 0:
-            return _open_file(self._watching.proc, sample.pid, sample.fd)
-        if sample.leaf is not Leaf.FAULT:
-            return ""
-        return _mapped(self._watching.proc.maps(sample.pid) or b"", sample.ino)
 
     def open_files(self) -> list[FileEvent]:
         """Files open for writing now, calls in flight included. Also lets go of files closed long ago: what was still
@@ -284,7 +258,6 @@ class Probes:
         if self._closed:
             return
         self._closed = True
-        self.fault_tracing(False)
         self._marks.close()
         self._cuda.close()
         self._attachments.close()
@@ -293,16 +266,3 @@ class Probes:
         self._levels.close()
         self._ledgers.close()
         self._loaded.close()
-
-
-def _open_file(proc: ProcessFiles, pid: int, descriptor: int) -> str:
-    return proc.link(pid, f"fd/{descriptor}").removesuffix(" (deleted)")
-
-
-def _mapped(maps: bytes, ino: int) -> str:
-    """The path of a mapped file by its inode."""
-    wanted = b" %d " % ino
-    for line in maps.split(b"\n"):
-        if wanted in line and (at := line.find(b"/")) > 0:
-            return line[at:].decode(errors="surrogateescape")
-    return ""

@@ -4,29 +4,25 @@
 from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint16, c_uint32, c_uint64
 
 
+# fmt: off
 class StepFileRecord(Structure):
     _fields_ = [
-        ("ino", c_uint64),
-        ("io_ns", c_uint64),
-        ("gap_ns", c_uint64),
+        ("ino", c_uint64), ("io_ns", c_uint64), ("gap_ns", c_uint64),
         ("bytes", c_uint64),
-        ("dev", c_uint32),
-        ("calls", c_uint32),
+        ("dev", c_uint32), ("calls", c_uint32),
     ]
 
 
 class FileKey(Structure):
     _fields_ = [
-        ("tgid", c_uint32),
-        ("dev", c_uint32),
+        ("tgid", c_uint32), ("dev", c_uint32),
         ("ino", c_uint64),
     ]
 
 
 class Known(Structure):
     _fields_ = [
-        ("inode", c_uint64),
-        ("sb", c_uint64),
+        ("inode", c_uint64), ("sb", c_uint64),
         ("key", FileKey),
         ("kind", c_uint8),
         ("leaf", c_uint8),
@@ -49,10 +45,8 @@ class CallRecord(Structure):
         ("last", FileKey),
         ("bytes", c_uint64),
         ("gap_ns", c_uint64),
-        ("path", c_uint64),
-        ("new_path", c_uint64),
-        ("directory", c_int32),
-        ("new_directory", c_int32),
+        ("path", c_uint64), ("new_path", c_uint64),
+        ("directory", c_int32), ("new_directory", c_int32),
     ]
 
 
@@ -73,9 +67,7 @@ class Ledger(Structure):
         ("call", c_int32),
         ("blocked_call", c_int32),
         ("blocked_fd", c_int32),
-        ("region", c_uint8),
-        ("leaf", c_uint8),
-        ("run", c_uint8),
+        ("region", c_uint8), ("leaf", c_uint8), ("run", c_uint8),
         ("call_leaf", c_uint8),
         ("cpu_leaf", c_uint8),
         ("wait_leaf", c_uint8),
@@ -90,8 +82,7 @@ class Ledger(Structure):
         ("grads_off", c_uint8),
         ("saw_ends", c_uint8),
         ("nested", c_uint8),
-        ("waited_kind", c_uint8),
-        ("waited_leaf", c_uint8),
+        ("waited_kind", c_uint8), ("waited_leaf", c_uint8),
         ("unused", c_uint8),
         ("regions", c_uint8 * 4),
         ("region_depth", c_int32 * 4),
@@ -99,45 +90,31 @@ class Ledger(Structure):
         ("tid", c_uint32),
         ("flying", CallRecord),
         ("tgid", c_uint32),
-        ("steps", c_uint32),
-        ("fetches", c_uint32),
-        ("inline_fetches", c_uint32),
-        ("backwards", c_uint32),
-        ("major_faults", c_uint32),
-        ("swap_faults", c_uint32),
-        ("spare", c_uint32),
+        ("steps", c_uint32), ("fetches", c_uint32), ("inline_fetches", c_uint32),
+        ("backwards", c_uint32), ("major_faults", c_uint32),
+        ("swap_faults", c_uint32), ("spare", c_uint32),
         ("step_at", c_uint64),
         ("row_at", c_uint64),
-        ("row_fetches", c_uint32),
-        ("row_backwards", c_uint32),
+        ("row_fetches", c_uint32), ("row_backwards", c_uint32),
         ("fetch_at", c_uint64),
         ("graph_task", c_uint64),
         ("gpu_mark", c_uint64),
         ("files", StepFileRecord * 4),
         ("no_grad", c_uint64 * 24),
-        ("waited_file", c_uint64),
-        ("waited_inode", c_uint64),
+        ("waited_file", c_uint64), ("waited_inode", c_uint64),
         ("acc", c_uint64 * 128),
     ]
 
 
 class Row(Structure):
     _fields_ = [
-        ("message", c_uint32),
-        ("kind", c_uint32),
-        ("at", c_uint64),
-        ("opened", c_uint64),
-        ("tid", c_uint32),
-        ("tgid", c_uint32),
-        ("steps", c_uint32),
-        ("fetches", c_uint32),
-        ("inline_fetches", c_uint32),
-        ("backwards", c_uint32),
-        ("major_faults", c_uint32),
-        ("region", c_uint32),
+        ("message", c_uint32), ("kind", c_uint32),
+        ("at", c_uint64), ("opened", c_uint64),
+        ("tid", c_uint32), ("tgid", c_uint32),
+        ("steps", c_uint32), ("fetches", c_uint32), ("inline_fetches", c_uint32),
+        ("backwards", c_uint32), ("major_faults", c_uint32), ("region", c_uint32),
         ("gpu_memory_ns", c_uint64),
-        ("gpu_allocations", c_uint32),
-        ("gpu_frees", c_uint32),
+        ("gpu_allocations", c_uint32), ("gpu_frees", c_uint32),
         ("files", StepFileRecord * 4),
         ("acc", c_uint64 * 128),
         ("pool", c_uint64 * 24),
@@ -153,30 +130,22 @@ class Row(Structure):
 class Held(Structure):
     _fields_ = [
         ("row", Row),
-        ("fetches", c_uint32),
-        ("backwards", c_uint32),
+        ("fetches", c_uint32), ("backwards", c_uint32),
     ]
 
 
 class FileUse(Structure):
     _fields_ = [
-        ("opened", c_uint64),
-        ("told", c_uint64),
-        ("bytes", c_uint64),
-        ("calls", c_uint64),
-        ("write_ns", c_uint64),
-        ("sync_ns", c_uint64),
-        ("meta_ns", c_uint64),
-        ("gap_ns", c_uint64),
+        ("opened", c_uint64), ("told", c_uint64),
+        ("bytes", c_uint64), ("calls", c_uint64), ("write_ns", c_uint64),
+        ("sync_ns", c_uint64), ("meta_ns", c_uint64), ("gap_ns", c_uint64),
         ("closed", c_uint64),
         ("generation", c_uint32),
         ("error", c_uint32),
         ("tid", c_uint32),
         ("fd", c_int32),
         ("descriptors", c_int16),
-        ("created", c_uint8),
-        ("append", c_uint8),
-        ("small", c_uint8),
+        ("created", c_uint8), ("append", c_uint8), ("small", c_uint8),
         ("shared", c_uint8),
         ("unused", c_uint16),
     ]
@@ -184,8 +153,7 @@ class FileUse(Structure):
 
 class FileMessage(Structure):
     _fields_ = [
-        ("message", c_uint32),
-        ("kind", c_uint32),
+        ("message", c_uint32), ("kind", c_uint32),
         ("at", c_uint64),
         ("key", FileKey),
         ("tid", c_uint32),
@@ -197,40 +165,31 @@ class FileMessage(Structure):
 class NamedFileMessage(Structure):
     _fields_ = [
         ("file", FileMessage),
-        ("directory", c_int32),
-        ("new_directory", c_int32),
+        ("directory", c_int32), ("new_directory", c_int32),
         ("walked", c_uint32),
         ("unused", c_uint32),
-        ("path", c_char * 256),
-        ("new_path", c_char * 256),
+        ("path", c_char * 256), ("new_path", c_char * 256),
     ]
 
 
 class ProcessMessage(Structure):
     _fields_ = [
-        ("message", c_uint32),
-        ("kind", c_uint32),
+        ("message", c_uint32), ("kind", c_uint32),
         ("at", c_uint64),
-        ("tgid", c_uint32),
-        ("parent", c_uint32),
+        ("tgid", c_uint32), ("parent", c_uint32),
         ("code", c_int32),
         ("signal", c_int32),
-        ("sender", c_uint32),
-        ("unused", c_uint32),
-        ("anonymous", c_uint64),
-        ("shared", c_uint64),
-        ("comm", c_char * 16),
-        ("sender_comm", c_char * 16),
+        ("sender", c_uint32), ("unused", c_uint32),
+        ("anonymous", c_uint64), ("shared", c_uint64),
+        ("comm", c_char * 16), ("sender_comm", c_char * 16),
     ]
 
 
 class CandidateMessage(Structure):
     _fields_ = [
-        ("message", c_uint32),
-        ("why", c_uint32),
+        ("message", c_uint32), ("why", c_uint32),
         ("at", c_uint64),
-        ("tgid", c_uint32),
-        ("unused", c_uint32),
+        ("tgid", c_uint32), ("unused", c_uint32),
     ]
 
 
@@ -239,17 +198,11 @@ class FailureMessage(Structure):
         ("message", c_uint32),
         ("number", c_int32),
         ("at", c_uint64),
-        ("tgid", c_uint32),
-        ("tid", c_uint32),
-        ("error", c_int32),
-        ("fd", c_int32),
-        ("count", c_uint64),
-        ("ino", c_uint64),
-        ("magic", c_uint64),
-        ("dev", c_uint32),
-        ("unused", c_uint32),
-        ("comm", c_char * 16),
-        ("path", c_char * 256),
+        ("tgid", c_uint32), ("tid", c_uint32),
+        ("error", c_int32), ("fd", c_int32),
+        ("count", c_uint64), ("ino", c_uint64), ("magic", c_uint64),
+        ("dev", c_uint32), ("unused", c_uint32),
+        ("comm", c_char * 16), ("path", c_char * 256),
     ]
 
 
@@ -267,8 +220,7 @@ class Process(Structure):
         ("driver", c_uint32),
         ("writing", c_int32),
         ("tentative", c_uint32),
-        ("gpu_allocations", c_uint32),
-        ("gpu_frees", c_uint32),
+        ("gpu_allocations", c_uint32), ("gpu_frees", c_uint32),
         ("gpu_sites", c_uint32),
         ("gpu_memory_ns", c_uint64),
         ("drivers", c_int32),
@@ -278,38 +230,31 @@ class Process(Structure):
 
 class GpuSite(Structure):
     _fields_ = [
-        ("tgid", c_uint32),
-        ("unused", c_uint32),
+        ("tgid", c_uint32), ("unused", c_uint32),
         ("address", c_uint64),
     ]
 
 
 class GpuCaller(Structure):
     _fields_ = [
-        ("tgid", c_uint32),
-        ("tid", c_uint32),
+        ("tgid", c_uint32), ("tid", c_uint32),
         ("what", c_uint64),
-        ("least", c_uint32),
-        ("unused", c_uint32),
+        ("least", c_uint32), ("unused", c_uint32),
     ]
 
 
 class GpuBeat(Structure):
     _fields_ = [
-        ("count", c_uint64),
-        ("last", c_uint64),
-        ("kind", c_uint32),
-        ("unused", c_uint32),
+        ("count", c_uint64), ("last", c_uint64),
+        ("kind", c_uint32), ("unused", c_uint32),
         ("intervals", c_uint32 * 48),
     ]
 
 
 class SiteMessage(Structure):
     _fields_ = [
-        ("message", c_uint32),
-        ("tgid", c_uint32),
-        ("at", c_uint64),
-        ("address", c_uint64),
+        ("message", c_uint32), ("tgid", c_uint32),
+        ("at", c_uint64), ("address", c_uint64),
     ]
 
 
@@ -324,18 +269,14 @@ class Alarm(Structure):
 
 class StartSpan(Structure):
     _fields_ = [
-        ("begin", c_uint64),
-        ("end", c_uint64),
-        ("kind", c_uint32),
-        ("opens", c_uint32),
+        ("begin", c_uint64), ("end", c_uint64),
+        ("kind", c_uint32), ("opens", c_uint32),
     ]
 
 
 class StartFile(Structure):
     _fields_ = [
-        ("opened", c_uint64),
-        ("last", c_uint64),
-        ("bytes", c_uint64),
+        ("opened", c_uint64), ("last", c_uint64), ("bytes", c_uint64),
         ("ino", c_uint64),
         ("dev", c_uint32),
         ("fd", c_int32),
@@ -346,8 +287,7 @@ class StartFile(Structure):
 class Start(Structure):
     _fields_ = [
         ("began", c_uint64),
-        ("spans_used", c_uint32),
-        ("files_used", c_uint32),
+        ("spans_used", c_uint32), ("files_used", c_uint32),
         ("fd", c_int32),
         ("loops", c_uint32),
         ("spans", StartSpan * 128),
@@ -358,15 +298,13 @@ class Start(Structure):
 
 class RequestKey(Structure):
     _fields_ = [
-        ("dev", c_uint32),
-        ("operation", c_uint32),
+        ("dev", c_uint32), ("operation", c_uint32),
     ]
 
 
 class RequestUse(Structure):
     _fields_ = [
-        ("ns", c_uint64),
-        ("count", c_uint64 * 12),
+        ("ns", c_uint64), ("count", c_uint64 * 12),
     ]
 
 

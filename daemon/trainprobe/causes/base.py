@@ -1,4 +1,4 @@
-"""What a rule sees and what it says."""
+"""What a rule about steps gets (``Window``) and returns (``Claim``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule about limits sees, and what it says."""
+"""What a rule about limits gets (``Situation``) and yields (``Notice``)."""
 
 from __future__ import annotations
 

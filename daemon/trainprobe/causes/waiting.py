@@ -1,4 +1,4 @@
-"""What the workers did while the driver waited for them: shares of the wait by kind of work."""
+"""What the workers did while the driver waited for them, as shares of the wait by kind of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a thread that writes a file waits, as the kernel has it."""
+"""Evidence about a thread that writes a file: the kernel throttles it until dirty pages are written back."""
 
 from __future__ import annotations
 

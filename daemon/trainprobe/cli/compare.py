@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainprobe.advise.comparison import LEAST, Comparison, compare, others, own_cpus
-from trainprobe.advise.waits import Wait
+from trainprobe.advise.waits import WaitChange
 from trainprobe.cli import FAILED, OK, compare_gate, complain
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.compare_table import figure_row, part_name, part_row, row, signed, step
@@ -249,7 +249,7 @@ def _disk(made: Comparison, style: Style) -> Iterator[str]:
         yield from style.painted(text, "yellow")
 
 
-def _call(wait: Wait, style: Style) -> str:
+def _call(wait: WaitChange, style: Style) -> str:
     """What is waited for, and the state in which it shows."""
     return f"{style.say(CALLS[wait.call])} ({wait.state})"
 

@@ -107,7 +107,7 @@ class HostWatch:
         self._made = compose.assemble(config, outlets, auto=auto, claims=claims, compiling=compiling, proc=proc)
         self._observer: Observer = self._made.observer
         self._told: Report | None = None
-        self._noted = resume.Noted(self._made.core, proc)
+        self._noted = resume.ResumeStates(self._made.core, proc)
         self._made.targets.attempted(found.attempts)
         self._made.targets.remember(found.jobs)
         self._made.targets.go_on(resume.found_again(found.live, found.kept, clock.now(), proc))

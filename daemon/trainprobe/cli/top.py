@@ -28,7 +28,7 @@ from trainprobe.cli.languages import add_language
 from trainprobe.cli.published import Refusal
 from trainprobe.cli.screen import details, overview
 from trainprobe.cli.screen.history import RankHistory
-from trainprobe.cli.screen.terminal import Terminal, TerminalError
+from trainprobe.cli.screen.terminal import FullScreen, TerminalError
 from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime.loop import clock
@@ -72,7 +72,7 @@ def act(args: argparse.Namespace) -> int:
         return FAILED
     locale.setlocale(locale.LC_ALL, "")  # curses writes in the locale's encoding
     try:
-        with Terminal(colour=view.style.colour) as terminal:
+        with FullScreen(colour=view.style.colour) as terminal:
             _watch(view, terminal)
     except TerminalError as error:
         complain(str(error), word("TERM=xterm trainprobe top, or: trainprobe top --once"))
@@ -187,7 +187,7 @@ def _move(key: str, page: int) -> int:
     return steps.get(key, -FAR if key in ("home", "g") else FAR if key in ("end", "G") else 0)
 
 
-def _watch(view: View, terminal: Terminal) -> None:
+def _watch(view: View, terminal: FullScreen) -> None:
     due = 0.0
     while True:
         if time.monotonic() >= due:

@@ -5,7 +5,7 @@ Everything read here belongs to the process that is looked at: reads are bounded
 
 from __future__ import annotations
 
-import platform
+import os
 from collections.abc import Iterator, Sequence
 
 from trainprobe.collect.cgroup_path import parse_cgroups
@@ -37,8 +37,8 @@ class Inspector:
     def __init__(self, proc: Proc, cgroup: str = "/sys/fs/cgroup", machine: str = "") -> None:
         self._proc = proc
         self._cgroup = cgroup
-        self._paths = _PATH_ARGUMENT.get(machine or platform.machine(), {})
-        self._locking = _LOCKING.get(machine or platform.machine(), {})
+        self._paths = _PATH_ARGUMENT.get(machine or os.uname().machine, {})
+        self._locking = _LOCKING.get(machine or os.uname().machine, {})
 
     def inspect(self, pid: int, tid: int) -> Inspection | None:
         """What is to be seen of a thread; None: it is gone."""

@@ -6,7 +6,7 @@ import os
 import re
 
 from trainprobe.collect.source import Unavailable
-from trainprobe.model.event import GpuXid, OomTold
+from trainprobe.model.event import GpuXid, OomLogged
 
 RECORD_LIMIT = 8192
 AT_ONCE = 200  # records a turn
@@ -36,9 +36,9 @@ class KernelLog:
             )
         return None
 
-    def read(self, now_ns: int) -> list[OomTold | GpuXid]:
+    def read(self, now_ns: int) -> list[OomLogged | GpuXid]:
         """What came since the last call."""
-        found: list[OomTold | GpuXid] = []
+        found: list[OomLogged | GpuXid] = []
         for _ in range(AT_ONCE if self._fd >= 0 else 0):
             try:
                 record = os.read(self._fd, RECORD_LIMIT)
@@ -49,7 +49,7 @@ class KernelLog:
             if not record:
                 break
             text = kernel_text(record)
-            told = oom_told(text, now_ns) or xid_told(text, now_ns) if text else None
+            told = oom_logged(text, now_ns) or xid_logged(text, now_ns) if text else None
             if told is not None:
                 found.append(told)
         return found
@@ -69,16 +69,16 @@ def kernel_text(record: bytes) -> str:
     return rest.split(b"\n", 1)[0].decode("utf-8", "replace")
 
 
-def oom_told(text: str, now_ns: int) -> OomTold | None:
+def oom_logged(text: str, now_ns: int) -> OomLogged | None:
     """Whom the out-of-memory killer chose, and whose limit was hit."""
     match = _OOM.search(text)
     if match is None:
         return None
     scope = "cgroup" if match[1] == "MEMCG" else "host"
-    return OomTold(now_ns, int(match[3]), scope, match[2] or "")
+    return OomLogged(now_ns, int(match[3]), scope, match[2] or "")
 
 
-def xid_told(text: str, now_ns: int) -> GpuXid | None:
+def xid_logged(text: str, now_ns: int) -> GpuXid | None:
     """An error of a GPU."""
     match = _XID.search(text)
     return None if match is None else GpuXid(now_ns, match[1].lower(), int(match[2]), match[3][:TEXT_LIMIT])

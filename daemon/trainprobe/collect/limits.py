@@ -1,13 +1,13 @@
-"""What of a run can run out, once a second: memory, /dev/shm, descriptors, processes. A few files each."""
+"""Limits of a run that can be reached: memory, /dev/shm, descriptors, processes. A reading takes a few files each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from trainprobe.collect.cgroup import Cgroups
-from trainprobe.collect.procfs import Proc
+from trainprobe.collect.procfs import SMALL, Proc, parse_fd_limit
 from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.watched import Watched
 from trainprobe.model.moment import NS
@@ -62,6 +62,11 @@ class LimitReader:
             found += [shm] if shm is not None else []
         return found + self._descriptors(watched, asked)
 
+    def cgroups(self, pid: int) -> str | None:
+        """/proc/PID/cgroup as it was at the last reading, of a process that was asked for then."""
+        known = self._places.get(pid)
+        return self._proc.cgroup(pid) if known is None else known[1]
+
     def _descriptors(self, watched: Sequence[Watched], asked: Collection[int]) -> list[LimitSample]:
         rounds = min(ROUNDS, math.ceil(len(watched) / IN_TURN))
         self._readings += 1
@@ -72,10 +77,11 @@ class LimitReader:
             if (place + self._readings) % rounds == 0 or process.pid in self._close or process.pid in asked
         ]
         counts = self._proc.open_fds(process.pid for process in chosen)
+        self._ask_fd_limits([process for process in chosen if process.pid in counts], counts, asked)
         for process in chosen:
             if (used := counts.get(process.pid)) is None:
                 continue
-            limit = self._fd_limit(process, used, process.pid in asked)
+            limit, _ = self._fd_limits[process.pid, process.ticks]
             if limit is not None:
                 found.append(LimitSample(process.run, "fds", used, limit, pid=process.pid))
                 if used >= CLOSE * limit:
@@ -97,12 +103,17 @@ class LimitReader:
         before = self._places.get(pid)
         return before if before is not None and before[0] == stat.ticks else None
 
-    def _fd_limit(self, process: Watched, used: int, anew: bool) -> int | None:
-        key = (process.pid, process.ticks)
-        known = self._fd_limits.get(key)
-        if known is None or anew or used > known[1]:
-            known = self._fd_limits[key] = self._proc.fd_limit(process.pid), used
-        return known[0]
+    def _ask_fd_limits(self, counted: Sequence[Watched], counts: Mapping[int, int], asked: Collection[int]) -> None:
+        """Limits that are not known, or may have changed."""
+        wanted = []
+        for process in counted:
+            known = self._fd_limits.get((process.pid, process.ticks))
+            if known is None or process.pid in asked or counts[process.pid] > known[1]:
+                wanted.append(process)
+        limits = self._proc.each([process.pid for process in wanted], "read", "limits", SMALL) if wanted else {}
+        for process in wanted:
+            limit = parse_fd_limit(limits.get(process.pid))
+            self._fd_limits[process.pid, process.ticks] = limit, counts[process.pid]
 
     def _container(self, pid: int) -> str:
         if pid not in self._containers:

@@ -1,5 +1,6 @@
-"""Who answers for a user id. What one user may take of the daemon counts together with what he takes by the ids that
-/etc/subuid lends him: a rootless container has 65 536 of them."""
+"""The user who answers for a user id. /etc/subuid lends a user further ids (65 536 for a rootless container); bounds by
+user count these as his.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sys
 
 from trainprobe.collect.lines import lines_of
@@ -59,6 +58,8 @@ def _address(text: str) -> str:
         return ""
     if sys.byteorder == "little":
         raw = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
+    import ipaddress  # seldom needed, and a third of a megabyte
+
     address = ipaddress.ip_address(raw)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     address = mapped or address

@@ -79,7 +79,7 @@ class _Waited:
         return self.until.get(uid, 0.0) - now >= SLOW_ROOM_SECONDS / SLOW_SHARE
 
 
-class Pool:
+class HelperPool:
     """One helper, and one more while something hangs. For one thread, or several that may wait for each other."""
 
     def __init__(
@@ -103,7 +103,8 @@ class Pool:
         """The answers; None: there is no such file or process, or it hangs, or others of its user do. An int is a
         descriptor, the caller's to close."""
         with self._lock:
-            self._look_after()
+            if self._hung:
+                self._look_after()
             answers: list[bytes | int | None] = [None] * len(reads)
             for begin in range(0, len(reads), TOGETHER):
                 part = self._allowed(range(begin, min(begin + TOGETHER, len(reads))), reads)
@@ -137,6 +138,7 @@ class Pool:
                 return helper.wait(lambda at: self._limit(reads[at].pid))
             except Ended:
                 self._helper = None
+                helper.ended()  # which reaps it
                 helper.close()
         return [None] * len(reads)
 

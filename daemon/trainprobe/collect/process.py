@@ -17,7 +17,7 @@ tells so: it has opened and read nothing. With a thousand processes most are lik
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainprobe.collect.procfs import Proc, Rollup, Stat
@@ -131,12 +131,15 @@ class Processes:
         self._measure(wanted, now_ns, near)
         for process in wanted:
             stat = stats.get(process.pid)
-            if stat is None or stat.dead or stat.ticks != process.ticks:
-                continue
-            key = (process.pid, process.ticks)
-            memory = alive[key] = self._memory.get(key) or _Memory(now_ns)
-            details = memory.details = self._details(process.pid, stat, None if near else memory.details, now_ns)
-            rollup = memory.rollup
+            if stat is not None and not stat.dead and stat.ticks == process.ticks:
+                key = (process.pid, process.ticks)
+                alive[key] = self._memory.get(key) or _Memory(now_ns)
+        living = [process for process in wanted if (process.pid, process.ticks) in alive]
+        self._read_details({process.pid: alive[process.pid, process.ticks] for process in living}, stats, now_ns, near)
+        for process in living:
+            stat, memory = stats[process.pid], alive[process.pid, process.ticks]
+            details, rollup = memory.details, memory.rollup
+            assert details is not None
             samples.append(
                 ProcessSample(
                     pid=process.pid,
@@ -165,13 +168,19 @@ class Processes:
         self._memory = alive
         return tuple(samples)
 
-    def _details(self, pid: int, stat: Stat, before: _Details | None, now_ns: int) -> _Details:
-        state = stat.cpu_ns, stat.rss_bytes, stat.threads
-        if before is not None and before.state == state and now_ns - before.read_ns < IDLE_NS:
-            return before
-        status, *others = self._proc.details(pid)
-        swap, anonymous = (status.swap_bytes, status.anonymous_bytes) if status else (None, None)
-        return _Details(state, now_ns, swap, anonymous, *others)
+    def _read_details(
+        self, memories: Mapping[int, _Memory], stats: Mapping[int, Stat], now_ns: int, near: bool
+    ) -> None:
+        """Of those that did something since they were read, or were read long ago; by pid."""
+        wanted = {}
+        for pid, memory in memories.items():
+            stat, before = stats[pid], memory.details
+            state = stat.cpu_ns, stat.rss_bytes, stat.threads
+            if near or before is None or before.state != state or now_ns - before.read_ns >= IDLE_NS:
+                wanted[pid] = state
+        for pid, (status, *others) in self._proc.details_of(list(wanted)).items() if wanted else ():
+            swap, anonymous = (status.swap_bytes, status.anonymous_bytes) if status else (None, None)
+            memories[pid].details = _Details(wanted[pid], now_ns, swap, anonymous, *others)
 
     def _measure(self, wanted: list[Watched], now_ns: int, near: bool) -> None:
         """Proportional memory of those that wait longest."""

@@ -99,6 +99,8 @@ class PyStack:
         nobody's. None while a stack is under way."""
         if self._running or self._answer:
             return ()
+        if len(threads) < 2:
+            return threads
         return sorted(threads, key=lambda one: self._taken_ns.get(self._owner(self._proc.status(one[0])), 0))
 
     def _owner(self, status: Status | None) -> int | None:
@@ -132,7 +134,7 @@ class PyStack:
             return True
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
-        thread = self._proc.status(pid, tid)
+        thread = self._proc.status(pid, tid) if status.container_pid != pid else None
         own_tid = (thread.container_pid if thread else None) or tid
         limit_ns = self._limits_ns.get(run, LIMIT_NS)
         self._running = _Running(child, owner, pid, tid, own_tid, run, now_ns, limit_ns, bytearray())

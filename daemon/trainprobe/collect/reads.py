@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from trainprobe.collect.owners import Owners
-from trainprobe.collect.pool import Pool, Read
+from trainprobe.collect.pool import HelperPool, Read
 
 
 class Reads:
@@ -20,7 +20,7 @@ class Reads:
         """Who answers for an id."""
         self.owner = partial(owners.of_process, root=root)
         """The user who answers for a process. Raises OSError: there is none."""
-        self.pool = Pool(self.owner)
+        self.pool = HelperPool(self.owner)
         self.hanging = self.pool.hanging
         """Processes whose reads do not come back."""
 

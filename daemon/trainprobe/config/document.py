@@ -16,12 +16,11 @@ _INTRODUCTION = """\
 
 <!-- Generated: .venv/bin/python -m trainprobe.config.document > docs/configuration.md -->
 
-Two YAML files, one for each program; every key is optional, and so are the files. `--config FILE` names another file,
-which must then exist. All errors of a file are reported at once, each with the dotted path of its key; a key that is
-not in these tables is an error. SIGHUP reads the file again: one with errors is refused as a whole, with all of them,
-and the configuration in force stays. Anchors, aliases and tags are not supported.
+Two YAML files, one for each program; files and keys are optional. A file named by `--config FILE` must exist. Unknown
+keys are errors; all errors of a file are reported at once, each with the dotted path of its key. SIGHUP reads the
+file again; a file with errors changes nothing. Anchors, aliases and tags are not supported.
 
-Arguments of a command line that look like a key, token, secret or password are never kept, whatever `privacy` says.
+Arguments of a command line that look like a key, token, secret or password are never kept.
 """
 
 

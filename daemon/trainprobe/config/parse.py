@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
@@ -128,6 +127,8 @@ def _out_of_bounds(value: bool | int | float | str, field: Field[Any]) -> str:
 
 
 def _unknown(name: object, declared: Iterable[str]) -> str:
+    import difflib  # for what is wrong alone
+
     near = difflib.get_close_matches(str(name)[:64], declared, n=1)
     return f"unknown key; did you mean {near[0]}?" if near else f"unknown key; known here: {', '.join(declared)}"
 

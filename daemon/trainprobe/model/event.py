@@ -244,7 +244,7 @@ class StartSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class OomTold:
+class OomLogged:
     """The kernel log on an out-of-memory kill: whose limit it was."""
 
     at_ns: int
@@ -275,7 +275,7 @@ Event = (
     | StackSeen
     | CallFailed
     | StartSeen
-    | OomTold
+    | OomLogged
     | GpuXid
 )
 

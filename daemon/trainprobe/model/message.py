@@ -84,12 +84,15 @@ class Message(_Kept):
 
 
 def alike(value: object) -> object:
-    """A key that is equal for messages that hardly differ: numbers count by their first three digits."""
+    """A key that is equal for messages that hardly differ: numbers count by their first three digits, those below one
+    (shares are shown as 12.3 %) by three after the point."""
     if isinstance(value, Message):
         return value.id, tuple(alike(one) for one in value.params.values())
     if isinstance(value, (list, tuple)):
         return tuple(map(alike, value))
-    return f"{value:.3g}" if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return f"{value:.3f}" if abs(value) < 1 else f"{value:.3g}"
 
 
 @cache
@@ -143,6 +146,7 @@ def _rendered(message: Message, catalogue: Catalogue) -> str:
     return "".join(out)
 
 
+@cache
 def places(text: str) -> frozenset[str]:
     """The names in a template."""
     return frozenset(name for _, name, _ in _parts(text) if name)

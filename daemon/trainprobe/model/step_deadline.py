@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DriverProgress:
     """A driver's progress, read from its ledger in the kernel. Counts as in its rows."""
 
     steps: int
@@ -24,7 +24,7 @@ class Armed:
     began_ns: int
     limit_ns: int  # from here on it is a stall
 
-    def after(self, progress: Progress) -> Armed | None:
+    def after(self, progress: DriverProgress) -> Armed | None:
         """The alarm of a later step that the driver has begun meanwhile; None: it is in the same one.
 
         A row is emitted before its own mark is counted. Where a step has several optimiser steps a later one of them is

@@ -172,7 +172,7 @@ def bottlenecks(fold: RankState) -> list[FoundBottleneck]:
     found = _tied(fold)
     found += [one for one in (_saving(fold), _throttled(fold), _churning(fold)) if one is not None]
     growth = fold.ordinary.growth
-    steps = drift.OrdinarySteps(fold.ordinary.ns, growth.trend, growth.makeup, growth.counters, fold.seen.pid)
+    steps = drift.DriftInput(fold.ordinary.ns, growth.trend, growth.makeup, growth.counters, fold.seen.pid)
     grown = drift.claim(steps, fold.policy, {item[0] for one in found for item in one.claim.taken})
     if grown is not None:
         found.append(FoundBottleneck(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary.ns))

@@ -1,4 +1,4 @@
-"""Which rank the others wait for: of one run's ranks on this host the one that has a cause of its own meanwhile."""
+"""Which rank the others wait for: that rank of the run on this host which has a stall of another cause at the time."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ SETTLED = 5 * NS
 LOOK_BACK = 8
 
 
-def name_culprits(folds: Sequence[RankState], now_ns: int) -> None:
+def name_culprits(ranks: Sequence[RankState], now_ns: int) -> None:
     """Complete the chains of stalls in which a rank waited for others. Cheap where no rank does."""
-    if len(folds) < 2:
+    if len(ranks) < 2:
         return
-    for number, fold in enumerate(folds):
-        recent = [e for e in fold.stalls.entries[-LOOK_BACK:] if e.end_ns is None or now_ns - e.end_ns < SETTLED]
-        for entry in [*recent, *([fold.stalls.open] if fold.stalls.open is not None else [])]:
+    for number, rank in enumerate(ranks):
+        recent = [e for e in rank.stalls.entries[-LOOK_BACK:] if e.end_ns is None or now_ns - e.end_ns < SETTLED]
+        for entry in [*recent, *([rank.stalls.open] if rank.stalls.open is not None else [])]:
             if entry.cause == Cause.COLLECTIVE_WAIT and not entry.followed:
-                _follow(entry, number, folds)
+                _follow(entry, number, ranks)
 
 
-def _follow(entry: StallEntry, number: int, folds: Sequence[RankState]) -> None:
+def _follow(entry: StallEntry, number: int, ranks: Sequence[RankState]) -> None:
     best: tuple[float, int, StallEntry] | None = None
-    for other, fold in enumerate(folds):
+    for other, rank in enumerate(ranks):
         if other == number:
             continue
-        candidates = [*fold.stalls.entries[-LOOK_BACK:], *([fold.stalls.open] if fold.stalls.open is not None else [])]
+        candidates = [*rank.stalls.entries[-LOOK_BACK:], *([rank.stalls.open] if rank.stalls.open is not None else [])]
         for one in candidates:
             both = _overlap(entry, one)
             if one.cause != Cause.COLLECTIVE_WAIT and both > 0 and (best is None or both > best[0]):
@@ -44,14 +44,14 @@ def _follow(entry: StallEntry, number: int, folds: Sequence[RankState]) -> None:
     if best is None:
         return
     both, other, one = best
-    fold = folds[other]
-    name = fold.seen.rank if fold.seen.rank is not None else other
-    folds[number].stalls.changed(entry)
+    rank = ranks[other]
+    name = rank.seen.rank if rank.seen.rank is not None else other
+    ranks[number].stalls.changed(entry)
     entry.followed = True
     cause = one.cause.value
     entry.summary = LATE(summary=entry.summary, rank=name, cause=cause)
-    entry.chain += [CULPRIT(rank=name, pid=fold.seen.pid, cause=cause), *one.chain]
-    entry.evidence.append(Evidence.of(MEANWHILE(rank=name, cause=cause), seconds(both), "s", fold.seen.pid))
+    entry.chain += [CULPRIT(rank=name, pid=rank.seen.pid, cause=cause), *one.chain]
+    entry.evidence.append(Evidence.of(MEANWHILE(rank=name, cause=cause), seconds(both), "s", rank.seen.pid))
     entry.stack = entry.stack if not one.stack else one.stack
 
 

@@ -1,4 +1,4 @@
-"""The host's GPUs as they are told: counters, and which rank uses which by who holds its memory."""
+"""The host's GPUs for the report: their counters, and which rank uses which, by who holds memory on it."""
 
 from __future__ import annotations
 
@@ -92,49 +92,49 @@ class RankGpus:
     _busy: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=900))  # all of them were busy
     _given_ns: int = 0  # stalls up to here have given their busy time back
 
-    def add_sample(self, sample: GpuSample, fold: RankState) -> None:
+    def add_sample(self, sample: GpuSample, rank: RankState) -> None:
         """A reading of any GPU; it counts where a process of the rank holds memory of it."""
         holders = {holder.pid for holder in sample.holders or ()}
-        if not sample.uuid or not any(fold.lives.workers.owns(pid) for pid in holders):
+        if not sample.uuid or not any(rank.lives.workers.owns(pid) for pid in holders):
             return
         self.index[sample.uuid] = sample.index
         self.holders[sample.uuid] = sample.holders or ()
-        fold.surroundings.gpu_pace.add_sample(sample)
+        rank.surroundings.gpu_pace.add_sample(sample)
         spent = span_ns(sample)
         if sample.utilization is None or not spent:
             return
         self.busy_ns[sample.uuid] = self.busy_ns.get(sample.uuid, 0.0) + sample.utilization * spent
         self.seen_ns[sample.uuid] = self.seen_ns.get(sample.uuid, 0) + spent
-        fold.surroundings.gpu_ns = sum(self.busy_ns.values()), sum(self.seen_ns.values())
-        fold.surroundings.gpu_seen_ns = max(self.seen_ns.values())
+        rank.surroundings.gpu_ns = sum(self.busy_ns.values()), sum(self.seen_ns.values())
+        rank.surroundings.gpu_seen_ns = max(self.seen_ns.values())
         self._waiting.append(sample)
         self._latest[sample.uuid] = sample.utilization
         if all(busy >= BUSY for busy in self._latest.values()):
             start = max(sample.since_ns, self._busy[-1][1]) if self._busy else sample.since_ns
             self._busy.append((start, max(start, sample.at_ns)))
-            fold.surroundings.gpu_worked_ns += max(0, sample.at_ns - start)
+            rank.surroundings.gpu_worked_ns += max(0, sample.at_ns - start)
 
-    def settle(self, fold: RankState, now_ns: int) -> None:
+    def settle(self, rank: RankState, now_ns: int) -> None:
         """Idle time inside of stalls goes to their causes, once it is known what they were."""
         while self._waiting and self._waiting[0].at_ns <= now_ns - SETTLED_NS:
             sample = self._waiting.popleft()
             idle = (1 - (sample.utilization or 0.0)) * span_ns(sample)
-            for cause, stalled in _stalled(fold, sample.since_ns, sample.at_ns):
+            for cause, stalled in _stalled(rank, sample.since_ns, sample.at_ns):
                 part = min(idle, stalled)
                 if part > 0:
                     key = (sample.uuid, cause)
                     self.idle_ns[key] = self.idle_ns.get(key, 0.0) + part
                     idle -= part
 
-    def give_back(self, fold: RankState, now_ns: int) -> None:
+    def give_back(self, rank: RankState, now_ns: int) -> None:
         """Time of finished stalls in which the GPUs worked on is not lost: it is productive again."""
-        for entry in fold.stalls.entries[-16:]:
+        for entry in rank.stalls.entries[-16:]:
             if entry.end_ns is None or not self._given_ns < entry.end_ns <= now_ns - SETTLED_NS:
                 continue
             start = max(entry.start_ns, self._given_ns)
             busy = sum(max(0, min(b, entry.end_ns) - max(a, start)) for a, b in self._busy)
             self._given_ns = entry.end_ns
-            _shorten(fold.stalls, entry, busy)
+            _shorten(rank.stalls, entry, busy)
 
     def report(self) -> list[Gpu]:
         """The contract's ``gpus`` block."""
@@ -198,11 +198,11 @@ def same_bus(nvml: str, kernel: str) -> bool:
     return bool(nvml) and nvml.lower().partition(".")[0].lstrip("0") == kernel.lower().partition(".")[0].lstrip("0")
 
 
-def _stalled(fold: RankState, start_ns: int, end_ns: int) -> list[tuple[str, float]]:
+def _stalled(rank: RankState, start_ns: int, end_ns: int) -> list[tuple[str, float]]:
     """Causes of the stalls in an interval, with their part of it; an entry of several steps has pauses between them."""
     found = []
-    opened = [fold.stalls.open] if fold.stalls.open is not None else []
-    for entry in [*fold.stalls.entries[-16:], *opened]:
+    opened = [rank.stalls.open] if rank.stalls.open is not None else []
+    for entry in [*rank.stalls.entries[-16:], *opened]:
         until = entry.end_ns if entry.end_ns is not None else end_ns
         overlap = min(end_ns, until) - max(start_ns, entry.start_ns)
         if overlap > 0:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from trainprobe.causes.situation import Victim, used_share
-from trainprobe.model.event import OomTold, ProcessEvent
+from trainprobe.model.event import OomLogged, ProcessEvent
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import MemorySample, ProcessSample
 from trainprobe.pipeline.supplies import Supplies
@@ -22,7 +22,7 @@ class Kills:
     """The victims; the kernel log may name a kill's limit before the victim is known, or after."""
 
     victims: list[Victim] = field(default_factory=list)
-    _lines: deque[OomTold] = field(default_factory=lambda: deque(maxlen=LINES))
+    _lines: deque[OomLogged] = field(default_factory=lambda: deque(maxlen=LINES))
 
     def add_victim(self, event: ProcessEvent, held: Sequence[ProcessSample], supplies: Supplies) -> None:
         """A kill; ``held``: the processes of its rank."""
@@ -31,12 +31,12 @@ class Kills:
             if abs(event.at_ns - line.at_ns) <= SAME_KILL_NS:
                 self._name_limit(line, supplies)
 
-    def add_line(self, line: OomTold, supplies: Supplies) -> bool:
+    def add_line(self, line: OomLogged, supplies: Supplies) -> bool:
         """A kill on this host by the kernel log; returns whether its victim is known."""
         self._lines.append(line)
         return self._name_limit(line, supplies)
 
-    def _name_limit(self, line: OomTold, supplies: Supplies) -> bool:
+    def _name_limit(self, line: OomLogged, supplies: Supplies) -> bool:
         named = False
         for index, victim in enumerate(self.victims):
             if victim.event.pid == line.pid and victim.scope is None:

@@ -9,7 +9,7 @@ from trainprobe.causes.limits import shm_exhaustion
 from trainprobe.causes.registry import CHECKS
 from trainprobe.causes.situation import GpuFault, Key, KnownLimits, Situation, on_shm
 from trainprobe.causes.stalls import gpu_memory
-from trainprobe.model.event import CallFailed, OomTold, ProcessEvent
+from trainprobe.model.event import CallFailed, OomLogged, ProcessEvent
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import (
     DescriptorSample,
@@ -73,7 +73,7 @@ class RunLimits:
         self.kills.add_victim(event, rank.memory.owned(), self.supplies)
         self._stirred = True
 
-    def add_oom(self, line: OomTold) -> None:
+    def add_oom(self, line: OomLogged) -> None:
         """A kill on this host, by the kernel log."""
         self._stirred = self.kills.add_line(line, self.supplies) or self._stirred
 

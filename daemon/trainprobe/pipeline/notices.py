@@ -1,4 +1,4 @@
-"""What has been told to a rank about limits: each thing once, with its newest numbers."""
+"""The notices about limits that a rank has: each once, with its latest numbers."""
 
 from __future__ import annotations
 

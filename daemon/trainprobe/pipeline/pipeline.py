@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.host.devices import Devices
-from trainprobe.model.event import Event, GpuXid, MarkRow, OomTold, RankSeen, RunEnded, RunStarted
+from trainprobe.model.event import Event, GpuXid, MarkRow, OomLogged, RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Host, Report, Run
@@ -18,7 +19,7 @@ from trainprobe.pipeline.host import HostState
 from trainprobe.pipeline.jobs import Jobs
 from trainprobe.pipeline.routing import Routing
 from trainprobe.pipeline.run import wants
-from trainprobe.pipeline.run.report import news, run_report
+from trainprobe.pipeline.run.report import may_wait, news, run_report
 from trainprobe.pipeline.run.state import RunState
 from trainprobe.pipeline.run.wants import Threads, Wants
 
@@ -30,7 +31,9 @@ SETTLED_NS = 120 * NS
 its report takes the place of its state, at a twentieth of the memory."""
 
 REUSED_NS = NS
-"""So long a run's part of a report may serve for the next ones."""
+"""So long a run's part of a report serves for the next ones."""
+MADE_ANEW = 16
+"""Parts without news that one report makes anew, the oldest first. Of the 64 runs of a host each is in every fourth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class Pipeline:
                 run.add_end(event.at_ns)
         elif isinstance(event, JobKept):
             self._jobs.keep_account(event)
-        elif isinstance(event, OomTold):
+        elif isinstance(event, OomLogged):
             for run in self.runs.values():
                 run.limits.add_oom(event)
         elif not isinstance(event, GpuXid):
@@ -214,18 +217,25 @@ class Pipeline:
         return threads if due else ()
 
     def report(self, at: Moment, *, reuse: bool = False) -> Report:
-        """Everything known, as of ``at``. ``reuse``: where a run has only made even steps since a report less than a
-        second ago, its part is that one's."""
+        """Everything known, as of ``at``. ``reuse``: where a run has only made even steps since an earlier report, its
+        part may be that one's, for a second and until its turn comes (``MADE_ANEW``)."""
         at = self._offsets.known(at)
-        live = [self._part(run, at, reuse=reuse) for run in self.runs.values()]
-        self._parts = {part.run.key: part for part in live}
-        return self._host.report(at, [*self._settled.values(), *(part.run for part in live)])
+        seen = {name: news(run) for name, run in self.runs.items()}
+        kept = self._kept_parts(seen, at.monotonic_ns) if reuse else {}
+        self._parts = {name: kept.get(name) or self._part(run, at, seen[name]) for name, run in self.runs.items()}
+        return self._host.report(at, [*self._settled.values(), *(part.run for part in self._parts.values())])
 
-    def _part(self, run: RunState, at: Moment, *, reuse: bool) -> _Part:
-        seen, before = news(run), self._parts.get(run.started.run)
-        fresh = before is not None and at.monotonic_ns - before.at_ns < REUSED_NS
-        if reuse and fresh and before is not None and seen is not None and before.seen == seen:
-            return before
+    def _kept_parts(self, seen: Mapping[str, object], now_ns: int) -> dict[str, _Part]:
+        """The parts of the latest report that serve for the next one, too."""
+        same = {
+            name: part for name, part in self._parts.items() if part.seen is not None and part.seen == seen.get(name)
+        }
+        old = [name for name, part in same.items() if now_ns - part.at_ns >= REUSED_NS]
+        turn = sorted((name for name in old if may_wait(self.runs[name])), key=lambda name: same[name].at_ns)
+        waiting = set(turn[MADE_ANEW:])
+        return {name: part for name, part in same.items() if name in waiting or name not in old}
+
+    def _part(self, run: RunState, at: Moment, seen: object) -> _Part:
         return _Part(self._jobs.with_goodput(run_report(run, at, self._host.cpus)), at.monotonic_ns, seen)
 
     def take_steps(self, at: Moment) -> list[RankSteps]:

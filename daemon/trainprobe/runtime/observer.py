@@ -128,7 +128,7 @@ class Observer:
         if at < self._schedule.glance_ns():
             return True
         self._schedule.glanced_ns = at
-        self._guard.call("collectors", at, lambda: self._sampler.glance(now, self._targets.processes()), None)
+        self._guard.call("collectors", at, lambda: self._sampler.read_limits(now, self._targets.processes()), None)
         return self._sampler.far
 
     def finish(self) -> Report:
@@ -257,7 +257,7 @@ class Observer:
         reason = self._budget.reason
         told = Unavailable(reason, "raise budget.cpu in the configuration, or watch less (targets)")
         self._sources.record("budget", told if reason else True, at)
-        self._sampler.seldom(SELDOM if self._budget.sheds(Shed.SAMPLES) else 1)
+        self._sampler.lengthen_pauses(SELDOM if self._budget.sheds(Shed.SAMPLES) else 1)
         self._reports.least_ns = LONGEST_REPORT_NS if self._budget.sheds(Shed.DETAIL) else REPORT_NS
 
     def _judge(self, frame: Frame) -> None:

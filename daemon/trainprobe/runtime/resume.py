@@ -1,4 +1,4 @@
-"""Which of the trainings that an earlier process of ours watched go on, and whether in the very step of then."""
+"""Which trainings of an earlier daemon go on, and whether a driver is still in the step that it was in then."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ResumableCore(Protocol):
     def kept(self) -> dict[tuple[str, str], KeptRank]: ...
 
 
-class Noted:
-    """What the core would have the next process know: anew each ten seconds, and each time while a stall is open."""
+class ResumeStates:
+    """The state of each rank that a later daemon needs, encoded. Renewed every ten seconds, and always in a stall."""
 
     def __init__(self, core: ResumableCore, proc: Proc) -> None:
         self._core = core

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.derive.rate_limiter import RateLimiter
 from trainprobe.model.moment import NS
-from trainprobe.model.step_deadline import Armed, Progress
+from trainprobe.model.step_deadline import Armed, DriverProgress
 
 TICK_NS = NS
 CALM_TICK_NS = 2 * NS  # while all steps are even; alarms and rare events wake the observer as ever
@@ -100,7 +100,7 @@ class Schedule:
         apart = max(CALM_TICK_NS, self.tick_ns // GLANCES)
         return self.glanced_ns + apart if self.tick_ns > CALM_TICK_NS else NEVER
 
-    def is_late(self, at: int, progress: Callable[[int], Progress | None]) -> bool:
+    def is_late(self, at: int, progress: Callable[[int], DriverProgress | None]) -> bool:
         """Whether a driver is still in the step that should be over. The others' alarms are set anew."""
         for place, one in enumerate(self.armed):
             if at < one.limit_ns + SLACK_NS:

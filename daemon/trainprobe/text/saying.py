@@ -1,4 +1,4 @@
-"""A sentence before it is in a language: its English template and the values in it."""
+"""A sentence that a program prints: its English template and the values in it. It is translated where it is printed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A report in a bounded number of bytes, of which each user has an equal part, and each of his runs of that part."""
+"""A report in a bounded number of bytes. Each user gets an equal part of them, each run an equal part of its user's."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
-from heapq import heappop, heappush
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from heapq import heappop, heappush, heapreplace
 from itertools import zip_longest
 from typing import Any
 
@@ -30,7 +30,7 @@ class BoundedReport:
         self._report = report
         self._payer = payer
         encoded = encoded or Encoded()
-        self._runs = {run.key: _RunText(run, encoded) for run in report.runs}
+        self._runs = {run.key: encoded.text(run) for run in report.runs}
 
     def encode(self, limit: int, runs: Collection[str] | None = None) -> bytes:
         """The report, of ``runs`` only where they are given, in at most ``limit`` bytes of JSON.
@@ -57,22 +57,33 @@ def _fill(texts: Sequence[_RunText], room: int, payer: Callable[[str], str]) -> 
     if whole := _all(texts, room):
         return whole
     counts = [0] * len(texts)
-    waiting: dict[str, list[tuple[int, int, bool, float, int]]] = {}
+    waiting: dict[str, list[_Next]] = {}
     for place, text in enumerate(texts):
-        heappush(waiting.setdefault(payer(text.run.user), []), text.order(0, 0, place))
+        heappush(waiting.setdefault(payer(text.run.user), []), (0, 0, *text.age, place))
     users = [(0, user) for user in sorted(waiting)]
     while users:
-        taken, user = heappop(users)
-        _, of_run, _, _, place = heappop(waiting[user])
-        size = texts[place].size(counts[place])
+        taken, user = users[0]
+        runs = waiting[user]
+        _, of_run, ended, begun, place = runs[0]
+        text, count = texts[place], counts[place]
+        size = text.size(count)
         if size is not None and size <= room:
             room -= size
             taken += size
-            counts[place] += 1
-            heappush(waiting[user], texts[place].order(counts[place], of_run + size, place))
-        if waiting[user]:
-            heappush(users, (taken, user))
+            counts[place] = count = count + 1
+            heapreplace(runs, (1 + (count > text.first), of_run + size, ended, begun, place))
+        else:
+            heappop(runs)
+        if runs:
+            heapreplace(users, (taken, user))
+        else:
+            heappop(users)
     return counts
+
+
+_Next = tuple[int, int, bool, float, int]
+"""A run that waits for room for its next piece: the piece's weight, bytes taken, whether the run has ended and since
+when, its place among the runs. The least comes first."""
 
 
 def _all(texts: Sequence[_RunText], room: int) -> list[int]:
@@ -90,50 +101,57 @@ def _all(texts: Sequence[_RunText], room: int) -> list[int]:
 
 
 class Encoded:
-    """Ranks and entries of their lists as JSON: the same objects stand in several reports, one after the other."""
+    """Runs as JSON: the same objects stand in several reports, one after the other."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, bytes]] = {}
-        self._encoded: dict[int, tuple[Any, bytes]] = {}
+        self._known: dict[str, _RunText] = {}
+        self._texts: dict[str, _RunText] = {}
 
     def next_report(self) -> Encoded:
         """Forget what was not in the last one."""
-        self._known, self._encoded = self._encoded, {}
+        for key, text in self._known.items():
+            if self._texts.get(key) is not text:
+                text.close()
+        self._known, self._texts = self._texts, {}
         return self
 
-    def of(self, entry: Any, make: Callable[[Any], bytes] | None = None) -> bytes:
-        """The same bytes for the same object."""
-        found = self._known.get(id(entry)) or self._encoded.get(id(entry))
-        if found is None or found[0] is not entry:
-            found = entry, (make or _encoded)(entry)
-        self._encoded[id(entry)] = found
-        return found[1]
+    def text(self, run: Run) -> _RunText:
+        """The same text for the same object; of another state of the run, with the entries that have not changed."""
+        before = self._known.get(run.key)
+        if before is None or before.run is not run:
+            before = _RunText(run, before)
+        self._texts[run.key] = before
+        return before
 
 
 class _RunText:
     """A run as JSON in pieces, the weightiest first: its own members, its ranks, then the entries of their lists."""
 
-    def __init__(self, run: Run, encoded: Encoded) -> None:
+    def __init__(self, run: Run, before: _RunText | None) -> None:
         self.run = run
-        self._encoded = encoded
+        self.age = run.ended is not None, -(run.started if run.ended is None else run.ended)
+        self.first = min(len(run.ranks), RANKS_FIRST)
+        self._known = before._entries if before is not None else {}
+        self._entries: dict[int, tuple[Any, bytes]] = {}  # by the object's id
         self._waiting = self._encode()
         self._pieces: list[tuple[int, str, bytes]] = []  # number of the rank, list or "" for the rank itself, JSON
+        self._sizes: list[int] = []
 
-    def order(self, count: int, size: int, place: int) -> tuple[int, int, bool, float, int]:
-        """Among the runs of a user with ``count`` pieces of ``size`` bytes taken: the least comes next."""
-        run = self.run
-        weight = min(count, 1) + (count > min(len(run.ranks), RANKS_FIRST))
-        return weight, size, run.ended is not None, -(run.started if run.ended is None else run.ended), place
+    def close(self) -> None:
+        """No more pieces are asked for: it can be freed at once, without a search for cycles."""
+        self._waiting.close()
 
     def size(self, number: int) -> int | None:
         """Bytes that piece ``number`` adds; None: there is none."""
-        if number == len(self._pieces):
-            piece = next(self._waiting, None)
-            if piece is None:
-                return None
-            self._pieces.append(piece)
-        _, name, data = self._pieces[number]
-        return len(data) + (_RUN_BYTES if not number else 1 if name else _RANK_BYTES)
+        if number < len(self._sizes):
+            return self._sizes[number]
+        piece = next(self._waiting, None)
+        if piece is None:
+            return None
+        _, name, data = piece
+        self._pieces.append(piece)
+        self._sizes.append(len(data) + (_RUN_BYTES if not number else 1 if name else _RANK_BYTES))
+        return self._sizes[-1]
 
     def text(self, count: int) -> Iterator[bytes]:
         """The run with its first ``count`` pieces, to be joined: megabytes are copied once."""
@@ -151,15 +169,23 @@ class _RunText:
             yield from _lists_text(entries)
         yield b"]}"
 
-    def _encode(self) -> Iterator[tuple[int, str, bytes]]:
+    def _encode(self) -> Generator[tuple[int, str, bytes], None, None]:
         yield 0, "", _open(self.run, {"ranks"})
         ranks = self.run.ranks
         for number, rank in enumerate(ranks):
-            yield number, "", self._encoded.of(rank, _rank)
+            yield number, "", self._of(rank, _rank)
         for entries in zip_longest(*(_entries(rank) for rank in ranks), fillvalue=()):
             for number, listed in enumerate(entries):
                 for name, entry in listed:
-                    yield number, name, self._encoded.of(entry)
+                    yield number, name, self._of(entry)
+
+    def _of(self, entry: Any, make: Callable[[Any], bytes] | None = None) -> bytes:
+        """The same bytes for the same object."""
+        found = self._known.get(id(entry))
+        if found is None or found[0] is not entry:
+            found = entry, (make or _encoded)(entry)
+        self._entries[id(entry)] = found
+        return found[1]
 
 
 def _entries(rank: Rank) -> Iterator[list[tuple[str, Any]]]:

@@ -19,7 +19,7 @@ from trainprobe.model.event import (
     FileEvent,
     GpuXid,
     MarkRow,
-    OomTold,
+    OomLogged,
     ProcessEvent,
     RankSeen,
     RunEnded,
@@ -45,7 +45,7 @@ _EVENTS: dict[str, type[Any]] = {
     "stack": StackSeen,
     "failed": CallFailed,
     "start": StartSeen,
-    "oom": OomTold,
+    "oom": OomLogged,
     "xid": GpuXid,
 }
 _TAGS = {kind: tag for tag, kind in _EVENTS.items()}

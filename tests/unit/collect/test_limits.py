@@ -14,14 +14,14 @@ import pytest
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect import descriptors
 from trainprobe.collect.cgroup import Cgroups
-from trainprobe.collect.kernel_log import KernelLog, kernel_text, oom_told
+from trainprobe.collect.kernel_log import KernelLog, kernel_text, oom_logged
 from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.orphans import GRACE_NS, Orphans
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.shared_memory import SharedMemoryReader, shared_memory_device
 from trainprobe.collect.source import Unavailable
 from trainprobe.collect.watched import Watched
-from trainprobe.model.event import OomTold
+from trainprobe.model.event import OomLogged
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
 
@@ -37,11 +37,11 @@ OLD = "[ pid ]   uid  tgid total_vm      rss nr_ptes nr_pmds swapents oom_score_
 
 
 def test_whose_limit_a_victim_died_of() -> None:
-    assert oom_told(MEMCG, 5) == OomTold(5, 4711, "cgroup", "/job 7/step")
-    told = oom_told(GLOBAL, 5)
+    assert oom_logged(MEMCG, 5) == OomLogged(5, 4711, "cgroup", "/job 7/step")
+    told = oom_logged(GLOBAL, 5)
     assert told is not None
     assert (told.pid, told.scope, told.group) == (815, "host", "")
-    assert oom_told(OLD, 5) is None
+    assert oom_logged(OLD, 5) is None
 
 
 @pytest.mark.parametrize(

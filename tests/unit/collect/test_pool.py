@@ -21,7 +21,7 @@ from trainprobe.collect.pool import (
     ROOT,
     SLOW_ROOM_SECONDS,
     SLOW_SHARE,
-    Pool,
+    HelperPool,
     Read,
 )
 
@@ -59,12 +59,12 @@ def made() -> Iterator[list[Helper]]:
         one.kill()
 
 
-def pool_of(made: list[Helper], owner: Callable[[int], int] = lambda _: ROOT, **how: object) -> Pool:
+def pool_of(made: list[Helper], owner: Callable[[int], int] = lambda _: ROOT, **how: object) -> HelperPool:
     def start() -> Helper:
         made.append(Helper())
         return made[-1]
 
-    return Pool(owner, start=start, **how)  # type: ignore[arg-type]
+    return HelperPool(owner, start=start, **how)  # type: ignore[arg-type]
 
 
 def until(condition: Callable[[], object], seconds: float = 10) -> None:
@@ -215,4 +215,4 @@ def test_where_no_process_can_be_started_nothing_is_answered(place: Place, monke
         raise BlockingIOError
 
     monkeypatch.setattr("subprocess.Popen", refuse)
-    assert Pool().ask([place.answers(1)]) == [None]
+    assert HelperPool().ask([place.answers(1)]) == [None]

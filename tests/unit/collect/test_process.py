@@ -206,3 +206,15 @@ def test_however_many_processes_there_are_the_readings_take_no_more_time(
         if at >= 20 + 20 * 13:
             asked += (next(clock) - before) // 10_000_000
     assert (1520 - 280) / pause - 5 <= asked <= (1520 - 280) / pause + 2
+
+
+def test_all_processes_are_asked_for_together(fake: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request wakes a helper, which costs more than what it reads."""
+    for pid in range(300, 340):
+        fake.add(pid)
+    ask = fake.proc._ask
+    asked: list[int] = []
+    monkeypatch.setattr(fake.proc, "_ask", lambda reads: asked.append(len(reads)) or ask(reads))
+    wanted = [of(pid) for pid in range(300, 340)]
+    assert len(Processes(fake.proc, pss_at_once=0).read(wanted, 10**12)) == 40
+    assert asked == [40, 4 * 40]

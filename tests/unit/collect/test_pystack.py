@@ -330,3 +330,9 @@ def test_a_thread_in_another_pid_namespace_of_another_user(tmp_path: Path) -> No
             tops[wanted] = seen.frames[-1:]
         process.kill()
     assert tops == {pid: ("main (<string>:6)",), tid: ("other (<string>:4)",)}
+
+
+def test_of_a_single_late_thread_nobody_asks_who_owns_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    proc = Proc()
+    monkeypatch.setattr(proc, "_ask", lambda _reads: pytest.fail("a helper was asked"))
+    assert list(PyStack(enabled=False, proc=proc).in_turn([(1, 2)])) == [(1, 2)]

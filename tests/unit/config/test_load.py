@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainprobe.config.load import DEPTH_LIMIT, SIZE_LIMIT, load
+from trainprobe.config.load import SIZE_LIMIT, load
 from trainprobe.config.parse import ConfigError
+from trainprobe.config.plain_yaml import DEPTH_LIMIT
 from trainprobe.config.schema import DaemonConfig
 
 

@@ -16,7 +16,7 @@ _LABELS = {"gpu": "0", "uuid": "GPU-1234", "errno": "EMFILE", "device": "259:0",
 
 def a_report_of_two_ranks() -> Report:
     """Rank 1 waits for rank 0 in collectives, so rank 0 is the straggler; both have evaluated."""
-    report = a_full_report()
+    report = replace(a_full_report(), private_labels=True)
     run = report.runs[0]
     first = run.ranks[0]
     first.counters.phase_seconds["evaluation"] = 5.0

@@ -21,6 +21,7 @@ UNITS = {"none", "string", "short", "percentunit", "bytes", "Bps", "dateTimeAsIs
     "s",
     "h",
     "wps",
+    "locale",
 }
 _COUNTER = re.compile(r"(\w*)\(?\b(\w+_total)\{[^}]*\}(\[)?")
 _SELECTOR = re.compile(r"\b([a-z_]\w*)\{([^}]*)\}")

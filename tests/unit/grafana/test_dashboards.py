@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, SHOWN, STATE_COLOURS, TOGGLES
-from grafana.rules.recording import RECORDINGS
+from grafana.rules.build import GROUPS
 from grafana.thresholds import Levels
 from tests.observability.dashboards import (
     DIRECTORY,
+    OF_SUMS,
     annotation_queries,
     dashboards,
     is_asked_of_prometheus,
@@ -30,7 +31,8 @@ ALL = dashboards()
 COLUMNS = 24
 # The classic model is what every Grafana imports; its successor is for Grafana 12 and later alone.
 pytestmark = pytest.mark.filterwarnings("ignore:Prefer using dashboardv2")
-RECORDED = {one.record for one in RECORDINGS}
+OF_RUNS = [uid for uid in ALL if uid != OF_SUMS]
+RECORDED = {one.record for _, _, recordings in GROUPS for one in recordings}
 OF_PROMETHEUS = {"up", "scrape_duration_seconds", "process_resident_memory_bytes"}
 
 
@@ -59,7 +61,7 @@ def test_the_sdk_reads_back_what_it_wrote(uid: str) -> None:
 
 def test_addresses_are_those_that_links_and_alerts_use() -> None:
     assert {uid: d["uid"] for uid, d in ALL.items()} == {
-        uid: uid for uid in ("trainprobe-fleet", "trainprobe-hosts", "trainprobe-memory", "trainprobe-stalls")
+        f"trainprobe-{name}": f"trainprobe-{name}" for name in ("fleet", "goodput", "hosts", "memory", "stalls")
     }
     assert all(re.fullmatch(r"[a-z-]{1,40}", uid) for uid in ALL)
 
@@ -130,7 +132,7 @@ def test_at_most_twelve_toggles_hold_each_cause_of_a_stall_once() -> None:
     assert len({toggle.colour for toggle in TOGGLES}) == len(TOGGLES)
 
 
-@pytest.mark.parametrize("uid", ALL)
+@pytest.mark.parametrize("uid", OF_RUNS)
 def test_causes_are_drawn_from_counters_on_every_time_panel(uid: str) -> None:
     listed = [a for a in ALL[uid]["annotations"]["list"] if is_asked_of_prometheus(a)]
     assert [a["name"] for a in listed] == [*(t.name for t in TOGGLES), "Phases", "Exact starts"]
@@ -148,7 +150,7 @@ def test_causes_are_drawn_from_counters_on_every_time_panel(uid: str) -> None:
     assert (starts["useValueForTime"], starts["hide"], starts["enable"]) == (True, True, False)
 
 
-@pytest.mark.parametrize("uid", ALL)
+@pytest.mark.parametrize("uid", OF_RUNS)
 def test_eight_switches_are_seen_at_first_and_the_others_are_in_the_menu(uid: str) -> None:
     switches = [a for a in ALL[uid]["annotations"]["list"] if not a["hide"]]
     shown = {a["name"] for a in switches if "placement" not in a}
@@ -172,7 +174,7 @@ def test_a_run_has_its_alerts_the_live_page_and_the_distribution_of_its_steps() 
     assert links["Alerts and runbooks"].startswith("/alerting/list")
 
 
-@pytest.mark.parametrize("uid", ALL)
+@pytest.mark.parametrize("uid", OF_RUNS)
 def test_regions_are_on_where_one_run_is_looked_at(uid: str) -> None:
     """On the others a click draws them: all causes of all runs would cover everything, and cost as much."""
     on = {a["name"] for a in ALL[uid]["annotations"]["list"] if a["enable"] and not a["builtIn"]}
@@ -188,7 +190,7 @@ def test_regions_are_on_where_one_run_is_looked_at(uid: str) -> None:
     )
 
 
-@pytest.mark.parametrize("uid", ALL)
+@pytest.mark.parametrize("uid", OF_RUNS)
 def test_regions_that_exporters_push_are_a_toggle_that_is_off(uid: str) -> None:
     (pushed,) = [
         a for a in ALL[uid]["annotations"]["list"] if a["datasource"]["type"] == "grafana" and not a["builtIn"]
@@ -203,10 +205,19 @@ def test_regions_that_exporters_push_are_a_toggle_that_is_off(uid: str) -> None:
     assert pushed["target"]["type"] == "tags"
 
 
-@pytest.mark.parametrize("uid", ALL)
+@pytest.mark.parametrize("uid", OF_RUNS)
 def test_variables_are_those_of_all_dashboards(uid: str) -> None:
     names = [variable["name"] for variable in ALL[uid]["templating"]["list"]]
     assert names == ["datasource", "job", "host", "namespace", "pod", "slurm_job", "run", "rank"]
+
+
+def test_the_dashboard_of_sums_asks_rules_alone_and_has_a_price() -> None:
+    dashboard = ALL[OF_SUMS]
+    assert [v["name"] for v in dashboard["templating"]["list"]] == ["datasource", "job", "user", "price"]
+    assert [a["builtIn"] for a in dashboard["annotations"]["list"]] == [1], "no regions: it would ask for raw series"
+    asked = [asked.expr for asked in panel_queries() if asked.dashboard == OF_SUMS]
+    assert {name for expr in asked for name in re.findall(r"[\w:]*trainprobe_[\w:]+", expr)} <= RECORDED
+    assert sum("$price" in expr for expr in asked) >= 5
 
 
 def test_links_of_tables_lead_to_dashboards_that_exist() -> None:
@@ -219,7 +230,7 @@ def test_links_of_tables_lead_to_dashboards_that_exist() -> None:
                 named = set(re.findall(r"\$\{__data\.fields\.(\w+)\}", url))
                 columns = set(panel["transformations"][1]["options"]["renameByName"].values())
                 assert named <= columns, f"{panel['title']}: the link reads {named} of {columns}"
-    assert len(led) == 5
+    assert len(led) == 6
 
 
 def _links(panel: dict[str, Any]) -> list[str]:
@@ -233,7 +244,7 @@ def test_a_panel_of_gpus_says_why_it_has_no_data() -> None:
     for panel in (panel for dashboard in ALL.values() for panel in panels(dashboard)):
         asked = " ".join(target["expr"] for target in panel["targets"])
         names = set(re.findall(r"trainprobe_[a-z_0-9]+", asked)) - {"trainprobe_run_gpu_info"}
-        if names and all(name.startswith("trainprobe_gpu_") for name in names):
+        if panel["type"] != "table" and names and all(name.startswith("trainprobe_gpu_") for name in names):
             said.add(panel["fieldConfig"]["defaults"].get("noValue", f"nothing: {panel['title']}"))
     assert said
     assert all(text.startswith("no GPU seen") for text in said), said

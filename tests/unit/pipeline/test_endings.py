@@ -9,7 +9,7 @@ import pytest
 from tests.builders.driver import PID, Driver, moment, played
 from tests.unit.pipeline.test_pipeline import adds_up
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import OomTold, ProcessEvent, ProcessEventKind
+from trainprobe.model.event import OomLogged, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.pipeline import Pipeline
@@ -94,7 +94,7 @@ def crashes(driver: Driver) -> None:
 def runs_out_of_memory(driver: Driver) -> None:
     driver.signal(KILL, 7, "python", by_user=False)
     driver.events.append(ProcessEvent(ProcessEventKind.OOM, driver.now, PID))
-    driver.events.append(OomTold(driver.now, PID, "host"))
+    driver.events.append(OomLogged(driver.now, PID, "host"))
     driver.exit(None, KILL, 0.0)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders.driver import PID, moment
 from tests.unit.pipeline.test_limits import GB, WORKER, Host
-from trainprobe.collect.kernel_log import xid_told
+from trainprobe.collect.kernel_log import xid_logged
 from trainprobe.derive.host.gpu_speed import GpuSpeed
 from trainprobe.model.event import GpuXid
 from trainprobe.model.frame import Frame
@@ -293,7 +293,7 @@ def test_memory_of_a_gpu_that_grows_is_told_with_who_holds_it() -> None:
     ],
 )  # fmt: skip
 def test_xids_of_the_kernel_log(line: str, told: tuple[str, int] | None) -> None:
-    found = xid_told(line, 5)
+    found = xid_logged(line, 5)
     assert (None if found is None else (found.bus_id, found.code)) == told
 
 

@@ -11,7 +11,7 @@ from tests.builders.driver import PID, Driver, moment
 from trainprobe.causes.limits import oom_kill
 from trainprobe.causes.situation import KnownLimits, MemoryGrowth, Situation
 from trainprobe.derive.trend.forecast import Forecast
-from trainprobe.model.event import CallFailed, Event, OomTold, ProcessEvent, ProcessEventKind
+from trainprobe.model.event import CallFailed, Event, OomLogged, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank, Report
@@ -164,7 +164,7 @@ def test_a_victim_of_its_container_and_one_of_the_host() -> None:
             ),
             processes=(sample(PID, "driver", 3 * GB), sample(WORKER, "worker", 6 * GB)),
         )
-        told = OomTold(host.driver.now, WORKER, scope, group)
+        told = OomLogged(host.driver.now, WORKER, scope, group)
         if log_first:
             host.second(told)
         killed = ProcessEvent(ProcessEventKind.OOM, host.driver.now, WORKER, anonymous_bytes=6 * GB, shared_bytes=0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.builders.driver import Driver, moment, played
+from trainprobe.model.event import RankSeen, RunStarted
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.pipeline import Pipeline
+from trainprobe.pipeline.pipeline import MADE_ANEW
 
 
 def save(driver: Driver, number: int, steps: int = 12) -> None:
@@ -79,6 +81,44 @@ def test_a_run_of_even_steps_is_reused_for_a_second() -> None:
     assert report(driver, pipeline) is not first, "the last report is of the last moment"
     latest = report(driver, pipeline)
     assert report(driver, pipeline, reuse=True, later_ns=NS) is not latest
+
+
+def many(count: int) -> tuple[list[Driver], Pipeline]:
+    """Runs that train alike."""
+    pipeline, drivers = Pipeline(), []
+    for number in range(count):
+        driver, run = Driver(pid=1000 + number, tid=1000 + number), f"train.py-{number:08x}"
+        driver.events = [
+            RunStarted(run, driver.now, driver.pid, ("python", "train.py"), "user", "/home/user"),
+            RankSeen(run, driver.now, driver.pid, None, driver.now),
+        ]
+        driver.train(20)
+        drivers.append(driver)
+        played(driver, pipeline)
+    return drivers, pipeline
+
+
+def test_of_many_runs_without_news_a_few_are_made_anew_each_in_its_turn() -> None:
+    drivers, pipeline = many(64)
+    now, made = drivers[0].now, []
+    before = pipeline.report(moment(now), reuse=True).runs
+    for turn in range(1, 9):
+        after = pipeline.report(moment(now + turn * NS), reuse=True).runs
+        made.append([one is not two for one, two in zip(before, after)])
+        before = after
+    assert [sum(turn) for turn in made] == [MADE_ANEW] * 8
+    assert all(sum(ofone) == 2 for ofone in zip(*made)), "each in every fourth report"
+    last = pipeline.report(moment(now + 9 * NS)).runs
+    assert not set(map(id, last)) & set(map(id, before)), "the last report is of the last moment"
+
+
+def test_news_is_told_at_once_also_among_many_runs() -> None:
+    drivers, pipeline = many(40)
+    pipeline.report(moment(drivers[0].now), reuse=True)
+    drivers[30].exit()
+    played(drivers[30], pipeline)
+    runs = pipeline.report(moment(drivers[0].now + 5 * NS), reuse=True).runs
+    assert runs[30].ranks[0].exit is not None
 
 
 def test_a_run_with_news_is_made_anew() -> None:

@@ -12,7 +12,7 @@ from trainprobe.model.frame import Frame, FrameSamples
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
 from trainprobe.model.sample import BlockIoSample, Inspection, RivalSample, WrittenFile
-from trainprobe.model.step_deadline import Armed, Progress
+from trainprobe.model.step_deadline import Armed, DriverProgress
 from trainprobe.model.steprow import RankSteps
 
 
@@ -34,7 +34,7 @@ class FakeKernel:
         self.faults: list[bool] = []
         self.closed = False
         self.broken: Exception | None = None
-        self.reached: dict[int, Progress] = {}
+        self.reached: dict[int, DriverProgress] = {}
         self.alarms: list[int] = []
         self.tells_ended = self.tells_together = False
         self.has_clock = True
@@ -45,7 +45,7 @@ class FakeKernel:
     def fileno(self) -> int:
         return -1
 
-    def progress(self, tid: int) -> Progress | None:
+    def progress(self, tid: int) -> DriverProgress | None:
         return self.reached.get(tid)
 
     def alarm(self, steps: Collection[Armed], *, ended: bool, together: bool) -> bool:
@@ -155,10 +155,10 @@ class FakeSampler:
     def logged(self, now: Moment) -> Sequence[Any]:
         return ()
 
-    def glance(self, now: Moment, watched: Sequence[Any]) -> None:
+    def read_limits(self, now: Moment, watched: Sequence[Any]) -> None:
         self.glances += 1
 
-    def seldom(self, times: int) -> None:
+    def lengthen_pauses(self, times: int) -> None:
         self.times = times
 
     def count(self, threads: Sequence[tuple[int, int]]) -> None:

@@ -33,7 +33,7 @@ from trainprobe.model.frame import Frame, FrameSamples
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import CountSample, GpuHolder, GpuSample, SourceStatus
-from trainprobe.model.step_deadline import Armed, Progress
+from trainprobe.model.step_deadline import Armed, DriverProgress
 from trainprobe.runtime.interfaces import Parts
 from trainprobe.runtime.loop.budget import CostBudget
 from trainprobe.runtime.observer import Observer, Outlets
@@ -132,7 +132,7 @@ def test_a_late_step_wakes_it_and_brings_thread_samples(world: World) -> None:
     world.kernel.has_clock = False
     one = alarm(world)
     world.turn(10_000_000)
-    world.kernel.reached[7] = Progress(11, 11, one.began_ns + 5)  # its backward, in the same step
+    world.kernel.reached[7] = DriverProgress(11, 11, one.began_ns + 5)  # its backward, in the same step
     assert world.observer.due_ns() == one.limit_ns + SLACK_NS
     assert world.turn(one.limit_ns + SLACK_NS - world.clock.ns).threads == (SAMPLE,)
 
@@ -141,7 +141,7 @@ def test_a_step_that_is_over_costs_a_look_at_its_ledger_and_no_frame(world: Worl
     world.kernel.has_clock = False
     one = alarm(world)
     world.turn(10_000_000)
-    world.kernel.reached[7] = Progress(14, 13, one.began_ns + 120_000_000)
+    world.kernel.reached[7] = DriverProgress(14, 13, one.began_ns + 120_000_000)
     frames = len(world.frames)
     world.turn(one.limit_ns + SLACK_NS - world.clock.ns)
     assert len(world.frames) == frames
@@ -262,7 +262,7 @@ def test_what_wakes_it_while_all_is_calm_costs_no_look_where_it_is_but_steps(wor
     steps.append(row(steps[-1].at_ns + 180_000_000, RowKind.OPTIMIZER, 7, 60_000_000, 60_000_000, 60_000_000))
     for count, some in ((22, steps[:12]), (29, steps[12:])):
         world.kernel.ring = list(some)
-        world.kernel.reached[7] = Progress(count, count, some[-1].at_ns)
+        world.kernel.reached[7] = DriverProgress(count, count, some[-1].at_ns)
         world.turn(some[-1].at_ns - world.clock.ns, woken=True)  # another program has begun
     assert len(world.frames) == frames
     assert world.observer.due_ns() == began + CALM_TICKS_NS[0][1] // GLANCES, "the glance is where it was"

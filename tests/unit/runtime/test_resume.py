@@ -13,7 +13,7 @@ from trainprobe.model.event import RankSeen, RunEnded, RunStarted
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
 from trainprobe.model.resume_state import KeptClock, KeptRank, RunKept
-from trainprobe.runtime.resume import Noted, found_again
+from trainprobe.runtime.resume import ResumeStates, found_again
 from trainprobe.wire import codec
 
 SLURM = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "3"}
@@ -188,7 +188,7 @@ def test_it_is_noted_now_and_then_and_all_the_time_while_a_stall_is_open(first: 
     named(first, 77)
     cpu(first, 77, 1234)
     core = Core(kept(first, 77))
-    noted = Noted(core, first.fake.proc)
+    noted = ResumeStates(core, first.fake.proc)
     for second in range(20):
         noted.at(second * NS)
     assert core.asked == 2

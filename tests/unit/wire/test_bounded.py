@@ -74,7 +74,8 @@ def test_what_stood_in_the_report_before_is_not_encoded_again() -> None:
     assert again < 0.5 * whole
     second = BoundedReport(later, encoded=encoded.next_report()).encode(1 << 26)
     assert json.loads(second) == json.loads(wire.encode(later)) != json.loads(first)
-    assert len(encoded._known) < 2 * len(encoded._encoded), "what is gone is forgotten"
+    (text,) = encoded._texts.values()
+    assert len(text._known) < 2 * len(text._entries), "what is gone is forgotten"
 
 
 def test_a_report_that_fits_is_left_whole() -> None:

@@ -49,6 +49,7 @@ class Attachments:
         self._closing: list[tuple[str, int]] = []
         self._closer: threading.Thread | None = None
         self._stop = threading.Event()
+        self._faults = -1
 
     @property
     def idle(self) -> bool:
@@ -84,6 +85,14 @@ class Attachments:
         for pid, _ in self._entries():
             if not os.path.exists(f"/proc/{pid}"):
                 self._forget(pid)
+
+    def trace_faults(self, on: bool) -> None:
+        """Attach the program of page faults, or detach it. Again does no harm."""
+        if on and self._faults < 0:
+            self._faults = self._loaded.attach_raw("on_page_fault", "page_fault_user")
+        elif not on and self._faults >= 0:
+            os.close(self._faults)
+            self._faults = -1
 
     def _attach_refused(self) -> None:
         """Try each of them; what the kernel still refuses is named missing."""
@@ -139,7 +148,8 @@ class Attachments:
         self._processes.delete(c_uint32(pid))
 
     def close(self) -> None:
-        """Leave what is attached to ``Loaded``."""
+        """Leave what is attached to ``Loaded``, but for page faults."""
+        self.trace_faults(False)
         self._stop_closing()
 
     def _stop_closing(self) -> None:

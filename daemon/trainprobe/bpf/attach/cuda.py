@@ -93,11 +93,11 @@ class Cuda:
         programs: Mapping[str, int],
         sites: Map[abi.GpuSite, c_uint8],
         clocks: GpuClocks,
-        rations: UserQuota | None = None,
+        quota: UserQuota | None = None,
     ) -> None:
         self._attach_at, self._attach_site, self._programs, self._sites = attach_at, attach_site, programs, sites
         self._clocks = clocks
-        self._rations = rations or UserQuota()
+        self._quota = quota or UserQuota()
         self._lock = threading.Lock()  # for all below
         self._unmarked: set[int] = set()  # processes that nothing else marks the steps of
         self._waiting: dict[int, deque[int | None]] = {}  # by pid: sites to arm; None: look for libraries
@@ -197,14 +197,14 @@ class Cuda:
         """Whether the library has its marks by now; a uprobe on an inode serves every process that maps it."""
         try:
             status = os.stat(f"/proc/{pid}/map_files/{place.start:x}-{place.end:x}")
-            uid = self._rations.owner(pid)
+            uid = self._quota.owner(pid)
         except OSError:
             return False
         key = (status.st_dev, status.st_ino, marks)
         with self._lock:
             if key in self._known:
                 return True
-            if self._rations.refusal(uid):
+            if self._quota.refusal(uid):
                 return False
             self._known.add(key)
         began = time.monotonic()
@@ -215,7 +215,7 @@ class Cuda:
                 self._known.discard(key)
             return False
         with self._lock:
-            self._rations.took(uid, time.monotonic() - began, useful=any(found.values()))
+            self._quota.took(uid, time.monotonic() - began, useful=any(found.values()))
             if not any(found.values()):
                 self._known.discard(key)  # perhaps it took too long to read: looks are few
         return any(found.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files the processes of this host execute, by inode: what is no longer among them needs no marks."""
+"""The inodes that processes of this host map to execute. A file that is not among them needs no marks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a process maps to execute: where, and the very file that is mapped there."""
+"""Files that a process maps to execute: their addresses, and the file itself by /proc/PID/map_files."""
 
 from __future__ import annotations
 

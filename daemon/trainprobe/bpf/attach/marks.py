@@ -99,12 +99,12 @@ class Marks:
         self,
         programs: Mapping[str, int],
         attach: Attach,
-        rations: UserQuota | None = None,
+        quota: UserQuota | None = None,
         proc: ProcessFiles | None = None,
     ) -> None:
         """``proc``: reads for our threads; without it no marks are taken back."""
         self._programs, self._attach = programs, attach
-        self._rations = rations or UserQuota()
+        self._quota = quota or UserQuota()
         self._proc = proc
         self._looks: dict[tuple[int, str], _Look] = {}  # by user and path
         self._lock = threading.Lock()  # for all below
@@ -125,7 +125,7 @@ class Marks:
         as it is then.
         """
         try:
-            uid = self._rations.owner(pid)
+            uid = self._quota.owner(pid)
         except OSError as error:
             return _not_opened(path, error)
         look = self._looks.get((uid, path))
@@ -172,14 +172,14 @@ class Marks:
         key = status.st_dev, status.st_ino
         with self._lock:
             self._asked.add(key)
-            full = bool(self._rations.refusal(look.uid))
+            full = bool(self._quota.refusal(look.uid))
         if full:
             self.release_unused(at_most_every=RELEASE_SOONEST_SECONDS)
         with self._lock:
             known = self._done.get(key) or self._useless.get(look.uid, status)
             if known or key in self._busy:
                 return known
-            if refusal := self._rations.refusal(look.uid):
+            if refusal := self._quota.refusal(look.uid):
                 return MarksAttached(*key, {}, refusal, refused=True)
             self._busy.add(key)
         began = time.monotonic()
@@ -200,7 +200,7 @@ class Marks:
         released: list[int] = []
         with self._lock:
             self._busy.discard(key)
-            self._rations.took(uid, seconds, useful=useful)
+            self._quota.took(uid, seconds, useful=useful)
             if attached is not None and useful:
                 self._done[key], self._users[key] = attached, uid
             else:
@@ -325,7 +325,7 @@ class Marks:
     def _forget(self, key: Inode) -> list[int]:
         self._interpreters.pop(key, None)
         if self._done.pop(key, None) is not None:
-            self._rations.gave_back(self._users.pop(key))
+            self._quota.gave_back(self._users.pop(key))
         return self._descriptors.pop(key, [])
 
     def _attach_library(

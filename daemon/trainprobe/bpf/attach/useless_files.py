@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers about files in which nothing was found: kept for a while, so that each is read once, and not for ever."""
+"""Files in which no symbol was found: remembered for some time, so that each is not read again and again."""
 
 from __future__ import annotations
 

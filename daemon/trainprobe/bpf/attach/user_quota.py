@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of us one user may take with files that call themselves libtorch: places in the table, and our time."""
+"""How many libraries of one user are marked, and how long the daemon reads those in which nothing is found.
+
+Processes and launches by user: ``runtime.discovery.user_shares``. Ledgers: ``bpf.attach.watching``.
+"""
 
 from __future__ import annotations
 

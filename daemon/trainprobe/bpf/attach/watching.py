@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which threads are watched, and how closely: opens by hand, seeded from /proc, what a fork opens in the kernel."""
+"""Which threads are watched, and how closely; how many ledgers one user may have (``LEDGERS_OF_ONE``).
+
+User space opens the ledgers of threads that already run and seeds them from /proc. A fork opens its own in the kernel.
+"""
 
 from __future__ import annotations
 

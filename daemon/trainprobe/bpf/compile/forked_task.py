@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that a forked child does while we do something else."""
+"""Runs a function in a forked child, while the parent goes on."""
 
 from __future__ import annotations
 

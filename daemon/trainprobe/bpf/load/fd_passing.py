@@ -29,7 +29,7 @@ class ChildGone(Exception):
 
 
 @dataclass
-class Batch:
+class DescriptorBatch:
     """What came at once: descriptors by group and name, what this kernel does not have, and what a person is told."""
 
     groups: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -55,9 +55,9 @@ def refuse(channel: socket.socket, reason: str, remedy: str) -> None:
     channel.send(json.dumps({"refused": reason[-4000:], "remedy": remedy}).encode())
 
 
-def receive(channel: socket.socket) -> Batch:
+def receive(channel: socket.socket) -> DescriptorBatch:
     """The next lot; raises ProbesUnavailable, or ChildGone. Closes what it got when it raises."""
-    lot = Batch()
+    lot = DescriptorBatch()
     try:
         while True:
             text, descriptors, _, _ = socket.recv_fds(channel, _PACKET, 253)

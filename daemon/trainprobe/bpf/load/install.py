@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images into the kernel: maps made, programs loaded and attached by hand, so that every descriptor is ours to give."""
+"""Images into the kernel: makes maps, loads programs and attaches them. Each descriptor is kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parent's side of the hand-over: run the compiler's child, hold what it attached, let go of it."""
+"""The parent's side of the start: it runs the compiler's child, and keeps the descriptors that it passes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_LIMIT_S = 60.0
 class Loaded:
     """What the compiler's child handed over: maps and events at once; marks, which it is still busy with, later."""
 
-    def __init__(self, lot: fd_passing.Batch, compiling: Compiling) -> None:
+    def __init__(self, lot: fd_passing.DescriptorBatch, compiling: Compiling) -> None:
         self._compiling = compiling
         self._lock = threading.Lock()  # whoever wants a mark first may be a thread that looks at a library
         self.maps = lot.groups.get("map", {})
@@ -163,7 +163,7 @@ class Compiling:
             self.close()
             raise
 
-    def marks(self, *, wait: bool) -> fd_passing.Batch | None:
+    def marks(self, *, wait: bool) -> fd_passing.DescriptorBatch | None:
         """Take over the marks, once; None: they were taken, or without ``wait``, they are not ready. Raises
         ProbesUnavailable, each time."""
         if self._refused is not None:
@@ -180,7 +180,7 @@ class Compiling:
             self.close()
         return lot
 
-    def _lot(self) -> fd_passing.Batch:
+    def _lot(self) -> fd_passing.DescriptorBatch:
         self._ours.settimeout(START_LIMIT_S)
         try:
             lot = fd_passing.receive(self._ours)

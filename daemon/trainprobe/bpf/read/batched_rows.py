@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of steps that were in time, which the kernel puts together to one: who may, and what of one is news.
+"""Rows of even steps, which the kernel joins to one row: which threads may, and what of a row is new.
 
-A row that waits is read where it lies, so that whoever looks knows every step that has ended; when it is told, what
-was read of it before is left out.
+Each sampling pass reads the rows that the kernel still holds, so every step that has ended is known. When such a row is
+emitted, the part of it that was read before is left out.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ _BY_NUMBER = {number: call.call for call in syscalls.TABLE if (number := call.nu
 
 
 @dataclass(frozen=True)
-class Doing:
-    """State of a thread as /proc tells it."""
+class InitialState:
+    """State of a thread as /proc shows it."""
 
     run: ThreadState
     leaf: Leaf
@@ -30,27 +30,29 @@ class Doing:
     fd: int = -1
 
 
-def doing(pid: int, tid: int, proc: ProcessFiles) -> Doing | None:
+def doing(pid: int, tid: int, proc: ProcessFiles) -> InitialState | None:
     """What the thread does now; None when it is gone."""
     state = next(iter(_fields(pid, f"task/{tid}/stat", proc)), None)
     if state is None or state in "ZX":
         return None
     if state in "Tt":
-        return Doing(ThreadState.BLOCKED, Leaf.STOPPED)
+        return InitialState(ThreadState.BLOCKED, Leaf.STOPPED)
     if state == "R":
-        return Doing(ThreadState.ON, Leaf.CPU)
+        return InitialState(ThreadState.ON, Leaf.CPU)
     words = (proc.read(pid, f"task/{tid}/syscall", 512) or b"").split()
     if not words or words[0] == b"running":
-        return Doing(ThreadState.ON, Leaf.CPU)
+        return InitialState(ThreadState.ON, Leaf.CPU)
     try:
         call, argument = int(words[0]), int(words[1], 16)
     except (ValueError, IndexError):
-        return Doing(ThreadState.BLOCKED, Leaf.OTHER)
+        return InitialState(ThreadState.BLOCKED, Leaf.OTHER)
     if call < 0:
-        return Doing(ThreadState.BLOCKED, Leaf.FAULT)
+        return InitialState(ThreadState.BLOCKED, Leaf.FAULT)
     fd = argument if argument < 1 << 20 else -1
     link = proc.link(pid, f"fd/{fd}") if fd >= 0 else ""
-    return Doing(ThreadState.BLOCKED, syscalls.leaf_of(_BY_NUMBER.get(call, Call.NONE), argument, link), call, fd)
+    return InitialState(
+        ThreadState.BLOCKED, syscalls.leaf_of(_BY_NUMBER.get(call, Call.NONE), argument, link), call, fd
+    )
 
 
 def threads(pid: int, proc: ProcessFiles) -> list[int]:

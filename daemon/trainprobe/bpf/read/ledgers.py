@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledgers of threads, as the kernel's programs keep them: an array, in which nearly every thread has the place that
-its id's last bits name. Who finds that place taken has one of the spare ones, and an entry that says which."""
+"""The kernel's ledgers of threads, by thread id.
+
+They lie in an array. The last bits of a thread's id are its place there; where that is taken, the thread gets a spare
+place, and the map ``ledger_spare`` names it.
+"""
 
 from __future__ import annotations
 

@@ -13,13 +13,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
 
-from trainprobe.bpf.read.decode import NamedFile
-from trainprobe.model.event import FileEvent, FileEventKind
+from trainprobe.bpf.read.decode import NamedFile, RawFailure
+from trainprobe.model.cells import Leaf, ThreadState
+from trainprobe.model.event import FileEvent, FileEventKind, ThreadSample
 
 MAX_NAMES = 16384
 MAX_BYTES = 4 << 20
 _AT_FDCWD = -100
 _DELETED = " (deleted)"
+_ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 Key = tuple[int, int, int]  # pid, dev, ino
@@ -63,6 +65,26 @@ class Paths:
         """The last known name, "" where there is none."""
         return self._names.get((pid, dev, ino), "")
 
+    def of_thread(self, sample: ThreadSample) -> str:
+        """The file that a thread is blocked on, "" where there is none or it is not known."""
+        if sample.run is not ThreadState.BLOCKED or not sample.ino:
+            return ""
+        if known := self.of(sample.pid, sample.dev, sample.ino):
+            return known
+        if sample.leaf in _ON_FILE and sample.fd >= 0:
+            return self._opened(sample.pid, sample.fd)
+        if sample.leaf is not Leaf.FAULT:
+            return ""
+        return _mapped(self._proc.maps(sample.pid) or b"", sample.ino)
+
+    def of_failure(self, failed: RawFailure) -> str:
+        """The file that a call failed on, "" where there is none or it is not known."""
+        if failed.path:
+            return failed.path.decode(errors="surrogateescape")
+        event = failed.event
+        known = self.of(event.pid, event.dev, event.ino)
+        return known or (self._opened(event.pid, failed.fd) if event.ino else "")
+
     def met(self, pid: int) -> None:
         """Remember a process's working directory while it can be asked."""
         if directory := self._proc.link(pid, "cwd"):
@@ -93,6 +115,9 @@ class Paths:
         elif event.errno == 0 and event.kind is FileEventKind.UNLINKED:
             self._files.pop(path, None)
         return replace(event, path=path, new_path=new_path)
+
+    def _opened(self, pid: int, descriptor: int) -> str:
+        return self._proc.link(pid, f"fd/{descriptor}").removesuffix(_DELETED)
 
     def _remember(self, key: Key, path: str) -> None:
         self._names[key] = path
@@ -170,6 +195,15 @@ def mounts(mountinfo: bytes) -> list[MountPoint]:
         except (IndexError, ValueError):
             continue
     return found
+
+
+def _mapped(maps: bytes, ino: int) -> str:
+    """The path of a mapped file by its inode."""
+    wanted = b" %d " % ino
+    for line in maps.split(b"\n"):
+        if wanted in line and (at := line.find(b"/")) > 0:
+            return line[at:].decode(errors="surrogateescape")
+    return ""
 
 
 def _unescape(raw: bytes) -> str:

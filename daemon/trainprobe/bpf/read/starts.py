@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program opened before its first step, read from the kernel's record once."""
+"""The files that a program opened before its first step, from the kernel's record, which is read once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long steps may take, left in the kernel: it wakes whoever reads the ring when one takes longer.
+"""How long a step may take, as the kernel knows it: it wakes the reader of the ring when a step takes longer.
 
-A step that goes on is seen by a clock, which runs only meanwhile; the row that ends one wakes where that is wanted.
+A timer finds a step that is still open; it runs only while a thread has a limit. For a step that has ended late the
+program that emits its row wakes the reader, where that is asked for.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ COUNTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class OrdinarySteps:
+class DriftInput:
     """A rank's ordinary steps over the run."""
 
     ns: float  # all of them together
@@ -53,7 +53,7 @@ class OrdinarySteps:
     pid: int
 
 
-def claim(steps: OrdinarySteps, policy: Policy, claimed: Collection[State]) -> Claim | None:
+def claim(steps: DriftInput, policy: Policy, claimed: Collection[State]) -> Claim | None:
     """What the ordinary steps lost to their growth, without the states that other causes own already."""
     growth = steps.trend.growth or steps.trend.last
     lost = steps.trend.lost_ns

@@ -27,13 +27,13 @@ class TerminalError(Exception):
     """The terminal cannot show a full screen; the text says why."""
 
 
-class Terminal:
+class FullScreen:
     """Full screen from ``__enter__`` to ``__exit__``; what was on the terminal before comes back."""
 
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> FullScreen:
         """Raises TerminalError."""
         try:
             self._window = curses.initscr()

@@ -108,7 +108,7 @@ def note_serialising(saves: Iterable[Save], start_ns: int, end_ns: int, spent_ns
 
 
 @dataclass(frozen=True, slots=True)
-class StepLengths:
+class ConsecutiveSteps:
     """Steps that follow one another: when the first one began, its number, the length of each in ns."""
 
     start_ns: int
@@ -132,7 +132,7 @@ class SavingSteps:
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=64))  # number of the step, ns of start
     aheads: deque[float] = field(default_factory=lambda: deque(maxlen=16))  # ns per byte, of steps with nothing beside
 
-    def add_saves(self, saves: Sequence[SaveSpan], steps: StepLengths, *, judged: bool) -> None:
+    def add_saves(self, saves: Sequence[SaveSpan], steps: ConsecutiveSteps, *, judged: bool) -> None:
         """The saves of steps that follow one another; ``judged``: whether there was a baseline."""
         if not saves:
             return
@@ -151,7 +151,7 @@ class SavingSteps:
                 self.recent.append((number, save.start_ns))
 
     def add_ordinary(
-        self, saves: Sequence[SaveSpan], steps: StepLengths, cpu_ns: int, optimizer_ns: int | None
+        self, saves: Sequence[SaveSpan], steps: ConsecutiveSteps, cpu_ns: int, optimizer_ns: int | None
     ) -> None:
         """They lay in ordinary steps, which begin with the optimiser. CPU and optimiser: of all these steps;
         ``optimizer_ns`` None: more than that may come before a save."""

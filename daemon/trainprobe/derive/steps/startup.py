@@ -29,7 +29,7 @@ Part = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class BeforeFirstStep:
     """Other facts about the time before the first step, in ns."""
 
     begin: int
@@ -39,7 +39,7 @@ class Before:
     fetches: int = 0  # in fetches
 
 
-def startup(start: StartSeen, before: Before, rules: FileRules) -> Startup:
+def startup(start: StartSeen, before: BeforeFirstStep, rules: FileRules) -> Startup:
     """The account of a start whose end is known."""
     activities = _activities(start, before)
     restored = [(file.opened_ns, file.last_ns) for file in start.files if is_restored(file.path, rules)]
@@ -59,7 +59,7 @@ def startup(start: StartSeen, before: Before, rules: FileRules) -> Startup:
     return Startup(**spent, other=max(0, before.end - before.begin - _length(covered)) / NS)
 
 
-def restores(start: StartSeen, before: Before, rules: FileRules) -> list[Restore]:
+def restores(start: StartSeen, before: BeforeFirstStep, rules: FileRules) -> list[Restore]:
     """The checkpoints that were read before the first step."""
     found: dict[str, Restore] = {}
     for file in start.files:
@@ -73,7 +73,7 @@ def restores(start: StartSeen, before: Before, rules: FileRules) -> list[Restore
     return list(found.values())
 
 
-def _activities(start: StartSeen, before: Before) -> dict[bool, list[Part]]:
+def _activities(start: StartSeen, before: BeforeFirstStep) -> dict[bool, list[Part]]:
     """The parts in which code (True) and data (False) was opened."""
     spans = [
         (span.kind is not OpenedKind.DATA, span.kind is OpenedKind.LIBRARY, span.begin_ns, span.end_ns)
@@ -103,14 +103,14 @@ def _bridge_ns(code: bool, library: bool) -> int:
     return LIBRARY_NS if library else BRIDGE_NS
 
 
-def _workers(before: Before) -> list[Part]:
+def _workers(before: BeforeFirstStep) -> list[Part]:
     """From the first one's start to the last one's, and until the first batches were there."""
     if not before.forks:
         return []
     return [(before.forks[0], min(before.end, before.forks[-1] + before.fetches))]
 
 
-def _within(parts: Iterable[Part], before: Before) -> list[Part]:
+def _within(parts: Iterable[Part], before: BeforeFirstStep) -> list[Part]:
     clipped = ((max(begin, before.begin), min(end, before.end)) for begin, end in parts)
     return [(begin, end) for begin, end in clipped if end > begin]
 

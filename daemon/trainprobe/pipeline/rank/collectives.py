@@ -1,4 +1,4 @@
-"""What of a rank's waits for others is the collective's own transfer: of each step the least wait among the ranks."""
+"""How much of a rank's waits for other ranks is the collective's own transfer: of each step the shortest wait."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class StepProgress:
     boundary: MarkRow | None = None  # the last step's begin
     first_boundary_ns: int = 0
     lengths: StepLengths = field(default_factory=StepLengths)
-    evenness: Stability = field(default_factory=Stability)
+    stability: Stability = field(default_factory=Stability)
     buffer: StepBuffer = field(default_factory=StepBuffer)
     first_due: int = 0  # workers that were started again and have yet to deliver for the first time
     throttled_step: int = -1  # the last one that stalled by the quota
@@ -90,7 +90,7 @@ class StepProgress:
         for ordinary in fit:
             self.baseline.add(ordinary)
         self._early.clear()
-        self.evenness.begin(at_ns)
+        self.stability.begin(at_ns)
         return True
 
     def count_starts(self, started: int, *, first: bool, steps: int) -> None:

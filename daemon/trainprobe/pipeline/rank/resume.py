@@ -62,7 +62,7 @@ def resume(rank: RankState, found: RankKept, at_ns: int, stall_id: str) -> None:
         rank.progress.baseline.add(
             Ordinary(kept.ordinary_ns, made_of, kept.ordinary_fetches, kept.ordinary_backwards, (kept.ordinary_ns,))
         )
-    rank.progress.evenness.begin(at_ns)
+    rank.progress.stability.begin(at_ns)
     rank.start_ns = at_ns
     if not found.same_step or kept.tid != rank.seen.pid:
         return

@@ -118,7 +118,7 @@ class RankState:
         limit = self.limit_ns()
         if limit is None or now_ns >= limit or not self.progress.clock.single or self.files.saving:
             return 0
-        return self.progress.evenness.lasts_ns(now_ns)
+        return self.progress.stability.lasts_ns(now_ns)
 
     def armed(self) -> Armed | None:
         """The alarm of the present step; None while there is no limit."""

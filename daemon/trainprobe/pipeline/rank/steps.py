@@ -10,12 +10,12 @@ from trainprobe.causes.phases import evaluation
 from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls import checkpoint
-from trainprobe.derive.files.save_spans import StepLengths, note_serialising, shown_by, spans
+from trainprobe.derive.files.save_spans import ConsecutiveSteps, note_serialising, shown_by, spans
 from trainprobe.derive.memory.gpu_alloc_activity import churn
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
-from trainprobe.derive.steps.startup import Before, restores, startup
+from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.event import MarkRow
@@ -59,7 +59,7 @@ def _account_for_start(rank: RankState, row: MarkRow) -> None:
         return
     fetches = sum(row.cells[cell(Region.FETCH, leaf)] for leaf in Leaf)
     forks = [at for at in workers.starts if at < row.at_ns]
-    before = Before(begin_ns, row.at_ns, workers.compiling(begin_ns, row.at_ns), forks, fetches)
+    before = BeforeFirstStep(begin_ns, row.at_ns, workers.compiling(begin_ns, row.at_ns), forks, fetches)
     rank.lives.startup = startup(start, before, rank.policy.files)
     rank.lives.restores = restores(start, before, rank.policy.files)
     rank.lives.start = None
@@ -72,7 +72,7 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
     rank.stalls.box.steps(before.at_ns, step.lengths)
     progress.buffer.add(before.at_ns, step.lengths, step.made_of)
     saved = spans(rank.files.saved_in(rank.tid, before.at_ns, row.at_ns), before.at_ns, row.at_ns)
-    steps = StepLengths(before.at_ns, progress.clock.count - step.steps, step.lengths)
+    steps = ConsecutiveSteps(before.at_ns, progress.clock.count - step.steps, step.lengths)
     rank.files.saving_steps.add_saves(saved, steps, judged=progress.baseline.stands)
     if rank.ledger.ranks:
         ordinary.collectives.add(progress.clock.count, step)
@@ -114,7 +114,7 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
     if not late and not _ends_throttled(rank, judgement):
         _pass(rank, step, units, before, row)
         return
-    progress.evenness.late(row.at_ns)
+    progress.stability.late(row.at_ns)
     for cause, ns in judgement.phases.items():
         rank.phases.add(Phase(cause.value), int(row.at_ns - ns), row.at_ns, progress.clock.count)
     if Cause.EVALUATION in judgement.phases:

@@ -1,4 +1,4 @@
-"""Observes a step that is late: what a rule needs to tell a hang from what is merely slow."""
+"""Observes a late step, so that rules can tell a hang from a slow step."""
 
 from __future__ import annotations
 

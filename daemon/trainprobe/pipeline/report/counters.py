@@ -23,6 +23,8 @@ from trainprobe.pipeline.stalls import Durations, StallFigures
 
 _ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
 
+_LOST = [(cause, cause.value) for cause in LOST]
+
 
 def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Counters:
     """``lost``: ns in stalls, the open one included."""
@@ -33,10 +35,10 @@ def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Cou
     open_fds, max_fds = rank.fullest if rank.fullest is not None else (None, None)
     return Counters(
         phase_seconds={phase.value: rank.time.phases.get(phase, 0.0) / NS for phase in Phase if phase != Phase.TRAIN},
-        stall_seconds={cause.value: lost.get(cause, 0.0) / NS for cause in LOST},
-        stalls={cause.value: counts[cause] for cause in LOST},
+        stall_seconds={name: lost.get(cause, 0.0) / NS for cause, name in _LOST},
+        stalls={name: counts[cause] for cause, name in _LOST},
         stall_last_start={cause.value: at.wall_of(ns) for cause, ns in starts.items()},
-        stall_active={cause.value: int(stalls.open is not None and stalls.open.cause == cause) for cause in LOST},
+        stall_active={name: int(stalls.open is not None and stalls.open.cause == cause) for cause, name in _LOST},
         stall_durations=list(durations.counts),
         stall_duration_sum=durations.seconds,
         step_durations=list(steps.histogram),

@@ -5,7 +5,9 @@ Ranks count alike. Time in which a rank waited for a late one goes to what the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
 
 from trainprobe.advise.startup import total
 from trainprobe.causes.registry import SPECS
@@ -26,6 +28,7 @@ SOURCES = {
     **{cause.value: Badput.DATA_LOADING for cause, spec in SPECS.items() if spec.is_input},
 }
 _OTHER = Badput.OTHER.value
+_SOURCES = tuple(source.value for source in Badput)
 _OF_LATE = (
     Badput.DATA_LOADING.value, Badput.CHECKPOINT_SAVE.value, Badput.RECOMPILATION.value, Badput.EVALUATION.value, _OTHER
 )  # fmt: skip
@@ -40,10 +43,11 @@ def attempt_of(run: Run, number: int = 0) -> Attempt:
     watched = [total(rank.startup) for rank in run.ranks]
     firsts = [_offset(rank, run) + first for rank, first in zip(run.ranks, watched) if first is not None]
     spent = sum(badput.values())
-    productive = min(wall - spent, _mean(_productive(rank) for rank in run.ranks))
+    productive = min(wall - spent, _mean([_productive(rank) for rank in run.ranks]))
     if (rest := wall - spent - productive) > 0:
         badput[_OTHER] = badput.get(_OTHER, 0.0) + rest
     saves = [one for rank in run.ranks for one in rank.checkpoints[-SAVED:] if _is_complete(one)]
+    progress = [_Progress(rank) for rank in run.ranks] if any(rank.checkpoints for rank in run.ranks) else []
     return Attempt(
         started=run.started,
         productive=wall - sum(badput.values()),
@@ -52,8 +56,8 @@ def attempt_of(run: Run, number: int = 0) -> Attempt:
         outcome=_outcome(run),
         stepped=stepped,
         restored=[one.path for rank in run.ranks for one in rank.restores] if firsts else None,
-        saved={one.path: _productive_until(run, one.start) for one in saves},
-        safe=_safe(run),
+        saved={one.path: _productive_until(progress, one.start) for one in saves},
+        safe=_safe(run, progress),
         time_to_first_step=max(firsts, default=None),
         restore=max((rank.startup.restore for rank in run.ranks if rank.startup.restore is not None), default=None),
     )
@@ -105,8 +109,7 @@ def _productive(rank: Rank) -> float:
 
 def _shared(parts: Sequence[dict[str, float]]) -> dict[str, float]:
     """The mean of the ranks; what they waited for a late one goes to what it alone lost, as far as it did."""
-    names = (*(source.value for source in Badput), WAIT)
-    out = {name: _mean(one.get(name, 0.0) for one in parts) for name in names}
+    out = {name: _mean([one.get(name, 0.0) for one in parts]) for name in (*_SOURCES, WAIT)}
     waited = out.pop(WAIT, 0.0)
     if waited > 0:
         late = min(parts, key=lambda one: one[WAIT])
@@ -133,41 +136,64 @@ def _is_complete(one: Checkpoint) -> bool:
     return one.outcome in ("complete", "unsafe") and one.end is not None
 
 
-def _safe(run: Run) -> float | None:
+def _safe(run: Run, progress: Sequence[_Progress]) -> float | None:
     """The productive time that the last checkpoints hold: where several ranks save, of the rank furthest behind."""
-    latest = (max((one.start for one in rank.checkpoints if _is_complete(one)), default=None) for rank in run.ranks)
+    latest = (max([one.start for one in rank.checkpoints if _is_complete(one)], default=None) for rank in run.ranks)
     starts = [start for start in latest if start is not None]
-    return _productive_until(run, min(starts)) if starts else None
+    return _productive_until(progress, min(starts)) if starts else None
 
 
-def _productive_until(run: Run, at: float) -> float:
-    return max(0.0, _mean(_productive(rank) - _productive_since(rank, at) for rank in run.ranks))
+def _productive_until(progress: Sequence[_Progress], at: float) -> float:
+    return max(0.0, _mean([rank.until(at) for rank in progress]))
 
 
-def _productive_since(rank: Rank, at: float) -> float:
-    """Productive seconds since then: less the phases and stalls, and as much of the rest as the rank lost in steps."""
-    if rank.started is None:
-        return 0.0
-    first = rank.started + (total(rank.startup) or 0.0)
-    since, end = max(at, first), rank.started + rank.wall_seconds
-    phases = [(p.start, p.end, None) for p in rank.phases if p.phase not in (*BEGUN, Phase.TRAIN)]
-    stalls = [(s.start, s.end, s.seconds) for s in rank.stalls]
-    left = max(0.0, end - since) - _within([*phases, *stalls], since, end)
-    whole = max(0.0, end - first) - _within([*phases, *stalls], first, end)
-    return max(0.0, min(1.0, left / whole)) * _productive(rank) if whole > 0 else 0.0
+class _Progress:
+    """A rank's productive time up to a moment: less the phases and stalls, and as much of the rest as the rank lost
+    in steps. Many moments are asked for: what lies after each of them is summed up once."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._productive, began = _productive(rank), rank.started or 0.0
+        self._first, self._end = began + (total(rank.startup) or 0.0), began + rank.wall_seconds
+        end = self._end
+        spans = [(s.start, end if s.end is None else s.end, s.seconds) for s in rank.stalls]
+        for phase in rank.phases:
+            if phase.phase not in (*BEGUN, Phase.TRAIN):
+                until = end if phase.end is None else phase.end
+                spans.append((phase.start, until, max(0.0, until - phase.start)))
+        spans.sort()
+        self._spans, self._begins = spans, [begin for begin, _, _ in spans]
+        spent = [_within(one, one[0], end) for one in spans]
+        self._spent_after = list(accumulate(reversed(spent), initial=0.0))[::-1]
+        self._latest_end = list(accumulate((end for _, end, _ in spans), max))
+        self._whole = self._left(self._first) if rank.started is not None else 0.0
+
+    def until(self, at: float) -> float:
+        """Seconds of productive time before ``at``."""
+        if self._whole <= 0:
+            return self._productive
+        return self._productive - max(0.0, min(1.0, self._left(max(at, self._first)) / self._whole)) * self._productive
+
+    def _left(self, since: float) -> float:
+        """Seconds from then on that are in no phase and no stall."""
+        place = bisect_left(self._begins, since)
+        spent = self._spent_after[place]
+        while place and self._latest_end[place - 1] > since:
+            place -= 1
+            spent += _within(self._spans[place], since, self._end)
+        return max(0.0, self._end - since) - spent
 
 
-def _within(spans: Iterable[tuple[float, float | None, float | None]], since: float, until: float) -> float:
-    """How much of spans (begin, end, seconds of it that count or None for all) is between two moments."""
-    spent = 0.0
-    for begin, end, seconds in spans:
-        end = end if end is not None else until
-        length = end - begin
-        part = max(0.0, min(end, until) - max(begin, since)) / length if length > 0 else float(begin >= since)
-        spent += part * (length if seconds is None else min(seconds, length) if length > 0 else seconds)
-    return spent
+def _within(span: tuple[float, float, float], since: float, until: float) -> float:
+    """How much of a span (begin, end, seconds of it that count) is between two moments."""
+    begin, end, seconds = span
+    if (length := end - begin) <= 0:
+        return seconds if begin >= since else 0.0
+    if seconds > length:
+        seconds = length
+    if begin >= since and end <= until:
+        return seconds
+    return max(0.0, min(end, until) - max(begin, since)) / length * seconds
 
 
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return sum(listed) / len(listed) if listed else 0.0
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

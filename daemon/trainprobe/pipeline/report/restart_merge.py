@@ -1,7 +1,7 @@
-"""A rank's report of two lives: what an earlier process told until it ended, and what this one has seen since.
+"""Joins two reports of one rank: by the daemon that was watching first, and by the one that went on.
 
-Figures add up, and nothing is in both: of a stall that goes on, this process tells the whole, so the earlier one's
-part is taken out of what it told.
+Figures are added, and nothing counts twice. The later daemon reports the whole of a stall that was open between the
+two; the part that the earlier one had reported of it is subtracted.
 """
 
 from __future__ import annotations

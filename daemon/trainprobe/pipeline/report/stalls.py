@@ -67,9 +67,10 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
     total, by_cause = lost.total(), rank.stalls.memo.get(_by_cause, rank.stalls.entries)
     stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
     costs = loader(rank.ordinary, rank.lives.peak, stalls, cpus)
-    late = [(e.first_step, e.ns / NS) for e in rank.stalls.entries if e.cause.value in queue.CAUSES]
     made = (
-        queue.ahead(costs, late, prefetched(rank.memory, rank.lives.peak))
+        queue.ahead(
+            costs, rank.stalls.memo.get(_late_batches, rank.stalls.entries), prefetched(rank.memory, rank.lives.peak)
+        )
         if costs is not None and costs.workers
         else None
     )
@@ -111,6 +112,11 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
             period=saves.period_ns / NS if saves.every else 0.0,
         )
     return out
+
+
+def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
+    """Steps that waited for a batch, and for how many seconds."""
+    return [(entry.first_step, entry.ns / NS) for entry in entries if entry.cause.value in queue.CAUSES]
 
 
 def _explaining(cause: Cause, stacks: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainprobe.causes.advice import AdviceInput
@@ -208,9 +208,8 @@ def _first(cause: Cause, fact: AdviceInput) -> Message | None:
 
 
 def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: AdviceInput) -> Message:
-    entries = [e for e in rank.stalls.entries if e.cause == cause]
     count = rank.stalls.counts.get(cause, 0) + (1 if rank.stalls.open and rank.stalls.open.cause == cause else 0)
-    largest = max(entries, key=lambda e: e.ns, default=rank.stalls.open)
+    largest = rank.stalls.memo.get(_largest, rank.stalls.entries).get(cause, rank.stalls.open)
     open_ = rank.stalls.open is not None and rank.stalls.open.cause == cause
     rhythm = EVERY(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period) if fact.period else None
     if SPECS[cause].in_line and fact.where_told:
@@ -228,6 +227,15 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: Advi
         what=what,
         first=_first(cause, fact),
     )
+
+
+def _largest(entries: Sequence[StallEntry]) -> dict[Cause, StallEntry]:
+    """The first of the longest, by cause."""
+    out: dict[Cause, StallEntry] = {}
+    for entry in entries:
+        if (before := out.get(entry.cause)) is None or entry.ns > before.ns:
+            out[entry.cause] = entry
+    return out
 
 
 def stalls(count: int) -> Message:

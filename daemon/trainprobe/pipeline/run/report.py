@@ -45,7 +45,11 @@ def run_report(run: RunState, at: Moment, cpus: int) -> Run:
 
 def news(run: RunState) -> object:
     """It differs where more than even steps has happened; None: a stall or a save is open."""
-    seen: list[object] = [run.kept, run.end_ns, run.memory and run.memory.limit_bytes]
+    limits = run.limits
+    seen: list[object] = [
+        run.kept, run.end_ns, run.memory and run.memory.limit_bytes, len(limits.kills.victims), len(limits.gpu_faults),
+        [failed.count for failed in limits.counts.values()], len(limits.orphans),
+    ]  # fmt: skip
     for rank in run.ranks:
         if rank.stalls.open is not None or rank.files.saves.open:
             return None
@@ -55,6 +59,12 @@ def news(run: RunState) -> object:
             len(rank.phases.spans), rank.phases.live is None, lives.started, lives.ended, len(rank.notices.told),
         )  # fmt: skip
     return seen
+
+
+def may_wait(run: RunState) -> bool:
+    """Whether nothing that is told of it moves on by itself: nothing is on its way to a limit."""
+    open_ = (not notice.happened for rank in run.ranks for notice in rank.notices.told.values())
+    return not run.limits.supplies.forecasts and not any(open_)
 
 
 def _labels(run: RunState) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""When to look at a process's maps again: often while it is young, seldom later, never in a rhythm that costs."""
+"""When a process's maps are read again: often while it is young, rarely later."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Poll:
     watched: bool
     turn: int = 0  # looks so far
     ticks: int | None = None
+    used: tuple[int, int] | None = None  # processor time and resident bytes at the look before
 
     def next_ns(self) -> int:
         """When the coming look is due. Candidates: behind the listed ages at doubled ones, later each hour."""
@@ -78,11 +79,22 @@ class Polls:
         self._push(poll, poll.next_ns())
 
     def next_due(self, now_ns: int) -> Poll | None:
-        """A process to be looked at now; give it back with ``again`` or ``drop``."""
+        """A process to be looked at now; give it back with ``again`` or ``forget_process``."""
         for heap in (self._watched, self._candidates):
             if (at := self._next_ns(heap)) is not None and at <= now_ns:
                 return heapq.heappop(heap)[2]
         return None
+
+    def several_due(self, now_ns: int, most: int) -> list[Poll]:
+        """The same of several processes."""
+        due: list[Poll] = []
+        while len(due) < most and (poll := self.next_due(now_ns)) is not None:
+            due.append(poll)
+        return due
+
+    def is_current(self, poll: Poll) -> bool:
+        """Whether no newer exec has taken its place, and it is not forgotten."""
+        return self._current.get(poll.pid) is poll
 
     def due_ns(self) -> int | None:
         watched, candidate = self._next_ns(self._watched), self._next_ns(self._candidates)

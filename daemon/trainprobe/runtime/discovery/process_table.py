@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from trainprobe.collect.command import ProgramKind, Understood
 from trainprobe.collect.mapping import Mapping
 from trainprobe.model.event import Event
-from trainprobe.runtime.discovery.user_shares import ROOT, Shares
+from trainprobe.runtime.discovery.user_shares import ROOT, UserShares
 
 BUFFER = 256  # events kept of a process that belongs to no run yet, the latest ones
 BUFFERED = 20_000  # of all such processes together
@@ -63,9 +63,9 @@ class WatchedProcess:
 class Table:
     """Watched processes by pid. A pid that comes again replaces the old process."""
 
-    def __init__(self, shares: Shares | None = None) -> None:
+    def __init__(self, shares: UserShares | None = None) -> None:
         self._processes: dict[int, WatchedProcess] = {}
-        self.shares = shares or Shares()
+        self.shares = shares or UserShares()
         self.moved = True  # somebody came or went
         self.changed = True  # somebody changed what it is
 

@@ -28,6 +28,7 @@ PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
 """After these a live process's library is asked for again: its loader was still mapping it."""
 AGAIN_NS, DOUBLINGS = 100_000_000, 9  # between those questions, twice as long each time, up to 51 s
 BUDGET_NS = 10_000_000  # for looking at maps in one step
+TOGETHER = 16  # processes that are asked for in one request
 
 
 class Attached(Protocol):
@@ -115,17 +116,26 @@ class Search:
         included: list[WatchedProcess] = []
         marked = self._mark_those_read(now)
         began = time.perf_counter_ns()
-        while (poll := self._polls.next_due(now)) is not None:
-            stat = self._proc.stat(poll.pid)
-            gone = stat is None or stat.dead or poll.ticks not in (None, stat.ticks)
-            if stat is None or gone or self._found(poll, stat, now, included, marked):
-                self._polls.forget_process(poll.pid)
-            else:
-                poll.ticks = stat.ticks
-                self._polls.again(poll)
+        while due := self._polls.several_due(now, TOGETHER):
+            stats = self._proc.stats(poll.pid for poll in due)
+            for poll in due:
+                self._look(poll, stats.get(poll.pid), now, included, marked)
             if time.perf_counter_ns() - began > BUDGET_NS:
                 break
         return included, marked
+
+    def _look(
+        self, poll: Poll, stat: Stat | None, now: int, included: list[WatchedProcess], marked: list[WatchedProcess]
+    ) -> None:
+        """At one process, if no look before made it needless."""
+        if not self._polls.is_current(poll):
+            return
+        gone = stat is None or stat.dead or poll.ticks not in (None, stat.ticks)
+        if stat is None or gone or self._found(poll, stat, now, included, marked):
+            self._polls.forget_process(poll.pid)
+            return
+        poll.ticks = stat.ticks
+        self._polls.again(poll)
 
     def gpu_users(self, pids: Collection[int], now: int) -> list[WatchedProcess]:
         """Pythons without libtorch among the processes that hold a GPU's memory, newly watched."""
@@ -180,7 +190,12 @@ class Search:
             return True
         if age < NS and not python_like(stat.comm):
             return False
-        if self._proc.library(poll.pid) is None:
+        used = stat.cpu_ns, stat.rss_bytes
+        if poll.used == used:  # it has loaded nothing since the look before
+            return False
+        mapped = self._proc.maps(poll.pid)
+        if mapped is None or find_library(mapped) is None:
+            poll.used = used if mapped else None
             return False
         if not (self._rules.excludes and self._excluded(poll.pid)):
             self.watch(poll.pid, now, attached=age > ATTACHED_NS)
@@ -202,7 +217,7 @@ class Search:
 
         ``always``: take it in even when the kernel side refuses; its run exists, with what /proc tells.
         """
-        if not always and not self._table.shares.another_process(self._uid(pid), now):
+        if not always and not self._table.shares.another_process(_uid(self._proc, pid), now):
             return None
         try:
             self._kernel.watch(pid)
@@ -217,7 +232,7 @@ class Search:
         return process
 
     def _take_in(self, child: int, now: int, attached: bool) -> None:
-        if self._table.shares.another_process(self._uid(child), now):
+        if self._table.shares.another_process(_uid(self._proc, child), now):
             self._tell_of(self._adopt(child, now, attached))
         else:
             self.leave(child)
@@ -228,10 +243,6 @@ class Search:
             self._kernel.unwatch(pid)
         except OSError:
             pass
-
-    def _uid(self, pid: int) -> int:
-        status = self._proc.status(pid)
-        return NOBODY if status is None or status.uid is None else status.uid
 
     def _tell_of(self, child: WatchedProcess | None) -> None:
         """A descendant that was there before us: as the kernel would have told of it then."""
@@ -258,9 +269,9 @@ class Search:
         forked = parent is not None and bool(command) and parent.command == command
         if parent is not None and forked and understood.kind is ProgramKind.FORKSERVER and not parent.forked:
             understood = dataclasses.replace(understood, kind=ProgramKind.SPAWNED)
-        started = self._proc.started_ns(stat.ticks)
+        started, uid = self._proc.started_ns(stat.ticks), _uid(self._proc, pid)
         process = WatchedProcess(
-            pid, stat.ppid, stat.ticks, started, stat.comm, command, understood, self._uid(pid), forked, attached, now
+            pid, stat.ppid, stat.ticks, started, stat.comm, command, understood, uid, forked, attached, now
         )
         process.run = parent.run if parent and parent.run and not parent.run.ended else None
         self._table.put(process)
@@ -331,3 +342,8 @@ class Search:
             and not self.is_marking(other.pid)
             for other in self._table
         )
+
+
+def _uid(proc: Proc, pid: int) -> int:
+    status = proc.status(pid)
+    return NOBODY if status is None or status.uid is None else status.uid

@@ -25,7 +25,7 @@ from trainprobe.model.event import (
     FileEvent,
     GpuXid,
     MarkRow,
-    OomTold,
+    OomLogged,
     ProcessEvent,
     ProcessEventKind,
     RankSeen,
@@ -41,7 +41,7 @@ from trainprobe.runtime.discovery.process_table import WORKER_COMM, Table, Watch
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import Runs
 from trainprobe.runtime.discovery.search import Attached, Search, WatchableKernel
-from trainprobe.runtime.discovery.user_shares import Shares
+from trainprobe.runtime.discovery.user_shares import UserShares
 
 __all__ = ["Attached", "NoSuchTraining", "TargetRules", "Targets", "WatchableKernel", "Watched"]
 
@@ -85,7 +85,7 @@ class Targets:
     ) -> None:
         self._proc = proc or Proc()
         self._clock = clock
-        self._table = Table(Shares(self._proc.owners.of))
+        self._table = Table(UserShares(self._proc.owners.of))
         self._out: list[Event] = []
         self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto, self._deliver)
         self._launches = Launches(self._proc, os.getpid())
@@ -218,12 +218,17 @@ class Targets:
 
     def _name_threads(self, now: int) -> None:
         """A worker gets its name some time after its fork."""
-        for process in self._table:
-            young = now - process.watched_ns < NAMED_NS
-            if young and process.run is not None and not process.driver and process.comm != WORKER_COMM:
-                stat = self._proc.stat(process.pid)
-                if stat is not None and stat.ticks == process.ticks:
-                    self._name(process, stat.comm)
+        young = [
+            process
+            for process in self._table
+            if now - process.watched_ns < NAMED_NS
+            and not (process.run is None or process.driver or process.comm == WORKER_COMM)
+        ]
+        stats = self._proc.stats(process.pid for process in young)
+        for process in young:
+            stat = stats.get(process.pid)
+            if stat is not None and stat.ticks == process.ticks:
+                self._name(process, stat.comm)
 
     def _name(self, process: WatchedProcess, comm: str) -> None:
         if process.comm != comm:
@@ -240,7 +245,7 @@ class Targets:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:
                     self._runs.drive(process, event.at_ns)
                 self._deliver(process, event)
-        elif not isinstance(event, (RunStarted, RankSeen, RunKept, JobKept, RunEnded, OomTold, GpuXid)):
+        elif not isinstance(event, (RunStarted, RankSeen, RunKept, JobKept, RunEnded, OomLogged, GpuXid)):
             self._search.hint(event.pid, event.at_ns, event.why == "exec", now)
 
     def _process_event(self, event: ProcessEvent) -> None:
@@ -319,8 +324,9 @@ class Targets:
         self._sweep_ns = now
         self._table.changed = True
         self._runs.tell_no_library(now)
+        stats = self._proc.stats(process.pid for process in self._table)
         for process in self._table:
-            stat = self._proc.stat(process.pid)
+            stat = stats.get(process.pid)
             if process.ticks == 0 and stat is not None:
                 process.ticks = stat.ticks
             if stat is not None and not stat.dead and stat.ticks == process.ticks:

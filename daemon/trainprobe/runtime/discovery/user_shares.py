@@ -1,4 +1,7 @@
-"""How much of what we can watch one user may take: processes, and launches that go on."""
+"""How many processes and running launches of one user are watched.
+
+Ledgers by user: ``bpf.attach.watching``. Libraries, and the time to read them: ``bpf.attach.user_quota``.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ ROOT = 0
 QUIET_NS = 60_000_000_000
 
 
-class Shares:
-    """Counts both, and remembers for a minute who was refused. ``owner``: the user who answers for an id."""
+class UserShares:
+    """Counts by user. A refusal is remembered for a minute. ``owner``: the user who answers for an id."""
 
     def __init__(self, owner: Callable[[int], int] = lambda uid: uid) -> None:
         self.owner = owner

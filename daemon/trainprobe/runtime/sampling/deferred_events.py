@@ -1,4 +1,4 @@
-"""What was told between two looks that are far apart, and can wait for the next: rows of steps that were in time."""
+"""Events that came between two sampling passes and can wait for the next: rows of steps within their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits, read when ``LimitSchedule`` says so, and how near they are."""
+"""Reads limits when ``LimitSchedule`` says so, and finds how near they are."""
 
 from __future__ import annotations
 
@@ -68,16 +68,18 @@ class PacedLimits:
         self._limits = limits
         self._sources = sources
         self._used = _Used()
-        self._glanced: tuple[LimitSample, ...] = ()
+        self._between: tuple[LimitSample, ...] = ()
         self.schedule = LimitSchedule()
+        self.cgroups = limits.cgroups
+        """/proc/PID/cgroup of a process, as it was at the last reading."""
         self.last: tuple[LimitSample, ...] = ()
 
-    def glance(self, watched: Sequence[Watched], at: int) -> None:
+    def read_between(self, watched: Sequence[Watched], at: int) -> None:
         """Read them for ``schedule.far``; the next ``read`` gives them."""
-        self._glanced = self._read(watched, at, (), placed=True) or self._glanced
+        self._between = self._read(watched, at, (), placed=True) or self._between
 
     def read(self, watched: Sequence[Watched], at: int, events: Sequence[Event]) -> tuple[LimitSample, ...]:
-        found, self._glanced = self._read(watched, at, events) or self._glanced, ()
+        found, self._between = self._read(watched, at, events) or self._between, ()
         return found
 
     def _read(

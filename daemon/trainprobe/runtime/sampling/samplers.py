@@ -50,7 +50,7 @@ from trainprobe.runtime.sampling.limit_readings import PacedLimits
 HOST_NS = 2 * NS
 LATE_HOST_NS = NS // 2  # while a step is late: which disks move bytes
 PROCESSES_NS = 5 * NS
-EACH_PROCESS_NS = NS // 100  # and the more seldom the more there are: a thousand each ten seconds
+EACH_PROCESS_NS = NS // 100  # and less often the more there are: a thousand each ten seconds
 NEAR_PROCESSES_NS = 2 * NS
 SPACES_NS = 2 * NS
 SIZES_NS = 10 * NS
@@ -79,6 +79,14 @@ class _Due:
     descriptors: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Asked:
+    """What the core wants to know of the trainings' files."""
+
+    directories: tuple[tuple[int, str], ...] = ()  # (pid, path): the room where they are
+    files: tuple[WrittenFile, ...] = ()  # how long they are
+
+
 class Collectors:
     """Reads what is due; how each source is stands in ``sources``."""
 
@@ -104,18 +112,16 @@ class Collectors:
         self._due = _Due()
         self._times = 1
         self._gpus_present = False
-        self._wanted: tuple[tuple[int, str], ...] = ()
-        self._files: tuple[WrittenFile, ...] = ()
+        self._asked = _Asked()
         self._before: Sequence[Watched] = ()
 
     def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...] = ()) -> None:
         """(pid, directory) whose file systems' room is of interest from now on, and files whose size is."""
-        self._files = files
-        if directories != self._wanted:
-            self._wanted = directories
+        if directories != self._asked.directories:
             self._due.spaces = 0
+        self._asked = _Asked(directories, files)
 
-    def seldom(self, times: int) -> None:
+    def lengthen_pauses(self, times: int) -> None:
         """Make the pauses between regular samples so many times as long; not what an event asks for, nor near
         a limit."""
         self._times = self._limits.schedule.times = times
@@ -163,9 +169,9 @@ class Collectors:
         """What the kernel's log tells since the last call."""
         return self._log.read(now.monotonic_ns) if self._log is not None else ()
 
-    def glance(self, now: Moment, watched: Sequence[Watched]) -> None:
+    def read_limits(self, now: Moment, watched: Sequence[Watched]) -> None:
         """Read limits alone, for ``far``; the next ``read`` gives them."""
-        self._limits.glance(watched, now.monotonic_ns)
+        self._limits.read_between(watched, now.monotonic_ns)
 
     def count(self, threads: Sequence[tuple[int, int]]) -> None:
         """Count the instructions of these threads (pid, tid) from now on, and of no others."""
@@ -241,17 +247,18 @@ class Collectors:
         return tuple(sample for sample in found if sample is not None)
 
     def _read_spaces(self, at: int) -> tuple[SpaceSample, ...]:
-        if at < self._due.spaces or not self._wanted:
+        if at < self._due.spaces or not self._asked.directories:
             return ()
         self._due.spaces = at + SPACES_NS
-        found = [self._sources.read("space", partial(self._places.room, *place), at) for place in self._wanted]
+        asked = self._asked.directories
+        found = [self._sources.read("space", partial(self._places.room, *place), at) for place in asked]
         return tuple(sample for sample in found if sample is not None)
 
     def _read_sizes(self, at: int) -> tuple[FileSizeSample, ...]:
-        if at < self._due.sizes or not self._files:
+        if at < self._due.sizes or not self._asked.files:
             return ()
         self._due.sizes = at + SIZES_NS * self._times
-        found = [self._sources.read("sizes", partial(self._places.size, file), at) for file in self._files]
+        found = [self._sources.read("sizes", partial(self._places.size, file), at) for file in self._asked.files]
         return tuple(sample for sample in found if sample is not None)
 
     def _read_gpus(self, at: int) -> tuple[GpuSample, ...]:
@@ -287,7 +294,7 @@ class Collectors:
         read: dict[str, Throttling | Unavailable] = {}
         found = []
         for run, pid in first_of_each_run(watched).items():
-            cgroups = self._proc.cgroup(pid) or ""
+            cgroups = self._limits.cgroups(pid) or ""
             if cgroups not in read:
                 read[cgroups] = self._cgroups.throttling(cgroups)
             if (quota := _quota(run, read[cgroups])) is not None:

@@ -1,4 +1,4 @@
-"""A command as a child that waits until it is watched, and is otherwise started as if nobody were there."""
+"""Starts a command that waits until it is watched. All else is as if its user had started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The half of `run` and `attach` that is root, as the caller's half sees it: a child that is told and that tells."""
+"""The caller's handle of the root half of `run` and `attach` (``cli.observe``): a child that speaks JSON lines."""
 
 from __future__ import annotations
 

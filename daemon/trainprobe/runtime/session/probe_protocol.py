@@ -1,4 +1,4 @@
-"""What the caller's half of `run` tells the half that is root, and what it hears back."""
+"""The messages between the two halves of `run` and `attach`: the caller's, and the one that is root."""
 
 from __future__ import annotations
 

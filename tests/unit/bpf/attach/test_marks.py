@@ -385,7 +385,7 @@ def test_the_ids_that_a_user_was_lent_have_one_part_of_the_places(
     monkeypatch.setattr(owners, "of", lambda uid: ATTACKER if 3_000_000 <= uid < 3_065_536 else uid)
     monkeypatch.setattr(user_quota, "PLACES", 2)
     attaching = Attaching(monkeypatch)
-    attaching._rations = UserQuota(owner=owners.of_process)
+    attaching._quota = UserQuota(owner=owners.of_process)
     answers = []
     for number in range(4):
         path = open_path / f"libtorch_cpu-{number}.so"

@@ -16,64 +16,64 @@ class Clock:
 
 
 def test_a_user_who_has_taken_his_places_leaves_the_others_theirs() -> None:
-    rations = UserQuota()
+    quota = UserQuota()
     for _ in range(PLACES):
-        assert rations.refusal(USER) == ""
-        rations.took(USER, 0.1, useful=True)
-    assert "1000" in rations.refusal(USER)
-    assert rations.refusal(OTHER) == ""
+        assert quota.refusal(USER) == ""
+        quota.took(USER, 0.1, useful=True)
+    assert "1000" in quota.refusal(USER)
+    assert quota.refusal(OTHER) == ""
 
 
 def test_some_users_who_fill_the_host_leave_each_other_some_places() -> None:
-    rations = UserQuota()
+    quota = UserQuota()
     for number in range(SHARED):
-        rations.took(2000 + number // PLACES, 0.1, useful=True)
+        quota.took(2000 + number // PLACES, 0.1, useful=True)
     for _ in range(RESERVED):
-        assert rations.refusal(USER) == ""
-        rations.took(USER, 0.1, useful=True)
-    assert "libtorch files" in rations.refusal(USER)
-    assert rations.refusal(OTHER) == ""
+        assert quota.refusal(USER) == ""
+        quota.took(USER, 0.1, useful=True)
+    assert "libtorch files" in quota.refusal(USER)
+    assert quota.refusal(OTHER) == ""
 
 
 def test_root_takes_no_more_than_the_host_shares_and_all_together_have_an_end() -> None:
-    rations = UserQuota()
+    quota = UserQuota()
     for number in range(SHARED):
-        assert rations.refusal(0) == "", number
-        rations.took(0, 0.1, useful=True)
-    assert rations.refusal(0) != ""
+        assert quota.refusal(0) == "", number
+        quota.took(0, 0.1, useful=True)
+    assert quota.refusal(0) != ""
     for number in range(MOST - SHARED):
-        rations.took(3000 + number, 0.1, useful=True)
-    assert rations.refusal(USER) != ""
+        quota.took(3000 + number, 0.1, useful=True)
+    assert quota.refusal(USER) != ""
 
 
 def test_time_counts_against_who_has_wasted_it_and_is_forgotten() -> None:
     clock = Clock()
-    rations = UserQuota(clock)
-    rations.took(USER, USELESS_SECONDS + 1, useful=False)
-    rations.took(OTHER, USELESS_SECONDS + 1, useful=True)
-    assert "nothing was found" in rations.refusal(USER)
-    assert rations.refusal(OTHER) == ""
+    quota = UserQuota(clock)
+    quota.took(USER, USELESS_SECONDS + 1, useful=False)
+    quota.took(OTHER, USELESS_SECONDS + 1, useful=True)
+    assert "nothing was found" in quota.refusal(USER)
+    assert quota.refusal(OTHER) == ""
     clock.seconds += 1.1 / USELESS_SHARE
-    assert rations.refusal(USER) == ""
+    assert quota.refusal(USER) == ""
 
 
 def test_what_is_useless_takes_no_place() -> None:
-    rations = UserQuota()
+    quota = UserQuota()
     for _ in range(10 * PLACES):
-        rations.took(USER, 0.01, useful=False)
-    assert rations.refusal(USER) == ""
+        quota.took(USER, 0.01, useful=False)
+    assert quota.refusal(USER) == ""
 
 
 def test_the_useless_files_of_root_are_those_of_many_containers() -> None:
-    rations = UserQuota()
+    quota = UserQuota()
     for _ in range(PLACES + 1):
-        rations.took(0, USELESS_SECONDS, useful=False)
-    assert rations.refusal(0) == ""
+        quota.took(0, USELESS_SECONDS, useful=False)
+    assert quota.refusal(0) == ""
 
 
 def test_a_place_that_was_given_back_is_free_again() -> None:
-    rations = UserQuota()
+    quota = UserQuota()
     for _ in range(PLACES):
-        rations.took(USER, 0.1, useful=True)
-    rations.gave_back(USER)
-    assert rations.refusal(USER) == ""
+        quota.took(USER, 0.1, useful=True)
+    quota.gave_back(USER)
+    assert quota.refusal(USER) == ""

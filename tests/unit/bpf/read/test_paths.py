@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainprobe.bpf.read.decode import NamedFile
+from trainprobe.bpf.read.decode import NamedFile, RawFailure
 from trainprobe.bpf.read.paths import Paths, mounts, shared_memory_devices
 from trainprobe.collect.procfs import Proc
-from trainprobe.model.event import FileEvent, FileEventKind
+from trainprobe.model.cells import Leaf, Level, Region, ThreadState
+from trainprobe.model.event import CallFailed, FileEvent, FileEventKind, ThreadSample
 
 HERE = -100
 OPENED, RENAMED, UNLINKED = FileEventKind.OPENED, FileEventKind.RENAMED, FileEventKind.UNLINKED
@@ -134,3 +135,33 @@ def test_memory_is_bounded(proc: Path) -> None:
         paths.resolve(named(OPENED, b"/f%d" % number, ino=number))
     assert len(paths._names) == module.MAX_NAMES
     assert len(paths._files) == module.MAX_NAMES
+
+
+@pytest.mark.parametrize(
+    ("leaf", "ino", "fd", "path"),
+    [
+        (Leaf.FILE_READ, 4, 5, "/logs/train.log"),
+        (Leaf.FILE_READ, 2, 5, "/home/user/run/x.pt"),
+        (Leaf.FAULT, 9, -1, "/data/set.bin"),
+        (Leaf.FAULT, 8, -1, ""),
+        (Leaf.SOCKET, 4, 5, ""),
+        (Leaf.FILE_READ, 0, 5, ""),
+    ],
+)
+def test_the_file_that_a_thread_is_blocked_on(proc: Path, leaf: Leaf, ino: int, fd: int, path: str) -> None:
+    """By the name that it was opened by, else by its descriptor, else by its mapping."""
+    (proc / "7" / "maps").write_bytes(b"7f00-7f01 r--s 00000000 08:01 9    /data/set.bin\n")
+    paths = Paths(Proc(str(proc)))
+    paths.resolve(named(OPENED, b"x.pt"))
+    sample = ThreadSample(
+        7, 7, Level.FULL, ThreadState.BLOCKED, Region.STEP, leaf, 0, 0, 0, fd, 1, ino, "", ()
+    )  # fmt: skip
+    assert paths.of_thread(sample) == path
+
+
+def test_the_file_that_a_call_failed_on(proc: Path) -> None:
+    paths = Paths(Proc(str(proc)))
+    failed = CallFailed(0, 7, 7, "", 28, dev=1, ino=4)
+    assert paths.of_failure(RawFailure(failed, 1, 5, b"")) == "/logs/train.log"
+    assert paths.of_failure(RawFailure(failed, 1, 5, b"/dev/shm/torch_1")) == "/dev/shm/torch_1"
+    assert paths.of_failure(RawFailure(CallFailed(0, 7, 7, "", 24), 1, 5, b"")) == ""

@@ -7,7 +7,7 @@ from dataclasses import astuple
 import pytest
 
 from trainprobe.derive.files.purpose import FileRules, is_restored
-from trainprobe.derive.steps.startup import Before, restores, startup
+from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.event import OpenedFile, OpenedKind, OpenedSpan, StartSeen
 from trainprobe.model.report import Restore, Startup
 
@@ -27,11 +27,11 @@ def file(path: str, begin: float, end: float, size: int = 1 << 20) -> OpenedFile
     return OpenedFile(path, ns(begin), ns(end), size)
 
 
-def before(end: float, **known: object) -> Before:
-    return Before(0, ns(end), **known)  # type: ignore[arg-type]
+def before(end: float, **known: object) -> BeforeFirstStep:
+    return BeforeFirstStep(0, ns(end), **known)  # type: ignore[arg-type]
 
 
-def account(seen: StartSeen, known: Before) -> Startup:
+def account(seen: StartSeen, known: BeforeFirstStep) -> Startup:
     found = startup(seen, known, FileRules())
     parts = astuple(found)
     assert None not in parts

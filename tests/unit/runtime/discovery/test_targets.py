@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.collect.fake_proc import LIBTORCH, FakeProc, maps_line
 from trainprobe.collect.command import REDACTED
+from trainprobe.collect.pool import Read
 from trainprobe.collect.watched import Watched
 from trainprobe.config.schema import Matches
 from trainprobe.model.cells import Region, RowKind
@@ -1022,3 +1023,31 @@ def test_root_runs_containers_of_many(daemon: World, monkeypatch: pytest.MonkeyP
         daemon.train(pid)
         begun += started(daemon.step(daemon.row(pid)))
     assert len(begun) == 5
+
+
+def test_processes_are_asked_for_together_and_maps_only_of_those_that_did_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a host that starts Pythons all the time these requests were half of what the daemon took."""
+    world = World(tmp_path, auto=True)
+    world.step()
+    for pid in range(500, 510):
+        world.fake.add(pid, ("python", "tool.py"), ticks=world.now // 10_000_000)
+        world.step(Candidate(world.now, pid))
+    asked: list[list[str]] = []
+    ask = world.fake.proc._ask
+
+    def counted(reads: Sequence[Read]) -> list[bytes | None]:
+        asked.append([read.path.rpartition(b"/")[2].decode() for read in reads])
+        return ask(reads)
+
+    monkeypatch.setattr(world.fake.proc, "_ask", counted)
+    world.wait(4.5)
+    assert [one for one in asked if one == ["maps"]] == [["maps"]] * 10, "at the first look alone"
+    stats = [len(one) for one in asked if set(one) == {"stat"}]
+    assert stats == [10] * len(stats)
+    world.fake.map(505)
+    world.fake.grow(505, 90_000)
+    assert world.kernel.watched == []
+    world.wait(2)
+    assert world.kernel.watched == [505]
