@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.kernel.observing import PROGRAMS, Observed, Told, counted, within
-from trainprobe.bpf.attach.marks import MarksAttached
+from trainprobe.bpf.attach.library_readers import MarksAttached
 from trainprobe.bpf.probes import Candidate, Probes
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.cells import Leaf, Region, RowKind, cell

@@ -15,7 +15,8 @@ from trainprobe.bpf.attach import syscalls
 from trainprobe.bpf.attach.attachments import Attachments
 from trainprobe.bpf.attach.cuda import Cuda
 from trainprobe.bpf.attach.gpu_clocks import GpuClocks
-from trainprobe.bpf.attach.marks import Marks, MarksAttached
+from trainprobe.bpf.attach.library_readers import MarksAttached
+from trainprobe.bpf.attach.marks import Marks
 from trainprobe.bpf.attach.user_quota import UserQuota
 from trainprobe.bpf.attach.watching import Watching
 from trainprobe.bpf.compile import kernel_types

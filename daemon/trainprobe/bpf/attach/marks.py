@@ -13,34 +13,32 @@ import re
 import signal
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Protocol
 
 from trainprobe.bpf.attach import symbols
 from trainprobe.bpf.attach.executed_files import Inode, files_executed
+from trainprobe.bpf.attach.library_readers import (
+    PASSING,
+    LibraryRead,
+    LibraryReaders,
+    MarksAttached,
+    not_opened,
+)
 from trainprobe.bpf.attach.mapped_files import MappedCode, executable_maps, open_mapping, sibling, through_descriptor
 from trainprobe.bpf.attach.mark_table import IN_CPU, IN_INTERPRETER, IN_INTERPRETER_BY_SYMBOL, IN_PYTHON, Mark
 from trainprobe.bpf.attach.useless_files import UselessFiles
-from trainprobe.bpf.attach.user_quota import ROOT, UserQuota
+from trainprobe.bpf.attach.user_quota import UserQuota
 from trainprobe.bpf.load.kernel_calls import UprobeRefused
 from trainprobe.bpf.read.paths import ProcessFiles
 
-MAX_LOOKS, LOOKS_OF_ROOT = 16, 4  # libraries that are read at a time
-HUNG_SECONDS = 30.0
-MAX_HUNG, HUNG_OF_ONE, HUNG_OF_ROOT = 64, 4, 16
-"""Readers that have not come back for so long: of a user with so many no further library is read. Whoever attaches a
-uprobe waits for the lock of the memory map of each process that maps the file, and a process can hold its lock."""
 INTERPRETERS, MAX_INTERPRETERS = 4, 512  # files of a process that may be its interpreter; that have marks
 RELEASE_SECONDS, RELEASE_SOONEST_SECONDS = 600.0, 30.0
 MAX_PROBES_PER_MARK = 8
 NOBODY: Inode = (0, 0)
-PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
-"""ENOENT, ESRCH and EAGAIN say nothing about a file: the loader is still splitting the mapping, the process that was to
-show the file has ended, or no child can be started at present."""
 
 
 INTERPRETER = re.compile(rb"(lib)?python3(\.\d+)?t?(\.so[.\d]*)?$")
@@ -58,41 +56,10 @@ class Attach(Protocol):
 UprobeRefused."""
 
 
-@dataclass(frozen=True)
-class MarksAttached:
-    """Marks of one libtorch: which were found, and why not all of them ("" when nothing required is missing).
-
-    ``refused``: it was not read, for want of room: there may be some later.
-    """
-
-    dev: int
-    ino: int
-    found: dict[str, bool] = field(default_factory=dict)
-    reason: str = ""
-    refused: bool = False
-
-
-@dataclass
-class _Look:
-    """A library on its way: opened, read and given its marks by a thread. ``attached`` None: another one is at it."""
-
-    pid: int
-    uid: int  # who answers for it
-    began: float = field(default_factory=time.monotonic)
-    done: bool = False
-    attached: MarksAttached | None = None
-    error: OSError | None = None  # one of PASSING
-
-    @property
-    def hung(self) -> bool:
-        return not self.done and time.monotonic() - self.began >= HUNG_SECONDS
-
-
 class Marks:
     """Remembers what is attached, by inode; a uprobe on an inode serves every process that maps it.
 
-    The file is somebody else's: it may lie on a disk that hangs, or take its reader ten seconds. So a thread looks at
-    it, one for each user at a time, and nobody waits for it.
+    A thread reads the file, one for each user at a time, and nobody waits for it.
     """
 
     def __init__(
@@ -106,7 +73,7 @@ class Marks:
         self._programs, self._attach = programs, attach
         self._quota = quota or UserQuota()
         self._proc = proc
-        self._looks: dict[tuple[int, str], _Look] = {}  # by user and path
+        self._readers = LibraryReaders(self._inspect_file)
         self._lock = threading.Lock()  # for all below
         self._busy: set[Inode] = set()
         self._done: dict[Inode, MarksAttached] = {}
@@ -127,70 +94,45 @@ class Marks:
         try:
             uid = self._quota.owner(pid)
         except OSError as error:
-            return _not_opened(path, error)
-        look = self._looks.get((uid, path))
-        if look is not None and not look.done:
-            return None
-        if look is not None:
-            del self._looks[uid, path]
-            if look.pid == pid and look.error is not None:
-                raise look.error
-            if look.pid == pid and look.attached is not None:
-                return look.attached
-        self._looks = {key: other for key, other in self._looks.items() if not other.done}
-        hung = Counter(other.uid for other in self._looks.values() if other.hung)
-        users = Counter(other.uid for other in self._looks.values()) - hung
-        if hung.total() >= MAX_HUNG or hung[uid] >= (HUNG_OF_ROOT if uid == ROOT else HUNG_OF_ONE):
-            return MarksAttached(0, 0, {}, f"{hung[uid]} readers of libraries of user {uid} do not come back", True)
-        if users[uid] < (LOOKS_OF_ROOT if uid == ROOT else 1) and users.total() < MAX_LOOKS:
-            look = self._looks[uid, path] = _Look(pid, uid)
-            name = "library-reader"
-            threading.Thread(target=self._inspect_file, args=(look, path, start, end), name=name, daemon=True).start()
-        return None
+            return not_opened(path, error)
+        return self._readers.ask(pid, uid, path, start, end)
 
     def hung(self) -> list[tuple[int, int]]:
         """(user, process) of each library whose reader does not come back."""
-        return [(look.uid, look.pid) for look in self._looks.values() if look.hung]
+        return self._readers.hung()
 
-    def _inspect_file(self, look: _Look, path: str, start: int, end: int) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
+    def _inspect_file(self, one: LibraryRead, path: str, start: int, end: int) -> MarksAttached | None:
+        descriptor = open_mapping(one.pid, start, end)
         try:
-            descriptor = open_mapping(look.pid, start, end)
-            try:
-                status = os.fstat(descriptor)
-                look.attached = self._attach_once(status, look, path, descriptor)
-            finally:
-                os.close(descriptor)
-        except PASSING as error:
-            look.error = error
-        except OSError as error:
-            look.attached = _not_opened(path, error)
+            return self._attach_once(os.fstat(descriptor), one, path, descriptor)
         finally:
-            look.done = True
+            os.close(descriptor)
 
-    def _attach_once(self, status: os.stat_result, look: _Look, path: str, descriptor: int) -> MarksAttached | None:
+    def _attach_once(
+        self, status: os.stat_result, one: LibraryRead, path: str, descriptor: int
+    ) -> MarksAttached | None:
         key = status.st_dev, status.st_ino
         with self._lock:
             self._asked.add(key)
-            full = bool(self._quota.refusal(look.uid))
+            full = bool(self._quota.refusal(one.uid))
         if full:
             self.release_unused(at_most_every=RELEASE_SOONEST_SECONDS)
         with self._lock:
-            known = self._done.get(key) or self._useless.get(look.uid, status)
+            known = self._done.get(key) or self._useless.get(one.uid, status)
             if known or key in self._busy:
                 return known
-            if refusal := self._quota.refusal(look.uid):
+            if refusal := self._quota.refusal(one.uid):
                 return MarksAttached(*key, {}, refusal, refused=True)
             self._busy.add(key)
         began = time.monotonic()
         attached: MarksAttached | None = MarksAttached(*key, {}, f"{path}: cannot be read")
         try:
-            attached = self._attach_both(key, look.pid, path, descriptor)
+            attached = self._attach_both(key, one.pid, path, descriptor)
         except PASSING:
             attached = None
             raise
         finally:
-            self._remember(status, look.uid, attached, time.monotonic() - began)
+            self._remember(status, one.uid, attached, time.monotonic() - began)
         return attached
 
     def _remember(self, status: os.stat_result, uid: int, attached: MarksAttached | None, seconds: float) -> None:
@@ -366,10 +308,6 @@ class Marks:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._descriptors.clear()
-
-
-def _not_opened(path: str, error: OSError) -> MarksAttached:
-    return MarksAttached(0, 0, {}, f"{path}: the mapping cannot be opened: {error.strerror}")
 
 
 def cheap_place(code: bytes) -> int:

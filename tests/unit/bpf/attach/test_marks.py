@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
-from trainprobe.bpf.attach import executed_files, mark_table, marks, symbols, useless_files, user_quota
+from trainprobe.bpf.attach import executed_files, library_readers, mark_table, marks, symbols, useless_files, user_quota
 from trainprobe.bpf.attach.symbols import Symbol
 from trainprobe.bpf.attach.user_quota import UserQuota
 from trainprobe.collect.owners import Owners
@@ -343,8 +343,8 @@ def test_an_attach_that_hangs_holds_up_no_library_of_that_name_of_another_user(
     open_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the kernel's does while a process that maps the file holds the lock of its memory map."""
-    monkeypatch.setattr(marks, "HUNG_SECONDS", 0.2)
-    monkeypatch.setattr(marks, "HUNG_OF_ONE", 1)
+    monkeypatch.setattr(library_readers, "HUNG_SECONDS", 0.2)
+    monkeypatch.setattr(library_readers, "HUNG_OF_ONE", 1)
     attaching, free = Attaching(monkeypatch), threading.Event()
     give = attaching._give
 

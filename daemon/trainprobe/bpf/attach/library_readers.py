@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads that read libraries and put marks on them: how many there are, and which user's request is next."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainprobe.bpf.attach.user_quota import ROOT
+
+MAX_READERS, READERS_OF_ROOT = 16, 4
+READERS_OF_RETURNING = 4
+"""Readers of users whose earlier libraries have taken time of late. The other places are for users who come newly, so
+that one with thousands of libraries, or sixteen such users, delay nobody's first."""
+WAITING_SECONDS = 0.5  # who has not asked again for so long waits no longer
+SHARE, LEAST_SECONDS = 1 / 60, 0.05
+"""Reading takes a user's next request back by the time that it took over this share, at least this time of each."""
+HUNG_SECONDS = 30.0
+MAX_HUNG, HUNG_OF_ONE, HUNG_OF_ROOT = 64, 4, 16
+"""Readers that have not come back for so long: of a user with so many no further library is read. Whoever attaches a
+uprobe waits for the lock of the memory map of each process that maps the file, and a process can hold its lock."""
+PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
+"""ENOENT, ESRCH and EAGAIN say nothing about a file: the loader is still splitting the mapping, the process that was to
+show the file has ended, or no child can be started at present."""
+
+
+@dataclass(frozen=True)
+class MarksAttached:
+    """Marks of one libtorch: which were found, and why not all of them ("" when nothing required is missing).
+
+    ``refused``: it was not read, for want of room: there may be some later.
+    """
+
+    dev: int
+    ino: int
+    found: dict[str, bool] = field(default_factory=dict)
+    reason: str = ""
+    refused: bool = False
+
+
+class Turns:
+    """Which user may begin to read a library: who has taken least of late goes before who has taken more."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[int, float] = {}  # when what a user has taken is made up for
+        self._waiting: dict[int, tuple[float, float]] = {}  # by user: since when, and when he asked last
+
+    def may_begin(self, uid: int, running: Counter[int]) -> bool:
+        """``running``: how many readers each user has. One who may not begin now waits, and asks again."""
+        now = self._clock()
+        self._until = {user: until for user, until in self._until.items() if until > now}
+        self._waiting = {user: at for user, at in self._waiting.items() if now - at[1] < WAITING_SECONDS}
+        since, _ = self._waiting.get(uid, (now, now))
+        places = READERS_OF_RETURNING if uid in self._until else MAX_READERS
+        if running[uid] >= (READERS_OF_ROOT if uid == ROOT else 1):
+            self._waiting.pop(uid, None)  # for nobody but himself
+            return False
+        rank = self._until.get(uid, 0.0), since
+        ahead = any((self._until.get(user, 0.0), at[0]) < rank for user, at in self._waiting.items() if user != uid)
+        if ahead or running.total() >= places:
+            self._waiting[uid] = since, now
+            return False
+        self._waiting.pop(uid, None)
+        return True
+
+    def took(self, uid: int, seconds: float) -> None:
+        """A library of the user was read."""
+        now = self._clock()
+        self._until[uid] = max(now, self._until.get(uid, now)) + max(seconds, LEAST_SECONDS) / SHARE
+
+
+@dataclass
+class LibraryRead:
+    """A library on its way: opened, read and given its marks by a thread. ``attached`` None: another one is at it."""
+
+    pid: int
+    uid: int  # who answers for it
+    began: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+    attached: MarksAttached | None = None
+    error: OSError | None = None  # one of PASSING
+
+    @property
+    def done(self) -> bool:
+        return self.ended is not None
+
+    @property
+    def hung(self) -> bool:
+        return not self.done and time.monotonic() - self.began >= HUNG_SECONDS
+
+
+class LibraryReaders:
+    """A thread for each library that is read. The file is somebody else's: it may lie on a disk that hangs, or take its
+    reader ten seconds, so nobody waits for the thread."""
+
+    def __init__(self, work: Callable[[LibraryRead, str, int, int], MarksAttached | None]) -> None:
+        """``work``: opens and marks what the process maps there. Raises OSError."""
+        self._work = work
+        self._turns = Turns()
+        self._reads: dict[tuple[int, str], LibraryRead] = {}  # by user and path
+
+    def ask(self, pid: int, uid: int, path: str, start: int, end: int) -> MarksAttached | None:
+        """None: not yet, ask again. Raises OSError (one of PASSING)."""
+        one = self._reads.get((uid, path))
+        if one is not None and not one.done:
+            return None
+        self._forget_done()
+        if one is not None and one.pid == pid and one.error is not None:
+            raise one.error
+        if one is not None and one.pid == pid and one.attached is not None:
+            return one.attached
+        hung = Counter(other.uid for other in self._reads.values() if other.hung)
+        if hung.total() >= MAX_HUNG or hung[uid] >= (HUNG_OF_ROOT if uid == ROOT else HUNG_OF_ONE):
+            return MarksAttached(0, 0, {}, f"{hung[uid]} readers of libraries of user {uid} do not come back", True)
+        if self._turns.may_begin(uid, Counter(other.uid for other in self._reads.values()) - hung):
+            one = self._reads[uid, path] = LibraryRead(pid, uid)
+            name = "library-reader"
+            threading.Thread(target=self._run, args=(one, path, start, end), name=name, daemon=True).start()
+        return None
+
+    def hung(self) -> list[tuple[int, int]]:
+        """(user, process) of each library whose reader does not come back."""
+        return [(one.uid, one.pid) for one in self._reads.values() if one.hung]
+
+    def _forget_done(self) -> None:
+        for key, one in list(self._reads.items()):
+            if one.ended is not None:
+                self._turns.took(one.uid, one.ended - one.began)
+                del self._reads[key]
+
+    def _run(self, one: LibraryRead, path: str, start: int, end: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
+        try:
+            one.attached = self._work(one, path, start, end)
+        except PASSING as error:
+            one.error = error
+        except OSError as error:
+            one.attached = not_opened(path, error)
+        finally:
+            one.ended = time.monotonic()
+
+
+def not_opened(path: str, error: OSError) -> MarksAttached:
+    return MarksAttached(0, 0, {}, f"{path}: the mapping cannot be opened: {error.strerror}")
