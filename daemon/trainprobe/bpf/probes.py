@@ -75,7 +75,7 @@ class Probes:
         self._files = OpenFiles(loaded, self._ledgers, self._paths)
         self._call_names = {**syscalls.names(os.uname().machine), abi.CALL_GPU_ALLOCATE: "cudaMalloc"}
         self._watching = Watching(loaded, self._levels, self._ledgers, self._paths, proc)
-        self._attachments = Attachments(loaded, self._watching.processes, self._ledgers, self._levels)
+        self._attachments = Attachments(loaded, self._watching.processes, self._ledgers, self._levels, proc.helpers)
         self._malformed = 0
         self._closed = False
 

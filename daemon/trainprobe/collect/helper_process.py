@@ -26,6 +26,8 @@ NO_PRIVILEGES = 127  # setpriv could not
 _SETPRIV = "/usr/bin/setpriv"
 _CAPABILITIES = "-all,+dac_read_search,+sys_ptrace,+perfmon,+cap_40"
 """cap_40: CAP_CHECKPOINT_RESTORE, which opens /proc/PID/map_files."""
+running: set[int] = set()
+"""Those of ours that have not been given up: each is a Python that has just begun, and no training."""
 _START = "import sys; sys.path.insert(0, {place!r}); from trainprobe.collect.helper_program import main; main()"
 
 
@@ -63,6 +65,7 @@ class Helper:
                 pass_fds=(theirs.fileno(), self._progress),
             )
             self.pid = self._child.pid
+            running.add(self.pid)
             resource.prlimit(self.pid, resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
             resource.prlimit(self.pid, resource.RLIMIT_CORE, (0, 0))
         except OSError:  # no process can be started now: as if it had ended
@@ -192,6 +195,7 @@ class Helper:
 
     def close(self) -> None:
         """It ends by itself once it has nobody to answer."""
+        running.discard(self.pid)
         self._channel.close()
         if self._progress >= 0:
             os.close(self._progress)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from trainprobe.collect import helper_program
+from trainprobe.collect import helper_process, helper_program
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.mapping import Mapping as Mapped
 from trainprobe.collect.mapping import find_library
@@ -91,6 +91,7 @@ class Proc(Reads):
         super().__init__(root, owners or Owners())
         self.apart = partial(Proc, root, boot_offset_ns, self.owners)
         """The same procfs for other threads: they have their own reads that hang."""
+        self.helpers: Collection[int] = helper_process.running
         self._fixed_offset = boot_offset_ns is not None
         self._offset = boot_offset_ns or 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from ctypes import c_uint32
 
 from trainprobe.bpf import abi
@@ -38,8 +38,11 @@ class Attachments:
         processes: Map[c_uint32, abi.Process],
         ledgers: Ledgers,
         levels: Levels,
+        helpers: Collection[int],
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        """``helpers``: processes of ours, which are Pythons too; on an idle host each search starts one."""
+        self._helpers = helpers
         self._loaded, self._processes, self._ledgers, self._levels = loaded, processes, ledgers, levels
         self._clock = clock
         self._busy_at = self._looked_at = clock()
@@ -71,7 +74,7 @@ class Attachments:
 
     def started(self, pid: int) -> None:
         """A process that is not watched has run a program: attach them again where it is a Python."""
-        if self.idle and self._processes.get(c_uint32(pid)) is not None:
+        if self.idle and pid not in self._helpers and self._processes.get(c_uint32(pid)) is not None:
             self.resume()
 
     def resume(self) -> None:
@@ -111,6 +114,8 @@ class Attachments:
         return ((key.value, process) for key, process in self._processes.entries())
 
     def _may_train(self, pid: int, process: abi.Process, now: int) -> bool:
+        if pid in self._helpers:
+            return False
         if not process.tentative:
             return os.path.exists(f"/proc/{pid}")
         ledger = self._ledgers.get(pid)

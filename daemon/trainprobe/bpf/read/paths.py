@@ -32,6 +32,7 @@ class ProcessFiles(Protocol):
     gone, or the read takes too long."""
 
     root: str
+    helpers: Collection[int]  # processes of ours that read
 
     def command(self, pid: int, /) -> tuple[str, ...] | None: ...
     def link(self, pid: int, name: str, /) -> str: ...

@@ -37,7 +37,15 @@ class Host:
             attached={MINE: 3, KEPT: 4}, missing=[], programs={"on_switch": 5}, lib=library
         )  # fmt: skip
         ledgers = SimpleNamespace(get=self.opened.get, delete=lambda tid: None)
-        self.subject = Attachments(self.loaded, self.processes, ledgers, {}, lambda: self.now)  # type: ignore[arg-type]
+        self.helpers: set[int] = set()
+        self.subject = Attachments(
+            self.loaded,
+            self.processes,
+            ledgers,
+            {},
+            self.helpers,
+            lambda: self.now,  # type: ignore[arg-type]
+        )
 
     def later(self, seconds: float) -> bool:
         """Whether the programs are attached after so long, looked at each second."""
@@ -82,6 +90,18 @@ def test_a_python_that_starts_brings_them_back(host: Host, known: bool) -> None:
     host.subject.started(7)
     assert host.subject.idle is not known
     assert (MINE in host.loaded.attached) is known
+
+
+def test_a_helper_of_ours_is_no_training(host: Host) -> None:
+    """On an idle host each search starts another one, for it ends when nothing is asked for a while."""
+    for helper in (7, 8, 9):
+        host.helpers.add(helper)
+        host.start(helper, tentative=True)
+        host.later(40)
+    assert host.subject.idle
+    host.start(9, tentative=True)
+    host.subject.started(9)
+    assert host.subject.idle
 
 
 def test_what_is_watched_brings_them_back_for_a_minute(host: Host) -> None:
