@@ -64,7 +64,9 @@ class MarkRow:
     gpu_memory: GpuMemoryCalls = NO_GPU_MEMORY_CALLS
     shared_bytes: int | None = None  # of files in shared memory that all worker processes of this pid made
     lengths: tuple[int, ...] = ()  # ns of each step that it ends, where it may end several: alike, and all in time
-    swap_faults: int | None = None  # major faults on no file; None: the kernel (before 6.8) does not tell them apart
+    swap_faults: int | None = (
+        None  # major faults on no file; None: the kernel does not tell them apart (6.1; 6.12 does)
+    )
 
 
 class FileEventKind(StrEnum):
