@@ -18,7 +18,11 @@ READERS_OF_RETURNING = 4
 that one with thousands of libraries, or sixteen such users, delay nobody's first."""
 WAITING_SECONDS = 0.5  # who has not asked again for so long waits no longer
 SHARE, LEAST_SECONDS = 1 / 60, 0.05
-"""Reading takes a user's next request back by the time that it took over this share, at least this time of each."""
+"""Reading takes a user's next request back by the time that it took over this share, at least this time of a library in
+which nothing is found."""
+USELESS_ROOM_SECONDS, USELESS_SHARE, USELESS_SECONDS = 2.0, 0.1, 600.0
+"""What reading libraries in which nothing is found may take of all users together: so much at once, then this share of
+the time. It keeps only those back who have had such a library in the last ten minutes."""
 HUNG_SECONDS = 30.0
 MAX_HUNG, HUNG_OF_ONE, HUNG_OF_ROOT = 64, 4, 16
 """Readers that have not come back for so long: of a user with so many no further library is read. Whoever attaches a
@@ -48,6 +52,8 @@ class Turns:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until: dict[int, float] = {}  # when what a user has taken is made up for
+        self._useless: dict[int, float] = {}  # by user: how long his useless library is remembered
+        self._useless_until = 0.0  # when what those of all users took is made up for
         self._waiting: dict[int, tuple[float, float]] = {}  # by user: since when, and when he asked last
 
     def may_begin(self, uid: int, running: Counter[int]) -> bool:
@@ -56,7 +62,10 @@ class Turns:
         self._until = {user: until for user, until in self._until.items() if until > now}
         self._waiting = {user: at for user, at in self._waiting.items() if now - at[1] < WAITING_SECONDS}
         since, _ = self._waiting.get(uid, (now, now))
+        spent = self._useless_until - now >= USELESS_ROOM_SECONDS / USELESS_SHARE
         places = READERS_OF_RETURNING if uid in self._until else MAX_READERS
+        if spent and self._useless.get(uid, 0.0) > now:
+            return False
         if running[uid] >= (READERS_OF_ROOT if uid == ROOT else 1):
             self._waiting.pop(uid, None)  # for nobody but himself
             return False
@@ -68,10 +77,15 @@ class Turns:
         self._waiting.pop(uid, None)
         return True
 
-    def took(self, uid: int, seconds: float) -> None:
-        """A library of the user was read."""
+    def took(self, uid: int, seconds: float, *, useless: bool) -> None:
+        """A library of the user was read. ``useless``: nothing was found in it."""
         now = self._clock()
-        self._until[uid] = max(now, self._until.get(uid, now)) + max(seconds, LEAST_SECONDS) / SHARE
+        if useless:
+            seconds = max(seconds, LEAST_SECONDS)
+            self._useless = {user: until for user, until in self._useless.items() if until > now}
+            self._useless[uid] = now + USELESS_SECONDS
+            self._useless_until = max(now, self._useless_until) + seconds / USELESS_SHARE
+        self._until[uid] = max(now, self._until.get(uid, now)) + seconds / SHARE
 
 
 @dataclass
@@ -130,7 +144,8 @@ class LibraryReaders:
     def _forget_done(self) -> None:
         for key, one in list(self._reads.items()):
             if one.ended is not None:
-                self._turns.took(one.uid, one.ended - one.began)
+                useless = one.attached is not None and not one.attached.refused and not any(one.attached.found.values())
+                self._turns.took(one.uid, one.ended - one.began, useless=useless)
                 del self._reads[key]
 
     def _run(self, one: LibraryRead, path: str, start: int, end: int) -> None:

@@ -32,9 +32,9 @@ class Host:
         self.running[uid] += began
         return began
 
-    def end(self, uid: int, seconds: float = 0.1) -> None:
+    def end(self, uid: int, seconds: float = 0.1, *, useless: bool = True) -> None:
         self.running[uid] -= 1
-        self.turns.took(uid, seconds)
+        self.turns.took(uid, seconds, useless=useless)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_who_comes_while_all_places_are_taken_is_the_next_one(host: Host) -> Non
 def test_of_those_who_return_the_one_who_has_taken_least_is_next(host: Host) -> None:
     for uid in range(100, 100 + READERS_OF_RETURNING + 2):
         assert host.ask(uid)
-        host.end(uid, seconds=uid)
+        host.end(uid, seconds=uid, useless=False)
     busy = range(102, 102 + READERS_OF_RETURNING)
     assert [host.ask(uid) for uid in busy] == [True] * READERS_OF_RETURNING
     assert not host.ask(101)
@@ -97,6 +97,21 @@ def test_what_a_user_has_taken_is_forgotten(host: Host) -> None:
     assert not host.ask(100)
     host.now += LEAST_SECONDS / SHARE
     assert host.ask(100)
+
+
+def test_useless_libraries_of_all_users_take_a_tenth_of_the_time_and_hold_up_only_their_users(host: Host) -> None:
+    useless = 0.0
+    host.ask(VICTIM)
+    host.end(VICTIM, useless=False)
+    while host.now < 600:
+        host.now += 0.1
+        for uid in range(100, 116):
+            if host.running[uid]:
+                host.end(uid)
+                useless += 0.1
+            host.ask(uid)
+    assert 0.08 <= useless / 600 <= 0.12
+    assert host.ask(VICTIM)
 
 
 def test_one_user_reads_one_at_a_time_and_root_more(host: Host) -> None:
