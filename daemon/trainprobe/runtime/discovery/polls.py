@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict, defaultdict, deque
 from dataclasses import dataclass
 
 from trainprobe.model.moment import NS
@@ -27,6 +28,7 @@ class Poll:
     turn: int = 0  # looks so far
     ticks: int | None = None
     used: tuple[int, int] | None = None  # processor time and resident bytes at the look before
+    owner: int = 0  # who answers for it
 
     def next_ns(self) -> int:
         """When the coming look is due. Candidates: behind the listed ages at doubled ones, later each hour."""
@@ -42,23 +44,64 @@ class Poll:
         return self.born_ns + (ages[-1] << doublings) + (beyond - doublings) * LATER_LIMIT_NS
 
 
-class Polls:
-    """The looks that are due, in time order. A newer exec of a pid replaces the older entry."""
+class _Queue:
+    """Looks in time order; of those that are due, each owner's in turn. Each look is moved twice, however many wait."""
 
     def __init__(self) -> None:
-        self._watched: list[tuple[int, int, Poll]] = []  # heaps
-        self._candidates: list[tuple[int, int, Poll]] = []
-        self._current: dict[int, Poll] = {}
+        self._later: list[tuple[int, int, Poll]] = []  # a heap
+        self._due: OrderedDict[int, deque[tuple[int, Poll]]] = OrderedDict()  # by owner
         self._turn = 0
+
+    def push(self, poll: Poll, at_ns: int) -> None:
+        self._turn += 1
+        heapq.heappush(self._later, (at_ns, self._turn, poll))
+
+    def pop(self, now_ns: int) -> Poll | None:
+        while self._later and self._later[0][0] <= now_ns:
+            at, _, poll = heapq.heappop(self._later)
+            self._due.setdefault(poll.owner, deque()).append((at, poll))
+        return self._next() if self._due else None
+
+    def _next(self) -> Poll:
+        owner, polls = self._due.popitem(last=False)
+        _, poll = polls.popleft()
+        if polls:
+            self._due[owner] = polls  # behind the others
+        return poll
+
+    def next_ns(self, current: dict[int, Poll]) -> int | None:
+        """When the next look is due of those that are still current."""
+        while self._due:
+            at, poll = next(iter(self._due.values()))[0]
+            if current.get(poll.pid) is poll:
+                return at
+            self._next()
+        while self._later and current.get(self._later[0][2].pid) is not self._later[0][2]:
+            heapq.heappop(self._later)
+        return self._later[0][0] if self._later else None
+
+
+class Polls:
+    """The looks that are due. A newer exec of a pid replaces the older entry."""
+
+    def __init__(self) -> None:
+        self._watched, self._candidates = _Queue(), _Queue()
+        self._current: dict[int, Poll] = {}
+        self._of: defaultdict[int, dict[int, Poll]] = defaultdict(dict)  # candidates by owner
+        self._places = CANDIDATES_LIMIT  # that no candidate has
 
     def __len__(self) -> int:
         return len(self._current)
 
-    def add(self, pid: int, born_ns: int, *, watched: bool, now_ns: int) -> None:
+    def add(self, pid: int, born_ns: int, *, watched: bool, now_ns: int, owner: int = 0) -> None:
         """Begin to look at a process. One that is older than the first ages is looked at once now, then by its age."""
-        if not watched and len(self._current) >= CANDIDATES_LIMIT:
+        self.forget_process(pid)
+        if not watched and not self._places and not self._make_room(owner):
             return
-        poll = self._current[pid] = Poll(pid, born_ns, watched)
+        poll = self._current[pid] = Poll(pid, born_ns, watched, owner=owner)
+        if not watched:
+            self._of[owner][pid] = poll
+            self._places -= 1
         at = poll.next_ns()
         if at <= now_ns:
             while poll.next_ns() <= now_ns:
@@ -67,11 +110,24 @@ class Polls:
             at = now_ns
         self._push(poll, at)
 
+    def _make_room(self, owner: int) -> bool:
+        """The owner with most candidates gives up his latest, unless that is the one who asks."""
+        most = max(self._of, key=lambda one: len(self._of[one]))
+        if len(self._of[most]) <= len(self._of.get(owner, ())) + 1:
+            return False
+        self.forget_process(next(reversed(self._of[most])))
+        return True
+
     def __contains__(self, pid: int) -> bool:
         return pid in self._current
 
     def forget_process(self, pid: int) -> None:
-        self._current.pop(pid, None)
+        poll = self._current.pop(pid, None)
+        if poll is not None and not poll.watched:
+            self._places += 1
+            del self._of[poll.owner][pid]
+            if not self._of[poll.owner]:
+                del self._of[poll.owner]
 
     def again(self, poll: Poll) -> None:
         """The look gave nothing: look again when the process is older."""
@@ -80,9 +136,10 @@ class Polls:
 
     def next_due(self, now_ns: int) -> Poll | None:
         """A process to be looked at now; give it back with ``again`` or ``forget_process``."""
-        for heap in (self._watched, self._candidates):
-            if (at := self._next_ns(heap)) is not None and at <= now_ns:
-                return heapq.heappop(heap)[2]
+        for queue in (self._watched, self._candidates):
+            while (poll := queue.pop(now_ns)) is not None:
+                if self._current.get(poll.pid) is poll:
+                    return poll
         return None
 
     def several_due(self, now_ns: int, most: int) -> list[Poll]:
@@ -97,17 +154,11 @@ class Polls:
         return self._current.get(poll.pid) is poll
 
     def due_ns(self) -> int | None:
-        watched, candidate = self._next_ns(self._watched), self._next_ns(self._candidates)
+        watched, candidate = (queue.next_ns(self._current) for queue in (self._watched, self._candidates))
         if candidate is None:
             return watched
         together = candidate + -candidate % TOGETHER_NS
         return together if watched is None else min(watched, together)
 
-    def _next_ns(self, heap: list[tuple[int, int, Poll]]) -> int | None:
-        while heap and self._current.get(heap[0][2].pid) is not heap[0][2]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
-
     def _push(self, poll: Poll, at_ns: int) -> None:
-        self._turn += 1
-        heapq.heappush(self._watched if poll.watched else self._candidates, (at_ns, self._turn, poll))
+        (self._watched if poll.watched else self._candidates).push(poll, at_ns)

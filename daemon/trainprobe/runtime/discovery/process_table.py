@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from trainprobe.collect.command import ProgramKind, Understood
@@ -66,6 +66,7 @@ class Table:
     def __init__(self, shares: UserShares | None = None) -> None:
         self._processes: dict[int, WatchedProcess] = {}
         self.shares = shares or UserShares()
+        self._buffered = 0  # events that are kept
         self.moved = True  # somebody came or went
         self.changed = True  # somebody changed what it is
 
@@ -91,20 +92,34 @@ class Table:
         self.moved = True
         gone = self._processes.pop(pid, None)
         if gone is not None:
+            self._buffered -= len(gone.buffer)
             self.shares.process(gone.owner, -1)
         return gone
 
     def keep_event(self, process: WatchedProcess, event: Event) -> None:
         """Keep an event of a process that may become one of a run."""
-        if len(process.buffer) == BUFFER or sum(len(p.buffer) for p in self._processes.values()) < BUFFERED:
+        if len(process.buffer) == BUFFER or self._buffered < BUFFERED:
+            self._buffered += len(process.buffer) < BUFFER
             process.buffer.append(event)
+
+    def take_events(self, process: WatchedProcess) -> list[Event]:
+        """What was kept of a process, which is kept no longer."""
+        kept = list(process.buffer)
+        process.buffer.clear()
+        self._buffered -= len(kept)
+        return kept
 
     def subtree(self, head: int) -> list[WatchedProcess]:
         """The process and its watched descendants."""
         return [process for process in self if self._below(process, head)]
 
-    def role(self, process: WatchedProcess) -> str:
-        """driver: it steps. worker: loads data for a driver. helper: everything else."""
+    def runs_with_named_workers(self) -> frozenset[int]:
+        """Of the runs whose PyTorch names its workers, what ``id`` gives."""
+        return frozenset(id(process.run) for process in self._processes.values() if process.comm == WORKER_COMM)
+
+    def role(self, process: WatchedProcess, named: Collection[int]) -> str:
+        """driver: it steps. worker: loads data for a driver. helper: everything else. ``named``: of
+        ``runs_with_named_workers``."""
         if process.driver:
             return "driver"
         if process.comm == WORKER_COMM:
@@ -116,8 +131,7 @@ class Table:
         if kind is ProgramKind.SPAWNED and not (process.forked and direct):
             return "worker"
         # A plain fork: a worker, unless this torch names its workers and this one has no such name.
-        named = any(other.comm == WORKER_COMM for other in self._processes.values() if other.run is process.run)
-        return "worker" if process.forked and not named else "helper"
+        return "worker" if process.forked and id(process.run) not in named else "helper"
 
     def _master(self, process: WatchedProcess) -> tuple[WatchedProcess | None, bool]:
         """(the driver that a process works for, whether it is the driver's own child and not a forkserver's)."""

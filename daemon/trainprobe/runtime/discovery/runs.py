@@ -178,9 +178,8 @@ class Runs:
         """Tell what the run's processes did before it was one."""
         kept: list[Event] = []
         for process in self._table:
-            if process.run is run and process.buffer:
-                kept += process.buffer
-                process.buffer.clear()
+            if process.run is run:
+                kept += self._table.take_events(process)
         for event in sorted(kept, key=lambda event: event.at_ns):
             self._tell(event)
 

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Protocol
 
 from trainprobe.collect.cgroup_path import parse_cgroups
@@ -15,6 +14,7 @@ from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
+from trainprobe.runtime.discovery.markings import Markings
 from trainprobe.runtime.discovery.polls import Poll, Polls
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
 from trainprobe.runtime.discovery.rules import TargetRules, matches
@@ -23,12 +23,11 @@ NOBODY = -1
 SCAN_NS = 60 * NS
 ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
 UNMARKED_NS = NS  # a run by a person's word that has no libtorch at this age may have the GPU for its clock
-MARKING_NS = 20_000_000  # between questions whether a library has been read
 PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
 """After these a live process's library is asked for again: its loader was still mapping it."""
-AGAIN_NS, DOUBLINGS = 100_000_000, 9  # between those questions, twice as long each time, up to 51 s
 BUDGET_NS = 10_000_000  # for looking at maps in one step
 TOGETHER = 16  # processes that are asked for in one request
+Inode = tuple[tuple[int, int], int]
 
 
 class Attached(Protocol):
@@ -57,16 +56,6 @@ class WatchableKernel(Protocol):
     def clock_by_gpu(self, pid: int, /) -> None: ...
 
 
-@dataclass(slots=True)
-class _Marking:
-    """A library that has no marks yet: it is being read, or ``failures`` times its mapping could not be opened."""
-
-    library: Mapping
-    due_ns: int = 0
-    reading: bool = True
-    failures: int = 0
-
-
 class Search:
     """Looks at maps when they are due, and fills the table with what is watched."""
 
@@ -85,7 +74,8 @@ class Search:
         self._table = table
         self._rules = rules
         self._auto = auto
-        self._marking: dict[int, _Marking] = {}  # by pid
+        self._markings = Markings()
+        self._marked: tuple[int, set[Inode]] = (-1, set())  # libraries that have their marks, as of then
         self._polls = Polls()
         self._known: set[int] = set()  # pids of the last scan
         self._gpu_users: set[int] = set()  # those that were looked at
@@ -94,20 +84,21 @@ class Search:
     def due_ns(self, now: int) -> int | None:
         """When ``look`` has something to do."""
         due = [now if self._scan_ns is None else self._scan_ns, self._polls.due_ns()]
-        due += [marking.due_ns for marking in self._marking.values()]
+        due.append(self._markings.due_ns())
         return min((at for at in due if at is not None and at < 1 << 63), default=None)
 
     def hint(self, pid: int, at_ns: int, executed: bool, now: int) -> None:
         """A process that is not watched did an exec, or hit a mark."""
         if pid not in self._table and self._scan_ns != 1 << 63:
-            self._polls.add(pid, at_ns if executed else 0, watched=False, now_ns=now)
+            self._polls.add(pid, at_ns if executed else 0, watched=False, now_ns=now, owner=self._owner(pid))
 
     def changed(self, process: WatchedProcess, at_ns: int) -> None:
         """A watched process has new maps (exec), or old ones without the library (fork)."""
-        self._polls.add(process.pid, at_ns, watched=True, now_ns=at_ns)
+        self._polls.add(process.pid, at_ns, watched=True, now_ns=at_ns, owner=process.owner)
 
     def forget(self, pid: int) -> None:
         self._polls.forget_process(pid)
+        self._markings.end(pid)
 
     def search(self, now: int) -> tuple[list[WatchedProcess], list[WatchedProcess]]:
         """(those that the configuration includes, newly watched; those whose library was found now)."""
@@ -162,7 +153,8 @@ class Search:
         # Parents before children, so that a family is watched by its head.
         for pid, stat in sorted(looked, key=lambda item: (not python_like(item[1].comm), item[1].ticks)):
             if pid not in self._table and pid != os.getpid():
-                self._polls.add(pid, self._proc.started_ns(stat.ticks), watched=False, now_ns=now)
+                begun = self._proc.started_ns(stat.ticks)
+                self._polls.add(pid, begun, watched=False, now_ns=now, owner=self._owner(pid))
 
     def _found(
         self, poll: Poll, stat: Stat, now: int, included: list[WatchedProcess], marked: list[WatchedProcess]
@@ -244,6 +236,12 @@ class Search:
         except OSError:
             pass
 
+    def _owner(self, pid: int) -> int:
+        try:
+            return self._proc.owner(pid)
+        except OSError:
+            return NOBODY
+
     def _tell_of(self, child: WatchedProcess | None) -> None:
         """A descendant that was there before us: as the kernel would have told of it then."""
         if child is None:
@@ -257,7 +255,7 @@ class Search:
     def unwatch(self, process: WatchedProcess) -> None:
         self.leave(process.pid)
         self._table.pop(process.pid)
-        self._polls.forget_process(process.pid)
+        self.forget(process.pid)
 
     def _adopt(self, pid: int, now: int, attached: bool) -> WatchedProcess | None:
         stat = self._proc.stat(pid)
@@ -280,68 +278,64 @@ class Search:
             self.mark(process, library, now)
             self._polls.forget_process(pid)
         else:
-            self._polls.add(pid, started, watched=True, now_ns=now)
+            self._polls.add(pid, started, watched=True, now_ns=now, owner=process.owner)
         return process
 
     def is_marking(self, pid: int) -> bool:
         """Whether its library has neither got its marks yet nor a reason why not."""
-        return pid in self._marking
+        return pid in self._markings
 
     def _mark_those_read(self, now: int) -> list[WatchedProcess]:
         """Those whose library has its marks, or a reason, since the last call."""
-        due = [(pid, marking) for pid, marking in self._marking.items() if now >= marking.due_ns]
+        due = self._markings.take_due(now)
         for pid, marking in due:
             process = self._table.get(pid)
             if process is None or process.library != marking.library:
-                del self._marking[pid]
+                self._markings.end(pid)
             elif library := marking.library if marking.reading else self._proc.library(pid):
                 self.mark(process, library, now)
             else:
-                self._ask_later(marking, now)
-        found = [self._table.get(pid) for pid, _ in due if pid not in self._marking]
+                marking.ask_later(now)
+        found = [self._table.get(pid) for pid, _ in due if pid not in self._markings]
         return [process for process in found if process is not None]
 
     def mark(self, process: WatchedProcess, library: Mapping, now: int) -> None:
         """Put marks on a library; ``process.marks`` says why when it gives none."""
+        marked = self._libraries_with_marks(now)
         process.library, process.marks = library, ""
-        marking = self._marking.pop(process.pid, None) or _Marking(library)
-        if self._has_marks(library, process):
+        if (library.dev, library.ino) in marked:
+            self._markings.end(process.pid)
             return
-        marking.library = library
+        marking = self._markings.begin(process.pid, process.owner, library)
         try:
             attached = self._kernel.attach_marks(process.pid, library.path, library.start, library.end)
         except OSError as error:
             process.marks = f"marks cannot be put on {library.path}: {error.strerror or error}"
             if isinstance(error, PASSING):
-                self._marking[process.pid] = marking
-                self._ask_later(marking, now)
+                marking.ask_later(now)
+            else:
+                self._markings.end(process.pid)
             return
         if attached is None:
-            self._marking[process.pid] = marking
-            marking.reading, marking.due_ns = True, now + MARKING_NS
+            marking.ask_again(now)
         elif attached.refused:
             process.marks = attached.reason
             self._table.shares.refused(attached.reason, now)
-            self._marking[process.pid] = marking
-            self._ask_later(marking, now)
-        elif not any(attached.found.values()):
-            process.marks = attached.reason or f"{library.path} has none of the functions that marks need"
+            marking.ask_later(now)
+        else:
+            self._markings.end(process.pid)
+            if any(attached.found.values()):
+                marked.add((library.dev, library.ino))
+            else:
+                process.marks = attached.reason or f"{library.path} has none of the functions that marks need"
 
-    def _ask_later(self, marking: _Marking, now: int) -> None:
-        marking.reading, marking.due_ns = False, now + (AGAIN_NS << min(marking.failures, DOUBLINGS))
-        marking.failures += 1
-
-    def _has_marks(self, library: Mapping, process: WatchedProcess) -> bool:
-        """Whether another process has it with its marks. Once nobody has, the kernel side may take them away."""
-        same = (library.dev, library.ino)
-        return any(
-            other.library is not None
-            and (other.library.dev, other.library.ino) == same
-            and other is not process
-            and not other.marks
-            and not self.is_marking(other.pid)
-            for other in self._table
-        )
+    def _libraries_with_marks(self, now: int) -> set[Inode]:
+        """Those that some process has with its marks: looked for once in a step. Once nobody has one, the kernel side
+        may take its marks away."""
+        if self._marked[0] != now:
+            ready = (one for one in self._table if one.library and not one.marks and one.pid not in self._markings)
+            self._marked = now, {(one.library.dev, one.library.ino) for one in ready if one.library}
+        return self._marked[1]
 
 
 def _uid(proc: Proc, pid: int) -> int:

@@ -183,8 +183,9 @@ class Targets:
         if self._table.changed or moved:
             self._table.changed = self._table.moved = False
             self._seen_ns = now
+            named = self._table.runs_with_named_workers()
             self._seen = [
-                Watched(p.pid, p.ticks, p.started_ns, self._table.role(p), p.run.name)
+                Watched(p.pid, p.ticks, p.started_ns, self._table.role(p, named), p.run.name)
                 for p in self._table
                 if p.run is not None and not p.run.ended
             ]

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from trainprobe.model.moment import NS
+from trainprobe.runtime.discovery import polls as polls_module
 from trainprobe.runtime.discovery.polls import CANDIDATES_LIMIT, Polls
 
 
@@ -75,3 +80,46 @@ def test_candidates_are_bounded_and_watched_ones_always_fit() -> None:
     assert len(polls) == CANDIDATES_LIMIT
     polls.add(10**6, 0, watched=True, now_ns=0)
     assert 10**6 in polls
+
+
+def test_an_owners_first_look_goes_before_the_thousandth_of_another() -> None:
+    polls = Polls()
+    for number in range(1000):
+        polls.add(1000 + number, 0, watched=False, now_ns=0, owner=number % 16)
+    polls.add(7, 0, watched=False, now_ns=NS // 10, owner=99)
+    looks = [polls.next_due(NS) for _ in range(34)]
+    assert 7 in [poll.pid for poll in looks[:17] if poll is not None]
+    assert [poll.owner for poll in looks[:17] if poll is not None] == [*range(16), 99]
+    assert [poll.owner for poll in looks[17:33] if poll is not None] == [*range(16)]
+
+
+def test_a_user_with_all_candidates_makes_room_for_another() -> None:
+    polls = Polls()
+    for pid in range(CANDIDATES_LIMIT):
+        polls.add(pid, 0, watched=False, now_ns=0, owner=1)
+    polls.add(10**6, 0, watched=False, now_ns=0, owner=1)
+    assert 10**6 not in polls
+    polls.add(10**6, 0, watched=False, now_ns=0, owner=2)
+    assert 10**6 in polls
+    assert len(polls) == CANDIDATES_LIMIT
+
+
+def test_each_of_many_waiting_looks_is_moved_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = 0
+    pop = polls_module.heapq.heappop
+
+    def count(heap: list[Any]) -> Any:
+        nonlocal moved
+        moved += 1
+        return pop(heap)
+
+    monkeypatch.setattr(polls_module.heapq, "heappop", count)
+    polls = Polls()
+    for number in range(2000):
+        polls.add(number, 0, watched=False, now_ns=0, owner=number)
+    for _ in range(2000):
+        poll = polls.next_due(NS // 4)
+        assert poll is not None
+        assert polls.due_ns() is not None or len(polls) == 2000
+        polls.again(poll)
+    assert moved == 2000

@@ -1,0 +1,71 @@
+"""What a process more costs: operations are counted, no time is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.collect.fake_proc import FakeProc
+from tests.unit.runtime.discovery.test_targets import FakeKernel
+from trainprobe.collect.command import understand
+from trainprobe.collect.mapping import Mapping
+from trainprobe.collect.procfs import Proc
+from trainprobe.model.event import ProcessEvent, ProcessEventKind
+from trainprobe.model.moment import NS
+from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
+from trainprobe.runtime.discovery.rules import TargetRules
+from trainprobe.runtime.discovery.search import Search
+
+
+class CountingTable(Table):
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[WatchedProcess]:
+        for process in super().__iter__():
+            self.looked_at += 1
+            yield process
+
+
+def add(table: Table, pid: int, library: Mapping | None = None) -> WatchedProcess:
+    process = WatchedProcess(pid, 1, pid, 0, "python", (), understand(()), library=library)
+    table.put(process)
+    return process
+
+
+@pytest.mark.parametrize("processes", [100, 1000])
+def test_libraries_that_wait_for_marks_are_compared_with_each_process_once_in_a_step(
+    tmp_path: Path, processes: int
+) -> None:
+    proc: Proc = FakeProc(tmp_path).proc
+    table, kernel = CountingTable(), FakeKernel(marks=None)
+    search = Search(kernel, proc, table, TargetRules(), False, lambda process, event: None)
+    for pid in range(1, processes + 1):
+        search.mark(add(table, pid), Mapping(1, 2, (0, 1), pid, f"/{pid}/libtorch_cpu.so"), NS)
+    table.looked_at = 0
+    search.search(2 * NS)
+    assert table.looked_at <= processes
+
+
+class CountedBuffer(list[object]):
+    looked_at = 0
+
+    def __len__(self) -> int:
+        CountedBuffer.looked_at += 1
+        return super().__len__()
+
+
+@pytest.mark.parametrize("processes", [100, 1000])
+def test_an_event_that_is_kept_looks_at_no_other_process(processes: int) -> None:
+    table = Table()
+    for pid in range(1, processes + 1):
+        add(table, pid).buffer = CountedBuffer()  # type: ignore[assignment]
+    CountedBuffer.looked_at = 0
+    process = table.get(1)
+    assert process is not None
+    for at in range(100):
+        table.keep_event(process, ProcessEvent(ProcessEventKind.EXEC, at, 1, 1, "python"))
+    assert CountedBuffer.looked_at <= 300
+    assert len(table.take_events(process)) == 100
+    assert table.take_events(process) == []
