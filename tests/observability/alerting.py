@@ -57,6 +57,16 @@ class Alertmanager:
             for row in rows
         ]  # fmt: skip
 
+    def wait_for_run(self, name: str, run: str, seconds: float) -> Arrived:
+        """The alert about the run whose id begins so; the daemon watches every training of the host."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for alert in self.alerts():
+                if alert.name == name and alert.labels.get("run", "").startswith(run):
+                    return alert
+            time.sleep(0.5)
+        raise AssertionError(f"no {name} in {seconds} s; there are {self.alerts()}")
+
     def wait_for(self, name: str, seconds: float = 30) -> Arrived:
         """The first alert of this name."""
         until = time.monotonic() + seconds
@@ -71,17 +81,16 @@ class Alertmanager:
 @contextmanager
 def alerting(directory: Path, target: str, interval: str = "1s") -> Iterator[tuple[Prometheus, Alertmanager]]:
     """Both servers, with one target scraped and the rules evaluated each ``interval``."""
-    with _alertmanager(directory) as alertmanager:
-        configuration = CONFIG.format(
-            interval=interval, rules=DIRECTORY, alertmanager=alertmanager.address, target=target
-        )
+    with alertmanager(directory) as manager:
+        configuration = CONFIG.format(interval=interval, rules=DIRECTORY, alertmanager=manager.address, target=target)
         (directory / "prometheus.yml").write_text(configuration)
         with running(directory) as prometheus:
-            yield prometheus, alertmanager
+            yield prometheus, manager
 
 
 @contextmanager
-def _alertmanager(directory: Path) -> Iterator[Alertmanager]:
+def alertmanager(directory: Path) -> Iterator[Alertmanager]:
+    """With the committed example of a configuration."""
     program = shutil.which(PROGRAM)
     if program is None:
         pytest.skip(f"no {PROGRAM} on PATH (make test unpacks it)")

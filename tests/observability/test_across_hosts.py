@@ -21,6 +21,7 @@ from benchmarks.programs import end
 from benchmarks.stalls.host import CannotHere
 from grafana.rules.build import DIRECTORY
 from grafana.rules.recording import LATE_CAUSE
+from tests.observability.alerting import Alertmanager, alertmanager
 from tests.observability.servers import Prometheus, running
 from tests.observability.two_hosts import Host, two_hosts, watched
 
@@ -35,9 +36,18 @@ CAUSES = {"loader": "data_inline", "checkpoint": "checkpoint", "hog": "cpu_conte
 MEETINGS = ("dynamic", "static")
 CASES = list(itertools.product(MEETINGS, CAUSES, (1, 2)))
 OFTEN = [("dynamic", "loader", 1), ("static", "checkpoint", 2)]  # the others: nightly
+ALERT = "TrainingStragglerRank"
+ALERT_FOR = 120.0
+SCRAPED = (
+    "trainprobe_phase_active",
+    "trainprobe_run_wall_seconds_total",
+    "trainprobe_state_seconds_total",
+    "trainprobe_lost_seconds_total",
+)
 CONFIG = """\
 global: {{scrape_interval: {interval}s, evaluation_interval: {interval}s}}
 rule_files: [{rules}/recording.yml, {rules}/alerts.yml]
+alerting: {{alertmanagers: [{{static_configs: [{{targets: ["{alertmanager}"]}}]}}]}}
 scrape_configs:
   - job_name: trainprobe
     static_configs: [{{targets: {targets}}}]
@@ -46,12 +56,14 @@ scrape_configs:
 
 @dataclass
 class Stand:
-    """Two hosts, watched, and the Prometheus that scrapes both."""
+    """Two hosts, watched, the Prometheus that scrapes both, and its Alertmanager."""
 
     hosts: tuple[Host, Host]
     targets: list[str]
     prometheus: Prometheus
+    alertmanager: Alertmanager
     python: str
+    rules: Path
 
     def report(self, host: Host) -> list[dict[str, Any]]:
         """The host's runs."""
@@ -98,8 +110,8 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("recording.yml", "alerts.yml"):
         read = yaml.safe_load((DIRECTORY / name).read_text())
         for rule in itertools.chain.from_iterable(group["rules"] for group in read["groups"]):
-            if rule.get("alert") == "TrainingStragglerRank":
-                rule["for"] = "2m"
+            if rule.get("alert") == ALERT:
+                rule["for"] = f"{int(ALERT_FOR)}s"
         (made / name).write_text(yaml.safe_dump(read))
     return made
 
@@ -115,10 +127,13 @@ def stand(tmp_path_factory: pytest.TempPathFactory, torch_python: str, rules: Pa
                 raise
             pytest.skip(str(reason))
         targets = [stack.enter_context(watched(host, other)) for host, other in ((one, two), (two, one))]
-        config = CONFIG.format(interval=int(INTERVAL), rules=rules, targets=json.dumps(targets))
+        manager = stack.enter_context(alertmanager(directory))
+        config = CONFIG.format(
+            interval=int(INTERVAL), rules=rules, targets=json.dumps(targets), alertmanager=manager.address
+        )
         (directory / "prometheus.yml").write_text(config)
         prometheus = stack.enter_context(running(directory))
-        yield Stand((one, two), targets, prometheus, torch_python)
+        yield Stand((one, two), targets, prometheus, manager, torch_python, rules)
 
 
 @contextmanager
@@ -126,10 +141,9 @@ def launched(stand: Stand, directory: Path, meeting: str, fault: str, late_host:
     """The training on both hosts, all ranks of it in their train phase; before it, one of its name on host 1 alone."""
     launch = Launch(stand, meeting, fault, late_host, directory, f"{meeting}-{fault}-{secrets.token_hex(3)}")
     with ExitStack() as stack:
-        if meeting == "dynamic":
-            earlier = launch.start(stand.hosts[0], alone=True)
-            stack.callback(end, earlier)
-            assert earlier.wait(60) == 0, launch.log_ends()
+        earlier = launch.start(stand.hosts[0], alone=True)
+        stack.callback(end, earlier)
+        assert earlier.wait(60) == 0, launch.log_ends()
         started = [launch.start(host) for host in stand.hosts]
         for process in started:
             stack.callback(end, process)
@@ -187,13 +201,19 @@ def judge(launch: Launch) -> float:
 
 
 def has_one_name(launch: Launch) -> None:
-    """One run id on both hosts; the second launch on host 1 is its second attempt."""
-    runs = [
-        [run for run in launch.stand.report(host) if run["run"].startswith(launch.name)] for host in launch.stand.hosts
-    ]
-    assert len({run["run"] for of_host in runs for run in of_host}) == 1
-    attempts = [[run["attempt"] for run in of_host] for of_host in runs]
-    assert attempts == ([[1, 2], [1]] if launch.meeting == "dynamic" else [[1], [1]])
+    """One run id on both hosts. The launch before, on host 1 alone, was its first attempt where it had the same id; a
+    static one has its world size in its name, so that launch was another run."""
+    one, two = (
+        sorted((run["run"], run["attempt"]) for run in launch.stand.report(host) if run["run"].startswith(launch.name))
+        for host in launch.stand.hosts
+    )
+    ((name, attempt),) = two
+    assert attempt == 1
+    if launch.meeting == "dynamic":
+        assert one == [(name, 1), (name, 2)]
+    else:
+        assert len(one) == 2
+        assert (name, 1) in one
 
 
 @pytest.mark.parametrize(
@@ -206,3 +226,53 @@ def test_the_late_rank_is_named_with_its_host_and_cause(
     with launched(stand, tmp_path, meeting, fault, late_host) as launch:
         has_one_name(launch)
         print(f"recorded {judge(launch):.1f} s after the rank was late")
+
+
+def recorded(launch: Launch, start: float, until: float) -> list[dict[str, str]]:
+    """What Prometheus has scraped of the run, as promtool reads series."""
+    of_run = f'{{run=~"{launch.name}.*",__name__=~"{"|".join(SCRAPED)}"}}'
+    steps = int((until - start) / INTERVAL) + 1
+    series = launch.stand.prometheus.ask(
+        "/api/v1/query_range", query=of_run, start=str(start), end=str(until), step=str(INTERVAL)
+    )["result"]
+    made = []
+    for one in series:
+        name, labels = one["metric"].pop("__name__"), one["metric"]
+        at = {round((float(when) - start) / INTERVAL): f"{float(value):.6f}" for when, value in one["values"]}
+        written = ",".join(f"{label}={json.dumps(value)}" for label, value in labels.items())
+        made.append({"series": f"{name}{{{written}}}", "values": " ".join(at.get(step, "_") for step in range(steps))})
+    return made
+
+
+@pytest.mark.nightly
+def test_the_alert_names_host_and_cause_live_and_on_the_recorded_series(stand: Stand, tmp_path: Path) -> None:
+    with launched(stand, tmp_path, "static", "loader", 2) as launch, planted(launch) as since:
+        arrived = stand.alertmanager.wait_for_run(ALERT, launch.name, LATE_SECONDS + ALERT_FOR + 4 * INTERVAL)
+        until = time.time()
+        instance, rank, cause = expected(launch)
+        assert until - since >= ALERT_FOR
+        assert (arrived.labels["instance"], arrived.labels["rank"]) == (instance, rank)
+        assert instance in arrived.summary
+        assert arrived.summary.endswith(f", cause {cause}")
+        start = since - 2 * INTERVAL
+        series = recorded(launch, start, until)
+    assert {one["series"].partition("{")[0] for one in series} == set(SCRAPED)
+    firing = f'count by (instance, rank) (ALERTS{{alertname="{ALERT}",alertstate="firing"}})'
+    fires = [{"labels": f'{{instance="{instance}",rank="{rank}"}}', "value": 1}]
+    tests = {
+        "rule_files": [str(stand.rules / name) for name in ("recording.yml", "alerts.yml")],
+        "evaluation_interval": f"{int(INTERVAL)}s",
+        "tests": [{
+            "interval": f"{int(INTERVAL)}s",
+            "input_series": series,
+            "promql_expr_test": [
+                {"expr": firing, "eval_time": f"{int(ALERT_FOR)}s"},
+                {"expr": firing, "eval_time": f"{int(until - start)}s", "exp_samples": fires},
+            ],
+        }],
+    }  # fmt: skip
+    (tmp_path / "recorded.yml").write_text(yaml.safe_dump(tests))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(tmp_path / "recorded.yml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from benchmarks.advice import host
 from benchmarks.limits import groups
 from benchmarks.programs import Daemon
 from benchmarks.stalls.host import CannotHere
-from tests.observability.alerting import Alertmanager, Arrived, alerting
+from tests.observability.alerting import alerting
 from tests.unit.exporters.programs import exporter
 
 TRAINING = Path(__file__).with_name("hungry_training.py")
@@ -65,17 +64,6 @@ def hungry(directory: Path, python: str, group: Path, appetite: str) -> Iterator
         process.wait()
 
 
-def arrives(alertmanager: Alertmanager, name: str, run: str, seconds: float) -> Arrived:
-    """The alert about this run; the daemon watches every training of the host."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        for alert in alertmanager.alerts():
-            if alert.name == name and alert.labels.get("run", "").startswith(run):
-                return alert
-        time.sleep(0.5)
-    raise AssertionError(f"no {name} in {seconds} s; there are {alertmanager.alerts()}")
-
-
 def test_a_ramp_to_the_limit_is_told_before_the_kill(tmp_path: Path, torch_python: str, group: Path) -> None:
     with (
         Daemon(tmp_path) as daemon,
@@ -83,13 +71,13 @@ def test_a_ramp_to_the_limit_is_told_before_the_kill(tmp_path: Path, torch_pytho
         alerting(tmp_path, running.url.removeprefix("http://"), SCRAPE) as (_, alertmanager),
         hungry(tmp_path, torch_python, group, f"grow={GROWTH}") as (run, process),
     ):
-        told = arrives(alertmanager, "TrainingOOMRisk", run, 120)
+        told = alertmanager.wait_for_run("TrainingOOMRisk", run, 120)
         assert process.poll() is None, "it was told too late"
         assert told.labels["severity"] == "critical"
         assert " runs out of memory in " in told.summary
         process.wait(120)
         assert process.returncode == -9, "the ramp ended in a kill, as was told"
-        killed = arrives(alertmanager, "TrainingOOMKill", run, 30)
+        killed = alertmanager.wait_for_run("TrainingOOMKill", run, 30)
         assert "limit of the cgroup" in killed.summary
 
 
@@ -100,7 +88,7 @@ def test_memory_that_comes_back_from_swap_is_told(tmp_path: Path, torch_python: 
         alerting(tmp_path, running.url.removeprefix("http://"), SCRAPE) as (prometheus, alertmanager),
         hungry(tmp_path, torch_python, group, f"touch={SWAPPED}") as (run, process),
     ):
-        told = arrives(alertmanager, "TrainingSwapIn", run, 150)
+        told = alertmanager.wait_for_run("TrainingSwapIn", run, 150)
         assert process.poll() is None
         assert "major faults a second" in told.summary
         assert (prometheus.value("rate(trainprobe_swap_in_pages_total[1m])") or 0) > 100
