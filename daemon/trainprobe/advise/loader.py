@@ -166,21 +166,15 @@ def loader(
     if not workers:
         made = wait / ordinary.fetches
         # Loading is on the driver's own thread: what it costs is what it takes, and it leaves with the loading.
-        used = driver if driver is not None else own + wait
-        others = _others(ordinary, used, ranks)
-        return Loader(0, own, wait, ordinary.fetches, made, 0.0, max(0.0, used - wait), cpus, others=others)
+        alone = max(0.0, (driver if driver is not None else own + wait) - wait)
+        return Loader(0, own, wait, ordinary.fetches, made, 0.0, alone, cpus)
     if wanted is None or storage is None:
         return None
     queueing, swapping = ordinary.worker_queue_seconds_per_batch or 0.0, ordinary.worker_memory_seconds_per_batch or 0.0
     cpu = wanted - queueing
     used = (driver if driver is not None else own) + ordinary.fetches * (cpu + swapping)
+    others = max(0.0, (ordinary.busy_cpus or 0.0) / ranks - used / ordinary.seconds)
     return Loader(
         workers, own, wait, ordinary.fetches, cpu, blocked, driver if driver is not None else own, cpus,
-        swapping, ordinary.states.get("runqueue", 0.0), ordinary.states.get("memory", 0.0), queueing,
-        _others(ordinary, used, ranks),
+        swapping, ordinary.states.get("runqueue", 0.0), ordinary.states.get("memory", 0.0), queueing, others,
     )  # fmt: skip
-
-
-def _others(ordinary: OrdinaryStep, used: float, ranks: int) -> float:
-    """CPUs that other programs use, for a training whose step uses so many CPU seconds."""
-    return max(0.0, (ordinary.busy_cpus or 0.0) / ranks - used / ordinary.seconds) if ordinary.seconds else 0.0

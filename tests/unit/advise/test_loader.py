@@ -68,8 +68,5 @@ def test_what_was_measured() -> None:
     assert (made.own, made.wait) == (pytest.approx(0.05), pytest.approx(0.14))
     assert (made.cpu, made.queueing, made.blocked) == (pytest.approx(0.015), 0.003, pytest.approx(0.155))
     assert made.others == pytest.approx(0.6 - 0.065 / 0.17)
-    alone = loader(replace(ordinary, driver_cpu_seconds=0.16, busy_cpus=1.6), 0, {}, 2)
-    assert alone is not None
-    assert alone.others == pytest.approx(1.6 - 0.16 / 0.17), "the driver loads by itself, others are busy too"
     assert loader(ordinary, 1, {}, 0) is None
     assert loader(replace(ordinary, worker_cpu_seconds_per_batch=None), 1, {}, 2) is None
