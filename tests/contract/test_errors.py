@@ -38,3 +38,9 @@ def test_the_chinese_pages_have_each_cause_and_the_words_of_users() -> None:
     faq = (DOCS / "faq.zh.md").read_text()
     for words in ("一顿一顿", "GPU利用率低", "爆内存", "Too many open files", "received 0 items of ancdata"):
         assert words in faq
+
+
+def test_no_cell_of_the_chinese_table_is_empty_or_refers_to_a_neighbour() -> None:
+    rows = [line for line in (DOCS / "causes.zh.md").read_text().splitlines() if line.startswith("| [`")]
+    cells = {row: [cell.strip() for cell in row.strip("|").split("|")] for row in rows}
+    assert [row for row, row_cells in cells.items() if len(row_cells) != 4 or "" in row_cells or "同上" in row] == []
