@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import signal
 import sqlite3
@@ -18,6 +19,9 @@ import trainprobe
 from trainprobe.config.load import EXPORTER_PATH, load
 from trainprobe.config.parse import ConfigError, Problem
 from trainprobe.config.schema import ExporterConfig
+from trainprobe.text import command_line
+from trainprobe.text.catalogue import chosen
+from trainprobe.text.saying import saying, word
 from trainprobe.wire.report import decode
 from trainprobe_exporters import grafana
 from trainprobe_exporters.access import runtime_directory, tell_address, token_in
@@ -39,7 +43,7 @@ SOCKET_NAME = "exporter.sock"
 
 _ADDRESS = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:\s]+)):(?P<port>[0-9]{1,5})")
 
-_EPILOG = f"""\
+_EPILOG = word("""\
 what it serves (default http://127.0.0.1:19752):
   /metrics         all metrics, as Prometheus text or OpenMetrics     curl -s localhost:19752/metrics
   /-/healthy       200 while the exporter runs
@@ -53,12 +57,11 @@ what it serves (default http://127.0.0.1:19752):
                    curl -s --unix-socket /run/trainprobe-exporter/exporter.sock http://localhost/api/v1/report
 
 in Prometheus:
-  scrape_configs: [{{job_name: trainprobe, static_configs: [{{targets: ["localhost:19752"]}}]}}]
+  scrape_configs: [{job_name: trainprobe, static_configs: [{targets: ["localhost:19752"]}]}]
 
-The daemon (`trainprobe daemon`) publishes {SNAPSHOT_PATH} for the group trainprobe; run the exporter in it.
+The daemon (`trainprobe daemon`) publishes /run/trainprobe/report.json for the group trainprobe; run the exporter in it.
 The configuration is read again on SIGHUP. Exit codes: 0 ended by a signal, 1 failed (the port is taken, say),
-2 wrong arguments or configuration, 3 not permitted.
-"""
+2 wrong arguments or configuration, 3 not permitted.""")
 
 
 @dataclass(frozen=True)
@@ -236,13 +239,17 @@ def parser() -> argparse.ArgumentParser:
     """What the command line may hold."""
     made = argparse.ArgumentParser(
         prog="trainprobe-exporter",
-        description="Serves what the trainprobe daemon publishes: metrics for Prometheus, health, the report.",
+        description=word("Serves what the trainprobe daemon publishes: metrics for Prometheus, health, the report."),
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=command_line.HelpText,
         allow_abbrev=False,
     )
-    made.add_argument("--config", type=Path, metavar="FILE", help=f"configuration (default: {EXPORTER_PATH})")
-    made.add_argument("--listen", metavar="ADDR", help="address and port, before the configuration's")
+    made.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration (default: /etc/trainprobe/exporter.yaml)"
+    )
+    made.add_argument(
+        "--listen", type=_listen_address, metavar="ADDR", help="address and port, before the configuration's"
+    )
     made.add_argument(
         "--snapshot",
         type=Path,
@@ -268,14 +275,18 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _parse(arguments: Sequence[str] | None) -> Arguments:
-    command_line = parser()
-    given = command_line.parse_args(arguments)
+def _listen_address(text: str) -> tuple[str, int]:
     try:
-        listen = address(given.listen) if given.listen is not None else None
-    except ValueError as error:
-        command_line.error(f"--listen: {error}")
-    return Arguments(given.config, listen, given.snapshot, given.web_config, given.history)
+        return address(text)
+    except ValueError:
+        raise command_line.invalid(saying("must be ADDRESS:PORT, not {text}", text=repr(text))) from None
+
+
+def _parse(arguments: Sequence[str] | None) -> Arguments:
+    asked = command_line.asked_language(sys.argv[1:] if arguments is None else arguments)
+    with command_line.spoken_in(chosen(asked, os.environ)):
+        given = parser().parse_args(arguments)
+    return Arguments(given.config, given.listen, given.snapshot, given.web_config, given.history)
 
 
 if __name__ == "__main__":

@@ -14,26 +14,29 @@ from types import ModuleType
 from typing import NoReturn
 
 from trainprobe import __version__
-from trainprobe.text.saying import Text, saying
+from trainprobe.cli.languages import add_language
+from trainprobe.cli.terminal import Terminal
+from trainprobe.text import command_line
+from trainprobe.text.saying import Text, saying, word
 
 OK, FAILED, WRONG, FORBIDDEN, OWN_FAILURE = 0, 1, 2, 3, 125
 """Exit codes; the last one is for `run`, whose other codes belong to its command."""
 
 VERBS = {
-    "run": "run a command under observation and say where its time went",
-    "attach": "observe a training that already runs",
-    "top": "all trainings of this host as they run",
-    "page": "the address of the live page, with its token",
-    "report": "what the daemon kept",
-    "advise": "the settings that a run should have, with what they gain",
-    "compare": "two runs side by side, and what explains the difference",
-    "replay": "the report of a recording, with no root and no eBPF",
-    "check": "what works on this host, what does not, and the command that mends it",
-    "daemon": "find and observe trainings by themselves (what the systemd unit runs)",
+    "run": word("run a command under observation and say where its time went"),
+    "attach": word("observe a training that already runs"),
+    "top": word("all trainings of this host as they run"),
+    "page": word("the address of the live page, with its token"),
+    "report": word("what the daemon kept"),
+    "advise": word("the settings that a run should have, with what they gain"),
+    "compare": word("two runs side by side, and what explains the difference"),
+    "replay": word("the report of a recording, with no root and no eBPF"),
+    "check": word("what works on this host, what does not, and the command that mends it"),
+    "daemon": word("find and observe trainings by themselves (what the systemd unit runs)"),
 }
 HIDDEN = ("observe",)
 
-EPILOG = """\
+EPILOG = word("""\
 the first things to try:
   trainprobe check                             does it work on this host?
   trainprobe run -- python train.py            watch a training from its start
@@ -46,24 +49,25 @@ the first things to try:
   trainprobe compare before.json after.json    did it help?
 
 exit codes: 0 well; 1 what was asked for failed; 2 wrong arguments or configuration; 3 not root or a capability missing.
-`trainprobe run` returns the exit code of its command (128+N for signal N), 125 when it could not be started by us."""
+`trainprobe run` returns the exit code of its command (128+N for signal N), 125 when it could not be started by us.""")
 
 
 class Parser(argparse.ArgumentParser):
-    """Wrong arguments end with ``wrong``; help keeps the line breaks of what is written here."""
+    """Wrong arguments end with ``wrong``."""
 
     wrong = WRONG
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(self.wrong, f"{self.prog}: {message}\n  to mend it: {self.prog} --help\n")
+        remedy = command_line.say("to mend it: {remedy}").format(remedy=f"{self.prog} --help")
+        self.exit(self.wrong, f"{self.prog}: {message}\n  {remedy}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _run(given)
+        code = _run(_verb_first(given))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -73,17 +77,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _verb_first(given: list[str]) -> list[str]:
+    """``trainprobe --lang zh report`` as ``trainprobe report --lang zh``."""
+    options = 2 if given[:1] == ["--lang"] else int(given[:1] != [] and given[0].startswith("--lang="))
+    return [*given[options : options + 1], *given[:options], *given[options + 1 :]]
+
+
 def _run(given: Sequence[str]) -> int:
+    _asked.set(command_line.asked_language(given))
     if given and not given[0].startswith("-") and given[0] not in (*VERBS, *HIDDEN):
         complain(
             saying("there is no verb {given}; there are: {names}", given=f"{given[0]!r}", names=", ".join(VERBS)),
             _meant(given),
         )
         return WRONG
-    if not given:
-        parser(()).print_help()
-        return WRONG
-    args = parser(given[:1], own_failure=given[:1] == ["run"]).parse_args(given)
+    with command_line.spoken_in(Terminal.of(sys.stdout, os.environ, _asked.get()).language):
+        if not given:
+            parser(()).print_help()
+            return WRONG
+        args = parser(given[:1], own_failure=given[:1] == ["run"]).parse_args(given)
     _asked.set(getattr(args, "lang", None))
     code: int = args.act(args)
     return code
@@ -130,16 +142,21 @@ def parser(whole: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) ->
     """
     made = Parser(
         prog="trainprobe",
-        description="Says which cause owns the time that a training loses, from the kernel's own accounting (eBPF).",
+        description=word(
+            "Says which cause owns the time that a training loses, from the kernel's own accounting (eBPF)."
+        ),
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=command_line.HelpText,
     )
     if own_failure:
         made.wrong = OWN_FAILURE
     made.add_argument("--version", action="version", version=f"trainprobe {__version__}")
-    verbs = made.add_subparsers(prog="trainprobe", title="verbs", metavar="VERB", required=True, parser_class=Parser)
+    add_language(made)
+    verbs = made.add_subparsers(
+        prog="trainprobe", title=word("verbs"), metavar="VERB", required=True, parser_class=Parser
+    )
     for verb in (*VERBS, *(name for name in HIDDEN if name in whole)):
-        one = verbs.add_parser(verb, formatter_class=argparse.RawDescriptionHelpFormatter, help=VERBS.get(verb))
+        one = verbs.add_parser(verb, formatter_class=command_line.HelpText, help=VERBS.get(verb))
         if verb in whole:
             module = loaded(f"trainprobe.cli.{verb}")
             one.description = module.__doc__

@@ -37,7 +37,8 @@ from trainprobe.cli.published import Refusal
 from trainprobe.cli.style import Style, inert
 from trainprobe.model.amounts import percent, size
 from trainprobe.runtime.publishing import rundir
-from trainprobe.text.saying import word
+from trainprobe.text.command_line import invalid
+from trainprobe.text.saying import saying, word
 
 MOST = 1.5  # times a difference: what parts make more of it cancels out, and their shares say nothing
 CALLS = {
@@ -71,7 +72,7 @@ def batch(text: str) -> tuple[float, float]:
     except ValueError:
         numbers = []
     if len(numbers) not in (1, 2) or any(not 0 < number < 1e9 for number in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of samples per step; examples: 32, or 4,8")
+        raise invalid(saying("{text} is no number of samples per step; examples: 32, or 4,8", text=repr(text)))
     return numbers[0], numbers[-1]
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from trainprobe.advise.comparison import Comparison
 from trainprobe.model.amounts import percent
 from trainprobe.model.report import Rank
+from trainprobe.text.command_line import invalid
+from trainprobe.text.saying import saying
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
@@ -49,7 +51,7 @@ def share(text: str) -> float:
     """5% as 0.05."""
     found = _PERCENT.fullmatch(text.strip())
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage; example: 5%")
+        raise invalid(saying("{text} is no percentage; example: 5%", text=repr(text)))
     return float(found[1]) / 100
 
 

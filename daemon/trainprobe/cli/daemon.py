@@ -25,13 +25,13 @@ from trainprobe.text.saying import saying, word
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help=f"another file than {configuration.USUAL}")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="another file than /etc/trainprobe/trainprobe.yaml")
     parser.add_argument(
         "--state",
         type=Path,
         default=_state_directory(),
         metavar="DIR",
-        help=f"keep the history there (default: the unit's state directory, else {rundir.STATE})",
+        help="keep the history there (default: the unit's state directory, else /var/lib/trainprobe)",
     )
     parser.add_argument(
         "--directory", type=Path, default=rundir.DIRECTORY, metavar="DIR", help="publish there (default: %(default)s)"

@@ -17,6 +17,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from trainprobe.cli import FAILED, FORBIDDEN, OK, complain
+from trainprobe.cli.languages import add_language
+from trainprobe.text.command_line import invalid
 from trainprobe.text.saying import saying, word
 
 DIRECTORY = Path("/run/trainprobe-exporter")
@@ -32,12 +34,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--directory", type=Path, default=DIRECTORY, metavar="DIR", help="where the exporter keeps its token"
     )
+    add_language(parser)
 
 
 def url(text: str) -> str:
     """An address to put the token behind."""
     if not _URL.fullmatch(text) or "?" in text or "#" in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address of a page; example: https://host/trainprobe/")
+        raise invalid(saying("{text} is no address of a page; example: https://host/trainprobe/", text=repr(text)))
     return text
 
 

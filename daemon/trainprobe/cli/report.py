@@ -29,6 +29,7 @@ from trainprobe.model.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.runtime.loop import clock
 from trainprobe.runtime.publishing import rundir
+from trainprobe.text.command_line import invalid
 from trainprobe.text.render import Speaker
 from trainprobe.text.saying import saying, word
 
@@ -59,13 +60,15 @@ def since(text: str) -> float:
     """Seconds that a duration such as 2h has."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; examples: 90s, 30m, 2h, 7d")
+        raise invalid(saying("{text} is no duration; examples: 90s, 30m, 2h, 7d", text=repr(text)))
     return float(found[1]) * UNITS[found[2]]
 
 
 def format_(text: str) -> str:
     if text not in formats.FORMATS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no format; there are: {', '.join(formats.FORMATS)}")
+        raise invalid(
+            saying("{text} is no format; there are: {names}", text=repr(text), names=", ".join(formats.FORMATS))
+        )
     return text
 
 

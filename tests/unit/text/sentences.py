@@ -1,6 +1,7 @@
 """Babel's extraction method for this source tree (babel.cfg): what `template` declares, and what goes through a sayer.
 
-Beside what Babel's own Python method finds it reads calls within f-strings, and both sides of a conditional.
+Beside what Babel's own Python method finds it reads calls within f-strings, both sides of a conditional, the texts of
+command lines (`help`, titles), and the descriptions of verbs, which are their modules' docstrings, by paragraph.
 """
 
 from __future__ import annotations
@@ -26,17 +27,22 @@ Found = tuple[int, str, "str | tuple[str | None, ...]", list[str]]
 def extract(file: IO[bytes], keywords: Sequence[str], comment_tags: object, options: object) -> Iterator[Found]:
     """(line, function, its texts, comments) of each call of a keyword with texts in it."""
     del comment_tags, options
-    for node in ast.walk(ast.parse(file.read())):
+    module = ast.parse(file.read())
+    if {"configure", "act"} <= {node.name for node in module.body if isinstance(node, ast.FunctionDef)}:
+        yield from ((1, "word", text, []) for text in (ast.get_docstring(module) or "").split("\n\n"))
+    for node in ast.walk(module):
         if not isinstance(node, ast.Call):
             continue
         name = _name(node.func)
         if name == "CauseSpec":
             yield from _titles(node)
+        if name in ("add_argument", "add_argument_group"):
+            yield from _help(node)
         if name not in keywords:
             continue
         if KEYWORDS[name] is None:
             for text in _texts(node.args[0]) if node.args else ():
-                yield node.lineno, name, text, []
+                yield from ((node.lineno, name, part, []) for part in text.split("\n\n"))
         else:
             texts = tuple(next(_texts(argument), None) for argument in node.args)
             if texts[-1] is not None:
@@ -59,6 +65,12 @@ def _titles(node: ast.Call) -> Iterator[Found]:
         if argument.arg in ("title", "short"):
             id_ = f"cause.{key}" if argument.arg == "title" else f"cause.{key}.short"
             yield node.lineno, "template", (id_, next(_texts(argument.value), None)), []
+
+
+def _help(node: ast.Call) -> Iterator[Found]:
+    given = [argument.value for argument in node.keywords if argument.arg == "help"]
+    for value in node.args if _name(node.func) == "add_argument_group" else given:
+        yield from ((node.lineno, "word", text, []) for text in _texts(value))
 
 
 def _texts(node: ast.expr) -> Iterator[str]:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 LOCALE = ROOT / "daemon" / "trainprobe" / "text" / "locale"
 OTHERS = [language for language in LANGUAGES if language != "en"]
 WIDE = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
+PERCENT = re.compile(r"%(?:\(\w+\))?[sr]")
 MEND = "run `make text`, then write what is empty in"
 Key = tuple["str | None", str]
 
@@ -31,9 +32,13 @@ def key(context: str | None, text: str | tuple[str, ...] | list[str]) -> Key:
 def said() -> dict[Key, str]:
     """What the sources say, with the place where they do."""
     methods = [("**.py", extract), ("**.js", extract_page), ("**.html", extract_page)]
-    source = str(ROOT / "daemon" / "trainprobe")
-    found = extract_from_dir(source, method_map=methods, keywords=KEYWORDS, comment_tags=())
-    return {key(context, text): f"{path}:{line}" for path, line, text, _, context in found}
+    return {
+        key(context, text): f"{path}:{line}"
+        for source in ("daemon/trainprobe", "exporters/trainprobe_exporters")
+        for path, line, text, _, context in extract_from_dir(
+            str(ROOT / source), method_map=methods, keywords=KEYWORDS, comment_tags=()
+        )
+    }
 
 
 @cache
@@ -69,6 +74,7 @@ def test_a_translation_has_the_places_of_its_original(language: str) -> None:
         originals, texts = ([one] if isinstance(one, str) else list(one) for one in (entry.id, entry.string))
         for original, text in zip(originals, [*texts, *texts]):
             assert places(text) == places(original), original
+            assert sorted(PERCENT.findall(text)) == sorted(PERCENT.findall(original)), original
 
 
 @pytest.mark.parametrize("language", OTHERS)
