@@ -90,7 +90,7 @@ def advice_lines(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
         if setting.proposed is None:
             named = f"{style.say(setting.name)}{_named(setting, style, ', ')}"
             name = style.say("{setting} ({now})", setting=named, now=inert(_sentence(setting.now, style)))
-            yield from style.wrapped(f"{name}: {inert(_sentence(setting.reason, style))}", "  - ", "    ")
+            yield from style.wrapped(f"{style.label(name)}{inert(_sentence(setting.reason, style))}", "  - ", "    ")
     yield ""
     yield from _memory(made, style)
     lines = [*start.account(rank, style), *start.advice(rank, style)]
@@ -140,7 +140,8 @@ def _elsewhere(rank: Rank, made: Advice, style: Style) -> Iterator[str]:
     changes = changes_of(style.speaker.report(rank))
     for cause, lost in sorted(left, key=lambda pair: -pair[1]):
         advice = changes.get(cause, [style.say("no setting is known to help")])[0]
-        advice_lines = f"{cause} {seconds(lost)} ({percent(lost / made.wall)}): {inert(advice)}"
+        what = style.label(f"{cause} {seconds(lost)} ({percent(lost / made.wall)})")
+        advice_lines = f"{what}{inert(advice)}"
         yield from style.wrapped(advice_lines, "  - ", "    ")
 
 
@@ -162,7 +163,7 @@ def _proposal(setting: ProposedSetting, made: Advice, style: Style) -> Iterator[
         text = style.say("memory then: {memory}", memory=size(setting.memory))
         yield f"      {text}{_judged(setting.verdict, style)}"
     if setting.limit is not None:
-        yield from style.wrapped(inert(_sentence(setting.limit, style)), f"      {style.say('limit')}: ")
+        yield from style.wrapped(inert(_sentence(setting.limit, style)), f"      {style.label(style.say('limit'))}")
 
 
 def _named(setting: ProposedSetting, style: Style, before: str = "") -> str:

@@ -31,7 +31,7 @@ def account(run: Run, style: Style) -> Iterator[str]:
     if goodput.ratio is None:
         return
     spent = sorted(goodput.badput.items(), key=lambda pair: -pair[1])
-    parts = ", ".join(
+    parts = style.listed(
         f"{style.say(SOURCES.get(name, name))} {seconds(value)}" for name, value in spent if value >= LEAST * wall
     )
     share = percent(goodput.ratio)
@@ -41,6 +41,6 @@ def account(run: Run, style: Style) -> Iterator[str]:
         )
     else:
         line = style.say("{share} of {wall}", share=share, wall=seconds(wall))
-    yield from style.wrapped(f"{line}: {parts}" if parts else line, "  ", "    ")
+    yield from style.wrapped(f"{style.label(line)}{parts}" if parts else line, "  ", "    ")
     if goodput.wasted_progress_seconds is None:
         yield from style.wrapped(style.say(UNKNOWN), "  ", "    ")

@@ -71,7 +71,9 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
             yield f"  {label} {seconds(value):>10}  {percent(value / wall):>7}  {said}  {bar}"
     states = [f"{name} {percent(value / wall)}" for name, value in descending(rank.ledger) if value / wall >= 0.0005]
     if states:
-        yield from style.wrapped(", ".join(states[:STATES_SHOWN]), f"  {style.say('the driving thread')}: ", "    ")
+        yield from style.wrapped(
+            style.listed(states[:STATES_SHOWN]), f"  {style.label(style.say('the driving thread'))}", "    "
+        )
     yield from _shutdown(rank, style)
 
 
@@ -84,7 +86,9 @@ def _shutdown(rank: Rank, style: Style) -> Iterator[str]:
     spans = [span.states for span in rank.phases if span.phase == "shutdown" and span.states]
     parts = [f"{name} {seconds(value)}" for name, value in descending(spans[-1]) if value >= 0.01] if spans else []
     if parts:
-        yield from style.wrapped(", ".join(parts[:STATES_SHOWN]), f"  {style.say('the shutdown')}: ", "    ")
+        yield from style.wrapped(
+            style.listed(parts[:STATES_SHOWN]), f"  {style.label(style.say('the shutdown'))}", "    "
+        )
 
 
 def descending(values: dict[str, float]) -> list[tuple[str, float]]:
@@ -99,14 +103,16 @@ def _advice(rank: Rank, style: Style) -> Iterator[str]:
     others = {key for key, spec in DECLARED.items() if spec.of_others}
     for cause in sorted(by_cause, key=lambda cause: (cause != first, cause in others, -rank.lost.get(cause, 0.0))):
         for advice in by_cause[cause][:3]:
-            yield from style.wrapped(f"{cause}: {advice}", "  - ", "    ")
+            yield from style.wrapped(f"{style.label(cause)}{advice}", "  - ", "    ")
 
 
 def _warnings(rank: Rank, style: Style) -> Iterator[str]:
     for warning in rank.warnings[-EXITS_SHOWN:]:
         eta = style.say(" (in {left})", left=seconds(warning.eta_seconds)) if warning.eta_seconds is not None else ""
         yield from style.wrapped(
-            f"{warning.cause}{eta}: {warning.summary}", f"  {style.clock(warning.time)}  ", "            "
+            f"{style.label(f'{warning.cause}{eta}')}{warning.summary}",
+            f"  {style.clock(warning.time)}  ",
+            "            ",
         )
 
 
@@ -160,8 +166,8 @@ def _longest(rank: Rank, style: Style) -> Iterator[str]:
         "  {when}, {lasted} of {cause}", when=style.clock(stall.start), lasted=seconds(stall.seconds), cause=stall.cause
     )
     if len(stall.shares) > 1:
-        shares = ", ".join(f"{cause} {seconds(value)}" for cause, value in descending(stall.shares))
-        yield from style.wrapped(shares, f"  {style.say('shares')}: ")
+        shares = style.listed(f"{cause} {seconds(value)}" for cause, value in descending(stall.shares))
+        yield from style.wrapped(shares, f"  {style.label(style.say('shares'))}")
     for depth, link in enumerate(stall.chain):
         arrow = ("└ " if style.unicode else "`- ") if depth else ""
         yield from style.wrapped(link, f"  {'  ' * max(0, depth - 1)}{arrow}")
@@ -173,7 +179,7 @@ def _longest(rank: Rank, style: Style) -> Iterator[str]:
 def _evidence(stall: Stall, style: Style) -> Iterator[str]:
     if stall.evidence:
         yield from style.wrapped(
-            "; ".join(_evidence_text(item) for item in stall.evidence), f"  {style.say('evidence')}: ", "    "
+            style.say("; ").join(map(_evidence_text, stall.evidence)), f"  {style.label(style.say('evidence'))}", "    "
         )
 
 
@@ -201,7 +207,7 @@ def _value(value: float | str, unit: str) -> str:
 def _bottlenecks(rank: Rank, style: Style) -> Iterator[str]:
     for item in sorted(rank.bottlenecks, key=lambda item: -item.seconds):
         head = f"  {percent(item.share):>7}  {seconds(item.seconds):>10}  "
-        yield from style.wrapped(f"{item.cause}: {item.summary}", head)
+        yield from style.wrapped(f"{style.label(item.cause)}{item.summary}", head)
 
 
 def _checkpoints(rank: Rank, style: Style) -> Iterator[str]:
@@ -259,7 +265,7 @@ def _how(save: Sequence[Checkpoint], style: Style) -> str:
         parts.append(style.say("by a helper thread" if save[0].by == "thread" else "by a process"))
     bad = (file for file in save if file.outcome != "complete")
     parts += [f"{file.outcome.upper()}{f' {file.error}' if file.error else ''}" for file in bad]
-    return ", ".join(dict.fromkeys(parts)) or style.say("complete")
+    return style.listed(dict.fromkeys(parts)) or style.say("complete")
 
 
 def _workers(rank: Rank, style: Style) -> Iterator[str]:
@@ -278,7 +284,7 @@ def _workers(rank: Rank, style: Style) -> Iterator[str]:
         if one.signal is not None:
             how = style.say("signal {signal}", signal=one.signal)
         sender = style.say(", sent by pid {pid}", pid=one.sender_pid) if one.sender_pid else ""
-        told = f"worker {one.pid} {one.reason}: {how}{sender}"
+        told = f"{style.label(f'worker {one.pid} {style.say(one.reason)}')}{how}{sender}"
         yield from style.painted(told, "red", first=f"  {style.clock(one.time)}  ")
 
 
@@ -306,7 +312,7 @@ def _resources(rank: Rank, style: Style) -> Iterator[str]:
         busy = "" if gpu.utilization_mean is None else style.say(" {busy} busy", busy=percent(gpu.utilization_mean))
         parts.append(f"GPU {gpu.index}{busy}")
     if parts:
-        yield from style.wrapped(", ".join(parts), "  ")
+        yield from style.wrapped(style.listed(parts), "  ")
 
 
 def _surely(file: SlowFile) -> bool:

@@ -21,7 +21,7 @@ def account(rank: Rank, style: Style) -> Iterator[str]:
         return
     spent = [(word, getattr(rank.startup, name) or 0.0) for name, word in startup.PARTS]
     shown = sorted(((word, value) for word, value in spent if value >= LEAST * whole), key=lambda part: -part[1])
-    parts = ", ".join(f"{style.say(word)} {seconds(value)}" for word, value in shown)
+    parts = style.listed(f"{style.say(word)} {seconds(value)}" for word, value in shown)
     yield from style.wrapped(
         style.say("{whole} to the first step: {parts}", whole=seconds(whole), parts=parts), "  ", "    "
     )
@@ -32,7 +32,7 @@ def account(rank: Rank, style: Style) -> Iterator[str]:
 def advice(rank: Rank, style: Style) -> Iterator[str]:
     """What should be changed about it."""
     for what, remedy in startup.proposals(rank):
-        yield from style.wrapped(f"{_sentence(what, style)}: {_sentence(remedy, style)}", "  - ", "    ")
+        yield from style.wrapped(f"{style.label(_sentence(what, style))}{_sentence(remedy, style)}", "  - ", "    ")
 
 
 def _sentence(what: Saying, style: Style) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import TextIO
@@ -58,6 +58,14 @@ class Style:
     def counted(self, number: int, one: str, several: str) -> str:
         """The number and its word, in the reader's language: 1 stall, 3 stalls."""
         return self.say(one if number == 1 else several, number=number)
+
+    def label(self, text: str) -> str:
+        """What stands before a text, in the reader's language already, with its colon."""
+        return self.say("{label}: ", label=text)
+
+    def listed(self, parts: Iterable[str]) -> str:
+        """The parts of an enumeration."""
+        return self.say(", ").join(parts)
 
     def paint(self, text: str, *looks: str) -> str:
         """``text`` in these looks, where there is colour."""

@@ -66,7 +66,7 @@ def minute_told(minute: Minute, style: Style) -> list[str]:
     parts = [f"{block}{GLUE}{name} {percent(share)}" for name, share, block, _ in causes]
     parts.append(f"{style.say('productive')} {percent(minute.productive)}")
     parts += [f"{style.say(name)} {percent(share)}" for name, share in descending(minute.phases) if share >= LEAST]
-    lines = [line.replace(GLUE, " ") for line in labelled("", ", ".join(parts), style)]
+    lines = [line.replace(GLUE, " ") for line in labelled("", style.listed(parts), style)]
     for name, _, block, look in causes:  # not before the lines are made: colours take no room
         lines = [line.replace(f"{block} {name}", f"{style.paint(block, look)} {name}") for line in lines]
     return lines
