@@ -93,7 +93,8 @@ def act(args: argparse.Namespace) -> int:
         complain(word("one of them has no ordinary step to compare"), word("watch it for a minute of training"))
         return FAILED
     limits = compare_gate.limits(args)
-    judged = compare_gate.judged(made, b.rank, limits)
+    style = Style() if args.json else Style.of(sys.stdout, os.environ, args.lang)
+    judged = compare_gate.judged(made, b.rank, limits, style)
     if args.json:
         gate = {"gate": dataclasses.asdict(judged)} if limits.any else {}
         print(json.dumps({**as_json(made), **gate}, indent=2))
@@ -101,7 +102,7 @@ def act(args: argparse.Namespace) -> int:
         print(inert(judged.line))
     else:
         names = [named(one, source) for one, source in ((a, args.a), (b, args.b))]
-        print("\n".join(comparison_lines(made, names, pair, Style.of(sys.stdout, os.environ, args.lang))))
+        print("\n".join(comparison_lines(made, names, pair, style)))
     return OK if judged.kept else FAILED
 
 

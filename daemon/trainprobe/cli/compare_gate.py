@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from trainprobe.advise.comparison import Comparison
+from trainprobe.cli.style import Style
 from trainprobe.model.amounts import percent
 from trainprobe.model.report import Rank
 from trainprobe.text.command_line import invalid
@@ -55,27 +56,30 @@ def share(text: str) -> float:
     return float(found[1]) / 100
 
 
-def judged(made: Comparison, b: Rank, limits: GateLimits) -> Judged:
+def judged(made: Comparison, b: Rank, limits: GateLimits, style: Style) -> Judged:
     """A regression counts where it is more than chance: the limit has to be passed, and a difference to be told."""
     passed, parts = [], []
     if limits.step_time is not None:
         if made.margin is None:
-            return Judged(False, "FAIL: too few ordinary steps to compare step times: 50 of each are needed")
+            return Judged(False, style.say("FAIL: too few ordinary steps to compare step times: 50 of each are needed"))
         longer = 1 / (1 + made.change) - 1
-        text = f"step time {'+' if longer >= 0 else '-'}{percent(abs(longer))} (limit +{percent(limits.step_time)})"
+        text = style.say(
+            "step time {change} (limit +{limit})",
+            change=f"{'+' if longer >= 0 else '-'}{percent(abs(longer))}", limit=percent(limits.step_time),
+        )  # fmt: skip
         parts.append(text)
         if longer > limits.step_time:
             if made.is_significant:
                 passed.append(text)
             else:
-                parts[-1] = f"{text}, up to {percent(made.least)} may be chance"
+                parts[-1] += style.say(", up to {least} may be chance", least=percent(made.least))
     if limits.lost is not None:
         lost = sum(b.lost.values()) / b.wall_seconds if b.wall_seconds > 0 else 0.0
-        text = f"lost {percent(lost)} of B's time (limit {percent(limits.lost)})"
+        text = style.say("lost {lost} of B's time (limit {limit})", lost=percent(lost), limit=percent(limits.lost))
         if b.lost:
-            cause = max(b.lost, key=lambda one: b.lost[one])
-            text += f", most to {cause}"
+            text += style.say(", most to {cause}", cause=max(b.lost, key=lambda one: b.lost[one]))
         parts.append(text)
         if lost > limits.lost:
             passed.append(text)
-    return Judged(not passed, f"FAIL: {'; '.join(passed)}" if passed else f"OK: {'; '.join(parts)}")
+    told = style.say("; ").join(passed or parts)
+    return Judged(not passed, style.say("FAIL: {told}" if passed else "OK: {told}", told=told))

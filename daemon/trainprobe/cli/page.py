@@ -10,6 +10,7 @@ The exporter serves the page and makes the token; root and the exporter's group 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import socket
 import sys
@@ -18,6 +19,7 @@ from urllib.parse import quote, urlsplit
 
 from trainprobe.cli import FAILED, FORBIDDEN, OK, complain
 from trainprobe.cli.languages import add_language
+from trainprobe.cli.style import Style
 from trainprobe.text.command_line import invalid
 from trainprobe.text.saying import saying, word
 
@@ -68,7 +70,9 @@ def act(args: argparse.Namespace) -> int:
         return FAILED
     print(f"{base.rstrip('/')}/?token={quote(token)}")
     if sys.stdout.isatty():
-        print("(the address holds the token: whoever has it sees all runs of this host)", file=sys.stderr)
+        style = Style.of(sys.stderr, os.environ, args.lang)
+        warning = style.say("(the address holds the token: whoever has it sees all runs of this host)")
+        print(warning, file=sys.stderr)
     return OK
 
 

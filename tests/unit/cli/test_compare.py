@@ -164,6 +164,8 @@ def test_a_wait_is_told_by_itself_and_a_slower_disk_as_that(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("options", "code", "line"),
     [
+        (["--max-step-time-regression", "5%", "--lang=zh"], 1, "失败：单步时间 +44.5 %（限制 +5.0 %）"),
+        (["--max-lost", "10%", "--lang=zh"], 0, "通过：B 的时间浪费了 10.0 %（限制 10.0 %），最多的是 checkpoint"),
         (["--max-step-time-regression", "5%"], 1, "FAIL: step time +44.5 % (limit +5.0 %)"),
         (["--max-step-time-regression", "60%"], 0, "OK: step time +44.5 % (limit +60.0 %)"),
         (["--max-lost", "5%"], 1, "FAIL: lost 10.0 % of B's time (limit 5.0 %), most to checkpoint"),

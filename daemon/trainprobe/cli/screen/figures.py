@@ -86,9 +86,9 @@ def _tail(path: str, room: int) -> str:
     return f"…{kept}" if kept else cells.cut(path, room)
 
 
-def states_told(minute: Minute) -> str:
+def states_told(minute: Minute, style: Style) -> str:
     """What the driving thread did."""
-    return ", ".join(f"{name} {percent(share)}" for name, share in descending(minute.states) if share >= LEAST)
+    return style.listed(f"{name} {percent(share)}" for name, share in descending(minute.states) if share >= LEAST)
 
 
 def speed(rank: Rank, key: Key, history: RankHistory) -> float | None:

@@ -180,7 +180,7 @@ def body(run: Run, rank: Rank, history: RankHistory, style: Style) -> list[str]:
             + figures.minute_bar(minute, style.width - 15, style)
         ]  # fmt: skip
         out += figures.minute_told(minute, style)
-        out += figures.labelled("the thread", figures.states_told(minute), style)
+        out += figures.labelled("the thread", figures.states_told(minute, style), style)
         sparks = figures.sparkline(history.speeds((run.key, rank.name), room), style)
         out += figures.labelled("it/s", f"{sparks} {_speeds(rank, run, history, style)}", style)
     out += figures.labelled("workers", figures.workers(rank, style), style)
