@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from trainprobe.cli import cells
+
 SAVE, RESTORE, CLEAR = "\x1b7", "\x1b8", "\x1b[K"
 SMALLEST = 4  # rows
 
@@ -27,12 +29,15 @@ class StatusLine:
         size = os.get_terminal_size(self._fd)
         if size.lines < SMALLEST:
             return
+        text = text[: size.columns]
+        while cells.width(text) > size.columns:  # Chinese
+            text = text[:-1]
         drawn = ""
         if size.lines != self._rows:
             # ESC D makes room below without leaving the column: the last line of output must not lie under the status.
             drawn = f"\x1bD{SAVE}\x1b[1;{size.lines - 1}r{RESTORE}\x1b[A"
             self._rows = size.lines
-        drawn += f"{SAVE}\x1b[{size.lines};1H{CLEAR}\x1b[7m{text[: size.columns]}\x1b[0m{RESTORE}"
+        drawn += f"{SAVE}\x1b[{size.lines};1H{CLEAR}\x1b[7m{text}\x1b[0m{RESTORE}"
         self._write(drawn)
 
     def clear(self) -> None:

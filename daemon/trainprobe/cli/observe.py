@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from datetime import timedelta, timezone
+from functools import partial
 from typing import Any, NoReturn
 
 from trainprobe.bpf.errors import ProbesUnavailable
@@ -31,6 +32,8 @@ from trainprobe.runtime.publishing import rundir
 from trainprobe.runtime.publishing.privacy import withheld
 from trainprobe.runtime.publishing.recorder import Recorder
 from trainprobe.runtime.session import line_protocol, privileges, probe_protocol
+from trainprobe.text.catalogue import LANGUAGES
+from trainprobe.text.render import Speaker
 from trainprobe.wire import codec, report_file
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
@@ -81,7 +84,8 @@ def _observe(wanted: probe_protocol.Order, config: DaemonConfig) -> int:
         if not wanted.command:
             undo.callback(WatchLock(pid).release)
         recorder = Recorder(_send_frame, compose_core.header(config)) if wanted.record else None
-        outlets = Outlets(recorder, _send_live if wanted.live else None, lambda: wanted.live)
+        style = Style(speaker=Speaker(_known(wanted.language)))
+        outlets = Outlets(recorder, partial(_send_live, style) if wanted.live else None, lambda: wanted.live)
         made = compose.assemble(config, outlets, auto=False)
         undo.callback(made.observer.close)
         if wanted.command:  # on a busy host the compiler may take longer than the command to its first steps
@@ -118,7 +122,12 @@ def _text(report: Report, wanted: dict[str, Any]) -> str:
         zone = timezone(timedelta(seconds=terminal.utc_offset))
     except (WireError, ValueError):
         terminal, zone = Terminal(), timezone.utc
-    return text_of(report, Style.on(terminal, zone))
+    return text_of(report, Style.on(dataclasses.replace(terminal, language=_known(terminal.language)), zone))
+
+
+def _known(language: str) -> str:
+    """A caller's language; English for what is none, because a catalogue is a file that is read as root."""
+    return language if language in LANGUAGES else "en"
 
 
 def _watch(made: compose.Assembled, reader: line_protocol.LineReader, *, attached: bool) -> list[bytes]:
@@ -191,8 +200,8 @@ def _send_frame(line: str) -> None:
     line_protocol.write(OUT, probe_protocol.frame_message(line))
 
 
-def _send_live(report: Report) -> None:
-    _send(probe_protocol.LIVE, live_line(report))
+def _send_live(style: Style, report: Report) -> None:
+    _send(probe_protocol.LIVE, live_line(report, style))
 
 
 def _fail(reason: str, remedy: str = "", *, code: int) -> int:

@@ -34,29 +34,30 @@ def text_of(report: Report, style: Style) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def live_line(report: Report) -> str:
+def live_line(report: Report, style: Style) -> str:
     """The state of the first run that goes on, in one line."""
     run = next((run for run in report.runs if run.ended is None), None)
     if run is None or not run.ranks:
-        return "trainprobe: waiting for the training to begin"
+        return style.say("trainprobe: waiting for the training to begin")
     rank, parts = worst(run), []
     stall = rank.stalls[-1] if rank.stalls else None
     if stall is not None and stall.end is None:
-        parts.append(f"STALL {seconds(stall.seconds)}: {stall.cause}")
+        parts.append(style.say("STALL {lasted}: {cause}", lasted=seconds(stall.seconds), cause=stall.cause))
     cause, most = _most_lost(rank)
     if most > 0:
-        parts.append(f"lost {seconds(sum(rank.lost.values()))}, most to {cause}")
+        parts.append(style.say("lost {lost}, most to {cause}", lost=seconds(sum(rank.lost.values())), cause=cause))
     if rank.counters.phase != "train":
-        parts.append(rank.counters.phase)
-    parts.append(f"step {rank.steps.count}")
+        parts.append(style.say(rank.counters.phase))
+    parts.append(style.say("step {number}", number=rank.steps.count))
     if rank.steps.per_second:
         parts.append(f"{rank.steps.per_second:.2f} it/s")
     if rank.wall_seconds > 0:
-        parts.append(f"productive {percent(rank.productive_seconds / rank.wall_seconds)}")
+        share = percent(rank.productive_seconds / rank.wall_seconds)
+        parts.append(style.say("productive {share}", share=share))
     name = f"rank {rank.name} · " if len(run.ranks) > 1 else ""
     line = f"trainprobe {name}{parts[0]}"
     for part in parts[1:]:  # the last ones are left out where there is no room
-        if len(line) + len(part) + 3 <= LIVE_WIDTH:
+        if cells.width(line) + cells.width(part) + 3 <= LIVE_WIDTH:
             line += f" · {part}"
     return inert(line)
 

@@ -100,7 +100,8 @@ class WatchSetup:
     ) -> Session:
         """Start the other half, for a process that runs or for a command that will be started; it is watching when
         ``Session.start`` says so."""
-        wanted = Order(pid, list(command), self.recording, self.status.possible, self.settings)
+        language = Terminal.of(sys.stderr, os.environ, self.language).language
+        wanted = Order(pid, list(command), self.recording, self.status.possible, self.settings, language)
         part = ProbePart(self.command, wanted, own_session=not self.patient)
         return Session(part, signals, on_frame=self.record.line, on_live=self.status.show, on_signal=on_signal)
 

@@ -52,6 +52,13 @@ def test_it_is_drawn_in_the_last_row_and_taken_away(terminal: tuple[int, int], m
     assert written(terminal[0]) == ""
 
 
+def test_chinese_is_cut_to_the_width_too(terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    line(terminal[1], monkeypatch).show("停" * 100)
+    drawn = written(terminal[0])
+    assert "停" * 20 in drawn
+    assert "停" * 21 not in drawn
+
+
 def test_nothing_is_drawn_from_the_background(terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     line(terminal[1], monkeypatch, foreground=False).show("step 1")
     assert written(terminal[0]) == ""

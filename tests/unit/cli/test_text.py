@@ -14,10 +14,12 @@ from hypothesis import given, settings
 
 from tests.unit.cli import reports
 from tests.unit.wire import strategies
+from trainprobe.cli import cells, observe
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import live_line, text_of
 from trainprobe.model import amounts
 from trainprobe.model.report import Checkpoint, Framework, Report
+from trainprobe.text.render import Speaker
 
 GOLDEN = Path(__file__).with_name("golden")
 WIDE = Style(zone=timezone.utc)
@@ -73,7 +75,7 @@ def test_any_report_gives_inert_text(report: Report) -> None:
         for line in text_of(report, look).split("\n"):
             assert not line or line.isprintable()
             line.encode("utf-8")
-    assert live_line(report).isprintable()
+    assert live_line(report, WIDE).isprintable()
 
 
 def test_ascii_is_ascii_but_for_the_separators() -> None:
@@ -132,13 +134,26 @@ def test_a_report_without_runs_says_so() -> None:
 
 
 def test_the_live_line() -> None:
-    assert live_line(reports.stalled()) == (
+    assert live_line(reports.stalled(), WIDE) == (
         "trainprobe STALL 3.25 s: data_storage · lost 37.7 s, most to checkpoint"
     ), "what has no room in 80 columns is left out"
     calm = reports.stalled()
     calm.runs[0].ranks[0].stalls = []
-    assert live_line(calm) == "trainprobe lost 37.7 s, most to checkpoint · startup · step 1742 · 5.92 it/s"
-    assert "waiting" in live_line(Report())
+    assert live_line(calm, WIDE) == "trainprobe lost 37.7 s, most to checkpoint · startup · step 1742 · 5.92 it/s"
+    assert "waiting" in live_line(Report(), WIDE)
+
+
+@pytest.mark.parametrize("language", ["../../../tmp", "fr", ""])
+def test_a_callers_language_that_is_none_is_english(language: str) -> None:
+    assert observe._text(Report(), {"language": language}).startswith("No training was seen.")
+
+
+def test_the_live_line_in_chinese() -> None:
+    chinese = Style(speaker=Speaker("zh"))
+    line = live_line(reports.stalled(), chinese)
+    assert line == "trainprobe 停顿 3.25 s：data_storage · 浪费 37.7 s，最多的是 checkpoint · 启动"
+    assert cells.width(line) <= 79
+    assert live_line(Report(), chinese) == "trainprobe：等待训练开始"
 
 
 @pytest.mark.parametrize(

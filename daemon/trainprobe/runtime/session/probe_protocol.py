@@ -23,6 +23,7 @@ class Order:
     record: bool = False  # send every line of a recording
     live: bool = False  # send a status line every second
     config: dict[str, Any] = field(default_factory=dict)
+    language: str = "en"  # of the status line
 
 
 def encode(order: Order) -> bytes:

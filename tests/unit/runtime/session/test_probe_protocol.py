@@ -13,7 +13,9 @@ from trainprobe.wire.codec import WireError
 
 
 def test_an_order_comes_as_it_was_given() -> None:
-    given = Order(7, ["python", b"\xff".decode("utf-8", "surrogateescape")], True, False, {"targets": {"auto": True}})
+    given = Order(
+        7, ["python", b"\xff".decode("utf-8", "surrogateescape")], True, False, {"targets": {"auto": True}}, "zh"
+    )
     assert probe_protocol.decode(probe_protocol.encode(given)) == given
 
 
