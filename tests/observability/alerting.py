@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from grafana.rules.build import DIRECTORY
 from tests.observability.servers import Prometheus, free_port, running
@@ -80,9 +81,16 @@ class Alertmanager:
 
 @contextmanager
 def alerting(directory: Path, target: str, interval: str = "1s") -> Iterator[tuple[Prometheus, Alertmanager]]:
-    """Both servers, with one target scraped and the rules evaluated each ``interval``."""
+    """Both servers, with one target scraped and the rules evaluated each ``interval``, those with a longer one too."""
+    rules = directory / "rules"
+    rules.mkdir()
+    for path in DIRECTORY.glob("*.yml"):
+        groups = yaml.safe_load(path.read_text())
+        for group in groups.get("groups", ()):
+            group.pop("interval", None)
+        (rules / path.name).write_text(yaml.safe_dump(groups))
     with alertmanager(directory) as manager:
-        configuration = CONFIG.format(interval=interval, rules=DIRECTORY, alertmanager=manager.address, target=target)
+        configuration = CONFIG.format(interval=interval, rules=rules, alertmanager=manager.address, target=target)
         (directory / "prometheus.yml").write_text(configuration)
         with running(directory) as prometheus:
             yield prometheus, manager

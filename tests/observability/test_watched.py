@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from benchmarks.programs import Daemon
+from tests.observability.alerting import alerting
 from tests.observability.annotations import Region, regions
 from tests.observability.dashboards import panel_queries, with_values
-from tests.observability.servers import Prometheus, prometheus
+from tests.observability.servers import Prometheus
 from tests.unit.exporters.programs import exporter
 from trainprobe.model.cause import LOST
 
@@ -68,7 +69,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, torch_python: str) -> Iter
     with (
         Daemon(directory) as daemon,
         exporter(daemon.directory) as running,
-        prometheus(directory, running.url.removeprefix("http://"), f"{SCRAPE}s") as server,
+        alerting(directory, running.url.removeprefix("http://"), f"{SCRAPE}s") as (server, _),
     ):
         training = shutil.copy(TRAINING, directory / f"stalling_{secrets.token_hex(4)}.py")
         run = f"{training.name}-.*"
@@ -127,6 +128,7 @@ def _dashboards_tell_of_it(watched: Watched) -> None:
     now, server, begun = time.time(), watched.server, watched.begun
     (name,) = server.vector(f'max by (run) (trainprobe_run_wall_seconds_total{{run=~"{watched.run}"}})', "run")
     values = {"job": ".+", "host": ".+", "run": name, "rank": ".+", "__interval": f"{STEP}s"}
+    values |= {"user": ".+", "price": "2.5"}
     values |= {"__rate_interval": f"{4 * STEP}s", "__range": f"{int(now - begun)}s"}
     window = {"start": str(begun), "end": str(now), "step": str(STEP)}
     empty = set()
