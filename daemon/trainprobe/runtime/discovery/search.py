@@ -110,12 +110,12 @@ class Search:
         while due := self._polls.several_due(now, TOGETHER):
             stats = self._proc.stats(poll.pid for poll in due)
             for poll in due:
-                self._look(poll, stats.get(poll.pid), now, included, marked)
+                self._look_at_process(poll, stats.get(poll.pid), now, included, marked)
             if time.perf_counter_ns() - began > BUDGET_NS:
                 break
         return included, marked
 
-    def _look(
+    def _look_at_process(
         self, poll: Poll, stat: Stat | None, now: int, included: list[WatchedProcess], marked: list[WatchedProcess]
     ) -> None:
         """At one process, if no look before made it needless."""
