@@ -159,15 +159,16 @@ def pinned() -> str:
 
 
 def chinese() -> str:
-    """docs/causes.zh.md with a row for each cause that it lacks: its title, and two cells for whoever translates."""
+    """docs/causes.zh.md with a row for each cause that it lacks: its title, and its English page."""
     text = CHINESE.read_text()
     rows = [line for line in text.splitlines() if line.startswith("| [`")]
     titles = catalogue("zh").messages
-    new = [
-        f"| [`{spec.key}`](causes/{spec.key}.md) | {titles.get(f'cause.{spec.key}', '')} | | |"
-        for spec in specs()
-        if not any(row.startswith(f"| [`{spec.key}`]") for row in rows)
-    ]
+    new = []
+    for spec in specs():
+        page = f"causes/{spec.key}.md"
+        if not any(row.startswith(f"| [`{spec.key}`]") for row in rows):
+            cells = [titles.get(f"cause.{spec.key}", ""), *[f"见[说明（英文）]({page})"] * 2]
+            new.append(f"| [`{spec.key}`]({page}) | {' | '.join(cells)} |")
     return text.replace(rows[-1], "\n".join([rows[-1], *new]))
 
 
