@@ -19,6 +19,7 @@ from grafana.rules.recording import (
 )
 
 STALLS, FLEET, LIMITS, HOSTS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-memory", "trainprobe-hosts"
+GOODPUT = "trainprobe-goodput"
 """The uids of the dashboards."""
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
@@ -96,7 +97,7 @@ STALL_ALERTS = (
     Alert(
         "TrainingGoodputBudgetBurn",
         WARNING,
-        FLEET,
+        GOODPUT,
         f"{BADPUT_LONG} > {limit.BADPUT_BUDGET_SHARE}\n"
         f"and {BADPUT_LATELY} > {limit.BADPUT_BUDGET_SHARE}\n"
         f"and on ({RUN}) max by ({RUN}) (trainprobe_run_wall_seconds_total) > {limit.BUDGET_WALL_SECONDS}",

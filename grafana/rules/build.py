@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from grafana.rules.alerts import ALERTS, HOSTS, STALLS, Alert
+from grafana.rules.alerts import ALERTS, GOODPUT, HOSTS, STALLS, Alert
 from grafana.rules.hours import ACCOUNTS, HOURS
 from grafana.rules.recording import RECORDINGS, Recording
 from grafana.rules.thresholds import ACCOUNT_WINDOW, EVENT_WINDOW, HOURS_WINDOW
@@ -115,9 +115,14 @@ def _rule(alert: Alert, links: Links) -> dict[str, Any]:
 
 def _choice(alert: Alert) -> str:
     """The dashboard's variables, from the alert's labels."""
-    labels = {"job": "job", "host": "instance"} | ({"run": "run"} if alert.dashboard in (STALLS, HOSTS) else {})
+    labels = {"job": "job"}
+    if alert.dashboard != GOODPUT:
+        labels["host"] = "instance"
+    if alert.dashboard in (STALLS, HOSTS):
+        labels["run"] = "run"
     chosen = (f"var-{variable}={{{{ $labels.{label} | urlquery }}}}" for variable, label in labels.items())
-    return "&".join(["from=now-1h", "to=now", *chosen])
+    since = "now-7d" if alert.dashboard == GOODPUT else "now-1h"
+    return "&".join([f"from={since}", "to=now", *chosen])
 
 
 def _file(groups: list[dict[str, Any]]) -> str:

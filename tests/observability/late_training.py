@@ -50,6 +50,13 @@ def save(path: Path) -> None:
             os.fsync(file.fileno())
 
 
+def compute() -> None:
+    """As much of a CPU as the others sleep: a rank that only sleeps is given the CPU before those who use all of it."""
+    until = time.thread_time() + PACE_SECONDS
+    while time.thread_time() < until:
+        torch.ones(SIZE).sum()
+
+
 def main() -> None:
     directory, fault, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     rank, is_late = int(os.environ["RANK"]), os.environ.get("LATE_LOCAL_RANK") == os.environ["LOCAL_RANK"]
@@ -61,12 +68,13 @@ def main() -> None:
     model = torch.nn.Sequential(*[torch.nn.Linear(SIZE, SIZE) for _ in range(4)])
     model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    pace = compute if is_late and fault == "hog" else lambda: time.sleep(PACE_SECONDS)
     samples, stop, begun = Samples(), torch.zeros(1), time.monotonic()
     for step, batch in enumerate(DataLoader(samples, batch_size=8)):
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
-        time.sleep(PACE_SECONDS)
+        pace()
         planted = is_late and (directory / "late").exists()
         samples.slow = planted and fault == "loader"
         if planted and fault == "checkpoint" and step % 5 == 0:
@@ -76,7 +84,8 @@ def main() -> None:
             distributed.all_reduce(stop)
             if stop.item():
                 break
-    distributed.destroy_process_group()
+    distributed.barrier()
+    os._exit(0)  # gloo's threads may abort the process that takes their group down
 
 
 if __name__ == "__main__":

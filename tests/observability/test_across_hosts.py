@@ -188,6 +188,7 @@ def expected(launch: Launch) -> tuple[str, str, str]:
 def judge(launch: Launch) -> float:
     """The late rank, its host and its cause are recorded in time, and stay so. Seconds that it took."""
     right = {expected(launch)}
+    assert right.isdisjoint(named(launch))
     with planted(launch) as since:
         seen = []
         while (now := named(launch)) != right:

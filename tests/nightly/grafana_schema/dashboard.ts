@@ -1,6 +1,10 @@
 // What our dashboards are, by Grafana's own types: @grafana/schema, and what its Prometheus data source adds to them.
 import type { AnnotationQuery, AnnotationTarget, Dashboard, DataQuery, Panel, RowPanel } from '@grafana/schema';
 import type { Options as BarGauge } from '@grafana/schema/dist/types/raw/composable/bargauge/panelcfg/x/BarGaugePanelCfg_types.gen.d.ts';
+import type {
+  FieldConfig as Hidden,
+  Options as Heatmap,
+} from '@grafana/schema/dist/types/raw/composable/heatmap/panelcfg/x/HeatmapPanelCfg_types.gen.d.ts';
 import type { Options as Stat } from '@grafana/schema/dist/types/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen.d.ts';
 import type {
   FieldConfig as Lane,
@@ -58,7 +62,22 @@ interface Of<Type extends string, Options, Field> extends Omit<Panel<never, Fiel
   targets: PrometheusQuery[];
 }
 
+// The schema has no types of this panel: its own, as Grafana reads them.
+interface AlertList {
+  viewMode: 'list' | 'stat';
+  groupMode: 'default' | 'custom';
+  groupBy: string[];
+  maxItems: number;
+  sortOrder: 1 | 2 | 3 | 4 | 5;
+  dashboardAlerts: boolean;
+  alertName: string;
+  alertInstanceLabelFilter: string;
+  stateFilter: Record<'firing' | 'pending' | 'error' | 'noData' | 'normal', boolean>;
+}
+
 type AnyPanel =
+  | Of<'alertlist', AlertList, never>
+  | Of<'heatmap', Heatmap, Hidden>
   | Of<'timeseries', TimeSeries, Line>
   | Of<'stat', Stat, never>
   | Of<'state-timeline', Lanes, Lane>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -76,7 +77,13 @@ def test_each_has_what_people_need() -> None:
         assert "$value" in alert.summary, alert.name
         assert "$labels.instance" in alert.summary, alert.name
         assert len(alert.description) > 60
-        assert (build.ROOT / "grafana" / "dashboards" / f"{alert.dashboard}.json").exists(), "the link leads somewhere"
+
+
+def test_each_link_chooses_what_its_dashboard_lets_one_choose() -> None:
+    for alert in EVERY:
+        dashboard = json.loads((build.ROOT / "grafana" / "dashboards" / f"{alert.dashboard}.json").read_text())
+        chosen = re.findall(r"var-(\w+)=", build.Links().of(alert)["dashboard_url"])
+        assert {*chosen} <= {variable["name"] for variable in dashboard["templating"]["list"]}, alert.name
 
 
 @pytest.mark.parametrize("name", NAMES)
