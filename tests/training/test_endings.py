@@ -6,8 +6,10 @@ import fcntl
 import os
 import pty
 import signal
+import socket
 import subprocess
 import termios
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,7 +25,8 @@ from tests.training.test_lives import only_rank, watch
 TRAINING = Path(__file__).with_name("ending_training.py")
 STEPS, HANG, LATE = 60, 6.0, 3.0
 PATIENCE = 60.0
-HOWS = ("raises", "kills itself", "hang", "plots")
+HOWS = ("raises", "kills itself", "hang", "plots", "uploads")
+UPLOAD_SECONDS, UPLOAD_BYTES = 5.0, 8 << 20
 SIGNALLED = ("Ctrl-C", "timeout")
 
 
@@ -47,12 +50,32 @@ class Job:
             self.output += data
 
 
-def started(command: list[str], undo: ExitStack) -> Job:
+class Slow:
+    """A server that takes UPLOAD_BYTES in UPLOAD_SECONDS, and answers."""
+
+    def __init__(self, undo: ExitStack) -> None:
+        self.server = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.port = self.server.getsockname()[1]
+        self.seconds = 0.0
+        threading.Thread(target=self._take, daemon=True).start()
+
+    def _take(self) -> None:
+        connection, _ = self.server.accept()
+        with connection:
+            begun, taken = time.monotonic(), 0
+            while data := connection.recv(1 << 16):
+                taken += len(data)
+                time.sleep(max(0.0, begun + taken / UPLOAD_BYTES * UPLOAD_SECONDS - time.monotonic()))
+            connection.send(b"k")
+            self.seconds = time.monotonic() - begun
+
+
+def started(command: list[str], undo: ExitStack, **environ: str) -> Job:
     terminal, end_of_it = pty.openpty()
     os.set_blocking(terminal, False)
     process = subprocess.Popen(
-        command, stdin=end_of_it, stdout=end_of_it, stderr=end_of_it, start_new_session=True, env=environment(),
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        command, stdin=end_of_it, stdout=end_of_it, stderr=end_of_it, env=environment(**environ),
+        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     os.close(end_of_it)
     undo.callback(os.close, terminal)
@@ -79,7 +102,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory, torch_python: str) -> dict[s
     commands |= {"Ctrl-C": goes_on, "timeout": ["timeout", "600", *goes_on]}
     with ExitStack() as undo:
         daemon = undo.enter_context(Daemon(tmp_path_factory.mktemp("endings")))
-        jobs = {name: started(command, undo) for name, command in commands.items()}
+        slow = Slow(undo)
+        uploads = {"UPLOAD_TO": str(slow.port), "UPLOAD_BYTES": str(UPLOAD_BYTES)}
+        jobs = {name: started(command, undo, **uploads) for name, command in commands.items()}
         until(lambda: [name for name in SIGNALLED if jobs[name].steps() < STEPS], jobs)
         time.sleep(0.3)
         own = {name: job.process.pid for name, job in jobs.items()}
@@ -98,6 +123,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory, torch_python: str) -> dict[s
             return [name for name in jobs if name not in ranks]
 
         until(untold, jobs)
+        ranks["uploads"]["truth"] = {"peer": f"127.0.0.1:{slow.port}", "seconds": slow.seconds}
     return ranks
 
 
@@ -112,6 +138,7 @@ BOTTLENECK = ("bottleneck", "data_inline")
         ("kills itself", "own_kill", "ended by a signal of its own, 15", BOTTLENECK),
         ("hang", "exception", "exit code 1 after worker_hang", ("stall", "worker_hang")),
         ("plots", "finished", "finished", None),
+        ("uploads", "finished", "finished", ("stall", "network")),
         ("Ctrl-C", "interrupted", "interrupted (Ctrl-C)", BOTTLENECK),
         ("timeout", "timeout", "timed out: signal 15 by timeout (", BOTTLENECK),
     ],
@@ -145,3 +172,11 @@ def test_what_comes_after_the_last_step_is_lost_until_the_training_leaves_its_co
     assert plot["cause"] in ("cpu_bound", "cpu_contention")
     assert plot["seconds"] == pytest.approx(LATE, abs=0.3)
     assert "busy" in plot["summary"] or plot["cause"] == "cpu_contention"
+
+
+def test_an_upload_that_the_end_waits_for_is_told_with_its_peer(ended: dict[str, dict[str, Any]]) -> None:
+    """By a thread, once the interpreter has begun to finalize."""
+    truth, stall = ended["uploads"]["truth"], ended["uploads"]["stalls"][-1]
+    assert stall["cause"] == "network"
+    assert f"which sends to {truth['peer']}" in stall["summary"]
+    assert stall["seconds"] == pytest.approx(truth["seconds"], abs=0.3)

@@ -44,6 +44,9 @@ WORKERS = template("data.workers", "workers")
 SYSTEM_CALL = template("system_call", "system call")
 A_FILE = template("a_file", "a file")
 IN_FRAME = template("in_frame", ", in {frame}")
+FOR_THREAD = template("data_thread.waits", "driver waits for thread {tid}")
+AT_A_LOCK = template("data_thread.waited", "driver waited at a lock")
+LOOKS = template("data_thread.looks", "looks")
 """What several rules say."""
 
 

@@ -11,11 +11,15 @@ from collections.abc import Iterator, Sequence
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.file_locks import held_locks
 from trainprobe.collect.lines import lines_of
-from trainprobe.collect.peer import peer_of
+from trainprobe.collect.peer import Peer, peer_of
 from trainprobe.collect.procfs import SMALL, Proc, parse_status, read_file
 from trainprobe.model.sample import Inspection, ThreadLook
 
 THREADS = 64  # of a process that are looked at
+SOCKETS = 4  # of its threads whose sockets are looked up
+_AT_SOCKETS = (  # kernel functions in which a thread waits for a socket
+    "wait_woken", "sk_wait", "sk_stream_wait", "unix_stream", "do_poll", "do_sys_poll", "poll_schedule",
+)  # fmt: skip
 
 _PATH_ARGUMENT: dict[str, dict[int, int]] = {  # system call -> which argument is a path (syscall_64.tbl, unistd.h)
     "x86_64": {
@@ -24,6 +28,12 @@ _PATH_ARGUMENT: dict[str, dict[int, int]] = {  # system call -> which argument i
     },
     "aarch64": {34: 1, 35: 1, 38: 1, 45: 0, 56: 1, 79: 1, 276: 1, 291: 1},
 }  # fmt: skip
+
+_POLLING: dict[str, tuple[int, ...]] = {"x86_64": (7, 271), "aarch64": (73,)}
+"""poll and ppoll: their first argument leads to the descriptors."""
+
+_SENDING: dict[str, tuple[int, ...]] = {"x86_64": (1, 20, 40, 44, 46), "aarch64": (64, 66, 71, 206, 211)}
+"""write, writev, sendfile, sendto, sendmsg."""
 
 _LOCKING: dict[str, dict[int, str]] = {
     "x86_64": {72: "fcntl", 73: "flock"},
@@ -39,6 +49,8 @@ class Inspector:
         self._cgroup = cgroup
         self._paths = _PATH_ARGUMENT.get(machine or os.uname().machine, {})
         self._locking = _LOCKING.get(machine or os.uname().machine, {})
+        self._sending = _SENDING.get(machine or os.uname().machine, ())
+        self._polling = _POLLING.get(machine or os.uname().machine, ())
 
     def inspect(self, pid: int, tid: int) -> Inspection | None:
         """What is to be seen of a thread; None: it is gone."""
@@ -59,7 +71,7 @@ class Inspector:
             frozen=self._frozen(pid),
             allowed_cpus=count_cpus(status.get("Cpus_allowed_list", "")),
             path=self._blocked_on(pid, call, arguments) if locking else self._path(pid, call, arguments),
-            peer=peer_of(self._proc, pid, arguments[0]) if _names_descriptor(arguments) else "",
+            peer=self._peer(pid, call, arguments).name,
             threads=tuple(self._others(pid, tid)) if wchan.startswith("futex") else (),
             locking=locking,
             held_locks=held_locks(self._proc) if locking or "nanosleep" in wchan else (),
@@ -70,7 +82,7 @@ class Inspector:
         others = [other for other in self._proc.threads(pid)[:THREADS] if other != tid]
         names = ("status", "wchan", "schedstat")
         read = self._proc.several(pid, {f"task/{other}/{name}": SMALL for other in others for name in names})
-        texts = [_decoded(data) for data in read]
+        texts, sockets = [_decoded(data) for data in read], SOCKETS
         for place, other in enumerate(others):
             text, wchan, schedstat = (one.strip() for one in texts[3 * place : 3 * place + 3])
             status = _fields(text)
@@ -78,15 +90,28 @@ class Inspector:
                 continue
             spent = schedstat.split()
             state = status["State"][:1]
-            call, arguments = _call(self._text(pid, f"task/{other}/syscall")) if state == "D" else (-1, [])
+            at_socket = state == "S" and wchan.startswith(_AT_SOCKETS) and sockets > 0
+            sockets -= at_socket
+            in_flight = self._text(pid, f"task/{other}/syscall") if state == "D" or at_socket else ""
+            call, arguments = _call(in_flight)
+            peer = self._peer(pid, call, arguments) if at_socket else Peer()
             yield ThreadLook(
                 other,
                 parse_status(text).container_pid or other,
                 state,
                 wchan if wchan != "0" else "",
                 _number(spent[0]) if spent else None,
-                self._blocked_on(pid, call, arguments),
+                self._blocked_on(pid, call, arguments) if state == "D" else "",
+                peer.name,
+                peer.unsent or call in self._sending,
             )
+
+    def _peer(self, pid: int, call: int, arguments: list[int]) -> Peer:
+        """Of the socket of the call in flight: its first argument, or what it polls first."""
+        if call in self._polling and arguments:
+            name = self._proc.string(pid, arguments[0]).encode("utf-8", "surrogateescape")
+            arguments = [int.from_bytes(name[:4], "little")] if name else []  # the int of a struct pollfd
+        return peer_of(self._proc, pid, arguments[0]) if _names_descriptor(arguments) else Peer()
 
     def _blocked_on(self, pid: int, call: int, arguments: list[int]) -> str:
         """The file of the call in flight: the one that it names, or the one behind its first argument."""

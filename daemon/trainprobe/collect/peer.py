@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import Proc
@@ -11,26 +12,34 @@ TABLE = 1 << 20  # bytes of a socket table that are read; a busy host's is longe
 _KINDS = ("tcp", "tcp6", "udp", "udp6")
 
 
-def peer_of(proc: Proc, pid: int, fd: int) -> str:
-    """ "address:port", "unix:path"; "" where the descriptor is no socket or the tables do not have it."""
+class Peer(NamedTuple):
+    """``name``: "address:port", "unix:path"; "" where the descriptor is no socket or the tables do not have it.
+    ``unsent``: whether there are bytes that the other end has not acknowledged."""
+
+    name: str = ""
+    unsent: bool = False
+
+
+def peer_of(proc: Proc, pid: int, fd: int) -> Peer:
+    """Of a descriptor of the process."""
     link = proc.link(pid, f"fd/{fd}")
     if not link.startswith("socket:["):
-        return ""
+        return Peer()
     inode = link[len("socket:[") : -1]
     for kind in _KINDS:
         found = in_table(_table(proc, pid, kind), inode)
-        if found:
+        if found.name:
             return found
-    return in_unix_table(_table(proc, pid, "unix"), inode)
+    return Peer(in_unix_table(_table(proc, pid, "unix"), inode))
 
 
-def in_table(text: str, inode: str) -> str:
-    """The remote address of an inode in /proc/PID/net/{tcp,udp}{,6}; "" where it is not there or not connected."""
+def in_table(text: str, inode: str) -> Peer:
+    """Of an inode in /proc/PID/net/{tcp,udp}{,6}; without a name where it is not there or not connected."""
     for line in lines_of(text)[1:]:
         words = line.split()
         if len(words) > 9 and words[9] == inode:
-            return _address(words[2])
-    return ""
+            return Peer(_address(words[2]), not words[4].startswith("00000000:"))
+    return Peer()
 
 
 def in_unix_table(text: str, inode: str) -> str:

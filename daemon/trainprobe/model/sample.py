@@ -226,6 +226,8 @@ class ThreadLook:
     wchan: str = ""  # the kernel's function that it sleeps in
     cpu_ns: int | None = None  # in its whole life
     path: str = ""  # of the file that it is blocked on
+    peer: str = ""  # of the socket that it is blocked on, as in Inspection
+    sends: bool = False  # the call in flight sends, or the peer has yet to take what was sent
 
 
 @dataclass(frozen=True, slots=True)

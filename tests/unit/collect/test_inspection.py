@@ -101,6 +101,25 @@ def looks(pid: int) -> tuple[ThreadLook, ...]:
     raise AssertionError("two threads that do not wait for a lock")
 
 
+@pytest.mark.parametrize("timeout", ["None", "60"])
+def test_a_thread_that_sends_is_told_with_its_peer_and_one_that_listens_sends_nothing(timeout: str) -> None:
+    """With a timeout, Python polls the socket before each call."""
+    code = (
+        f"import socket, sys, threading\nsocket.setdefaulttimeout({timeout})\n"
+        "one, two = (socket.create_connection(('127.0.0.1', int(port))) for port in sys.argv[1:])\n"
+        "threads = [threading.Thread(target=one.sendall, args=(bytes(1 << 26),)),"
+        " threading.Thread(target=two.recv, args=(1,))]\n"
+        "for one in threads: one.start()\n"
+        "for one in threads: one.join()"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taker, socket.create_server(("127.0.0.1", 0)) as silent:
+        ports = [server.getsockname()[1] for server in (taker, silent)]
+        with child(code, *map(str, ports)) as pid:
+            settled_threads(pid, 3)
+            seen = {look.peer: look.sends for look in looks(pid)}
+    assert seen == {f"127.0.0.1:{ports[0]}": True, f"127.0.0.1:{ports[1]}": False}
+
+
 @pytest.mark.parametrize("call", ["flock", "lockf"])
 def test_a_lock_on_a_file_is_read_with_its_path_and_its_holder(tmp_path: Path, call: str) -> None:
     lock = tmp_path / "x.lock"
@@ -162,11 +181,13 @@ UNIX = """Num       RefCount Protocol Flags    Type St Inode Path
 
 
 def test_socket_tables_are_read_as_the_kernel_writes_them() -> None:
-    assert in_table(V4, "4711") == "10.0.0.7:443"
-    assert in_table(V6, "4711") == "[2001:db8::1]:443"
-    assert in_table(MAPPED, "4711") == "10.0.0.7:443"
-    assert in_table(V4, "4712") == ""  # it listens
-    assert in_table(V4, "9") == ""
-    assert in_table("nonsense\nnonsense nonsense", "4711") == ""
+    assert in_table(V4, "4711").name == "10.0.0.7:443"
+    assert in_table(V6, "4711").name == "[2001:db8::1]:443"
+    assert in_table(MAPPED, "4711").name == "10.0.0.7:443"
+    assert in_table(V4, "4712").name == ""  # it listens
+    assert in_table(V4, "9").name == ""
+    assert in_table("nonsense\nnonsense nonsense", "4711").name == ""
+    assert not in_table(V4, "4711").unsent
+    assert in_table(V4.replace("01 00000000:", "01 00012C00:"), "4711").unsent
     assert in_unix_table(UNIX, "4713") == "unix:/run/some where.sock"
     assert in_unix_table(UNIX, "4714") == "unix"

@@ -111,3 +111,14 @@ def test_an_end_that_hangs_is_a_stall() -> None:
     watched.spend(5.0, Leaf.LOCK)
     rank = watched.exit()
     assert stall_seconds(rank) == pytest.approx(9.8, abs=0.1)
+
+
+@pytest.mark.parametrize("leaf", [Leaf.CPU, Leaf.RUNQUEUE, Leaf.COLLECTOR])
+def test_what_an_interpreter_computes_behind_such_a_stall_is_not_part_of_it(leaf: Leaf) -> None:
+    watched = Watched()
+    watched.driver.finalize()
+    watched.spend(4.0, Leaf.SOCKET)
+    watched.spend(1.0, leaf)
+    rank = watched.exit()
+    assert stall_seconds(rank) == rank.counters.stall_seconds["network"] == pytest.approx(4.0, abs=0.1)
+    assert rank.counters.phase_seconds["shutdown"] == pytest.approx(1.05, abs=0.1)

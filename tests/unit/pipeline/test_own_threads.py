@@ -71,6 +71,26 @@ def test_a_librarys_own_threads_are_no_evidence() -> None:
     assert stall.cause == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("sends", "share", "cause"), [(True, 0.0, "network"), (False, 0.01, "network"), (False, 0.0, "unknown")]
+)
+def test_a_thread_that_sends_is_told_with_its_peer(sends: bool, share: float, cause: str) -> None:
+    """Or that did something between the looks at its socket; who waits for what may come is no evidence."""
+    driver, pipeline = started()
+    for _ in range(3):
+        driver.spend(0.3, Leaf.LOCK)
+        thread = ThreadLook(LOADER, 5, "S", "wait_woken", round(share * driver.now), "", "10.0.0.7:443", sends)
+        seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=(thread,))
+        stack = StackSeen(driver.now, driver.pid, driver.tid, ("main (a.py:1)",), others=(PythonThread(5, LINE),))
+        pipeline.step(Frame(moment(driver.now), (stack,), threads=(driver.sample(Leaf.LOCK),), inspections=(seen,)))
+    steps(driver, 20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == cause
+    if cause == "network":
+        assert stall.summary.startswith(f"waiting for thread {LOADER}, which sends to 10.0.0.7:443: 0.9")
+        assert stall.advice[-1].startswith("let the thread send while the training steps")
+
+
 def test_who_sleeps_is_no_evidence() -> None:
     (stall,) = locked(*started(), "S", "S", "S", share=0.05).stalls
     assert stall.cause == "unknown"

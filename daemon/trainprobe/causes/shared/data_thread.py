@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import OrderedRule
-from trainprobe.causes.waiting import A_FILE
+from trainprobe.causes.waiting import A_FILE, AT_A_LOCK, FOR_THREAD, LOOKS
 from trainprobe.derive.steps.late_step import SiblingThread
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, State
@@ -15,13 +15,10 @@ from trainprobe.model.report import Evidence
 
 READS = template("data_thread.reads", "reading data from slow storage in a thread on {path}")
 BLOCKED = template("data_thread.blocked", "thread {tid} of the training is blocked on {path}")
-WAITS = template("data_thread.waits", "driver waits for thread {tid}")
 WORKS = template("data_thread.works", "the driver waited for {thread}")
 ON_CPU = template("data_thread.on_cpu", "thread {tid} of the training on the CPU{where}")
 IN_FRAME = template("data_thread.in_frame", " in {frame}")
-WAITED = template("data_thread.waited", "driver waited at a lock")
 LOOKS_BLOCKED = template("data_thread.looks_blocked", "looks that found the thread blocked on a device")
-LOOKS = template("data_thread.looks", "looks")
 SHARE = template("data_thread.share", "the thread's share of a processor meanwhile")
 _MOSTLY = 0.5
 """Of the looks, or of the time between them."""
@@ -50,7 +47,7 @@ def _reads(window: Window, taken: dict[Item, float], thread: SiblingThread) -> C
         Cause.DATA_STORAGE,
         taken,
         READS(path=thread.path) if thread.path else told,
-        [WAITS(tid=thread.tid), told],
+        [FOR_THREAD(tid=thread.tid), told],
         [
             _waited(window, taken),
             Evidence.of(LOOKS_BLOCKED(), thread.reading, "", thread.tid, thread.path or None),
@@ -67,7 +64,7 @@ def _works(window: Window, taken: dict[Item, float], thread: SiblingThread) -> C
         Cause.DATA_CPU,
         taken,
         WORKS(thread=told),
-        [WAITS(tid=thread.tid), told],
+        [FOR_THREAD(tid=thread.tid), told],
         [
             _waited(window, taken),
             Evidence.of(SHARE(), round(thread.busy(), 3), "ratio", thread.tid),
@@ -76,7 +73,7 @@ def _works(window: Window, taken: dict[Item, float], thread: SiblingThread) -> C
 
 
 def _waited(window: Window, taken: Mapping[Item, float]) -> Evidence:
-    return Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid)
+    return Evidence.of(AT_A_LOCK(), seconds(sum(taken.values())), "s", window.driver_pid)
 
 
 RULES = (OrderedRule(claim, stall=170),)

@@ -51,12 +51,16 @@ class SiblingThread:
     until_ns: int = 0
     cpu_ns: int = 0
     path: str = ""  # of the file that it was blocked on
+    sending: int = 0  # passes that found it at a socket, where it sent or had used a CPU since the pass before
+    peer: str = ""  # of the socket
 
     def add_look(self, look: ThreadLook, at_ns: int) -> None:
         """Adds a pass."""
         self.looks += 1
         self.running += look.state == "R"
         self.reading += look.state == "D"
+        self.sending += bool(look.peer) and (look.sends or (self.looks > 1 and (look.cpu_ns or 0) > self.cpu_ns))
+        self.peer = look.peer or self.peer
         self.until_ns, self.cpu_ns = at_ns, look.cpu_ns or 0
         self.path = look.path or self.path
 

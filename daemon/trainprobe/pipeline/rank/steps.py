@@ -17,7 +17,7 @@ from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
 from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
-from trainprobe.model.cells import Leaf, Region, cell
+from trainprobe.model.cells import COMPUTING, Leaf, Region, cell
 from trainprobe.model.event import MarkRow
 from trainprobe.pipeline.rank import watch
 from trainprobe.pipeline.rank.state import RankState
@@ -26,6 +26,7 @@ from trainprobe.pipeline.stalls import StallEntry
 
 _BETWEEN_MARKS = (cell(Region.STEP, Leaf.CPU), cell(Region.NO_GRAD, Leaf.CPU))
 _OPTIMIZER = (cell(Region.OPTIMIZER, Leaf.CPU),)
+_TEARDOWN = tuple(cell(region, leaf) for region in Region for leaf in (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED))
 
 EVALUATORS = 64
 """Functions that evaluate, which are kept."""
@@ -237,8 +238,9 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
     watch.observe(open_, open_.waited_for(rank.lives.workers), rank.surroundings.devices, rank.policy, boundary.at_ns)
     base, files = progress.baseline.ns, rank.live_files()
     delta = [max(0, a - b) for a, b in zip(sample.cells, rank.ledger.cells)]
+    torn_down_ns = _leave_out_teardown(rank, delta)
     items = flatten(delta, [(use, of) for use, of, _ in files], rank.wait_context())
-    excess = progress.excess(items, at_ns - boundary.at_ns, base)
+    excess = progress.excess(items, at_ns - boundary.at_ns - torn_down_ns, base)
     extra = max(0, sample.fetches - boundary.fetches) - progress.baseline.fetches()
     pool = open_.worker_pool(boundary.at_ns)
     judgement = judge(window_of(rank, Measured(boundary.at_ns, at_ns, base, excess, items, pool, files, extra)))
@@ -255,6 +257,20 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
         return
     entry = StallEntry.of(judgement, int(boundary.at_ns + base), None, progress.clock.count, _stacks(rank, judgement))
     stalls.begin(entry, _reach(rank, judgement))
+
+
+def _leave_out_teardown(rank: RankState, delta: list[int]) -> int:
+    """Take out of the open step's cells what the driver computed since its interpreter began to finalize. Its sum."""
+    row = rank.lives.finalize_row
+    if row is None or row.at_ns != rank.left_ns():
+        return 0
+    out = 0
+    for at in _TEARDOWN:
+        more = delta[at] - max(0, row.cells[at] - rank.ledger.cells[at])
+        if more > 0:
+            delta[at] -= more
+            out += more
+    return out
 
 
 def workers_are_gone(rank: RankState, since_ns: int) -> bool:
