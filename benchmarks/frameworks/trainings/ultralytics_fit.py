@@ -51,7 +51,7 @@ def main() -> None:
         "plots": False,
         "amp": False,
         "verbose": False,
-        "project": "runs",
+        "project": str(Path("runs").resolve()),  # a relative one lies in the folder that its settings name
         "seed": plan["seed"],
     }
     trainer = DetectionTrainer(overrides=given)
