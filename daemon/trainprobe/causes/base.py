@@ -81,6 +81,7 @@ class Window:
     starts: WorkerStarts | Unseen
     evaluators: Collection[str]  # functions that called the model in earlier evaluations
     usual_evaluation_ns: float  # 0: evaluations have no usual length, or there were none
+    usual_quiet_ns: float  # the same of late steps with gradients off whose stacks showed no evaluation
     usual_ahead: float | None  # ns of serialising per byte before a save's first open; None: not known
     compilers: Sequence[ChildCommand]  # that ran in the window
     compile_ns: int  # of the window in which at least one ran

@@ -295,6 +295,26 @@ def test_a_hog_without_gradients_is_no_evaluation_when_the_stack_says_so() -> No
     assert "optimal_sequence_search" in rank.stalls[0].summary
 
 
+@pytest.mark.parametrize(("seconds", "evaluated"), [(0.8, 0.0), (2.5, 2.5)])
+def test_work_without_gradients_that_a_stack_showed_once_is_none_without_a_stack(
+    seconds: float, evaluated: float
+) -> None:
+    """Images are drawn under no_grad: two calls of the same callback are one thing. What is far longer is another."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    driver.spend(1.0, Leaf.CPU, Region.NO_GRAD)
+    frames = ("main (train.py:9)", "save_image (torchvision/utils.py:277)")
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    driver.train(30)
+    driver.spend(seconds, Leaf.CPU, Region.NO_GRAD)
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert {stall.cause for stall in rank.stalls} == {"cpu_bound"}
+    assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(evaluated, abs=0.05)
+
+
 def test_forward_passes_without_gradients_are_an_evaluation_whatever_their_function_is_called() -> None:
     driver = Driver()
     driver.begin()

@@ -23,6 +23,7 @@ _NAMES = re.compile(r"eval|valid|\btest|_test|infer|predict|score|metric|benchma
 _MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
 _QUIET = 0.3
 """Of a usual evaluation: with gradients off for less there was none."""
+_ALIKE = 2.0
 _KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED)
 
 
@@ -59,9 +60,8 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     quiet = sum(ns for (_, region, _), ns in taken.items() if region == Region.NO_GRAD)
     fetched = window.extra_fetches >= window.policy.evaluation_fetches
     stacks = [seen.frames for seen in window.late.stacks if seen.frames]
-    by_grad = quiet > 0.5 * total and (
-        not stacks or any(shown_by(one) or known_by(one, window.evaluators) for one in stacks)
-    )
+    shown = any(shown_by(one) or known_by(one, window.evaluators) for one in stacks)
+    by_grad = quiet > 0.5 * total and (shown or (not stacks and not _like_other_work(window, total)))
     if not fetched and not by_grad:
         usual = window.usual_evaluation_ns
         if quiet < _QUIET * usual or not 0 < usual < total:
@@ -75,6 +75,19 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if quiet > 0:
         evidence.append(Evidence.of(NO_GRAD_SECONDS(), seconds(quiet), "s", window.driver_pid))
     return Claim(Cause.EVALUATION, taken, SUMMARY(seconds=seconds(total)), [EVALUATES()], evidence)
+
+
+def _like_other_work(window: Window, ns: float) -> bool:
+    """Whether a time with gradients off that has no stack is as long as those whose stacks showed no evaluation."""
+    usual, other = window.usual_evaluation_ns, window.usual_quiet_ns
+    return 0 < ns <= _ALIKE * other and (not usual or abs(ns - other) < abs(ns - usual))
+
+
+def quiet_work_ns(window: Window) -> float:
+    """A window's excess without saves and logs, where gradients were off for most of it and it has stacks; else 0."""
+    work = {item: ns for item, ns in window.excess.items() if item[0] not in _KEEP}
+    total, quiet = sum(work.values()), sum(ns for (_, region, _), ns in work.items() if region == Region.NO_GRAD)
+    return total if quiet > 0.5 * total and any(seen.frames for seen in window.late.stacks) else 0.0
 
 
 def _first(items: Mapping[Item, float], ns: float) -> dict[Item, float]:

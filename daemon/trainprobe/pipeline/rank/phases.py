@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -35,6 +36,8 @@ class Phases:
     spans: list[PhaseInterval] = field(default_factory=list)  # the latest
     live: tuple[Phase, float] | None = None  # of the open step: (phase, ns)
     evaluators: set[str] = field(default_factory=set)  # functions that called the model in evaluations
+    quiet_ns: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    """The excess of late steps with gradients off whose stacks showed no evaluation: images that are drawn, metrics."""
 
     def add(
         self, phase: Phase, start_ns: int, end_ns: int, step: int | None = None, states: Mapping[State, float] = NOTHING
@@ -45,6 +48,10 @@ class Phases:
         self.ns[phase] = self.ns.get(phase, 0.0) + (end_ns - start_ns)
         self.spans.append(PhaseInterval(phase, start_ns, end_ns, step, states))
         del self.spans[:-SPANS]
+
+    def usual_quiet_ns(self) -> float:
+        """The median of ``quiet_ns``; 0 where there were none."""
+        return median(self.quiet_ns) if self.quiet_ns else 0.0
 
     def usual_ns(self, phase: Phase) -> float:
         """How long the phase lasts each time; 0 where it has no usual length."""

@@ -108,7 +108,8 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
     if not late and (step.ns < base + policy.edge_ns or not after_throttled):
         _pass(rank, step, units, before, row)
         return
-    judgement = judge(window_of(rank, measured(rank, step, units, before, row)))
+    window = window_of(rank, measured(rank, step, units, before, row))
+    judgement = judge(window)
     if progress.clock.mode == Mode.RHYTHM:
         judgement = _without_own_threads(judgement)
     _note_serialising(rank, judgement, before.at_ns, row.at_ns)
@@ -120,6 +121,8 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
         rank.phases.add(Phase(cause.value), int(row.at_ns - ns), row.at_ns, progress.clock.count)
     if Cause.EVALUATION in judgement.phases:
         _note_evaluators(rank)
+    elif ns := evaluation.quiet_work_ns(window):
+        rank.phases.quiet_ns.append(ns)
     if late and judgement.stall_ns < _least_ns(rank, judgement.main):
         rank.stalls.open = None
         if not judgement.phases:

@@ -65,6 +65,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         starts=WorkerStarts(started, workers.started == started, rank.progress.first_due),
         evaluators=rank.phases.evaluators,
         usual_evaluation_ns=rank.phases.usual_ns(Phase.EVALUATION),
+        usual_quiet_ns=rank.phases.usual_quiet_ns(),
         usual_ahead=rank.files.saving_steps.ahead_per_byte,
         compilers=workers.compilers_in(start, end),
         compile_ns=sum(b - a for a, b in workers.compiling(start, end)),
