@@ -1,8 +1,8 @@
 """The real reports in docs/causes: what a recording gives when it is replayed.
 
 ``python -m tests.replay.cause_pages`` writes them anew, where a page asks for some by
-``<!-- replay NAME: part, part -->`` with a fence below it. A part is ``head``, a title of the report, or ``advise``:
-what that program says.
+``<!-- replay NAME: part, part -->`` with a fence below it. A part is ``head``, ``verdict`` (the head up
+to the run's figures), a title of the report, or ``advise``: what that program says.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from trainprobe.model.report import Report
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 STYLE = Style(zone=timezone.utc)
+FIGURES = re.compile(r"\n(?=\d+ steps · )")
 ASKED = re.compile(r"<!-- replay (\w+): ([^\n]*?) -->\n```\n(.*?)```\n", re.DOTALL)
 
 
@@ -47,6 +48,8 @@ def shown(name: str, part: str) -> str:
         made = advice(run, run.ranks[0], report.host.cpus)
         return "\n".join(advise.advice_lines(Chosen(report, run, run.ranks[0]), made, STYLE))
     head, *blocks = text_of(report, STYLE).split("\n\n")
+    if part == "verdict":
+        return FIGURES.split(head)[0]
     titled = {block.partition("\n")[0]: block for block in blocks}
     return head if part == "head" else titled[part]
 
