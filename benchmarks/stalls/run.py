@@ -287,7 +287,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--results", default=str(ROOT / "build" / "stalls" / "results.jsonl"), help="JSON lines")
     parser.add_argument("--resume", action="store_true", help="leave out what the results file already has")
     parser.add_argument("--keep", action="store_true", help="keep the recordings of the runs that were right, too")
-    parser.add_argument("--markdown", action="store_true", help="the table as docs/accuracy.md has it")
+    parser.add_argument("--markdown", action="store_true", help="the table as Markdown, a row for each cause")
     parser.add_argument("--patience", type=float, default=120.0, help="seconds to wait for a quiet host, per run (120)")
     parser.add_argument("--python", help="an interpreter with PyTorch")
     parser.add_argument(

@@ -11,7 +11,7 @@ COLUMNS = (
     "planted", "runs", "kinds of code", "top cause right", "right in all checks", "stalls found", "of those told, true",
     "seconds off: median, largest", "known after: median, largest",
 )  # fmt: skip
-"""Of the documentation's table."""
+"""Of the Markdown table."""
 Z = 1.959964
 """Of the standard normal distribution, for 95 %."""
 
@@ -93,7 +93,7 @@ def macro_f1(rows: Iterable[Json]) -> float | None:
 
 
 def markdown(rows: Sequence[Json]) -> str:
-    """The table as the documentation shows it, with the kinds of training code that each cause was planted in."""
+    """The table as Markdown, with the kinds of training code that each cause was planted in."""
     lines = [
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
