@@ -227,6 +227,20 @@ def test_without_marks_a_wait_is_told_on_a_crowded_host_too(crowded: float) -> N
     assert stall.shares == {"network": pytest.approx(0.4 + (0.1 if crowded < 0.4 else 0.0))}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(12, "s are too few to know which waits are usual"), (30, "s watched no wait was unusual")]
+)
+def test_without_marks_a_short_run_is_not_called_usual(seconds: int, said: str) -> None:
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    driver.events = [replace(e, marks="no libtorch mapped") if isinstance(e, RankSeen) else e for e in driver.events]
+    for _ in range(seconds):
+        driver.spend(1.0)
+        played(driver, pipeline, threads=(driver.sample(),))
+    driver.exit()
+    assert rank_of(played(driver, pipeline), driver).verdict.summary.endswith(said)
+
+
 def test_seconds_before_it_is_known_that_nothing_marks_steps_are_what_later_ones_are_held_against() -> None:
     driver, pipeline = Driver(), Pipeline()
     driver.begin()

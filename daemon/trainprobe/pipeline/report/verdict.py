@@ -25,6 +25,9 @@ from trainprobe.pipeline.stalls import StallEntry
 
 HEALTHY = template("verdict.healthy", "healthy: {steps} steps in {seconds:.1f} s, nothing lost that is worth a change")
 NOT_MARKED = template("verdict.not_marked", "no step is marked; in {seconds:.0f} s watched no wait was unusual")
+TOO_SHORT = template(
+    "verdict.too_short", "no step is marked, and {seconds:.1f} s are too few to know which waits are usual"
+)
 TOO_FEW = template("verdict.too_few", "{steps} steps: too few to know what an ordinary step is")
 NO_STEP = template("verdict.no_step", "no training step was seen")
 NO_STEP_YET = template(
@@ -70,6 +73,9 @@ DATA_SHARE = template(
 ASKS_TO_END = frozenset({1, 3, 15})  # SIGHUP, SIGQUIT, SIGTERM
 INPUT, COMPUTE = 0.2, 0.05
 """Share of data time from which a run is input-bound, and below which compute-bound (GPU < 80 %, > 95 %)."""
+
+WATCHED_LEAST = 5.0
+"""Seconds without marked steps, start-up aside, from which on it is said that no wait was unusual."""
 
 HEALTHY_LOST = 0.02
 """Of the run: who loses less, and waits for no input, is healthy."""
@@ -184,7 +190,8 @@ def _consequences(rank: RankSnapshot, first: Death) -> Message:
 def _none(rank: RankSnapshot, wall_ns: float) -> Verdict:
     if rank.steps.rhythm_ns is not None and rank.steps.known == 0:
         seconds = rank.steps.rhythm_ns / NS
-        return Verdict.of(NOT_MARKED(seconds=seconds))
+        said = NOT_MARKED if seconds >= WATCHED_LEAST else TOO_SHORT
+        return Verdict.of(said(seconds=seconds))
     if rank.steps.known == 0:
         return Verdict.of(_without_steps(rank))
     if rank.steps.baseline_ns is None:
