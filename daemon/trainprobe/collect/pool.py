@@ -188,6 +188,11 @@ class HelperPool:
     def _abandoned(self) -> Counter[int]:
         return Counter([one.uid for one in self._hung.values() if one.abandoned] + [*self.elsewhere()])
 
+    def is_silent(self, pid: int) -> bool:
+        """Whether nothing is asked of the process now: it hangs, or others of its user do, or this host has no time."""
+        with self._lock:
+            return pid in self.hanging() or not self._allowed((0,), (Read(pid, b"read", b""),))
+
     def has_room(self, pid: int) -> bool:
         """Whether another process of ours may read memory of this one: none of its user's keeps one of ours."""
         uid, abandoned = self._owner(pid), self._abandoned()

@@ -19,6 +19,7 @@ from trainprobe.collect.mapping import Mapping as Mapped
 from trainprobe.collect.mapping import find_library
 from trainprobe.collect.owners import Owners
 from trainprobe.collect.reads import Reads
+from trainprobe.model.vocabulary import MAPS_LIMIT
 
 ENVIRON_KEYS = frozenset({
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
@@ -32,7 +33,6 @@ VALUE_LIMIT = 256
 SMALL = 16 << 10
 ENVIRON_LIMIT = 1 << 20
 COMMAND_LIMIT = 64 << 10
-MAPS_LIMIT = 16 << 20
 TABLE_LIMIT = 4 << 20
 FDS_LIMIT = 200_000
 SHARED_FDS_LIMIT = 4096

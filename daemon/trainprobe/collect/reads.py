@@ -23,6 +23,7 @@ class Reads:
         self.pool = HelperPool(self.owner)
         self.hanging = self.pool.hanging
         """Processes whose reads do not come back."""
+        self.is_silent = self.pool.is_silent
 
     def read(self, pid: int, name: str, limit: int) -> bytes | None:
         """At most ``limit`` bytes of a file of the process."""
@@ -51,11 +52,13 @@ class Reads:
 
     def file(self, pid: int, name: str) -> tuple[int, int, int] | None:
         """Device, number and length of a file that a link of the process leads to."""
-        answer = self.ask(pid, "status", name)
-        if answer is None:
-            return None
-        device, number, length = (int(word) for word in answer.split())
-        return device, number, length
+        return next(iter(self.files(pid, (name,))), None)
+
+    def files(self, pid: int, names: Iterable[str]) -> list[tuple[int, int, int]]:
+        """The same of many links, for little more than the price of one: of those that can be read."""
+        answers = self._ask([self._read(pid, "status", name) for name in names])
+        words = (answer.split() for answer in answers if answer is not None)
+        return [(int(device), int(number), int(length)) for device, number, length in words]
 
     def counter(self, pid: int, tid: int, call: int) -> bytes | int | None:
         """Count the instructions of a thread: a descriptor, the caller's to close, or an error's number. ``call``: that

@@ -9,6 +9,9 @@ import re
 
 from trainprobe.model.text import StrEnum
 
+MAPS_LIMIT = 16 << 20
+"""Bytes that are read of /proc/PID/maps: a text of this length may be cut off."""
+
 CHECKPOINT_OUTCOMES = ("complete", "error", "unsafe")
 CHECKPOINT_OPERATIONS = ("write", "fsync", "rename", "serialize", "other")
 BLOCKING = ("true", "false")  # whether the driver waited for the checkpoint's operation

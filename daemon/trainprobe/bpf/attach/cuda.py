@@ -21,12 +21,13 @@ from itertools import islice
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import SiteState
 from trainprobe.bpf.attach.gpu_clocks import GpuClocks, close_all, close_in_background
-from trainprobe.bpf.attach.mapped_files import MappedCode, executable_maps, open_mapping, through_descriptor
+from trainprobe.bpf.attach.mapped_files import MappedCode, executable_maps, file_of, open_mapping, through_descriptor
 from trainprobe.bpf.attach.mark_table import RELEASES, Mark
 from trainprobe.bpf.attach.marks import INTERPRETER, INTERPRETERS
 from trainprobe.bpf.attach.user_quota import UserQuota
 from trainprobe.bpf.load.kernel_calls import UprobeRefused
 from trainprobe.bpf.load.maps import Map
+from trainprobe.bpf.read.paths import ProcessFiles
 from trainprobe.model.vocabulary import MODEL_LIBRARIES
 
 AT_ONCE = 16  # processes that are looked at
@@ -93,11 +94,11 @@ class Cuda:
         programs: Mapping[str, int],
         sites: Map[abi.GpuSite, c_uint8],
         clocks: GpuClocks,
-        quota: UserQuota | None = None,
+        proc: ProcessFiles,
     ) -> None:
         self._attach_at, self._attach_site, self._programs, self._sites = attach_at, attach_site, programs, sites
-        self._clocks = clocks
-        self._quota = quota or UserQuota()
+        self._clocks, self._proc = clocks, proc
+        self._quota = UserQuota(owner=proc.owner)
         self._lock = threading.Lock()  # for all below
         self._unmarked: set[int] = set()  # processes that nothing else marks the steps of
         self._waiting: dict[int, deque[int | None]] = {}  # by pid: sites to arm; None: look for libraries
@@ -174,7 +175,10 @@ class Cuda:
 
     def _attach_missing(self, pid: int) -> None:
         runtime = driver = False
-        every = list(executable_maps(pid))
+        try:
+            every = list(executable_maps(pid, self._proc))
+        except OSError:
+            return
         places = [place for place in every if _is_cuda(place)]
         models = [place for place in every if MODEL_LIBRARIES.search(place.path)]
         if (places or models) and pid in self._unmarked:
@@ -196,11 +200,10 @@ class Cuda:
     def _mark(self, pid: int, place: MappedCode, marks: tuple[Mark, ...]) -> bool:
         """Whether the library has its marks by now; a uprobe on an inode serves every process that maps it."""
         try:
-            status = os.stat(f"/proc/{pid}/map_files/{place.start:x}-{place.end:x}")
+            key = (*file_of(pid, place, self._proc), marks)
             uid = self._quota.owner(pid)
         except OSError:
             return False
-        key = (status.st_dev, status.st_ino, marks)
         with self._lock:
             if key in self._known:
                 return True
@@ -238,7 +241,7 @@ class Cuda:
             armed = self._armed.get(pid, {})
             if address in armed or len(armed) >= MAX_SITES or sum(map(len, self._armed.values())) >= MAX_IN_ALL:
                 raise UprobeRefused("too many places")
-        place = next((p for p in executable_maps(pid) if p.start <= address < p.end), None)
+        place = next((p for p in executable_maps(pid, self._proc) if p.start <= address < p.end), None)
         if place is None:
             raise UprobeRefused("no file is mapped there")
         descriptor = open_mapping(pid, place.start, place.end)

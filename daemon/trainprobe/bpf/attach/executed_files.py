@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection, Iterator
 
 from trainprobe.bpf.read.paths import ProcessFiles
+from trainprobe.model.vocabulary import MAPS_LIMIT
 
-MAX_MAPS_BYTES = 16 << 20
 Inode = tuple[int, int]  # device and number, as stat tells them
 _LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ (\d+) +(/.*)$", re.MULTILINE)
 _LIKELY = re.compile(rb"(libtorch|python|libpython)")
@@ -21,13 +21,11 @@ def files_executed(wanted: Collection[Inode], proc: ProcessFiles) -> frozenset[I
     found: set[Inode] = set()
     for pid in _processes(proc.root):
         text = proc.maps(pid)
-        if text is None and pid not in proc.hanging():
+        if text is None and not proc.is_silent(pid):
             continue  # it has ended, or is closed to us: then we never saw a library in it either
-        if text is None or len(text) == MAX_MAPS_BYTES:
+        if text is None or len(text) == MAPS_LIMIT:
             return None
-        for name in _map_files(text, numbers):
-            if (file := proc.file(pid, name)) is not None:  # None: unmapped meanwhile
-                found.add(file[:2])
+        found.update(file[:2] for file in proc.files(pid, _map_files(text, numbers)))  # some may be unmapped meanwhile
     return frozenset(found.intersection(wanted))
 
 

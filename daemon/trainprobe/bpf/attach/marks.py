@@ -28,7 +28,14 @@ from trainprobe.bpf.attach.library_readers import (
     MarksAttached,
     not_opened,
 )
-from trainprobe.bpf.attach.mapped_files import MappedCode, executable_maps, open_mapping, sibling, through_descriptor
+from trainprobe.bpf.attach.mapped_files import (
+    MappedCode,
+    executable_maps,
+    file_of,
+    open_mapping,
+    sibling,
+    through_descriptor,
+)
 from trainprobe.bpf.attach.mark_table import IN_CPU, IN_INTERPRETER, IN_INTERPRETER_BY_SYMBOL, IN_PYTHON, Mark
 from trainprobe.bpf.attach.useless_files import UselessFiles
 from trainprobe.bpf.attach.user_quota import UserQuota
@@ -66,10 +73,10 @@ class Marks:
         self,
         programs: Mapping[str, int],
         attach: Attach,
+        proc: ProcessFiles,
         quota: UserQuota | None = None,
-        proc: ProcessFiles | None = None,
     ) -> None:
-        """``proc``: reads for our threads; without it no marks are taken back."""
+        """``proc``: reads for our threads."""
         self._programs, self._attach = programs, attach
         self._quota = quota or UserQuota()
         self._proc = proc
@@ -154,7 +161,7 @@ class Marks:
 
     def _attach_both(self, key: Inode, pid: int, path: str, descriptor: int) -> MarksAttached:
         found, reason = self._attach_library(partial(self._keep, key), descriptor, IN_CPU)
-        place = sibling(pid, path)
+        place = sibling(pid, path, self._proc)
         found["set_grad"] = place is not None and any(self._attach_beside(pid, place, IN_PYTHON, key).values())
         if any(found.values()):
             found["collector"] = self._attach_interpreter(pid)
@@ -197,15 +204,13 @@ class Marks:
     def _attach_interpreter(self, pid: int) -> bool:
         """Whether both ends of a collection are told, by any file of the interpreter: libpython, or python itself."""
         told = False
-        likely = (place for place in executable_maps(pid) if INTERPRETER.fullmatch(os.path.basename(place.path)))
+        places = executable_maps(pid, self._proc)
+        likely = (place for place in places if INTERPRETER.fullmatch(os.path.basename(place.path)))
         for place in islice(likely, INTERPRETERS):
             try:
-                status = os.stat(f"/proc/{pid}/map_files/{place.start:x}-{place.end:x}")
-            except PASSING:
-                raise
-            except OSError:
-                continue
-            key = (status.st_dev, status.st_ino)
+                key = file_of(pid, place, self._proc)
+            except PermissionError:
+                continue  # or it is not mapped any more
             if self._is_new(key):
                 try:
                     told_both = _both_ends(self._attach_beside(pid, place, IN_INTERPRETER, key)) or _both_ends(
@@ -254,7 +259,7 @@ class Marks:
             self._released = time.monotonic()
             self._asked.clear()
             held = {*self._done, *self._interpreters}
-        used = files_executed(held, self._proc) if self._proc else None
+        used = files_executed(held, self._proc)
         if used is None:
             return
         with self._lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Protocol
 
@@ -43,8 +43,11 @@ class ProcessFiles(Protocol):
     def file(self, pid: int, name: str, /) -> tuple[int, int, int] | None:
         """Device, number and length of a file that a link of the process leads to."""
 
-    def hanging(self) -> Collection[int]:
-        """Processes whose reads do not come back."""
+    def files(self, pid: int, names: Iterable[str], /) -> list[tuple[int, int, int]]:
+        """The same of many links, of those that can be read."""
+
+    def is_silent(self, pid: int, /) -> bool:
+        """Whether a read without an answer says nothing: the process cannot be read now."""
 
     def owner(self, pid: int, /) -> int:
         """The user who answers for a process. Raises OSError: there is none."""

@@ -16,9 +16,10 @@ from trainprobe.bpf import abi
 from trainprobe.bpf.abi import SiteState
 from trainprobe.bpf.attach import cuda
 from trainprobe.bpf.attach.gpu_clocks import GpuClocks
+from trainprobe.bpf.attach.mapped_files import MappedCode, executable_maps
 from trainprobe.bpf.attach.mark_table import Mark
-from trainprobe.bpf.attach.marks import MappedCode, executable_maps
 from trainprobe.bpf.load.kernel_calls import UprobeRefused
+from trainprobe.collect.procfs import Proc
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="not root")
 
@@ -78,7 +79,7 @@ class Kernel:
 def made(kernel: Kernel) -> tuple[cuda.Cuda, Sites]:
     sites = Sites()
     clocks = GpuClocks(cast(Any, Empty()), cast(Any, Empty()), kernel.attach_for)
-    return cuda.Cuda(kernel.attach_at, kernel.attach_site, {cuda.RETURN: 7}, cast(Any, sites), clocks), sites
+    return cuda.Cuda(kernel.attach_at, kernel.attach_site, {cuda.RETURN: 7}, cast(Any, sites), clocks, Proc()), sites
 
 
 def settled(sites: Sites, address: int) -> int | None:
@@ -91,7 +92,7 @@ def settled(sites: Sites, address: int) -> int | None:
 
 def code() -> MappedCode:
     """Some code of a file that this very process maps."""
-    return next(place for place in executable_maps(os.getpid()) if b"libc.so" in place.path)
+    return next(place for place in executable_maps(os.getpid(), Proc()) if b"libc.so" in place.path)
 
 
 @ROOT_ONLY
@@ -126,7 +127,7 @@ def test_the_runtime_goes_before_the_driver(monkeypatch: pytest.MonkeyPatch) -> 
         pytest.skip("/proc/PID/map_files cannot be read")
     real = code()
     names = [b"libcuda.so.1", b"libcudart-a7b20f20.so.11.0", b"libcudart_static.so", b"libcudadebugger.so.1"]
-    monkeypatch.setattr(cuda, "executable_maps", lambda pid: [real._replace(path=folder + name) for name in names])
+    monkeypatch.setattr(cuda, "executable_maps", lambda *_: [real._replace(path=folder + name) for name in names])
     kernel = Kernel()
     marks, _ = made(kernel)
     marks._attach_missing(os.getpid())
@@ -143,7 +144,7 @@ def test_the_runtime_goes_before_the_driver(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_process_whose_calls_are_its_clock_has_probes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """On both libraries, as XLA calls past the runtime; none once it has better marks."""
     real, names = code(), [b"libcuda.so.1", b"libcudart.so.12"]
-    monkeypatch.setattr(cuda, "executable_maps", lambda pid: [real._replace(path=b"/x/" + name) for name in names])
+    monkeypatch.setattr(cuda, "executable_maps", lambda *_: [real._replace(path=b"/x/" + name) for name in names])
     kernel = Kernel()
     marks, _ = made(kernel)
     marks._unmarked.add(os.getpid())

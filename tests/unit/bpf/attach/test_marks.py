@@ -45,7 +45,7 @@ def test_a_prefix_that_ends_with_nul_is_the_whole_name() -> None:
 
 def place_of(path: Path) -> tuple[int, int]:
     """Where this very process maps a file."""
-    return next((p.start, p.end) for p in marks.executable_maps(os.getpid()) if p.path == bytes(path))
+    return next((p.start, p.end) for p in marks.executable_maps(os.getpid(), Proc()) if p.path == bytes(path))
 
 
 def seen_through(attaching: marks.Marks, path: Path) -> marks.MarksAttached:
@@ -76,7 +76,7 @@ def test_a_library_whose_reading_hangs_holds_up_neither_us_nor_the_others(
         return read(path, prefixes)
 
     monkeypatch.setattr(symbols, "find_apart", hang)
-    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0)
+    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0, Proc())
     with mapped(tmp_path / "hung.so", b"no ELF" * 1000) as hung, mapped(tmp_path / "other.so", b"none" * 900) as other:
         began = time.monotonic()
         assert [attaching.attach(os.getpid(), str(hung), *place_of(hung)) for _ in range(3)] == [None] * 3
@@ -107,7 +107,7 @@ def test_one_library_under_two_names_gets_its_marks_once(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(symbols, "find_apart", find)
     monkeypatch.setattr(marks, "open_mapping", open_together)
-    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0)
+    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0, Proc())
     with mapped(tmp_path / "one.so", b"no ELF" * 1000) as one:
         os.link(one, tmp_path / "two.so")
         where = place_of(one)
@@ -135,7 +135,7 @@ def test_a_file_that_is_no_library_is_read_once_and_counted_against_its_user(tmp
             self.taken.append((uid, useful))
 
     told, seen = Told(), []
-    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0, told)
+    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0, Proc(), told)
     for name in ("libtorch_cpu.so", "libtorch_cpu-2.so"):
         with mapped(tmp_path / name, b"no ELF" * 1000) as path:
             seen += [seen_through(attaching, path) for _ in range(2)]
@@ -151,7 +151,7 @@ class Attaching(marks.Marks):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.given: list[int] = []
         names = [mark.program for mark in (*mark_table.IN_CPU, *mark_table.IN_PYTHON, *mark_table.IN_INTERPRETER)]
-        super().__init__(dict.fromkeys(names, 0), self._give, UserQuota(owner=Owners().of_process), Proc())
+        super().__init__(dict.fromkeys(names, 0), self._give, Proc(), UserQuota(owner=Owners().of_process))
 
         def find(path: str, prefixes: Sequence[bytes]) -> symbols.Found | symbols.Unreadable:
             return {prefix.decode(): [Symbol(prefix.decode(), 64)] for prefix in prefixes}
@@ -159,11 +159,12 @@ class Attaching(marks.Marks):
         monkeypatch.setattr(symbols, "find_apart", find)
 
     def _give(self, program: int, path: str, offset: int, counter: int, pid: int | None, *, at_return: bool) -> int:
-        self.given.append(os.open("/dev/null", os.O_RDONLY))
+        self.given.append(os.open("/dev/zero", os.O_RDONLY))
         return self.given[-1]
 
     def open(self) -> list[int]:
-        return sorted({one for one in self.given if os.path.exists(f"/proc/self/fd/{one}")})  # numbers come again
+        """Numbers come again, for other files."""
+        return sorted({one for one in self.given if os.path.realpath(f"/proc/self/fd/{one}") == "/dev/zero"})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
@@ -266,7 +267,7 @@ def other_process(path: Path, content: bytes, uid: int) -> Iterator[int]:
 
 
 def answer_about(attaching: marks.Marks, pid: int, path: Path) -> marks.MarksAttached:
-    place = next((p.start, p.end) for p in marks.executable_maps(pid) if p.path == bytes(path))
+    place = next((p.start, p.end) for p in marks.executable_maps(pid, Proc()) if p.path == bytes(path))
     until = time.monotonic() + 60
     while (attached := attaching.attach(pid, str(path), *place)) is None:
         assert time.monotonic() < until
@@ -356,11 +357,11 @@ def test_an_attach_that_hangs_holds_up_no_library_of_that_name_of_another_user(
     attaching._attach = hang
     name, other = open_path / "libtorch_cpu.so", open_path / "libtorch_cpu-2.so"
     with other_process(name, b"evil" * 2000, ATTACKER) as evil, other_process(other, b"torch" * 900, VICTIM) as good:
-        place = next((p.start, p.end) for p in marks.executable_maps(evil) if p.path == bytes(name))
+        place = next((p.start, p.end) for p in marks.executable_maps(evil, Proc()) if p.path == bytes(name))
         began = time.monotonic()
         assert attaching.attach(evil, "/one/name", *place) is None
         assert time.monotonic() - began < 0.2
-        place = next((p.start, p.end) for p in marks.executable_maps(good) if p.path == bytes(other))
+        place = next((p.start, p.end) for p in marks.executable_maps(good, Proc()) if p.path == bytes(other))
         until = time.monotonic() + 10
         while (attached := attaching.attach(good, "/one/name", *place)) is None:
             assert time.monotonic() < until
@@ -412,9 +413,28 @@ def test_a_process_whose_maps_are_not_read_takes_no_marks_away_and_holds_nobody_
     assert time.monotonic() - began < 2
 
 
+def test_maps_that_cannot_be_read_are_told_from_a_process_that_is_gone_and_from_one_that_is_closed(
+    tmp_path: Path,
+) -> None:
+    fake = FakeProc(tmp_path)
+    for pid in (12, 13):
+        fake.add(pid)
+        (tmp_path / f"{pid}/maps").unlink()
+    os.mkfifo(tmp_path / "12/maps")
+    proc = fake.proc.apart()
+    read = proc.maps
+    proc.maps = lambda pid: proc.ask(pid, "memory", "maps") if pid == 12 else read(pid)  # type: ignore[method-assign]
+    with pytest.raises(BlockingIOError):
+        list(marks.executable_maps(12, proc))
+    with pytest.raises(PermissionError):
+        list(marks.executable_maps(13, fake.proc))
+    with pytest.raises(ProcessLookupError):
+        list(marks.executable_maps(14, fake.proc))
+
+
 def test_a_process_that_is_gone_is_a_reason() -> None:
     user_quota = UserQuota(owner=Owners().of_process)
-    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0, user_quota)
+    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0, Proc(), user_quota)
     attached = attaching.attach(1 << 30, "/x/libtorch_cpu.so", 1, 2)
     assert attached is not None
     assert "cannot be opened" in attached.reason
@@ -488,7 +508,7 @@ def test_a_host_that_starts_no_child_at_present_is_no_answer(tmp_path: Path, mon
     def refuse(*command: object, **how: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0)
+    attaching = marks.Marks({}, lambda program, path, offset, counter, pid, at_return: 0, Proc())
     with mapped(tmp_path / "libtorch_cpu.so", b"no ELF" * 1000) as library:
         with monkeypatch.context() as patched, pytest.raises(BlockingIOError):
             patched.setattr(subprocess, "run", refuse)
