@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainprobe.model.moment import NS
 
 WATCHED_AGES = tuple(int(s * NS) for s in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 60))
-CANDIDATE_AGES = tuple(int(s * NS) for s in (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 60))
+CANDIDATE_AGES = tuple(int(s * NS) for s in (0.25, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 60))
 CANDIDATES_LIMIT = 8192
 LATER_LIMIT_NS = 3600 * NS
 TOGETHER_NS = NS // 4

@@ -29,7 +29,7 @@ def test_a_watched_process_is_looked_at_often_then_each_minute() -> None:
 def test_a_candidate_is_looked_at_ever_more_rarely() -> None:
     polls = Polls()
     polls.add(7, 0, watched=False, now_ns=0)
-    assert ages(polls, 500) == [0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 60, 120, 240, 480]
+    assert ages(polls, 500) == [0.25, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 60, 120, 240, 480]
     assert len(ages(polls, 86400)) < 30
 
 
