@@ -17,6 +17,7 @@ READERS_OF_RETURNING = 4
 """Readers of users whose earlier libraries have taken time of late. The other places are for users who come newly, so
 that one with thousands of libraries, or sixteen such users, delay nobody's first."""
 WAITING_SECONDS = 0.5  # who has not asked again for so long waits no longer
+KEPT_SECONDS = 5.0  # an answer waits so long for whoever asked
 SHARE, LEAST_SECONDS = 1 / 60, 0.05
 """Reading takes a user's next request back by the time that it took over this share, at least this time of a library in
 which nothing is found."""
@@ -30,6 +31,7 @@ uprobe waits for the lock of the memory map of each process that maps the file, 
 PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
 """ENOENT, ESRCH and EAGAIN say nothing about a file: the loader is still splitting the mapping, the process that was to
 show the file has ended, or no child can be started at present."""
+Asked = tuple[int, int, str, int, int]  # user, process, path, and where it is mapped
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class LibraryRead:
 
     pid: int
     uid: int  # who answers for it
+    start: int  # where the process maps it
+    end: int
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
     attached: MarksAttached | None = None
@@ -112,46 +116,49 @@ class LibraryReaders:
     """A thread for each library that is read. The file is somebody else's: it may lie on a disk that hangs, or take its
     reader ten seconds, so nobody waits for the thread."""
 
-    def __init__(self, work: Callable[[LibraryRead, str, int, int], MarksAttached | None]) -> None:
+    def __init__(self, work: Callable[[LibraryRead, str], MarksAttached | None]) -> None:
         """``work``: opens and marks what the process maps there. Raises OSError."""
         self._work = work
         self._turns = Turns()
         self._reads: dict[tuple[int, str], LibraryRead] = {}  # by user and path
+        self._answers: dict[Asked, LibraryRead] = {}  # that nobody has asked for again yet
 
     def ask(self, pid: int, uid: int, path: str, start: int, end: int) -> MarksAttached | None:
         """None: not yet, ask again. Raises OSError (one of PASSING)."""
-        one = self._reads.get((uid, path))
-        if one is not None and not one.done:
+        self._take_done()
+        answer = self._answers.pop((uid, pid, path, start, end), None)
+        if answer is not None and answer.error is not None:
+            raise answer.error
+        if answer is not None and answer.attached is not None:
+            return answer.attached
+        if (uid, path) in self._reads:
             return None
-        self._forget_done()
-        if one is not None and one.pid == pid and one.error is not None:
-            raise one.error
-        if one is not None and one.pid == pid and one.attached is not None:
-            return one.attached
         hung = Counter(other.uid for other in self._reads.values() if other.hung)
         if hung.total() >= MAX_HUNG or hung[uid] >= (HUNG_OF_ROOT if uid == ROOT else HUNG_OF_ONE):
             return MarksAttached(0, 0, {}, f"{hung[uid]} readers of libraries of user {uid} do not come back", True)
         if self._turns.may_begin(uid, Counter(other.uid for other in self._reads.values()) - hung):
-            one = self._reads[uid, path] = LibraryRead(pid, uid)
-            name = "library-reader"
-            threading.Thread(target=self._run, args=(one, path, start, end), name=name, daemon=True).start()
+            one = self._reads[uid, path] = LibraryRead(pid, uid, start, end)
+            threading.Thread(target=self._run, args=(one, path), name="library-reader", daemon=True).start()
         return None
 
     def hung(self) -> list[tuple[int, int]]:
         """(user, process) of each library whose reader does not come back."""
         return [(one.uid, one.pid) for one in self._reads.values() if one.hung]
 
-    def _forget_done(self) -> None:
-        for key, one in list(self._reads.items()):
+    def _take_done(self) -> None:
+        """Reads that have come back make room for others; what they found waits for whoever asked."""
+        since = time.monotonic() - KEPT_SECONDS
+        self._answers = {asked: one for asked, one in self._answers.items() if (one.ended or 0.0) > since}
+        for (uid, path), one in list(self._reads.items()):
             if one.ended is not None:
                 useless = one.attached is not None and not one.attached.refused and not any(one.attached.found.values())
-                self._turns.took(one.uid, one.ended - one.began, useless=useless)
-                del self._reads[key]
+                self._turns.took(uid, one.ended - one.began, useless=useless)
+                self._answers[uid, one.pid, path, one.start, one.end] = self._reads.pop((uid, path))
 
-    def _run(self, one: LibraryRead, path: str, start: int, end: int) -> None:
+    def _run(self, one: LibraryRead, path: str) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
         try:
-            one.attached = self._work(one, path, start, end)
+            one.attached = self._work(one, path)
         except PASSING as error:
             one.error = error
         except OSError as error:

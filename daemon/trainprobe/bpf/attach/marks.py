@@ -108,8 +108,8 @@ class Marks:
         """(user, process) of each library whose reader does not come back."""
         return self._readers.hung()
 
-    def _inspect_file(self, one: LibraryRead, path: str, start: int, end: int) -> MarksAttached | None:
-        descriptor = open_mapping(one.pid, start, end)
+    def _inspect_file(self, one: LibraryRead, path: str) -> MarksAttached | None:
+        descriptor = open_mapping(one.pid, one.start, one.end)
         try:
             return self._attach_once(os.fstat(descriptor), one, path, descriptor)
         finally:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose library is read next. No thread and no file: the turns alone."""
+"""Whose library is read next, and that the answer comes to whoever asked. No file is read."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -14,6 +15,9 @@ from trainprobe.bpf.attach.library_readers import (
     READERS_OF_ROOT,
     SHARE,
     WAITING_SECONDS,
+    LibraryRead,
+    LibraryReaders,
+    MarksAttached,
     Turns,
 )
 from trainprobe.bpf.attach.user_quota import ROOT
@@ -117,3 +121,42 @@ def test_useless_libraries_of_all_users_take_a_tenth_of_the_time_and_hold_up_onl
 def test_one_user_reads_one_at_a_time_and_root_more(host: Host) -> None:
     assert [host.ask(VICTIM) for _ in range(3)] == [True, False, False]
     assert [host.ask(ROOT) for _ in range(READERS_OF_ROOT + 1)] == [True] * READERS_OF_ROOT + [False]
+
+
+def test_an_answer_waits_for_whoever_asked_while_others_ask() -> None:
+    """Each user's library is read once, whoever asks in between."""
+    read: list[int] = []
+
+    def work(one: LibraryRead, path: str) -> MarksAttached:
+        read.append(one.pid)
+        return MarksAttached(1, one.pid, {"backward": True})
+
+    readers = LibraryReaders(work)
+    pids = (VICTIM, *range(100, 108))
+    answers: dict[int, MarksAttached] = {}
+    until = time.monotonic() + 10
+    while len(answers) < len(pids):
+        assert time.monotonic() < until, f"no answer about {set(pids) - set(answers)}; read: {Counter(read)}"
+        for pid in pids:  # each is its own user's
+            if pid not in answers and (answer := readers.ask(pid, pid, "/x/libtorch_cpu.so", 1, 2)) is not None:
+                answers[pid] = answer
+        time.sleep(0.01)
+    assert answers == {pid: MarksAttached(1, pid, {"backward": True}) for pid in pids}
+    assert Counter(read) == Counter(pids)
+
+
+def test_an_answer_about_one_mapping_is_none_about_another_of_the_same_process() -> None:
+    seen: list[int] = []
+
+    def work(one: LibraryRead, path: str) -> MarksAttached:
+        seen.append(one.start)
+        return MarksAttached(1, one.start, {"backward": True})
+
+    readers = LibraryReaders(work)
+    assert readers.ask(VICTIM, VICTIM, "/x/libtorch_cpu.so", 1, 2) is None
+    until = time.monotonic() + 10
+    while (answer := readers.ask(VICTIM, VICTIM, "/x/libtorch_cpu.so", 3, 4)) is None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert answer.ino == 3
+    assert seen == [1, 3]
