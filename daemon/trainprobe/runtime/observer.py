@@ -14,7 +14,15 @@ from typing import Any
 
 from trainprobe.collect import cost
 from trainprobe.collect.source import Unavailable
-from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, RunEnded, ThreadSample
+from trainprobe.model.event import (
+    CallFailed,
+    Event,
+    ProcessEvent,
+    ProcessEventKind,
+    RankSeen,
+    RunEnded,
+    ThreadSample,
+)
 from trainprobe.model.frame import Frame, FrameSamples
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
@@ -33,14 +41,14 @@ SELDOM = 4  # times: the pauses between samples, over the budget
 
 
 def _urgent(event: Event) -> bool:
-    """Whether the report should not wait for it: a call that failed, a victim, a death, the end of a run.
+    """Whether the report should not wait for it: a new rank, a call that failed, a victim, a death, the end of a run.
 
     Not a process that ends well, as those of a crowd do all the time, nor a signal, whose effect is told.
     """
     if isinstance(event, ProcessEvent):
         badly = event.code != 0 or event.signal is not None
         return event.kind is ProcessEventKind.OOM or (event.kind is ProcessEventKind.EXIT and badly)
-    return isinstance(event, (CallFailed, RunEnded))
+    return isinstance(event, (RankSeen, CallFailed, RunEnded))
 
 
 @dataclass(frozen=True, slots=True)

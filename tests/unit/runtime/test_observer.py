@@ -17,12 +17,14 @@ from tests.unit.runtime.fakes import (
 from trainprobe.collect.source import Failed, Sources
 from trainprobe.model.cells import Level, RowKind, ThreadState
 from trainprobe.model.event import (
+    Event,
     FileEvent,
     FileEventKind,
     Leaf,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
+    RankSeen,
     Region,
     RunEnded,
     RunStarted,
@@ -370,10 +372,11 @@ def test_who_holds_a_gpu_is_told_to_the_search_for_trainings(world: World) -> No
     assert world.targets.users == {70, 71}
 
 
-def test_a_rare_event_is_in_a_report_at_once(world: World) -> None:
+@pytest.mark.parametrize("event", [DEATH, RankSeen("train", 1, 77, None, 1)])
+def test_a_rare_event_is_in_a_report_at_once(world: World, event: Event) -> None:
     world.turn()
     made = len(world.reports)
-    world.kernel.ring = [DEATH]
+    world.kernel.ring = [event]
     world.turn(8_000_000, woken=True)
     assert len(world.reports) == made + 1
 
