@@ -114,8 +114,8 @@ class Probes:
         return self._marks.hung()
 
     def refusal(self) -> str:
-        """Whose threads had more than their part of the ledgers of late; "" nobody's."""
-        return self._watching.refusal()
+        """Whose threads had more than their part of the ledgers of late, or whose libraries wait; "" nobody's."""
+        return self._watching.refusal() or self._marks.refusal()
 
     def clock_by_gpu(self, pid: int) -> None:
         """Nothing else marks the steps of this process: its calls of CUDA shall. Again, as it loads libraries."""

@@ -24,6 +24,8 @@ which nothing is found."""
 USELESS_ROOM_SECONDS, USELESS_SHARE, USELESS_SECONDS = 2.0, 0.1, 600.0
 """What reading libraries in which nothing is found may take of all users together: so much at once, then this share of
 the time. It keeps only those back who have had such a library in the last ten minutes."""
+HELD_BACK = f"libraries of users who had useless ones of late wait: those may take {USELESS_SHARE:.0%} of the time"
+TOLD_SECONDS = 60.0  # so long this is said after somebody had to wait
 HUNG_SECONDS = 30.0
 MAX_HUNG, HUNG_OF_ONE, HUNG_OF_ROOT = 64, 4, 16
 """Readers that have not come back for so long: of a user with so many no further library is read. Whoever attaches a
@@ -57,6 +59,7 @@ class Turns:
         self._useless: dict[int, float] = {}  # by user: how long his useless library is remembered
         self._useless_until = 0.0  # when what those of all users took is made up for
         self._waiting: dict[int, tuple[float, float]] = {}  # by user: since when, and when he asked last
+        self._held_back: float | None = None  # when a user was last, for what those of all users took
 
     def may_begin(self, uid: int, running: Counter[int]) -> bool:
         """``running``: how many readers each user has. One who may not begin now waits, and asks again."""
@@ -67,6 +70,7 @@ class Turns:
         spent = self._useless_until - now >= USELESS_ROOM_SECONDS / USELESS_SHARE
         places = READERS_OF_RETURNING if uid in self._until else MAX_READERS
         if spent and self._useless.get(uid, 0.0) > now:
+            self._held_back = now
             return False
         if running[uid] >= (READERS_OF_ROOT if uid == ROOT else 1):
             self._waiting.pop(uid, None)  # for nobody but himself
@@ -88,6 +92,11 @@ class Turns:
             self._useless[uid] = now + USELESS_SECONDS
             self._useless_until = max(now, self._useless_until) + seconds / USELESS_SHARE
         self._until[uid] = max(now, self._until.get(uid, now)) + seconds / SHARE
+
+    def refusal(self) -> str:
+        """Why somebody's library had to wait within the last minute; "" where none had to, but for its turn."""
+        recent = self._held_back is not None and self._clock() - self._held_back < TOLD_SECONDS
+        return HELD_BACK if recent else ""
 
 
 @dataclass
@@ -120,6 +129,7 @@ class LibraryReaders:
         """``work``: opens and marks what the process maps there. Raises OSError."""
         self._work = work
         self._turns = Turns()
+        self.refusal = self._turns.refusal
         self._reads: dict[tuple[int, str], LibraryRead] = {}  # by user and path
         self._answers: dict[Asked, LibraryRead] = {}  # that nobody has asked for again yet
 

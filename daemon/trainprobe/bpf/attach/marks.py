@@ -81,6 +81,7 @@ class Marks:
         self._quota = quota or UserQuota()
         self._proc = proc
         self._readers = LibraryReaders(self._inspect_file)
+        self.refusal = self._readers.refusal
         self._lock = threading.Lock()  # for all below
         self._busy: set[Inode] = set()
         self._done: dict[Inode, MarksAttached] = {}

@@ -9,11 +9,13 @@ from collections import Counter
 import pytest
 
 from trainprobe.bpf.attach.library_readers import (
+    HELD_BACK,
     LEAST_SECONDS,
     MAX_READERS,
     READERS_OF_RETURNING,
     READERS_OF_ROOT,
     SHARE,
+    TOLD_SECONDS,
     WAITING_SECONDS,
     LibraryRead,
     LibraryReaders,
@@ -116,6 +118,15 @@ def test_useless_libraries_of_all_users_take_a_tenth_of_the_time_and_hold_up_onl
             host.ask(uid)
     assert 0.08 <= useless / 600 <= 0.12
     assert host.ask(VICTIM)
+    assert host.turns.refusal() == HELD_BACK
+    host.now += TOLD_SECONDS
+    assert not host.turns.refusal()
+
+
+def test_who_waits_for_a_turn_alone_is_not_refused(host: Host) -> None:
+    for uid in range(2 * MAX_READERS):
+        host.ask(uid)
+    assert not host.turns.refusal()
 
 
 def test_one_user_reads_one_at_a_time_and_root_more(host: Host) -> None:
