@@ -28,8 +28,12 @@ ATTACKER, VICTIM = 2_100_001, 2_100_002
 SECONDS = float(os.environ.get("TRAINPROBE_ATTACK_SECONDS", "120"))
 CPU_SHARE, RSS_BYTES = 0.30, 80e6
 STALLED_SECONDS = FOUND_SECONDS = 1.0
+DUE_SECONDS, COSTLY_SECONDS, LATE_SECONDS = 1.0, 5.0, 1.0
+"""Between two reports while a step is late; where those of thousands of threads cost more than their share of the time;
+how late one may be."""
 TOLD = ("slots", "processes", "libraries", "python_stack")
 """Sources that report what is refused, and what does not answer."""
+FEW_THREADS, MANY_THREADS, BESIDE_SECONDS = 100, 10_000, 20.0
 BOMB = """
 import os, time
 while True:
@@ -43,7 +47,7 @@ THREADS = """
 import ctypes, time
 library = ctypes.CDLL({library!r})
 time.sleep(2)
-library.start(6000, 1000)
+library.start({threads}, 1000)
 time.sleep(100000)
 """
 MAPPED = """
@@ -76,6 +80,7 @@ class Watched:
     rss: list[int] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
     published_seconds: list[float] = field(default_factory=list)
+    apart_seconds: list[float] = field(default_factory=list)
     found_seconds: float = 0.0
     cpu_share: float = 0.0
 
@@ -111,7 +116,7 @@ def attack(how: str, place: Path, python: str) -> Iterator[None]:
         users = [3_000_000 + number for number in range(16)] if how == "libraries" else [ATTACKER]
         body = {
             "bomb": BOMB,
-            "threads": THREADS.format(library=str(place / fake_torch.NAME)),
+            "threads": THREADS.format(library=str(place / fake_torch.NAME), threads=6000),
             "libraries": MAPPED.format(place=place / "theirs"),
         }.get(how)
         if body is not None:
@@ -140,6 +145,17 @@ def locked(how: str, place: Path, stack: ExitStack, python: str) -> None:
         stack.enter_context(group(*as_user(ATTACKER), *namespaces, *command, stdout=subprocess.DEVNULL))
 
 
+def seconds_between_reports(daemon: Daemon) -> float:
+    """Between the next two reports."""
+
+    def next_one(last: float) -> float:
+        made = wait_until(lambda: (at := float(daemon.report()["generated_monotonic"])) > last and at, 10)
+        return float(made)
+
+    first = next_one(float(daemon.report()["generated_monotonic"]))
+    return next_one(first) - first
+
+
 def refusals(daemon: Daemon) -> dict[str, str]:
     """Sources that are not up because of processes."""
     sources = daemon.report()["sources"]
@@ -166,6 +182,7 @@ def test_a_stall_of_another_user_is_published_in_time_all_the_while(
                 stopped = time.monotonic()
                 wait_until(lambda: stalls(daemon, training.pid, is_open=True), STALLED_SECONDS + 0.5)
                 seen.published_seconds.append(time.monotonic() - stopped)
+                seen.apart_seconds.append(seconds_between_reports(daemon))
                 training.send_signal(signal.SIGCONT)
                 wait_until(lambda: not stalls(daemon, training.pid, is_open=True), 15)
                 status = Path(f"/proc/{daemon.process.pid}/status").read_text()
@@ -175,12 +192,33 @@ def test_a_stall_of_another_user_is_published_in_time_all_the_while(
             seen.cpu_share = (cpu_seconds(daemon.process.pid) - before) / (time.monotonic() - began)
             print(
                 f"{how}: found {seen.found_seconds:.2f} s after its first step,"
-                f" stalls within {max(seen.published_seconds):.2f} s,"
+                f" stalls within {max(seen.published_seconds):.2f} s, reports {max(seen.apart_seconds):.2f} s apart,"
                 f" {max(seen.rss) / 1e6:.1f} MB, {seen.cpu_share:.1%} of a core, {refusals(daemon)}"
             )
     assert daemon.process.returncode == 0, "it ended as it was told to, and not before"
     assert seen.found_seconds <= FOUND_SECONDS
+    assert max(seen.apart_seconds) <= (COSTLY_SECONDS if how == "threads" else DUE_SECONDS) + LATE_SECONDS
     assert max(seen.rss) <= RSS_BYTES
     assert seen.cpu_share <= CPU_SHARE
     half = len(seen.descriptors) // 2
     assert statistics.median(seen.descriptors[half:]) <= statistics.median(seen.descriptors[:half] or [1 << 20]) + 64
+
+
+@pytest.mark.timeout(180)
+def test_ten_thousand_threads_that_step_cost_no_more_than_a_hundred(tmp_path: Path, place: Path) -> None:
+    """Of one process: while they begin, and then."""
+    begun, after = {}, {}
+    for threads in (FEW_THREADS, MANY_THREADS):
+        body = THREADS.format(library=str(place / fake_torch.NAME), threads=threads)
+        (folder := tmp_path / str(threads)).mkdir()
+        with Daemon(folder) as daemon, group(*as_user(ATTACKER), "/usr/bin/python3", "-c", body) as training:
+            before = cpu_seconds(daemon.process.pid)
+            wait_until(lambda: rank(daemon, training.pid), 20)
+            time.sleep(5)
+            assert len(os.listdir(f"/proc/{training.pid}/task")) > threads
+            begun[threads] = cpu_seconds(daemon.process.pid) - before
+            time.sleep(BESIDE_SECONDS)
+            after[threads] = (cpu_seconds(daemon.process.pid) - before - begun[threads]) / BESIDE_SECONDS
+            print(f"{threads} threads: {begun[threads]:.2f} s at their start, then {after[threads]:.1%} of a core")
+    assert begun[MANY_THREADS] <= begun[FEW_THREADS] + 0.5
+    assert after[MANY_THREADS] <= after[FEW_THREADS] + 0.01
