@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.file_locks import held_locks
@@ -17,6 +18,7 @@ from trainprobe.model.sample import Inspection, ThreadLook
 
 THREADS = 64  # of a process that are looked at
 SOCKETS = 4  # of its threads whose sockets are looked up
+CHILDREN = 4  # processes that are looked at where it waits for one
 _AT_SOCKETS = (  # kernel functions in which a thread waits for a socket
     "wait_woken", "sk_wait", "sk_stream_wait", "unix_stream", "do_poll", "do_sys_poll", "poll_schedule",
 )  # fmt: skip
@@ -35,6 +37,9 @@ _POLLING: dict[str, tuple[int, ...]] = {"x86_64": (7, 271), "aarch64": (73,)}
 _SENDING: dict[str, tuple[int, ...]] = {"x86_64": (1, 20, 40, 44, 46), "aarch64": (64, 66, 71, 206, 211)}
 """write, writev, sendfile, sendto, sendmsg."""
 
+_WAITING: dict[str, dict[int, int]] = {"x86_64": {61: 0, 247: 1}, "aarch64": {260: 0, 95: 1}}
+"""wait4 and waitid -> which argument is the process that is waited for."""
+
 _LOCKING: dict[str, dict[int, str]] = {
     "x86_64": {72: "fcntl", 73: "flock"},
     "aarch64": {25: "fcntl", 32: "flock"},
@@ -51,6 +56,7 @@ class Inspector:
         self._locking = _LOCKING.get(machine or os.uname().machine, {})
         self._sending = _SENDING.get(machine or os.uname().machine, ())
         self._polling = _POLLING.get(machine or os.uname().machine, ())
+        self._waiting = _WAITING.get(machine or os.uname().machine, {})
 
     def inspect(self, pid: int, tid: int) -> Inspection | None:
         """What is to be seen of a thread; None: it is gone."""
@@ -61,6 +67,7 @@ class Inspector:
         tracer = _number(status.get("TracerPid", ""))
         call, arguments = _call(in_flight)
         locking = self._locking.get(call, "")
+        peer = self._peer(pid, call, arguments)
         return Inspection(
             pid=pid,
             tid=tid,
@@ -71,8 +78,10 @@ class Inspector:
             frozen=self._frozen(pid),
             allowed_cpus=count_cpus(status.get("Cpus_allowed_list", "")),
             path=self._blocked_on(pid, call, arguments) if locking else self._path(pid, call, arguments),
-            peer=self._peer(pid, call, arguments).name,
+            peer=peer.name,
+            sent=peer.sent,
             threads=tuple(self._others(pid, tid)) if wchan.startswith("futex") else (),
+            children=tuple(self._children(pid, call, arguments)) if call in self._waiting else (),
             locking=locking,
             held_locks=held_locks(self._proc) if locking or "nanosleep" in wchan else (),
         )
@@ -104,7 +113,17 @@ class Inspector:
                 self._blocked_on(pid, call, arguments) if state == "D" else "",
                 peer.name,
                 peer.unsent or call in self._sending,
+                peer.sent,
             )
+
+    def _children(self, pid: int, call: int, arguments: list[int]) -> Iterator[ThreadLook]:
+        """Threads of the child that is waited for, and of its own children; of any child where it waits for any."""
+        children = self._proc.children(pid)[:THREADS]
+        wanted = arguments[self._waiting[call]] if len(arguments) > self._waiting[call] else 0
+        named = [one for one in children if _own_pid(self._proc, one) == wanted]
+        looked = [one for child in named or children for one in (child, *self._proc.children(child))]
+        for one in looked[:CHILDREN]:
+            yield from (replace(look, pid=one) for look in self._others(one, 0))
 
     def _peer(self, pid: int, call: int, arguments: list[int]) -> Peer:
         """Of the socket of the call in flight: its first argument, or what it polls first."""
@@ -147,6 +166,12 @@ class Inspector:
             if events is not None:
                 return b"frozen 1" in events
         return False if "freezer" in paths else None
+
+
+def _own_pid(proc: Proc, pid: int) -> int:
+    """As its own pid namespace has it."""
+    status = proc.status(pid)
+    return (status.container_pid if status is not None else None) or pid
 
 
 def _decoded(data: bytes | None) -> str:

@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import Proc
+from trainprobe.model.sample import SentBytes
 
 TABLE = 1 << 20  # bytes of a socket table that are read; a busy host's is longer, and then there may be no answer
-_KINDS = ("tcp", "tcp6", "udp", "udp6")
+_TCP = ("tcp", "tcp6")
+_KINDS = (*_TCP, "udp", "udp6")
+PIDFD_GETFD = 438  # on each architecture
 
 
 class Peer(NamedTuple):
@@ -18,6 +21,7 @@ class Peer(NamedTuple):
 
     name: str = ""
     unsent: bool = False
+    sent: SentBytes | None = None
 
 
 def peer_of(proc: Proc, pid: int, fd: int) -> Peer:
@@ -29,7 +33,7 @@ def peer_of(proc: Proc, pid: int, fd: int) -> Peer:
     for kind in _KINDS:
         found = in_table(_table(proc, pid, kind), inode)
         if found.name:
-            return found
+            return found._replace(sent=proc.sent(pid, fd, PIDFD_GETFD)) if kind in _TCP else found
     return Peer(in_unix_table(_table(proc, pid, "unix"), inode))
 
 

@@ -4,11 +4,13 @@ keeps its readers waiting), an ordinary answer."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from trainprobe.collect.owners import Owners
 from trainprobe.collect.pool import HelperPool, Read
+from trainprobe.model.sample import SentBytes
 
 
 class Reads:
@@ -64,6 +66,14 @@ class Reads:
         """Count the instructions of a thread: a descriptor, the caller's to close, or an error's number. ``call``: that
         of perf_event_open(2)."""
         return self.pool.ask([Read(pid, b"counter", b"", tid, call)])[0]
+
+    def sent(self, pid: int, fd: int, call: int) -> SentBytes | None:
+        """What a TCP connection of the process has sent; None: it is none. ``call``: the number of pidfd_getfd(2)."""
+        answer = self._ask([Read(pid, b"sent", b"%d" % fd, pid, call)])[0]
+        if answer is None:
+            return None
+        acknowledged, busy_us = (int(word) for word in answer.split())
+        return SentBytes(acknowledged, 1000 * busy_us, time.monotonic_ns())
 
     def user(self, uid: int) -> bytes | None:
         """A user's name; None: there is none, or the directory service does not answer."""

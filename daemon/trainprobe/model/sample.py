@@ -217,8 +217,17 @@ class RivalSample:
 
 
 @dataclass(frozen=True, slots=True)
+class SentBytes:
+    """What a TCP connection has sent in its whole life."""
+
+    acknowledged: int  # bytes, by the other end
+    busy_ns: int  # for how long there was something to send
+    at_ns: int  # CLOCK_MONOTONIC, when that was read
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadLook:
-    """Another thread of a driver's process, while the driver waits for a lock."""
+    """A thread that a driver may wait for: another one of its process, or one of its children's."""
 
     tid: int
     own_tid: int  # its id in the process's pid namespace
@@ -228,6 +237,8 @@ class ThreadLook:
     path: str = ""  # of the file that it is blocked on
     peer: str = ""  # of the socket that it is blocked on, as in Inspection
     sends: bool = False  # the call in flight sends, or the peer has yet to take what was sent
+    sent: SentBytes | None = None  # over the socket that it is blocked on
+    pid: int = 0  # 0: the driver's
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +268,8 @@ class Inspection:
     threads: tuple[ThreadLook, ...] = ()  # the others of its process, when it waits for a lock
     locking: str = ""  # the call in flight where it locks the file `path`: flock | fcntl
     held_locks: tuple[HeldLock, ...] = ()  # of the host, when it locks a file or sleeps
+    sent: SentBytes | None = None  # over the socket to `peer`
+    children: tuple[ThreadLook, ...] = ()  # threads of the processes that it waits for
 
 
 @dataclass(frozen=True, slots=True)

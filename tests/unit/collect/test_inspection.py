@@ -120,6 +120,33 @@ def test_a_thread_that_sends_is_told_with_its_peer_and_one_that_listens_sends_no
     assert seen == {f"127.0.0.1:{ports[0]}": True, f"127.0.0.1:{ports[1]}": False}
 
 
+def test_what_a_connection_has_sent_is_read_also_of_a_child_that_is_waited_for() -> None:
+    """The other end takes a part, then nothing."""
+    part = 1 << 20
+    code = (
+        "import os, socket, sys\n"
+        "child = os.fork()\n"
+        "if child: os.waitpid(child, 0)\n"
+        "else: socket.create_connection(('127.0.0.1', int(sys.argv[1]))).sendall(bytes(1 << 26))"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server, child(code, str(server.getsockname()[1])) as pid:
+        connection, _ = server.accept()
+        with connection:
+            left = part
+            while left:
+                left -= len(connection.recv(left))
+            settled(pid)
+            seen = Inspector(Proc()).inspect(pid, pid)
+            port = server.getsockname()[1]
+    assert seen is not None
+    (look,) = seen.children
+    assert look.pid == look.tid != pid
+    assert (look.sends, look.peer) == (True, f"127.0.0.1:{port}")
+    assert look.sent is not None
+    assert look.sent.acknowledged >= part
+    assert look.sent.busy_ns > 0
+
+
 @pytest.mark.parametrize("call", ["flock", "lockf"])
 def test_a_lock_on_a_file_is_read_with_its_path_and_its_holder(tmp_path: Path, call: str) -> None:
     lock = tmp_path / "x.lock"

@@ -12,7 +12,7 @@ from trainprobe.model.cells import Leaf
 from trainprobe.model.event import PythonThread, StackSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
-from trainprobe.model.sample import Inspection, ThreadLook
+from trainprobe.model.sample import Inspection, SentBytes, ThreadLook
 from trainprobe.pipeline import Pipeline
 
 LOADER, MONITOR = 77, 78
@@ -88,7 +88,39 @@ def test_a_thread_that_sends_is_told_with_its_peer(sends: bool, share: float, ca
     assert stall.cause == cause
     if cause == "network":
         assert stall.summary.startswith(f"waiting for thread {LOADER}, which sends to 10.0.0.7:443: 0.9")
-        assert stall.advice[-1].startswith("let the thread send while the training steps")
+        assert stall.advice[-1].startswith("send while the training steps")
+
+
+def test_a_child_process_that_sends_is_told_with_its_peer_and_bytes() -> None:
+    """10 MB and then 20 over a connection that is new, 10 more over the next one."""
+    driver, pipeline = started()
+    for taken, busy in ((10_000_000, 580_000_000), (20_000_000, 1_080_000_000), (10_000_000, 400_000_000)):
+        driver.spend(0.5, Leaf.CHILD)
+        sent = SentBytes(taken, busy, driver.now + 100_000_000)  # read later in the pass
+        look = ThreadLook(90, 90, "S", "sk_stream_wait", 0, "", "10.0.0.7:443", True, sent, pid=90)
+        seen = Inspection(driver.pid, driver.tid, "S", "do_wait", children=(look,))
+        pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.CHILD),), inspections=(seen,)))
+    steps(driver, 20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == "network"
+    assert stall.summary.startswith("waiting for process 90, which sends to 10.0.0.7:443: 1.5")
+    assert stall.summary.endswith(", at least 30 MB sent")
+    assert [one.value for one in stall.evidence if one.unit == "bytes"] == [30_000_000]
+
+
+def test_who_has_sent_before_the_step_is_told_with_what_was_seen() -> None:
+    driver, pipeline = started()
+    for taken, busy in ((10_000_000, 9_000_000_000), (20_000_000, 9_500_000_000)):
+        driver.spend(0.5, Leaf.SOCKET)
+        sent = SentBytes(taken, busy, driver.now)
+        seen = Inspection(driver.pid, driver.tid, "S", "sk_stream_wait", peer="10.0.0.7:443", sent=sent)
+        pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.SOCKET),), inspections=(seen,)))
+    gone = Inspection(driver.pid, driver.tid, "R")  # on the CPU again: nothing of the socket is to be seen
+    pipeline.step(Frame(moment(driver.now), threads=(driver.sample(),), inspections=(gone,)))
+    steps(driver, 20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.summary == "waiting on a socket to 10.0.0.7:443 for 1.00 s, at least 10 MB sent"
+    assert "does not answer" not in " ".join(stall.chain)
 
 
 def test_who_sleeps_is_no_evidence() -> None:

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import AT_A_LOCK, FOR_THREAD, LOOKS
+from trainprobe.derive.steps.late_step import SiblingThread, Transfer
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("network.summary", "waiting on a socket{peer} for {seconds:.2f} s")
+SUMMARY = template("network.summary", "waiting on a socket{peer} for {seconds:.2f} s{sent}")
 TO_PEER = template("network.to_peer", " to {peer}")
+SENT = template("network.sent", ", at least {bytes:bytes} sent")
 BLOCKED = template("network.blocked", "driver blocked on a socket{peer}")
 SILENT = template("network.silent", "{peer} does not answer")
-BY_THREAD = template("network.by_thread", "waiting for thread {tid}, which sends to {peer}: {seconds:.2f} s")
+BY_THREAD = template("network.by_thread", "waiting for thread {tid}, which sends to {peer}: {seconds:.2f} s{sent}")
 THREAD_SENDS = template("network.thread_sends", "thread {tid} of the training sends to {peer}")
+BY_PROCESS = template("network.by_process", "waiting for process {pid}, which sends to {peer}: {seconds:.2f} s{sent}")
+FOR_PROCESS = template("network.for_process", "driver waits for process {pid}")
+PROCESS_SENDS = template("network.process_sends", "process {pid} of the training sends to {peer}")
 LOOKS_SENDING = template("network.looks_sending", "looks that found the thread sending")
 SECONDS = template("network.seconds", "driver blocked on a socket")
+FOR_CHILD = template("network.for_child", "driver waited for a child process")
 PEER = template("network.peer", "peer")
+TAKEN = template("network.taken", "sent, and taken by the peer")
+_MOSTLY = 0.5
+"""Of the looks."""
+_WORTH = 100_000
+"""Bytes that are told."""
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
@@ -31,18 +43,19 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if not taken:
         return None
     told = seconds(sum(taken.values()))
-    seen = window.late.inspection
-    peer = seen.peer if seen is not None else ""
+    seen, socket = window.late.inspection, window.late.socket
+    peer = socket.peer or (seen.peer if seen is not None else "")
     to = TO_PEER(peer=peer) if peer else None
+    sent, sent_evidence = _sent(window, socket, window.driver_pid)
     evidence = [Evidence.of(SECONDS(), told, "s", window.driver_pid)]
     if peer:
         evidence.append(Evidence.of(PEER(), peer, "", window.driver_pid))
     return Claim(
         Cause.NETWORK,
         taken,
-        SUMMARY(peer=to, seconds=told),
-        [BLOCKED(peer=to), *([SILENT(peer=peer)] if peer else [])],
-        evidence,
+        SUMMARY(peer=to, seconds=told, sent=sent),
+        [BLOCKED(peer=to), *([SILENT(peer=peer)] if peer and sent is None else [])],
+        [*evidence, *sent_evidence],
     )
 
 
@@ -50,24 +63,57 @@ def claim_thread(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `lock`, where a Python thread beside the driver was found to send in most looks, or at a socket and on a
     CPU between them. One that waits for what may come, as monitors do, is no evidence."""
     taken = take_items(left, states=[State.LOCK])
-    python = [one for one in window.late.beside.values() if one.own_tid in window.python_threads]
-    sending = [one for one in python if one.sending and one.sending >= _MOSTLY * one.looks]
-    if not taken or not sending:
+    thread = _sender(one for one in window.late.beside.values() if one.own_tid in window.python_threads)
+    if not taken or thread is None:
         return None
-    thread = max(sending, key=lambda one: one.sending)
-    waited = seconds(sum(taken.values()))
+    waited, peer, tid = seconds(sum(taken.values())), thread.socket.peer, thread.tid
+    sent, evidence = _sent(window, thread.socket, tid)
     return Claim(
         Cause.NETWORK,
         taken,
-        BY_THREAD(tid=thread.tid, peer=thread.peer, seconds=waited),
-        [FOR_THREAD(tid=thread.tid), THREAD_SENDS(tid=thread.tid, peer=thread.peer)],
-        [
-            Evidence.of(AT_A_LOCK(), waited, "s", window.driver_pid),
-            Evidence.of(LOOKS_SENDING(), thread.sending, "", thread.tid),
-            Evidence.of(LOOKS(), thread.looks, ""),
-            Evidence.of(PEER(), thread.peer, "", thread.tid),
-        ],
+        BY_THREAD(tid=tid, peer=peer, seconds=waited, sent=sent),
+        [FOR_THREAD(tid=tid), THREAD_SENDS(tid=tid, peer=peer)],
+        [Evidence.of(AT_A_LOCK(), waited, "s", window.driver_pid), *_looks(thread), *evidence],
     )
+
+
+def claim_process(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Waits for a child process, where one of its threads was found to send, as above."""
+    taken = take_items(left, leaves=[Leaf.CHILD])
+    thread = _sender(window.late.children.values())
+    if not taken or thread is None:
+        return None
+    waited, peer, pid = seconds(sum(taken.values())), thread.socket.peer, thread.pid
+    sent, evidence = _sent(window, thread.socket, pid)
+    return Claim(
+        Cause.NETWORK,
+        taken,
+        BY_PROCESS(pid=pid, peer=peer, seconds=waited, sent=sent),
+        [FOR_PROCESS(pid=pid), PROCESS_SENDS(pid=pid, peer=peer)],
+        [Evidence.of(FOR_CHILD(), waited, "s", window.driver_pid), *_looks(thread), *evidence],
+    )
+
+
+def _sender(threads: Iterable[SiblingThread]) -> SiblingThread | None:
+    """The thread that sent in most looks."""
+    sending = [one for one in threads if one.sending and one.sending >= _MOSTLY * one.looks]
+    return max(sending, key=lambda one: one.sending, default=None)
+
+
+def _looks(thread: SiblingThread) -> list[Evidence]:
+    return [
+        Evidence.of(LOOKS_SENDING(), thread.sending, "", thread.tid),
+        Evidence.of(LOOKS(), thread.looks, ""),
+        Evidence.of(PEER(), thread.socket.peer, "", thread.tid),
+    ]
+
+
+def _sent(window: Window, socket: Transfer, tid: int) -> tuple[Message | None, list[Evidence]]:
+    """What was sent in the window, where that can be told."""
+    size = socket.bytes(window.start_ns)
+    if size < _WORTH:
+        return None, []
+    return SENT(bytes=size), [Evidence.of(TAKEN(), size, "bytes", tid)]
 
 
 SEND_RARER = template(
@@ -82,10 +128,8 @@ SEND_BESIDE = template(
 
 SEND_EARLIER = template(
     "network.advice.send_earlier",
-    "let the thread send while the training steps: what is sent by then is not waited for here",
+    "send while the training steps: what is sent by then is not waited for here",
 )
-_MOSTLY = 0.5
-"""Of the looks."""
 
 
 def _advice(f: AdviceInput) -> list[Message]:
@@ -99,6 +143,10 @@ SPEC = CauseSpec(
     light="#0891b2",
     dark="#22d3ee",
     group=groups.RANKS,
-    rules=(OrderedRule(claim, stall=190, ordinary=100), OrderedRule(claim_thread, stall=175)),
+    rules=(
+        OrderedRule(claim, stall=190, ordinary=100),
+        OrderedRule(claim_thread, stall=175),
+        OrderedRule(claim_process, stall=176),
+    ),
     advice=_advice,
 )

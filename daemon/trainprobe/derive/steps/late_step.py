@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import StackSeen, ThreadSample
-from trainprobe.model.sample import Inspection, ThreadLook
+from trainprobe.model.sample import Inspection, SentBytes, ThreadLook
 
 STACKS = 16
 FROZEN_WAITS = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
@@ -38,8 +38,39 @@ class Wait:
 
 
 @dataclass(slots=True)
+class Transfer:
+    """What one thread sends, over one connection after the other."""
+
+    peer: str = ""  # of the latest connection
+    first: SentBytes | None = None  # of the first look
+    last: SentBytes | None = None
+    taken: int = 0  # bytes that the other ends acknowledged, those before the first look included
+
+    def add_look(self, peer: str, sent: SentBytes | None) -> None:
+        """Adds what a pass found; nothing where it found no socket."""
+        if peer and sent is not None:
+            last, before = self.last, sent.acknowledged
+            if last is None:
+                self.first, before = sent, 0
+            elif peer == self.peer and sent.acknowledged >= last.acknowledged:
+                before = last.acknowledged
+            elif sent.busy_ns <= sent.at_ns - last.at_ns:  # another connection, made since
+                before = 0
+            self.taken += sent.acknowledged - before
+            self.last = sent
+        self.peer = peer or self.peer
+
+    def bytes(self, since_ns: int) -> int:
+        """What the other end took since then: of a connection that was busy for longer, what it took since the first
+        look."""
+        first = self.first
+        earlier = first is not None and first.busy_ns > first.at_ns - since_ns
+        return self.taken - (first.acknowledged if first is not None and earlier else 0)
+
+
+@dataclass(slots=True)
 class SiblingThread:
-    """Another thread of the driver's process, as it was seen while the driver waited for a lock. Times in ns."""
+    """A thread that the driver may have waited for, as it was seen meanwhile. Times in ns."""
 
     tid: int
     own_tid: int
@@ -52,15 +83,17 @@ class SiblingThread:
     cpu_ns: int = 0
     path: str = ""  # of the file that it was blocked on
     sending: int = 0  # passes that found it at a socket, where it sent or had used a CPU since the pass before
-    peer: str = ""  # of the socket
+    socket: Transfer = field(default_factory=Transfer)
+    pid: int = 0  # 0: the driver's
 
     def add_look(self, look: ThreadLook, at_ns: int) -> None:
         """Adds a pass."""
         self.looks += 1
+        self.pid = look.pid
         self.running += look.state == "R"
         self.reading += look.state == "D"
         self.sending += bool(look.peer) and (look.sends or (self.looks > 1 and (look.cpu_ns or 0) > self.cpu_ns))
-        self.peer = look.peer or self.peer
+        self.socket.add_look(look.peer, look.sent)
         self.until_ns, self.cpu_ns = at_ns, look.cpu_ns or 0
         self.path = look.path or self.path
 
@@ -84,6 +117,8 @@ class LateStepObservations:
     locked_ns: int = 0  # total time in which a worker waited for a lock while no worker did anything
     counted_ns: int = 0  # the end of the time that is counted in it
     beside: dict[int, SiblingThread] = field(default_factory=dict)  # by tid
+    children: dict[int, SiblingThread] = field(default_factory=dict)  # threads of the processes it waited for, by tid
+    socket: Transfer = field(default_factory=Transfer)  # of the driver
     looks: int = 0
     inspections: int = 0
     held_back: int = 0  # inspections that found the driver waiting for the write-back of dirty pages
@@ -109,13 +144,11 @@ class LateStepObservations:
         self.held_back += seen.wchan.startswith("balance_dirty_pages")
         if seen.locking:
             self.locking = seen
-        self.see_threads(seen.threads, at_ns)
-
-    def see_threads(self, looks: Sequence[ThreadLook], at_ns: int) -> None:
-        """Adds what the process's other threads did in one pass."""
-        for look in looks:
-            known = self.beside.setdefault(look.tid, SiblingThread(look.tid, look.own_tid, at_ns, look.cpu_ns or 0))
-            known.add_look(look, at_ns)
+        self.socket.add_look(seen.peer, seen.sent)
+        for looks, threads in ((seen.threads, self.beside), (seen.children, self.children)):
+            for look in looks:
+                known = threads.setdefault(look.tid, SiblingThread(look.tid, look.own_tid, at_ns, look.cpu_ns or 0))
+                known.add_look(look, at_ns)
 
     def stack_of_worker(self) -> tuple[str, ...]:
         """Of the worker that was blocked longest, else of the one that was busy; empty where none was taken."""
