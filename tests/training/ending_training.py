@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import signal
 import socket
@@ -63,6 +64,14 @@ def last() -> None:
         busy(LATE)
     if HOW == "uploads":
         atexit.register(upload_beside)
+    if HOW == "uploads at exit":
+        atexit.register(upload)
+    if HOW == "uploads now":
+        upload()
+    if HOW == "uploads by a process":
+        process = multiprocessing.get_context("fork").Process(target=upload)
+        process.start()
+        process.join()
 
 
 def main() -> None:

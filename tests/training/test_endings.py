@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -25,7 +26,13 @@ from tests.training.test_lives import only_rank, watch
 TRAINING = Path(__file__).with_name("ending_training.py")
 STEPS, HANG, LATE = 60, 6.0, 3.0
 PATIENCE = 60.0
-HOWS = ("raises", "kills itself", "hang", "plots", "uploads")
+UPLOADS = {
+    "uploads": "waiting for thread {who}, which sends to {peer}:",
+    "uploads now": "waiting on a socket to {peer} for",
+    "uploads at exit": "waiting on a socket to {peer} for",
+    "uploads by a process": "waiting for process {who}, which sends to {peer}:",
+}
+HOWS = ("raises", "kills itself", "hang", "plots", *UPLOADS)
 UPLOAD_SECONDS, UPLOAD_BYTES = 5.0, 8 << 20
 SIGNALLED = ("Ctrl-C", "timeout")
 
@@ -102,9 +109,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory, torch_python: str) -> dict[s
     commands |= {"Ctrl-C": goes_on, "timeout": ["timeout", "600", *goes_on]}
     with ExitStack() as undo:
         daemon = undo.enter_context(Daemon(tmp_path_factory.mktemp("endings")))
-        slow = Slow(undo)
-        uploads = {"UPLOAD_TO": str(slow.port), "UPLOAD_BYTES": str(UPLOAD_BYTES)}
-        jobs = {name: started(command, undo, **uploads) for name, command in commands.items()}
+        slow = {name: Slow(undo) for name in UPLOADS}
+        to = {name: {"UPLOAD_TO": str(one.port), "UPLOAD_BYTES": str(UPLOAD_BYTES)} for name, one in slow.items()}
+        jobs = {name: started(command, undo, **to.get(name, {})) for name, command in commands.items()}
         until(lambda: [name for name in SIGNALLED if jobs[name].steps() < STEPS], jobs)
         time.sleep(0.3)
         own = {name: job.process.pid for name, job in jobs.items()}
@@ -123,7 +130,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory, torch_python: str) -> dict[s
             return [name for name in jobs if name not in ranks]
 
         until(untold, jobs)
-        ranks["uploads"]["truth"] = {"peer": f"127.0.0.1:{slow.port}", "seconds": slow.seconds}
+        for name, one in slow.items():
+            ranks[name]["truth"] = {"peer": f"127.0.0.1:{one.port}", "seconds": one.seconds}
     return ranks
 
 
@@ -138,7 +146,7 @@ BOTTLENECK = ("bottleneck", "data_inline")
         ("kills itself", "own_kill", "ended by a signal of its own, 15", BOTTLENECK),
         ("hang", "exception", "exit code 1 after worker_hang", ("stall", "worker_hang")),
         ("plots", "finished", "finished", None),
-        ("uploads", "finished", "finished", ("stall", "network")),
+        *((how, "finished", "finished", ("stall", "network")) for how in UPLOADS),
         ("Ctrl-C", "interrupted", "interrupted (Ctrl-C)", BOTTLENECK),
         ("timeout", "timeout", "timed out: signal 15 by timeout (", BOTTLENECK),
     ],
@@ -174,9 +182,17 @@ def test_what_comes_after_the_last_step_is_lost_until_the_training_leaves_its_co
     assert "busy" in plot["summary"] or plot["cause"] == "cpu_contention"
 
 
-def test_an_upload_that_the_end_waits_for_is_told_with_its_peer(ended: dict[str, dict[str, Any]]) -> None:
-    """By a thread, once the interpreter has begun to finalize."""
-    truth, stall = ended["uploads"]["truth"], ended["uploads"]["stalls"][-1]
+@pytest.mark.parametrize("how", UPLOADS)
+def test_an_upload_that_the_end_waits_for_is_told_with_its_numbers(how: str, ended: dict[str, dict[str, Any]]) -> None:
+    """Sent by the main thread, by a thread or by a process: at once, or when the interpreter has begun to finalize."""
+    truth, stall = ended[how]["truth"], ended[how]["stalls"][-1]
     assert stall["cause"] == "network"
-    assert f"which sends to {truth['peer']}" in stall["summary"]
+    values = {one["key"]: one["value"] for one in stall["evidence"]}
+    assert values["network.peer"] == truth["peer"]
+    assert values["network.taken"] == pytest.approx(UPLOAD_BYTES, rel=0.15)  # looked at each half second
     assert stall["seconds"] == pytest.approx(truth["seconds"], abs=0.3)
+    who = next((one["pid"] for one in stall["evidence"] if one["key"] == "network.taken"), None)
+    number = (
+        re.escape(UPLOADS[how].format(who=who, peer=truth["peer"])) + r" [45]\.\d\d s, at least [78](\.\d+)? MB sent"
+    )
+    assert re.fullmatch(number, stall["summary"])
