@@ -64,15 +64,11 @@ class OfJob:
 
 @dataclass(frozen=True)
 class OfReport:
-    """In the report as a whole."""
-
     read: Callable[[Report], float | None]
 
 
 @dataclass(frozen=True)
 class OfGpu:
-    """In each GPU of the host."""
-
     read: Callable[[GpuState], float | None]
 
 

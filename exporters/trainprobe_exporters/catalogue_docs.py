@@ -79,7 +79,6 @@ _END = """
 
 
 def markdown() -> str:
-    """The whole page."""
     introduction = _INTRODUCTION.format(
         bounds=_BOUNDS,
         linger=f"{RUN_LINGER_SECONDS:g}",

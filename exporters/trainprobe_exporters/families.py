@@ -50,8 +50,6 @@ class _JobSeries:
 
 
 class SeriesTable:
-    """All series, from report to report."""
-
     def __init__(self, *, linger_seconds: float = RUN_LINGER_SECONDS) -> None:
         self._places = RunSlots(linger_seconds)
         self._accounts: dict[tuple[str, str], RankAccount] = {}
@@ -73,7 +71,6 @@ class SeriesTable:
         self._places.linger_seconds = seconds
 
     def fold(self, report: Report) -> None:
-        """Take a new report."""
         self._generated, self._private_labels = report.generated, report.private_labels
         self._host = list(host_readings(report))
         runs = {run.key: run for run in latest(report.runs) if not self._is_over(run.ended, report.generated)}

@@ -121,7 +121,6 @@ class Pusher:
         return LOOK_SECONDS
 
     def readings(self) -> Iterator[Reading]:
-        """How it goes, as metrics."""
         labels = (SOURCE,)
         yield Reading(BY_NAME[PREFIX + "source_up"], labels, int(not self._problem))
         yield Reading(BY_NAME[PREFIX + "source_errors_total"], labels, self._errors)

@@ -20,16 +20,12 @@ MAX_RUNS_PER_USER = 16
 
 @dataclass
 class NamedRun:
-    """A run with series of its own."""
-
     label: str
     run: Run
     ended: float | None  # UNIX seconds
 
 
 class RunSlots:
-    """Who has a place, from report to report."""
-
     def __init__(self, linger_seconds: float) -> None:
         self.linger_seconds = linger_seconds
         self._places: dict[str, NamedRun] = {}

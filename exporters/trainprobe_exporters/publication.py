@@ -50,7 +50,6 @@ class Publication:
         self._untold = ""
 
     def metrics(self, form: Format, *, compressed: bool) -> bytes:
-        """The metrics as text, as of now."""
         at = self._clock()
         look = self._read_snapshot(at)
         if at.monotonic_ns - self._texts_made_ns >= KEPT_NS:

@@ -42,8 +42,6 @@ class Response:
 
 
 class Routes:
-    """What this exporter answers, and to whom."""
-
     def __init__(self, publication: Publication, admission: Admission, history: History | None = None) -> None:
         self._publication = publication
         self._history = history or History()

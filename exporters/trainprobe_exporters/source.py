@@ -24,8 +24,6 @@ class SnapshotError(Exception):
 
 @dataclass(frozen=True)
 class SnapshotState:
-    """What one look at the snapshot gave."""
-
     report: Report | None  # the latest one that could be read
     is_new: bool
     problem: str  # why the report is not of now; empty: it is
@@ -45,7 +43,6 @@ class SnapshotReader:
         self._unusable = ""  # what is wrong with the file that was seen last
 
     def read(self, at: Moment) -> SnapshotState:
-        """The snapshot as of ``at``."""
         is_new, problem = False, ""
         try:
             is_new = self._read_if_changed()

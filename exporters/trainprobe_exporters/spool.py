@@ -70,7 +70,6 @@ class Spool:
             self._drop_oldest()
 
     def next(self) -> SpoolEntry | None:
-        """The oldest one that is to be sent."""
         row = self._base.execute(
             "SELECT spool.key, time, time_end, text, tags, annotation, sent_as"
             " FROM spool LEFT JOIN done ON done.key = spool.key ORDER BY spool.seq LIMIT 1"
@@ -81,7 +80,6 @@ class Spool:
         return SpoolEntry(Annotation(key, time, time_end, text, tuple(json.loads(tags))), known_as, sent_as)
 
     def mark(self, annotation: Annotation) -> None:
-        """It is about to be sent."""
         with self._base:
             self._base.execute("UPDATE spool SET sent_as = ? WHERE key = ?", (annotation.time, annotation.key))
 

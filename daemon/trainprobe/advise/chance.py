@@ -74,7 +74,6 @@ def _spread(rank: Rank, most_alike: float) -> float:
 
 
 def _stalls_error(rank: Rank) -> float:
-    """The same of what stalls add to it."""
     stalls = sqrt(sum(_stall_error(rank, cause) ** 2 for cause in {stall.cause for stall in rank.stalls}))
     return STALLS_SURE * stalls / rank.ordinary.count
 

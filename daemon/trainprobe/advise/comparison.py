@@ -140,7 +140,6 @@ class Comparison:
 
     @property
     def is_significant(self) -> bool:
-        """Whether that is a difference at all."""
         return self.spread is not None and abs(self.change) > self.least
 
     @property

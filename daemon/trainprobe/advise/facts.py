@@ -32,8 +32,6 @@ class ProposedSetting:
 
 @dataclass(frozen=True, slots=True)
 class SettingsInput:
-    """What the proposals are computed from."""
-
     rank: Rank
     loader: Loader | None
     memory: MemoryDemand | None
@@ -48,5 +46,4 @@ class SettingsInput:
         return [stall for stall in self.rank.stalls if stall.cause in causes]
 
     def stalled(self, *causes: str) -> float:
-        """Seconds in stalls."""
         return sum(self.rank.counters.stall_seconds.get(cause, 0.0) for cause in causes)

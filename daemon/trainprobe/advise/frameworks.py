@@ -10,8 +10,6 @@ from trainprobe.model.message import Message, template
 
 
 class Subject(Enum):
-    """What a setting is about."""
-
     SAVE = "save"
     EVALUATE = "evaluate"
     LOG = "log"
@@ -39,7 +37,6 @@ class Named:
 
     @property
     def counts_steps(self) -> bool:
-        """Whether its value is that of the advice."""
         return self.note not in (IN_EPOCHS, IN_ENVIRONMENT, IN_ROLLOUTS)
 
 

@@ -67,7 +67,6 @@ class AdviceInput:
 
 
 def no_setting(f: AdviceInput) -> list[Message]:
-    """Where a cause has no advice of its own."""
     return [CHANGE_CODE(where=f.where_plain) if f.where_plain else LOOK_AT_CODE()]
 
 

@@ -26,8 +26,6 @@ from trainprobe.model.sample import RivalSample
 
 @dataclass(frozen=True, slots=True)
 class WrittenLog:
-    """A log file written in the window."""
-
     path: str  # "": several, no longer told apart
     ns: int
     bytes: int
@@ -36,8 +34,6 @@ class WrittenLog:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarts:
-    """Workers that were started in the window, and before it."""
-
     count: int
     first: bool  # they are the first that this driver had
     due: int  # were started again in a step before and have not delivered yet

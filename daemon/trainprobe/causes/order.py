@@ -27,7 +27,6 @@ class Judgement:
 
 
 def claims_of(window: Window, rules: Sequence[Rule]) -> tuple[list[Claim], dict[Item, float]]:
-    """The rules' claims in turn, and what nobody claimed."""
     left = dict(window.excess)
     claims: list[Claim] = []
     for rule in rules:

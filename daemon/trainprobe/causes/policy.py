@@ -56,5 +56,4 @@ class Policy:
 
 
 def stall_limit_ns(policy: Policy, baseline_ns: float) -> float:
-    """The length from which a step is a stall, for a baseline."""
     return max(policy.stall_factor * baseline_ns, baseline_ns + policy.stall_minimum_ns)

@@ -83,11 +83,9 @@ class KnownLimits:
         return sorted(found, key=lambda pair: (pair[1].eta_seconds if pair[1] else 1e18, pair[0].limit - pair[0].used))
 
     def fullest(self, kind: str) -> LimitSample | None:
-        """The limit of a kind that is used most."""
         return max((one for key, one in self.latest.items() if key[0] == kind), key=used_share, default=None)
 
     def of_process(self, kind: str, pid: int) -> LimitSample | None:
-        """A process's own limit of a kind."""
         return next((one for key, one in self.latest.items() if key[0] == kind and key[2] == pid), None)
 
 
@@ -121,7 +119,6 @@ class Situation:
         return on_shm(failure, {place for kind, place, _ in self.limits.latest if kind == "shm"})
 
     def who(self, pid: int) -> Message:
-        """A process in words."""
         return DRIVER(pid=pid) if pid == self.driver else PROCESS(role=self.roles.get(pid, "process"), pid=pid)
 
 

@@ -167,7 +167,6 @@ def _proposal(setting: ProposedSetting, made: Advice, style: Style) -> Iterator[
 
 
 def _named(setting: ProposedSetting, style: Style, before: str = "") -> str:
-    """What the framework calls it."""
     named = setting.setting
     return "" if named is None else before + style.speaker.message(named, str(named))
 

@@ -10,7 +10,6 @@ _NO_START = "，。；：！？、）》”’…%,.;:!?)"  # never at the begin
 
 
 def width(text: str) -> int:
-    """Cells that ``text`` takes."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 

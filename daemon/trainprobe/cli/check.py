@@ -86,7 +86,6 @@ def findings_text(findings: list[Finding], style: Style) -> str:
 
 
 def concluded(findings: list[Finding], style: Style) -> str:
-    """All of it in one sentence, and what to do next."""
     missing = [finding.name for finding in findings if finding.state == checks.MISSING]
     degraded = [finding.name for finding in findings if finding.state == checks.DEGRADED]
     if missing:

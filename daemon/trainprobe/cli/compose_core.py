@@ -18,7 +18,6 @@ from trainprobe.wire.recording import Header
 
 
 def policy(config: DaemonConfig) -> Policy:
-    """The thresholds that the configuration sets."""
     return Policy(
         stall_factor=config.thresholds.stall_factor,
         stall_minimum_ns=round(config.thresholds.stall_minimum_seconds * NS),
@@ -27,7 +26,6 @@ def policy(config: DaemonConfig) -> Policy:
 
 
 def host() -> Host:
-    """This machine."""
     uname = os.uname()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Host(name=host_name(), kernel=uname.release, cpus=os.cpu_count() or 0, memory_bytes=memory)

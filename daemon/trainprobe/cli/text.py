@@ -159,7 +159,6 @@ def _identity(run: Run, rank: Rank | None, style: Style) -> str:
 
 
 def ranks_table(run: Run, chosen: Rank, style: Style) -> Iterator[str]:
-    """All ranks of a run, a line each."""
     number = max(run.totals.ranks, len(run.ranks))
     title = style.say(
         "{ranks} (details below: rank {rank})",

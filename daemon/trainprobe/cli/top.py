@@ -123,7 +123,6 @@ class View:
         return overview.lines(self.report, self.history, self.choice, style, height, trouble)
 
     def run(self) -> Run | None:
-        """The chosen one."""
         return next((run for run in self.report.runs if run.key == self.choice.run), None)
 
     def press(self, key: str, page: int) -> bool:

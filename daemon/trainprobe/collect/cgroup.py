@@ -37,7 +37,6 @@ class Throttling:
 
 
 def parse_mounts(mountinfo: str) -> list[CgroupMount]:
-    """The cgroup mounts of a mountinfo, in its order."""
     mounts = []
     for line in lines_of(mountinfo):
         front, dash, back = line.partition(" - ")
@@ -144,7 +143,6 @@ class Cgroups:
 
 
 def nearest(run: str, limits: Sequence[LimitSample]) -> MemorySample | None:
-    """The limit that the least is left of."""
     if not limits:
         return None
     one = min(limits, key=lambda limit: limit.limit - limit.used)

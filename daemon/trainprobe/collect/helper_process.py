@@ -190,7 +190,6 @@ class Helper:
         return True
 
     def seconds(self) -> float:
-        """Processor time."""
         return sum(map(int, self._fields()[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:

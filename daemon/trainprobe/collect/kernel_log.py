@@ -79,6 +79,5 @@ def oom_logged(text: str, now_ns: int) -> OomLogged | None:
 
 
 def xid_logged(text: str, now_ns: int) -> GpuXid | None:
-    """An error of a GPU."""
     match = _XID.search(text)
     return None if match is None else GpuXid(now_ns, match[1].lower(), int(match[2]), match[3][:TEXT_LIMIT])

@@ -25,7 +25,6 @@ class Orphans:
         self._alone: dict[tuple[int, int], int] = {}  # since when it has no trainer
 
     def met(self, pid: int, ticks: int, driver: int) -> None:
-        """A process works for a driver."""
         self._workers.pop((pid, ticks), None)
         self._workers[pid, ticks] = driver
         if len(self._workers) > _REMEMBERED:

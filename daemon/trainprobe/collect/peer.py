@@ -25,7 +25,6 @@ class Peer(NamedTuple):
 
 
 def peer_of(proc: Proc, pid: int, fd: int) -> Peer:
-    """Of a descriptor of the process."""
     link = proc.link(pid, f"fd/{fd}")
     if not link.startswith("socket:["):
         return Peer()

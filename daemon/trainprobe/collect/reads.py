@@ -14,8 +14,6 @@ from trainprobe.model.sample import SentBytes
 
 
 class Reads:
-    """Of one procfs."""
-
     def __init__(self, root: str, owners: Owners) -> None:
         self.root = root
         self.owners = owners

@@ -25,7 +25,6 @@ Arguments of a command line that look like a key, token, secret or password are 
 
 
 def markdown() -> str:
-    """The whole page."""
     parts = [_INTRODUCTION]
     for kind in (DaemonConfig, ExporterConfig):
         rows = "\n".join(_rows(kind, ""))

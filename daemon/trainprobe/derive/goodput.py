@@ -100,7 +100,6 @@ def _follows(attempt: Attempt, before: Goodput) -> bool:
 
 
 def _resumed(attempt: Attempt, before: Goodput | None) -> Progress:
-    """The progress that an attempt began with."""
     if before is None:
         return Progress()
     ended = before.progress

@@ -16,7 +16,6 @@ class RateLimiter:
         return self._room_ns - (self._quick - 1) * self.spread_ns
 
     def count_one(self, now_ns: int) -> None:
-        """Counts one now."""
         self._room_ns = max(now_ns, self._room_ns) + self.spread_ns
 
     def is_full(self, now_ns: int) -> bool:

@@ -76,7 +76,6 @@ class Death:
     lived_ns: int = 0
 
     def message(self) -> Message:
-        """How it ended."""
         if self.reason == "oom_kill":
             return OOM_KILLED(pid=self.pid)
         if self.signal is not None:
@@ -123,7 +122,6 @@ class WorkerPool:
 
     @property
     def count(self) -> int:
-        """Live worker processes."""
         return sum(1 for life in self.live.values() if life.role == "worker")
 
     def add_event(self, event: ProcessEvent, *, driver_failed: bool = False) -> Death | None:
@@ -230,7 +228,6 @@ class WorkerPool:
         )
 
     def starts_in(self, start_ns: int, end_ns: int) -> int:
-        """Workers started in an interval."""
         return sum(1 for at in self.starts if start_ns <= at < end_ns)
 
     def errand_in(self, start_ns: int, end_ns: int) -> ChildCommand | None:

@@ -23,8 +23,6 @@ class Badput(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How an attempt ended."""
-
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"

@@ -107,7 +107,6 @@ def english(id: str) -> str | None:  # noqa: A002
 
 
 def text_of(message: Message, otherwise: str, catalogue: Catalogue = english) -> str:
-    """The message's text; ``otherwise`` where there is none."""
     try:
         return render(message, catalogue)
     except Unrenderable:
@@ -115,7 +114,6 @@ def text_of(message: Message, otherwise: str, catalogue: Catalogue = english) ->
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
-    """Each message's English text."""
     return [str(message) for message in messages]
 
 
@@ -148,7 +146,6 @@ def _rendered(message: Message, catalogue: Catalogue) -> str:
 
 @cache
 def places(text: str) -> frozenset[str]:
-    """The names in a template."""
     return frozenset(name for _, name, _ in _parts(text) if name)
 
 

@@ -52,12 +52,10 @@ class Offsets:
         self._shifts: list[tuple[int, int]] = []
 
     def update(self, at: Moment) -> None:
-        """Adds the current offset."""
         offset = at.wall_ns - at.monotonic_ns
         if not self._shifts or abs(offset - self._shifts[-1][1]) > SLACK_NS:
             self._shifts.append((at.monotonic_ns, offset))
             del self._shifts[:-KEPT]
 
     def known(self, at: Moment) -> Moment:
-        """The moment with all offsets so far."""
         return Remembering(at.monotonic_ns, at.wall_ns, tuple(self._shifts)) if self._shifts else at

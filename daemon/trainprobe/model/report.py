@@ -43,7 +43,6 @@ class Evidence:
         pid: int | None = None,
         path: str | None = None,
     ) -> Evidence:
-        """Evidence with this message."""
         return cls(str(message), value, unit, pid, path, message.id, message)
 
 
@@ -135,7 +134,6 @@ class Warning_:
         evidence: Sequence[Evidence] = (),
         advice: Sequence[Message] = (),
     ) -> Warning_:
-        """A warning with this message."""
         return cls(cause, time, eta_seconds, str(message), list(evidence), texts(advice), message, list(advice))
 
 
@@ -231,7 +229,6 @@ class Verdict:
     def of(
         cls, message: Message, kind: str = "none", cause: str | None = None, seconds: float = 0.0, share: float = 0.0
     ) -> Verdict:
-        """A verdict with this message."""
         return cls(kind, cause, seconds, share, str(message), message)
 
 
@@ -243,7 +240,6 @@ class Bound:
 
     @classmethod
     def of(cls, by: str, message: Message) -> Bound:
-        """A bound for this reason."""
         return cls(by, str(message), message)
 
 
@@ -312,7 +308,6 @@ class Exit:
 
     @classmethod
     def of(cls, message: Message, ending: Ending, code: int | None = None, signal: int | None = None) -> Exit:
-        """An end for this reason."""
         return cls(code, signal, str(message), message, ending.value)
 
 
@@ -485,7 +480,6 @@ class Rank:
 
 
 def has_ended(rank: Rank) -> bool:
-    """Whether its process is known to have ended."""
     return rank.exit is not None and rank.exit.ending != Ending.RUNNING
 
 

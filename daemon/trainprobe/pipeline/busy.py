@@ -38,7 +38,6 @@ class CpuInUse:
 
     @property
     def cpus(self) -> float | None:
-        """None before two samples."""
         if self._from is None or self._last is None or self._last[0] <= self._from[0]:
             return None
         idle = (self._last[1] - self._from[1]) / (self._last[0] - self._from[0])

@@ -41,7 +41,6 @@ class GpuTable:
     faults: list[GpuFault] = field(default_factory=list)  # of the present frame
 
     def add_sample(self, sample: GpuSample, at_ns: int) -> None:
-        """One reading."""
         known = self.seen.get(sample.index)
         was_lost = known is not None and known.latest.lost
         known = self.seen.setdefault(sample.index, _Seen(sample))
@@ -57,14 +56,12 @@ class GpuTable:
         known.latest = sample
 
     def add_xid(self, event: GpuXid) -> None:
-        """A line of the kernel log."""
         for index, known in self.seen.items():
             if same_bus(known.latest.bus_id, event.bus_id):
                 uuid, bus = known.latest.uuid, known.latest.bus_id
                 self._fault(known, GpuFault(event.at_ns, index, uuid, bus, "xid", str(event.code), event.text))
 
     def states(self) -> list[GpuState]:
-        """For the report."""
         return [_state(known) for _, known in sorted(self.seen.items())]
 
     def _lost(self, known: _Seen, sample: GpuSample, at_ns: int) -> None:

@@ -31,7 +31,6 @@ class HostState:
     cost_from: tuple[float, int] | None = None  # CPU seconds and ns at the first sample: compiling came before it
 
     def add_frame(self, frame: Frame) -> None:
-        """Take in what belongs to the host."""
         now_ns = frame.at.monotonic_ns
         self.sources.update({source.name: source for source in frame.sources})
         self.shared.update({(shared.device, shared.container): shared for shared in frame.shared})
@@ -55,7 +54,6 @@ class HostState:
         return self.sample.cpus if self.sample is not None else self.host.cpus
 
     def report(self, at: Moment, runs: list[Run]) -> Report:
-        """The report of the whole host."""
         cost, orphans = self.cost or CostSample(0.0, 0), self.orphans
         return Report(
             generated=at.wall_ns / NS,

@@ -24,14 +24,11 @@ class _Attempt:
 
 @dataclass(slots=True)
 class Jobs:
-    """The attempts of the jobs that were seen."""
-
     _attempts: dict[str, _Attempt] = field(default_factory=dict)  # by run
     _latest: dict[str, str] = field(default_factory=dict)  # job: its latest run
     _accounts: dict[str, Goodput] = field(default_factory=dict)  # by run
 
     def begin(self, started: RunStarted) -> None:
-        """A run has begun."""
         job = started.job
         self._attempts[started.run] = _Attempt(job, self._latest.get(job, "") if job else "", started.attempt)
         if job:

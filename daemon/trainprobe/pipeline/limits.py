@@ -57,7 +57,6 @@ class RunLimits:
         self.supplies.add_limit(sample, at_ns)
 
     def add_failure(self, event: CallFailed) -> None:
-        """A call of one of its processes failed."""
         self.counts[event.pid, event.errno, event.dev] = event
         if len(self.failures) < FAILURES:
             self.failures.append(event)
@@ -78,7 +77,6 @@ class RunLimits:
         self._stirred = self.kills.add_line(line, self.supplies) or self._stirred
 
     def add_spaces(self, found: Mapping[str, SpaceSample]) -> None:
-        """Room where its checkpoints go."""
         self.spaces.update(found)
         self._stirred = self._stirred or bool(found)
 
@@ -88,7 +86,6 @@ class RunLimits:
         self._stirred = True
 
     def add_gpus(self, rank: RankState, samples: Sequence[GpuSample], now_ns: int) -> None:
-        """Readings of all GPUs."""
         gpus = self.gpus.setdefault(rank.seen.pid, RankGpus())
         for sample in samples:
             gpus.add_sample(sample, rank)
@@ -141,7 +138,6 @@ class RunLimits:
         return not quiet or bool(self.shared and self.shared.leaks)
 
     def situation(self, rank: RankState, now_ns: int) -> Situation:
-        """What the rules see of a rank."""
         workers, supplies, boundary = rank.lives.workers, self.supplies, rank.progress.boundary
         owned = {pid for pid in (*rank.memory.processes, *self.descriptors) if rank.known(pid)}
         gpus = self.gpus.get(rank.seen.pid)

@@ -16,8 +16,6 @@ FIRST_NS = 6 * NS  # who grows is known a little later than that something does
 
 @dataclass(slots=True)
 class RankNotices:
-    """What has been told to one rank."""
-
     told: dict[str, Notice] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)  # ns of the first time
     first: dict[str, Message] = field(default_factory=dict)  # what was said then

@@ -47,8 +47,6 @@ class _Part:
 
 @dataclass(slots=True)
 class Pipeline:
-    """All runs of this host."""
-
     policy: Policy | None = None
     host: Host | None = None
     runs: dict[str, RunState] = field(default_factory=dict)
@@ -69,7 +67,6 @@ class Pipeline:
         self._routing, self._host = Routing(self.runs), HostState(self.host or Host())
 
     def step(self, frame: Frame) -> None:
-        """Take in one frame."""
         self._now = frame.at.monotonic_ns
         self._offsets.update(frame.at)
         for event in frame.events:
@@ -112,7 +109,6 @@ class Pipeline:
             self._routing.add_event(event)
 
     def _add_samples(self, frame: Frame) -> None:
-        """What was read of threads and processes."""
         owners = self._routing.owners() if frame.threads or frame.processes else {}
         for sample in frame.threads:
             for run in owners.get(sample.pid, ()):
@@ -245,7 +241,6 @@ class Pipeline:
 
     @property
     def stalled(self) -> bool:
-        """Whether a stall is open."""
         return bool(self._open)
 
     def kept(self) -> dict[tuple[str, str], KeptRank]:

@@ -40,7 +40,6 @@ class Routing:
             self.takers[event.pid] = taker
 
     def forget(self, name: str) -> None:
-        """A run is gone."""
         self.takers = {pid: taker for pid, taker in self.takers.items() if taker != name}
 
     def owners(self) -> dict[int, list[RunState]]:

@@ -92,15 +92,12 @@ class Durations:
     seconds: float = 0.0
 
     def add(self, ns: float) -> None:
-        """One more."""
         self.counts[bisect_left(STALL_BUCKETS, ns / NS)] += 1
         self.seconds += ns / NS
 
 
 @dataclass(frozen=True, slots=True)
 class StallFigures:
-    """The book at one moment."""
-
     entries: Sequence[StallEntry]  # closed ones, the latest
     listed: Sequence[StallEntry]  # the open one too
     open: StallEntry | None

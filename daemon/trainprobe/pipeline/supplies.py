@@ -29,7 +29,6 @@ class RoleMemory:
     private: GrowthSeries = field(default_factory=GrowthSeries)
 
     def add(self, at: float, held: Sequence[ProcessSample]) -> None:
-        """The samples of one frame."""
         pss = [p.pss_bytes for p in held if p.pss_bytes is not None]
         self.processes = len(held)
         self.bytes = sum(pss) if pss else sum(p.rss_bytes or 0 for p in held)
@@ -90,11 +89,9 @@ class Supplies:
             known.pop(key, None)
 
     def memory(self) -> list[LimitSample]:
-        """The limits of memory."""
         return [sample for key, sample in self.latest.items() if key[0] == "memory"]
 
     def memory_of(self, scope: str, group: str) -> LimitSample | None:
-        """The limit of memory that a kill is about."""
         fitting = [sample for sample in self.memory() if sample.scope == scope]
         named = [s for s in fitting if group and (s.place.endswith(group) or group.endswith(s.place))]
         return max(named or fitting, key=used_share, default=None)

@@ -101,8 +101,6 @@ class Core(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an observer puts together."""
-
     kernel: Kernel
     targets: Finder
     sampler: Sampler

@@ -146,7 +146,6 @@ class Observer:
         return self.report()
 
     def report(self) -> Report:
-        """The report as of the last turn."""
         last = self._last
         broken = Report(
             generated=last.wall_ns / NS,

@@ -47,8 +47,6 @@ class StallRow:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An entry of one of LISTS."""
-
     cause: str
     time: float | None
     body: str

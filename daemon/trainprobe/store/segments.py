@@ -88,7 +88,6 @@ class Segments:
                 path.unlink(missing_ok=True)
 
     def forget_folder(self, folder: str) -> None:
-        """Delete a folder with all its segments."""
         where = self.directory / folder
         for path, _ in _files(where):
             path.unlink(missing_ok=True)
@@ -98,7 +97,6 @@ class Segments:
             del self._open[stem]
 
     def folders(self, below: str) -> list[str]:
-        """Names of the folders there."""
         where = self.directory / below
         return sorted(path.name for path in where.iterdir() if path.is_dir()) if where.is_dir() else []
 

@@ -47,7 +47,6 @@ def catalogue(language: str) -> Catalogue:
 
 
 def originals(po: str) -> dict[str, str]:
-    """The English messages by id."""
     return {entry["msgctxt"]: entry["msgid"] for entry in _entries(po) if "msgctxt" in entry}
 
 

@@ -16,8 +16,6 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """One language."""
-
     language: str = "en"
 
     def say(self, template: str, **values: object) -> str:

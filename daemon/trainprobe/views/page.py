@@ -127,5 +127,4 @@ def _colours() -> str:
 
 @cache
 def asset(name: str) -> str:
-    """A file of the page."""
     return (resources.files("trainprobe.views") / "assets" / name).read_text(encoding="utf-8")

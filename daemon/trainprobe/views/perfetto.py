@@ -71,8 +71,6 @@ def text(made: Mapping[str, Any]) -> str:
 
 
 class _Process:
-    """The tracks of one rank."""
-
     def __init__(self, pid: int, base_ns: int) -> None:
         self.pid = pid
         self._base_ns = base_ns

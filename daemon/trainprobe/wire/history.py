@@ -38,8 +38,6 @@ _LEAST = 5e-7  # seconds that are not told as 0
 
 @dataclass(frozen=True, slots=True)
 class RankStall:
-    """A stall and where it belongs."""
-
     run: str
     rank: str
     stall: Stall

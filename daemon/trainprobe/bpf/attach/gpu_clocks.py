@@ -42,8 +42,6 @@ AttachFor = Callable[[int, MappedCode, tuple[Mark, ...]], list[int]]
 
 @dataclass
 class Clock:
-    """One process, and what was found of it."""
-
     since_ns: int
     learn_ns: int
     before: Calls = field(default_factory=dict)

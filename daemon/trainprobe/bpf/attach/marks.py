@@ -52,8 +52,6 @@ INTERPRETER = re.compile(rb"(lib)?python3(\.\d+)?t?(\.so[.\d]*)?$")
 
 
 class Attach(Protocol):
-    """``KernelCalls.attach_uprobe``."""
-
     def __call__(
         self, program: int, path: str, offset: int, counter: int, pid: int | None, *, at_return: bool
     ) -> int: ...

@@ -69,7 +69,6 @@ class Watching:
             self._open_thread(child, child, Level.COARSE, self._pool(parent))
 
     def unwatch(self, pid: int) -> None:
-        """That process only."""
         for tid in [*initial_state.threads(pid, self.proc), pid]:
             self._levels[tid] = 0
             self._ledgers.delete(tid)

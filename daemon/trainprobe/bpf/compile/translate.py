@@ -54,7 +54,6 @@ def source_text(wanted: Collection[str] | None = None) -> str:
 
 
 def _functions(text: str) -> dict[str, str]:
-    """By name, with all that #ifdef chooses from."""
     functions: dict[str, str] = {}
     for found in _FUNCTION.finditer(text):
         functions[found[1]] = functions.get(found[1], "") + found[0]
@@ -62,7 +61,6 @@ def _functions(text: str) -> dict[str, str]:
 
 
 def programs() -> frozenset[str]:
-    """The names of all programs in the sources."""
     return frozenset(_PROGRAM.findall(source_text()))
 
 

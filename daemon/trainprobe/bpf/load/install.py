@@ -84,7 +84,6 @@ class Installed:
     missing: list[str] = field(default_factory=list)
 
     def groups(self) -> dict[str, dict[str, int]]:
-        """What is handed over."""
         handed = {name: self.maps[name] for name in MAPS if name in self.maps}
         return {"map": handed, "program": self.programs, "attached": self.attached}
 

@@ -126,7 +126,6 @@ def _code(kind: Any) -> str:
 
 
 def _before_files(shape: type[Structure]) -> struct.Struct:
-    """What a structure begins with, up to its member ``files``."""
     kinds: dict[str, Any] = dict(shape._fields_)  # type: ignore[arg-type]
     return struct.Struct("@" + "".join(_code(kinds[name]) for name in takewhile("files".__ne__, kinds)))
 

@@ -21,8 +21,6 @@ _WRITING = frozenset((abi.Call.WRITE, abi.Call.SYNC, abi.Call.SUBMIT))
 
 
 class OpenFiles:
-    """The map of files."""
-
     def __init__(self, loaded: Loaded, ledgers: Ledgers, paths: Paths) -> None:
         self._files = loaded.map("files", abi.FileKey, abi.FileUse)
         self._calls = loaded.map("calls", c_uint32, abi.CallRecord)  # of threads without a ledger

@@ -95,7 +95,6 @@ class Paths:
             self._directories[pid] = directory
 
     def forget(self, pid: int) -> None:
-        """The process ended."""
         self._directories.pop(pid, None)
 
     def complete(self, event: FileEvent) -> FileEvent:
@@ -202,7 +201,6 @@ def mounts(mountinfo: bytes) -> list[MountPoint]:
 
 
 def _mapped(maps: bytes, ino: int) -> str:
-    """The path of a mapped file by its inode."""
     wanted = b" %d " % ino
     for line in maps.split(b"\n"):
         if wanted in line and (at := line.find(b"/")) > 0:

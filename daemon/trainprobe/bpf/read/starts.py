@@ -45,7 +45,6 @@ class Starts:
         return StartSeen(at_ns, pid, record.began, spans, files, loops)
 
     def forget(self, pid: int) -> None:
-        """The process has ended."""
         self._taken.discard(pid)
 
 

@@ -20,7 +20,6 @@ REMOVE = template("shm_leak.remove", "rm {files: }")
 
 
 def check(s: Situation) -> Iterator[Notice]:
-    """One notice while there are any."""
     if s.shared is None or not s.shared.leaks:
         return
     leaks = sorted(s.shared.leaks, key=lambda leak: -leak.bytes)

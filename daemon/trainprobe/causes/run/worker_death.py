@@ -25,7 +25,6 @@ def cause_of(death: Death) -> Cause:
 
 
 def warning(death: Death, at: Moment) -> Warning_:
-    """What is reported of it."""
     evidence = [Evidence.of(LIVED(), round(death.lived_ns / NS, 3), "s", death.pid)]
     if death.signal is not None:
         evidence.append(Evidence.of(SIGNAL(), death.signal, "", death.pid))

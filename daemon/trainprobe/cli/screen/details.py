@@ -17,8 +17,6 @@ KEYS = word("↑↓ PgUp PgDn scroll · n p next, previous run · Tab next rank 
 
 @dataclass(slots=True)
 class Position:
-    """Where the reader is in the text."""
-
     line: int = 0
     rank: str = ""  # the one that is shown; the worst when it is not there
 
@@ -38,7 +36,6 @@ def lines(run: Run, history: RankHistory, position: Position, style: Style, heig
 
 
 def next_rank(run: Run, name: str) -> str:
-    """The rank after the one that is shown."""
     names = [rank.name for rank in run.ranks]
     if not names:
         return ""

@@ -87,7 +87,6 @@ def _tail(path: str, room: int) -> str:
 
 
 def states_told(minute: Minute, style: Style) -> str:
-    """What the driving thread did."""
     return style.listed(f"{name} {percent(share)}" for name, share in descending(minute.states) if share >= LEAST)
 
 
@@ -98,7 +97,6 @@ def speed(rank: Rank, key: Key, history: RankHistory) -> float | None:
 
 
 def open_stall(rank: Rank) -> Stall | None:
-    """The stall that goes on."""
     stall = rank.stalls[-1] if rank.stalls else None
     return stall if stall is not None and stall.end is None else None
 
@@ -127,7 +125,6 @@ def state(run: Run, rank: Rank, style: Style) -> str:
 
 
 def python_line(stall: Stall) -> str | None:
-    """The innermost Python line of a stall."""
     return inert(stall.python_stack[-1]) if stall.python_stack else None
 
 
@@ -208,5 +205,4 @@ def _left(rank: Rank, what: str, now: float, style: Style) -> str:
 
 
 def labelled(label: str, text: str, style: Style, room: int = 13) -> list[str]:
-    """``text`` in lines beside its label."""
     return style.wrapped(text, " " + cells.fill(style.say(label), room))

@@ -27,8 +27,6 @@ HEAD = 3  # lines above the list
 
 @dataclass(slots=True)
 class Choice:
-    """What the reader has chosen."""
-
     run: str = ""
     by_loss: bool = False  # the runs that lose most first; else the newest first
     top: int = 0  # the first row of the list that is shown

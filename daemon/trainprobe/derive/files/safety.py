@@ -27,7 +27,6 @@ class Gaps:
     synced: bool = False  # the save that ended the last one was synced
 
     def add(self, ns: int, at_ns: int, path: str, *, in_place: bool, synced: bool) -> None:
-        """Adds a gap."""
         self.count += 1
         self.longest_ns = max(self.longest_ns, ns)
         self.at_ns, self.path, self.in_place, self.synced = at_ns, path, in_place, synced
@@ -44,7 +43,6 @@ class Safety:
     _complete: dict[str, None] = field(default_factory=dict)  # paths, the oldest first
 
     def add_event(self, event: FileEvent, saves: Saves) -> None:
-        """Adds a file event."""
         if event.kind == FileEventKind.OPENED and event.created:
             self._lost(event, in_place=True)
         elif event.kind == FileEventKind.UNLINKED and not event.errno:
@@ -77,5 +75,4 @@ class Safety:
 
 
 def _save(saves: Saves, path: str) -> Save | None:
-    """The complete save that now has this path."""
     return next((s for s in reversed(saves.closed[-_RECENT:]) if s.path == path), None)

@@ -109,7 +109,6 @@ class Save(_Made):
         return self.parts
 
     def kind_of(self, rules: FileRules) -> FileClass:
-        """What this file is for, by all that is known so far."""
         return self.filed(rules).of
 
     def filed(self, rules: FileRules) -> FileKind:
@@ -158,7 +157,6 @@ class Saves:
             self.changed(self.closed)
 
     def add_event(self, event: FileEvent) -> None:
-        """Take in one file event."""
         key = (event.pid, event.dev, event.ino)
         self._note(key, event)
         if event.kind == FileEventKind.OPENED:
@@ -328,7 +326,6 @@ class Saves:
         return [s for s in self.checkpoints() if s.begin_ns < end_ns and (s.end_ns is None or s.end_ns > start_ns)]
 
     def removed(self, start_ns: int, end_ns: int) -> list[Removal]:
-        """Checkpoints whose removal ended in an interval."""
         return [removal for removal in self.removals if start_ns < removal.end_ns <= end_ns]
 
     def class_of(self, dev: int, ino: int, size: int) -> tuple[FileClass, str]:

@@ -34,7 +34,6 @@ class SlowFiles:
     _waits: dict[int, int] = field(default_factory=dict)  # tid -> begin of the wait seen last
 
     def add_sample(self, sample: ThreadSample, at_ns: int) -> None:
-        """Adds one pass of a thread."""
         before = self._seen.get(sample.tid)
         self._seen[sample.tid] = at_ns
         if sample.leaf not in _READS or sample.run != ThreadState.BLOCKED or not sample.path or before is None:

@@ -50,7 +50,6 @@ class Devices:
     _known: dict[int, Device] = field(default_factory=dict)
 
     def add_sample(self, disks: Sequence[DiskSample], at_ns: int) -> None:
-        """Adds a host sample."""
         spent = (at_ns - self.at_ns) / NS
         known: dict[int, Device] = {}
         for disk in disks:

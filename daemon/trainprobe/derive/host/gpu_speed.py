@@ -70,12 +70,9 @@ class _One:
 
 @dataclass(slots=True)
 class GpuSpeed:
-    """The GPUs of one rank."""
-
     gpus: dict[str, _One] = field(default_factory=dict)  # by uuid
 
     def add_sample(self, sample: GpuSample) -> None:
-        """A reading of one of its GPUs."""
         start = sample.since_ns if 0 < sample.at_ns - sample.since_ns <= LONGEST_NS else sample.at_ns
         one = self.gpus.setdefault(sample.uuid, _One())
         usual, of_maximum = _usual(one, sample)
@@ -102,7 +99,6 @@ class GpuSpeed:
         return max(found, key=lambda told: (told.lost_ns or 0.0, told.slowed_ns), default=None)
 
     def whole(self) -> Slowed | None:
-        """The GPU that has lost most in all."""
         found = [told for one in self.gpus.values() if (told := _whole(one)) is not None]
         return max(found, key=lambda told: (told.lost_ns or 0.0, told.slowed_ns), default=None)
 

@@ -20,7 +20,6 @@ class BatchBytes:
     _last: tuple[int, int] = (0, 0)
 
     def add_row(self, row: MarkRow) -> None:
-        """A mark of the driver."""
         if row.shared_bytes is None:
             return
         now = row.shared_bytes, row.fetches - row.inline_fetches

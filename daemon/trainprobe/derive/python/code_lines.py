@@ -13,8 +13,6 @@ EVERYWHERE = 0.95
 
 @dataclass(slots=True)
 class PythonLines:
-    """How often each line was on the stack."""
-
     samples: int = 0
     _hits: dict[str, int] = field(default_factory=dict)
 

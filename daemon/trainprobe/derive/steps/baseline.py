@@ -105,9 +105,7 @@ class Baseline:
         return self._pool
 
     def fetches(self) -> float:
-        """Median fetches of a step."""
         return self._fetches.value
 
     def backwards(self) -> float:
-        """Median backwards of a step."""
         return self._backwards.value

@@ -87,7 +87,6 @@ class SiblingThread:
     pid: int = 0  # 0: the driver's
 
     def add_look(self, look: ThreadLook, at_ns: int) -> None:
-        """Adds a pass."""
         self.looks += 1
         self.pid = look.pid
         self.running += look.state == "R"
@@ -138,7 +137,6 @@ class LateStepObservations:
         self.counted_ns = now_ns
 
     def inspect(self, seen: Inspection, at_ns: int) -> None:
-        """An inspection of the driver."""
         self.inspection = seen
         self.inspections += 1
         self.held_back += seen.wchan.startswith("balance_dirty_pages")

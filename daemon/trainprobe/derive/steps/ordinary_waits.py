@@ -42,7 +42,6 @@ class Waited:
     bytes: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: Waited) -> None:
-        """Adds other steps."""
         self.steps += other.steps
         for mine, more in ((self.ns, other.ns), (self.calls, other.calls), (self.bytes, other.bytes)):
             for key, value in more.items():

@@ -22,11 +22,9 @@ class Stability:
     _late_ns: int = 0
 
     def begin(self, at_ns: int) -> None:
-        """The baseline is known from now on."""
         self._since_ns = self._late_ns = at_ns
 
     def late(self, at_ns: int) -> None:
-        """A late step has ended."""
         since = at_ns if self._since_ns is None else self._since_ns
         self._since_ns = min(at_ns, max(since, at_ns - MOST_NS) + COST_NS)
         self._late_ns = at_ns

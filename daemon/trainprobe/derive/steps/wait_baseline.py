@@ -27,7 +27,6 @@ class WaitWindow:
 
     @property
     def beyond_ns(self) -> float:
-        """All of the excess."""
         return sum(self.excess.values())
 
 
@@ -45,7 +44,6 @@ class WaitBaseline:
     _usual: deque[dict[Item, float]] = field(default_factory=lambda: deque(maxlen=KEEP))
 
     def begin(self, at_ns: int, cells: Sequence[int]) -> None:
-        """A window begins."""
         self.since_ns, self.cells = at_ns, cells
 
     def excess(self, items: Mapping[Item, int], ns: int) -> dict[Item, float]:
@@ -58,7 +56,6 @@ class WaitBaseline:
         return found
 
     def add(self, items: Mapping[Item, int], ns: int) -> None:
-        """A usual window."""
         self._usual.append({item: spent / ns for item, spent in items.items()})
 
     def stand(self) -> bool:

@@ -181,7 +181,6 @@ class Trend:
             self.lost_ns += lost_ns
 
     def _follow(self, value: float) -> None:
-        """The drift goes on, or is over."""
         assert self.growth is not None
         recent = median(block.length for block in self._scales[0][-3:])
         if recent <= self.growth.from_ns * (1 + BACK):

@@ -86,7 +86,6 @@ class GrowthSeries:
 
     @property
     def last(self) -> SeriesPoint | None:
-        """The latest point."""
         return self.levels[0].points[-1] if self.levels[0].points else None
 
     @property
@@ -202,7 +201,6 @@ class _Line:
         return self.offset + self.slope * at
 
     def fits(self, points: Sequence[SeriesPoint]) -> bool:
-        """Whether no point deviates much."""
         strays = [abs(p.mean - self.at(p.at)) for p in points]
         return sum(strays) <= STRAIGHT * self.growth * len(strays) and max(strays) <= STRAIGHT_MOST * self.growth
 

@@ -14,8 +14,6 @@ LEAST = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A figure that grew."""
-
     name: str
     before: float
     after: float

@@ -25,7 +25,6 @@ _RECENT_NS = 60 * NS
 
 
 def add_row(rank: RankState, row: MarkRow) -> None:
-    """A mark of one of the rank's threads."""
     ledger = rank.ledger
     if row.tid != rank.tid and not _takes_over(rank, row):
         return
@@ -102,13 +101,11 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
 
 
 def add_inspection(rank: RankState, seen: Inspection, at_ns: int) -> None:
-    """An inspection of a driver whose step is late."""
     if seen.tid == rank.tid:
         rank.open.add_inspection(seen, at_ns)
 
 
 def add_host_sample(rank: RankState, host: HostSample, at_ns: int) -> None:
-    """What the whole host has and lacks."""
     rank.stalls.box.host(at_ns, host)
     latest = rank.ledger.latest
     known = [p.major_faults for p in rank.memory.live_workers() if p.major_faults is not None]

@@ -17,8 +17,6 @@ from trainprobe.model.event import FileEvent, StepFile, ThreadSample
 
 @dataclass(slots=True)
 class FileActivity:
-    """What the rank does with files."""
-
     saves: Saves
     safety: Safety = field(default_factory=Safety)
     slow: SlowFiles = field(default_factory=SlowFiles)
@@ -68,7 +66,6 @@ class FileActivity:
 
     @property
     def saving(self) -> bool:
-        """Whether a checkpoint is open."""
         return any(save.kind_of(self.saves.rules) == FileClass.CHECKPOINT for save in self.saves.open.values())
 
     def written_by(self, tid: int, since_ns: int, call: ThreadSample | None, at_ns: int) -> ClassedFiles:

@@ -29,7 +29,6 @@ class LedgerSums:
     _pending: Interval | None = None  # not in `states` yet
 
     def add_row(self, row: MarkRow) -> None:
-        """A mark of the driver."""
         self.latest = row
         self.rows.append(row)
         if len(self.rows) > ROWS:

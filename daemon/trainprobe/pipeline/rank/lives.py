@@ -20,8 +20,6 @@ TIMERS = frozenset({"timeout", "slurmstepd", "pbs_mom", "sge_shepherd", "condor_
 
 
 class Sender(Enum):
-    """Who sent a signal."""
-
     OUTSIDE = "outside"
     OF_THE_RUN = "of the run"
     LAUNCHER = "launcher"  # torchrun
@@ -84,7 +82,6 @@ class Lives:
 
     @property
     def signalled(self) -> bool:
-        """Whether a signal ended the driver."""
         return self.exit_event is not None and bool(self.exit_event.signal)
 
     @property

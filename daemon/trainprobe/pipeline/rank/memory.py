@@ -75,7 +75,6 @@ class MemoryState:
         return [p for p in self.processes.values() if self.workers.owns(p.pid)]
 
     def live_workers(self) -> list[ProcessSample]:
-        """The samples of the live workers."""
         return [p for p in self.processes.values() if p.role == "worker" and p.pid in self.workers.live]
 
     def _read_after_ns(self, started_ns: int) -> int | None:

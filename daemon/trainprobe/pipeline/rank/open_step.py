@@ -49,7 +49,6 @@ class OpenStep:
         self.sample, self.sample_ns = sample, at_ns
 
     def add_stack(self, event: StackSeen, driver: int) -> None:
-        """A Python stack of the driver or of a worker, taken in this step."""
         if event.pid != driver:
             self.late.worker_stacks[event.pid] = event.frames
             return

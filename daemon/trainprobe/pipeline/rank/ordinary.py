@@ -41,7 +41,6 @@ class StepGrowth:
                 self.makeup.add(self.trend.steps, {state.value: spent for state, spent in states.items()})
 
     def add_counters(self, figures: Mapping[str, float]) -> None:
-        """Figures of the rank at this step."""
         self.counters.add(self.trend.steps, figures)
 
 

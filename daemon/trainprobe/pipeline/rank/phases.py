@@ -42,7 +42,6 @@ class Phases:
     def add(
         self, phase: Phase, start_ns: int, end_ns: int, step: int | None = None, states: Mapping[State, float] = NOTHING
     ) -> None:
-        """An interval of a phase is over."""
         if end_ns <= start_ns:
             return
         self.ns[phase] = self.ns.get(phase, 0.0) + (end_ns - start_ns)

@@ -24,8 +24,6 @@ EARLY = 32
 
 @dataclass(slots=True)
 class StepLengths:
-    """The lengths of all steps, in seconds."""
-
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=1024))
     histogram: list[int] = field(default_factory=lambda: [0] * (len(STEP_BUCKETS) + 1))
     total: float = 0.0
@@ -41,8 +39,6 @@ class StepLengths:
 
 @dataclass(slots=True)
 class StepProgress:
-    """The steps of one driver."""
-
     clock: StepClock = field(default_factory=StepClock)
     baseline: Baseline = field(default_factory=Baseline)
     wait_baseline: WaitBaseline = field(default_factory=WaitBaseline)

@@ -52,8 +52,6 @@ class StepFigures:
 
 @dataclass(frozen=True, slots=True)
 class TimeFigures:
-    """Where the time went, in ns."""
-
     start: int
     end: int | None
     reached: int  # up to here it is accounted for
@@ -69,8 +67,6 @@ class TimeFigures:
 
 @dataclass(frozen=True, slots=True)
 class FileFigures:
-    """Checkpoints and logs."""
-
     checkpoints: Sequence[Save]
     done: Sequence[Save]  # of these the closed ones
     memo: Memo  # what is made of them
@@ -87,8 +83,6 @@ class FileFigures:
 
 @dataclass(frozen=True, slots=True)
 class LifeFigures:
-    """The rank's processes."""
-
     started: int
     ended: int
     count: int

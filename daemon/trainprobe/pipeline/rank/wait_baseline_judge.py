@@ -53,7 +53,6 @@ def judge_second(rank: RankState, sample: ThreadSample, at_ns: int) -> None:
 
 
 def _second(rank: RankState, sample: ThreadSample, at_ns: int) -> WaitWindow:
-    """The window that ends with this sample."""
     rhythm = rank.progress.wait_baseline
     files = [(use, of) for use, of, _ in rank.live_files(rhythm.since_ns)]
     delta = [max(0, a - b) for a, b in zip(sample.cells, rhythm.cells)]

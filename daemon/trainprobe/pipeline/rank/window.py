@@ -41,7 +41,6 @@ class Measured:
 
 
 def window_of(rank: RankState, part: Measured) -> Window:
-    """What there is to judge a step by."""
     start, end = part.start_ns, part.end_ns
     baseline, workers, around = rank.progress.baseline, rank.lives.workers, rank.surroundings
     started = workers.starts_in(start, end)

@@ -73,8 +73,6 @@ def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Cou
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """Checkpoints that were written."""
-
     outcomes: Mapping[str, int]
     bytes: int
     seconds: Mapping[str, float]  # by "operation/blocking"
@@ -119,7 +117,6 @@ def _leaf(cells: Sequence[int], leaf: Leaf) -> float:
 
 
 def checkpoints(rank: RankSnapshot, at: Moment, limit: int) -> list[Checkpoint]:
-    """The latest."""
     return [save.shown or _checkpoint(rank, save, at) for save in rank.files.checkpoints[-limit:]]
 
 

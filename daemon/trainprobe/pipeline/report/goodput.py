@@ -35,7 +35,6 @@ _OF_LATE = (
 
 
 def attempt_of(run: Run, number: int = 0) -> Attempt:
-    """The run as one attempt of its job."""
     wall = max((_offset(rank, run) + rank.wall_seconds for rank in run.ranks), default=0.0)
     parts = [_parts(rank, run) for rank in run.ranks]
     badput = _shared(parts)

@@ -127,8 +127,6 @@ def _explaining(cause: Cause, stacks: Sequence[tuple[str, ...]]) -> Sequence[tup
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """What the stalls of a cause have in common in the report."""
-
     rhythm: Message | None
     period: Period | None
     function: str

@@ -89,7 +89,6 @@ class Losses:
     bottlenecks: dict[Cause, float]
 
     def total(self) -> dict[Cause, float]:
-        """Both together."""
         out = dict(self.stalls)
         for cause, ns in self.bottlenecks.items():
             out[cause] = out.get(cause, 0.0) + ns
@@ -97,7 +96,6 @@ class Losses:
 
 
 def losses(rank: RankSnapshot) -> Losses:
-    """What the rank lost so far."""
     stalls = dict(rank.stalls.ns)
     if rank.stalls.open is not None:
         for cause, ns in rank.stalls.open.shares.items():
@@ -237,7 +235,6 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: Advi
 
 
 def _largest(entries: Sequence[StallEntry]) -> dict[Cause, StallEntry]:
-    """The first of the longest, by cause."""
     out: dict[Cause, StallEntry] = {}
     for entry in entries:
         if (before := out.get(entry.cause)) is None or entry.ns > before.ns:
@@ -246,7 +243,6 @@ def _largest(entries: Sequence[StallEntry]) -> dict[Cause, StallEntry]:
 
 
 def stalls(count: int) -> Message:
-    """The number and its word."""
     return ONE_STALL() if count == 1 else STALLS(count=count)
 
 

@@ -118,7 +118,6 @@ class Ranks:
         return {*self.by_pid, *(pid for rank in self for pid in rank.lives.workers.live)}
 
     def owns(self, pid: int) -> bool:
-        """Whether it is, or lately was, a process of this run."""
         return any(rank.known(pid) for rank in self)
 
     def shown(self) -> list[RankState]:

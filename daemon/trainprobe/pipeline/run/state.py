@@ -136,7 +136,6 @@ class RunState:
 
     # ---- samples ----
     def add_inspection(self, seen: Inspection, at_ns: int) -> None:
-        """A driver whose step is late."""
         for rank in self.ranks.by_pid.get(seen.pid, ()):
             event_handlers.add_inspection(rank, seen, at_ns)
 
@@ -152,7 +151,6 @@ class RunState:
                 event_handlers.add_thread_sample(rank, sample, at_ns)
 
     def add_host_sample(self, host: HostSample, at_ns: int) -> None:
-        """What the whole host has and lacks."""
         self.others.add_sample(host, at_ns)
         for rank in self.ranks.live:
             if rank.progress.baseline.stands:
@@ -160,7 +158,6 @@ class RunState:
             event_handlers.add_host_sample(rank, host, at_ns)
 
     def add_process_sample(self, sample: ProcessSample) -> None:
-        """What /proc says of one process."""
         for rank in self.ranks.of(sample.pid)[:1]:
             event_handlers.add_process_sample(rank, sample)
 
@@ -175,7 +172,6 @@ class RunState:
             rank.ordinary.growth.trend.surroundings(others)
 
     def add_count(self, count: CountSample) -> None:
-        """Instructions of one of its drivers."""
         for rank in self.ranks:
             if rank.tid == count.tid:
                 rank.ordinary.counting.add_sample(count)
@@ -230,6 +226,5 @@ class RunState:
         return {name: kept for name, kept in named if kept is not None}
 
     def take_steps(self, at: Moment) -> list[RankSteps]:
-        """The steps since the last call."""
         taken = ((name, rank.progress.buffer.drain_rows(at)) for rank, _, name in self.ranks.named())
         return [RankSteps(self.started.run, name, rows) for name, rows in taken if rows]

@@ -55,7 +55,6 @@ def armed(run: RunState) -> list[Armed]:
 
 
 def late_ranks(run: RunState, now_ns: int) -> list[RankState]:
-    """Those whose step is late."""
     return [rank for rank in run.ranks if (limit := rank.limit_ns()) is not None and now_ns >= limit]
 
 

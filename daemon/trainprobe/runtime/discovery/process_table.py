@@ -19,8 +19,6 @@ WORKER_COMM = "pt_data_worker"
 
 @dataclass(slots=True)
 class LaunchedRun:
-    """A launch that is going on."""
-
     name: str  # its key: which launch of the run it is
     shared_name: str  # the run's, which all its launches on all hosts have
     head: int  # pid of its launcher
@@ -37,8 +35,6 @@ class LaunchedRun:
 
 @dataclass(slots=True)
 class WatchedProcess:
-    """A process that the kernel side watches."""
-
     pid: int
     ppid: int
     ticks: int
@@ -97,7 +93,6 @@ class Table:
         return gone
 
     def keep_event(self, process: WatchedProcess, event: Event) -> None:
-        """Keep an event of a process that may become one of a run."""
         if len(process.buffer) == BUFFER or self._buffered < BUFFERED:
             self._buffered += len(process.buffer) < BUFFER
             process.buffer.append(event)
@@ -110,7 +105,6 @@ class Table:
         return kept
 
     def subtree(self, head: int) -> list[WatchedProcess]:
-        """The process and its watched descendants."""
         return [process for process in self if self._below(process, head)]
 
     def runs_with_named_workers(self) -> frozenset[int]:

@@ -20,7 +20,6 @@ class TargetRules:
 
     @property
     def includes(self) -> bool:
-        """Whether anything is included by name."""
         return bool(self.include.commands or self.include.uids or self.include.cgroups)
 
     @property

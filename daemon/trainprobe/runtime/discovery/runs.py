@@ -169,7 +169,6 @@ class Runs:
         return run
 
     def _assign(self, run: LaunchedRun, head: int) -> None:
-        """The process and its descendants belong to the run."""
         for process in self._table.subtree(head):
             process.run = run
         self._table.changed = True

@@ -174,7 +174,6 @@ class Targets:
             self._runs.begin_fixed(process, now.monotonic_ns, process.command)
 
     def processes(self) -> list[Watched]:
-        """The processes of the runs that go on."""
         now = self._clock()
         if now - self._named_ns >= ROLES_NS:
             self._named_ns = now

@@ -32,7 +32,6 @@ class UserShares:
         self._runs[owner] += more
 
     def another_process(self, uid: int, now_ns: int) -> bool:
-        """Whether there is room for another process of the user."""
         return self._room(self._processes, uid, PROCESSES, PROCESSES_OF_ONE, "processes", now_ns)
 
     def another_run(self, uid: int, now_ns: int) -> bool:

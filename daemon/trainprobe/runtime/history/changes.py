@@ -27,8 +27,6 @@ FINEST, *COARSER = TIERS
 
 @dataclass(slots=True)
 class Changed:
-    """What is to be written now."""
-
     batch: Batch = field(default_factory=Batch)
     lines: list[tuple[str, str, str]] = field(default_factory=list)  # stem, kind, text
     runs: dict[str, Report] = field(default_factory=dict)  # whose published file is to be made anew

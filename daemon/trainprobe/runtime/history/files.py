@@ -30,7 +30,6 @@ class HistoryFiles:
         self._segments = Segments(self._published, gid, wire.SEGMENT_LIMIT)
 
     def open(self) -> None:
-        """Make the directories."""
         rundir.make_directory(self.directory)
         for directory in (self._published, self._published / wire.RUNS):
             rundir.make_directory(directory, mode=0o750)
@@ -45,7 +44,6 @@ class HistoryFiles:
             self._segments.append(stem, "".join(parts), header=wire.header(kind), number=number)
 
     def publish(self, runs: Mapping[str, Report]) -> None:
-        """Each run's own file."""
         for run, report in runs.items():
             data = BoundedReport(report).encode(RUN_LIMIT)
             rundir.write(str(self._run_file(run)), data, mode=0o640, gid=self._gid)
@@ -69,7 +67,6 @@ class HistoryFiles:
         self._segments.forget_folder(f"{wire.STEPS}/{run}")
 
     def runs(self) -> set[str]:
-        """Runs that something is published of."""
         files = {path.stem for path in (self._published / wire.RUNS).glob("*.json")}
         return files | set(self._segments.folders(wire.STEPS))
 

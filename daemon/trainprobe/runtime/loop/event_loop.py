@@ -20,8 +20,6 @@ LONGEST_NS = 3_600_000_000_000  # epoll counts its time limit in an int of milli
 
 
 class Task(Protocol):
-    """What the loop runs."""
-
     def due_ns(self) -> int:
         """CLOCK_MONOTONIC when it wants its next turn at the latest."""
 

@@ -53,12 +53,10 @@ class OwnerReports:
         self.path(uid).unlink(missing_ok=True)
 
     def uids(self) -> list[int]:
-        """Users who have a file."""
         names = (path.name.removesuffix(".json") for path in self._directory.iterdir())
         return [int(name) for name in names if name.isascii() and name.isdecimal()]
 
     def close(self) -> None:
-        """Remove the directory with everything in it."""
         if self._directory.is_dir():
             self.clear()
             self._directory.rmdir()

@@ -99,7 +99,6 @@ class PacedLimits:
 
 
 def _short_of_something(event: Event) -> int | None:
-    """The process that ran into a limit."""
     if isinstance(event, CallFailed) or (isinstance(event, ProcessEvent) and event.kind is ProcessEventKind.OOM):
         return event.pid
     return None
