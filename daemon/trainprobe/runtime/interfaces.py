@@ -1,111 +1,25 @@
-"""What the observer is made of, as far as it knows: the kernel, the targets, the collectors, the core."""
+"""What the observer is made of: the kernel, the targets, the collectors, the core."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-from trainprobe.collect.source import Failed, Sources
-from trainprobe.model.event import Event, FileEvent, StackSeen, ThreadSample
-from trainprobe.model.frame import Frame, FrameSamples
-from trainprobe.model.moment import Moment
-from trainprobe.model.report import Report
-from trainprobe.model.sample import BlockIoSample, Inspection, RivalSample, WrittenFile
-from trainprobe.model.step_deadline import Armed, DriverProgress
-from trainprobe.model.steprow import RankSteps
-from trainprobe.pipeline import Wants
+from trainprobe.bpf.probes import Probes
+from trainprobe.collect.pystack import PyStack
+from trainprobe.collect.source import Sources
+from trainprobe.pipeline import Pipeline, Wants
+from trainprobe.runtime.discovery.targets import Targets
 from trainprobe.runtime.loop.clock import Clock
-
-
-class Kernel(Protocol):
-    """Our programs in the kernel (``trainprobe.bpf.probes.Probes``)."""
-
-    def fileno(self) -> int: ...
-    def drain(self) -> Sequence[Any]: ...
-    def threads(self, pids: Collection[int] | None = None) -> Sequence[ThreadSample]: ...
-    def progress(self, tid: int) -> DriverProgress | None: ...
-    def alarm(self, steps: Collection[Armed], *, ended: bool, together: bool) -> bool:
-        """Whether it wakes us itself from now on when one of these drivers is late (``ended``: or has been). Steps that
-        are in time may be told ``together``."""
-
-    def open_files(self) -> Sequence[FileEvent]: ...
-    def fault_tracing(self, on: bool) -> None: ...
-    def lost(self) -> dict[str, int]: ...
-    def block_io(self) -> tuple[BlockIoSample, ...]: ...
-    def cost(self) -> tuple[float | None, dict[str, int]]: ...
-    def refusal(self) -> str:
-        """Whose threads had no room of late; "" nobody's."""
-
-    def hung(self) -> Sequence[tuple[int, int]]:
-        """(user, process) of each library whose reader does not come back."""
-
-    def close(self) -> None: ...
-
-
-class Finder(Protocol):
-    """Which processes are trainings (``trainprobe.runtime.discovery.targets.Targets``)."""
-
-    def step(self, now: Moment, events: Sequence[Any]) -> Sequence[Event]: ...
-    def processes(self) -> Sequence[Any]: ...
-    def gpu_users(self, now: Moment, pids: Collection[int]) -> None: ...
-    def refusal(self) -> str: ...
-    def hanging(self) -> Sequence[int]:
-        """Processes whose reads in /proc do not come back."""
-
-    def abandoned(self) -> Sequence[tuple[int, int, int]]:
-        """(helper, process, user) of each helper that was killed and does not end."""
-
-    def seconds(self) -> float:
-        """Processor time of the helpers that read /proc."""
-
-    def due_ns(self) -> int | None: ...
-
-
-class Sampler(Protocol):
-    """The collectors, each at its own pace (``trainprobe.runtime.sampling.samplers.Collectors``)."""
-
-    def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event], /) -> FrameSamples: ...
-    def logged(self, now: Moment, /) -> Sequence[Event]: ...
-    def look_at(self, directories: tuple[tuple[int, str], ...], files: tuple[WrittenFile, ...], /) -> None: ...
-    def lengthen_pauses(self, times: int, /) -> None: ...
-    def due_ns(self) -> int | None: ...
-    def read_limits(self, now: Moment, watched: Sequence[Any], /) -> None: ...
-    def count(self, threads: Sequence[tuple[int, int]], /) -> None: ...
-    def inspect(self, now: Moment, threads: Sequence[tuple[int, int]], /) -> tuple[Inspection, ...]: ...
-    def rivals(self, now: Moment, /) -> tuple[RivalSample, ...]: ...
-    @property
-    def far(self) -> bool: ...
-
-
-class Stacks(Protocol):
-    """Python stacks, taken beside the loop (``trainprobe.collect.pystack.PyStack``)."""
-
-    def in_turn(self, threads: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]: ...
-    def start(self, pid: int, tid: int, now_ns: int, run: str = "") -> bool: ...
-    def fileno(self) -> int | None: ...
-    def poll(self, now_ns: int) -> StackSeen | None: ...
-    def trouble(self, now_ns: int) -> Failed | None: ...
-    def close(self) -> None: ...
-
-
-class Core(Protocol):
-    """The pure part (``trainprobe.pipeline.Pipeline``)."""
-
-    def step(self, frame: Frame) -> None: ...
-    def report(self, at: Moment, *, reuse: bool = False) -> Report: ...
-    def take_steps(self, at: Moment) -> Sequence[RankSteps]: ...
-    def armed(self) -> Sequence[Armed]: ...
-    def wants(self) -> Wants: ...
+from trainprobe.runtime.sampling.samplers import Collectors
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    kernel: Kernel
-    targets: Finder
-    sampler: Sampler
-    stacks: Stacks
-    core: Core
+    kernel: Probes
+    targets: Targets
+    sampler: Collectors
+    stacks: PyStack
+    core: Pipeline
     sources: Sources
     clock: Clock
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.model.cells import LEAVES, Leaf
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run, has_ended
 from trainprobe.model.resume_state import KeptRank, RankKept, RunKept
+from trainprobe.pipeline import Pipeline
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -19,18 +19,10 @@ SAME_START_NS = 50_000_000  # a start is told in clock ticks or by an event
 LEAST_CPU_NS = 1_000_000
 
 
-class ResumableCore(Protocol):
-    """The pure part, as far as it is needed here."""
-
-    @property
-    def stalled(self) -> bool: ...
-    def kept(self) -> dict[tuple[str, str], KeptRank]: ...
-
-
 class ResumeStates:
     """The state of each rank that a later daemon needs, encoded. Renewed every ten seconds, and always in a stall."""
 
-    def __init__(self, core: ResumableCore, proc: Proc) -> None:
+    def __init__(self, core: Pipeline, proc: Proc) -> None:
         self._core = core
         self._proc = proc
         self._made_ns = -EVERY_NS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainprobe.runtime.discovery.targets import Attached, WatchableKernel
+from trainprobe.bpf.attach.library_readers import MarksAttached
+from trainprobe.runtime.discovery.targets import WatchableKernel
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
 
 
@@ -26,7 +27,7 @@ class Unclaimed:
     def unwatch(self, pid: int) -> None:
         self._kernel.unwatch(pid)
 
-    def attach_marks(self, pid: int, path: str, start: int, end: int) -> Attached | None:
+    def attach_marks(self, pid: int, path: str, start: int, end: int) -> MarksAttached | None:
         return self._kernel.attach_marks(pid, path, start, end)
 
     def clock_by_gpu(self, pid: int) -> None:

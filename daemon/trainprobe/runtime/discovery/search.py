@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from trainprobe.bpf.attach.library_readers import PASSING, MarksAttached
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.command import ProgramKind, python_like, redact, understand
 from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
@@ -23,23 +24,9 @@ NOBODY = -1
 SCAN_NS = 60 * NS
 ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
 UNMARKED_NS = NS  # a run by a person's word that has no libtorch at this age may have the GPU for its clock
-PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
-"""After these a live process's library is asked for again: its loader was still mapping it."""
 BUDGET_NS = 10_000_000  # for looking at maps in one step
 TOGETHER = 16  # processes that are asked for in one request
 Inode = tuple[tuple[int, int], int]
-
-
-class Attached(Protocol):
-    """Outcome of putting marks on a library: which were found; ``reason`` says what is missing. ``refused``: nothing
-    was tried, for want of room."""
-
-    @property
-    def found(self) -> dict[str, bool]: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def refused(self) -> bool: ...
 
 
 class WatchableKernel(Protocol):
@@ -52,7 +39,7 @@ class WatchableKernel(Protocol):
 
     def watch(self, pid: int, /) -> None: ...
     def unwatch(self, pid: int, /) -> None: ...
-    def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> Attached | None: ...
+    def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> MarksAttached | None: ...
     def clock_by_gpu(self, pid: int, /) -> None: ...
 
 

@@ -12,8 +12,8 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
+from trainprobe.bpf.read.decode import Candidate
 from trainprobe.collect.command import ProgramKind, python_like, redact, understand
 from trainprobe.collect.mapping import find_library, uses_cuda
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, exists
@@ -40,10 +40,10 @@ from trainprobe.runtime.discovery.launch import Launches
 from trainprobe.runtime.discovery.process_table import WORKER_COMM, Table, WatchedProcess
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import Runs
-from trainprobe.runtime.discovery.search import Attached, Search, WatchableKernel
+from trainprobe.runtime.discovery.search import Search, WatchableKernel
 from trainprobe.runtime.discovery.user_shares import UserShares
 
-__all__ = ["Attached", "NoSuchTraining", "TargetRules", "Targets", "WatchableKernel", "Watched"]
+__all__ = ["NoSuchTraining", "TargetRules", "Targets", "WatchableKernel", "Watched"]
 
 STEPPING = (RowKind.DRIVER, RowKind.OPTIMIZER, RowKind.BACKWARD)
 SWEEP_NS = 10 * NS
@@ -54,17 +54,6 @@ ROLES_NS = 2 * NS
 CROWD = 64  # where more processes than this are watched,
 CROWD_NS = NS // 4  # who came and went is looked at together, so often at most
 NAMED_NS = 10 * NS  # of age: until then a forked worker has its name; after it the sweep sees to that
-
-
-class Hint(Protocol):
-    """A process that is not watched did something: ``why`` is "exec" or "mark"."""
-
-    @property
-    def at_ns(self) -> int: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def why(self) -> str: ...
 
 
 class NoSuchTraining(Exception):
@@ -149,7 +138,7 @@ class Targets:
 
     # The fold
 
-    def step(self, now: Moment, events: Sequence[Event | Hint]) -> list[Event]:
+    def step(self, now: Moment, events: Sequence[Event | Candidate]) -> list[Event]:
         """What the core should be told: runs, ranks, and the events of their processes in time order."""
         at = now.monotonic_ns
         for event in events:
@@ -236,7 +225,7 @@ class Targets:
 
     # Events
 
-    def _dispatch(self, event: Event | Hint, now: int) -> None:
+    def _dispatch(self, event: Event | Candidate, now: int) -> None:
         if isinstance(event, ProcessEvent):
             self._process_event(event)
         elif isinstance(event, (MarkRow, FileEvent, StackSeen, StartSeen, CallFailed)):

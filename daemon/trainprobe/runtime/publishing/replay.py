@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from trainprobe.model.moment import Moment
 from trainprobe.model.report import Report
 from trainprobe.model.steprow import RankSteps
-from trainprobe.runtime.interfaces import Core
+from trainprobe.pipeline import Pipeline
 from trainprobe.wire.codec import WireError
 from trainprobe.wire.recording import Header, Lines, read_frames, read_header
 
 
-def replay(lines: Lines, make_core: Callable[[Header], Core]) -> tuple[Report, Sequence[RankSteps]]:
+def replay(lines: Lines, make_core: Callable[[Header], Pipeline]) -> tuple[Report, Sequence[RankSteps]]:
     """The report as of the last frame, and the rows of its steps. Raises WireError when this is no recording, or one
     without frames."""
     core = make_core(read_header(lines))
