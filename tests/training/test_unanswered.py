@@ -130,7 +130,12 @@ def test_what_waits_for_a_lock_is_given_up_in_time(place: Path) -> None:
             lambda proc: Instructions(proc).count(((child, child),)),
             lambda proc: initial_state.doing(child, child, proc),
             lambda proc: Paths(proc).met(child),
-            lambda proc: [proc.status(child), proc.cgroup(child), proc.mountinfo(child), proc.fd_limit(child)],
+            lambda proc: [
+                proc.status(child),
+                proc.cgroup(child),
+                proc.mountinfo(child),
+                proc.read(child, "limits", 100),
+            ],
             lambda proc: [proc.open_fds([child]), proc.threads(child), proc.children(child)],
         )
         for read in others:

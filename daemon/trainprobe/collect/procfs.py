@@ -212,10 +212,6 @@ class Proc(Reads):
         held = self.ask(pid, "shared", "fd", SHARED_FDS_LIMIT)
         return None if held is None else int(held)
 
-    def fd_limit(self, pid: int) -> int | None:
-        """RLIMIT_NOFILE, soft; None for unlimited too."""
-        return parse_fd_limit(self.read(pid, "limits", SMALL))
-
     def rollup(self, pid: int) -> Rollup | None:
         """Proportional memory. Dear: the kernel walks all page tables of the process."""
         data = self.read(pid, "smaps_rollup", SMALL)
@@ -232,15 +228,16 @@ class Proc(Reads):
         found = self.ask(pid, "children", "task", THREADS_LIMIT) or b""
         return _numbers(found.split())[:CHILDREN_LIMIT]
 
-    def descendants(self, pid: int) -> Iterator[int]:
-        """Children, their children and so on, parents first, each once."""
+    def descendants(self, pid: int) -> Iterator[tuple[int, int]]:
+        """(parent, child) of the whole tree below a process, parents first, each child once."""
         seen, todo = {pid}, [pid]
         while todo and len(seen) < CHILDREN_LIMIT:
-            for child in self.children(todo.pop(0)):
+            parent = todo.pop(0)
+            for child in self.children(parent):
                 if child not in seen:
                     seen.add(child)
                     todo.append(child)
-                    yield child
+                    yield parent, child
 
 
 def _text(proc: Proc, pid: int, name: str, limit: int = SMALL) -> str | None:

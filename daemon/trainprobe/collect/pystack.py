@@ -72,8 +72,8 @@ class _Running:
 class PyStack:
     """Takes stacks on request: one at a time, one in five seconds for a run in the mean, three in a row at most.
 
-    ``enabled`` False (privacy) answers every request with the reason. Call ``poll`` when ``fileno`` is readable or
-    ``deadline_ns`` has come.
+    ``enabled`` False (privacy) answers every request with the reason. Call ``poll`` when ``fileno`` is readable and
+    each tick: it ends a child that takes too long.
     """
 
     def __init__(self, enabled: bool = True, path: str = "", proc: Proc | None = None) -> None:
@@ -169,10 +169,6 @@ class PyStack:
         """Readable when the child has written or ended; None: nothing runs."""
         running = self._running
         return running.child.stdout.fileno() if running and running.child.stdout else None
-
-    def deadline_ns(self) -> int | None:
-        """When the child that runs now will be killed."""
-        return self._running.at_ns + self._running.limit_ns if self._running else None
 
     def poll(self, now_ns: int) -> StackSeen | None:
         """The answer, once; None: none yet."""

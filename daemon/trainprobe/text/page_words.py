@@ -1,4 +1,4 @@
-"""What the page says: the texts in its scripts and its HTML, as translators find them."""
+"""What the page says: the texts in its scripts, as translators find them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ _STRING = r'"(?:[^"\\]|\\.)*"'
 _CALL = re.compile(r"\b(?:say|word)\(")
 _CHOSEN = re.compile(rf"\s*(?:[^\"(),{{}}]*\?\s*)?({_STRING})(?:\s*:\s*({_STRING}))?")
 _COUNTED = re.compile(rf"\bmany\([^\"]*?({_STRING}),\s*({_STRING})\)")
-_PLACED = re.compile(r"\{\{=(.*?)\}\}")
 
 
 def said_by(script: str) -> set[str]:
@@ -28,9 +27,3 @@ def lines_of_script(script: str) -> Iterator[tuple[int, str]]:
     for call in _COUNTED.finditer(script):
         for text in call.groups():
             yield script.count("\n", 0, call.start()) + 1, json.loads(text)
-
-
-def lines_of_html(template: str) -> Iterator[tuple[int, str]]:
-    """Each ``{{=text}}`` of a template, with its line."""
-    for found in _PLACED.finditer(template):
-        yield template.count("\n", 0, found.start()) + 1, found[1]

@@ -41,14 +41,13 @@ def test_a_real_process(child: subprocess.Popen[bytes]) -> None:
     assert proc.command(child.pid) == (sys.executable, "-c", "print('up', flush=True); input()")
     assert proc.link(child.pid, "cwd") == os.getcwd()
     assert proc.open_fds([child.pid]) == {child.pid: 3}
-    assert proc.fd_limit(child.pid)
-    assert proc.details(child.pid) == (proc.status(child.pid), 3, proc.fd_limit(child.pid), proc.details(child.pid)[3])
-    assert proc.details(child.pid)[3] is not None
+    assert proc.details(child.pid)[:2] == (proc.status(child.pid), 3)
+    assert None not in proc.details(child.pid)
     assert proc.cgroup(child.pid)
     assert "/proc" in (proc.mountinfo(child.pid) or "")
     assert proc.threads(child.pid) == [child.pid]
     assert child.pid in proc.children(os.getpid())
-    assert child.pid in list(proc.descendants(os.getpid()))
+    assert (os.getpid(), child.pid) in list(proc.descendants(os.getpid()))
     assert child.pid in proc.pids()
     assert proc.library(child.pid) is None
 
@@ -88,7 +87,6 @@ def test_a_process_that_is_gone_is_an_ordinary_answer() -> None:
     assert proc.open_fds([pid]) == {}
     assert proc.details(pid) == (None, None, None, None)
     assert proc.cgroup_and_stat(pid) == (None, None)
-    assert proc.fd_limit(pid) is None
     assert proc.rollup(pid) is None
     assert proc.threads(pid) == []
     assert list(proc.descendants(pid)) == []
@@ -104,7 +102,7 @@ def test_a_process_may_vanish_between_any_two_reads() -> None:
             alive = child.poll() is None
             for read in (
                 proc.stat, proc.status, proc.command, proc.environ, proc.library, proc.maps, proc.cgroup,
-                lambda pid: proc.link(pid, "cwd"), proc.mountinfo, lambda pid: proc.open_fds([pid]), proc.fd_limit,
+                lambda pid: proc.link(pid, "cwd"), proc.mountinfo, lambda pid: proc.open_fds([pid]),
                 lambda pid: any(proc.details(pid)),
                 proc.rollup, proc.threads, proc.children,
             ):  # fmt: skip
@@ -156,7 +154,7 @@ def test_children_of_children_each_once(fake: FakeProc) -> None:
     fake.add(11, ppid=10)
     fake.add(12, ppid=11)
     (fake.root / "12/task/12/children").write_text("10 12 x -5 99999999999999999999 ")
-    assert list(fake.proc.descendants(10))[:2] == [11, 12]
+    assert list(fake.proc.descendants(10))[:2] == [(10, 11), (11, 12)]
 
 
 def test_numbers_of_the_fake(fake: FakeProc) -> None:
@@ -164,9 +162,9 @@ def test_numbers_of_the_fake(fake: FakeProc) -> None:
     status = fake.proc.status(10)
     assert status
     assert (status.uid, status.container_pid, status.swap_bytes) == (1000, 1, 12 << 10)
-    assert fake.proc.fd_limit(10) == 1024
+    assert fake.proc.details(10)[2] == 1024
     (fake.root / "10/limits").write_text("Max open files            unlimited            unlimited files\n")
-    assert fake.proc.fd_limit(10) is None
+    assert fake.proc.details(10)[2] is None
 
 
 def test_shared_memory_that_waits_unmapped_is_seen() -> None:

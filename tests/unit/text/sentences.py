@@ -7,10 +7,11 @@ command lines (`help`, titles), and the descriptions of verbs, which are their m
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
-from trainprobe.text.page_words import lines_of_html, lines_of_script
+from trainprobe.text.page_words import lines_of_script
 
 KEYWORDS: dict[str, Any] = {
     "template": ((1, "c"), 2),
@@ -54,8 +55,14 @@ def extract_page(file: IO[bytes], keywords: Sequence[str], comment_tags: object,
     del keywords, comment_tags, options
     text = file.read().decode()
     is_script = "<html" not in text
-    for line, said in (lines_of_script if is_script else lines_of_html)(text):
+    for line, said in lines_of_script(text) if is_script else _lines_of_html(text):
         yield line, "word", said, []
+
+
+def _lines_of_html(template: str) -> Iterator[tuple[int, str]]:
+    """Each ``{{=text}}`` of a template, with its line."""
+    for found in re.finditer(r"\{\{=(.*?)\}\}", template):
+        yield template.count("\n", 0, found.start()) + 1, found[1]
 
 
 def _titles(node: ast.Call) -> Iterator[Found]:

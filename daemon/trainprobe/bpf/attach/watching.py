@@ -64,12 +64,12 @@ class Watching:
         self._skip_devices(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"")
         self._open_process(pid, parent=0)
         self._open_thread(pid, pid, Level.FULL, pool=0)
-        for parent, child in initial_state.descendants(pid, self.proc):
+        for parent, child in self.proc.descendants(pid):
             self._open_process(child, parent)
             self._open_thread(child, child, Level.COARSE, self._pool(parent))
 
     def unwatch(self, pid: int) -> None:
-        for tid in [*initial_state.threads(pid, self.proc), pid]:
+        for tid in [*self.proc.threads(pid, initial_state.MAX_THREADS), pid]:
             self._levels[tid] = 0
             self._ledgers.delete(tid)
             self._held.delete(c_uint32(tid))
@@ -101,7 +101,7 @@ class Watching:
     def _take_children(self, pid: int) -> None:
         self._skip_devices(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"")
         own = 0
-        for parent, child in initial_state.descendants(pid, self.proc):
+        for parent, child in self.proc.descendants(pid):
             if parent == pid and not initial_state.only_forked(child, self.proc):
                 self._set_aside(child, initial_state.comm(child, self.proc), self.proc.command(child) or ())
             process = self.processes.get(c_uint32(child))
@@ -187,7 +187,7 @@ class Watching:
                 known.tentative = 0
                 self.processes.put(key, known)
         self._paths.met(pid)
-        for tid in initial_state.threads(pid, self.proc):
+        for tid in self.proc.threads(pid, initial_state.MAX_THREADS):
             if not self._levels[tid]:
                 self._levels[tid] = Level.WRITER
 

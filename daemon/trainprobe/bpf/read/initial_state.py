@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainprobe.bpf.abi import Call
@@ -13,7 +12,6 @@ from trainprobe.bpf.read.paths import ProcessFiles
 from trainprobe.model.cells import Leaf, ThreadState
 
 MAX_THREADS = 8192
-MAX_DESCENDANTS = 4096
 PF_FORKNOEXEC = 0x40  # linux/sched.h
 _FLAGS = 6  # of the fields of /proc/PID/stat, from the state on
 _MACHINE = os.uname().machine
@@ -53,23 +51,6 @@ def doing(pid: int, tid: int, proc: ProcessFiles) -> InitialState | None:
     return InitialState(
         ThreadState.BLOCKED, syscalls.leaf_of(_BY_NUMBER.get(call, Call.NONE), argument, link), call, fd
     )
-
-
-def threads(pid: int, proc: ProcessFiles) -> list[int]:
-    """Thread ids of a process, at most MAX_THREADS; [] when it is gone."""
-    return proc.threads(pid, MAX_THREADS)
-
-
-def descendants(pid: int, proc: ProcessFiles) -> Iterator[tuple[int, int]]:
-    """(parent, child) of the whole tree below a process, parents first."""
-    queue, seen = [pid], {pid}
-    while queue and len(seen) < MAX_DESCENDANTS:
-        parent = queue.pop(0)
-        for child in proc.children(parent):
-            if child not in seen:
-                seen.add(child)
-                queue.append(child)
-                yield parent, child
 
 
 def comm(pid: int, proc: ProcessFiles) -> str:

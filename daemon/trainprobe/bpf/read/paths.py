@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -39,7 +39,7 @@ class ProcessFiles(Protocol):
     def maps(self, pid: int, /) -> bytes | None: ...
     def read(self, pid: int, name: str, limit: int, /) -> bytes | None: ...
     def threads(self, pid: int, limit: int, /) -> list[int]: ...
-    def children(self, pid: int, /) -> list[int]: ...
+    def descendants(self, pid: int, /) -> Iterator[tuple[int, int]]: ...
     def file(self, pid: int, name: str, /) -> tuple[int, int, int] | None:
         """Device, number and length of a file that a link of the process leads to."""
 

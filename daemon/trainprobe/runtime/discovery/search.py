@@ -205,7 +205,7 @@ class Search:
                 return None
         process = self._adopt(pid, now, attached)
         if process is not None:
-            for child in self._proc.descendants(pid):
+            for _, child in self._proc.descendants(pid):
                 if child not in self._table:
                     self._take_in(child, now, attached)
         return process

@@ -104,7 +104,7 @@ class Targets:
             raise NoSuchTraining(f"{who} is a thread of the kernel")
         if pid in self._table:
             raise NoSuchTraining(f"{who} is watched already")
-        if not any(self._trains(member) for member in (pid, *self._proc.descendants(pid))):
+        if not any(self._trains(member) for _, member in ((0, pid), *self._proc.descendants(pid))):
             raise NoSuchTraining(f"{who} is no Python and maps no libtorch and no CUDA, and so are all of its children")
         process = self._search.watch(pid, self._clock(), attached=True)
         if process is None:

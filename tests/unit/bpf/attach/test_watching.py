@@ -12,7 +12,6 @@ import pytest
 from trainprobe.bpf import abi
 from trainprobe.bpf.attach import watching
 from trainprobe.bpf.attach.watching import AGAIN_NS, LEDGERS_OF_ONE, Watching
-from trainprobe.bpf.read import initial_state
 from trainprobe.model.cells import Level
 
 NOBODYS = 1 << 23  # behind every id that a kernel gives
@@ -49,23 +48,22 @@ class Ledgers:
 
 
 class World:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now, self.looks, self.uids = 10**12, 0, dict[int, int]()
         self.levels: dict[int, int] = {}
         self.ledgers = Ledgers()
         paths = SimpleNamespace(forget=lambda pid: None)
-        proc = SimpleNamespace(owner=self._owner, read=lambda pid, name, limit: b"")
+        proc = SimpleNamespace(owner=self._owner, read=lambda pid, name, limit: b"", descendants=self._descendants)
         loaded = SimpleNamespace(map=lambda name, key, value: Map())
         parts = cast(Any, (loaded, self.levels, self.ledgers, paths, proc))
         self.watching = Watching(*parts, clock=lambda: self.now)
-        monkeypatch.setattr(initial_state, "descendants", self._descendants)
 
     def _owner(self, pid: int) -> int:
         if pid not in self.uids:
             raise FileNotFoundError(pid)
         return self.uids[pid]
 
-    def _descendants(self, pid: int, proc: object) -> list[tuple[int, int]]:
+    def _descendants(self, pid: int) -> list[tuple[int, int]]:
         self.looks += 1
         self.now += 40_000_000  # as with 4 000 threads
         return []
@@ -79,8 +77,8 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def world() -> World:
+    return World()
 
 
 def test_ten_thousand_threads_that_begin_to_step_cost_no_more_looks_than_a_hundred(world: World) -> None:
