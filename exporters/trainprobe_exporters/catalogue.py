@@ -109,7 +109,6 @@ class Metric:
 
     @property
     def own_labels(self) -> tuple[str, ...]:
-        """The labels beyond run and rank."""
         return self.labels[2:] if self.of_rank else self.labels
 
     @property

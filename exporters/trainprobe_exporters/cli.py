@@ -236,7 +236,6 @@ def _token() -> str | None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the command line may hold."""
     made = argparse.ArgumentParser(
         prog="trainprobe-exporter",
         description=word("Serves what the trainprobe daemon publishes: metrics for Prometheus, health, the report."),

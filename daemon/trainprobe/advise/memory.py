@@ -25,8 +25,6 @@ GROWTH = 1.1  # of the second half of a run over the first: it still grows
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What the run takes with one setting."""
-
     num_workers: int
     prefetch_factor: int
     bytes: int

@@ -43,7 +43,6 @@ class Advice:
 
     @property
     def mended(self) -> frozenset[str]:
-        """Causes that a proposal is about."""
         return frozenset(chain.from_iterable(CAUSES.get(setting.name, ()) for setting in self.proposals))
 
     @property

@@ -14,8 +14,6 @@ from trainprobe.text.saying import saying, word
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A rank of a run, in its report."""
-
     report: Report
     run: Run
     rank: Rank

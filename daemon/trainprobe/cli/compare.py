@@ -338,28 +338,24 @@ def _each(made: Comparison, style: Style) -> str:
 def _explanation(made: Comparison, style: Style) -> Iterator[str]:
     """Which parts went the way of the whole, and which the other. Parts that cancel out are no shares of it."""
     cancel = any(share > MOST for _, share in made.explained)
-    for part, share in made.explained:
-        if part.kind == "rest":
-            continue
-        values = {"part": part_name(part, style), "change": signed(part.change), "each": _each(made, style)}
-        if cancel:
-            text = style.say("{part}: {change} {each}", **values)
-        else:
-            text = style.say("{share} of it: {part}, {change} {each}", share=_hundredths(share), **values)
-        yield from style.wrapped(text, "  ")
-    for part, share in made.against:
-        if part.kind == "rest":
-            continue
-        values = {"part": part_name(part, style), "change": signed(part.change), "each": _each(made, style)}
-        if cancel:
-            text = style.say("against it: {part}, {change} {each}", **values)
-        else:
-            text = style.say("against it: {part}, {change} {each} ({share})", share=_hundredths(share), **values)
-        yield from style.wrapped(text, "  ")
-
-
-def _hundredths(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    for parts, amount, with_share in (
+        (made.explained, word("{part}: {change} {each}"), word("{share} of it: {part}, {change} {each}")),
+        (
+            made.against,
+            word("against it: {part}, {change} {each}"),
+            word("against it: {part}, {change} {each} ({share})"),
+        ),
+    ):
+        for part, share in parts:
+            if part.kind != "rest":
+                text = style.say(
+                    amount if cancel else with_share,
+                    part=part_name(part, style),
+                    change=signed(part.change),
+                    each=_each(made, style),
+                    share=f"{100 * share:.0f} %",
+                )
+                yield from style.wrapped(text, "  ")
 
 
 def as_json(made: Comparison) -> dict[str, object]:

@@ -15,7 +15,6 @@ RESTORES_SHOWN = 5
 
 
 def account(rank: Rank, style: Style) -> Iterator[str]:
-    """Its parts, and the checkpoints that were read."""
     whole = startup.total(rank.startup)
     if not whole:
         return
@@ -30,7 +29,6 @@ def account(rank: Rank, style: Style) -> Iterator[str]:
 
 
 def advice(rank: Rank, style: Style) -> Iterator[str]:
-    """What should be changed about it."""
     for what, remedy in startup.proposals(rank):
         yield from style.wrapped(f"{style.label(_sentence(what, style))}{_sentence(remedy, style)}", "  - ", "    ")
 

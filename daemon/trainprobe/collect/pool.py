@@ -126,7 +126,7 @@ class HelperPool:
         for number, answer in zip(part, found, strict=True):
             answers[number] = answer
         if self._clock() - began >= SLOW_SECONDS and len(users := {reads[number].pid for number in part}) == 1:
-            self._took(self._owner(users.pop()), began)
+            self._took(self.owner(users.pop()), began)
         return []
 
     def _asked(self, reads: list[Read]) -> list[bytes | int | None]:
@@ -143,7 +143,7 @@ class HelperPool:
         return [None] * len(reads)
 
     def _limit(self, pid: int) -> float:
-        uid, now = self._owner(pid), self._clock()
+        uid, now = self.owner(pid), self._clock()
         short = self._waited.too_long(ALL, now) or any(one.uid == uid for one in self._hung.values())
         return AGAIN_SECONDS if short else LIMIT_SECONDS
 
@@ -156,7 +156,7 @@ class HelperPool:
     def _gave_up(self, read: Read, began: float) -> None:
         assert self._helper is not None
         helper, self._helper = self._helper, None
-        uid, now = self._owner(read.pid), self._clock()
+        uid, now = self.owner(read.pid), self._clock()
         self._took(uid, began)
         left = None if helper.kill() else helper
         self._hung[read.place] = _Hung(uid, read, now + PAUSE_SECONDS, abandoned=left)
@@ -177,7 +177,7 @@ class HelperPool:
         allowed = []
         for number in part:
             pid, beyond = reads[number].place
-            uid = self._owner(pid)
+            uid = self.owner(pid)
             most, lost = (OF_ROOT, ABANDONED_OF_ROOT) if uid == ROOT else (OF_ONE_USER, ABANDONED_OF_ONE)
             full = places[uid] >= most or self._waited.too_long(uid, now)
             gone = beyond and (abandoned[uid] >= lost or abandoned.total() >= ABANDONED)
@@ -195,17 +195,18 @@ class HelperPool:
 
     def has_room(self, pid: int) -> bool:
         """Whether another process of ours may read memory of this one: none of its user's keeps one of ours."""
-        uid, abandoned = self._owner(pid), self._abandoned()
+        uid, abandoned = self.owner(pid), self._abandoned()
         return abandoned[uid] < ABANDONED_OF_ONE and abandoned.total() < ABANDONED
 
-    def _owner(self, pid: int) -> int:
+    def owner(self, pid: int) -> int:
+        """The user who answers for a process; NOBODY: it is gone."""
         try:
             return self._owner_of(pid)
         except OSError:
             return NOBODY
 
     def _is_there(self, pid: int) -> bool:
-        return pid < 0 or self._owner(pid) != NOBODY
+        return pid < 0 or self.owner(pid) != NOBODY
 
     def hanging(self) -> tuple[int, ...]:
         """Processes that cannot be read now."""

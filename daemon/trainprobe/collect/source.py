@@ -101,7 +101,6 @@ class Sources:
         return self._states
 
     def errors(self) -> dict[str, int]:
-        """Failures since the start, by source."""
         return {name: r.errors for name, r in self._records.items()}
 
     def seconds(self) -> dict[str, float]:

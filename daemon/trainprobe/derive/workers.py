@@ -40,8 +40,6 @@ def role_of(comm: str, command: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class Life:
-    """One child process of a driver."""
-
     pid: int
     ppid: int
     start_ns: int

@@ -257,8 +257,6 @@ class OomLogged:
 
 @dataclass(frozen=True, slots=True)
 class GpuXid:
-    """The kernel log on an error of a GPU."""
-
     at_ns: int
     bus_id: str  # as the driver writes it: "0000:3b:00"
     code: int

@@ -10,8 +10,6 @@ from trainprobe.model.report import Rank
 
 @dataclass(frozen=True, slots=True)
 class KeptClock:
-    """The state of the rank's step clock."""
-
     mode: str
     name: str
     group: tuple[int, ...]

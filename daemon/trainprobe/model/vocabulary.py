@@ -20,8 +20,6 @@ EXIT_REASONS = ("finished", "oom_kill", "killed", "crashed", "exited")  # of a D
 
 
 class Ending(StrEnum):
-    """What ended a rank's process."""
-
     FINISHED = "finished"
     EXCEPTION = "exception"  # an exit code other than 0, a crash, or an abort
     KILLED = "killed"  # by a signal from outside

@@ -173,7 +173,6 @@ def _shorten(book: StallBook, entry: StallEntry, busy_ns: float) -> None:
 
 
 def faults_of(gpus: RankGpus | None, faults: Sequence[GpuFault]) -> list[GpuFault]:
-    """Those of GPUs that the rank uses."""
     return [fault for fault in faults if gpus is not None and fault.uuid in gpus.index]
 
 

@@ -81,7 +81,6 @@ class RunLimits:
         self._stirred = self._stirred or bool(found)
 
     def add_bus_error(self, event: ProcessEvent) -> None:
-        """One of its processes could not have a page."""
         self.bus_errors.append(event)
         self._stirred = True
 

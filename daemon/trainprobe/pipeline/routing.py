@@ -52,7 +52,6 @@ class Routing:
 
 
 def _add(run: RunState, event: ProcessesEvent) -> bool:
-    """Whether the event belongs to this run alone."""
     if isinstance(event, MarkRow):
         return run.add_row(event)
     if isinstance(event, FileEvent):

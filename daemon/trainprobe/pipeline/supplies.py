@@ -97,5 +97,4 @@ class Supplies:
         return max(named or fitting, key=used_share, default=None)
 
     def shm(self) -> LimitSample | None:
-        """The /dev/shm that the run sees."""
         return next((one for key, one in self.latest.items() if key[0] == "shm"), None)

@@ -67,8 +67,6 @@ class StepsRow:
 
 @dataclass(frozen=True, slots=True)
 class RecentSteps:
-    """Some seconds of single steps."""
-
     run: str
     rank: str
     start: float

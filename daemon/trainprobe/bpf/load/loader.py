@@ -63,7 +63,6 @@ class Loaded:
             self.programs.add(lot.groups.get("program", {}))
 
     def close(self) -> None:
-        """Let go of everything."""
         self._compiling.give_up()  # whoever waits for its marks waits no longer
         _close_in_background(list(self.attached.values()))
         with self._lock:

@@ -20,8 +20,6 @@ _BY_NUMBER = {number: call.call for call in syscalls.TABLE if (number := call.nu
 
 @dataclass(frozen=True)
 class InitialState:
-    """State of a thread as /proc shows it."""
-
     run: ThreadState
     leaf: Leaf
     call: int = -1

@@ -89,7 +89,6 @@ class Save(_Made):
 
     @property
     def begin_ns(self) -> int:
-        """When its first byte was serialised."""
         return self.start_ns - self.ahead_ns
 
     @property

@@ -34,7 +34,6 @@ class BlackBoxRing:
     seconds: deque[BlackBoxSecond] = field(default_factory=lambda: deque(maxlen=SECONDS))
 
     def steps(self, start_ns: int, lengths: Sequence[int]) -> None:
-        """Steps that followed one another have ended."""
         at_ns = start_ns
         for ns in lengths:
             at_ns += ns

@@ -33,7 +33,6 @@ class Wait:
 
     @property
     def ns(self) -> int:
-        """How long it was seen to last."""
         return max(0, self.until_ns - self.since_ns)
 
 

@@ -40,7 +40,6 @@ class BeforeFirstStep:
 
 
 def startup(start: StartSeen, before: BeforeFirstStep, rules: FileRules) -> Startup:
-    """The account of a start whose end is known."""
     activities = _activities(start, before)
     restored = [(file.opened_ns, file.last_ns) for file in start.files if is_restored(file.path, rules)]
     ordered = (
@@ -60,7 +59,6 @@ def startup(start: StartSeen, before: BeforeFirstStep, rules: FileRules) -> Star
 
 
 def restores(start: StartSeen, before: BeforeFirstStep, rules: FileRules) -> list[Restore]:
-    """The checkpoints that were read before the first step."""
     found: dict[str, Restore] = {}
     for file in start.files:
         if is_restored(file.path, rules) and file.opened_ns < before.end:

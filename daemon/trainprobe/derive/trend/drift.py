@@ -78,8 +78,6 @@ class Drift:
 
 @dataclass(slots=True)
 class Earlier:
-    """The blocks before a window."""
-
     blocks: int = 0
     longest: float = 0.0  # ns of its steps
 

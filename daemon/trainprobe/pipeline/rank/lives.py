@@ -43,8 +43,6 @@ class Sent:
 
 @dataclass(slots=True)
 class Lives:
-    """Births, deaths and signals."""
-
     workers: WorkerPool
     deaths: list[Death] = field(default_factory=list)  # abnormal ones of workers while the driver lived
     signals: deque[Sent] = field(default_factory=lambda: deque(maxlen=SIGNALS))  # fatal ones, to the driver

@@ -32,7 +32,6 @@ class StepGrowth:
     counters: ThinnedSeries = field(default_factory=ThinnedSeries)  # what may grow with the step
 
     def add_step(self, step: Ordinary, baseline: Baseline) -> None:
-        """Take in ordinary steps of the same kind."""
         backward = step.made_of.cell(_BACKWARD) / max(1, step.ns)
         for ns in step.lengths:
             self.trend.add_step(ns, int(backward * ns))

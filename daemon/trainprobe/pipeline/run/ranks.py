@@ -40,7 +40,6 @@ class Ranks:
         return [rank for rank in self if rank.end_ns is None]
 
     def add(self, seen: RankSeen) -> None:
-        """A process that drives a rank, or may come to."""
         known = self.by_pid.get(seen.pid)
         if known:
             known[0].seen = seen

@@ -12,6 +12,7 @@ from trainprobe.bpf.attach.library_readers import PASSING, MarksAttached
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.command import ProgramKind, python_like, redact, understand
 from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
+from trainprobe.collect.pool import NOBODY
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
@@ -20,7 +21,6 @@ from trainprobe.runtime.discovery.polls import Poll, Polls
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
 from trainprobe.runtime.discovery.rules import TargetRules, matches
 
-NOBODY = -1
 SCAN_NS = 60 * NS
 ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
 UNMARKED_NS = NS  # a run by a person's word that has no libtorch at this age may have the GPU for its clock
@@ -77,7 +77,7 @@ class Search:
     def hint(self, pid: int, at_ns: int, executed: bool, now: int) -> None:
         """A process that is not watched did an exec, or hit a mark."""
         if pid not in self._table and self._scan_ns != 1 << 63:
-            self._polls.add(pid, at_ns if executed else 0, watched=False, now_ns=now, owner=self._owner(pid))
+            self._polls.add(pid, at_ns if executed else 0, watched=False, now_ns=now, owner=self._proc.pool.owner(pid))
 
     def changed(self, process: WatchedProcess, at_ns: int) -> None:
         """A watched process has new maps (exec), or old ones without the library (fork)."""
@@ -141,7 +141,7 @@ class Search:
         for pid, stat in sorted(looked, key=lambda item: (not python_like(item[1].comm), item[1].ticks)):
             if pid not in self._table and pid != os.getpid():
                 begun = self._proc.started_ns(stat.ticks)
-                self._polls.add(pid, begun, watched=False, now_ns=now, owner=self._owner(pid))
+                self._polls.add(pid, begun, watched=False, now_ns=now, owner=self._proc.pool.owner(pid))
 
     def _found(
         self, poll: Poll, stat: Stat, now: int, included: list[WatchedProcess], marked: list[WatchedProcess]
@@ -222,12 +222,6 @@ class Search:
             self._kernel.unwatch(pid)
         except OSError:
             pass
-
-    def _owner(self, pid: int) -> int:
-        try:
-            return self._proc.owner(pid)
-        except OSError:
-            return NOBODY
 
     def _tell_of(self, child: WatchedProcess | None) -> None:
         """A descendant that was there before us: as the kernel would have told of it then."""
