@@ -22,7 +22,7 @@ from trainprobe.bpf.attach.watching import Watching
 from trainprobe.bpf.compile import kernel_types
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load.kernel_calls import KernelCalls
-from trainprobe.bpf.load.loader import Compiling, Loaded, load
+from trainprobe.bpf.load.loader import Compiling, Loaded
 from trainprobe.bpf.load.maps import Levels, Ring
 from trainprobe.bpf.read import decode
 from trainprobe.bpf.read.batched_rows import BatchedRows
@@ -83,7 +83,7 @@ class Probes:
     def start(cls, proc: ProcessFiles, *, auto: bool, begun: Compiling | None = None) -> Probes:
         """Compile, load and attach; with ``auto`` also tell what unwatched processes do. ``begun``: that is under way
         already. Raises ProbesUnavailable."""
-        return cls(begun.finish() if begun else load(auto=auto), proc)
+        return cls((begun or Compiling(auto=auto)).finish(), proc)
 
     def await_marks(self) -> None:
         """Start() returns before the programs of uprobes are loaded; this when they are. Raises ProbesUnavailable."""

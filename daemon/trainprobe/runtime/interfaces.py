@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainprobe.bpf.probes import Probes
 from trainprobe.collect.pystack import PyStack
 from trainprobe.collect.source import Sources
-from trainprobe.pipeline import Pipeline, Wants
+from trainprobe.pipeline import Pipeline
 from trainprobe.runtime.discovery.targets import Targets
 from trainprobe.runtime.loop.clock import Clock
 from trainprobe.runtime.sampling.samplers import Collectors
@@ -22,6 +22,3 @@ class Parts:
     core: Pipeline
     sources: Sources
     clock: Clock
-
-
-NOTHING_WANTED = Wants()

@@ -28,7 +28,7 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
 from trainprobe.model.sample import CostSample, HostSample, Inspection, RivalSample
 from trainprobe.pipeline import Wants
-from trainprobe.runtime.interfaces import NOTHING_WANTED, Parts
+from trainprobe.runtime.interfaces import Parts
 from trainprobe.runtime.loop.budget import CostBudget, Shed
 from trainprobe.runtime.loop.guard import Guard
 from trainprobe.runtime.sampling import unanswered
@@ -77,7 +77,7 @@ class Observer:
         parts.sources.record("bpf", True, 0)
         self._reports = ReportSchedule()
         self._schedule = Schedule()
-        self._wants: Wants = NOTHING_WANTED
+        self._wants = Wants()
         self._noted: dict[str, object] = {}
         self._waiting = DeferredEvents()
         self._lost: dict[str, int] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from io import BufferedIOBase
+from typing import Any
 
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Host
@@ -13,12 +14,6 @@ from trainprobe.wire.codec import WireError
 
 VERSION = 1
 LINE_LIMIT = 16 << 20  # bytes of one frame; the largest ones (many workers, many open files) have some 100 KB
-
-
-class Lines(Protocol):
-    """A binary file, as far as it is needed here."""
-
-    def readline(self, limit: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +31,7 @@ def encode_header(header: Header) -> str:
     return codec.dumps(line)
 
 
-def read_header(lines: Lines) -> Header:
+def read_header(lines: BufferedIOBase) -> Header:
     """Raises WireError when this is no recording, or one of a version that is newer than this program."""
     value = codec.loads(_line(lines) or b"null")
     version = value.get("trainprobe_recording") if isinstance(value, dict) else None
@@ -48,7 +43,7 @@ def read_header(lines: Lines) -> Header:
     return header
 
 
-def read_frames(lines: Lines) -> Iterator[Frame]:
+def read_frames(lines: BufferedIOBase) -> Iterator[Frame]:
     """The frames, one at a time. A last line that was cut short ends them; any other bad line is a WireError."""
     number = 1
     while data := _line(lines):
@@ -61,7 +56,7 @@ def read_frames(lines: Lines) -> Iterator[Frame]:
             raise error.within(f"line {number}") from None
 
 
-def _line(lines: Lines) -> bytes:
+def _line(lines: BufferedIOBase) -> bytes:
     data = lines.readline(LINE_LIMIT + 1)
     if len(data) > LINE_LIMIT:
         raise WireError(f"a line of more than {LINE_LIMIT} bytes")

@@ -210,10 +210,5 @@ class Compiling:
         self._child.wait()
 
 
-def load(*, auto: bool) -> Loaded:
-    """Run the compiler's child and take over what it attached; raises ProbesUnavailable."""
-    return Compiling(auto=auto).finish()
-
-
 def _last_words(child: subprocess.Popen[bytes]) -> str:
     return child.stdout.read(1 << 16).decode(errors="replace")[-4000:] if child.stdout else ""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from io import BufferedIOBase
 
 from trainprobe.model.moment import Moment
 from trainprobe.model.report import Report
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline import Pipeline
 from trainprobe.wire.codec import WireError
-from trainprobe.wire.recording import Header, Lines, read_frames, read_header
+from trainprobe.wire.recording import Header, read_frames, read_header
 
 
-def replay(lines: Lines, make_core: Callable[[Header], Pipeline]) -> tuple[Report, Sequence[RankSteps]]:
+def replay(lines: BufferedIOBase, make_core: Callable[[Header], Pipeline]) -> tuple[Report, Sequence[RankSteps]]:
     """The report as of the last frame, and the rows of its steps. Raises WireError when this is no recording, or one
     without frames."""
     core = make_core(read_header(lines))
