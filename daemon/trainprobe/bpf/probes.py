@@ -41,6 +41,7 @@ from trainprobe.model.event import (
     ProcessEventKind,
     ThreadSample,
 )
+from trainprobe.model.message import Message
 from trainprobe.model.sample import BlockIoSample
 from trainprobe.model.step_deadline import Armed, DriverProgress
 
@@ -113,7 +114,7 @@ class Probes:
         """(user, process) of each library whose reader does not come back."""
         return self._marks.hung()
 
-    def refusal(self) -> str:
+    def refusal(self) -> str | Message:
         """Whose threads had more than their part of the ledgers of late, or whose libraries wait; "" nobody's."""
         return self._watching.refusal() or self._marks.refusal()
 

@@ -87,7 +87,7 @@ def tracefs(mounts: Path = Path("/proc/self/mounts")) -> Finding:
 def uprobes(path: Path = Path("/sys/bus/event_source/devices/uprobe/type")) -> Finding:
     why = word("mark the steps of a training inside libtorch")
     if path.exists():
-        refused = "" if privileges.missing() else privileges.marks_refused()
+        refused = None if privileges.missing() else privileges.marks_refused()
         if refused:
             return Finding("uprobes", DEGRADED, refused, why, privileges.MARKS_REMEDY)
         return Finding("uprobes", OK, word("the kernel has them"), why)

@@ -15,6 +15,7 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.collect.pystack import PyStack
 from trainprobe.collect.source import Sources, Unavailable
 from trainprobe.config.schema import DaemonConfig
+from trainprobe.model.message import template
 from trainprobe.pipeline import Pipeline
 from trainprobe.runtime.discovery.lock_filtered_kernel import Unclaimed
 from trainprobe.runtime.discovery.rules import TargetRules
@@ -27,6 +28,7 @@ from trainprobe.runtime.observer import Observer, Outlets
 from trainprobe.runtime.sampling.samplers import Collectors
 from trainprobe.runtime.session import privileges
 
+NO_TRACEPOINTS = template("source.no_tracepoints", "this kernel does not have: {names:, }")
 OWN_COMMANDS = ("*/trainprobe run *", "*/trainprobe attach *", "trainprobe run *", "trainprobe attach *")
 """Their arguments may look like a training's; what they start does not match."""
 
@@ -66,7 +68,7 @@ def assemble(
     if isinstance(found := stacks.available(), Unavailable):
         sources.record("python_stack", found, 0)
     if lacking := probes.missing():
-        sources.record("tracepoints", Unavailable(f"this kernel does not have: {', '.join(lacking)}"), 0)
+        sources.record("tracepoints", Unavailable(NO_TRACEPOINTS(names=lacking)), 0)
     if refused := privileges.marks_refused():
         sources.record("uprobes", Unavailable(refused, privileges.MARKS_REMEDY), 0)
     sampler = Collectors(sources, proc, KernelLog(), Gpus())

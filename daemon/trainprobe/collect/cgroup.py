@@ -10,10 +10,14 @@ from trainprobe.collect.cgroup_path import CgroupPlace, parse_cgroups, place
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, Proc, read_file
 from trainprobe.collect.source import Unavailable
+from trainprobe.model.message import template
 from trainprobe.model.sample import LimitSample, MemorySample
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 DEPTH_LIMIT = 64
+NO_CONTROLLER = template(
+    "source.no_controller", "the cpu controller of the process's cgroup is not mounted or not enabled"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ class Cgroups:
                 if here and here.quota_cpus is not None:
                     return replace(here, path=level[len(point) :] or "/")
                 found = found or here
-        return found or Unavailable("the cpu controller of the process's cgroup is not mounted or not enabled")
+        return found or Unavailable(NO_CONTROLLER())
 
     def _places(self, paths: dict[str, str], controller: str) -> Iterator[tuple[int, str, str]]:
         """(version, mount point, directory) of the hierarchy that has the controller."""

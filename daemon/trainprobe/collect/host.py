@@ -10,9 +10,11 @@ from trainprobe.collect.cgroup import number
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, TICK_NS, read_file
 from trainprobe.collect.source import Failed
+from trainprobe.model.message import template
 from trainprobe.model.sample import DiskSample, HostSample
 
 DISKS_LIMIT = 64
+UNREADABLE = template("source.unreadable", "{path} cannot be read")
 SECTOR = 512  # /proc/diskstats counts in these, whatever the device's own size is
 RAM_DISKS = ("loop", "ram")
 MEMINFO = ("MemTotal:", "MemAvailable:", "SwapTotal:", "SwapFree:")
@@ -42,7 +44,7 @@ class HostReader:
         text = self._text("meminfo")
         memory, available, swap, free = (_kilobytes(text, name) for name in MEMINFO)
         if memory is None:
-            return Failed(f"{self._proc}/meminfo cannot be read")
+            return Failed(UNREADABLE(path=f"{self._proc}/meminfo"))
         stat = self._text("stat")
         idle, stolen = _unused(stat)
         return HostSample(

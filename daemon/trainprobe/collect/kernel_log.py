@@ -7,6 +7,7 @@ import re
 
 from trainprobe.collect.source import Unavailable
 from trainprobe.model.event import GpuXid, OomLogged
+from trainprobe.model.message import template
 
 RECORD_LIMIT = 8192
 AT_ONCE = 200  # records a turn
@@ -15,6 +16,8 @@ _OOM = re.compile(
 )
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{7,16})\): (\d{1,4}),? ?(.*)")
 TEXT_LIMIT = 200
+NO_LOG = template("source.no_kernel_log", "the kernel log cannot be read: {error}")
+LOG_REMEDY = template("source.no_kernel_log_remedy", "run as root (CAP_SYSLOG)")
 
 
 class KernelLog:
@@ -31,9 +34,7 @@ class KernelLog:
             os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
             self.close()
-            return Unavailable(
-                f"the kernel log cannot be read: {os.strerror(error.errno or 0)}", "run as root (CAP_SYSLOG)"
-            )
+            return Unavailable(NO_LOG(error=os.strerror(error.errno or 0)), LOG_REMEDY())
         return None
 
     def read(self, now_ns: int) -> list[OomLogged | GpuXid]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from trainprobe.collect.gpm import TensorCores, Unsupported
 from trainprobe.collect.source import Failed, Unavailable
+from trainprobe.model.message import template
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import GpuHolder, GpuSample
 
@@ -29,6 +30,8 @@ SELDOM = 30  # readings
 PAUSES_NS = (NS, 2 * NS, 5 * NS, 15 * NS, 60 * NS)
 GPUS_LIMIT = 64
 HOLDERS_LIMIT = 256
+NO_DRIVER = template("source.no_driver", "no NVIDIA driver")
+NO_ANSWER = template("source.no_answer", "NVML does not answer")
 MHZ, KB = 1_000_000, 1024
 _REASONS = {
     0x4: "sw_power_cap",
@@ -90,7 +93,7 @@ class Gpus:
             reader.stopped = True  # the next one takes them in again
         if reader is None or reader.ended:
             if reader is None and not available():
-                return Unavailable("no NVIDIA driver", "")
+                return Unavailable(NO_DRIVER())
             if reader is not None and reader.outcome is not None:
                 self._reader = None
                 return reader.outcome
@@ -119,7 +122,7 @@ class Gpus:
         reader.stopped = True
         self._behind[index] = reader
         if index < 0 or len(self._behind) >= LEFT_BEHIND:
-            return Failed("NVML does not answer")
+            return Failed(NO_ANSWER())
         known = reader.samples.get(index)
         self._start()
         return (GpuSample(index, known.uuid if known else "", known.bus_id if known else "", hung=True),)

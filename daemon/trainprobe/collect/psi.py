@@ -5,8 +5,11 @@ from __future__ import annotations
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, read_file
 from trainprobe.collect.source import Unavailable
+from trainprobe.model.message import template
 
 RESOURCES = ("cpu", "memory", "io")
+NO_PSI = template("source.no_psi", "the kernel does not count pressure (PSI)")
+PSI_REMEDY = template("source.no_psi_remedy", "boot with psi=1 (needs CONFIG_PSI)")
 
 
 def read(root: str = "/proc") -> dict[str, float] | Unavailable:
@@ -16,7 +19,7 @@ def read(root: str = "/proc") -> dict[str, float] | Unavailable:
         text = (read_file(f"{root}/pressure/{resource}", SMALL) or b"").decode("ascii", "replace")
         found.update((f"{resource}.{kind}", seconds) for kind, seconds in parse(text).items())
     if not found:
-        return Unavailable("the kernel does not count pressure (PSI)", "boot with psi=1 (needs CONFIG_PSI)")
+        return Unavailable(NO_PSI(), PSI_REMEDY())
     return found
 
 

@@ -23,6 +23,7 @@ from trainprobe.collect.source import Failed, Unavailable
 from trainprobe.derive.python.frameworks import NAMES
 from trainprobe.derive.rate_limiter import RateLimiter
 from trainprobe.model.event import PythonThread, StackSeen
+from trainprobe.model.message import template
 from trainprobe.model.moment import NS
 
 LIMIT_NS = NS // 5
@@ -39,20 +40,36 @@ INSTALL = (
     "python3 -m venv /opt/py-spy && /opt/py-spy/bin/pip install py-spy && ln -s /opt/py-spy/bin/py-spy /usr/local/bin/"
 )
 
+INSTALL_OR_NAME = template("source.install_or_name", "{install}; or name one: python_stack.path")
+NOT_EXECUTABLE = template("source.not_executable", "python_stack.path: {path} is not an executable file")
+NOT_INSTALLED = template("source.not_installed", "py-spy is not installed: no Python stacks")
+SWITCHED_OFF = template("source.switched_off", "Python stacks are switched off")
+OTHERS = template("source.others", " (and {number} more)")
+HANGS = template(
+    "source.stack_hangs",
+    "py-spy (process {child}) cannot be killed while it reads process {pid}{others}: no Python stacks of user {user}"
+    " until it ends",
+)
+HANGS_REMEDY = template(
+    "source.stack_hangs_remedy",
+    "end process {pid}, or abort the file system that does not answer"
+    " (FUSE: echo 1 > /sys/fs/fuse/connections/NUMBER/abort)",
+)
+
 
 def find(configured: str = "") -> str | Unavailable:
     """The py-spy program: the configured path, else beside this interpreter, else on PATH."""
-    remedy = f"{INSTALL}; or name one: python_stack.path"
+    remedy = INSTALL_OR_NAME(install=INSTALL)
     if configured:
         if os.access(configured, os.X_OK) and Path(configured).is_file():
             return configured
-        return Unavailable(f"python_stack.path: {configured} is not an executable file", remedy)
+        return Unavailable(NOT_EXECUTABLE(path=configured), remedy)
     beside = Path(sys.executable).with_name("py-spy")
     if os.access(beside, os.X_OK):
         return str(beside)
     import shutil
 
-    return shutil.which("py-spy") or Unavailable("py-spy is not installed: no Python stacks", remedy)
+    return shutil.which("py-spy") or Unavailable(NOT_INSTALLED(), remedy)
 
 
 @dataclass(slots=True)
@@ -77,7 +94,7 @@ class PyStack:
     """
 
     def __init__(self, enabled: bool = True, path: str = "", proc: Proc | None = None) -> None:
-        off = Unavailable("Python stacks are switched off", "python_stack.enabled: true")
+        off = Unavailable(SWITCHED_OFF(), "python_stack.enabled: true")
         self._program: str | Unavailable = find(path) if enabled else off
         self._proc = proc or Proc()
         self._tools = () if isinstance(self._program, Unavailable) else confinement()
@@ -123,7 +140,7 @@ class PyStack:
         self._limits_ns = {key: limit for key, limit in self._limits_ns.items() if key in self._allowances}
         allowance.count_one(now_ns)
         if isinstance(self._program, Unavailable):
-            self._answer = StackSeen(now_ns, pid, tid, (), self._program.reason)
+            self._answer = StackSeen(now_ns, pid, tid, (), str(self._program.reason))
             return True
         try:
             if owner is None or status is None or status.uid is None or status.gid is None:
@@ -204,12 +221,10 @@ class PyStack:
         hung = [one for one in self._killed.values() if now_ns - one.killed_ns >= HUNG_NS]
         if not hung:
             return None
-        others = f" (and {len(hung) - 1} more)" if hung[1:] else ""
+        first = hung[0]
+        others = OTHERS(number=len(hung) - 1) if hung[1:] else None
         return Failed(
-            f"py-spy (process {hung[0].child.pid}) cannot be killed while it reads process {hung[0].pid}{others}: no"
-            f" Python stacks of user {hung[0].uid} until it ends",
-            f"end process {hung[0].pid}, or abort the file system that does not answer"
-            " (FUSE: echo 1 > /sys/fs/fuse/connections/NUMBER/abort)",
+            HANGS(child=first.child.pid, pid=first.pid, others=others, user=first.uid), HANGS_REMEDY(pid=first.pid)
         )
 
     def _killed_users(self) -> list[int]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+from trainprobe.model.message import Message
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import SourceState, SourceStatus
 
 T = TypeVar("T")
+Reason: TypeAlias = "str | Message"
+"""A sentence as a message; a command, or what a library says of its error, as it is."""
 
 RETRY_UNAVAILABLE_NS = 60 * NS
 RETRY_FAILED_NS = (1 * NS, 2 * NS, 4 * NS, 8 * NS, 16 * NS, 32 * NS, 60 * NS)
@@ -20,27 +23,31 @@ RETRY_FAILED_NS = (1 * NS, 2 * NS, 4 * NS, 8 * NS, 16 * NS, 32 * NS, 60 * NS)
 class Unavailable:
     """This host does not have it. ``remedy``: the command or setting that mends it, "" where nothing does."""
 
-    reason: str
-    remedy: str = ""
+    reason: Reason
+    remedy: Reason = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """It should have worked and did not. ``remedy`` as in ``Unavailable``."""
 
-    reason: str
-    remedy: str = ""
+    reason: Reason
+    remedy: Reason = ""
 
 
 @dataclass(slots=True)
 class _Record:
     status: SourceStatus = SourceStatus.UP
-    reason: str = ""
-    remedy: str = ""
+    reason: Reason = ""
+    remedy: Reason = ""
     retry_ns: int = 0
     failures: int = 0  # in a row
     errors: int = 0  # ever
     seconds: float | None = None  # the last read
+
+    def state(self, name: str) -> SourceState:
+        message, remedy = (one if isinstance(one, Message) else None for one in (self.reason, self.remedy))
+        return SourceState(name, self.status, str(self.reason), str(self.remedy), message, remedy)
 
 
 class Sources:
@@ -97,7 +104,7 @@ class Sources:
         """How each is; the same object while nothing changes."""
         if self._states is None:
             records = sorted(self._records.items())
-            self._states = tuple(SourceState(name, r.status, r.reason, r.remedy) for name, r in records)
+            self._states = tuple(r.state(name) for name, r in records)
         return self._states
 
     def errors(self) -> dict[str, int]:

@@ -558,6 +558,8 @@ class Source:
     state: str
     reason: str = ""
     remedy: str = ""
+    message: Message | None = None
+    remedy_message: Message | None = None
 
 
 @dataclass(slots=True)
@@ -651,5 +653,6 @@ SENTENCES: dict[type, dict[str, str]] = {
     Bound: {"why": "message"},
     Steps: {"reason": "message"},
     Exit: {"reason": "message"},
+    Source: {"reason": "message", "remedy": "remedy_message"},
 }
 """Where sentences stand: the field of the English text, and the field of its message (a list's, of its messages)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainprobe.model.message import Message
 from trainprobe.model.text import StrEnum
 
 
@@ -315,6 +316,8 @@ class SourceState:
     state: SourceStatus
     reason: str = ""
     remedy: str = ""
+    message: Message | None = field(default=None, hash=False)  # what ``reason`` was made of
+    remedy_message: Message | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,10 @@ class HostState:
             generated=at.wall_ns / NS,
             generated_monotonic=at.monotonic_ns / NS,
             host=self._host(),
-            sources={s.name: Source(s.state.value, s.reason, s.remedy) for s in self.sources.values()},
+            sources={
+                s.name: Source(s.state.value, s.reason, s.remedy, s.message, s.remedy_message)
+                for s in self.sources.values()
+            },
             events_lost=sum(self.lost.values()),
             events_lost_by=dict(self.lost),
             cost=Cost(

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from trainprobe.collect import cost
-from trainprobe.collect.source import Unavailable
+from trainprobe.collect.source import Reason, Unavailable
 from trainprobe.model.event import (
     CallFailed,
     Event,
@@ -24,6 +24,7 @@ from trainprobe.model.event import (
     ThreadSample,
 )
 from trainprobe.model.frame import Frame, FrameSamples
+from trainprobe.model.message import template
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
 from trainprobe.model.sample import CostSample, HostSample, Inspection, RivalSample
@@ -37,6 +38,9 @@ from trainprobe.runtime.schedule import CALM_NS, LONGEST_REPORT_NS, REPORT_NS, T
 
 NOTHING: Sequence[Any] = ()
 SAMPLES = tuple(field.name for field in fields(FrameSamples))
+NOBODY: Reason = ""
+SLOTS_REMEDY = template("source.slots_remedy", "exclude them (targets.exclude), or look what that user starts")
+BUDGET_REMEDY = template("source.budget_remedy", "raise budget.cpu in the configuration, or watch less (targets)")
 SELDOM = 4  # times: the pauses between samples, over the budget
 
 
@@ -199,10 +203,9 @@ class Observer:
         if self._schedule.threads_due(at):
             seen += self._guard.call("bpf", at, self._kernel.open_files, NOTHING)
         events: Sequence[Event] = self._guard.call("targets", at, lambda: self._targets.step(now, seen), ())
-        reason = self._guard.call("targets", at, self._targets.refusal, "")
-        reason = reason or self._guard.call("bpf", at, self._kernel.refusal, "")
-        remedy = "exclude them (targets.exclude), or look what that user starts"
-        self._note("slots", Unavailable(reason, remedy) if reason else True, at)
+        reason = self._guard.call("targets", at, self._targets.refusal, NOBODY)
+        reason = reason or self._guard.call("bpf", at, self._kernel.refusal, NOBODY)
+        self._note("slots", Unavailable(reason, SLOTS_REMEDY()) if reason else True, at)
         silent: Sequence[int] = self._guard.call("targets", at, self._targets.hanging, NOTHING)
         abandoned: Sequence[tuple[int, int, int]] = self._guard.call("targets", at, self._targets.abandoned, NOTHING)
         self._note("processes", unanswered.processes(silent, abandoned), at)
@@ -262,8 +265,7 @@ class Observer:
     def _spare(self, at: int) -> None:
         """Leave out what the budget does not allow, and say so."""
         reason = self._budget.reason
-        told = Unavailable(reason, "raise budget.cpu in the configuration, or watch less (targets)")
-        self._sources.record("budget", told if reason else True, at)
+        self._sources.record("budget", Unavailable(reason, BUDGET_REMEDY()) if reason else True, at)
         self._sampler.lengthen_pauses(SELDOM if self._budget.sheds(Shed.SAMPLES) else 1)
         self._reports.least_ns = LONGEST_REPORT_NS if self._budget.sheds(Shed.DETAIL) else REPORT_NS
 

@@ -29,6 +29,8 @@ class Speaker:
 
     def text(self, what: Text) -> str:
         """The same of a text."""
+        if isinstance(what, Message):
+            return self.message(what, str(what))
         return self.say(what) if isinstance(what, str) else self.say(what.template, **what.values)
 
     def message(self, message: Message, otherwise: str) -> str:
@@ -42,6 +44,8 @@ class Speaker:
     def _localized_value(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._localized_value(one) for one in value]
+        if isinstance(value, dict):
+            return {key: self._localized_value(one) for key, one in value.items()}
         if not dataclasses.is_dataclass(value) or isinstance(value, (type, Message)):
             return value
         made = {field.name: self._localized_value(getattr(value, field.name)) for field in dataclasses.fields(value)}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from trainprobe.model.message import Message
+
 
 @dataclass(frozen=True, slots=True)
 class Saying:
@@ -17,8 +19,8 @@ class Saying:
         return self.template.format(**self.values) if self.values else self.template
 
 
-Text: TypeAlias = "str | Saying"
-"""What a reader is told: a sentence with its values, or one that has none."""
+Text: TypeAlias = "str | Saying | Message"
+"""What a reader is told: a sentence with its values, one that has none, or a report's."""
 
 
 def saying(template: str, **values: object) -> Saying:

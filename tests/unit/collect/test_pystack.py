@@ -212,8 +212,8 @@ def test_a_child_that_cannot_be_killed_is_not_waited_for(tmp_path: Path) -> None
         assert stacks.trouble(killed + NS - 1) is None
         hung = stacks.trouble(killed + NS)
         assert hung
-        assert f"(process {stacks.hung.pid}) cannot be killed while it reads process {OWN}" in hung.reason
-        assert f"end process {OWN}" in hung.remedy
+        assert f"(process {stacks.hung.pid}) cannot be killed while it reads process {OWN}" in str(hung.reason)
+        assert f"end process {OWN}" in str(hung.remedy)
         assert not stacks.start(OWN, OWN, killed + NS, "another run"), "the same user's"
         first, later = stacks.hung, killed + 2 * NS
         assert stacks.start(other.pid, other.pid, later, "another run"), "another user's"

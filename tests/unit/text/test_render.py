@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from functools import cache
@@ -18,17 +19,23 @@ from trainprobe.causes.stalls import checkpoint, data_storage
 from trainprobe.cli import cells
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
+from trainprobe.collect.source import Failed, Sources, Unavailable
 from trainprobe.model.message import Message
-from trainprobe.model.report import SENTENCES, STALL, Report, Stall, Verdict
+from trainprobe.model.moment import Moment
+from trainprobe.model.report import SENTENCES, STALL, Host, Report, Stall, Verdict
+from trainprobe.pipeline.host import HostState
 from trainprobe.pipeline.report import verdict
 from trainprobe.pipeline.report.rank import NO_MARKS
 from trainprobe.pipeline.report.stalls import EVERY_STEPS, RHYTHM
+from trainprobe.runtime.discovery.user_shares import FULL_OF_ONE, RUNS_NAME
+from trainprobe.runtime.sampling import unanswered
 from trainprobe.text.catalogue import LANGUAGES, chosen
 from trainprobe.text.render import Speaker
 from trainprobe.wire import report as wire
 
 WIDE = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 CHINA = Speaker("zh")
+ROOT = Path(__file__).parents[3]
 
 
 @cache
@@ -108,6 +115,41 @@ def test_a_message_in_both(message: Message, english: str, chinese: str) -> None
     assert str(message) == english
     assert CHINA.message(message, "") == chinese
     assert Speaker("en").message(message, "") == english
+
+
+def test_why_a_source_is_off_is_chinese_and_english_in_the_json() -> None:
+    sources = Sources()
+    sources.record("slots", Unavailable(FULL_OF_ONE(number=64, what=RUNS_NAME(), user=1000), "a command"), 0)
+    sources.record("processes", unanswered.processes([1, 2, 3, 4], [(9, 1, 1000)]), 0)
+    sources.record("bpf", Failed("OSError: broken"), 0)
+    view = HostState(Host(), sources={state.name: state for state in sources.states()})
+    report = wire.decode(wire.encode(view.report(Moment(0, 0), [])))
+    slots, processes = report.sources["slots"], report.sources["processes"]
+    assert (slots.reason, slots.remedy) == ("more than 64 runs of user 1000", "a command")
+    assert processes.reason.startswith("reads of process 1, 2, 3 and 1 more do not come back: nothing more is read")
+    assert processes.reason.endswith("which reads them, cannot be killed: no files of user 1000 are asked for")
+    shown = CHINA.report(report).sources
+    assert (shown["slots"].reason, shown["slots"].remedy) == ("用户 1000 的运行超过 64 个", "a command")
+    assert WIDE.search(shown["processes"].reason)
+    assert WIDE.search(shown["processes"].remedy)
+    assert shown["bpf"].reason == "OSError: broken"
+    assert "! slots 不可用: 用户 1000 的运行超过 64 个" in text_of(report, Style(speaker=CHINA))
+
+
+def test_no_source_has_a_reason_that_is_no_message() -> None:
+    """What a library says of its error may stand as it is."""
+    found = []
+    for path in sorted((ROOT / "daemon").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") not in ("Unavailable", "Failed"):
+                continue
+            literals = [
+                " ".join(str(part.value) for part in ast.walk(one) if isinstance(part, ast.Constant))
+                for one in call.args
+                if isinstance(one, (ast.Constant, ast.JoinedStr))
+            ]
+            found += [f"{path}:{call.lineno}: {text}" for text in literals if re.search("[a-z]{2,} [a-z]{2,}", text)]
+    assert not found
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ from trainprobe.bpf.read.ledgers import Ledgers
 from trainprobe.bpf.read.paths import MAX_BYTES, Paths, ProcessFiles, read_bounded, shared_memory_devices
 from trainprobe.derive.workers import role_of
 from trainprobe.model.cells import Level
+from trainprobe.model.message import Message, template
 
+MANY_THREADS = template("source.many_threads", "more than {number} threads that step of user {user}")
 LEDGERS_OF_ONE = 1024
 """Ledgers of one user's processes, once there is little room left for all. Root's are those of many containers."""
 ROOT = 0
@@ -46,7 +48,7 @@ class Watching:
         self.proc = proc
         self._clock = clock
         self._looked: dict[int, int] = {}  # by pid: when a process that steps may be looked at again
-        self._refusal = (0, "")
+        self._refusal: tuple[float, str | Message] = (0, "")
         self._levels, self._ledgers, self._paths = levels, ledgers, paths
         self.processes = loaded.map("processes", c_uint32, abi.Process)
         self._pool_owner = loaded.map("pool_owner", c_uint32, c_uint32)
@@ -149,7 +151,7 @@ class Watching:
         for owner, pids in of_user.items():
             excess = sum(len(of_process[pid]) for pid in pids) - LEDGERS_OF_ONE
             if excess > 0:
-                self._refusal = self._clock(), f"more than {LEDGERS_OF_ONE} threads that step of user {owner}"
+                self._refusal = self._clock(), MANY_THREADS(number=LEDGERS_OF_ONE, user=owner)
             for pid in sorted(pids, key=lambda pid: -len(of_process[pid])):
                 excess -= self._take_back(pid, [tid for tid in of_process[pid] if tid != pid][: max(0, excess)])
 
@@ -167,7 +169,7 @@ class Watching:
         self.refused += len(tids)
         return len(tids)
 
-    def refusal(self) -> str:
+    def refusal(self) -> str | Message:
         """Who had more than his part of the ledgers within the last minute; "" nobody."""
         at, reason = self._refusal
         return reason if reason and self._clock() - at < QUIET_NS else ""

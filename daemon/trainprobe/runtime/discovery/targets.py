@@ -17,6 +17,7 @@ from trainprobe.bpf.read.decode import Candidate
 from trainprobe.collect.command import ProgramKind, python_like, redact, understand
 from trainprobe.collect.mapping import find_library, uses_cuda
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, exists
+from trainprobe.collect.source import Reason
 from trainprobe.collect.watched import Watched
 from trainprobe.model.cells import RowKind
 from trainprobe.model.event import (
@@ -179,7 +180,7 @@ class Targets:
             ]
         return self._seen
 
-    def refusal(self) -> str:
+    def refusal(self) -> Reason:
         """Why somebody is not watched, of late; "" where there is room for all."""
         return self._table.shares.refusal(self._clock())
 

@@ -8,11 +8,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from trainprobe.collect.source import Reason
+from trainprobe.model.message import Template, template
+
 PROCESSES, RUNS = 4096, 512
 PROCESSES_OF_ONE, RUNS_OF_ONE = 1024, 64
 """Eight ranks with thirty workers each are 250 processes. Root has no part: containers are his, many on one host."""
 ROOT = 0
 QUIET_NS = 60_000_000_000
+
+PROCESSES_NAME = template("source.processes", "processes")
+RUNS_NAME = template("source.runs", "runs")
+FULL = template("source.full", "more than {number} {what}")
+FULL_OF_ONE = template("source.full_of_one", "more than {number} {what} of user {user}")
 
 
 class UserShares:
@@ -22,7 +30,7 @@ class UserShares:
         self.owner = owner
         self._processes: Counter[int] = Counter()
         self._runs: Counter[int] = Counter()
-        self._refused: tuple[int, str] = (0, "")
+        self._refused: tuple[int, Reason] = (0, "")
 
     def process(self, owner: int, more: int) -> None:
         """One came (1), or went (-1)."""
@@ -32,26 +40,26 @@ class UserShares:
         self._runs[owner] += more
 
     def another_process(self, uid: int, now_ns: int) -> bool:
-        return self._room(self._processes, uid, PROCESSES, PROCESSES_OF_ONE, "processes", now_ns)
+        return self._room(self._processes, uid, PROCESSES, PROCESSES_OF_ONE, PROCESSES_NAME, now_ns)
 
     def another_run(self, uid: int, now_ns: int) -> bool:
-        return self._room(self._runs, uid, RUNS, RUNS_OF_ONE, "runs", now_ns)
+        return self._room(self._runs, uid, RUNS, RUNS_OF_ONE, RUNS_NAME, now_ns)
 
-    def refused(self, reason: str, now_ns: int) -> None:
+    def refused(self, reason: Reason, now_ns: int) -> None:
         """There was no room for something else of a user."""
         self._refused = (now_ns, reason)
 
-    def refusal(self, now_ns: int) -> str:
+    def refusal(self, now_ns: int) -> Reason:
         """Who was refused within the last minute, and why; "" nobody."""
         at, reason = self._refused
         return reason if reason and now_ns - at < QUIET_NS else ""
 
-    def _room(self, taken: Counter[int], uid: int, most: int, most_of_one: int, what: str, now_ns: int) -> bool:
+    def _room(self, taken: Counter[int], uid: int, most: int, most_of_one: int, what: Template, now_ns: int) -> bool:
         uid = self.owner(uid)
         if uid != ROOT and taken[uid] >= most_of_one:
-            self._refused = (now_ns, f"more than {most_of_one} {what} of user {uid}")
+            self._refused = (now_ns, FULL_OF_ONE(number=most_of_one, what=what(), user=uid))
             return False
         if taken.total() >= most:
-            self._refused = (now_ns, f"more than {most} {what}")
+            self._refused = (now_ns, FULL(number=most, what=what()))
             return False
         return True

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 
 WINDOW_NS = 60 * NS
@@ -26,10 +27,14 @@ class Shed(IntEnum):
 
 
 SHED = {
-    Shed.STACKS: "Python stacks",
-    Shed.SAMPLES: "three of four samples of processes, limits and the host",
-    Shed.DETAIL: "ten looks a second at late steps, and reports each second",
+    Shed.STACKS: template("source.shed_stacks", "Python stacks"),
+    Shed.SAMPLES: template("source.shed_samples", "three of four samples of processes, limits and the host"),
+    Shed.DETAIL: template("source.shed_detail", "ten looks a second at late steps, and reports each second"),
 }
+OVER = template(
+    "source.over_budget",
+    "the daemon used {used:.1%} of a processor, more than its budget of {share:.1%}: without {out:; }",
+)
 
 
 @dataclass(slots=True)
@@ -68,11 +73,9 @@ class CostBudget:
         return self.level >= what
 
     @property
-    def reason(self) -> str:
-        """What is left out and why; "" while nothing is."""
+    def reason(self) -> Message | None:
+        """What is left out and why; None while nothing is."""
         if not self.level:
-            return ""
-        out = "; ".join(text for level, text in SHED.items() if level <= self.level)
-        return (
-            f"the daemon used {self.used:.1%} of a processor, more than its budget of {self.share:.1%}: without {out}"
-        )
+            return None
+        out = [text() for level, text in SHED.items() if level <= self.level]
+        return OVER(used=self.used, share=self.share, out=out)

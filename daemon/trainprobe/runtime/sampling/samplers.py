@@ -28,6 +28,7 @@ from trainprobe.collect.top_cpu_processes import Rivals
 from trainprobe.collect.watched import Watched
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import FrameSamples
+from trainprobe.model.message import template
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.sample import (
     DescriptorSample,
@@ -61,8 +62,11 @@ ORPHANS_SOON_NS = 5 * NS
 DESCRIPTORS_NS = 10 * NS
 MANY = 0.4  # of the limit of descriptors: their kinds are worth a look
 NO_CGROUPS = Unavailable(
-    "the cgroups of the trainings are out of sight: their limits of memory and CPU are not known",
-    "in a container: mount the host's /sys/fs/cgroup, read-only",
+    template(
+        "source.no_cgroups",
+        "the cgroups of the trainings are out of sight: their limits of memory and CPU are not known",
+    )(),
+    template("source.no_cgroups_remedy", "in a container: mount the host's /sys/fs/cgroup, read-only")(),
 )
 NO_DESCRIPTORS = (0, 23, 24)  # cut off, ENFILE, EMFILE
 

@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainprobe.collect.source import Failed
+from trainprobe.model.message import Message, template
 
 NAMED = 3
-REMEDY = (
-    "end them, or abort the file system that does not answer (FUSE: echo 1 > /sys/fs/fuse/connections/NUMBER/abort)"
+REMEDY = template(
+    "source.unanswered_remedy",
+    "end them, or abort the file system that does not answer (FUSE: echo 1 > /sys/fs/fuse/connections/NUMBER/abort)",
+)
+LISTED = template("source.listed", "process {pids:, }{more}")
+MORE = template("source.more", " and {number} more")
+READS = template(
+    "source.reads_hang",
+    "reads of {listed} do not come back: nothing more is read of them, nor of a user who has many such, until they do"
+    "{abandoned}",
+)
+ABANDONED = template(
+    "source.reader_hangs",
+    "; {helpers}, which reads them, cannot be killed: no files of user {users:, } are asked for",
+)
+MARKS = template(
+    "source.marks_hang", "marks on libraries of {listed} do not come about; each costs a place of its user ({users:, })"
 )
 
 
@@ -17,24 +33,21 @@ def processes(pids: Sequence[int], abandoned: Sequence[tuple[int, int, int]] = (
     cannot be killed. True: there is none."""
     if not pids:
         return True
-    what = f"reads of {_listed(pids)} do not come back: nothing more is read of them"
-    what = f"{what}, nor of a user who has many such, until they do"
+    stuck = None
     if abandoned:
         helpers = _listed([helper for helper, _, _ in abandoned])
-        users = ", ".join(str(uid) for uid in sorted({uid for _, _, uid in abandoned})[:NAMED])
-        what = f"{what}; {helpers}, which reads them, cannot be killed: no files of user {users} are asked for"
-    return Failed(what, REMEDY)
+        stuck = ABANDONED(helpers=helpers, users=sorted({uid for _, _, uid in abandoned})[:NAMED])
+    return Failed(READS(listed=_listed(pids), abandoned=stuck), REMEDY())
 
 
 def libraries(hung: Sequence[tuple[int, int]]) -> Failed | bool:
     """``hung``: (user, process) of each library whose marks do not come about. True: there is none."""
     if not hung:
         return True
-    users = ", ".join(str(uid) for uid in sorted({uid for uid, _ in hung})[:NAMED])
-    what = f"marks on libraries of {_listed([pid for _, pid in hung])} do not come about"
-    return Failed(f"{what}; each costs a place of its user ({users})", REMEDY)
+    users = sorted({uid for uid, _ in hung})[:NAMED]
+    return Failed(MARKS(listed=_listed([pid for _, pid in hung]), users=users), REMEDY())
 
 
-def _listed(pids: Sequence[int]) -> str:
-    more = f" and {len(pids) - NAMED} more" if len(pids) > NAMED else ""
-    return f"process {', '.join(map(str, sorted(pids)[:NAMED]))}{more}"
+def _listed(pids: Sequence[int]) -> Message:
+    more = MORE(number=len(pids) - NAMED) if len(pids) > NAMED else None
+    return LISTED(pids=sorted(pids)[:NAMED], more=more)

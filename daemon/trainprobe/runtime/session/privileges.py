@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainprobe.collect.procfs import KERNEL_THREAD, SMALL, parse_stat, read_file
+from trainprobe.model.message import Message, template
 from trainprobe.text.saying import word
 
 CHOWN, SYS_ADMIN = 0, 21
@@ -19,7 +20,10 @@ NEEDED = {
     "CAP_SYS_PTRACE": (19, "look at processes of other users"),
     "CAP_DAC_READ_SEARCH": (2, "read tracefs"),
 }
-MARKS_REMEDY = word("give it CAP_SYS_ADMIN, or name trainings in targets.include to have the rest of them")
+MARKS_REFUSED = template("source.marks_refused", "the kernel sets uprobes for CAP_SYS_ADMIN only: no steps")
+MARKS_REMEDY = template(
+    "source.marks_remedy", "give it CAP_SYS_ADMIN, or name trainings in targets.include to have the rest of them"
+)()
 COVERED_BY_SYS_ADMIN = frozenset({"CAP_BPF", "CAP_PERFMON"})
 
 
@@ -45,13 +49,12 @@ def _effective(status: str | None) -> int:
     return next((int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff:")), 0)
 
 
-def marks_refused(status: str | None = None) -> str:
-    """Why this process may not set uprobes, without which no step is seen; "" where it may.
+def marks_refused(status: str | None = None) -> Message | None:
+    """Why this process may not set uprobes, without which no step is seen; None where it may.
 
     The kernel asks for CAP_SYS_ADMIN (perf_uprobe_event_init), with CAP_PERFMON too.
     """
-    refused = word("the kernel sets uprobes for CAP_SYS_ADMIN only: no steps")
-    return "" if _effective(status) >> SYS_ADMIN & 1 else refused
+    return None if _effective(status) >> SYS_ADMIN & 1 else MARKS_REFUSED()
 
 
 def pids_hidden(proc: str = "/proc") -> str:

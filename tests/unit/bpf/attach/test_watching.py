@@ -119,7 +119,7 @@ def test_one_users_threads_leave_the_others_their_ledgers(world: World) -> None:
     assert len(world.ledgers.kept) - len(theirs) == 8
     assert all(pid in world.ledgers.kept for pid in world.uids), "the first thread of each process keeps its own"
     assert world.watching.refused == 20 * abi.DRIVERS - LEDGERS_OF_ONE
-    assert f"user {ATTACKER}" in world.watching.refusal()
+    assert f"user {ATTACKER}" in str(world.watching.refusal())
     capped = [p for _, p in world.watching.processes.entries() if p.drivers >= abi.DRIVERS]
     assert len(capped) == 20
     world.now += watching.QUIET_NS

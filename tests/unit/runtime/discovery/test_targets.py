@@ -902,7 +902,7 @@ def test_one_users_processes_leave_room_for_the_others(daemon: World, monkeypatc
     for pid in range(100, 120):
         daemon.step(daemon.fork(pid, 50))
     assert daemon.kernel.unwatched == list(range(107, 120)), "those beyond his part are let go"
-    assert "8 processes of user 1000" in daemon.targets.refusal()
+    assert "8 processes of user 1000" in str(daemon.targets.refusal())
     daemon.train(200, uid=1000)
     assert daemon.step(daemon.row(200)) == []
     daemon.train(201, uid=1001)
@@ -922,7 +922,7 @@ def test_ids_that_a_user_was_lent_share_his_part(daemon: World, monkeypatch: pyt
         daemon.train(pid, uid=100_000 + pid)
         begun += started(daemon.step(daemon.row(pid)))
     assert len(begun) == 3
-    assert "3 runs of user 1000" in daemon.targets.refusal()
+    assert "3 runs of user 1000" in str(daemon.targets.refusal())
     daemon.train(60, uid=1001)
     assert len(started(daemon.step(daemon.row(60)))) == 1
 
@@ -931,7 +931,7 @@ def test_a_library_that_was_refused_is_asked_for_again_and_that_is_told(daemon: 
     daemon.kernel.marks = Marks({}, "more than 16 different libtorch files of user 1000", refused=True)
     daemon.train(50, uid=1000)
     daemon.wait(1)
-    assert "16 different libtorch files of user 1000" in daemon.targets.refusal()
+    assert "16 different libtorch files of user 1000" in str(daemon.targets.refusal())
     daemon.kernel.marks = Marks({"record": True})
     asked = len(daemon.kernel.marked)
     daemon.wait(5)
@@ -1007,7 +1007,7 @@ def test_one_users_runs_leave_room_for_the_others(daemon: World, monkeypatch: py
         daemon.train(pid, uid=1000)
         begun += started(daemon.step(daemon.row(pid)))
     assert len(begun) == 3
-    assert "3 runs of user 1000" in daemon.targets.refusal()
+    assert "3 runs of user 1000" in str(daemon.targets.refusal())
     daemon.train(60, uid=1001)
     assert len(started(daemon.step(daemon.row(60)))) == 1
     daemon.step(daemon.exit(50))
