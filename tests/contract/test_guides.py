@@ -40,3 +40,21 @@ def test_what_a_guide_names_exists(guide: str) -> None:
     assert {path for path in paths if not known(path)} <= MADE
     named = [(name, path) for *names, path in NAMED.findall(text) for name in names if name]
     assert [f"{name} of {path}" for name, path in named if not holds(path, name)] == []
+
+
+@pytest.mark.parametrize("page", ["accuracy", "cost"])
+def test_the_readmes_have_the_figures_of_the_page_that_they_link_to(page: str) -> None:
+    """In both languages the same. Those of cost stand there; of accuracy some are sums over its tables."""
+    english, chinese = (figures((ROOT / readme).read_text(), page) for readme in ("README.md", "README.zh.md"))
+    assert english
+    assert english == chinese
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    assert page == "accuracy" or not {
+        figure for figure in english if not re.search(rf"(?<![\d.]){re.escape(figure)}", text)
+    }
+
+
+def figures(readme: str, page: str) -> list[str]:
+    """The different numbers of the rows of tables that link to the page."""
+    rows = [line for line in readme.splitlines() if line.startswith("|") and f"](docs/{page}.md" in line]
+    return sorted(set(re.findall(r"\d+(?:\.\d+)?", " ".join(rows))))

@@ -12,6 +12,7 @@ from trainprobe.cli.checks import Finding
 from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Source
 from trainprobe.runtime.session import privileges
+from trainprobe.text.render import Speaker
 from trainprobe.text.saying import saying
 from trainprobe.wire import report as wire
 
@@ -98,6 +99,12 @@ def test_another_pid_namespace(tmp_path: Path) -> None:
 
 def test_psi(tmp_path: Path) -> None:
     assert checks.psi(tmp_path / "io").remedy == "boot with psi=1"
+
+
+def test_a_host_without_swap_says_so_in_chinese(tmp_path: Path) -> None:
+    (tmp_path / "swaps").write_text("Filename Type Size Used Priority\n")
+    found = checks.swap(tmp_path / "swaps")
+    assert (found.state, found.what, Speaker("zh").text(found.what)) == (checks.OK, "none", "没有")
 
 
 def test_pypis_bcc_is_not_taken_for_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
