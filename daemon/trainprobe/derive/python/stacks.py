@@ -17,6 +17,8 @@ MOST = 0.51
 """The least part of several stalls that share the named function."""
 SHARE = 0.8
 """The least part of the stacks that have the named function."""
+COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+"""Functions that CPython makes of an expression; a reader knows the function whose code the expression is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def common(stacks: Sequence[Sequence[str]], share: float = SHARE) -> Where | Non
     With one stack it is the innermost frame. With several, frames below a function that differ from sample to sample
     belong to it.
     """
-    kept = [stack for stack in stacks if stack]
+    kept = [_named(stack) for stack in stacks if stack]
     if not kept:
         return None
     alike, depth, best, own = kept, 0, kept[0][0], ""
@@ -89,6 +91,18 @@ def common(stacks: Sequence[Sequence[str]], share: float = SHARE) -> Where | Non
         own = best if is_own(best) else "" if is_loop(best) else own
         depth += 1
     return Where(best, len(alike), len(kept), own if own != best else "")
+
+
+def _named(stack: Sequence[str]) -> Sequence[str]:
+    """The stack without comprehensions that a function of the same file runs: they are that function's code."""
+    return [
+        frame for frame, caller in zip(stack, ["", *stack], strict=False)
+        if not (frame.partition(" (")[0].endswith(COMPREHENSIONS) and _file(frame) == _file(caller))
+    ]  # fmt: skip
+
+
+def _file(frame: str) -> str:
+    return _function(frame).partition(" (")[2]
 
 
 def _function(frame: str) -> str:

@@ -55,6 +55,15 @@ def test_of_several_stalls_the_line_that_most_share_is_named_however_often_each_
     assert split.frame == "main (a.py:1)", "neither has most of them"
 
 
+def test_an_expression_is_told_by_the_function_that_has_it() -> None:
+    busy = ("main (a.py:1)", "busy (b.py:3)")
+    inner = (*busy, "busy.<locals>.<genexpr> (b.py:3)", "busy.<locals>.<genexpr>.<listcomp> (b.py:3)")
+    assert common([inner]) == Where("busy (b.py:3)", 1, 1)
+    assert shared([[inner], [busy], [inner]]) == Where("busy (b.py:3)", 3, 3, stalls=True)
+    lazily = ("main (a.py:1)", "consume (library.py:9)", "rows.<locals>.<genexpr> (a.py:4)")
+    assert common([lazily]) == Where(lazily[-1], 1, 1), "its function is not on the stack"
+
+
 def test_the_users_own_function_comes_before_the_innermost_one() -> None:
     stack = (
         "<module> (train.py:90)", "train (transformers/trainer.py:2300)", "on_step_end (train.py:31)",
