@@ -109,6 +109,14 @@ def test_a_pause_in_each_step_is_not_lost_and_no_computing() -> None:
     assert made_of((0.002, Leaf.SLEEP, Region.STEP)).bound.by == "compute"
 
 
+def test_a_wait_that_nobody_explains_is_no_computing() -> None:
+    """As a loader's own thread that sleeps: who waits for it at a queue is not bound by computing."""
+    rank = made_of((0.012, Leaf.LOCK, Region.STEP))
+    assert rank.bound.by == "unknown"
+    assert rank.bound.why == "for 19.0 % of its training time no cause is known"
+    assert made_of((0.002, Leaf.LOCK, Region.STEP)).bound.by == "compute"
+
+
 def test_a_pool_that_answers_through_a_thread_is_waited_for_at_a_lock() -> None:
     """As batchgenerators' queue: the workers make batches, the driver waits for its own thread that hands them over."""
     driver = Driver()

@@ -34,6 +34,7 @@ NO_MARKS = template("steps.no_marks", "{reason}")
 PAUSED = 0.1
 """Of an ordinary step: who sleeps for more of it is not bound by computing."""
 PAUSES = template("bound.pauses", "the driver sleeps for {share:percent} of a step")
+UNEXPLAINED = template("bound.unexplained", "for {share:percent} of its training time no cause is known")
 BY_RHYTHM = template("steps.by_rhythm", "{reason}; each second's waits are held against the usual ones")
 BY_GPU = template(
     "steps.by_gpu", "no PyTorch marks them: a step goes from one call of CUDA that recurs evenly to the next"
@@ -114,12 +115,16 @@ def _span(span: PhaseInterval, at: Moment) -> PhaseSpan:
 def _bound(rank: RankSnapshot, lost: Losses) -> Bound:
     """Data's part of the training's own time: ordinary steps and stalls, without start-up and evaluation."""
     data = rank.time.data + sum(ns for cause, ns in lost.stalls.items() if SPECS[cause].is_input)
-    found = bound(data, rank.time.ordinary + sum(lost.stalls.values()), rank.steps.count)
+    trained = rank.time.ordinary + sum(lost.stalls.values())
+    found = bound(data, trained, rank.steps.count)
     if rank.steps.mode in _BY_CALLS and found.by != "input":
         return Bound.of("unknown", NO_MARKS_OF_DATA())
     paused = rank.ordinary.states.get(State.SLEEP, 0.0) / (rank.ordinary.seconds or 1.0)
     if paused >= PAUSED and found.by != "input":
         return Bound.of("unknown", PAUSES(share=paused))
+    unexplained = lost.total().get(Cause.UNKNOWN, 0.0) / (trained or 1.0)
+    if unexplained >= PAUSED and found.by != "input":
+        return Bound.of("unknown", UNEXPLAINED(share=unexplained))
     return found
 
 
