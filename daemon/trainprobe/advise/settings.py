@@ -257,10 +257,14 @@ def _persistent(facts: SettingsInput) -> ProposedSetting:
     lost, load = facts.stalled("worker_startup"), facts.loader
     edges = facts.rank.counters.stalls.get("worker_startup", 0)
     if not edges:
-        return ProposedSetting(
-            word("persistent_workers"), saying("not seen"), None, 0.0,
-            saying("no workers were started again between epochs while it was watched"),
-        )  # fmt: skip
+        seen = facts.rank.workers
+        reason = saying("no workers were started again between epochs while it was watched")
+        if seen.started > seen.peak > 0:
+            reason = saying(
+                "{started} workers were started, {peak} at most at once: no step was late for one that was new",
+                started=seen.started, peak=seen.peak,
+            )  # fmt: skip
+        return ProposedSetting(word("persistent_workers"), saying("not seen"), None, 0.0, reason)
     first = load.each if load is not None else 0.0
     gain = max(0.0, lost - edges * first)
     reason = saying("workers were started again {edges} times, {each} each", edges=edges, each=seconds(lost / edges))

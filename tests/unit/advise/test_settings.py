@@ -235,6 +235,15 @@ def test_persistent_workers() -> None:
     assert (told.proposed, told.gain) == ("True", pytest.approx(9.0 - 4 * 0.05))
 
 
+def test_workers_that_were_started_again_at_no_cost_are_not_denied() -> None:
+    rank = a_rank()
+    assert "no workers were started again" in str(settings(rank)["persistent_workers"].reason)
+    rank.workers = Workers(started=10, ended=10, live=0, exits=[], peak=2)
+    told = settings(rank)["persistent_workers"]
+    assert told.proposed is None
+    assert str(told.reason) == "10 workers were started, 2 at most at once: no step was late for one that was new"
+
+
 def test_checkpoints_take_one_per_cent_then() -> None:
     rank = a_rank()
     rank.stalls = [stall("checkpoint", 6.0, n * 100, 100) for n in range(1, 6)]
