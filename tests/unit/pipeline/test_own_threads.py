@@ -43,7 +43,7 @@ def locked(driver: Driver, pipeline: Pipeline, *others: str, share: float = 0.0,
         loader = ThreadLook(LOADER, 5, state, "", round(share * driver.now), "/data/a.bin" if state == "D" else "")
         monitor = ThreadLook(MONITOR, 6, "S", "hrtimer_nanosleep", 0)
         seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=(loader, monitor))
-        threads = (PythonThread(6, "watch (tqdm.py:60)"), *((PythonThread(5, LINE),) if python else ()))
+        threads = (PythonThread(6, "watch (tqdm/monitor.py:60)"), *((PythonThread(5, LINE),) if python else ()))
         stack = StackSeen(driver.now, driver.pid, driver.tid, ("main (a.py:1)", "get (queue.py:9)"), others=threads)
         pipeline.step(Frame(moment(driver.now), (stack,), threads=(driver.sample(Leaf.LOCK),), inspections=(seen,)))
     steps(driver, 20)
@@ -126,6 +126,9 @@ def test_who_has_sent_before_the_step_is_told_with_what_was_seen() -> None:
 def test_who_sleeps_is_no_evidence() -> None:
     (stall,) = locked(*started(), "S", "S", "S", share=0.05).stalls
     assert stall.cause == "unknown"
+    assert stall.summary.endswith(f" s lock; its other thread was in {LINE}"), "and where it was is told"
+    (stall,) = locked(*started(), "S", "S", "S", python=False).stalls
+    assert stall.summary.endswith(" s lock"), "a library's monitor is not what it waits for"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
 from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
@@ -21,7 +23,8 @@ PROCESS = template("unknown.process", "{name} (pid {pid})")
 FOR_PROCESS = template("unknown.for_process", "waiting for {who} that the training started: {seconds:.2f} s")
 WAITS_FOR_PROCESS = template("unknown.waits_for_process", "driver waits for {who}")
 PAUSE = template("unknown.pause", "a pause that the training's own code asks for: {seconds:.2f} s of sleep")
-SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }")
+SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }{beside}")
+BESIDE = template("unknown.beside", "; its other thread was in {frame}")
 STATE = template("unknown.state", "{seconds:.2f} s {state}")
 
 LAST = 1_000_000
@@ -31,7 +34,7 @@ LAST = 1_000_000
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """All that is left, last of all."""
     seen = sorted(by_state(left).items(), key=lambda pair: -pair[1])
-    summary, chain = _errand(window, left) or _pause(left) or _states_seen(seen, left)
+    summary, chain = _errand(window, left) or _pause(left) or _states_seen(window, seen, left)
     return Claim(
         Cause.UNKNOWN,
         dict(left),
@@ -59,10 +62,22 @@ def _pause(left: Mapping[Item, float]) -> tuple[Message, list[Message]] | None:
     return PAUSE(seconds=seconds(slept)), [DRIVER_IN(places=[State.SLEEP])]
 
 
-def _states_seen(seen: Sequence[tuple[State, float]], left: Mapping[Item, float]) -> tuple[Message, list[Message]]:
+def _states_seen(
+    window: Window, seen: Sequence[tuple[State, float]], left: Mapping[Item, float]
+) -> tuple[Message, list[Message]]:
     states = [STATE(seconds=seconds(ns), state=state) for state, ns in seen[:3]]
     leaves = {leaf.name.lower() for (_, _, leaf) in left}
-    return SEEN(states=states), [DRIVER_IN(places=sorted(leaves))]
+    frame = _beside(window) if seen and seen[0][0] == State.LOCK else ""
+    return SEEN(states=states, beside=BESIDE(frame=frame) if frame else None), [DRIVER_IN(places=sorted(leaves))]
+
+
+def _beside(window: Window) -> str:
+    """Where the one other thread was that runs the user's own code; "" where there are several: a driver at a lock
+    waits for some thread, and of several nobody knows for which."""
+    seen: dict[int, list[str]] = {}
+    for one in (one for stack in window.late.stacks for one in stack.others if is_own(one.frame)):
+        seen.setdefault(one.own_tid, []).append(one.frame)
+    return Counter(*seen.values()).most_common(1)[0][0] if len(seen) == 1 else ""
 
 
 def _advice(f: AdviceInput) -> list[Message]:
