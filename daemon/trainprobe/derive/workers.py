@@ -47,6 +47,7 @@ class Life:
     executed: bool = False  # it has called exec(2)
     comm: str = ""
     output: str = ""  # as of an errand
+    peak_before: int = 0  # the pool's, before this one was counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,9 @@ class WorkerPool:
         if kind == ProcessEventKind.FORK:
             if self.owns(event.ppid) and not self._has(event):
                 role = self.forked_role(event.ppid)
-                self.live[event.pid] = Life(event.pid, event.ppid, event.at_ns, comm=event.comm, role=role)
+                self.live[event.pid] = Life(
+                    event.pid, event.ppid, event.at_ns, comm=event.comm, role=role, peak_before=self.peak
+                )
                 if role == "worker":
                     self._started(event.at_ns)
         elif kind == ProcessEventKind.EXEC:
@@ -170,8 +173,17 @@ class WorkerPool:
             self.started -= 1
             if self.starts and life.start_ns in self.starts:
                 self.starts.remove(life.start_ns)
-        life.role = role
+        counted, life.role = life.role == "worker" != role, role
+        if counted:
+            self._uncount(life)
         life.output = folder_of(event.command) if role == "compiler" else ""
+
+    def _uncount(self, errand: Life) -> None:
+        """What was forked to run another program was never a worker, and no part of the peak."""
+        self.peak = max(errand.peak_before, self.count)
+        for life in self.live.values():
+            if life.peak_before > errand.peak_before:
+                life.peak_before -= 1
 
     def _ended(self, event: ProcessEvent) -> Death | None:
         if event.pid == self.driver:

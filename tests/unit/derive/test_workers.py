@@ -24,3 +24,23 @@ def test_a_pid_that_is_used_again_is_another_worker() -> None:
     workers.add_event(fork(51, 10 * NS))
     workers.add_event(fork(51, 400 * NS))  # the end of the first was lost
     assert (workers.started, workers.count) == (2, 1)
+
+
+def run(pid: int, at_ns: int) -> ProcessEvent:
+    return ProcessEvent(ProcessEventKind.EXEC, at_ns, pid, 50, "git", command=("git", "rev-parse"))
+
+
+def test_a_command_that_the_training_runs_never_was_a_worker() -> None:
+    """Between fork and exec it cannot be told from one."""
+    workers = WorkerPool(50)
+    workers.add_event(fork(51, 10 * NS))
+    workers.add_event(run(51, 10 * NS + 1))
+    assert (workers.started, workers.count, workers.peak) == (0, 0, 0)
+    for pid in (60, 61):
+        workers.add_event(fork(pid, 20 * NS))
+    for pid in (71, 72, 73):  # at once, and a worker with them
+        workers.add_event(fork(pid, 30 * NS))
+    assert workers.peak == 5
+    for pid in (71, 73):
+        workers.add_event(run(pid, 30 * NS + 1))
+    assert (workers.started, workers.count, workers.peak) == (3, 3, 3)
