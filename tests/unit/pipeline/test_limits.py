@@ -217,6 +217,7 @@ def test_descriptors_are_told_from_shared_memory_and_the_other_way_round() -> No
     (warning,) = host.rank.warnings
     assert warning.cause == "fd_exhaustion"
     assert "1024 of 1024" in warning.summary
+    assert host.rank.fds.open_peak == 1024, "the report does not say fewer elsewhere"
     assert "87 % of them tensors in shared memory" in warning.summary
     assert any("/dev/shm is not the reason: 1 GB of 16 GB used" in e.what for e in warning.evidence)
     assert any("file_system" in line for line in warning.advice)

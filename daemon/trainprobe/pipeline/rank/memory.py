@@ -37,7 +37,11 @@ class MemoryState:
         """One process; ``read`` follows the last one of a frame."""
         self.processes[sample.pid] = sample
         if sample.open_fds is not None:
-            self.fds_peak = max(self.fds_peak or 0, sample.open_fds)
+            self.add_open_fds(sample.open_fds)
+
+    def add_open_fds(self, count: int) -> None:
+        """Descriptors that one of its processes has open, whoever counted them."""
+        self.fds_peak = max(self.fds_peak or 0, count)
 
     def add_cpu(self, cpu_ns: int, steps: int) -> None:
         """CPU time of the driver's process after so many steps."""

@@ -190,6 +190,9 @@ class RunState:
         for rank in ranks:
             sizes = {(s.dev, s.ino): s.bytes for s in frame.sizes if s.pid == rank.seen.pid}
             rank.files.saves.feed_sizes(sizes)
+            for reading in frame.limits:
+                if reading.kind == "fds" and rank.lives.workers.owns(reading.pid):
+                    rank.memory.add_open_fds(reading.used)
             if frame.processes and rank.end_ns is None:
                 limits.add_processes(rank, now_ns)
         if frame.orphans is not None:
