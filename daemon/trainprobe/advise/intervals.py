@@ -15,6 +15,9 @@ from trainprobe.text.saying import Saying, saying, word
 ROLLOUTS = ("stable_baselines3",)  # whose loops collect what they train on
 SAVING, EVALUATING = 0.01, 0.05
 """Share of a run that saves, or logs, and evaluations should take at most."""
+SEEN = 0.5
+"""Of what writing logs took, at least, in late steps: with less, most bursts were too short for one, and how often they
+come is not known."""
 
 
 def checkpoints(facts: SettingsInput) -> ProposedSetting:
@@ -66,6 +69,9 @@ def logs(facts: SettingsInput) -> ProposedSetting:
     )
     limit, bursts = saying("fewer points in the curves; values in between can be averaged"), facts.stalls("logging")
     if facts.stalled("logging") > lost / 2 and bursts:  # seldom and much, not a little in each step
+        if facts.stalled("logging") < SEEN * sum(log.seconds for log in rank.logs):
+            now = saying("{writes} writes in all", writes=writes)
+            return ProposedSetting(name, now, None, 0.0, reason)
         every = _every(bursts, rank.steps.count, len(bursts))
     else:
         every = max(1, round(rank.steps.count / writes))

@@ -269,6 +269,9 @@ def test_a_log_line_in_each_step_and_a_burst_now_and_then_are_different_things()
     rank.counters.stall_seconds = {"logging": 20.0}
     burst = settings(rank)["log interval"]
     assert (burst.proposed, str(burst.now)) == ("5500", "every 250 steps")
+    rank.logs = [LogFile("/runs/train.log", 10, 1000, 60.0)]
+    unseen = settings(rank)["log interval"]
+    assert (unseen.proposed, str(unseen.now)) == (None, "1000 writes in all"), "two of three bursts made no step late"
 
 
 def test_evaluation_takes_five_per_cent_then() -> None:

@@ -732,3 +732,19 @@ def test_rows_that_nobody_takes_are_fewer_and_still_every_step() -> None:
     assert len(told.rows) <= 1024
     assert sum(row.count for row in told.rows) == 4999
     assert sum(row.seconds for row in told.rows) == pytest.approx(4999 * 0.05)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_how_often_it_logs_is_not_known_where_most_bursts_make_no_step_late(others: bool) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    for burst in range(27):
+        late = burst % 9 == 0
+        if late or others:
+            driver.write("/runs/train.log", 1000, 0.3 if late else 0.045, created=False)
+        driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert {stall.cause for stall in rank.stalls} == {"logging"}
+    assert any("instead of every" in line for line in rank.stalls[0].advice) is not others

@@ -10,6 +10,7 @@ from operator import attrgetter
 from statistics import median
 
 from trainprobe.advise import queue
+from trainprobe.advise.intervals import SEEN
 from trainprobe.advise.loader import loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
@@ -100,7 +101,10 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
     steps, writes = rank.steps.known, sum(log.writes for log in rank.files.logs)
     if logging is not None and lost.stalls.get(Cause.LOGGING, 0.0) > total[Cause.LOGGING] / 2:
         bursts = by_cause.get(Cause.LOGGING)
-        out[Cause.LOGGING] = replace(logging, apart=max(1, steps // bursts.count) if bursts else None)
+        if lost.stalls[Cause.LOGGING] < SEEN * sum(log.ns for log in rank.files.logs):
+            out[Cause.LOGGING] = replace(logging, every=None)
+        elif bursts:
+            out[Cause.LOGGING] = replace(logging, apart=max(1, steps // bursts.count))
     elif logging is not None and writes:  # a little in each step
         out[Cause.LOGGING] = replace(logging, every=None, apart=max(1, round(steps / writes)))
     if saving is not None and saves.saves:
