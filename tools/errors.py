@@ -123,9 +123,12 @@ def _text(node: ast.expr, known: dict[str, str]) -> str:
         return known.get(node.id, "")
     if isinstance(node, ast.Attribute):
         return known.get(node.attr, "") if node.attr.isupper() else ""
-    if isinstance(node, ast.Call) and _name(node.func) in ("word", "saying") and node.args:
+    if isinstance(node, ast.Call) and _name(node.func) == "template":
+        return _text(node.args[1], known)  # its places are filled where it is called
+    if isinstance(node, ast.Call):
         given = {one.arg: _text(one.value, known) for one in node.keywords}
-        return re.sub(r"\{(\w+)[^}]*\}", lambda found: given.get(found[1]) or "…", _text(node.args[0], known))
+        said = node.args[0] if _name(node.func) in ("word", "saying") and node.args else node.func
+        return re.sub(r"\{(\w+)[^}]*\}", lambda found: given.get(found[1]) or "…", _text(said, known))
     return ""
 
 
