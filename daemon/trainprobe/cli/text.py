@@ -189,7 +189,7 @@ def _footer(report: Report, style: Style) -> Iterator[str]:
         if source.state != "up":
             yield from style.wrapped(
                 source.reason + (style.say(" (to mend it: {remedy})", remedy=source.remedy) if source.remedy else ""),
-                f"! {name} {style.say(source.state)}: ",
+                style.say("! {source} {state}: ", source=name, state=style.say(source.state)),
                 "    ",
             )
     if report.events_lost:

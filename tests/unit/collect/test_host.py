@@ -85,7 +85,7 @@ def test_pressure_in_seconds(tmp_path: Path) -> None:
 def test_a_host_without_pressure_says_how_to_get_it(tmp_path: Path) -> None:
     outcome = psi.read(str(tmp_path))
     assert isinstance(outcome, Unavailable)
-    assert "psi=1" in outcome.remedy
+    assert "psi=1" in str(outcome.remedy)
 
 
 def test_own_cost_counts_what_is_burned() -> None:

@@ -133,7 +133,7 @@ def test_why_a_source_is_off_is_chinese_and_english_in_the_json() -> None:
     assert WIDE.search(shown["processes"].reason)
     assert WIDE.search(shown["processes"].remedy)
     assert shown["bpf"].reason == "OSError: broken"
-    assert "! slots 不可用: 用户 1000 的运行超过 64 个" in text_of(report, Style(speaker=CHINA))
+    assert "! slots 不可用：用户 1000 的运行超过 64 个" in text_of(report, Style(speaker=CHINA))
 
 
 def test_no_source_has_a_reason_that_is_no_message() -> None:
