@@ -179,11 +179,21 @@ def test_the_records_of_saves_decide_over_the_slots_of_a_step() -> None:
 
 @pytest.mark.parametrize(
     ("beside", "belongs"),
-    [("/run/step/last_checkpoint", True), ("/run/latest", True), ("/elsewhere/latest", False)],
-    ids=["beside it", "above its folder", "elsewhere"],
+    [
+        ("/run/step/last_checkpoint", True),
+        ("/run/latest", True),
+        ("/elsewhere/latest", False),
+        ("/run/step/config.json", True),
+        ("/run/step/README.md", True),
+        ("/run/config.json", False),
+        ("/run/step/train.log", False),
+        ("/run/step/metrics.csv", False),
+        ("/run/step/sample.png", False),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_the_mark_of_the_latest_checkpoint_belongs_to_the_save(beside: str, belongs: bool) -> None:
-    """A file system may make it wait for the blocks of the file that it takes the place of."""
+def test_what_is_written_beside_a_checkpoint_belongs_to_the_save(beside: str, belongs: bool) -> None:
+    """A mark of the latest one may wait for the blocks of the file that it replaces. Logs and output do not belong."""
     driver = trained()
     driver.write("/run/step/model.pth", SIZE, 0.2)
     driver.write(beside, 50, 0.3, ino=8)

@@ -115,6 +115,19 @@ def is_restored(path: str, rules: FileRules) -> bool:
 
 
 @lru_cache(maxsize=1024)
+def is_named_output(path: str) -> bool:
+    """Whether the name alone tells a log, or output for people."""
+    name = path.rpartition("/")[2]
+    return (
+        ".tfevents." in name
+        or name.endswith(".wandb")
+        or path.startswith("/dev/")
+        or _matches(name.lower(), _MEDIA)
+        or _matches(name, _LOGS)
+    )
+
+
+@lru_cache(maxsize=1024)
 def _kind(path: str, large: bool, created: bool, append: bool, early: bool, rules: FileRules) -> FileKind:
     """The same, cached: a file that each step writes needs it in each step."""
     name = path.rpartition("/")[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from trainprobe.derive.files.purpose import FileClass
+from trainprobe.derive.files.purpose import FileClass, is_named_output
 from trainprobe.derive.files.safety import Safety
 from trainprobe.derive.files.save_spans import SavingSteps, Seconds
 from trainprobe.derive.files.saves import LogUse, Save, Saves
@@ -84,15 +84,21 @@ class FileActivity:
 
 
 def _with_saves(files: ClassedFiles) -> ClassedFiles:
-    """The files of one step, where what lies beside a checkpoint, or above its folder, and is neither a log nor output
-    belongs to the save: which one is the latest (``last_checkpoint``, ``latest``), an index, a mark of completeness."""
+    """The files of one step, where all of a save counts as one: what lies beside its file or above the folder and is no
+    log (``last_checkpoint``, ``latest``, an index, a mark of completeness), and in its very folder also what is called
+    neither a log nor output (config.json, README.md)."""
     saved = {path.rpartition("/")[0] for _, of, path in files if of == FileClass.CHECKPOINT}
     if not saved:
         return files
     folders = {*saved, *(folder.rpartition("/")[0] for folder in saved)} - {""}
     return [
-        (use, FileClass.CHECKPOINT, path)
-        if of == FileClass.OTHER and path.rpartition("/")[0] in folders
-        else (use, of, path)
+        (use, FileClass.CHECKPOINT, path) if _belongs(of, path, saved, folders) else (use, of, path)
         for use, of, path in files
     ]
+
+
+def _belongs(of: FileClass, path: str, saved: set[str], folders: set[str]) -> bool:
+    folder = path.rpartition("/")[0]
+    return (of == FileClass.OTHER and folder in folders) or (
+        of == FileClass.LOG and folder in saved and not is_named_output(path)
+    )

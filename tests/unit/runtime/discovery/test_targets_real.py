@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -53,15 +54,15 @@ def library(tmp_path: Path) -> Path:
 
 @contextmanager
 def training(library: Path, method: str, *wrapper: str) -> Iterator[tuple[int, list[int]]]:
-    """(pid, pids of its two children)."""
+    """(pid, pids of its two children); all of them end with it."""
     command = [*wrapper, sys.executable, str(library.with_name("train.py")), str(library), method]
     environ = os.environ | {"RANK": "1", "WORLD_SIZE": "2"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, start_new_session=True) as process:
         assert process.stdout
         try:
             yield process.pid, [int(word) for word in process.stdout.readline().split()]
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def now() -> Moment:
