@@ -103,13 +103,19 @@ class Observed:
         return told
 
     def attach_marks(self) -> MarksAttached:
-        """To the libtorch that the program has mapped."""
+        """To the libtorch that the program has mapped. Asks again where it cannot be read now, as the daemon does."""
         start, end, path = _TORCH.findall(Path(f"/proc/{self.pid}/maps").read_text())[0]
         until = time.monotonic() + 60
-        while (attached := self.probes.attach_marks(self.pid, path, int(start, 16), int(end, 16))) is None:
+        while (attached := self._marks(path, int(start, 16), int(end, 16))) is None:
             assert time.monotonic() < until, "the library is not read"
             time.sleep(0.01)
         return attached
+
+    def _marks(self, path: str, start: int, end: int) -> MarksAttached | None:
+        try:
+            return self.probes.attach_marks(self.pid, path, start, end)
+        except BlockingIOError:
+            return None
 
 
 def observe(probes: Probes, body: str, *arguments: str, **how: object) -> Told:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from ctypes import c_uint32
 from pathlib import Path
 
@@ -118,18 +119,22 @@ time.sleep({seconds})
 def test_threads_that_step_take_a_processes_part_of_the_places(own_probes: Probes, tmp_path: Path) -> None:
     """Another process has its own, and those that end give theirs back."""
     library = str(fake_torch.built(tmp_path))
-    crowds = [
-        Observed.python(own_probes, STEPPING.format(library=library, threads=200, milliseconds=10, seconds=9)).go()
-        for _ in range(2)
-    ]
-    await_true(lambda: all("libtorch" in Path(f"/proc/{one.pid}/maps").read_text() for one in crowds), "the library")
-    crowds[0].attach_marks()
-    await_true(lambda: len(own_probes.threads()) == 2 * abi.DRIVERS + 2, "their ledgers", 5)
-    time.sleep(0.5)
-    assert len(own_probes.threads()) == 2 * abi.DRIVERS + 2, "two first threads, and the drivers"
-    for one in crowds:
-        one.process.kill()
-        one.finish()
+    with ExitStack() as ends:
+        crowds = [
+            Observed.python(own_probes, STEPPING.format(library=library, threads=200, milliseconds=10, seconds=9)).go()
+            for _ in range(2)
+        ]
+        for one in crowds:
+            ends.callback(one.process.kill)
+        maps = [Path(f"/proc/{one.pid}/maps") for one in crowds]
+        await_true(lambda: all("libtorch" in one.read_text() for one in maps), "the library")
+        crowds[0].attach_marks()
+        await_true(lambda: len(own_probes.threads()) == 2 * abi.DRIVERS + 2, "their ledgers", 5)
+        time.sleep(0.5)
+        assert len(own_probes.threads()) == 2 * abi.DRIVERS + 2, "two first threads, and the drivers"
+        for one in crowds:
+            one.process.kill()
+            one.finish()
     assert not own_probes.threads()
     assert own_probes.lost()["ledger"] == 0
 
