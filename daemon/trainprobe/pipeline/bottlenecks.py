@@ -16,7 +16,7 @@ from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import COMPUTING, LEAVES, Leaf, Region
 from trainprobe.pipeline.rank.state import RankState
-from trainprobe.pipeline.rank.window import window_of_ordinary
+from trainprobe.pipeline.rank.window import ordinary_fetches, window_of_ordinary
 
 BUSY = 0.5
 """Workers that are busy for less of their time than this are not what the driver waits for."""
@@ -123,7 +123,7 @@ def _handed_over(fold: RankState) -> tuple[float, float]:
     """Which part of the waits for data, and of the computing in them, is taking over batches that idle workers have
     ready."""
     ordinary = fold.ordinary
-    if not ordinary.worker_ns or not _idle_workers(fold) or _fetches(fold) >= fold.policy.fake_fetches:
+    if not ordinary.worker_ns or not _idle_workers(fold) or ordinary_fetches(fold) >= fold.policy.fake_fetches:
         return 0.0, 0.0
     spent = {item: ns for item, ns in ordinary.items.items() if item[0] == State.DATA_WAIT}
     computing = sum(ns for (_, _, leaf), ns in spent.items() if leaf in COMPUTING)
@@ -270,12 +270,6 @@ def _swaps(fold: RankState) -> bool:
 
 def _idle_workers(fold: RankState) -> bool:
     return _busy(fold) < BUSY and not _starved(fold)
-
-
-def _fetches(fold: RankState) -> float:
-    """For each backward."""
-    latest = fold.ledger.latest
-    return latest.fetches / latest.backwards if latest is not None and latest.backwards else 0.0
 
 
 def _busy(fold: RankState) -> float:

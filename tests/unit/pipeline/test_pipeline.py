@@ -262,6 +262,26 @@ def test_fetches_that_outnumber_backwards_are_fake_batching() -> None:
     assert rank_of(played(driver), driver).verdict.cause == "fake_batching"
 
 
+def test_the_fetches_of_an_evaluation_make_no_fake_batching() -> None:
+    """Steps that wait a little for their one batch, and an evaluation of many small ones."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for step in range(100):
+        driver.work(0.003, Leaf.PIPE_READ)
+        driver.fetch(0.003, Leaf.POLL)
+        driver.spend(0.02)
+        driver.backward(0.01)
+        driver.optimizer(seconds=0.001)
+        for _ in range(800 if step == 60 else 0):
+            driver.fetch(0.002)
+            driver.spend(0.001, Leaf.CPU, Region.NO_GRAD)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.counters.phase_seconds["evaluation"] > 2
+    assert "fake_batching" not in rank.lost
+
+
 def test_evaluation_is_a_phase_and_the_checkpoint_after_it_a_stall() -> None:
     driver = Driver()
     driver.begin()

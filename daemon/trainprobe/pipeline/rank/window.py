@@ -97,17 +97,22 @@ def window_of_second(rank: RankState, part: Measured) -> Window:
     return replace(window_of(rank, part), starts=NO_STEPS, logs=NO_MARKS, threads=NO_MARKS)
 
 
+def ordinary_fetches(rank: RankState) -> float:
+    """For each backward of ordinary steps: an evaluation has fetches of its own."""
+    backwards = rank.ordinary.count * rank.progress.baseline.backwards()
+    return rank.ordinary.fetches / backwards if backwards else 0.0
+
+
 def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: Slowed | None) -> Window:
     """What there is to judge all ordinary steps together by; ``slowed``: the GPU that lost most in them."""
-    ordinary, latest = rank.ordinary, rank.ledger.latest
+    ordinary = rank.ordinary
     items = {item: int(ns) for item, ns in ordinary.items.items()}
-    backwards = latest.backwards if latest is not None else 0
     part = Measured(rank.start_ns, rank.open.sample_ns, 0.0, suspects, items, ordinary.pool)
     return replace(
         window_of(rank, part),
         usual=WHOLE_RUN,
         starts=WHOLE_RUN,
-        fetches_per_backward=latest.fetches / backwards if latest is not None and backwards else 0.0,
+        fetches_per_backward=ordinary_fetches(rank),
         saves=WHOLE_RUN,
         removals=WHOLE_RUN,
         logs=_all_logs(rank, suspects),
