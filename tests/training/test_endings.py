@@ -64,9 +64,9 @@ class Slow:
         self.server = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
         self.port = self.server.getsockname()[1]
         self.seconds = 0.0
-        threading.Thread(target=self._take, daemon=True).start()
+        threading.Thread(target=self._take_upload, daemon=True).start()
 
-    def _take(self) -> None:
+    def _take_upload(self) -> None:
         connection, _ = self.server.accept()
         with connection:
             begun, taken = time.monotonic(), 0

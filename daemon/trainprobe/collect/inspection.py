@@ -52,11 +52,12 @@ class Inspector:
     def __init__(self, proc: Proc, cgroup: str = "/sys/fs/cgroup", machine: str = "") -> None:
         self._proc = proc
         self._cgroup = cgroup
-        self._paths = _PATH_ARGUMENT.get(machine or os.uname().machine, {})
-        self._locking = _LOCKING.get(machine or os.uname().machine, {})
-        self._sending = _SENDING.get(machine or os.uname().machine, ())
-        self._polling = _POLLING.get(machine or os.uname().machine, ())
-        self._waiting = _WAITING.get(machine or os.uname().machine, {})
+        machine = machine or os.uname().machine
+        self._paths = _PATH_ARGUMENT.get(machine, {})
+        self._locking = _LOCKING.get(machine, {})
+        self._sending = _SENDING.get(machine, ())
+        self._polling = _POLLING.get(machine, ())
+        self._waiting = _WAITING.get(machine, {})
 
     def inspect(self, pid: int, tid: int) -> Inspection | None:
         """What is to be seen of a thread; None: it is gone."""

@@ -114,17 +114,9 @@ def is_restored(path: str, rules: FileRules) -> bool:
     return _matches(path, rules.checkpoints) and any(word in name for word in _STATES)
 
 
-@lru_cache(maxsize=1024)
 def is_named_output(path: str) -> bool:
-    """Whether the name alone tells a log, or output for people."""
-    name = path.rpartition("/")[2]
-    return (
-        ".tfevents." in name
-        or name.endswith(".wandb")
-        or path.startswith("/dev/")
-        or _matches(name.lower(), _MEDIA)
-        or _matches(name, _LOGS)
-    )
+    """Whether the name alone tells a log, or output for people: at any size, however it is opened."""
+    return _kind(path, True, False, False, False, FileRules()).of == FileClass.LOG
 
 
 @lru_cache(maxsize=1024)
