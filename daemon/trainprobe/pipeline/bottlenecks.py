@@ -16,6 +16,7 @@ from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import COMPUTING, LEAVES, Leaf, Region
 from trainprobe.pipeline.rank.state import RankState
+from trainprobe.pipeline.rank.surroundings import Surroundings
 from trainprobe.pipeline.rank.window import ordinary_fetches, window_of_ordinary
 
 BUSY = 0.5
@@ -24,6 +25,8 @@ HANDOVER_NS = 1_000_000
 """For each batch: so long the driver waits for the threads of a worker that has it ready …"""
 UNPICKLE_NS = 5_000_000
 """… and so long it computes to take it over."""
+IDLE_CPUS = 0.5
+"""A host of which no more is idle is wholly used."""
 MINOR = 0.01
 """Of an ordinary step: a smaller claim goes to the largest one."""
 _PRODUCTIVE = frozenset({State.COMPUTE, State.GPU_WAIT, State.CHECKPOINT, State.SLEEP})
@@ -145,15 +148,29 @@ def _late_ranks(fold: RankState) -> float:
 
 
 def _contended(fold: RankState) -> float:
-    """The part of the waits for a processor that other processes can have made: they ran no longer than that. The rest
-    is for the process's own threads."""
+    """The part of the waits for a processor that other programs or workers can have made: they ran no longer than that.
+    The rest is for the process's own threads, and for those of ranks whose compute threads all find a processor."""
     ordinary = fold.ordinary
     queued = sum(ns for (_, _, leaf), ns in ordinary.items.items() if leaf == Leaf.RUNQUEUE)
     used = [point["others"] for _, point in ordinary.growth.trend.around.points]
-    if not queued or not used or not fold.surroundings.devices.cpus or fold.ledger.ranks:
+    if not queued or not used or not fold.surroundings.devices.cpus:
         return 1.0
+    worked = sum(ordinary.pool[leaf] for leaf in CPU if leaf != Leaf.RUNQUEUE)
+    if fold.ledger.ranks:
+        if not _ranks_fit(fold.surroundings, worked / ordinary.ns):
+            return 1.0
+        worked *= fold.surroundings.company.ranks
     others = fmean(used) * ordinary.ns  # the scheduler spreads them over all processors
-    return min(1.0, (others + sum(ordinary.pool[leaf] for leaf in CPU if leaf != Leaf.RUNQUEUE)) / queued)
+    return min(1.0, (others + worked) / queued)
+
+
+def _ranks_fit(around: Surroundings, worked: float) -> bool:
+    """Whether the ranks' compute threads and workers (``worked``: CPUs that one rank's use) have room on this host, all
+    of which they may use: a processor that is idle meanwhile is one that they may not."""
+    company, cpus, busy = around.company, around.devices.cpus or 0, around.busy.cpus
+    if not company.threads or busy is None or busy < cpus - IDLE_CPUS:
+        return False
+    return company.threads + company.ranks * worked <= cpus
 
 
 def _unfelt(fold: RankState) -> float:

@@ -74,3 +74,31 @@ class OtherPrograms:
             at_ns - own_before[0]
         )
         return min(max(0.0, host[2] - idle - own) / host[2], 1.0)
+
+
+@dataclass(slots=True)
+class ComputeThreads:
+    """How many threads of a driver's process compute: from what the process uses beside the driver itself."""
+
+    _from: tuple[int, int] | None = None  # CPU ns of the process, and of its driver
+    _spent: tuple[int, int] = (0, 0)
+
+    def add_reading(self, process_ns: int, driver_ns: int) -> None:
+        """Cumulative CPU time of the whole process and of its driver."""
+        self._from = self._from or (process_ns, driver_ns)
+        self._spent = (process_ns - self._from[0], driver_ns - self._from[1])
+
+    @property
+    def count(self) -> int:
+        """Those of gloo or an exporter, which transfer, take less than half of what the driver does: none of these."""
+        process, driver = self._spent
+        return max(1, round(process / driver)) if driver >= NS else 1
+
+
+@dataclass(slots=True)
+class Company:
+    """What the ranks of a run are together."""
+
+    pids: set[int] = field(default_factory=set)  # the drivers, and their live children
+    ranks: int = 0  # on this host
+    threads: int = 0  # of them all, that compute

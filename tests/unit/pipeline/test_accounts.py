@@ -165,6 +165,41 @@ def test_a_processor_that_the_own_threads_have_is_not_lost() -> None:
     assert beside(1.0).verdict.cause == "cpu_contention"
 
 
+def ranks_beside(others: float, threads: float, cpus: int = 2) -> list[Rank]:
+    """Two ranks that compute for half of each step and wait for a processor for a fifth of it. ``threads``: CPU time of
+    each process in parts of its driver's; other programs use the part ``others`` of all processors."""
+    first, second, pipeline = two_ranks()
+    start, own = first.now, 0.5 * threads
+    for step in range(400):
+        for driver in (first, second):
+            driver.spend(0.012, Leaf.RUNQUEUE, Region.STEP)
+            driver.spend(0.018, Leaf.SLEEP, Region.STEP)
+            driver.step(0.015)
+        if step % 50 == 0:
+            spent = first.now - start
+            host = HostSample(cpus=cpus, idle_ns=int(spent * (cpus * (1 - others) - 2 * own)))
+            used = tuple(ProcessSample(d.pid, 1, "driver", 0, cpu_ns=int(spent * own)) for d in (first, second))
+            events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+            pipeline.step(Frame(moment(first.now), tuple(events), processes=used, host=host))
+            first.events.clear()
+            second.events.clear()
+    return list(pipeline.report(moment(first.now)).runs[0].ranks)
+
+
+def test_ranks_that_have_a_processor_each_lose_nothing_to_the_threads_of_their_collectives() -> None:
+    assert [rank.lost for rank in ranks_beside(0.02, threads=1.48)] == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("others", "threads", "cpus"),
+    [(0.3, 1.2, 2), (0.02, 1.8, 2), (0.02, 1.2, 4)],
+    ids=["beside others", "too many threads", "kept to a part of the host"],
+)
+def test_ranks_that_lack_processors_lose_what_they_wait_for_one(others: float, threads: float, cpus: int) -> None:
+    for rank in ranks_beside(others, threads, cpus):
+        assert [one.cause for one in rank.bottlenecks] == ["cpu_contention"]
+
+
 def ranks_that_wait(first_waits: float, second_waits: float) -> tuple[Rank, Rank]:
     """Two ranks of even steps, which wait so long for each other in each."""
     first, second, pipeline = two_ranks()

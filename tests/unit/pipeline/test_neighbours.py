@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders.driver import Driver, moment, played
+from tests.unit.pipeline.test_growing_steps import two_ranks
 from tests.unit.pipeline.test_late_steps import started
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.derive.host.quota import Quota
@@ -50,6 +51,22 @@ def test_the_trainings_own_threads_are_held_against_its_quota() -> None:
     stall = rank_of(played(driver, pipeline), driver).stalls[-1]
     assert stall.cause == "cpu_contention"
     assert stall.chain[-1].endswith("0.9 CPUs in 1 processes of 8 threads; its quota is 1.5 CPUs")
+
+
+def test_the_other_ranks_of_the_run_are_no_others() -> None:
+    first, second, pipeline = two_ranks()
+    for driver in (first, second):
+        driver.spend(1.0, Leaf.RUNQUEUE)
+    rivals = (RivalSample(second.pid, "python", 0.9, 4), RivalSample(77, "stress", 0.7, 1))
+    used = (ProcessSample(first.pid, 1, "driver", 0), ProcessSample(second.pid, 1, "driver", 0))
+    played(first, pipeline, rivals=rivals, processes=used)
+    first.train(20)
+    ranks = played(first, pipeline).report(moment(first.now)).runs[0].ranks
+    [stall] = next(rank for rank in ranks if rank.pid == first.pid).stalls
+    assert stall.chain[1:] == [
+        "others use 0.7 CPUs: stress (77) 0.7",
+        "the training itself uses 0.9 CPUs in 1 processes of 4 threads",
+    ]
 
 
 def test_nobody_is_asked_for_while_the_driver_runs() -> None:

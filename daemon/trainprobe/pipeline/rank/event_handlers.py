@@ -160,6 +160,8 @@ def end_reading(rank: RankState, at_ns: int, used: int | None) -> None:
     pss = memory.proportional()
     driver = memory.processes.get(rank.seen.pid)
     if driver is not None:
+        if driver.cpu_ns is not None and rank.progress.baseline.stands:
+            rank.surroundings.threads.add_reading(driver.cpu_ns, sum(rank.ledger.cells[place] for place in _COMPUTES))
         rank.stalls.box.sample(at_ns, workers, pss)
         logged = sum(log.bytes for log in saves.logs.values())
         figures = {

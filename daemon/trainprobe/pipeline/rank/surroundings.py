@@ -8,15 +8,17 @@ from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.host.gpu_speed import GpuSpeed
 from trainprobe.derive.host.quota import Quota
 from trainprobe.derive.memory.swapping import Swapping
-from trainprobe.pipeline.busy import CpuInUse
+from trainprobe.pipeline.busy import Company, ComputeThreads, CpuInUse
 
 
 @dataclass(slots=True)
 class Surroundings:
-    """Shared by all ranks: ``devices`` of the host, ``quota`` of the run."""
+    """Shared by all ranks: ``devices`` of the host, ``quota`` and ``company`` of the run."""
 
     devices: Devices = field(default_factory=Devices)
     quota: Quota = field(default_factory=Quota)
+    company: Company = field(default_factory=Company)
+    threads: ComputeThreads = field(default_factory=ComputeThreads)
     busy: CpuInUse = field(default_factory=CpuInUse)
     swapping: Swapping = field(default_factory=Swapping)
     gpu_pace: GpuSpeed = field(default_factory=GpuSpeed)

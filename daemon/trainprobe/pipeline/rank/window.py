@@ -84,7 +84,9 @@ def window_of(rank: RankState, part: Measured) -> Window:
         cpus=around.devices.cpus or NO_HOST,
         devices=around.devices,
         rivals=rivals,
-        own=rank.pids | {rival.pid for rival in rivals if rank.known(rival.pid)},  # some may have ended meanwhile
+        own=rank.pids
+        | around.company.pids
+        | {rival.pid for rival in rivals if rank.known(rival.pid)},  # some may have ended meanwhile
         stolen=around.devices.stolen,
         quota=around.quota.over(start, end),
         churn=part.churn,

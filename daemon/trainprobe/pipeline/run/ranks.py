@@ -10,6 +10,7 @@ from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.host.quota import Quota
 from trainprobe.model.cells import RowKind
 from trainprobe.model.event import MarkRow, RankSeen
+from trainprobe.pipeline.busy import Company
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.surroundings import Surroundings
 
@@ -27,6 +28,7 @@ class Ranks:
     attached: bool
     devices: Devices
     quota: Quota = field(default_factory=Quota)
+    company: Company = field(default_factory=Company)
     by_pid: dict[int, list[RankState]] = field(default_factory=dict)
     given_up: int = 0  # ranks that have ended and made room for others
     refused: set[tuple[int, int]] = field(default_factory=set)  # (pid, tid) of drivers there is no room for
@@ -54,7 +56,7 @@ class Ranks:
         self.count_stepping()
 
     def _new(self, seen: RankSeen, tid: int = 0, start_ns: int = 0) -> RankState:
-        around = Surroundings(self.devices, self.quota)
+        around = Surroundings(self.devices, self.quota, self.company)
         return RankState(seen, self.policy, self.attached, around, tid=tid, start_ns=start_ns)
 
     def count_stepping(self) -> None:
@@ -62,6 +64,12 @@ class Ranks:
         stepping = sum(1 for rank in self if rank.stepped)
         for rank in self:
             rank.ledger.ranks = stepping > 1 or (rank.seen.world_size or 1) > 1
+
+    def count_threads(self) -> None:
+        """Tell all what they are together: the run's processes have been read."""
+        live = self.live
+        self.company.pids, self.company.ranks = self.pids(), len(live)
+        self.company.threads = sum(rank.surroundings.threads.count for rank in live)
 
     def of(self, pid: int) -> list[RankState]:
         """The ranks of a process: of a driver, or of the driver that it is a child of."""

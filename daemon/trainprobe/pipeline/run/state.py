@@ -170,6 +170,7 @@ class RunState:
         for rank in self.ranks:
             event_handlers.end_reading(rank, at_ns, used)
             rank.ordinary.growth.trend.surroundings(others)
+        self.ranks.count_threads()
 
     def add_count(self, count: CountSample) -> None:
         for rank in self.ranks:
