@@ -60,6 +60,8 @@ class CauseSpec:
     short: str = ""  # its title where each of its stalls ended by itself within ``SHORT``; "": the same
     in_line: Template | None = None
     """The summary of a stall where most samples of all its stalls share a Python line: of ``seconds`` and ``where``."""
+    waits_in_line: bool = False
+    """The headline has the Python line that most of its stalls share beside what the longest one waited for."""
     dashboard_colour: str = ""  # "": a shade of its group's
     minor_share: Callable[[Policy], float] = attrgetter("minor_share")
     """Of a stall: a smaller claim goes to the stall's main cause."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import Proc, read_file
@@ -10,24 +12,40 @@ from trainprobe.model.sample import HeldLock
 
 SIZE = 1 << 16
 HOLDERS = 16  # with more, names are not read
+LOOKED_UP = 4  # of a process that sleeps
 
 
 def held_locks(proc: Proc, path: str = "/proc/locks") -> tuple[HeldLock, ...]:
     """The locks that processes of this host hold; of a network file system also those that this host was given."""
     found = list(parse((read_file(path, SIZE) or b"").decode("utf-8", "replace")))
     named = len(found) <= HOLDERS
-    return tuple(HeldLock(dev, ino, pid, _name(proc, pid) if named else "") for dev, ino, pid in found)
+    return tuple(
+        HeldLock(dev, ino, pid, _name(proc, pid) if named else "", exclusive) for dev, ino, pid, exclusive in found
+    )
 
 
-def parse(text: str) -> Iterator[tuple[int, int, int]]:
-    """(dev as the kernel has it, ino, pid) of each holder. A lock of an open file description has no pid: -1."""
+def open_in(proc: Proc, pid: int, locks: Iterable[HeldLock]) -> Iterator[HeldLock]:
+    """The locks; those that others hold alone on a file that the process has open too, with its path."""
+    left = LOOKED_UP
+    for one in locks:
+        if one.exclusive and one.pid not in (-1, pid) and left:
+            left -= 1
+            device = os.makedev(one.dev >> 20, one.dev & 0xFFFFF)
+            path = (proc.ask(pid, "opened", "fd", device, one.ino) or b"").decode("utf-8", "surrogateescape")
+            one = replace(one, path=path)
+        yield one
+
+
+def parse(text: str) -> Iterator[tuple[int, int, int, bool]]:
+    """(dev as the kernel has it, ino, pid, exclusive) of each holder. A lock of an open file description has no pid:
+    -1."""
     for line in lines_of(text):
         words = line.split()
         if len(words) < 8 or words[1] == "->":
             continue
         major, minor, ino = [*words[5].split(":"), "", ""][:3]
         try:
-            yield int(major, 16) << 20 | int(minor, 16), int(ino), int(words[4])
+            yield int(major, 16) << 20 | int(minor, 16), int(ino), int(words[4]), words[3] == "WRITE"
         except ValueError:
             continue
 

@@ -23,6 +23,7 @@ NONE, DESCRIPTOR = -1, -2  # instead of a length
 FIELDS = 4  # of a request: operation, path, two numbers
 AT_ONCE = 1 << 16
 SMALL, LARGE = 16 << 10, 1 << 20
+FDS = 512  # descriptors of a process among which a file is looked for
 PAGE = 4096
 Answer = bytes | int | None
 """An int is a descriptor that is handed over."""
@@ -76,6 +77,15 @@ def shared_held(path: bytes, limit: int, _: int) -> Answer:
     shared = [file for file in files for target in _each(os.readlink, [file]) if target.startswith(b"/dev/shm/")]
     held = {(status.st_dev, status.st_ino): 512 * status.st_blocks for status in _each(os.stat, shared)}
     return b"%d" % sum(held.values())
+
+
+def opened(path: bytes, device: int, inode: int) -> Answer:
+    """Where a descriptor in /proc/PID/fd leads that is this file."""
+    for name in _first(path, FDS):
+        for found in _each(os.stat, [path + b"/" + name]):
+            if (found.st_dev, found.st_ino) == (device, inode):
+                return os.readlink(path + b"/" + name)
+    return None
 
 
 def memory(path: bytes, address: int, _: int) -> Answer:
@@ -194,7 +204,7 @@ WITHIN: dict[bytes, Callable[[bytes, int, int], Answer]] = {
 """They wait for locks of the kernel alone, and a signal ends that."""
 BEYOND: dict[bytes, Callable[[bytes, int, int], Answer]] = {
     b"shared": shared_held, b"memory": memory, b"space": space, b"status": status, b"tmpfs": tmpfs, b"files": files,
-    b"listed": names, b"user": user, b"sent": sent,
+    b"listed": names, b"user": user, b"sent": sent, b"opened": opened,
 }  # fmt: skip
 """They ask a file system or a service, or wait for who holds a socket, which no signal may end."""
 

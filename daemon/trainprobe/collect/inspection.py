@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from trainprobe.collect.cgroup_path import parse_cgroups
-from trainprobe.collect.file_locks import held_locks
+from trainprobe.collect.file_locks import held_locks, open_in
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.peer import Peer, peer_of
 from trainprobe.collect.procfs import SMALL, Proc, parse_status, read_file
-from trainprobe.model.sample import Inspection, ThreadLook
+from trainprobe.model.sample import HeldLock, Inspection, ThreadLook
 
 THREADS = 64  # of a process that are looked at
 SOCKETS = 4  # of its threads whose sockets are looked up
@@ -84,8 +84,12 @@ class Inspector:
             threads=tuple(self._others(pid, tid)) if wchan.startswith("futex") else (),
             children=tuple(self._children(pid, call, arguments)) if call in self._waiting else (),
             locking=locking,
-            held_locks=held_locks(self._proc) if locking or "nanosleep" in wchan else (),
+            held_locks=self._held_locks(pid) if "nanosleep" in wchan else held_locks(self._proc) if locking else (),
         )
+
+    def _held_locks(self, pid: int) -> tuple[HeldLock, ...]:
+        """A thread that sleeps may do so between two attempts to lock a file that it has open (SQLite does)."""
+        return tuple(open_in(self._proc, pid, held_locks(self._proc)))
 
     def _others(self, pid: int, tid: int) -> Iterator[ThreadLook]:
         """Whoever may hold what the thread waits for. The idle ones are left out: they wait for a lock themselves."""

@@ -241,9 +241,11 @@ class WorkerPool:
         return sum(1 for at in self.starts if start_ns <= at < end_ns)
 
     def errand_in(self, start_ns: int, end_ns: int) -> ChildCommand | None:
-        """The command that ran longest in an interval; None where none did."""
+        """The command that ran longest in an interval, of those started in it where one ran for half of it; None where
+        none did."""
         spans = [(min(end_ns, one.end_ns) - max(start_ns, one.start_ns), one) for one in self._ran("helper", end_ns)]
-        longest, errand = max(spans, key=lambda span: span[0], default=(0, None))
+        fresh = [span for span in spans if span[1].start_ns >= start_ns and 2 * span[0] >= end_ns - start_ns]
+        longest, errand = max(fresh or spans, key=lambda span: span[0], default=(0, None))
         return errand if longest > 0 else None
 
     def _ran(self, role: str, until_ns: int) -> list[ChildCommand]:

@@ -250,6 +250,8 @@ class HeldLock:
     ino: int
     pid: int  # -1: of an open file description
     name: str = ""  # of the process, "" not read
+    exclusive: bool = False
+    path: str = ""  # where the thread that sleeps has it open; looked up for exclusive ones of others
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ TEXT = """1: FLOCK  ADVISORY  WRITE 4711 fe:01:2172215 0 EOF
 
 def test_holders_are_read_and_waiters_are_not() -> None:
     assert list(parse(TEXT)) == [
-        (0xFE << 20 | 1, 2172215, 4711),
-        (0x2D, 17, 900),
-        (8 << 20 | 2, 5, -1),
-        (8 << 20 | 2, 6, 31),
+        (0xFE << 20 | 1, 2172215, 4711, True),
+        (0x2D, 17, 900, False),
+        (8 << 20 | 2, 5, -1, True),
+        (8 << 20 | 2, 6, 31, False),
     ]
     assert list(parse("")) == []
 

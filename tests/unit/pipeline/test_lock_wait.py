@@ -17,14 +17,24 @@ INO = 77
 
 
 def stall_of(
-    leaf: Leaf, frames: tuple[str, ...] = (), *, held: tuple[HeldLock, ...] = (), opened: bool = True, locking: str = ""
+    leaf: Leaf,
+    frames: tuple[str, ...] = (),
+    *,
+    held: tuple[HeldLock, ...] = (),
+    opened: bool = True,
+    locking: str = "",
+    forks: bool = False,
 ) -> Stall:
     driver = Driver()
     driver.begin()
+    if forks:
+        driver.fork(1999)
     driver.train(40)
     pipeline = played(driver)
     if opened:
         driver.file(FileEventKind.OPENED, PATH, INO, driver.now)
+    if forks:
+        driver.fork(2000)
     for _ in range(4):
         driver.spend(0.5, leaf)
         seen = Inspection(driver.pid, driver.tid, "S", path=PATH if locking else "", locking=locking, held_locks=held)
@@ -73,3 +83,18 @@ def test_other_pauses_and_locks_are_not_a_files() -> None:
     frames = ("load (train.py:9)", "acquire (pool.py:12)")
     assert stall_of(Leaf.SLEEP, frames).cause == "unknown"
     assert stall_of(Leaf.LOCK).cause != "lock_wait"
+
+
+def test_a_pause_while_another_process_has_locked_a_file_that_is_open_is_for_that_lock() -> None:
+    """As SQLite waits: it sleeps, tries, sleeps; the stack is in its caller."""
+    held = (HeldLock(1, INO, 4711, "python", exclusive=True, path="/data/study.db"),)
+    stall = stall_of(Leaf.SLEEP, ("report (tune.py:9)",), held=held, opened=False)
+    assert stall.cause == "lock_wait"
+    assert stall.summary == "waited 2.0 s for the lock /data/study.db, which process 4711 (python) holds"
+    assert stall.chain == ["driver looks at the lock again and again, in report (tune.py:9)"]
+    assert stall_of(Leaf.SLEEP, held=held, opened=False).chain == ["driver sleeps, and /data/study.db is locked"]
+
+
+def test_a_lock_in_a_step_that_starts_processes_is_a_lock() -> None:
+    stall = stall_of(Leaf.LOCK, locking="flock", forks=True)
+    assert stall.cause == "lock_wait"

@@ -9,7 +9,7 @@ import pytest
 from tests.builders.driver import Driver, ns, played
 from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import FileEventKind, ProcessEvent, ProcessEventKind
+from trainprobe.model.event import FileEventKind, ProcessEvent, ProcessEventKind, StackSeen
 from trainprobe.model.report import Stall
 from trainprobe.pipeline import Pipeline
 
@@ -89,10 +89,46 @@ def test_a_wait_for_a_command_names_it(runs: bool) -> None:
     assert list(stall.chain) == [f"driver waits for aws (pid {UPLOAD})"]
 
 
+def test_a_wait_for_the_output_of_a_command_names_it() -> None:
+    """As subprocess.check_output: a read of a pipe. A service that runs all the time is no such command."""
+    driver, pipeline = started()
+    for pid, name in ((UPLOAD - 1, "service"), (UPLOAD, "ffmpeg")):
+        driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, pid, driver.pid, "python3"))
+        command = (f"/usr/bin/{name}", "x")
+        driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, pid, driver.pid, name, command=command))
+        if name == "service":
+            driver.train(2)
+            played(driver, pipeline)
+    driver.spend(1.2, Leaf.PIPE_READ)
+    stall = stall_of(driver, pipeline)
+    assert stall.summary.startswith(f"waiting for ffmpeg (pid {UPLOAD}) that the training started: 1.2")
+
+
 def test_a_wait_for_a_child_nobody_saw_start_is_still_told() -> None:
     driver, pipeline = started()
     driver.spend(1.0, Leaf.CHILD)
     assert stall_of(driver, pipeline).summary.startswith("waiting for a process that the training started: ")
+
+
+def test_who_waits_for_the_end_of_a_process_that_it_forks_waits_for_its_work() -> None:
+    driver, pipeline = started()
+    driver.fork(UPLOAD - 1)
+    driver.train(2)
+    played(driver, pipeline)
+    driver.fork(UPLOAD)
+    driver.spend(1.0, Leaf.CHILD)
+    stall = stall_of(driver, pipeline)
+    assert stall.summary.startswith("waiting for a process that the training started: ")
+
+
+def test_the_headline_of_a_pause_has_its_line() -> None:
+    driver, pipeline = started()
+    for _ in range(2):
+        driver.spend(1.0, Leaf.SLEEP)
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("main (train.py:3)", "poll (train.py:9)")))
+        driver.train(20)
+    verdict = rank_of(played(driver, pipeline), driver).verdict
+    assert "in 2 stalls, in poll (train.py:9), in 2 of 2 sampled stalls; the longest: a pause that" in verdict.summary
 
 
 def test_a_sleep_of_the_drivers_own_is_told_as_that() -> None:

@@ -21,6 +21,7 @@ NAME = template("lock_wait.name", " ({name})")
 NOBODY = template("lock_wait.nobody", ", which no process of this host holds")
 EXISTS = template("lock_wait.exists", ", a file that is the lock as long as it exists")
 IN_CALL = template("lock_wait.in_call", "driver blocked in {call} on {path}")
+SLEEPS = template("lock_wait.sleeps", "driver sleeps, and {path} is locked")
 IN_LOOP = template("lock_wait.in_loop", "driver looks at the lock again and again, in {where}")
 HOLDER = template("lock_wait.holder", "process that holds the lock")
 WAITED = template("lock_wait.waited", "driver waited for the lock")
@@ -32,19 +33,23 @@ _NAMES = (".lock", ".lck", ".lockfile")
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
-    """State `lock` while the driver was seen to lock a file; pauses, where its stack is in a library that does."""
-    blocked = window.late.locking
+    """State `lock` while the driver was seen to lock a file; pauses, where its stack is in a library that does, or
+    where another process has locked a file that the driver has open."""
+    blocked, rival = window.late.locking, _rival(window)
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     polling = [frames for frames in stacks if _polls(frames)]
     if blocked is not None:
         taken = take_items(left, states=[State.LOCK])
     elif 2 * len(polling) > len(stacks):
         taken = take_items(left, states=[State.SLEEP, State.OTHER, State.LOCK])
+    elif rival is not None:
+        taken = take_items(left, states=[State.SLEEP])
     else:
         return None
     if not taken:
         return None
-    path, holders = _lock(window)
+    seen = rival if blocked is None and not polling else None
+    path, holders = (seen.path, [seen]) if seen is not None else _lock(window)
     waited = seconds(sum(taken.values()))
     evidence = [Evidence.of(WAITED(), waited, "s", window.driver_pid, path or None)]
     told: Message | None = None
@@ -57,7 +62,8 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if blocked is not None:
         where, chain = blocked.locking, IN_CALL(call=blocked.locking, path=path)
     else:
-        where, chain = polling[-1][-1], IN_LOOP(where=polling[-1][-1])
+        where = (polling or stacks or [("",)])[-1][-1]
+        chain = IN_LOOP(where=where) if where else SLEEPS(path=path)
     summary = SUMMARY(seconds=waited, path=path, holder=told) if path else NO_PATH(seconds=waited, where=where)
     return Claim(Cause.LOCK_WAIT, taken, summary, [chain], evidence)
 
@@ -74,6 +80,12 @@ def _lock(window: Window) -> tuple[str, Sequence[HeldLock] | None]:
     if any(one.pid == -1 for one in held):
         return file.path, None
     return file.path, [one for one in held if one.pid != window.driver_pid]
+
+
+def _rival(window: Window) -> HeldLock | None:
+    """A lock that another process holds alone on a file that the sleeping driver has open."""
+    seen = window.late.inspection
+    return next((one for one in seen.held_locks if one.path), None) if seen is not None else None
 
 
 def _polls(frames: Sequence[str]) -> bool:
@@ -112,4 +124,5 @@ SPEC = CauseSpec(
     group=groups.STORAGE_HANG,
     rules=(OrderedRule(claim, stall=115),),
     advice=_advice,
+    waits_in_line=True,
 )

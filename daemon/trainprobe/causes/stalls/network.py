@@ -149,4 +149,5 @@ SPEC = CauseSpec(
         OrderedRule(claim_process, stall=176),
     ),
     advice=_advice,
+    waits_in_line=True,
 )

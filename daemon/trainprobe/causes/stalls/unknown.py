@@ -27,13 +27,16 @@ SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }{besi
 BESIDE = template("unknown.beside", "; its other thread was in {frame}")
 STATE = template("unknown.state", "{seconds:.2f} s {state}")
 
+SHOWN = 0.01
+"""Of what is unknown: less of a state is not worth a word."""
 LAST = 1_000_000
 """Its place: behind every other rule."""
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """All that is left, last of all."""
-    seen = sorted(by_state(left).items(), key=lambda pair: -pair[1])
+    spent, total = by_state(left), sum(left.values())
+    seen = [pair for pair in sorted(spent.items(), key=lambda pair: -pair[1]) if pair[1] >= SHOWN * total]
     summary, chain = _errand(window, left) or _pause(left) or _states_seen(window, seen, left)
     return Claim(
         Cause.UNKNOWN,
@@ -46,10 +49,11 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
 
 def _errand(window: Window, left: Mapping[Item, float]) -> tuple[Message, list[Message]] | None:
     """The driver waits for a process that it started to do something."""
-    waited = sum(take_items(left, leaves=[Leaf.CHILD]).values())
+    errand = window.errand
+    its_output = (Leaf.PIPE_READ, Leaf.POLL) if errand is not None and errand.start_ns >= window.start_ns else ()
+    waited = sum(take_items(left, leaves=[Leaf.CHILD, *its_output]).values())
     if waited <= 0.5 * sum(left.values()):
         return None
-    errand = window.errand
     who = PROCESS(name=errand.name, pid=errand.pid) if errand is not None else A_PROCESS()
     return FOR_PROCESS(who=who, seconds=seconds(waited)), [WAITS_FOR_PROCESS(who=who)]
 
@@ -95,5 +99,6 @@ SPEC = CauseSpec(
     group=groups.UNKNOWN,
     rules=(OrderedRule(claim, stall=LAST, ordinary=LAST),),
     advice=_advice,
+    waits_in_line=True,
     thread_state_only=True,
 )

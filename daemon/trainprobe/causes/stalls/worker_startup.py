@@ -12,7 +12,7 @@ from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import WAITED
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
-from trainprobe.model.cells import Region
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
@@ -35,6 +35,8 @@ EPOCH_SECONDS = template("worker_startup.epoch_seconds", "time lost at the edge 
 PROCESSES_SECONDS = template("worker_startup.processes_seconds", "time lost while they started")
 _FETCHED = 0.1
 """A DataLoader's workers are waited for in its fetch, so much of the time at least."""
+_STARTING = "popen_"
+"""In the names of the files in which multiprocessing starts a process: popen_fork.py and its like."""
 _STATES = (
     State.DATA_WAIT,
     State.DATA_INLINE,
@@ -59,8 +61,8 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         return None
     count = starts.count
     taken = take_items(left, states=_STATES)
-    if sum(take_items(taken, regions=[Region.FETCH]).values()) < _FETCHED * sum(taken.values()):
-        return _processes(window, taken, count)
+    if not _in_loader(taken):
+        return None
     return _claim(
         window,
         taken,
@@ -70,8 +72,23 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     )
 
 
-def _processes(window: Window, taken: dict[Item, float], count: int) -> Claim | None:
-    """Nothing was waited for in a DataLoader: they may be anything (a save beside the steps, a pool, environments)."""
+def _in_loader(taken: Mapping[Item, float]) -> bool:
+    return sum(take_items(taken, regions=[Region.FETCH]).values()) >= _FETCHED * sum(taken.values())
+
+
+def claim_processes(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """Nothing was waited for in a DataLoader: they may be anything (a save beside the steps, a pool, environments). So
+    whatever has evidence of its own comes first, and who waits for their end waits for their work."""
+    starts = window.starts
+    if not starts or starts.count < 1 or starts.first:
+        return None
+    count = starts.count
+    stacks = [stack.frames for stack in window.late.stacks if stack.frames]
+    elsewhere = stacks and not any(_STARTING in frame for frames in stacks for frame in frames)
+    states = [state for state in _STATES if state is not State.COMPUTE or not elsewhere]
+    taken = {item: ns for item, ns in take_items(left, states=states).items() if item[2] != Leaf.CHILD}
+    if _in_loader(taken):
+        return None
     return _claim(
         window,
         taken,
@@ -141,7 +158,7 @@ SPEC = CauseSpec(
     light="#0284c7",
     dark="#38bdf8",
     group=groups.WORKERS,
-    rules=(OrderedRule(claim, stall=100),),
+    rules=(OrderedRule(claim, stall=100), OrderedRule(claim_processes, stall=245)),
     advice=_advice,
     is_input=True,
 )

@@ -48,6 +48,7 @@ EVERY = template("verdict.every", ", every {steps} steps")
 EVERY_SECONDS = template("verdict.every_seconds", ", every {seconds:span}")
 OF_EACH_STEP = template("verdict.of_each_step", ", {share:percent} of each ordinary step")
 IN_LINE = template("verdict.in_line", ", in {where}")
+LINE_AND = template("verdict.line_and", "{line}{what}")
 LONGEST = template("verdict.longest", "; the longest: {what}")
 FIRST = template("verdict.first", "; change first: {advice}")
 BECAUSE = template("verdict.because", ": {what}")
@@ -223,6 +224,8 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: Advi
         what = (LONGEST if count > 1 else BECAUSE)(what=largest.summary)
     else:
         what = None
+    if SPECS[cause].waits_in_line and fact.where_told:
+        what = LINE_AND(line=IN_LINE(where=fact.where_told), what=what)
     return STALLS_COST(
         cause=SPECS[cause].named(SHORT if open_ or largest is None else largest.ns / NS),
         seconds=ns / NS,
