@@ -44,6 +44,9 @@ def no_advice(_: AdviceInput) -> list[Message]:
     return []
 
 
+WAITS_IN = template("stall.waits_in", "{what}, in {where}")
+
+
 @dataclass(frozen=True, slots=True)
 class CauseSpec:
     """One cause. Its key is public, and the name of its file and of its page in docs/causes."""
@@ -59,9 +62,8 @@ class CauseSpec:
     advice: Callable[[AdviceInput], list[Message]] = no_advice  # what to change, the most useful first
     short: str = ""  # its title where each of its stalls ended by itself within ``SHORT``; "": the same
     in_line: Template | None = None
-    """The summary of a stall where most samples of all its stalls share a Python line: of ``seconds`` and ``where``."""
-    waits_in_line: bool = False
-    """The headline has the Python line that most of its stalls share beside what the longest one waited for."""
+    """The summary of a stall where most samples of all its stalls share a Python line: of ``seconds`` and ``where``; or
+    ``WAITS_IN``, which adds the line to the rule's own."""
     dashboard_colour: str = ""  # "": a shade of its group's
     minor_share: Callable[[Policy], float] = attrgetter("minor_share")
     """Of a stall: a smaller claim goes to the stall's main cause."""

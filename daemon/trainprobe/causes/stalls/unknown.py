@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
 from trainprobe.causes.base import Claim, Window, seconds, take_items
-from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.spec import WAITS_IN, CauseSpec, OrderedRule
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, Kind, State
@@ -99,6 +99,6 @@ SPEC = CauseSpec(
     group=groups.UNKNOWN,
     rules=(OrderedRule(claim, stall=LAST, ordinary=LAST),),
     advice=_advice,
-    waits_in_line=True,
+    in_line=WAITS_IN,
     thread_state_only=True,
 )

@@ -14,6 +14,7 @@ from trainprobe.advise.intervals import SEEN
 from trainprobe.advise.loader import loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
+from trainprobe.causes.spec import WAITS_IN
 from trainprobe.derive.python.stacks import Where, of_worker, shared
 from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message, Template, alike, template, texts
@@ -134,7 +135,7 @@ class _Common:
     rhythm: Message | None
     period: Period | None
     function: str
-    in_line: Callable[[float], Message] | None
+    in_line: Callable[[StallEntry], Message] | None
     advice: list[Message]
     advice_texts: list[str]
     alike: object
@@ -159,8 +160,10 @@ class _Common:
         )
 
 
-def _in_line(make: Template, where: Message, seconds: float) -> Message:
-    return make(seconds=seconds, where=where)
+def _in_line(make: Template, where: Message, entry: StallEntry) -> Message:
+    if make is WAITS_IN:
+        return make(what=entry.summary, where=where)
+    return make(seconds=entry.shares[entry.cause] / NS, where=where)
 
 
 def stalls(rank: RankSnapshot, at: Moment, place: str, facts: Mapping[Cause, AdviceInput]) -> list[Stall]:
@@ -211,7 +214,7 @@ def _summary(entry: StallEntry, common: _Common) -> Message | None:
     """The rule's sentence, with the Python line of all samples and the rhythm of all stalls of the cause."""
     what, longest, rhythm = entry.summary, None, common.rhythm
     if common.in_line is not None and common.function in "".join(entry.stack):
-        what = common.in_line(entry.shares[entry.cause] / NS)
+        what = common.in_line(entry)
     elif entry.steps > 1:
         longest = LONGEST(steps=entry.steps)
     given = GPU_WORKED_ON(seconds=entry.given_ns / NS) if entry.given_ns else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.run import worker_death
-from trainprobe.causes.spec import SHORT
+from trainprobe.causes.spec import SHORT, WAITS_IN
 from trainprobe.causes.stalls import worker_hang
 from trainprobe.causes.waiting import IN_CALL
 from trainprobe.derive.workers import Death
@@ -218,14 +218,10 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: Advi
     largest = rank.stalls.memo.get(_largest, rank.stalls.entries).get(cause, rank.stalls.open)
     open_ = rank.stalls.open is not None and rank.stalls.open.cause == cause
     rhythm = EVERY(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period) if fact.period else None
-    if SPECS[cause].in_line and fact.where_told:
-        what: Message | None = IN_LINE(where=fact.where_told)
-    elif largest and largest.summary:
-        what = (LONGEST if count > 1 else BECAUSE)(what=largest.summary)
-    else:
-        what = None
-    if SPECS[cause].waits_in_line and fact.where_told:
-        what = LINE_AND(line=IN_LINE(where=fact.where_told), what=what)
+    line = IN_LINE(where=fact.where_told) if SPECS[cause].in_line and fact.where_told else None
+    what = (LONGEST if count > 1 else BECAUSE)(what=largest.summary) if largest and largest.summary else None
+    if line is not None:
+        what = LINE_AND(line=line, what=what) if SPECS[cause].in_line is WAITS_IN else line
     return STALLS_COST(
         cause=SPECS[cause].named(SHORT if open_ or largest is None else largest.ns / NS),
         seconds=ns / NS,
