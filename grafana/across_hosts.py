@@ -12,8 +12,9 @@ from grafana import thresholds
 from grafana.causes import CAUSE_COLOURS
 from grafana.dashboard import HOSTS_UID, MEMORY_UID, STALLS_UID, dashboard_of, link_to_host, link_to_run
 from grafana.layout import Line, Section
+from grafana.lines import RATE
 from grafana.panels import SHARE, Column, Q, lanes, table_of, time_series
-from grafana.queries import RANGE, RATE, STEP, Queries
+from grafana.queries import RANGE, STEP, Queries
 from grafana.rules.recording import COLLECTIVE, LATE, LATE_CAUSE, OWN
 from grafana.scope import Scope
 
@@ -27,10 +28,7 @@ def across_hosts() -> Any:
         "Run across hosts",
         "The ranks of one run on all its hosts: which one is late, on which host, and its own cause.",
         q,
-        [
-            Section("The late rank", [_late(q.scope)]),
-            Section("All ranks", _ranks(q.scope)),
-        ],
+        [Section("The late rank", [_late(q.scope)]), Section("All ranks", _ranks(q.scope))],
         since="now-1h",
         toggles_on=(),
     )
@@ -40,32 +38,30 @@ def _late(scope: Scope) -> Line:
     here = scope.rank()
     return Line(
         9,
-        [
-            table_of(
-                "Ranks, the late one on top",
-                "Late: how much more the others wait than this rank, or how much more it loses by itself. A click on a"
-                " run opens its stalls, one on a host its memory and limits.",
-                {
-                    "run": Column("run", link=("Training stalls of this run", link_to_run(STALLS_UID))),
-                    "instance": Column("instance", link=("Memory and limits", link_to_host(MEMORY_UID))),
-                    "rank": Column("rank"),
-                    "cause": Column("Its cause"),
-                },
-                [
-                    (f"{LATE}{here} or 0 * {COLLECTIVE}{here}", Column("Late", SHARE, thresholds.LATE_SHARE)),
-                    (f"{LATE_CAUSE}{here}", Column("Of it to its cause", SHARE)),
-                    (f"{COLLECTIVE}{here}", Column("Waits for others", SHARE)),
-                    (f"{OWN}{here}", Column("Loses by itself", SHARE)),
-                ],
-            ),
-            time_series(
-                "How late the late rank is",
-                "Part of the time in which the others wait for it.",
-                SHARE,
-                Q(f"{LATE_CAUSE}{here}", "rank {{rank}} on {{instance}}: {{cause}}"),
-                none="no rank holds the others up, as far as is known",
-            ),
-        ],
+        table_of(
+            "Ranks, the late one on top",
+            "Late: how much more the others wait than this rank, or how much more it loses by itself. A click on a"
+            " run opens its stalls, one on a host its memory and limits.",
+            {
+                "run": Column("run", link=("Training stalls of this run", link_to_run(STALLS_UID))),
+                "instance": Column("instance", link=("Memory and limits", link_to_host(MEMORY_UID))),
+                "rank": Column("rank"),
+                "cause": Column("Its cause"),
+            },
+            [
+                (f"{LATE}{here} or 0 * {COLLECTIVE}{here}", Column("Late", SHARE, thresholds.LATE_SHARE)),
+                (f"{LATE_CAUSE}{here}", Column("Of it to its cause", SHARE)),
+                (f"{COLLECTIVE}{here}", Column("Waits for others", SHARE)),
+                (f"{OWN}{here}", Column("Loses by itself", SHARE)),
+            ],
+        ),
+        time_series(
+            "How late the late rank is",
+            "Part of the time in which the others wait for it.",
+            SHARE,
+            Q(f"{LATE_CAUSE}{here}", "rank {{rank}} on {{instance}}: {{cause}}"),
+            none="no rank holds the others up, as far as is known",
+        ),
         widths=(14, 10),
     )
 
@@ -79,35 +75,31 @@ def _ranks(scope: Scope) -> list[Line]:
     return [
         Line(
             12,
-            [
-                lanes(
-                    "Stalls, by rank and cause",
-                    "A lane for each rank and cause that lost time in the range; coloured while a stall goes on.",
-                    Q(f"({now}) and on ({by}) ({seen})", "{{rank}} on {{instance}}: {{cause}}"),
-                    on="stalled",
-                    colours={},
-                    none="no stall",
-                )
-            ],
+            lanes(
+                "Stalls, by rank and cause",
+                "A lane for each rank and cause that lost time in the range; coloured while a stall goes on.",
+                Q(f"({now}) and on ({by}) ({seen})", "{{rank}} on {{instance}}: {{cause}}"),
+                on="stalled",
+                colours={},
+                none="no stall",
+            ),
         ),
         Line(
             9,
-            [
-                time_series(
-                    "Waits for the others, by rank",
-                    "The one that hardly waits is the one they all wait for.",
-                    SHARE,
-                    Q(f"{COLLECTIVE}{scope.rank()}", "rank {{rank}} on {{instance}}"),
-                    none="no rank waits for others",
-                ),
-                time_series(
-                    "Lost by the ranks themselves, by cause",
-                    "Waiting for the others is left out. The worst rank stands for each cause.",
-                    SHARE,
-                    Q(f"max by (cause) (rate({lost}[{RATE}]))", "{{cause}}"),
-                    colours=CAUSE_COLOURS,
-                    none="no rank loses time by itself",
-                ),
-            ],
+            time_series(
+                "Waits for the others, by rank",
+                "The one that hardly waits is the one they all wait for.",
+                SHARE,
+                Q(f"{COLLECTIVE}{scope.rank()}", "rank {{rank}} on {{instance}}"),
+                none="no rank waits for others",
+            ),
+            time_series(
+                "Lost by the ranks themselves, by cause",
+                "Waiting for the others is left out. The worst rank stands for each cause.",
+                SHARE,
+                Q(f"max by (cause) (rate({lost}[{RATE}]))", "{{cause}}"),
+                colours=CAUSE_COLOURS,
+                none="no rank loses time by itself",
+            ),
         ),
     ]

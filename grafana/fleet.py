@@ -41,41 +41,39 @@ def fleet() -> Any:
 def _now(q: Queries) -> Line:
     return Line(
         4,
-        [
-            stat_of("Runs", "Runs that are watched now.", COUNT, Q(q.runs_now, "runs"), none="none"),
-            stat_of("Ranks", "Ranks that are watched now.", COUNT, Q(q.ranks_now, "ranks"), none="none"),
-            stat_of(
-                "Runs stalled now",
-                "Runs of which a rank loses more than half of each second to stalls.",
-                COUNT,
-                Q(q.runs_stalled_now, "stalled"),
-                levels=thresholds.STALLED_RUNS,
-                none="no run",
-            ),
-            stat_of(
-                "GPU-hours lost",
-                "In the time range: seconds lost of each rank, times the GPUs that it uses.",
-                COUNT,
-                Q(q.gpu_hours_lost, "GPU-hours"),
-                decimals=1,
-                none="no GPU seen",
-            ),
-            stat_of(
-                "Lost of the wall time",
-                "Of all ranks in the time range.",
-                SHARE,
-                Q(q.lost_share_of_all, "lost"),
-                levels=thresholds.LOST_SHARE,
-                decimals=1,
-            ),
-            stat_of(
-                "Silent hosts",
-                "Hosts whose exporter does not answer, or whose daemon does not report.",
-                COUNT,
-                Q(q.silent_hosts, "hosts"),
-                levels=thresholds.COUNT_OF_FAILURES,
-            ),
-        ],
+        stat_of("Runs", "Runs that are watched now.", COUNT, Q(q.runs_now, "runs"), none="none"),
+        stat_of("Ranks", "Ranks that are watched now.", COUNT, Q(q.ranks_now, "ranks"), none="none"),
+        stat_of(
+            "Runs stalled now",
+            "Runs of which a rank loses more than half of each second to stalls.",
+            COUNT,
+            Q(q.runs_stalled_now, "stalled"),
+            levels=thresholds.STALLED_RUNS,
+            none="no run",
+        ),
+        stat_of(
+            "GPU-hours lost",
+            "In the time range: seconds lost of each rank, times the GPUs that it uses.",
+            COUNT,
+            Q(q.gpu_hours_lost, "GPU-hours"),
+            decimals=1,
+            none="no GPU seen",
+        ),
+        stat_of(
+            "Lost of the wall time",
+            "Of all ranks in the time range.",
+            SHARE,
+            Q(q.lost_share_of_all, "lost"),
+            levels=thresholds.LOST_SHARE,
+            decimals=1,
+        ),
+        stat_of(
+            "Silent hosts",
+            "Hosts whose exporter does not answer, or whose daemon does not report.",
+            COUNT,
+            Q(q.silent_hosts, "hosts"),
+            levels=thresholds.COUNT_OF_FAILURES,
+        ),
     )
 
 
@@ -83,33 +81,31 @@ def _lost(q: Queries) -> list[Line]:
     return [
         Line(
             10,
-            [
-                bars(
-                    "GPU-hours lost, by cause",
-                    "In the time range; ranks that use no GPU are left out.",
-                    COUNT,
-                    Q(q.gpu_hours_lost_by_cause, "{{cause}}"),
-                    none="no GPU seen, or nothing lost",
-                    colours=CAUSE_COLOURS,
-                ),
-                bars(
-                    "Rank-hours lost, by cause",
-                    "In the time range, ranks without a GPU too.",
-                    COUNT,
-                    Q(q.rank_hours_lost_by_cause, "{{cause}}"),
-                    none="nothing to show",
-                    colours=CAUSE_COLOURS,
-                ),
-                time_series(
-                    "GPUs that stand still, by cause",
-                    "GPU-hours lost in an hour: as many GPUs as do nothing for that cause.",
-                    COUNT,
-                    Q(q.gpus_lost, "{{cause}}", HOURS_WINDOW),
-                    stacked=True,
-                    colours=CAUSE_COLOURS,
-                    none="no GPU seen, or none stands still",
-                ),
-            ],
+            bars(
+                "GPU-hours lost, by cause",
+                "In the time range; ranks that use no GPU are left out.",
+                COUNT,
+                Q(q.gpu_hours_lost_by_cause, "{{cause}}"),
+                none="no GPU seen, or nothing lost",
+                colours=CAUSE_COLOURS,
+            ),
+            bars(
+                "Rank-hours lost, by cause",
+                "In the time range, ranks without a GPU too.",
+                COUNT,
+                Q(q.rank_hours_lost_by_cause, "{{cause}}"),
+                none="nothing to show",
+                colours=CAUSE_COLOURS,
+            ),
+            time_series(
+                "GPUs that stand still, by cause",
+                "GPU-hours lost in an hour: as many GPUs as do nothing for that cause.",
+                COUNT,
+                Q(q.gpus_lost, "{{cause}}", HOURS_WINDOW),
+                stacked=True,
+                colours=CAUSE_COLOURS,
+                none="no GPU seen, or none stands still",
+            ),
             widths=(6, 6, 12),
         )
     ]
@@ -118,23 +114,21 @@ def _lost(q: Queries) -> list[Line]:
 def _goodput(q: Queries) -> Line:
     return Line(
         9,
-        [
-            bars(
-                "GPU-hours that were not productive",
-                "In the time range, over all attempts of each job and the gaps between them.",
-                COUNT,
-                Q(q.badput_gpu_hours, "{{badput_source}}"),
-                none="no GPU seen",
-                colours={},
-            ),
-            time_series(
-                "Goodput of the worst jobs",
-                "Productive part of a job's wall time so far, restarts included: the ten lowest.",
-                SHARE,
-                Q(q.least_goodput, "{{run}}", HOURS_WINDOW),
-                none="no job",
-            ),
-        ],
+        bars(
+            "GPU-hours that were not productive",
+            "In the time range, over all attempts of each job and the gaps between them.",
+            COUNT,
+            Q(q.badput_gpu_hours, "{{badput_source}}"),
+            none="no GPU seen",
+            colours={},
+        ),
+        time_series(
+            "Goodput of the worst jobs",
+            "Productive part of a job's wall time so far, restarts included: the ten lowest.",
+            SHARE,
+            Q(q.least_goodput, "{{run}}", HOURS_WINDOW),
+            none="no job",
+        ),
     )
 
 
@@ -143,45 +137,41 @@ def _worst(q: Queries) -> list[Line]:
     return [
         Line(
             11,
-            [
-                table_of(
-                    "Worst runs",
-                    "The 20 runs that lost most rank-hours in the time range. A click on a run opens its stalls.",
-                    {"run": Column("run", link=to_stalls), "cause": Column("Main cause")},
-                    [
-                        (q.worst_runs_hours, Column("Rank-hours lost", "h")),
-                        (q.worst_runs_share, Column("Lost, worst rank", SHARE, thresholds.LOST_SHARE)),
-                        (q.worst_runs_cause, Column("To the main cause", "h")),
-                        (q.worst_runs_hosts, Column("Hosts", COUNT)),
-                    ],
-                ),
-                table_of(
-                    "Worst hosts",
-                    "The 20 hosts whose runs lost most rank-hours. A click opens their memory and limits.",
-                    {"instance": Column("instance", link=("Memory and limits", link_to_host(MEMORY_UID)))},
-                    [(q.worst_hosts, Column("Rank-hours lost", "h"))],
-                ),
-            ],
+            table_of(
+                "Worst runs",
+                "The 20 runs that lost most rank-hours in the time range. A click on a run opens its stalls.",
+                {"run": Column("run", link=to_stalls), "cause": Column("Main cause")},
+                [
+                    (q.worst_runs_hours, Column("Rank-hours lost", "h")),
+                    (q.worst_runs_share, Column("Lost, worst rank", SHARE, thresholds.LOST_SHARE)),
+                    (q.worst_runs_cause, Column("To the main cause", "h")),
+                    (q.worst_runs_hosts, Column("Hosts", COUNT)),
+                ],
+            ),
+            table_of(
+                "Worst hosts",
+                "The 20 hosts whose runs lost most rank-hours. A click opens their memory and limits.",
+                {"instance": Column("instance", link=("Memory and limits", link_to_host(MEMORY_UID)))},
+                [(q.worst_hosts, Column("Rank-hours lost", "h"))],
+            ),
             widths=(16, 8),
         ),
         Line(
             9,
-            [
-                time_series(
-                    "Lost share of the worst runs",
-                    "The ten runs whose worst rank loses most.",
-                    SHARE,
-                    Q(q.lost_share_by_run, "{{run}}", HOURS_WINDOW),
-                    levels=thresholds.LOST_SHARE,
-                ),
-                time_series(
-                    "Straggler ranks",
-                    "How much more the others wait than this rank, or how much more it loses by itself.",
-                    SHARE,
-                    Q(q.stragglers, "{{run}} rank {{rank}}"),
-                    none="no rank holds others up, as far as is known",
-                ),
-            ],
+            time_series(
+                "Lost share of the worst runs",
+                "The ten runs whose worst rank loses most.",
+                SHARE,
+                Q(q.lost_share_by_run, "{{run}}", HOURS_WINDOW),
+                levels=thresholds.LOST_SHARE,
+            ),
+            time_series(
+                "Straggler ranks",
+                "How much more the others wait than this rank, or how much more it loses by itself.",
+                SHARE,
+                Q(q.stragglers, "{{run}} rank {{rank}}"),
+                none="no rank holds others up, as far as is known",
+            ),
         ),
     ]
 
@@ -190,28 +180,22 @@ def _agents(q: Queries) -> list[Line]:
     return [
         Line(
             8,
-            [
-                time_series(
-                    "Hosts without a source",
-                    "How many hosts lack it, by source.",
-                    COUNT,
-                    Q(q.degraded_sources, "{{source}}"),
-                    none="none, as far as is known",
-                ),
-                time_series(
-                    "Age of the report",
-                    f"By host; more than {REPORT_STALE_SECONDS:.0f} s means that the daemon is silent.",
-                    SECONDS,
-                    Q(f"topk(10, {q.report_age})", "{{instance}}", HOURS_WINDOW),
-                    levels=thresholds.REPORT_AGE_SECONDS,
-                ),
-                time_series(
-                    "Versions",
-                    "Hosts by the version of their exporter.",
-                    COUNT,
-                    Q(q.versions, "{{version}}"),
-                    stacked=True,
-                ),
-            ],
+            time_series(
+                "Hosts without a source",
+                "How many hosts lack it, by source.",
+                COUNT,
+                Q(q.degraded_sources, "{{source}}"),
+                none="none, as far as is known",
+            ),
+            time_series(
+                "Age of the report",
+                f"By host; more than {REPORT_STALE_SECONDS:.0f} s means that the daemon is silent.",
+                SECONDS,
+                Q(f"topk(10, {q.report_age})", "{{instance}}", HOURS_WINDOW),
+                levels=thresholds.REPORT_AGE_SECONDS,
+            ),
+            time_series(
+                "Versions", "Hosts by the version of their exporter.", COUNT, Q(q.versions, "{{version}}"), stacked=True
+            ),
         )
     ]

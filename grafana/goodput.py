@@ -59,15 +59,11 @@ def _totals() -> Line:
     levels = thresholds.PRODUCTIVE_SHARE
     return Line(
         4,
-        [
-            stat_of(
-                "GPU-hours", "Of all jobs, with the gaps between their attempts.", COUNT, Q(_hours(HELD)), none=NONE
-            ),
-            stat_of("Productive", "Of these GPU-hours.", SHARE, Q(_share()), levels=levels, decimals=1, none=NONE),
-            stat_of("GPU-hours not productive", "Of all jobs.", COUNT, Q(_hours(WASTE)), decimals=1, none=NONE),
-            stat_of("Price of these", PRICED, MONEY, Q(f"$price * {_hours(WASTE)}"), none=NONE),
-            stat_of("Price of all", PRICED, MONEY, Q(f"$price * {_hours(HELD)}"), none=NONE),
-        ],
+        stat_of("GPU-hours", "Of all jobs, with the gaps between their attempts.", COUNT, Q(_hours(HELD)), none=NONE),
+        stat_of("Productive", "Of these GPU-hours.", SHARE, Q(_share()), levels=levels, decimals=1, none=NONE),
+        stat_of("GPU-hours not productive", "Of all jobs.", COUNT, Q(_hours(WASTE)), decimals=1, none=NONE),
+        stat_of("Price of these", PRICED, MONEY, Q(f"$price * {_hours(WASTE)}"), none=NONE),
+        stat_of("Price of all", PRICED, MONEY, Q(f"$price * {_hours(HELD)}"), none=NONE),
         widths=(5, 4, 5, 5, 5),
     )
 
@@ -76,24 +72,22 @@ def _sources() -> Line:
     by_source = _hours(BADPUT, "badput_source")
     return Line(
         9,
-        [
-            bars(
-                "GPU-hours not productive, by what they went to",
-                "Over all attempts of each job and the gaps between them.",
-                COUNT,
-                Q(f"sort_desc({by_source})", "{{badput_source}}"),
-                none=NONE,
-                colours={},
-            ),
-            bars(
-                "Price of what was not productive",
-                PRICED,
-                MONEY,
-                Q(f"sort_desc($price * {by_source})", "{{badput_source}}"),
-                none=NONE,
-                colours={},
-            ),
-        ],
+        bars(
+            "GPU-hours not productive, by what they went to",
+            "Over all attempts of each job and the gaps between them.",
+            COUNT,
+            Q(f"sort_desc({by_source})", "{{badput_source}}"),
+            none=NONE,
+            colours={},
+        ),
+        bars(
+            "Price of what was not productive",
+            PRICED,
+            MONEY,
+            Q(f"sort_desc($price * {by_source})", "{{badput_source}}"),
+            none=NONE,
+            colours={},
+        ),
     )
 
 
@@ -101,38 +95,34 @@ def _causes() -> Line:
     lost = _hours(GPU_HOURS_LOST, "cause")
     return Line(
         10,
-        [
-            bars(
-                "GPU-hours lost, by cause",
-                "Stalls and bottlenecks while ranks trained: a part of what was not productive.",
-                COUNT,
-                Q(f"sort_desc({lost})", "{{cause}}"),
-                none=NONE,
-                colours=CAUSE_COLOURS,
-            ),
-            bars(
-                "Price of what was lost, by cause",
-                PRICED,
-                MONEY,
-                Q(f"sort_desc($price * {lost})", "{{cause}}"),
-                none=NONE,
-                colours=CAUSE_COLOURS,
-            ),
-        ],
+        bars(
+            "GPU-hours lost, by cause",
+            "Stalls and bottlenecks while ranks trained: a part of what was not productive.",
+            COUNT,
+            Q(f"sort_desc({lost})", "{{cause}}"),
+            none=NONE,
+            colours=CAUSE_COLOURS,
+        ),
+        bars(
+            "Price of what was lost, by cause",
+            PRICED,
+            MONEY,
+            Q(f"sort_desc($price * {lost})", "{{cause}}"),
+            none=NONE,
+            colours=CAUSE_COLOURS,
+        ),
     )
 
 
 def _users() -> Line:
     return Line(
         9,
-        [
-            table_of(
-                "By user: the ten that lost most",
-                "The user is known where `privacy.labels` is true on the hosts.",
-                {"user": Column("user")},
-                [*_columns("user")],
-            )
-        ],
+        table_of(
+            "By user: the ten that lost most",
+            "The user is known where `privacy.labels` is true on the hosts.",
+            {"user": Column("user")},
+            [*_columns("user")],
+        ),
     )
 
 
@@ -142,14 +132,12 @@ def _jobs() -> Line:
     main = f"sum by (run, badput_source) ({_summed(OF_JOB[BADPUT])})"
     return Line(
         11,
-        [
-            table_of(
-                "By job: the ten that lost most",
-                "All hosts and attempts of a job are one row. A click on it opens its stalls.",
-                {"run": Column("run", link=link), "badput_source": Column("Most of it to")},
-                [*_columns("run"), (f"topk by (run) (1, {main}) and on (run) {worst}", Column("To this", COUNT))],
-            )
-        ],
+        table_of(
+            "By job: the ten that lost most",
+            "All hosts and attempts of a job are one row. A click on it opens its stalls.",
+            {"run": Column("run", link=link), "badput_source": Column("Most of it to")},
+            [*_columns("run"), (f"topk by (run) (1, {main}) and on (run) {worst}", Column("To this", COUNT))],
+        ),
     )
 
 
@@ -167,26 +155,24 @@ def _columns(by: str) -> list[tuple[str, Column]]:
 def _share_by_week() -> Line:
     return Line(
         9,
-        [
-            time_series(
-                "Productive part of a day",
-                "Of all GPU-hours of the 24 hours before, and of those a week earlier.",
-                SHARE,
-                Q(_share(window=_DAY), "this week", ACCOUNT_WINDOW),
-                Q(_share(window=_DAY, offset=_WEEK), "the week before", ACCOUNT_WINDOW),
-                most=1,
-                levels=thresholds.PRODUCTIVE_SHARE,
-                none=NONE,
-            ),
-            time_series(
-                "GPU-hours not productive in a day",
-                "Of the 24 hours before, by what they went to.",
-                COUNT,
-                Q(_hours(BADPUT, "badput_source", window=_DAY), "{{badput_source}}", ACCOUNT_WINDOW),
-                stacked=True,
-                none=NONE,
-            ),
-        ],
+        time_series(
+            "Productive part of a day",
+            "Of all GPU-hours of the 24 hours before, and of those a week earlier.",
+            SHARE,
+            Q(_share(window=_DAY), "this week", ACCOUNT_WINDOW),
+            Q(_share(window=_DAY, offset=_WEEK), "the week before", ACCOUNT_WINDOW),
+            most=1,
+            levels=thresholds.PRODUCTIVE_SHARE,
+            none=NONE,
+        ),
+        time_series(
+            "GPU-hours not productive in a day",
+            "Of the 24 hours before, by what they went to.",
+            COUNT,
+            Q(_hours(BADPUT, "badput_source", window=_DAY), "{{badput_source}}", ACCOUNT_WINDOW),
+            stacked=True,
+            none=NONE,
+        ),
     )
 
 
@@ -195,17 +181,15 @@ def _weeks() -> Line:
     now, before = _hours(BADPUT, by, _WEEK), _hours(BADPUT, by, _WEEK, _WEEK)
     return Line(
         9,
-        [
-            table_of(
-                "This week and the week before",
-                "GPU-hours of the last seven days and of the seven before, whatever the time range.",
-                {by: Column("Went to")},
-                [
-                    (now, Column("This week", COUNT)),
-                    (before, Column("The week before", COUNT)),
-                    (f"({now} - on ({by}) {before}) / on ({by}) {before}", Column("Change", SHARE)),
-                    (f"$price * {now}", Column("Price of this week", MONEY)),
-                ],
-            )
-        ],
+        table_of(
+            "This week and the week before",
+            "GPU-hours of the last seven days and of the seven before, whatever the time range.",
+            {by: Column("Went to")},
+            [
+                (now, Column("This week", COUNT)),
+                (before, Column("The week before", COUNT)),
+                (f"({now} - on ({by}) {before}) / on ({by}) {before}", Column("Change", SHARE)),
+                (f"$price * {now}", Column("Price of this week", MONEY)),
+            ],
+        ),
     )

@@ -16,18 +16,14 @@ COLUMNS = 24
 SECTION_IDS = 100  # ids that a section has for its panels: a new panel moves none of another section
 
 
-@dataclass(frozen=True)
 class Line:
     """Panels side by side, equally wide unless ``widths`` says otherwise."""
 
-    height: int
-    panels: Sequence[Any]
-    widths: Sequence[int] = ()
-
-    def __post_init__(self) -> None:
-        widths = self.widths or [COLUMNS // len(self.panels)] * len(self.panels)
-        if sum(widths) != COLUMNS or len(widths) != len(self.panels):
-            raise ValueError(f"{len(self.panels)} panels of widths {widths} do not fill {COLUMNS} columns")
+    def __init__(self, height: int, *panels: Any, widths: Sequence[int] = ()) -> None:
+        self.height, self.panels = height, panels
+        self.widths = widths or [COLUMNS // len(panels)] * len(panels)
+        if sum(self.widths) != COLUMNS or len(self.widths) != len(panels):
+            raise ValueError(f"{len(panels)} panels of widths {self.widths} do not fill {COLUMNS} columns")
 
 
 @dataclass(frozen=True)
@@ -58,8 +54,7 @@ def _placed(section: Section, first: int, y: int) -> list[Any]:
     panels: list[Any] = []
     for line in section.lines:
         x = 0
-        widths = line.widths or [COLUMNS // len(line.panels)] * len(line.panels)
-        for panel, width in zip(line.panels, widths):
+        for panel, width in zip(line.panels, line.widths):
             place = GridPos(h=line.height, w=width, x=x, y=y)
             panels.append(panel.id(first + len(panels)).grid_pos(place).build())
             x += width

@@ -7,7 +7,6 @@ from typing import Any
 from grafana import thresholds
 from grafana.dashboard import MEMORY_UID, STALLS_UID, dashboard_of, link_to_run
 from grafana.layout import Line, Section
-from grafana.lines import Lines
 from grafana.panels import BYTES, COUNT, SECONDS, SHARE, Column, Q, fill, stat_of, table_of, time_series
 from grafana.queries import Queries
 from grafana.scope import Scope
@@ -47,64 +46,60 @@ def _left(q: Queries, what: str, metric: str, levels: thresholds.Levels) -> Any:
 def _forecast(q: Queries) -> Line:
     return Line(
         4,
-        [
-            _left(q, "Memory", "trainprobe_memory_exhaustion_seconds", thresholds.MEMORY_LEFT_SECONDS),
-            _left(q, "Descriptors", "trainprobe_fd_exhaustion_seconds", thresholds.FD_LEFT_SECONDS),
-            _left(q, "Shared memory", "trainprobe_shm_exhaustion_seconds", thresholds.MEMORY_LEFT_SECONDS),
-            stat_of(
-                "Fullest memory",
-                "Memory in use of its limit, of the fullest control group or host that a run is in.",
-                SHARE,
-                Q(f"max({q.memory_share})", "of the limit"),
-                levels=thresholds.MEMORY_FILL,
-                decimals=1,
-            ),
-            stat_of(
-                "Fullest swap",
-                "Swap in use, of the fullest host. Swap that is merely used does no harm; swapping in does.",
-                SHARE,
-                Q(f"max({q.swap_share})", "in use"),
-                levels=thresholds.SWAP_FILL,
-                decimals=1,
-                none="no swap seen",
-            ),
-            stat_of(
-                "OOM kills in the time range",
-                "Processes of the runs killed for want of memory.",
-                COUNT,
-                Q(q.oom_kills_in_range, "kills"),
-                levels=thresholds.COUNT_OF_FAILURES,
-                decimals=0,
-            ),
-        ],
+        _left(q, "Memory", "trainprobe_memory_exhaustion_seconds", thresholds.MEMORY_LEFT_SECONDS),
+        _left(q, "Descriptors", "trainprobe_fd_exhaustion_seconds", thresholds.FD_LEFT_SECONDS),
+        _left(q, "Shared memory", "trainprobe_shm_exhaustion_seconds", thresholds.MEMORY_LEFT_SECONDS),
+        stat_of(
+            "Fullest memory",
+            "Memory in use of its limit, of the fullest control group or host that a run is in.",
+            SHARE,
+            Q(f"max({q.memory_share})", "of the limit"),
+            levels=thresholds.MEMORY_FILL,
+            decimals=1,
+        ),
+        stat_of(
+            "Fullest swap",
+            "Swap in use, of the fullest host. Swap that is merely used does no harm; swapping in does.",
+            SHARE,
+            Q(f"max({q.swap_share})", "in use"),
+            levels=thresholds.SWAP_FILL,
+            decimals=1,
+            none="no swap seen",
+        ),
+        stat_of(
+            "OOM kills in the time range",
+            "Processes of the runs killed for want of memory.",
+            COUNT,
+            Q(q.oom_kills_in_range, "kills"),
+            levels=thresholds.COUNT_OF_FAILURES,
+            decimals=0,
+        ),
     )
 
 
 def _ranks(q: Queries) -> Line:
     link = ("Training stalls of this run", link_to_run(STALLS_UID))
-    pss = f"topk(50, {q.by_rank('trainprobe_run_pss_bytes')})"
+    pss = f"topk(50, {q.rank('trainprobe_run_pss_bytes').expr})"
     return Line(
         9,
-        [
-            table_of(
-                "Ranks",
-                "The 50 greatest by memory. A click on a run opens its stalls.",
-                {"run": Column("run", link=link), "rank": Column("Rank")},
-                [
-                    (pss, Column("Memory (PSS)", BYTES)),
-                    (q.by_rank("trainprobe_run_swap_bytes"), Column("Swapped", BYTES)),
-                    (
-                        q.share_by_rank("trainprobe_open_fds", "trainprobe_max_fds"),
-                        Column("Descriptors", SHARE, thresholds.FD_FILL),
-                    ),
-                    (q.by_rank("trainprobe_run_shm_bytes"), Column("Shared memory", BYTES)),
-                    (
-                        q.least_by_rank("trainprobe_memory_exhaustion_seconds"),
-                        Column("Memory left for", SECONDS, thresholds.MEMORY_LEFT_SECONDS),
-                    ),
-                ],
-            )
-        ],
+        table_of(
+            "Ranks",
+            "The 50 greatest by memory. A click on a run opens its stalls.",
+            {"run": Column("run", link=link), "rank": Column("Rank")},
+            [
+                (pss, Column("Memory (PSS)", BYTES)),
+                (q.rank("trainprobe_run_swap_bytes").expr, Column("Swapped", BYTES)),
+                (
+                    q.rank_share("trainprobe_open_fds", "trainprobe_max_fds").expr,
+                    Column("Descriptors", SHARE, thresholds.FD_FILL),
+                ),
+                (q.rank("trainprobe_run_shm_bytes").expr, Column("Shared memory", BYTES)),
+                (
+                    q.rank_least("trainprobe_memory_exhaustion_seconds").expr,
+                    Column("Memory left for", SECONDS, thresholds.MEMORY_LEFT_SECONDS),
+                ),
+            ],
+        ),
     )
 
 
@@ -113,201 +108,178 @@ def _until(title: str, left: Q) -> Any:
 
 
 def _memory(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             9,
-            [
-                fill(
-                    "In use, of the limit",
-                    "Of the control group that limits the run, else of the host.",
-                    Q(q.memory_share, "{{run}} {{scope}}"),
-                    thresholds.MEMORY_FILL,
-                ),
-                time_series(
-                    "In use and limit",
-                    "In bytes.",
-                    BYTES,
-                    Q(q.memory("used"), "{{run}} {{scope}}"),
-                    Q(q.memory("limit"), "{{run}} {{scope}}, limit"),
-                ),
-                time_series(
-                    "Memory of the ranks",
-                    "Proportional set size of each rank with its workers: shared pages are counted once.",
-                    BYTES,
-                    of.rank("trainprobe_run_pss_bytes"),
-                ),
-            ],
+            fill(
+                "In use, of the limit",
+                "Of the control group that limits the run, else of the host.",
+                Q(q.memory_share, "{{run}} {{scope}}"),
+                thresholds.MEMORY_FILL,
+            ),
+            time_series(
+                "In use and limit",
+                "In bytes.",
+                BYTES,
+                Q(q.memory("used"), "{{run}} {{scope}}"),
+                Q(q.memory("limit"), "{{run}} {{scope}}, limit"),
+            ),
+            time_series(
+                "Memory of the ranks",
+                "Proportional set size of each rank with its workers: shared pages are counted once.",
+                BYTES,
+                q.rank("trainprobe_run_pss_bytes"),
+            ),
         ),
         Line(
             8,
-            [
-                _until("Time until memory runs out", of.rank_least("trainprobe_memory_exhaustion_seconds")),
-                time_series(
-                    "OOM kills", "In each interval, by where the limit was.", COUNT, Q(q.oom_kills, "{{run}} {{scope}}")
-                ),
-                time_series(
-                    "Time in direct reclaim",
-                    "Share of the time, of the worst rank of each run.",
-                    SHARE,
-                    of.rate("run", "trainprobe_direct_reclaim_seconds_total"),
-                ),
-            ],
+            _until("Time until memory runs out", q.rank_least("trainprobe_memory_exhaustion_seconds")),
+            time_series(
+                "OOM kills", "In each interval, by where the limit was.", COUNT, Q(q.oom_kills, "{{run}} {{scope}}")
+            ),
+            time_series(
+                "Time in direct reclaim",
+                "Share of the time, of the worst rank of each run.",
+                SHARE,
+                q.rate("run", "trainprobe_direct_reclaim_seconds_total"),
+            ),
         ),
     ]
 
 
 def _swap(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             8,
-            [
-                fill(
-                    "Swap in use, of what is there",
-                    "By host.",
-                    Q(q.swap_share, "{{instance}}"),
-                    thresholds.SWAP_FILL,
-                    none="no swap seen",
-                ),
-                time_series(
-                    "Pages swapped in",
-                    "Each second, by host: this is what makes steps slow.",
-                    COUNT,
-                    of.host_rate("trainprobe_swap_in_pages_total"),
-                    levels=thresholds.SWAP_IN_PAGES,
-                ),
-                time_series(
-                    "Swapped memory of the ranks", "With their workers.", BYTES, of.rank("trainprobe_run_swap_bytes")
-                ),
-            ],
+            fill(
+                "Swap in use, of what is there",
+                "By host.",
+                Q(q.swap_share, "{{instance}}"),
+                thresholds.SWAP_FILL,
+                none="no swap seen",
+            ),
+            time_series(
+                "Pages swapped in",
+                "Each second, by host: this is what makes steps slow.",
+                COUNT,
+                q.host_rate("trainprobe_swap_in_pages_total"),
+                levels=thresholds.SWAP_IN_PAGES,
+            ),
+            time_series(
+                "Swapped memory of the ranks", "With their workers.", BYTES, q.rank("trainprobe_run_swap_bytes")
+            ),
         ),
         Line(
             8,
-            [
-                time_series(
-                    "Pressure",
-                    "Share of the time in which some or all tasks of the host waited for memory, disks or CPUs (PSI).",
-                    SHARE,
-                    of.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
-                    levels=thresholds.PRESSURE,
-                ),
-                time_series(
-                    "Major faults",
-                    "Each second, of the worst rank of each run.",
-                    COUNT,
-                    of.rate("run", "trainprobe_major_faults_total"),
-                ),
-                time_series(
-                    "Throttled by a CPU quota",
-                    "Share of the time, of the worst rank of each run.",
-                    SHARE,
-                    of.rate("run", "trainprobe_cpu_throttled_seconds_total"),
-                ),
-            ],
+            time_series(
+                "Pressure",
+                "Share of the time in which some or all tasks of the host waited for memory, disks or CPUs (PSI).",
+                SHARE,
+                q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
+                levels=thresholds.PRESSURE,
+            ),
+            time_series(
+                "Major faults",
+                "Each second, of the worst rank of each run.",
+                COUNT,
+                q.rate("run", "trainprobe_major_faults_total"),
+            ),
+            time_series(
+                "Throttled by a CPU quota",
+                "Share of the time, of the worst rank of each run.",
+                SHARE,
+                q.rate("run", "trainprobe_cpu_throttled_seconds_total"),
+            ),
         ),
     ]
 
 
 def _descriptors(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             8,
-            [
-                fill(
-                    "Open, of the limit",
-                    "Of each rank's worst process.",
-                    of.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
-                    thresholds.FD_FILL,
-                ),
-                _until("Time until they run out", of.rank_least("trainprobe_fd_exhaustion_seconds")),
-                time_series(
-                    "Calls that failed for want of one",
-                    "In each interval, by error.",
-                    COUNT,
-                    of.events("trainprobe_fd_errors_total", "run", "errno"),
-                    none="no call failed, as far as is known",
-                ),
-            ],
+            fill(
+                "Open, of the limit",
+                "Of each rank's worst process.",
+                q.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
+                thresholds.FD_FILL,
+            ),
+            _until("Time until they run out", q.rank_least("trainprobe_fd_exhaustion_seconds")),
+            time_series(
+                "Calls that failed for want of one",
+                "In each interval, by error.",
+                COUNT,
+                q.events("trainprobe_fd_errors_total", "run", "errno"),
+                none="no call failed, as far as is known",
+            ),
         )
     ]
 
 
 def _shared_memory(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             8,
-            [
-                fill(
-                    "/dev/shm in use, of its size",
-                    "Of hosts and containers.",
-                    Q(q.shm_share, "{{instance}} {{container}} {{device}}"),
-                    thresholds.SHM_FILL,
-                ),
-                time_series("Held by the ranks", "With their workers.", BYTES, of.rank("trainprobe_run_shm_bytes")),
-                _until("Time until it runs out", of.rank_least("trainprobe_shm_exhaustion_seconds")),
-            ],
+            fill(
+                "/dev/shm in use, of its size",
+                "Of hosts and containers.",
+                Q(q.shm_share, "{{instance}} {{container}} {{device}}"),
+                thresholds.SHM_FILL,
+            ),
+            time_series("Held by the ranks", "With their workers.", BYTES, q.rank("trainprobe_run_shm_bytes")),
+            _until("Time until it runs out", q.rank_least("trainprobe_shm_exhaustion_seconds")),
         ),
         Line(
             8,
-            [
-                time_series(
-                    "Leaked",
-                    "Bytes in a /dev/shm whose owners are dead.",
-                    BYTES,
-                    of.host("trainprobe_shm_leaked_bytes", "container"),
-                ),
-                time_series(
-                    "Allocations that failed",
-                    "In each interval.",
-                    COUNT,
-                    of.events("trainprobe_shm_errors_total", "run", "rank"),
-                ),
-            ],
+            time_series(
+                "Leaked",
+                "Bytes in a /dev/shm whose owners are dead.",
+                BYTES,
+                q.host("trainprobe_shm_leaked_bytes", "container"),
+            ),
+            time_series(
+                "Allocations that failed",
+                "In each interval.",
+                COUNT,
+                q.events("trainprobe_shm_errors_total", "run", "rank"),
+            ),
         ),
     ]
 
 
 def _workers(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             8,
-            [
-                time_series(
-                    "Workers that failed",
-                    "In each interval, by reason.",
-                    COUNT,
-                    of.events("trainprobe_worker_exits_total", "run", "reason", only=('reason!="finished"',)),
-                ),
-                time_series(
-                    "Memory of orphaned workers",
-                    "Workers whose trainer is gone, and what they hold.",
-                    BYTES,
-                    of.host("trainprobe_orphan_worker_bytes"),
-                ),
-                time_series("Orphaned workers", "How many, by host.", COUNT, of.host("trainprobe_orphan_workers")),
-            ],
+            time_series(
+                "Workers that failed",
+                "In each interval, by reason.",
+                COUNT,
+                q.events("trainprobe_worker_exits_total", "run", "reason", only=('reason!="finished"',)),
+            ),
+            time_series(
+                "Memory of orphaned workers",
+                "Workers whose trainer is gone, and what they hold.",
+                BYTES,
+                q.host("trainprobe_orphan_worker_bytes"),
+            ),
+            time_series("Orphaned workers", "How many, by host.", COUNT, q.host("trainprobe_orphan_workers")),
         ),
         Line(
             8,
-            [
-                time_series(
-                    "Space where the checkpoints go",
-                    "Left on that filesystem.",
-                    BYTES,
-                    of.rank_least("trainprobe_checkpoint_filesystem_available_bytes"),
-                    none="no checkpoint seen",
-                ),
-                time_series(
-                    "Inodes where the checkpoints go",
-                    "Left on that filesystem.",
-                    COUNT,
-                    of.rank_least("trainprobe_checkpoint_filesystem_files_free"),
-                    none="no checkpoint seen",
-                ),
-            ],
+            time_series(
+                "Space where the checkpoints go",
+                "Left on that filesystem.",
+                BYTES,
+                q.rank_least("trainprobe_checkpoint_filesystem_available_bytes"),
+                none="no checkpoint seen",
+            ),
+            time_series(
+                "Inodes where the checkpoints go",
+                "Left on that filesystem.",
+                COUNT,
+                q.rank_least("trainprobe_checkpoint_filesystem_files_free"),
+                none="no checkpoint seen",
+            ),
         ),
     ]

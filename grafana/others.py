@@ -7,20 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from grafana.layout import Line
-from grafana.lines import Lines
-from grafana.panels import (
-    BYTES,
-    BYTES_PER_SECOND,
-    CELSIUS,
-    COUNT,
-    HERTZ,
-    SECONDS,
-    SHARE,
-    TIME,
-    WATTS,
-    Q,
-    time_series,
-)
+from grafana.panels import BYTES, BYTES_PER_SECOND, CELSIUS, COUNT, HERTZ, SECONDS, SHARE, TIME, WATTS, Q, time_series
 from grafana.queries import Queries
 from trainprobe_exporters.catalogue import METRICS, PREFIX, Metric
 
@@ -37,14 +24,14 @@ def undrawn(dashboards: Iterable[str]) -> list[Metric]:
 
 def lines_of(q: Queries, metrics: Sequence[Metric]) -> list[Line]:
     panels = list(_panels(q, metrics))
-    return [Line(8, panels[at : at + ON_A_LINE]) for at in range(0, len(panels), ON_A_LINE)]
+    return [Line(8, *panels[at : at + ON_A_LINE]) for at in range(0, len(panels), ON_A_LINE)]
 
 
 def _panels(q: Queries, metrics: Sequence[Metric]) -> Iterator[Any]:
     for metric in metrics:
         words = metric.name.removeprefix(PREFIX).removesuffix("_total").replace("_", " ")
         none = {"none": "no GPU seen"} if "gpu" in metric.labels else {}
-        yield time_series(words.capitalize(), metric.help, _unit(metric), _line(Lines(q), metric), **none)
+        yield time_series(words.capitalize(), metric.help, _unit(metric), _line(q, metric), **none)
 
 
 def _unit(metric: Metric) -> str:
@@ -53,12 +40,12 @@ def _unit(metric: Metric) -> str:
     return _UNITS.get(metric.unit, COUNT) if metric.type == "gauge" else _RATES.get(metric.unit, COUNT)
 
 
-def _line(of: Lines, metric: Metric) -> Q:
+def _line(q: Queries, metric: Metric) -> Q:
     own = metric.own_labels
     if metric.buckets:
         raise ValueError(f"{metric.name}: a histogram wants a panel by hand")
     if metric.of_rank and metric.type == "counter":
-        return of.rate(", ".join(own), metric.name) if own else of.rank_rate(metric.name)
+        return q.rate(", ".join(own), metric.name) if own else q.rank_rate(metric.name)
     if metric.of_rank:
-        return of.rank(metric.name)
-    return of.host(metric.name, *own) if metric.type == "gauge" else of.host_rate(metric.name, *own)
+        return q.rank(metric.name)
+    return q.host(metric.name, *own) if metric.type == "gauge" else q.host_rate(metric.name, *own)

@@ -6,15 +6,12 @@ hours are added up over runs, ranks are summed, for each of them held its device
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from grafana.lines import RATE, Lines
 from grafana.rules.hours import BADPUT, GPU_HOURS_LOST, RANK_HOURS, RANK_HOURS_LOST
 from grafana.rules.recording import LATE, LOST_LATELY, SOURCES_DOWN, STALLED
 from grafana.rules.thresholds import HOURS_WINDOW, STALLED_SHARE, STRAGGLER_SHARE
-from grafana.scope import Scope
 
 STEP = "$__interval"
-RATE = "$__rate_interval"
 RANGE = "$__range"
 _RANK = "job, instance, run, rank"
 _TRAINING, _NOT_TRAINING = 'phase="train"', 'phase!="train"'
@@ -22,11 +19,8 @@ _REPORT = 'source="daemon"'
 _NAMED_RUNS = 'run!="other"'  # those with series of their own: ``other`` is the sum of all beyond the exporter's bound
 
 
-@dataclass(frozen=True)
-class Queries:
-    """The queries for one scope; names are metrics' names where a query is no more than that."""
-
-    scope: Scope
+class Queries(Lines):
+    """The queries for one scope."""
 
     # Regions and lanes.
 
@@ -90,20 +84,8 @@ class Queries:
         return f"avg(rate(trainprobe_steps_total{self.scope.rank()}[{RATE}]))"
 
     @property
-    def steps_per_second_by_rank(self) -> str:
-        return f"max by (rank) (rate(trainprobe_steps_total{self.scope.rank()}[{RATE}]))"
-
-    @property
     def step_baseline(self) -> str:
         return f"max(trainprobe_step_baseline_seconds{self.scope.rank()})"
-
-    @property
-    def step_variation(self) -> str:
-        return f"max by (rank) (trainprobe_step_variation_ratio{self.scope.rank()})"
-
-    @property
-    def step_drift(self) -> str:
-        return f"max by (rank) (trainprobe_step_drift_ratio_per_1000_steps{self.scope.rank()})"
 
     def step_quantile(self, quantile: float) -> str:
         buckets = f"rate(trainprobe_step_duration_seconds_bucket{self.scope.rank()}[{RATE}])"
@@ -150,31 +132,11 @@ class Queries:
         buckets = f"increase(trainprobe_stall_duration_seconds_bucket{self.scope.rank()}[{RANGE}])"
         return f"histogram_quantile(0.9, sum by (le) ({buckets})) >= 0"
 
-    # A rank's counters and sizes.
-
-    def by_rank(self, metric: str) -> str:
-        """A gauge of a rank, by rank, and by run where there may be several."""
-        labels = "rank" if self.scope.one_run else "run, rank"
-        return f"max by ({labels}) ({metric}{self.scope.rank()})"
-
-    def rate_by(self, label: str, metric: str) -> str:
-        """Growth of a rank's counter each second, by one of its labels; of the worst rank."""
-        return f"max by ({label}) (rate({metric}{self.scope.rank()}[{RATE}]))"
-
-    def increase_by(self, label: str, metric: str, *matchers: str) -> str:
-        """Events of all ranks in the interval of a point."""
-        return f"sum by ({label}) (increase({metric}{self.scope.rank(*matchers)}[{RATE}]))"
-
-    def share_by_rank(self, used: str, size: str) -> str:
-        """How full something of a rank is."""
-        return f"max by (run, rank) ({used}{self.scope.rank()} / {size}{self.scope.rank()})"
+    # A rank's sizes and saves.
 
     def least(self, metric: str) -> str:
         """The least of a gauge that is absent while nothing is in sight."""
         return f"min({metric}{self.scope.rank()})"
-
-    def least_by_rank(self, metric: str) -> str:
-        return f"min by (run, rank) ({metric}{self.scope.rank()})"
 
     @property
     def checkpoint_seconds(self) -> str:
@@ -200,18 +162,6 @@ class Queries:
     def oom_kills_in_range(self) -> str:
         return f"sum(increase(trainprobe_oom_kills_total{self.scope.run()}[{RANGE}]))"
 
-    # Hosts.
-
-    def host(self, metric: str, *by: str) -> str:
-        """A gauge of a host, or of a run on it, by host and further labels."""
-        return f"max by ({', '.join(('instance', *by))}) ({metric}{self._of_host(by)})"
-
-    def host_rate(self, metric: str, *by: str) -> str:
-        return f"max by ({', '.join(('instance', *by))}) (rate({metric}{self._of_host(by)}[{RATE}]))"
-
-    def _of_host(self, by: tuple[str, ...]) -> str:
-        return self.scope.run() if "run" in by else self.scope.host()
-
     @property
     def swap_share(self) -> str:
         size = f"trainprobe_swap_size_bytes{self.scope.host()}"
@@ -227,24 +177,10 @@ class Queries:
         buckets = f"rate(trainprobe_block_io_duration_seconds_bucket{self.scope.host()}[{RATE}])"
         return f"histogram_quantile(0.99, sum by (le, instance, device, operation) ({buckets}))"
 
-    # GPUs of the ranks that are looked at.
-
-    def gpu(self, metric: str) -> str:
-        """A gauge of a GPU, for the GPUs that the chosen ranks use."""
-        return f"max by (instance, gpu) ({metric}{self.scope.host()} {self._of_these_ranks})"
-
-    def gpu_rate(self, metric: str, *by: str) -> str:
-        rates = f"rate({metric}{self.scope.host()}[{RATE}])"
-        return f"max by ({', '.join(('instance', 'gpu', *by))}) ({rates} {self._of_these_ranks})"
-
     @property
     def gpu_memory_share(self) -> str:
         used, size = (f"trainprobe_gpu_memory_{what}_bytes{self.scope.host()}" for what in ("used", "total"))
-        return f"max by (instance, gpu) ({used} / {size} {self._of_these_ranks})"
-
-    @property
-    def gpu_idle(self) -> str:
-        return f"max by (cause) (rate(trainprobe_gpu_idle_seconds_total{self.scope.rank()}[{RATE}]))"
+        return f"max by (instance, gpu) ({used} / {size} {self.of_these_ranks})"
 
     # Many runs.
 
@@ -354,10 +290,6 @@ class Queries:
         return f"sum by (instance, probe) (increase(trainprobe_events_lost_total{self.scope.host()}[{RATE}]))"
 
     @property
-    def events_lost_in_range(self) -> str:
-        return f"sum(increase(trainprobe_events_lost_total{self.scope.host()}[{RANGE}]))"
-
-    @property
     def versions(self) -> str:
         return f"count by (version) (trainprobe_build_info{self.scope.host()})"
 
@@ -366,10 +298,6 @@ class Queries:
     def _summed(self, record: str, *matchers: str) -> str:
         """Hours in the range."""
         return f"sum_over_time({record}{self.scope.run(*matchers)}[{RANGE}])"
-
-    @property
-    def _of_these_ranks(self) -> str:
-        return f"and on (job, instance, uuid) trainprobe_run_gpu_info{self.scope.rank()}"
 
     def _lost_in_range(self, label: str) -> str:
         return f"max by ({label}) (increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}]))"

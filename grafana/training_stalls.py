@@ -10,7 +10,6 @@ from grafana.annotations import ALL_NAMES
 from grafana.causes import CAUSE_COLOURS, PHASE_COLOURS, STATE_COLOURS
 from grafana.dashboard import STALLS_UID, dashboard_of
 from grafana.layout import Line, Section
-from grafana.lines import Lines
 from grafana.others import lines_of
 from grafana.panels import (
     BYTES,
@@ -74,72 +73,70 @@ def training_stalls(others: Sequence[Metric] = ()) -> Any:
 def _verdict(q: Queries) -> Line:
     return Line(
         4,
-        [
-            stat_of(
-                "Main cause",
-                "The cause that owns most of the time lost in the time range, and how much, of the worst rank.",
-                SECONDS,
-                Q(q.worst_cause, "{{cause}}"),
-                names="value_and_name",
-                colours=CAUSE_COLOURS,
-            ),
-            stat_of(
-                "Lost",
-                "Share of the wall time lost to stalls and bottlenecks in the time range, of the worst rank.",
-                SHARE,
-                Q(q.lost_share, "lost"),
-                levels=thresholds.LOST_SHARE,
-                decimals=1,
-            ),
-            stat_of(
-                "Productive",
-                "Share of the wall time that was neither lost nor in a phase other than train, of the worst rank.",
-                SHARE,
-                Q(q.productive_share, "productive"),
-                levels=thresholds.PRODUCTIVE_SHARE,
-                decimals=1,
-            ),
-            stat_of(
-                "Stalled now",
-                "The causes of the stalls that are open at this moment.",
-                COUNT,
-                Q(q.stalled_now, "{{cause}}"),
-                names="name",
-                none="ended, or not known",
-                colours=CAUSE_COLOURS,
-            ),
-            stat_of(
-                "Phase",
-                "The phase that the ranks are in.",
-                COUNT,
-                Q(q.phase_now, "{{phase}}"),
-                names="name",
-                none="ended, or not known",
-                colours=PHASE_COLOURS,
-            ),
-            stat_of(
-                "Since the last step",
-                "Time since any rank in the phase train ended a step. Nothing where none is, or nobody knows.",
-                SECONDS,
-                Q(q.seconds_without_step, "since the last step"),
-                levels=thresholds.SECONDS_WITHOUT_STEP,
-                none="–",
-            ),
-            stat_of(
-                "Steps per second",
-                "Steps per second now, the mean of the ranks.",
-                COUNT,
-                Q(q.steps_per_second, "steps per second"),
-                decimals=2,
-            ),
-            stat_of(
-                "Ordinary step",
-                "The baseline: median of the latest 64 unstalled training steps, of the slowest rank.",
-                SECONDS,
-                Q(q.step_baseline, "baseline"),
-                none="not yet",
-            ),
-        ],
+        stat_of(
+            "Main cause",
+            "The cause that owns most of the time lost in the time range, and how much, of the worst rank.",
+            SECONDS,
+            Q(q.worst_cause, "{{cause}}"),
+            names="value_and_name",
+            colours=CAUSE_COLOURS,
+        ),
+        stat_of(
+            "Lost",
+            "Share of the wall time lost to stalls and bottlenecks in the time range, of the worst rank.",
+            SHARE,
+            Q(q.lost_share, "lost"),
+            levels=thresholds.LOST_SHARE,
+            decimals=1,
+        ),
+        stat_of(
+            "Productive",
+            "Share of the wall time that was neither lost nor in a phase other than train, of the worst rank.",
+            SHARE,
+            Q(q.productive_share, "productive"),
+            levels=thresholds.PRODUCTIVE_SHARE,
+            decimals=1,
+        ),
+        stat_of(
+            "Stalled now",
+            "The causes of the stalls that are open at this moment.",
+            COUNT,
+            Q(q.stalled_now, "{{cause}}"),
+            names="name",
+            none="ended, or not known",
+            colours=CAUSE_COLOURS,
+        ),
+        stat_of(
+            "Phase",
+            "The phase that the ranks are in.",
+            COUNT,
+            Q(q.phase_now, "{{phase}}"),
+            names="name",
+            none="ended, or not known",
+            colours=PHASE_COLOURS,
+        ),
+        stat_of(
+            "Since the last step",
+            "Time since any rank in the phase train ended a step. Nothing where none is, or nobody knows.",
+            SECONDS,
+            Q(q.seconds_without_step, "since the last step"),
+            levels=thresholds.SECONDS_WITHOUT_STEP,
+            none="–",
+        ),
+        stat_of(
+            "Steps per second",
+            "Steps per second now, the mean of the ranks.",
+            COUNT,
+            Q(q.steps_per_second, "steps per second"),
+            decimals=2,
+        ),
+        stat_of(
+            "Ordinary step",
+            "The baseline: median of the latest 64 unstalled training steps, of the slowest rank.",
+            SECONDS,
+            Q(q.step_baseline, "baseline"),
+            none="not yet",
+        ),
     )
 
 
@@ -147,120 +144,111 @@ def _lost_time(q: Queries) -> list[Line]:
     return [
         Line(
             7,
-            [
-                lanes(
-                    "Stalls by cause",
-                    "A lane for each cause that stalled the run in the time range. Drawn from counters: a stall of "
-                    "0.3 s between two scrapes is there too, as wide as one interval.",
-                    Q(q.stall_lanes, "{{cause}}"),
-                    on="stalled",
-                    colours=CAUSE_COLOURS,
-                    none="no stall, or nothing known",
-                ),
-                lanes(
-                    "Phases",
-                    "Phases that are not training, and are no lost time.",
-                    Q(q.phase_lanes, "{{phase}}"),
-                    on="in it",
-                    colours=PHASE_COLOURS,
-                    none="nothing but training, or nothing known",
-                ),
-            ],
+            lanes(
+                "Stalls by cause",
+                "A lane for each cause that stalled the run in the time range. Drawn from counters: a stall of "
+                "0.3 s between two scrapes is there too, as wide as one interval.",
+                Q(q.stall_lanes, "{{cause}}"),
+                on="stalled",
+                colours=CAUSE_COLOURS,
+                none="no stall, or nothing known",
+            ),
+            lanes(
+                "Phases",
+                "Phases that are not training, and are no lost time.",
+                Q(q.phase_lanes, "{{phase}}"),
+                on="in it",
+                colours=PHASE_COLOURS,
+                none="nothing but training, or nothing known",
+            ),
             widths=(16, 8),
         ),
         Line(
             9,
-            [
-                time_series(
-                    "Time lost per second, by cause",
-                    "Stalls and bottlenecks: 1 means that the whole second is lost. The worst rank for each cause.",
-                    SHARE,
-                    Q(q.lost_per_second, "{{cause}}"),
-                    stacked=True,
-                    colours=CAUSE_COLOURS,
-                    none="nothing lost, or nothing known",
-                ),
-                time_series(
-                    "Where the driving thread's time goes",
-                    "Exclusive states that add up to the wall time; the mean of the ranks.",
-                    SHARE,
-                    Q(q.states, "{{state}}"),
-                    stacked=True,
-                    most=1,
-                    colours=STATE_COLOURS,
-                ),
-            ],
+            time_series(
+                "Time lost per second, by cause",
+                "Stalls and bottlenecks: 1 means that the whole second is lost. The worst rank for each cause.",
+                SHARE,
+                Q(q.lost_per_second, "{{cause}}"),
+                stacked=True,
+                colours=CAUSE_COLOURS,
+                none="nothing lost, or nothing known",
+            ),
+            time_series(
+                "Where the driving thread's time goes",
+                "Exclusive states that add up to the wall time; the mean of the ranks.",
+                SHARE,
+                Q(q.states, "{{state}}"),
+                stacked=True,
+                most=1,
+                colours=STATE_COLOURS,
+            ),
         ),
         Line(
             8,
-            [
-                table_of(
-                    "Stalls in the time range",
-                    "By rank and cause: how often, how long in all, and when the latest began.",
-                    {"cause": Column("Cause"), "rank": Column("Rank")},
-                    [
-                        (q.stall_seconds_in_range, Column("Time lost", SECONDS)),
-                        (q.stalls_in_range, Column("Stalls", COUNT)),
-                        (q.latest_stall, Column("Latest began", TIME)),
-                    ],
-                ),
-                bars(
-                    "Time in phases",
-                    "In the time range, of the slowest rank.",
-                    SECONDS,
-                    Q(q.phase_seconds, "{{phase}}"),
-                    none="none",
-                    colours=PHASE_COLOURS,
-                ),
-                stat_of(
-                    "Length of a stall, p90",
-                    "Nine of ten stalls that ended in the time range were shorter.",
-                    SECONDS,
-                    Q(q.stall_p90, "p90"),
-                    none="no stall",
-                ),
-            ],
+            table_of(
+                "Stalls in the time range",
+                "By rank and cause: how often, how long in all, and when the latest began.",
+                {"cause": Column("Cause"), "rank": Column("Rank")},
+                [
+                    (q.stall_seconds_in_range, Column("Time lost", SECONDS)),
+                    (q.stalls_in_range, Column("Stalls", COUNT)),
+                    (q.latest_stall, Column("Latest began", TIME)),
+                ],
+            ),
+            bars(
+                "Time in phases",
+                "In the time range, of the slowest rank.",
+                SECONDS,
+                Q(q.phase_seconds, "{{phase}}"),
+                none="none",
+                colours=PHASE_COLOURS,
+            ),
+            stat_of(
+                "Length of a stall, p90",
+                "Nine of ten stalls that ended in the time range were shorter.",
+                SECONDS,
+                Q(q.stall_p90, "p90"),
+                none="no stall",
+            ),
             widths=(12, 8, 4),
         ),
     ]
 
 
 def _steps(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             9,
-            [
-                time_series(
-                    "Step time",
-                    "Median and 99th percentile of the training steps of all ranks, and the baseline that stalls are "
-                    "measured against. The regions are the causes.",
-                    SECONDS,
-                    Q(q.step_quantile(0.5), "p50"),
-                    Q(q.step_quantile(0.99), "p99"),
-                    Q(q.step_baseline, "baseline"),
-                    logarithmic=True,
-                    none="no step in the time range",
-                ),
-                heatmap_of(
-                    "Step times",
-                    "How many training steps of all ranks took how long, in the histogram's buckets: a second band "
-                    "above the first one is a stall that recurs.",
-                    SECONDS,
-                    Q(q.step_buckets, "{{le}}"),
-                    none="no step in the time range",
-                ),
-                time_series(
-                    "GPU utilisation",
-                    "Share of the time in which some kernel ran on the run's GPUs. 100 % is not progress: a rank that "
-                    "waits for others shows it too.",
-                    SHARE,
-                    of.gpu("trainprobe_gpu_utilization_ratio"),
-                    most=1,
-                    levels=thresholds.GPU_UTILIZATION,
-                    none="no GPU seen",
-                ),
-            ],
+            time_series(
+                "Step time",
+                "Median and 99th percentile of the training steps of all ranks, and the baseline that stalls are "
+                "measured against. The regions are the causes.",
+                SECONDS,
+                Q(q.step_quantile(0.5), "p50"),
+                Q(q.step_quantile(0.99), "p99"),
+                Q(q.step_baseline, "baseline"),
+                logarithmic=True,
+                none="no step in the time range",
+            ),
+            heatmap_of(
+                "Step times",
+                "How many training steps of all ranks took how long, in the histogram's buckets: a second band "
+                "above the first one is a stall that recurs.",
+                SECONDS,
+                Q(q.step_buckets, "{{le}}"),
+                none="no step in the time range",
+            ),
+            time_series(
+                "GPU utilisation",
+                "Share of the time in which some kernel ran on the run's GPUs. 100 % is not progress: a rank that "
+                "waits for others shows it too.",
+                SHARE,
+                q.gpu("trainprobe_gpu_utilization_ratio"),
+                most=1,
+                levels=thresholds.GPU_UTILIZATION,
+                none="no GPU seen",
+            ),
         )
     ]
 
@@ -268,14 +256,12 @@ def _steps(q: Queries) -> list[Line]:
 def _alerts() -> Line:
     return Line(
         8,
-        [
-            alerts_of(
-                "Alerts of this run",
-                "Alerts of trainprobe's rules that fire or are pending for this run. Each has its runbook.",
-                named="Training",
-                labels='{run="$run"}',
-            )
-        ],
+        alerts_of(
+            "Alerts of this run",
+            "Alerts of trainprobe's rules that fire or are pending for this run. Each has its runbook.",
+            named="Training",
+            labels='{run="$run"}',
+        ),
     )
 
 
@@ -283,412 +269,373 @@ def _gpu_beside_steps(q: Queries) -> list[Line]:
     return [
         Line(
             8,
-            [
-                time_series(
-                    "Steps per second, by rank",
-                    "All ranks of a run step together; one that lags behind holds the others up.",
-                    COUNT,
-                    Q(q.steps_per_second_by_rank, "rank {{rank}}"),
-                ),
-                time_series(
-                    "GPU idle, by cause",
-                    "Share of the time in which a GPU of the run had nothing to do, by the cause on the host.",
-                    SHARE,
-                    Q(q.gpu_idle, "{{cause}}"),
-                    stacked=True,
-                    colours=CAUSE_COLOURS,
-                    none="no GPU seen, or never idle",
-                ),
-                time_series(
-                    "Variation and drift of the step time",
-                    "(p90 - p10) / median of the latest 200 steps, and the confirmed change in 1000 steps.",
-                    SHARE,
-                    Q(q.step_variation, "variation, rank {{rank}}"),
-                    Q(q.step_drift, "drift, rank {{rank}}"),
-                    levels=thresholds.STEP_VARIATION,
-                    signed=True,
-                    none="too few steps yet",
-                ),
-            ],
+            time_series(
+                "Steps per second, by rank",
+                "All ranks of a run step together; one that lags behind holds the others up.",
+                COUNT,
+                q.rank_rate("trainprobe_steps_total"),
+            ),
+            time_series(
+                "GPU idle, by cause",
+                "Share of the time in which a GPU of the run had nothing to do, by the cause on the host.",
+                SHARE,
+                q.rate("cause", "trainprobe_gpu_idle_seconds_total"),
+                stacked=True,
+                colours=CAUSE_COLOURS,
+                none="no GPU seen, or never idle",
+            ),
+            time_series(
+                "Variation and drift of the step time",
+                "(p90 - p10) / median of the latest 200 steps, and the confirmed change in 1000 steps.",
+                SHARE,
+                q.rank("trainprobe_step_variation_ratio", "variation"),
+                q.rank("trainprobe_step_drift_ratio_per_1000_steps", "drift"),
+                levels=thresholds.STEP_VARIATION,
+                signed=True,
+                none="too few steps yet",
+            ),
         )
     ]
 
 
 def _data(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             8,
-            [
-                time_series(
-                    "Waiting for data",
-                    "Share of the time in which the driving thread waits for the DataLoader, or loads by itself.",
-                    SHARE,
-                    Q(q.state_share("data_wait", "data_inline", "fault_io"), "{{state}}, rank {{rank}}"),
-                ),
-                time_series("Workers", "Live DataLoader workers, by rank.", COUNT, of.rank("trainprobe_workers")),
-                time_series(
-                    "Workers started and ended",
-                    "In each interval. Workers that end and start at every epoch ask for persistent_workers=True; "
-                    "killed, crashed and oom_kill are failures.",
-                    COUNT,
-                    Q(q.increase_by("rank", "trainprobe_worker_starts_total"), "started, rank {{rank}}"),
-                    of.events("trainprobe_worker_exits_total", "reason"),
-                ),
-            ],
+            time_series(
+                "Waiting for data",
+                "Share of the time in which the driving thread waits for the DataLoader, or loads by itself.",
+                SHARE,
+                Q(q.state_share("data_wait", "data_inline", "fault_io"), "{{state}}, rank {{rank}}"),
+            ),
+            time_series("Workers", "Live DataLoader workers, by rank.", COUNT, q.rank("trainprobe_workers")),
+            time_series(
+                "Workers started and ended",
+                "In each interval. Workers that end and start at every epoch ask for persistent_workers=True; "
+                "killed, crashed and oom_kill are failures.",
+                COUNT,
+                Q(q.events("trainprobe_worker_starts_total", "rank").expr, "started, rank {{rank}}"),
+                q.events("trainprobe_worker_exits_total", "reason"),
+            ),
         )
     ]
 
 
 def _checkpoints(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             8,
-            [
-                time_series(
-                    "Time in checkpoints, by operation",
-                    "Share of the time; blocking=true holds the training up, the rest overlaps it.",
-                    SHARE,
-                    Q(q.checkpoint_seconds, "{{operation}}, blocking={{blocking}}"),
-                    none="no checkpoint seen",
-                ),
-                time_series(
-                    "Latest checkpoint: duration",
-                    "By rank.",
-                    SECONDS,
-                    of.rank("trainprobe_checkpoint_last_duration_seconds"),
-                    none="no checkpoint seen",
-                ),
-                time_series(
-                    "Checkpoints that ended",
-                    "By outcome, in each interval. unsafe: for a while there was no complete checkpoint.",
-                    COUNT,
-                    of.events("trainprobe_checkpoints_total", "outcome"),
-                ),
-            ],
+            time_series(
+                "Time in checkpoints, by operation",
+                "Share of the time; blocking=true holds the training up, the rest overlaps it.",
+                SHARE,
+                Q(q.checkpoint_seconds, "{{operation}}, blocking={{blocking}}"),
+                none="no checkpoint seen",
+            ),
+            time_series(
+                "Latest checkpoint: duration",
+                "By rank.",
+                SECONDS,
+                q.rank("trainprobe_checkpoint_last_duration_seconds"),
+                none="no checkpoint seen",
+            ),
+            time_series(
+                "Checkpoints that ended",
+                "By outcome, in each interval. unsafe: for a while there was no complete checkpoint.",
+                COUNT,
+                q.events("trainprobe_checkpoints_total", "outcome"),
+            ),
         ),
         Line(
             8,
-            [
-                time_series(
-                    "Written to checkpoints",
-                    "Bytes per second, by rank.",
-                    BYTES_PER_SECOND,
-                    of.rank_rate("trainprobe_checkpoint_bytes_total"),
-                ),
-                time_series(
-                    "Latest checkpoint: size",
-                    "By rank.",
-                    BYTES,
-                    of.rank("trainprobe_checkpoint_last_bytes"),
-                    none="no checkpoint seen",
-                ),
-                time_series(
-                    "Room where the checkpoints go",
-                    "Space left on that filesystem, beside what one more checkpoint takes.",
-                    BYTES,
-                    of.rank_least("trainprobe_checkpoint_filesystem_available_bytes", "left"),
-                    of.rank("trainprobe_checkpoint_last_bytes", "one checkpoint"),
-                    none="no checkpoint seen",
-                ),
-            ],
+            time_series(
+                "Written to checkpoints",
+                "Bytes per second, by rank.",
+                BYTES_PER_SECOND,
+                q.rank_rate("trainprobe_checkpoint_bytes_total"),
+            ),
+            time_series(
+                "Latest checkpoint: size",
+                "By rank.",
+                BYTES,
+                q.rank("trainprobe_checkpoint_last_bytes"),
+                none="no checkpoint seen",
+            ),
+            time_series(
+                "Room where the checkpoints go",
+                "Space left on that filesystem, beside what one more checkpoint takes.",
+                BYTES,
+                q.rank_least("trainprobe_checkpoint_filesystem_available_bytes", "left"),
+                q.rank("trainprobe_checkpoint_last_bytes", "one checkpoint"),
+                none="no checkpoint seen",
+            ),
         ),
     ]
 
 
 def _logging(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             8,
-            [
-                time_series(
-                    "Time in logging",
-                    "Share of the time that the driving thread spends writing logs, by kind; of the worst rank.",
-                    SHARE,
-                    of.rate("kind", "trainprobe_log_seconds_total"),
-                    none="no log seen",
-                ),
-                time_series(
-                    "Log writes",
-                    "Writes per second, by kind; of the worst rank.",
-                    WRITES,
-                    of.rate("kind", "trainprobe_log_writes_total"),
-                    none="no log seen",
-                ),
-                time_series(
-                    "Size of the log files",
-                    "And how fast they grow: event files that grow with each step slow a run down over hours.",
-                    BYTES,
-                    Q(q.rate_by("kind", "trainprobe_log_bytes_total"), "{{kind}}, each second"),
-                    Q(f"max by (kind) (trainprobe_log_file_bytes{q.scope.rank()})", "{{kind}}, size"),
-                    none="no log seen",
-                ),
-            ],
+            time_series(
+                "Time in logging",
+                "Share of the time that the driving thread spends writing logs, by kind; of the worst rank.",
+                SHARE,
+                q.rate("kind", "trainprobe_log_seconds_total"),
+                none="no log seen",
+            ),
+            time_series(
+                "Log writes",
+                "Writes per second, by kind; of the worst rank.",
+                WRITES,
+                q.rate("kind", "trainprobe_log_writes_total"),
+                none="no log seen",
+            ),
+            time_series(
+                "Size of the log files",
+                "And how fast they grow: event files that grow with each step slow a run down over hours.",
+                BYTES,
+                Q(q.rate("kind", "trainprobe_log_bytes_total").expr, "{{kind}}, each second"),
+                Q(f"max by (kind) (trainprobe_log_file_bytes{q.scope.rank()})", "{{kind}}, size"),
+                none="no log seen",
+            ),
         )
     ]
 
 
 def _memory(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             8,
-            [
-                time_series(
-                    "Memory of the ranks",
-                    "Proportional set size and swapped memory of each rank with its workers.",
-                    BYTES,
-                    of.rank("trainprobe_run_pss_bytes"),
-                    of.rank("trainprobe_run_swap_bytes", "swapped"),
-                ),
-                fill(
-                    "Memory in use, of the limit",
-                    "Where the run's limit is: its control group's, else the host's memory.",
-                    Q(q.memory_share, "{{instance}} {{scope}}"),
-                    thresholds.MEMORY_FILL,
-                ),
-                time_series(
-                    "Major faults",
-                    "Per second, of each rank with its workers; and pages swapped in on the host.",
-                    COUNT,
-                    of.rank_rate("trainprobe_major_faults_total"),
-                    of.host_rate("trainprobe_swap_in_pages_total", what="swapped in"),
-                ),
-            ],
+            time_series(
+                "Memory of the ranks",
+                "Proportional set size and swapped memory of each rank with its workers.",
+                BYTES,
+                q.rank("trainprobe_run_pss_bytes"),
+                q.rank("trainprobe_run_swap_bytes", "swapped"),
+            ),
+            fill(
+                "Memory in use, of the limit",
+                "Where the run's limit is: its control group's, else the host's memory.",
+                Q(q.memory_share, "{{instance}} {{scope}}"),
+                thresholds.MEMORY_FILL,
+            ),
+            time_series(
+                "Major faults",
+                "Per second, of each rank with its workers; and pages swapped in on the host.",
+                COUNT,
+                q.rank_rate("trainprobe_major_faults_total"),
+                q.host_rate("trainprobe_swap_in_pages_total", what="swapped in"),
+            ),
         ),
         Line(
             8,
-            [
-                time_series(
-                    "Time in direct reclaim",
-                    "Share of the time, by rank: the kernel makes the thread look for memory.",
-                    SHARE,
-                    of.rank_rate("trainprobe_direct_reclaim_seconds_total"),
-                ),
-                time_series(
-                    "Runnable without a CPU",
-                    "Seconds per second, by rank: contention, and throttling by a CPU quota.",
-                    SECONDS,
-                    of.rank_rate("trainprobe_runqueue_seconds_total", "run queue"),
-                    of.rank_rate("trainprobe_cpu_throttled_seconds_total", "throttled"),
-                ),
-                time_series(
-                    "Pressure on the host",
-                    "Share of the time in which some or all tasks waited for a resource (PSI).",
-                    SHARE,
-                    of.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
-                    levels=thresholds.PRESSURE,
-                ),
-            ],
+            time_series(
+                "Time in direct reclaim",
+                "Share of the time, by rank: the kernel makes the thread look for memory.",
+                SHARE,
+                q.rank_rate("trainprobe_direct_reclaim_seconds_total"),
+            ),
+            time_series(
+                "Runnable without a CPU",
+                "Seconds per second, by rank: contention, and throttling by a CPU quota.",
+                SECONDS,
+                q.rank_rate("trainprobe_runqueue_seconds_total", "run queue"),
+                q.rank_rate("trainprobe_cpu_throttled_seconds_total", "throttled"),
+            ),
+            time_series(
+                "Pressure on the host",
+                "Share of the time in which some or all tasks waited for a resource (PSI).",
+                SHARE,
+                q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
+                levels=thresholds.PRESSURE,
+            ),
         ),
         Line(
             8,
-            [
-                time_series(
-                    "Block devices: 99th percentile of a request",
-                    "By device and operation.",
-                    SECONDS,
-                    Q(q.block_io_p99, "{{instance}} {{device}} {{operation}}"),
-                    none="no request seen",
-                )
-            ],
+            time_series(
+                "Block devices: 99th percentile of a request",
+                "By device and operation.",
+                SECONDS,
+                Q(q.block_io_p99, "{{instance}} {{device}} {{operation}}"),
+                none="no request seen",
+            ),
         ),
     ]
 
 
 def _descriptors(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             8,
-            [
-                fill(
-                    "Open file descriptors, of the limit",
-                    "Of the rank's worst process.",
-                    of.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
-                    thresholds.FD_FILL,
-                ),
-                time_series(
-                    "Calls that failed for want of a descriptor",
-                    "In each interval, by error.",
-                    COUNT,
-                    of.events("trainprobe_fd_errors_total", "errno"),
-                    none="no call failed, as far as is known",
-                ),
-                fill(
-                    "Shared memory of the ranks, of the /dev/shm that they see",
-                    "Held by the rank and its workers.",
-                    of.rank_share("trainprobe_run_shm_bytes", "trainprobe_run_shm_size_bytes"),
-                    thresholds.SHM_FILL,
-                ),
-            ],
+            fill(
+                "Open file descriptors, of the limit",
+                "Of the rank's worst process.",
+                q.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
+                thresholds.FD_FILL,
+            ),
+            time_series(
+                "Calls that failed for want of a descriptor",
+                "In each interval, by error.",
+                COUNT,
+                q.events("trainprobe_fd_errors_total", "errno"),
+                none="no call failed, as far as is known",
+            ),
+            fill(
+                "Shared memory of the ranks, of the /dev/shm that they see",
+                "Held by the rank and its workers.",
+                q.rank_share("trainprobe_run_shm_bytes", "trainprobe_run_shm_size_bytes"),
+                thresholds.SHM_FILL,
+            ),
         )
     ]
 
 
 def _gpu(q: Queries) -> list[Line]:
-    of = Lines(q)
     gpu = "{{instance}} GPU {{gpu}}"
     return [
         Line(
             8,
-            [
-                fill(
-                    "GPU memory, of what is there",
-                    "Allocated by anybody. Full and churning: see cudaMalloc in the stalls of cause gpu_memory.",
-                    Q(q.gpu_memory_share, gpu),
-                    none="no GPU seen",
-                ),
-                time_series(
-                    "SM clock",
-                    "A clock that falls under load is throttling.",
-                    HERTZ,
-                    of.gpu("trainprobe_gpu_sm_clock_hertz"),
-                    none="no GPU seen",
-                ),
-                time_series(
-                    "Throttled",
-                    "Share of the time with a lowered clock, by reason.",
-                    SHARE,
-                    of.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"),
-                    none="no GPU seen, or never throttled",
-                ),
-            ],
+            fill(
+                "GPU memory, of what is there",
+                "Allocated by anybody. Full and churning: see cudaMalloc in the stalls of cause gpu_memory.",
+                Q(q.gpu_memory_share, gpu),
+                none="no GPU seen",
+            ),
+            time_series(
+                "SM clock",
+                "A clock that falls under load is throttling.",
+                HERTZ,
+                q.gpu("trainprobe_gpu_sm_clock_hertz"),
+                none="no GPU seen",
+            ),
+            time_series(
+                "Throttled",
+                "Share of the time with a lowered clock, by reason.",
+                SHARE,
+                q.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"),
+                none="no GPU seen, or never throttled",
+            ),
         ),
         Line(
             8,
-            [
-                time_series(
-                    "Power", "Drawn by each GPU.", WATTS, of.gpu("trainprobe_gpu_power_watts"), none="no GPU seen"
-                ),
-                time_series(
-                    "Temperature",
-                    "Of each GPU.",
-                    CELSIUS,
-                    of.gpu("trainprobe_gpu_temperature_celsius"),
-                    levels=thresholds.GPU_CELSIUS,
-                    none="no GPU seen",
-                ),
-                fill(
-                    "Tensor cores active",
-                    "Share of the time. Low at full utilisation: the work does not reach the tensor cores.",
-                    of.gpu("trainprobe_gpu_tensor_active_ratio"),
-                    none="no GPU seen that counts it (Hopper and later)",
-                ),
-            ],
+            time_series("Power", "Drawn by each GPU.", WATTS, q.gpu("trainprobe_gpu_power_watts"), none="no GPU seen"),
+            time_series(
+                "Temperature",
+                "Of each GPU.",
+                CELSIUS,
+                q.gpu("trainprobe_gpu_temperature_celsius"),
+                levels=thresholds.GPU_CELSIUS,
+                none="no GPU seen",
+            ),
+            fill(
+                "Tensor cores active",
+                "Share of the time. Low at full utilisation: the work does not reach the tensor cores.",
+                q.gpu("trainprobe_gpu_tensor_active_ratio"),
+                none="no GPU seen that counts it (Hopper and later)",
+            ),
         ),
         Line(
             8,
-            [
-                time_series(
-                    "PCIe",
-                    "Traffic to and from each GPU.",
-                    BYTES_PER_SECOND,
-                    of.gpu("trainprobe_gpu_pcie_receive_bytes_per_second", "in"),
-                    of.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second", "out"),
-                    none="no GPU seen",
-                ),
-                time_series(
-                    "GPU errors",
-                    "Xid events, ECC errors and lost devices, each second.",
-                    COUNT,
-                    of.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"),
-                    none="no GPU seen, or no error",
-                ),
-            ],
+            time_series(
+                "PCIe",
+                "Traffic to and from each GPU.",
+                BYTES_PER_SECOND,
+                q.gpu("trainprobe_gpu_pcie_receive_bytes_per_second", "in"),
+                q.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second", "out"),
+                none="no GPU seen",
+            ),
+            time_series(
+                "GPU errors",
+                "Xid events, ECC errors and lost devices, each second.",
+                COUNT,
+                q.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"),
+                none="no GPU seen, or no error",
+            ),
         ),
     ]
 
 
 def _agent(q: Queries) -> list[Line]:
-    of = Lines(q)
     return [
         Line(
             7,
-            [
-                states_of(
-                    "Sources",
-                    "What the daemon learns from. A source that is down degrades what depends on it, and says so; "
-                    "daemon: its report itself; ready: nothing that it needs has failed.",
-                    Q(q.source_up, "{{instance}} {{source}}"),
-                    UP_OR_DOWN,
-                ),
-                time_series(
-                    "Age of the report",
-                    f"The daemon reports each second, and each {REPORT_PAUSE_SECONDS:.0f} s while all steps are even.",
-                    SECONDS,
-                    Q(q.report_age, "{{instance}}"),
-                    levels=thresholds.REPORT_AGE_SECONDS,
-                ),
-                time_series(
-                    "Kernel events lost",
-                    "In each interval. A window with losses says so in the report.",
-                    COUNT,
-                    Q(q.events_lost, "{{instance}} {{probe}}"),
-                    levels=thresholds.EVENTS_LOST,
-                    none="none, as far as is known",
-                ),
-            ],
+            states_of(
+                "Sources",
+                "What the daemon learns from. A source that is down degrades what depends on it, and says so; "
+                "daemon: its report itself; ready: nothing that it needs has failed.",
+                Q(q.source_up, "{{instance}} {{source}}"),
+                UP_OR_DOWN,
+            ),
+            time_series(
+                "Age of the report",
+                f"The daemon reports each second, and each {REPORT_PAUSE_SECONDS:.0f} s while all steps are even.",
+                SECONDS,
+                Q(q.report_age, "{{instance}}"),
+                levels=thresholds.REPORT_AGE_SECONDS,
+            ),
+            time_series(
+                "Kernel events lost",
+                "In each interval. A window with losses says so in the report.",
+                COUNT,
+                Q(q.events_lost, "{{instance}} {{probe}}"),
+                levels=thresholds.EVENTS_LOST,
+                none="none, as far as is known",
+            ),
         ),
         Line(
             7,
-            [
-                time_series(
-                    "CPU of the daemon and its programs",
-                    "Seconds per second, the eBPF programs in the kernel beside the daemon's own.",
-                    SHARE,
-                    of.host_rate("trainprobe_daemon_cpu_seconds_total", what="daemon"),
-                    of.host_rate("trainprobe_bpf_run_seconds_total", "probe", what="eBPF"),
-                    levels=thresholds.DAEMON_CPU,
-                ),
-                time_series(
-                    "Memory of the daemon and the exporter",
-                    "Resident.",
-                    BYTES,
-                    of.host("trainprobe_daemon_resident_memory_bytes", what="daemon"),
-                    of.host("process_resident_memory_bytes", what="exporter"),
-                ),
-                time_series(
-                    "Time of a scrape, and of the daemon's readings",
-                    "How long Prometheus waits for the exporter, and the daemon for each of its sources.",
-                    SECONDS,
-                    of.host("scrape_duration_seconds", what="scrape"),
-                    of.host("trainprobe_source_duration_seconds", "source"),
-                ),
-            ],
+            time_series(
+                "CPU of the daemon and its programs",
+                "Seconds per second, the eBPF programs in the kernel beside the daemon's own.",
+                SHARE,
+                q.host_rate("trainprobe_daemon_cpu_seconds_total", what="daemon"),
+                q.host_rate("trainprobe_bpf_run_seconds_total", "probe", what="eBPF"),
+                levels=thresholds.DAEMON_CPU,
+            ),
+            time_series(
+                "Memory of the daemon and the exporter",
+                "Resident.",
+                BYTES,
+                q.host("trainprobe_daemon_resident_memory_bytes", what="daemon"),
+                q.host("process_resident_memory_bytes", what="exporter"),
+            ),
+            time_series(
+                "Time of a scrape, and of the daemon's readings",
+                "How long Prometheus waits for the exporter, and the daemon for each of its sources.",
+                SECONDS,
+                q.host("scrape_duration_seconds", what="scrape"),
+                q.host("trainprobe_source_duration_seconds", "source"),
+            ),
         ),
         Line(
             7,
-            [
-                time_series(
-                    "Series left out",
-                    "To stay within the bound for a rank, each second. What alerts and regions need never gives way.",
-                    COUNT,
-                    of.host_rate("trainprobe_series_dropped_total"),
-                ),
-                time_series(
-                    "Failed readings",
-                    "Each second, by source.",
-                    COUNT,
-                    of.host_rate("trainprobe_source_errors_total", "source"),
-                ),
-                time_series(
-                    "Runs of eBPF programs",
-                    "Each second, by program, while the kernel counts them.",
-                    COUNT,
-                    of.host_rate("trainprobe_bpf_runs_total", "probe"),
-                    none="the kernel does not count them",
-                ),
-                time_series(
-                    "Annotations for Grafana",
-                    "Where the exporter writes them: each second by outcome, and how many wait for Grafana.",
-                    COUNT,
-                    of.host_rate("trainprobe_annotations_total", "outcome"),
-                    of.host("trainprobe_annotations_pending", what="waiting"),
-                    none="the exporter writes none",
-                ),
-            ],
+            time_series(
+                "Series left out",
+                "To stay within the bound for a rank, each second. What alerts and regions need never gives way.",
+                COUNT,
+                q.host_rate("trainprobe_series_dropped_total"),
+            ),
+            time_series(
+                "Failed readings",
+                "Each second, by source.",
+                COUNT,
+                q.host_rate("trainprobe_source_errors_total", "source"),
+            ),
+            time_series(
+                "Runs of eBPF programs",
+                "Each second, by program, while the kernel counts them.",
+                COUNT,
+                q.host_rate("trainprobe_bpf_runs_total", "probe"),
+                none="the kernel does not count them",
+            ),
+            time_series(
+                "Annotations for Grafana",
+                "Where the exporter writes them: each second by outcome, and how many wait for Grafana.",
+                COUNT,
+                q.host_rate("trainprobe_annotations_total", "outcome"),
+                q.host("trainprobe_annotations_pending", what="waiting"),
+                none="the exporter writes none",
+            ),
         ),
     ]

@@ -394,10 +394,5 @@ PROBE_ALERTS = (
     ),
 )
 
-ALERTS = {
-    "stalls": STALL_ALERTS,
-    "events": EVENT_ALERTS,
-    "limits": LIMIT_ALERTS,
-    "trainprobe": PROBE_ALERTS,
-}
+ALERTS = {"stalls": STALL_ALERTS, "events": EVENT_ALERTS, "limits": LIMIT_ALERTS, "trainprobe": PROBE_ALERTS}
 """By the group that evaluates them."""
