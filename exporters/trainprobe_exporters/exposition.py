@@ -30,10 +30,7 @@ class Format(Enum):
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-_GENERATE: dict[Format, Callable[..., bytes]] = {
-    Format.TEXT: generate_latest,
-    Format.OPENMETRICS: generate_openmetrics,
-}
+_GENERATE: dict[Format, Callable[..., bytes]] = {Format.TEXT: generate_latest, Format.OPENMETRICS: generate_openmetrics}
 _KINDS = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
 _END = b"# EOF\n"
 

@@ -33,14 +33,7 @@ from trainprobe.bpf.read.paths import Paths, ProcessFiles, read_bounded
 from trainprobe.bpf.read.starts import Starts
 from trainprobe.bpf.read.step_deadlines import Alarms
 from trainprobe.model.cells import RowKind
-from trainprobe.model.event import (
-    Event,
-    FileEvent,
-    MarkRow,
-    ProcessEvent,
-    ProcessEventKind,
-    ThreadSample,
-)
+from trainprobe.model.event import Event, FileEvent, MarkRow, ProcessEvent, ProcessEventKind, ThreadSample
 from trainprobe.model.message import Message
 from trainprobe.model.sample import BlockIoSample
 from trainprobe.model.step_deadline import Armed, DriverProgress

@@ -14,11 +14,7 @@ from trainprobe.wire import codec
 
 LOOK = {"end": "red", "stall": "red", "bottleneck": "yellow", "none": "green"}
 RANKS_SHOWN = 64
-BOUND = {
-    "input": word("input-bound"),
-    "compute": word("compute-bound"),
-    "mixed": word("input and compute mixed"),
-}
+BOUND = {"input": word("input-bound"), "compute": word("compute-bound"), "mixed": word("input and compute mixed")}
 MOST_LOST = word("{share} lost: {lost} of {wall}, most to {cause} ({most})")
 PART_LOST = word("{share} lost: {lost} of {wall}, {most} of it to {cause}")
 LIVE_WIDTH = 79  # columns of the line that `run` shows

@@ -40,10 +40,7 @@ _SENDING: dict[str, tuple[int, ...]] = {"x86_64": (1, 20, 40, 44, 46), "aarch64"
 _WAITING: dict[str, dict[int, int]] = {"x86_64": {61: 0, 247: 1}, "aarch64": {260: 0, 95: 1}}
 """wait4 and waitid -> which argument is the process that is waited for."""
 
-_LOCKING: dict[str, dict[int, str]] = {
-    "x86_64": {72: "fcntl", 73: "flock"},
-    "aarch64": {25: "fcntl", 32: "flock"},
-}
+_LOCKING: dict[str, dict[int, str]] = {"x86_64": {72: "fcntl", 73: "flock"}, "aarch64": {25: "fcntl", 32: "flock"}}
 
 
 class Inspector:

@@ -314,8 +314,7 @@ class _Device:
         """Mean of the driver's samples since the last time; where it keeps none, its own last figure."""
         nvml = self._nvml
         seen = self._ask(
-            "samples",
-            lambda: nvml.nvmlDeviceGetSamples(self._handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us),
+            "samples", lambda: nvml.nvmlDeviceGetSamples(self._handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us)
         )
         if seen is not None:
             fresh = [(s.timeStamp, s.sampleValue.uiVal) for s in seen[1] if s.timeStamp > self._seen_us]

@@ -14,15 +14,7 @@ from typing import Any
 
 from trainprobe.collect import cost
 from trainprobe.collect.source import Reason, Unavailable
-from trainprobe.model.event import (
-    CallFailed,
-    Event,
-    ProcessEvent,
-    ProcessEventKind,
-    RankSeen,
-    RunEnded,
-    ThreadSample,
-)
+from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, RankSeen, RunEnded, ThreadSample
 from trainprobe.model.frame import Frame, FrameSamples
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS, Moment

@@ -58,10 +58,7 @@ class GpuClocks:
     """Clocks by process. ``look_after`` belongs to the loop, ``probe`` to a thread that may wait for a disk."""
 
     def __init__(
-        self,
-        beats: Map[abi.GpuCaller, abi.GpuBeat],
-        clocks: Map[c_uint32, abi.GpuCaller],
-        attach_for: AttachFor,
+        self, beats: Map[abi.GpuCaller, abi.GpuBeat], clocks: Map[c_uint32, abi.GpuCaller], attach_for: AttachFor
     ) -> None:
         self._beats, self._clocks, self._attach_for = beats, clocks, attach_for
         self._lock = threading.Lock()  # for all below

@@ -21,13 +21,7 @@ from typing import Protocol
 
 from trainprobe.bpf.attach import symbols
 from trainprobe.bpf.attach.executed_files import Inode, files_executed
-from trainprobe.bpf.attach.library_readers import (
-    PASSING,
-    LibraryRead,
-    LibraryReaders,
-    MarksAttached,
-    not_opened,
-)
+from trainprobe.bpf.attach.library_readers import PASSING, LibraryRead, LibraryReaders, MarksAttached, not_opened
 from trainprobe.bpf.attach.mapped_files import (
     MappedCode,
     executable_maps,
@@ -68,11 +62,7 @@ class Marks:
     """
 
     def __init__(
-        self,
-        programs: Mapping[str, int],
-        attach: Attach,
-        proc: ProcessFiles,
-        quota: UserQuota | None = None,
+        self, programs: Mapping[str, int], attach: Attach, proc: ProcessFiles, quota: UserQuota | None = None
     ) -> None:
         """``proc``: reads for our threads."""
         self._programs, self._attach = programs, attach

@@ -124,13 +124,7 @@ class Changes:
     # Runs and ranks
 
     def _run(
-        self,
-        run: Run,
-        report: Report,
-        kept: Mapping[RankKey, str],
-        now_ns: int,
-        everything: bool,
-        changed: Changed,
+        self, run: Run, report: Report, kept: Mapping[RankKey, str], now_ns: int, everything: bool, changed: Changed
     ) -> None:
         batch, ended = changed.batch, run.ended is not None
         flushed = False

@@ -20,8 +20,7 @@ READS = template(
     "{abandoned}",
 )
 ABANDONED = template(
-    "source.reader_hangs",
-    "; {helpers}, which reads them, cannot be killed: no files of user {users:, } are asked for",
+    "source.reader_hangs", "; {helpers}, which reads them, cannot be killed: no files of user {users:, } are asked for"
 )
 MARKS = template(
     "source.marks_hang", "marks on libraries of {listed} do not come about; each costs a place of its user ({users:, })"
