@@ -88,9 +88,9 @@ def _of(tree: ast.Module, constants: dict[str, str]) -> Iterator[tuple[str, str]
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     for scope in functions:
         known = dict(constants)
-        for name, value in _assigned(list(ast.walk(scope))):
-            known[name] = _text(value, known) or known.get(name, "")
-        for call in ast.walk(scope):
+        for call in sorted(ast.walk(scope), key=lambda node: getattr(node, "lineno", 0)):
+            for name, value in _assigned([call]):
+                known[name] = _text(value, known) or known.get(name, "")
             if isinstance(call, ast.Call) and (places := PLACES.get(_name(call.func))):
                 text, remedy = (_text(call.args[at], known) if at < len(call.args) else "" for at in places)
                 if re.search("[a-z]{3,} ", text) and not (_name(call.func) == "Finding" and _is_well(call)):

@@ -52,6 +52,14 @@ exit codes: 0 well; 1 what was asked for failed; 2 wrong arguments or configurat
 `trainprobe run` returns the exit code of its command (128+N for signal N), 125 when it could not be started by us.""")
 
 
+class Refusal(Exception):
+    """Why a verb cannot do what it was asked for: an exit code, the reason, what mends it, and further lines."""
+
+    def __init__(self, code: int, reason: Text, remedy: Text = "", details: str = "") -> None:
+        super().__init__(reason)
+        self.code, self.reason, self.remedy, self.details = code, reason, remedy, details
+
+
 class Parser(argparse.ArgumentParser):
     """Wrong arguments end with ``wrong``."""
 
@@ -97,7 +105,13 @@ def _run(given: Sequence[str]) -> int:
             return WRONG
         args = parser(given[:1], own_failure=given[:1] == ["run"]).parse_args(given)
     _asked.set(getattr(args, "lang", None))
-    code: int = args.act(args)
+    try:
+        code: int = args.act(args)
+    except Refusal as refusal:
+        complain(refusal.reason, refusal.remedy)
+        if refusal.details:
+            print(refusal.details, file=sys.stderr)
+        return refusal.code
     return code
 
 

@@ -22,10 +22,9 @@ from pathlib import Path
 from trainprobe.advise.changes import changes_of
 from trainprobe.advise.facts import ProposedSetting
 from trainprobe.advise.settings import Advice, advice
-from trainprobe.cli import OK, cells, complain, start
+from trainprobe.cli import OK, cells, start
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.languages import add_language
-from trainprobe.cli.published import Refusal
 from trainprobe.cli.style import Style, inert
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.report import Rank
@@ -49,9 +48,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def act(args: argparse.Namespace) -> int:
     chosen = choose(args.report, args.run, args.directory, args.rank)
-    if isinstance(chosen, Refusal):
-        complain(chosen.reason, chosen.remedy)
-        return chosen.code
     made = advice(chosen.run, chosen.rank, chosen.report.host.cpus)
     if args.json:
         print(json.dumps(as_json(chosen, made), indent=2))

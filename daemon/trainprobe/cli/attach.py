@@ -13,7 +13,7 @@ import argparse
 import os
 import signal
 
-from trainprobe.cli import FAILED, FORBIDDEN, OK, complain
+from trainprobe.cli import FAILED, FORBIDDEN, OK, Refusal
 from trainprobe.cli.watching import WatchSetup, add_options
 from trainprobe.runtime.loop.signals import Received, Signals
 from trainprobe.runtime.session.caller import Session
@@ -29,11 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def act(args: argparse.Namespace) -> int:
     if not os.path.isdir(f"/proc/{args.pid}"):
-        complain(saying("there is no process {pid}", pid=args.pid), "ps -C python3,python -o pid,args")
-        return FAILED
+        remedy = "ps -C python3,python -o pid,args"
+        raise Refusal(FAILED, saying("there is no process {pid}", pid=args.pid), remedy)
     watching = WatchSetup.prepare(args)
-    if isinstance(watching, int):
-        return watching
     signals = Signals(TAKEN)
     watched: list[Session] = []
 

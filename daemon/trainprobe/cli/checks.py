@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainprobe.bpf.compile import kernel_types
-from trainprobe.cli import published
+from trainprobe.cli import Refusal, published
 from trainprobe.collect.pystack import find
 from trainprobe.collect.source import Unavailable
 from trainprobe.runtime.publishing import rundir
@@ -56,13 +56,8 @@ def rights() -> Finding:
     if shutil.which("sudo"):
         what = saying("not root ({names} missing); run and attach will ask sudo for them", names=", ".join(missing))
         return Finding("rights", DEGRADED, what, why, word("run it as root for the daemon"))
-    return Finding(
-        "rights",
-        MISSING,
-        saying("not root ({names} missing), and no sudo", names=", ".join(missing)),
-        why,
-        word("run it as root"),
-    )
+    what = saying("not root ({names} missing), and no sudo", names=", ".join(missing))
+    return Finding("rights", MISSING, what, why, word("run it as root"))
 
 
 def btf(path: Path = Path("/sys/kernel/btf/vmlinux")) -> Finding:
@@ -124,22 +119,12 @@ def bcc() -> Finding:
     found = importlib.util.find_spec("bcc")
     if found is None or not found.origin:
         what = word("this Python has no bcc module")
-        return Finding(
-            "bcc",
-            MISSING,
-            what,
-            why,
-            saying("{command} (and a venv made with --system-site-packages)", command=APT_BCC),
-        )
+        remedy = saying("{command} (and a venv made with --system-site-packages)", command=APT_BCC)
+        return Finding("bcc", MISSING, what, why, remedy)
     # PyPI's "bcc" is about crystal lattices.
     if not (Path(found.origin).parent / "libbcc.py").exists():
-        return Finding(
-            "bcc",
-            MISSING,
-            saying("{origin} is another program of that name", origin=found.origin),
-            why,
-            f"pip uninstall bcc; {APT_BCC}",
-        )
+        other = saying("{origin} is another program of that name", origin=found.origin)
+        return Finding("bcc", MISSING, other, why, f"pip uninstall bcc; {APT_BCC}")
     return Finding("bcc", OK, str(Path(found.origin).parent), why)
 
 
@@ -213,8 +198,9 @@ def swap(path: Path = Path("/proc/swaps")) -> Finding:
 def shares(directory: Path = rundir.DIRECTORY) -> Finding:
     """What a running daemon says of users for whom there is no room, and of processes that do not answer."""
     why = word("each user has a part of what the daemon can watch")
-    report = published.read(directory)
-    if isinstance(report, published.Refusal):
+    try:
+        report = published.read(directory)
+    except Refusal:
         return Finding("shares", OK, word("no daemon's report to be read here"), why)
     for name in ("slots", "libraries", "processes"):
         source = report.sources.get(name)

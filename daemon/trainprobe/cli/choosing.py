@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainprobe.cli import FAILED, published
-from trainprobe.cli.published import Refusal
+from trainprobe.cli import FAILED, Refusal, published
 from trainprobe.cli.text import worst
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.text.saying import saying, word
@@ -19,43 +18,35 @@ class Chosen:
     rank: Rank
 
 
-def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Chosen | Refusal:
+def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Chosen:
     """``source``: a report file, or the beginning of a run's name; None: what the daemon knows.
 
     Of several runs the one whose name begins with ``name``; without a name the one that trained most steps.
+    Raises Refusal.
     """
     file = Path(source) if source and (Path(source).exists() or source.endswith(".json")) else None
-    report = published.of_file(file) if file is not None else published.read(directory)
-    if isinstance(report, Refusal):
+    try:
+        report = published.of_file(file) if file is not None else published.read(directory)
+    except Refusal as refusal:
         if source and file is None:
-            return Refusal(
-                report.code,
-                saying("there is no file {source}, and of runs: {reason}", source=f"{source!r}", reason=report.reason),
-                report.remedy,
-            )
-        return report
+            values = {"source": f"{source!r}", "reason": refusal.reason}
+            reason = saying("there is no file {source}, and of runs: {reason}", **values)
+            raise Refusal(refusal.code, reason, refusal.remedy) from None
+        raise
     if source and file is None:
         name = source
     runs = [run for run in report.runs if run.key.startswith(name) and run.ranks]
     if not runs:
         known = ", ".join(run.key for run in report.runs) or "none"
         asked = saying("no run {name}", name=repr(name)) if name else saying("no run with a training")
+        place = file or saying("what the daemon knows")
+        reason = saying("{asked} in {place}; known there: {known}", asked=asked, place=place, known=known)
         remedy = "" if report.runs else word("watch one: trainprobe run -o REPORT.json -- COMMAND")
-        return Refusal(
-            FAILED,
-            saying(
-                "{asked} in {place}; known there: {known}",
-                asked=asked,
-                place=file or saying("what the daemon knows"),
-                known=known,
-            ),
-            remedy,
-        )
+        raise Refusal(FAILED, reason, remedy)
     run = max(runs, key=lambda one: max(each.steps.count for each in one.ranks))
     chosen = next((each for each in run.ranks if each.name == rank), None) if rank else worst(run)
     if chosen is None:
         names = ", ".join(each.name for each in run.ranks)
-        return Refusal(
-            FAILED, saying("no rank {rank} in {run}; there are: {names}", rank=f"{rank!r}", run=run.key, names=names)
-        )
+        values = {"rank": f"{rank!r}", "run": run.key, "names": names}
+        raise Refusal(FAILED, saying("no rank {rank} in {run}; there are: {names}", **values))
     return Chosen(report, run, chosen)

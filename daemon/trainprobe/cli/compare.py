@@ -29,11 +29,10 @@ from pathlib import Path
 
 from trainprobe.advise.comparison import LEAST, Comparison, compare, others, own_cpus
 from trainprobe.advise.waits import WaitChange
-from trainprobe.cli import FAILED, OK, compare_gate, complain
+from trainprobe.cli import FAILED, OK, Refusal, compare_gate
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.compare_table import figure_row, part_name, part_row, row, signed, step
 from trainprobe.cli.languages import add_language
-from trainprobe.cli.published import Refusal
 from trainprobe.cli.style import Style, inert
 from trainprobe.model.amounts import percent, size
 from trainprobe.runtime.publishing import rundir
@@ -77,21 +76,14 @@ def batch(text: str) -> tuple[float, float]:
 
 
 def act(args: argparse.Namespace) -> int:
-    pair = []
-    for source in (args.a, args.b):
-        chosen = choose(source, "", args.directory, args.rank)
-        if isinstance(chosen, Refusal):
-            complain(chosen.reason, chosen.remedy)
-            return chosen.code
-        pair.append(chosen)
-    a, b = pair
+    a, b = pair = [choose(source, "", args.directory, args.rank) for source in (args.a, args.b)]
     busy = others(a.run, a.report.host.cpus), others(b.run, b.report.host.cpus)
     used = own_cpus(a.run, a.report.host.cpus), own_cpus(b.run, b.report.host.cpus)
     own = None if used[0] is None or used[1] is None else (used[0], used[1])
     made = compare(a.rank, b.rank, args.batch, busy, own)
     if made is None:
-        complain(word("one of them has no ordinary step to compare"), word("watch it for a minute of training"))
-        return FAILED
+        remedy = word("watch it for a minute of training")
+        raise Refusal(FAILED, word("one of them has no ordinary step to compare"), remedy)
     limits = compare_gate.limits(args)
     style = Style() if args.json else Style.of(sys.stdout, os.environ, args.lang)
     judged = compare_gate.judged(made, b.rank, limits, style)

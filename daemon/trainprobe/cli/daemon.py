@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from contextlib import closing
 from pathlib import Path
 
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load.loader import Compiling
-from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, complain, configuration, loaded
+from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, Refusal, configuration, loaded
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import Matches, TargetsConfig
 from trainprobe.runtime.publishing import rundir
@@ -40,25 +39,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def act(args: argparse.Namespace) -> int:
     if missing := privileges.missing() + privileges.missing_to_publish(rundir.group_id()):
-        complain(
-            saying("the daemon needs {names}", names=", ".join(missing)),
-            word("run it as root: systemctl start trainprobe"),
-        )
-        return FORBIDDEN
+        reason = saying("the daemon needs {names}", names=", ".join(missing))
+        raise Refusal(FORBIDDEN, reason, word("run it as root: systemctl start trainprobe"))
     try:
         config = configuration.of_daemon(args.config)
     except ConfigError as error:
-        complain(word("the configuration has errors:"))
-        print(error, file=sys.stderr)
-        return WRONG
+        raise Refusal(WRONG, word("the configuration has errors:"), details=str(error)) from None
     with closing(Compiling(auto=hears_of_others(config.targets))) as compiling:
         # Two thirds of what is imported is wanted only behind the compiler, which takes longer.
         host_watch = loaded("trainprobe.cli.host_watch")
         try:
-            return OK if host_watch.watch(args.config, config, args.directory, args.state, compiling) else FAILED
+            host_watch.watch(args.config, config, args.directory, args.state, compiling)
         except ProbesUnavailable as error:
-            complain(error.reason, error.remedy)
-            return FAILED
+            raise Refusal(FAILED, error.reason, error.remedy) from None
+    return OK
 
 
 def hears_of_others(targets: TargetsConfig) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainprobe.bpf.load.loader import Compiling
-from trainprobe.cli import complain, compose, compose_core, configuration, published
+from trainprobe.cli import FAILED, Refusal, complain, compose, compose_core, configuration, published
 from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
@@ -41,16 +41,15 @@ from trainprobe.wire.codec import WireError
 GIVE_BACK_NS = 60 * NS
 
 
-def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path, compiling: Compiling) -> bool:
-    """Until a signal comes; False: it could not be done, which was told. Raises ProbesUnavailable."""
+def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path, compiling: Compiling) -> None:
+    """Until a signal comes. Raises Refusal and ProbesUnavailable."""
     allocator.frugal()
     readers = Readers()
     publisher = Publisher(directory, complain, readers.follow)
     try:
         publisher.open()
     except (rundir.AlreadyRunningError, OSError) as error:
-        complain(str(error))
-        return False
+        raise Refusal(FAILED, str(error)) from None
     try:
         history = HistoryKeeper(state, config.retention, complain=complain, uid_of=uid_of)
         try:
@@ -58,15 +57,12 @@ def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path,
         finally:
             history.close()
     except NewerSchemaError as error:
-        complain(str(error), error.remedy)
-        return False
+        raise Refusal(FAILED, str(error), error.remedy) from None
     except OSError as error:
-        complain(described(error))
-        return False
+        raise Refusal(FAILED, described(error)) from None
     finally:
         publisher.close()
         readers.close()
-    return True
 
 
 def _published(directory: Path) -> Report | None:

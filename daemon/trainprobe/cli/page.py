@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from trainprobe.cli import FAILED, FORBIDDEN, OK, complain
+from trainprobe.cli import FAILED, FORBIDDEN, OK, Refusal
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.text.command_line import invalid
@@ -50,24 +50,17 @@ def act(args: argparse.Namespace) -> int:
     try:
         token = _line(args.directory / "token")
     except FileNotFoundError:
-        complain(word("no exporter runs here"), word("systemctl start trainprobe-exporter, or: trainprobe-exporter"))
-        return FAILED
+        remedy = word("systemctl start trainprobe-exporter, or: trainprobe-exporter")
+        raise Refusal(FAILED, word("no exporter runs here"), remedy) from None
     except PermissionError:
-        complain(
-            word("the token is for root and the exporter's group"),
-            word("sudo trainprobe page, or: adduser NAME trainprobe"),
-        )
-        return FORBIDDEN
+        remedy = word("sudo trainprobe page, or: adduser NAME trainprobe")
+        raise Refusal(FORBIDDEN, word("the token is for root and the exporter's group"), remedy) from None
     except OSError as error:
-        complain(saying("the token cannot be read: {strerror}", strerror=error.strerror))
-        return FAILED
+        raise Refusal(FAILED, saying("the token cannot be read: {strerror}", strerror=error.strerror)) from None
     base = args.url or _address(args.directory)
     if not args.url and not _answers(base):
-        complain(
-            saying("the exporter is gone: nothing listens at {address}", address=base),
-            "systemctl restart trainprobe-exporter",
-        )
-        return FAILED
+        reason = saying("the exporter is gone: nothing listens at {address}", address=base)
+        raise Refusal(FAILED, reason, "systemctl restart trainprobe-exporter")
     print(f"{base.rstrip('/')}/?token={quote(token)}")
     if sys.stdout.isatty():
         style = Style.of(sys.stderr, os.environ, args.lang)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from trainprobe.cli import FAILED, FORBIDDEN, outputs
+from trainprobe.cli import FAILED, FORBIDDEN, Refusal, outputs
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime.history.files import PUBLISHED
 from trainprobe.runtime.publishing import rundir
 from trainprobe.runtime.publishing.owner_reports import REMEDY, USERS, without_acls
-from trainprobe.text.saying import Text, saying, word
+from trainprobe.text.saying import saying, word
 from trainprobe.wire import history as wire_history
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
@@ -23,43 +23,29 @@ GZIP = b"\x1f\x8b"
 WRITES_ONE = word("trainprobe run -o REPORT.json -- COMMAND writes one")
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why there is no report: an exit code, the reason, and what mends it."""
-
-    code: int
-    reason: Text
-    remedy: Text = ""
-
-
-def read(directory: Path) -> Report | Refusal:
-    """The report that this user may see."""
+def read(directory: Path) -> Report:
+    """The report that this user may see. Raises Refusal."""
     try:
-        return decoded(directory / "report.json")
-    except PermissionError:
-        return _own(directory)
+        try:
+            return decoded(directory / "report.json")
+        except PermissionError:
+            return _own(directory)
     except FileNotFoundError:
-        return Refusal(
-            FAILED, word("no daemon publishes here"), word("systemctl start trainprobe, or: trainprobe run -- COMMAND")
-        )
+        remedy = word("systemctl start trainprobe, or: trainprobe run -- COMMAND")
+        raise Refusal(FAILED, word("no daemon publishes here"), remedy) from None
     except (OSError, WireError) as error:
-        return Refusal(FAILED, saying("what the daemon published cannot be read: {error}", error=error))
+        raise Refusal(FAILED, saying("what the daemon published cannot be read: {error}", error=error)) from None
 
 
-def _own(directory: Path) -> Report | Refusal:
+def _own(directory: Path) -> Report:
     users = directory / USERS
     try:
         return decoded(users / f"{os.getuid()}.json")
     except (FileNotFoundError, PermissionError):
         if users.is_dir() and not rundir.has_acls(users):
-            return Refusal(FORBIDDEN, without_acls(users), REMEDY)
-        return Refusal(
-            FORBIDDEN,
-            word("no runs of yours are known, and those of others are for root and the group trainprobe"),
-            word("sudo trainprobe report, or: adduser NAME trainprobe"),
-        )
-    except (OSError, WireError) as error:
-        return Refusal(FAILED, saying("what the daemon published cannot be read: {error}", error=error))
+            raise Refusal(FORBIDDEN, without_acls(users), REMEDY) from None
+        reason = word("no runs of yours are known, and those of others are for root and the group trainprobe")
+        raise Refusal(FORBIDDEN, reason, word("sudo trainprobe report, or: adduser NAME trainprobe")) from None
 
 
 def kept(state: Path, since: float = 0.0) -> Report | None:
@@ -112,28 +98,27 @@ def decoded(path: Path) -> Report:
         return wire.decode(file.read(SIZE_LIMIT))
 
 
-def of_file(path: Path) -> Report | Refusal:
-    """A report that `-o` wrote; what else it is where it is none."""
+def of_file(path: Path) -> Report:
+    """A report that `-o` wrote. Raises Refusal, which says what else it is where it is none."""
     try:
         return decoded(path)
     except OSError as error:
-        return Refusal(FAILED, outputs.reason(error), WRITES_ONE)
+        raise Refusal(FAILED, outputs.reason(error), WRITES_ONE) from None
     except WireError as error:
         with path.open("rb") as file:
             begin = file.read(BEGINNING)
+        reason, remedy = saying("{path} is no report: {error}", path=path, error=error), WRITES_ONE
         if not begin.strip():
-            return Refusal(FAILED, saying("{path} is empty", path=path), WRITES_ONE)
-        if b'"trainprobe_recording"' in begin:
-            return Refusal(
-                FAILED,
-                saying("{path} is a recording, no report", path=path),
-                f"trainprobe replay {path} -o REPORT.json",
-            )
-        if begin.startswith(GZIP):
-            return Refusal(FAILED, saying("{path} is compressed", path=path), f"gunzip -k {path}")
-        return Refusal(FAILED, saying("{path} is no report: {error}", path=path, error=error), WRITES_ONE)
+            reason = saying("{path} is empty", path=path)
+        elif b'"trainprobe_recording"' in begin:
+            reason = saying("{path} is a recording, no report", path=path)
+            remedy = f"trainprobe replay {path} -o REPORT.json"
+        elif begin.startswith(GZIP):
+            reason, remedy = saying("{path} is compressed", path=path), f"gunzip -k {path}"
+        raise Refusal(FAILED, reason, remedy) from None
 
 
-def matching(report: Report, name: str) -> list[str]:
-    """Names of the runs that begin with ``name``."""
-    return [run.key for run in report.runs if run.key.startswith(name)]
+def unknown(run: str, report: Report) -> Refusal:
+    """There is no such run in the report."""
+    known = ", ".join(run.key for run in report.runs) or "none"
+    return Refusal(FAILED, saying("no run {run}; known here: {known}", run=repr(run), known=known))

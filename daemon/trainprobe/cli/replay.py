@@ -16,12 +16,11 @@ import sys
 import zlib
 from pathlib import Path
 
-from trainprobe.cli import FAILED, OK, complain, outputs, published
+from trainprobe.cli import FAILED, OK, Refusal, outputs, published
 from trainprobe.cli.compose_core import recorded_core
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
-from trainprobe.model.report import Report
 from trainprobe.runtime.publishing.replay import replay
 from trainprobe.text.saying import word
 from trainprobe.wire import report_file
@@ -45,11 +44,9 @@ def act(args: argparse.Namespace) -> int:
         if output:
             outputs.write(output, report_file.encode(report, steps) + "\n")
     except (WireError, EOFError, zlib.error) as error:
-        complain(f"{args.recording}: {error}", _remedy(args.recording))
-        return FAILED
+        raise Refusal(FAILED, f"{args.recording}: {error}", _remedy(args.recording)) from None
     except OSError as error:
-        complain(outputs.reason(error), "" if args.recording.is_file() else WRITES_ONE)
-        return FAILED
+        raise Refusal(FAILED, outputs.reason(error), "" if args.recording.is_file() else WRITES_ONE) from None
     return OK
 
 
@@ -61,5 +58,8 @@ def _opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
 
 
 def _remedy(path: Path) -> str:
-    is_report = isinstance(published.of_file(path), Report)
-    return f"it is a report: trainprobe report --input {path}" if is_report else WRITES_ONE
+    try:
+        published.of_file(path)
+    except Refusal:
+        return WRITES_ONE
+    return f"it is a report: trainprobe report --input {path}"

@@ -22,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from trainprobe.cli import FAILED, OK, WRONG, complain, formats, outputs, published, step_rows
+from trainprobe.cli import FAILED, OK, WRONG, Refusal, complain, formats, outputs, published, step_rows
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import seconds
@@ -74,18 +74,12 @@ def format_(text: str) -> str:
 
 def act(args: argparse.Namespace) -> int:
     if args.merge and args.format != "perfetto":
-        complain(word("--merge goes with --format perfetto"))
-        return WRONG
+        raise Refusal(WRONG, word("--merge goes with --format perfetto"))
     report = published.of_file(args.input) if args.input else _found(args)
-    if isinstance(report, published.Refusal):
-        complain(report.reason, report.remedy)
-        return report.code
     if _asked(args):
         chosen = [run for run in report.runs if _is_asked_for(run, args)]
         if not chosen:
-            known = ", ".join(run.key for run in report.runs) or "none"
-            complain(saying("no run {run}; known here: {known}", run=repr(_asked(args)), known=known))
-            return FAILED
+            raise published.unknown(_asked(args), report)
         report = dataclasses.replace(report, runs=chosen)
     start = time.time() - args.since if args.since is not None else 0.0
     if start:
@@ -94,8 +88,7 @@ def act(args: argparse.Namespace) -> int:
         steps = _steps(report, args, start) if args.format in formats.WITH_STEPS else {}
         text = formats.formatted(report, args.format, steps, style=_style(args.output, args.lang), merge=args.merge)
     except formats.MergeError as error:
-        complain(str(error))
-        return FAILED
+        raise Refusal(FAILED, str(error)) from None
     return write(text, args.output)
 
 
@@ -131,10 +124,13 @@ def _is_of_pod(run: Run, pod: str) -> bool:
     return pod in filter(None, (name, name and f"{namespace}/{name}", uid))
 
 
-def _found(args: argparse.Namespace) -> Report | published.Refusal:
+def _found(args: argparse.Namespace) -> Report:
     """What the daemon tells now; with ``--since`` or a name, and where no daemon runs, also what it kept."""
-    told = published.read(args.directory)
-    live = told if isinstance(told, Report) else None
+    live = refusal = None
+    try:
+        live = published.read(args.directory)
+    except Refusal as error:
+        refusal = error
     if live is not None and (age := live.age(clock.now())) > STALE:
         complain(saying("the daemon has published nothing for {age}", age=seconds(age)), "systemctl status trainprobe")
     elif live is not None and args.since is None and not _asked(args):
@@ -142,7 +138,7 @@ def _found(args: argparse.Namespace) -> Report | published.Refusal:
     since = time.time() - args.since if args.since is not None else 0.0
     report = published.together(live, published.kept(args.state, since))
     if report is None:
-        return told
+        raise refusal or AssertionError("neither a report nor a reason")
     if live is None:
         complain(word("no daemon runs; this is what was kept"), "systemctl start trainprobe")
         if args.since is None and not _asked(args):
@@ -158,8 +154,7 @@ def write(text: str, output: Path | None) -> int:
     try:
         outputs.write(outputs.checked(output), text + "\n")
     except OSError as error:
-        complain(outputs.reason(error))
-        return FAILED
+        raise Refusal(FAILED, outputs.reason(error)) from None
     return OK
 
 

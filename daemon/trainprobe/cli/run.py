@@ -17,7 +17,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from trainprobe.cli import OWN_FAILURE, complain
+from trainprobe.cli import OWN_FAILURE, Refusal, complain
 from trainprobe.cli.watching import WatchSetup, add_options
 from trainprobe.model.vocabulary import PASSES_ON
 from trainprobe.runtime.loop.signals import Received, Signals
@@ -38,16 +38,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def act(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        complain(word("run: no command"), "trainprobe run -- python train.py")
-        return OWN_FAILURE
+        raise Refusal(OWN_FAILURE, word("run: no command"), "trainprobe run -- python train.py")
     try:
         refuse_early(command[0])
     except StartError as error:
-        complain(str(error))
-        return error.code
-    watching = WatchSetup.prepare(args)
-    if isinstance(watching, int):
-        return OWN_FAILURE
+        raise Refusal(error.code, str(error)) from None
+    try:
+        watching = WatchSetup.prepare(args)
+    except Refusal as refusal:
+        refusal.code = OWN_FAILURE
+        raise
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(PASSES_ON)  # by this name a signal that is passed on is known
     signals = Signals(TAKEN)

@@ -23,9 +23,8 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainprobe.cli import FAILED, OK, complain, published
+from trainprobe.cli import FAILED, OK, Refusal, published
 from trainprobe.cli.languages import add_language
-from trainprobe.cli.published import Refusal
 from trainprobe.cli.screen import details, overview
 from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.screen.terminal import FullScreen, TerminalError
@@ -33,7 +32,7 @@ from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime.loop import clock
 from trainprobe.runtime.publishing import rundir
-from trainprobe.text.saying import saying, word
+from trainprobe.text.saying import word
 
 PERIOD = 0.5  # seconds between two looks
 SMALLEST = (6, 30)  # lines, columns
@@ -48,35 +47,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def act(args: argparse.Namespace) -> int:
     first = published.read(args.directory)
-    if isinstance(first, Refusal):
-        complain(first.reason, first.remedy)
-        return first.code
     view = View(args.directory, first, Style.of(sys.stdout, os.environ, args.lang))
     if args.run:
-        names = published.matching(first, args.run)
-        if not names:
-            complain(
-                saying(
-                    "no run {run}; known here: {known}",
-                    run=repr(args.run),
-                    known=", ".join(run.key for run in first.runs) or "none",
-                )
-            )
-            return FAILED
-        view.choice.run = names[0]
+        run = next((run.key for run in first.runs if run.key.startswith(args.run)), None)
+        if run is None:
+            raise published.unknown(args.run, first)
+        view.choice.run = run
     if args.once:
         print("\n".join(view.lines(*_once_size())).rstrip())
         return OK
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        complain(word("top needs a terminal"), word("trainprobe top --once, or: trainprobe report"))
-        return FAILED
+        raise Refusal(FAILED, word("top needs a terminal"), word("trainprobe top --once, or: trainprobe report"))
     locale.setlocale(locale.LC_ALL, "")  # curses writes in the locale's encoding
     try:
         with FullScreen(colour=view.style.colour) as terminal:
             _watch(view, terminal)
     except TerminalError as error:
-        complain(str(error), word("TERM=xterm trainprobe top, or: trainprobe top --once"))
-        return FAILED
+        raise Refusal(FAILED, str(error), word("TERM=xterm trainprobe top, or: trainprobe top --once")) from None
     return OK
 
 
@@ -98,13 +85,12 @@ class View:
 
     def refresh(self) -> None:
         """The newest report; when there is none, the last one stays, with the reason."""
-        new = published.read(self.directory)
-        if isinstance(new, Refusal):
+        try:
+            self._show(published.read(self.directory))
+            self.trouble = ""
+        except Refusal as gone:
             since = self.style.clock(self.report.generated)
-            self.trouble = self.style.say("daemon gone since {since} ({reason})", since=since, reason=new.reason)
-            return
-        self.trouble = ""
-        self._show(new)
+            self.trouble = self.style.say("daemon gone since {since} ({reason})", since=since, reason=gone.reason)
 
     def _show(self, report: Report) -> None:
         self.report = self.style.speaker.report(report)

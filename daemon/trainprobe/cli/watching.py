@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainprobe.cli import FAILED, FORBIDDEN, WRONG, complain, outputs
+from trainprobe.cli import FAILED, FORBIDDEN, WRONG, Refusal, complain, outputs
 from trainprobe.cli.languages import add_language
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.terminal import Terminal
@@ -32,8 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_language(parser)
 
 
-def _settings(path: Path | None) -> dict[str, Any] | None:
-    """What a configuration file says; None: it has errors, which have been said."""
+def _settings(path: Path | None) -> dict[str, Any]:
+    """What a configuration file says. Raises Refusal."""
     if path is None:
         return {}
     from trainprobe.cli.configuration import config_of
@@ -42,9 +42,7 @@ def _settings(path: Path | None) -> dict[str, Any] | None:
     try:
         return dataclasses.asdict(config_of(path))
     except ConfigError as error:
-        complain(word("the configuration has errors:"))
-        print(error, file=sys.stderr)
-        return None
+        raise Refusal(WRONG, word("the configuration has errors:"), details=str(error)) from None
 
 
 @dataclass(slots=True)
@@ -61,29 +59,24 @@ class WatchSetup:
     language: str | None  # that was asked for
 
     @classmethod
-    def prepare(cls, args: argparse.Namespace) -> WatchSetup | int:
-        """The exit code when something is wrong, which has been said."""
+    def prepare(cls, args: argparse.Namespace) -> WatchSetup:
+        """Raises Refusal."""
         settings = _settings(args.config)
-        if settings is None:
-            return WRONG
         try:
             output = outputs.checked(args.output) if args.output else None
             record = outputs.RecordFile(outputs.checked(args.record) if args.record else None)
         except OSError as error:
-            complain(outputs.reason(error))
-            return FAILED
+            raise Refusal(FAILED, outputs.reason(error)) from None
         command: Sequence[str] | None = [*privileges.program(), "observe"]
         if missing := privileges.missing():
             command = privileges.with_sudo([*privileges.program(), "observe"])
             if command is None:
-                complain(
-                    saying(
-                        "loading eBPF programs needs {names}, and there is no sudo to get them with",
-                        names=", ".join(missing),
-                    ),
-                    word("install sudo and allow this user to run trainprobe with it, or run as root"),
+                names = ", ".join(missing)
+                reason = saying(
+                    "loading eBPF programs needs {names}, and there is no sudo to get them with", names=names
                 )
-                return FORBIDDEN
+                remedy = word("install sudo and allow this user to run trainprobe with it, or run as root")
+                raise Refusal(FORBIDDEN, reason, remedy)
         return cls(
             output=output,
             record=record,
