@@ -261,10 +261,6 @@ class Queries(Lines):
     # trainprobe itself.
 
     @property
-    def up(self) -> str:
-        return f"min by (instance) (up{self.scope.host()})"
-
-    @property
     def silent_hosts(self) -> str:
         daemon = f"trainprobe_source_up{self.scope.host(_REPORT)}"
         return (

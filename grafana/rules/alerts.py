@@ -64,10 +64,6 @@ def _percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def _ratio(used: str, size: str, fill: float) -> str:
-    return f"{used}\n/ ({size} > 0)\n> {fill}"
-
-
 STALL_ALERTS = (
     Alert(
         "TrainingStalled",

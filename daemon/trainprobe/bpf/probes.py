@@ -164,12 +164,12 @@ class Probes:
 
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:
         if event.kind is ProcessEventKind.EXEC:
-            self._paths.met(event.pid)
+            self._paths.note_directory(event.pid)
             command = self._watching.proc.command(event.pid) or ()
             self._watching.executed(event.pid, event.comm, command)
             return [replace(event, command=command)]
         if event.kind is ProcessEventKind.FORK:
-            self._paths.met(event.pid)
+            self._paths.note_directory(event.pid)
         if event.kind is not ProcessEventKind.EXIT:
             return [event]
         left = self._files.end_of(event.pid, event.at_ns)

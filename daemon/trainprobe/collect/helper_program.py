@@ -163,7 +163,7 @@ def counter(_: bytes, tid: int, number: int) -> Answer:
     return int(descriptor) if descriptor >= 0 else b"%d" % ctypes.get_errno()
 
 
-def sent(fd: bytes, pid: int, number: int) -> Answer:
+def sent_bytes(fd: bytes, pid: int, number: int) -> Answer:
     """TCP_INFO of a process's connection: bytes that the other end has acknowledged, us in which there was something to
     send. pidfd_getfd(2), whose number is given, lends the descriptor."""
     import ctypes
@@ -204,7 +204,7 @@ WITHIN: dict[bytes, Callable[[bytes, int, int], Answer]] = {
 """They wait for locks of the kernel alone, and a signal ends that."""
 BEYOND: dict[bytes, Callable[[bytes, int, int], Answer]] = {
     b"shared": shared_held, b"memory": memory, b"space": space, b"status": status, b"tmpfs": tmpfs, b"files": files,
-    b"listed": names, b"user": user, b"sent": sent, b"opened": opened,
+    b"listed": names, b"user": user, b"sent": sent_bytes, b"opened": opened,
 }  # fmt: skip
 """They ask a file system or a service, or wait for who holds a socket, which no signal may end."""
 

@@ -24,7 +24,7 @@ class Orphans:
         self._workers: dict[tuple[int, int], int] = {}  # (pid, ticks) of a worker -> its driver
         self._alone: dict[tuple[int, int], int] = {}  # since when it has no trainer
 
-    def met(self, pid: int, ticks: int, driver: int) -> None:
+    def add_worker(self, pid: int, ticks: int, driver: int) -> None:
         self._workers.pop((pid, ticks), None)
         self._workers[pid, ticks] = driver
         if len(self._workers) > _REMEMBERED:

@@ -32,7 +32,7 @@ def peer_of(proc: Proc, pid: int, fd: int) -> Peer:
     for kind in _KINDS:
         found = in_table(_table(proc, pid, kind), inode)
         if found.name:
-            return found._replace(sent=proc.sent(pid, fd, PIDFD_GETFD)) if kind in _TCP else found
+            return found._replace(sent=proc.sent_bytes(pid, fd, PIDFD_GETFD)) if kind in _TCP else found
     return Peer(in_unix_table(_table(proc, pid, "unix"), inode))
 
 

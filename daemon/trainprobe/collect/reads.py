@@ -65,7 +65,7 @@ class Reads:
         of perf_event_open(2)."""
         return self.pool.ask([Read(pid, b"counter", b"", tid, call)])[0]
 
-    def sent(self, pid: int, fd: int, call: int) -> SentBytes | None:
+    def sent_bytes(self, pid: int, fd: int, call: int) -> SentBytes | None:
         """What a TCP connection of the process has sent; None: it is none. ``call``: the number of pidfd_getfd(2)."""
         answer = self._ask([Read(pid, b"sent", b"%d" % fd, pid, call)])[0]
         if answer is None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 from trainprobe.store.records import LISTS, Batch, RankFound, RunRow
 from trainprobe.store.schema import MIGRATIONS, migrate, refuse_newer
@@ -79,40 +81,23 @@ class Database:
     def write(self, batch: Batch) -> None:
         """All of it, or nothing."""
         with self._transaction() as execute:
-            for run in batch.runs.values():
-                execute.execute(
-                    "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)",
-                    (run.run, run.uid, run.started, run.ended, run.told, run.body),
-                )
-            for rank in batch.ranks.values():
-                execute.execute(_PUT_RANK, (rank.run, rank.rank, rank.body, rank.kept))
+            _put(execute, "runs", batch.runs.values())
+            execute.executemany(_PUT_RANK, map(astuple, batch.ranks.values()))
             for (run_name, rank_name), ids in batch.open_stalls.items():
                 marks = ", ".join("?" * len(ids))
                 execute.execute(
                     f'DELETE FROM stalls WHERE run = ? AND rank = ? AND "end" IS NULL AND id NOT IN ({marks})',
                     (run_name, rank_name, *ids),
                 )
-            execute.executemany(
-                "INSERT OR REPLACE INTO stalls VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(s.id, s.run, s.rank, s.start, s.end, s.seconds, s.cause, s.body) for s in batch.stalls.values()],
-            )
+            _put(execute, "stalls", batch.stalls.values())
             for (name, run_name, rank_name), entries in batch.lists.items():
                 execute.execute(f"DELETE FROM {_list(name)} WHERE run = ? AND rank = ?", (run_name, rank_name))
                 execute.executemany(
                     f"INSERT INTO {_list(name)} VALUES (?, ?, ?, ?, ?, ?)",
                     [(run_name, rank_name, n, entry.cause, entry.time, entry.body) for n, entry in enumerate(entries)],
                 )
-            execute.executemany(
-                "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (s.run, s.rank, s.tier, s.start, s.seconds, s.count, s.min, s.max, s.states)
-                    for s in batch.steps.values()
-                ],
-            )
-            execute.executemany(
-                "INSERT OR REPLACE INTO recent_steps VALUES (?, ?, ?, ?, ?)",
-                [(r.run, r.rank, r.start, r.end, r.rows) for r in batch.recent],
-            )
+            _put(execute, "steps", batch.steps.values())
+            _put(execute, "recent_steps", batch.recent)
 
     # Reading
 
@@ -218,6 +203,12 @@ class Database:
 
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=0.2, isolation_level=None, cached_statements=64)
+
+
+def _put(connection: sqlite3.Connection, table: str, rows: Iterable[Any]) -> None:
+    """``rows``: records with the table's columns, in their order."""
+    for row in map(astuple, rows):
+        connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
 
 def _list(name: str) -> str:

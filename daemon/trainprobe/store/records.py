@@ -1,4 +1,7 @@
-"""What is written at once, and what is read back. Times are UNIX seconds, ``body`` and the like are others' JSON."""
+"""What is written at once, and what is read back. Times are UNIX seconds, ``body`` and the like are others' JSON.
+
+The fields of ``RunRow``, ``RankRow``, ``StallRow``, ``StepsRow`` and ``RecentSteps`` are their tables' columns.
+"""
 
 from __future__ import annotations
 

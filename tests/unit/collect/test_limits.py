@@ -215,7 +215,7 @@ def test_orphans_are_told_after_a_grace(fake: FakeProc) -> None:
     fake.add(30, comm="python", ppid=1)  # somebody's daemon
     orphans = Orphans(fake.proc)
     for pid in (11, 12):
-        orphans.met(pid, pid * 10, 10)
+        orphans.add_worker(pid, pid * 10, 10)
     assert orphans.read(NS) == ()
     assert orphans.waiting(), "the one that had none when we came"
     for pid in (11, 12):

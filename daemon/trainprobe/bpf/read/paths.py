@@ -89,7 +89,7 @@ class Paths:
         known = self.of(event.pid, event.dev, event.ino)
         return known or (self._opened(event.pid, failed.fd) if event.ino else "")
 
-    def met(self, pid: int) -> None:
+    def note_directory(self, pid: int) -> None:
         """Remember a process's working directory while it can be asked."""
         if directory := self._proc.link(pid, "cwd"):
             self._directories[pid] = directory

@@ -211,7 +211,7 @@ class Collectors:
         ticks = {process.pid: process.ticks for process in watched}
         known = [(s.pid, ticks[s.pid], s.role, s.ppid) for s in found if s.pid in ticks]
         for worker in workers_of(known):
-            self._orphans.met(*worker)
+            self._orphans.add_worker(*worker)
         return found
 
     def _read_descriptors(
@@ -291,7 +291,7 @@ class Collectors:
             if [process.role for process in beside].count("driver") == 1:
                 for process in beside:
                     if process.role == "worker":
-                        self._orphans.met(process.pid, process.ticks, driver.pid)
+                        self._orphans.add_worker(process.pid, process.ticks, driver.pid)
 
     def _read_quotas(self, watched: Sequence[Watched]) -> tuple[QuotaSample, ...]:
         """Of each run; each cgroup is read once."""

@@ -66,7 +66,7 @@ def test_a_path_becomes_absolute_where_that_can_be_known(
 
 def test_the_working_directory_is_remembered_beyond_the_process(proc: Path) -> None:
     paths = Paths(Proc(str(proc)))
-    paths.met(7)
+    paths.note_directory(7)
     (proc / "7" / "cwd").unlink()
     assert paths.resolve(named(OPENED, b"x")).path == "/home/user/run/x"
     paths.forget(7)
