@@ -24,7 +24,6 @@ from trainprobe.advise.facts import ProposedSetting
 from trainprobe.advise.settings import Advice, advice
 from trainprobe.cli import OK, cells, start
 from trainprobe.cli.choosing import Chosen, choose
-from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style, inert
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.report import Rank
@@ -42,7 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="ID", default="", help="this run; the beginning of its name is enough")
     parser.add_argument("--rank", metavar="N", default="", help="this rank (default: the one that lost most)")
     parser.add_argument("--json", action="store_true", help="for scripts; times in seconds, memory in bytes")
-    add_language(parser)
     parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
 
 

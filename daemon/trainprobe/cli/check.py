@@ -20,7 +20,6 @@ from dataclasses import fields
 
 from trainprobe.cli import FAILED, OK, cells, checks
 from trainprobe.cli.checks import Finding
-from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.runtime.loop.guard import described
 from trainprobe.runtime.session import privileges
@@ -32,7 +31,6 @@ LOOK = {checks.OK: "green", checks.DEGRADED: "yellow", checks.MISSING: "red"}
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="exit code 1 when anything is degraded or missing")
     parser.add_argument("--json", action="store_true", help="as a JSON list of {name, state, what, why, remedy}")
-    add_language(parser)
 
 
 def act(args: argparse.Namespace) -> int:

@@ -32,7 +32,6 @@ from trainprobe.advise.waits import WaitChange
 from trainprobe.cli import FAILED, OK, Refusal, compare_gate
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.compare_table import figure_row, part_name, part_row, row, signed, step
-from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style, inert
 from trainprobe.model.amounts import percent, size
 from trainprobe.runtime.publishing import rundir
@@ -60,7 +59,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     compare_gate.configure(parser)
     parser.add_argument("--rank", metavar="N", default="", help="this rank of both (default: the one that lost most)")
     parser.add_argument("--json", action="store_true", help="for scripts")
-    add_language(parser)
     parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
 
 

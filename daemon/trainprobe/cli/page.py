@@ -18,7 +18,6 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from trainprobe.cli import FAILED, FORBIDDEN, OK, Refusal
-from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.text.command_line import invalid
 from trainprobe.text.saying import saying, word
@@ -36,7 +35,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--directory", type=Path, default=DIRECTORY, metavar="DIR", help="where the exporter keeps its token"
     )
-    add_language(parser)
 
 
 def url(text: str) -> str:

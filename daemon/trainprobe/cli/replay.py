@@ -18,7 +18,6 @@ from pathlib import Path
 
 from trainprobe.cli import FAILED, OK, Refusal, outputs, published
 from trainprobe.cli.compose_core import recorded_core
-from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.runtime.publishing.replay import replay
@@ -32,7 +31,6 @@ WRITES_ONE = word("trainprobe run --record REC.jsonl -- COMMAND writes one")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", type=Path, metavar="REC.jsonl", help="what --record wrote")
     parser.add_argument("-o", dest="output", type=Path, metavar="REPORT.json", help="write the report there, as JSON")
-    add_language(parser)
 
 
 def act(args: argparse.Namespace) -> int:

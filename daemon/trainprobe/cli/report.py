@@ -23,7 +23,6 @@ import time
 from pathlib import Path
 
 from trainprobe.cli import FAILED, OK, WRONG, Refusal, complain, formats, outputs, published, step_rows
-from trainprobe.cli.languages import add_language
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
@@ -51,7 +50,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--merge", type=Path, metavar="TRACE", help="with perfetto: add to this trace of PyTorch's profiler"
     )
     parser.add_argument("--input", type=Path, metavar="FILE", help="a report file (`run -o`), not what the daemon kept")
-    add_language(parser)
     parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
     parser.add_argument("--state", type=Path, default=rundir.STATE, help=argparse.SUPPRESS)
 

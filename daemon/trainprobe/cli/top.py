@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainprobe.cli import FAILED, OK, Refusal, published
-from trainprobe.cli.languages import add_language
 from trainprobe.cli.screen import details, overview
 from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.screen.terminal import FullScreen, TerminalError
@@ -41,7 +40,6 @@ SMALLEST = (6, 30)  # lines, columns
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="print one picture as text and end")
     parser.add_argument("--run", metavar="ID", default="", help="choose this run; the beginning of its name is enough")
-    add_language(parser)
     parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from trainprobe.cli import FAILED, FORBIDDEN, WRONG, Refusal, complain, outputs
-from trainprobe.cli.languages import add_language
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.terminal import Terminal
 from trainprobe.runtime.loop.signals import Received, Signals
@@ -29,7 +28,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="output", type=Path, metavar="REPORT.json", help="write the report there, as JSON")
     parser.add_argument("--record", type=Path, metavar="REC.jsonl", help="record everything for `trainprobe replay`")
     parser.add_argument("--config", type=Path, metavar="FILE", help="thresholds and patterns (trainprobe.yaml)")
-    add_language(parser)
 
 
 def _settings(path: Path | None) -> dict[str, Any]:
