@@ -162,16 +162,9 @@ class PyStack:
         fd = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
         try:
             prefix = confined(self._tools, uid, gid)
-            command = [
-                f"/proc/self/fd/{fd}" if prefix else program,
-                "dump",
-                "--nonblocking",
-                "--json",
-                "--pid",
-                str(pid),
-            ]
+            seen_as = f"/proc/self/fd/{fd}" if prefix else program
             return subprocess.Popen(
-                [*prefix, *command],
+                [*prefix, seen_as, "dump", "--nonblocking", "--json", "--pid", str(pid)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -48,7 +48,7 @@ def _type(hint: Any, bounds: Mapping[str, Any]) -> str:
     if get_origin(hint) is tuple:
         return f"list: {_type(get_args(hint)[0], bounds)}"
     text = "path" if bounds["absolute"] else _TYPES[hint]
-    for bound, words in (("minimum", "at least"), ("above", "above"), ("maximum", "at most")):
+    for bound, words in (("minimum", "at least"), ("above", "above")):
         if bounds[bound] is not None:
             text += f", {words} {number(bounds[bound])}"
     return text

@@ -121,8 +121,6 @@ def _out_of_bounds(value: bool | int | float | str, field: Field[Any]) -> str:
         return f"must be at least {number(bounds['minimum'])}"
     if bounds["above"] is not None and value <= bounds["above"]:
         return f"must be above {number(bounds['above'])}"
-    if bounds["maximum"] is not None and value > bounds["maximum"]:
-        return f"must be at most {number(bounds['maximum'])}"
     return ""
 
 

@@ -19,16 +19,10 @@ Problems = Iterator[tuple[str, str]]
 
 
 def key(
-    default: Any,
-    meaning: str,
-    *,
-    minimum: float | None = None,
-    above: float | None = None,
-    maximum: float | None = None,
-    absolute: bool = False,
+    default: Any, meaning: str, *, minimum: float | None = None, above: float | None = None, absolute: bool = False
 ) -> Any:
-    """A key of a section. ``minimum`` and ``maximum`` are allowed, ``above`` is not; ``absolute``: a path from /."""
-    bounds = {"minimum": minimum, "above": above, "maximum": maximum, "absolute": absolute}
+    """A key of a section. ``minimum`` is allowed, ``above`` is not; ``absolute``: a path from /."""
+    bounds = {"minimum": minimum, "above": above, "absolute": absolute}
     return field(default=default, metadata={"meaning": meaning, **bounds})
 
 

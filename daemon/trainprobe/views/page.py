@@ -25,6 +25,11 @@ from trainprobe.views.palette import CAUSES, PHASES, STATES, Appearance
 
 SCRIPTS = ("words", "format", "dom", "story", "feed", "axis", "lanes", "timeline", "panels", "details", "main")
 """In this order, in one scope."""
+_APPEARANCES = {
+    "cause": [(key.value, look) for key, look in CAUSES.items()],
+    "state": [(key.value, look) for key, look in STATES.items()],
+    "phase": [(key.value, look) for key, look in PHASES.items()],
+}
 
 
 @dataclass(frozen=True)
@@ -101,28 +106,21 @@ def _hash(text: str) -> str:
 
 def _looks(language: str) -> str:
     speaker = Speaker(language)
-    kinds: dict[str, Iterable[tuple[str, Appearance]]] = {
-        "causes": ((key.value, look) for key, look in CAUSES.items()),
-        "states": ((key.value, look) for key, look in STATES.items()),
-        "phases": ((key.value, look) for key, look in PHASES.items()),
-    }
-    titles = {
-        kind: {
-            key: speaker.message(Message(f"cause.{key}"), look.title) if kind == "causes" else speaker.say(look.title)
-            for key, look in looks
-        }
-        for kind, looks in kinds.items()
-    }
+
+    def title(kind: str, key: str, look: Appearance) -> str:
+        return speaker.message(Message(f"cause.{key}"), look.title) if kind == "cause" else speaker.say(look.title)
+
+    titles = {f"{kind}s": {key: title(kind, key, look) for key, look in looks} for kind, looks in _APPEARANCES.items()}
     return json.dumps(titles)
 
 
 def _colours() -> str:
-    named = [
-        *((f"cause-{key.value}", look) for key, look in CAUSES.items()),
-        *((f"state-{key.value}", look) for key, look in STATES.items()),
-        *((f"phase-{key.value}", look) for key, look in PHASES.items()),
-    ]
-    return ":root {" + "".join(f"--{name}:light-dark({look.light},{look.dark});" for name, look in named) + "}\n"
+    named = (
+        f"--{kind}-{key}:light-dark({look.light},{look.dark});"
+        for kind, looks in _APPEARANCES.items()
+        for key, look in looks
+    )
+    return f":root {{{''.join(named)}}}\n"
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from trainprobe.model.report import Bottleneck, Checkpoint, Rank, Run, Stall, Warning_
 from trainprobe.model.resume_state import JobKept
@@ -19,23 +20,26 @@ _ITEMS = {"bottlenecks": Bottleneck, "warnings": Warning_, "checkpoints": Checkp
 
 def run_of(database: Database, row: RunRow) -> Run | None:
     """The run with its ranks as they were told last; None where this version cannot read it."""
+    run = next(_decoded([row]), None)
     try:
-        run: Run = codec.decode(Run, codec.loads(row.body))
-        run.ranks = [_rank(found) for found in database.ranks(row.run)]
+        if run is not None:
+            run.ranks, run.ended = [_rank(found) for found in database.ranks(row.run)], row.ended
     except WireError:
         return None
-    run.ended = row.ended
     return run
+
+
+def _decoded(rows: Iterable[RunRow]) -> Iterator[Run]:
+    """Without their ranks; those that this version cannot read are left out."""
+    for row in rows:
+        with suppress(WireError):
+            yield codec.decode(Run, codec.loads(row.body))
 
 
 def attempts_of(rows: Iterable[RunRow]) -> dict[str, int]:
     """The latest attempt of each run and of each job that is kept."""
     latest: dict[str, int] = {}
-    for row in rows:
-        try:
-            run: Run = codec.decode(Run, codec.loads(row.body))
-        except WireError:
-            continue
+    for run in _decoded(rows):
         for name in filter(None, (run.run, run.job)):
             latest[name] = max(latest.get(name, 0), run.attempt)
     return latest
@@ -44,11 +48,7 @@ def attempts_of(rows: Iterable[RunRow]) -> dict[str, int]:
 def jobs_of(rows: Sequence[RunRow]) -> tuple[JobKept, ...]:
     """The accounts of the jobs whose attempts have ended. ``rows``: the latest first."""
     found: dict[str, JobKept] = {}
-    for row in [row for row in rows if row.ended is not None][:JOBS]:
-        try:
-            run: Run = codec.decode(Run, codec.loads(row.body))
-        except WireError:
-            continue
+    for run in _decoded([row for row in rows if row.ended is not None][:JOBS]):
         if run.job:
             found.setdefault(run.job, JobKept(run.job, run.key, run.goodput))
     return tuple(found.values())
