@@ -14,7 +14,9 @@ from grafana.dashboard import FLEET_UID, MEMORY_UID, STALLS_UID, dashboard_of, l
 from grafana.layout import Line, Section
 from grafana.panels import COUNT, SECONDS, SHARE, Column, Q, bars, stat_of, table_of, time_series
 from grafana.queries import Queries
-from grafana.rules.thresholds import HOURS_WINDOW
+from grafana.rules.hours import GPU_HOURS_LOST, RANK_HOURS, RANK_HOURS_LOST
+from grafana.rules.recording import LOST_LATELY, SOURCES_DOWN, STALLED
+from grafana.rules.thresholds import HOURS_WINDOW, STALLED_SHARE
 from grafana.scope import Scope
 from trainprobe.model.vocabulary import REPORT_STALE_SECONDS
 
@@ -41,13 +43,19 @@ def fleet() -> Any:
 def _now(q: Queries) -> Line:
     return Line(
         4,
-        stat_of("Runs", "Runs that are watched now.", COUNT, Q(q.runs_now, "runs"), none="none"),
+        stat_of(
+            "Runs",
+            "Runs that are watched now.",
+            COUNT,
+            Q(f"count(count by (job, run) (trainprobe_run_info{q.scope.rank()}))", "runs"),
+            none="none",
+        ),
         stat_of("Ranks", "Ranks that are watched now.", COUNT, Q(q.ranks_now, "ranks"), none="none"),
         stat_of(
             "Runs stalled now",
             "Runs of which a rank loses more than half of each second to stalls.",
             COUNT,
-            Q(q.runs_stalled_now, "stalled"),
+            Q(f"count(max by (job, run) ({STALLED}{q.scope.run()}) > {STALLED_SHARE}) or 0 * {q.ranks_now}", "stalled"),
             levels=thresholds.STALLED_RUNS,
             none="no run",
         ),
@@ -55,7 +63,7 @@ def _now(q: Queries) -> Line:
             "GPU-hours lost",
             "In the time range: seconds lost of each rank, times the GPUs that it uses.",
             COUNT,
-            Q(q.gpu_hours_lost, "GPU-hours"),
+            Q(f"sum({q.summed(GPU_HOURS_LOST)})", "GPU-hours"),
             decimals=1,
             none="no GPU seen",
         ),
@@ -63,7 +71,7 @@ def _now(q: Queries) -> Line:
             "Lost of the wall time",
             "Of all ranks in the time range.",
             SHARE,
-            Q(q.lost_share_of_all, "lost"),
+            Q(f"sum({q.summed(RANK_HOURS_LOST)}) / sum({q.summed(RANK_HOURS)})", "lost"),
             levels=thresholds.LOST_SHARE,
             decimals=1,
         ),
@@ -85,7 +93,7 @@ def _lost(q: Queries) -> list[Line]:
                 "GPU-hours lost, by cause",
                 "In the time range; ranks that use no GPU are left out.",
                 COUNT,
-                Q(q.gpu_hours_lost_by_cause, "{{cause}}"),
+                Q(f"sort_desc(sum by (cause) ({q.summed(GPU_HOURS_LOST)}))", "{{cause}}"),
                 none="no GPU seen, or nothing lost",
                 colours=CAUSE_COLOURS,
             ),
@@ -93,7 +101,7 @@ def _lost(q: Queries) -> list[Line]:
                 "Rank-hours lost, by cause",
                 "In the time range, ranks without a GPU too.",
                 COUNT,
-                Q(q.rank_hours_lost_by_cause, "{{cause}}"),
+                Q(f"sort_desc(sum by (cause) ({q.summed(RANK_HOURS_LOST)}))", "{{cause}}"),
                 none="nothing to show",
                 colours=CAUSE_COLOURS,
             ),
@@ -126,7 +134,7 @@ def _goodput(q: Queries) -> Line:
             "Goodput of the worst jobs",
             "Productive part of a job's wall time so far, restarts included: the ten lowest.",
             SHARE,
-            Q(q.least_goodput, "{{run}}", HOURS_WINDOW),
+            Q(f"bottomk(10, min by (run) (trainprobe_goodput_ratio{q.scope.run()}))", "{{run}}", HOURS_WINDOW),
             none="no job",
         ),
     )
@@ -152,7 +160,7 @@ def _worst(q: Queries) -> list[Line]:
                 "Worst hosts",
                 "The 20 hosts whose runs lost most rank-hours. A click opens their memory and limits.",
                 {"instance": Column("instance", link=("Memory and limits", link_to_host(MEMORY_UID)))},
-                [(q.worst_hosts, Column("Rank-hours lost", "h"))],
+                [(f"topk(20, sum by (instance) ({q.summed(RANK_HOURS_LOST)}))", Column("Rank-hours lost", "h"))],
             ),
             widths=(16, 8),
         ),
@@ -162,7 +170,7 @@ def _worst(q: Queries) -> list[Line]:
                 "Lost share of the worst runs",
                 "The ten runs whose worst rank loses most.",
                 SHARE,
-                Q(q.lost_share_by_run, "{{run}}", HOURS_WINDOW),
+                Q(f"topk(10, max by (run) ({LOST_LATELY}{q.scope.run()}))", "{{run}}", HOURS_WINDOW),
                 levels=thresholds.LOST_SHARE,
             ),
             time_series(
@@ -184,7 +192,7 @@ def _agents(q: Queries) -> list[Line]:
                 "Hosts without a source",
                 "How many hosts lack it, by source.",
                 COUNT,
-                Q(q.degraded_sources, "{{source}}"),
+                Q(f"count by (source) ({SOURCES_DOWN}{q.scope.host()})", "{{source}}"),
                 none="none, as far as is known",
             ),
             time_series(
@@ -195,7 +203,11 @@ def _agents(q: Queries) -> list[Line]:
                 levels=thresholds.REPORT_AGE_SECONDS,
             ),
             time_series(
-                "Versions", "Hosts by the version of their exporter.", COUNT, Q(q.versions, "{{version}}"), stacked=True
+                "Versions",
+                "Hosts by the version of their exporter.",
+                COUNT,
+                Q(f"count by (version) (trainprobe_build_info{q.scope.host()})", "{{version}}"),
+                stacked=True,
             ),
         )
     ]

@@ -7,8 +7,9 @@ from typing import Any
 from grafana import thresholds
 from grafana.dashboard import MEMORY_UID, STALLS_UID, dashboard_of, link_to_run
 from grafana.layout import Line, Section
+from grafana.lines import RATE
 from grafana.panels import BYTES, COUNT, SECONDS, SHARE, Column, Q, fill, stat_of, table_of, time_series
-from grafana.queries import Queries
+from grafana.queries import RANGE, Queries
 from grafana.scope import Scope
 
 
@@ -70,7 +71,7 @@ def _forecast(q: Queries) -> Line:
             "OOM kills in the time range",
             "Processes of the runs killed for want of memory.",
             COUNT,
-            Q(q.oom_kills_in_range, "kills"),
+            Q(f"sum(increase(trainprobe_oom_kills_total{q.scope.run()}[{RANGE}]))", "kills"),
             levels=thresholds.COUNT_OF_FAILURES,
             decimals=0,
         ),
@@ -135,7 +136,13 @@ def _memory(q: Queries) -> list[Line]:
             8,
             _until("Time until memory runs out", q.rank_least("trainprobe_memory_exhaustion_seconds")),
             time_series(
-                "OOM kills", "In each interval, by where the limit was.", COUNT, Q(q.oom_kills, "{{run}} {{scope}}")
+                "OOM kills",
+                "In each interval, by where the limit was.",
+                COUNT,
+                Q(
+                    f"sum by (run, scope) (increase(trainprobe_oom_kills_total{q.scope.run()}[{RATE}]))",
+                    "{{run}} {{scope}}",
+                ),
             ),
             time_series(
                 "Time in direct reclaim",

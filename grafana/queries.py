@@ -1,4 +1,4 @@
-"""Every query of the dashboards, once, by the name of what it tells.
+"""The queries of the dashboards that several panels ask, or that take more than one line.
 
 Ranks of one run stall together: where a figure is about a run, the worst rank stands for it, never the sum. Where
 hours are added up over runs, ranks are summed, for each of them held its devices all that time.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from grafana.lines import RATE, Lines
 from grafana.rules.hours import BADPUT, GPU_HOURS_LOST, RANK_HOURS, RANK_HOURS_LOST
-from grafana.rules.recording import LATE, LOST_LATELY, SOURCES_DOWN, STALLED
-from grafana.rules.thresholds import HOURS_WINDOW, STALLED_SHARE, STRAGGLER_SHARE
+from grafana.rules.recording import LATE, LOST_LATELY
+from grafana.rules.thresholds import HOURS_WINDOW, STRAGGLER_SHARE
 
 STEP = "$__interval"
 RANGE = "$__range"
 _RANK = "job, instance, run, rank"
-_TRAINING, _NOT_TRAINING = 'phase="train"', 'phase!="train"'
+_TRAINING, NOT_TRAINING = 'phase="train"', 'phase!="train"'
 _REPORT = 'source="daemon"'
 _NAMED_RUNS = 'run!="other"'  # those with series of their own: ``other`` is the sum of all beyond the exporter's bound
 
@@ -31,7 +31,7 @@ class Queries(Lines):
 
     @property
     def phase_regions(self) -> str:
-        return f"max by (run, phase) (trainprobe_phase_active{self.scope.rank(_NOT_TRAINING)}) == 1"
+        return f"max by (run, phase) (trainprobe_phase_active{self.scope.rank(NOT_TRAINING)}) == 1"
 
     @property
     def stall_starts(self) -> str:
@@ -44,10 +44,6 @@ class Queries(Lines):
             f"max by (cause) ({stalled} - ({stalled} offset {STEP})) > bool 0", "trainprobe_stall_seconds_total"
         )
 
-    @property
-    def phase_lanes(self) -> str:
-        return f"max by (phase) (trainprobe_phase_active{self.scope.rank(_NOT_TRAINING)})"
-
     # The verdict of one run.
 
     @property
@@ -55,14 +51,6 @@ class Queries(Lines):
         worst = f"topk(1, {self._lost_in_range('cause')} > 0)"
         watched = f"increase(trainprobe_run_wall_seconds_total{self.scope.rank()}[{RANGE}])"
         return _or_say(worst, "cause", "nothing lost", watched)
-
-    @property
-    def lost_share(self) -> str:
-        return f"max({self._share_of_wall('trainprobe_lost_seconds_total', RANGE)})"
-
-    @property
-    def productive_share(self) -> str:
-        return f"min({self._share_of_wall('trainprobe_productive_seconds_total', RANGE)})"
 
     @property
     def stalled_now(self) -> str:
@@ -80,20 +68,12 @@ class Queries(Lines):
         return f"time() - max(trainprobe_last_step_timestamp_seconds{self.scope.rank()} and on ({_RANK}) ({training}))"
 
     @property
-    def steps_per_second(self) -> str:
-        return f"avg(rate(trainprobe_steps_total{self.scope.rank()}[{RATE}]))"
-
-    @property
     def step_baseline(self) -> str:
         return f"max(trainprobe_step_baseline_seconds{self.scope.rank()})"
 
     def step_quantile(self, quantile: float) -> str:
         buckets = f"rate(trainprobe_step_duration_seconds_bucket{self.scope.rank()}[{RATE}])"
         return f"histogram_quantile({quantile}, sum by (le) ({buckets})) >= 0"  # no step, no number
-
-    @property
-    def step_buckets(self) -> str:
-        return f"sum by (le) (increase(trainprobe_step_duration_seconds_bucket{self.scope.rank()}[{RATE}]))"
 
     # Where time goes.
 
@@ -102,17 +82,9 @@ class Queries(Lines):
         lost = f"max by (cause) (rate(trainprobe_lost_seconds_total{self.scope.rank()}[{RATE}]))"
         return self._of_causes_seen(lost, "trainprobe_lost_seconds_total")
 
-    @property
-    def states(self) -> str:
-        return f"avg by (state) (rate(trainprobe_state_seconds_total{self.scope.rank()}[{RATE}]))"
-
     def state_share(self, *states: str) -> str:
         selector = self.scope.rank(f'state=~"{"|".join(states)}"')
         return f"max by (rank, state) (rate(trainprobe_state_seconds_total{selector}[{RATE}]))"
-
-    @property
-    def phase_seconds(self) -> str:
-        return f"max by (phase) (increase(trainprobe_phase_seconds_total{self.scope.rank()}[{RANGE}]))"
 
     @property
     def stalls_in_range(self) -> str:
@@ -155,14 +127,6 @@ class Queries(Lines):
         return f"max by (instance, run, scope) (trainprobe_memory_{what}_bytes{self.scope.run()})"
 
     @property
-    def oom_kills(self) -> str:
-        return f"sum by (run, scope) (increase(trainprobe_oom_kills_total{self.scope.run()}[{RATE}]))"
-
-    @property
-    def oom_kills_in_range(self) -> str:
-        return f"sum(increase(trainprobe_oom_kills_total{self.scope.run()}[{RANGE}]))"
-
-    @property
     def swap_share(self) -> str:
         size = f"trainprobe_swap_size_bytes{self.scope.host()}"
         return f"max by (instance) (trainprobe_swap_used_bytes{self.scope.host()} / ({size} > 0))"
@@ -185,33 +149,13 @@ class Queries(Lines):
     # Many runs.
 
     @property
-    def runs_now(self) -> str:
-        return f"count(count by (job, run) (trainprobe_run_info{self.scope.rank()}))"
-
-    @property
     def ranks_now(self) -> str:
         return f"count(trainprobe_run_info{self.scope.rank()})"
 
     @property
-    def runs_stalled_now(self) -> str:
-        return f"count(max by (job, run) ({STALLED}{self.scope.run()}) > {STALLED_SHARE}) or 0 * {self.ranks_now}"
-
-    @property
-    def gpu_hours_lost(self) -> str:
-        return f"sum({self._summed(GPU_HOURS_LOST)})"
-
-    @property
-    def gpu_hours_lost_by_cause(self) -> str:
-        return f"sort_desc(sum by (cause) ({self._summed(GPU_HOURS_LOST)}))"
-
-    @property
     def badput_gpu_hours(self) -> str:
         """Of jobs, their restarts included: what the time of their GPUs went to that was not productive."""
-        return f"sort_desc(sum by (badput_source) ({self._summed(BADPUT)}))"
-
-    @property
-    def least_goodput(self) -> str:
-        return f"bottomk(10, min by (run) (trainprobe_goodput_ratio{self.scope.run()}))"
+        return f"sort_desc(sum by (badput_source) ({self.summed(BADPUT)}))"
 
     @property
     def gpus_lost(self) -> str:
@@ -219,20 +163,8 @@ class Queries(Lines):
         return f"12 * sum by (cause) (sum_over_time({GPU_HOURS_LOST}{self.scope.run()}[{HOURS_WINDOW}]))"
 
     @property
-    def rank_hours_lost_by_cause(self) -> str:
-        return f"sort_desc(sum by (cause) ({self._summed(RANK_HOURS_LOST)}))"
-
-    @property
-    def lost_share_of_all(self) -> str:
-        return f"sum({self._summed(RANK_HOURS_LOST)}) / sum({self._summed(RANK_HOURS)})"
-
-    @property
-    def lost_share_by_run(self) -> str:
-        return f"topk(10, max by (run) ({LOST_LATELY}{self.scope.run()}))"
-
-    @property
     def worst_runs_hours(self) -> str:
-        return f"topk(20, sum by (run) ({self._summed(RANK_HOURS_LOST, _NAMED_RUNS)}))"
+        return f"topk(20, sum by (run) ({self.summed(RANK_HOURS_LOST, _NAMED_RUNS)}))"
 
     @property
     def worst_runs_share(self) -> str:
@@ -241,17 +173,13 @@ class Queries(Lines):
 
     @property
     def worst_runs_cause(self) -> str:
-        lost = f"sum by (run, cause) ({self._summed(RANK_HOURS_LOST, _NAMED_RUNS)})"
+        lost = f"sum by (run, cause) ({self.summed(RANK_HOURS_LOST, _NAMED_RUNS)})"
         return f"topk by (run) (1, {lost}) and on (run) {self.worst_runs_hours}"
 
     @property
     def worst_runs_hosts(self) -> str:
         hosts = f"count by (run, instance) (last_over_time({RANK_HOURS}{self.scope.run(_NAMED_RUNS)}[{RANGE}]))"
         return f"count by (run) ({hosts}) and on (run) {self.worst_runs_hours}"
-
-    @property
-    def worst_hosts(self) -> str:
-        return f"topk(20, sum by (instance) ({self._summed(RANK_HOURS_LOST)}))"
 
     @property
     def stragglers(self) -> str:
@@ -274,24 +202,12 @@ class Queries(Lines):
         return f'{sources} or label_replace({ready}, "source", "ready", "", "")'
 
     @property
-    def degraded_sources(self) -> str:
-        return f"count by (source) ({SOURCES_DOWN}{self.scope.host()})"
-
-    @property
     def report_age(self) -> str:
         return f"time() - max by (instance) (trainprobe_report_timestamp_seconds{self.scope.host()})"
 
-    @property
-    def events_lost(self) -> str:
-        return f"sum by (instance, probe) (increase(trainprobe_events_lost_total{self.scope.host()}[{RATE}]))"
-
-    @property
-    def versions(self) -> str:
-        return f"count by (version) (trainprobe_build_info{self.scope.host()})"
-
     # Parts.
 
-    def _summed(self, record: str, *matchers: str) -> str:
+    def summed(self, record: str, *matchers: str) -> str:
         """Hours in the range."""
         return f"sum_over_time({record}{self.scope.run(*matchers)}[{RANGE}])"
 
@@ -301,9 +217,9 @@ class Queries(Lines):
     def _in_range(self, metric: str) -> str:
         return f"max by (rank, cause) (increase({metric}{self.scope.rank()}[{RANGE}]))"
 
-    def _share_of_wall(self, metric: str, window: str) -> str:
-        part = f"sum by ({_RANK}) (increase({metric}{self.scope.rank()}[{window}]))"
-        return f"{part} / sum by ({_RANK}) (increase(trainprobe_run_wall_seconds_total{self.scope.rank()}[{window}]))"
+    def share_of_wall(self, metric: str) -> str:
+        part = f"sum by ({_RANK}) (increase({metric}{self.scope.rank()}[{RANGE}]))"
+        return f"{part} / sum by ({_RANK}) (increase(trainprobe_run_wall_seconds_total{self.scope.rank()}[{RANGE}]))"
 
     def _of_causes_seen(self, expr: str, metric: str) -> str:
         """``expr`` for the causes that lost anything in the whole range, so that the others draw no empty lane."""

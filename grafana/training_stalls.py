@@ -10,6 +10,7 @@ from grafana.annotations import ALL_NAMES
 from grafana.causes import CAUSE_COLOURS, PHASE_COLOURS, STATE_COLOURS
 from grafana.dashboard import STALLS_UID, dashboard_of
 from grafana.layout import Line, Section
+from grafana.lines import RATE
 from grafana.others import lines_of
 from grafana.panels import (
     BYTES,
@@ -34,7 +35,7 @@ from grafana.panels import (
     table_of,
     time_series,
 )
-from grafana.queries import Queries
+from grafana.queries import NOT_TRAINING, RANGE, Queries
 from grafana.scope import Scope
 from trainprobe.model.vocabulary import REPORT_PAUSE_SECONDS
 from trainprobe_exporters.catalogue import Metric
@@ -85,7 +86,7 @@ def _verdict(q: Queries) -> Line:
             "Lost",
             "Share of the wall time lost to stalls and bottlenecks in the time range, of the worst rank.",
             SHARE,
-            Q(q.lost_share, "lost"),
+            Q(f"max({q.share_of_wall('trainprobe_lost_seconds_total')})", "lost"),
             levels=thresholds.LOST_SHARE,
             decimals=1,
         ),
@@ -93,7 +94,7 @@ def _verdict(q: Queries) -> Line:
             "Productive",
             "Share of the wall time that was neither lost nor in a phase other than train, of the worst rank.",
             SHARE,
-            Q(q.productive_share, "productive"),
+            Q(f"min({q.share_of_wall('trainprobe_productive_seconds_total')})", "productive"),
             levels=thresholds.PRODUCTIVE_SHARE,
             decimals=1,
         ),
@@ -127,7 +128,7 @@ def _verdict(q: Queries) -> Line:
             "Steps per second",
             "Steps per second now, the mean of the ranks.",
             COUNT,
-            Q(q.steps_per_second, "steps per second"),
+            Q(f"avg(rate(trainprobe_steps_total{q.scope.rank()}[{RATE}]))", "steps per second"),
             decimals=2,
         ),
         stat_of(
@@ -156,7 +157,7 @@ def _lost_time(q: Queries) -> list[Line]:
             lanes(
                 "Phases",
                 "Phases that are not training, and are no lost time.",
-                Q(q.phase_lanes, "{{phase}}"),
+                Q(f"max by (phase) (trainprobe_phase_active{q.scope.rank(NOT_TRAINING)})", "{{phase}}"),
                 on="in it",
                 colours=PHASE_COLOURS,
                 none="nothing but training, or nothing known",
@@ -178,7 +179,7 @@ def _lost_time(q: Queries) -> list[Line]:
                 "Where the driving thread's time goes",
                 "Exclusive states that add up to the wall time; the mean of the ranks.",
                 SHARE,
-                Q(q.states, "{{state}}"),
+                Q(f"avg by (state) (rate(trainprobe_state_seconds_total{q.scope.rank()}[{RATE}]))", "{{state}}"),
                 stacked=True,
                 most=1,
                 colours=STATE_COLOURS,
@@ -200,7 +201,7 @@ def _lost_time(q: Queries) -> list[Line]:
                 "Time in phases",
                 "In the time range, of the slowest rank.",
                 SECONDS,
-                Q(q.phase_seconds, "{{phase}}"),
+                Q(f"max by (phase) (increase(trainprobe_phase_seconds_total{q.scope.rank()}[{RANGE}]))", "{{phase}}"),
                 none="none",
                 colours=PHASE_COLOURS,
             ),
@@ -236,7 +237,7 @@ def _steps(q: Queries) -> list[Line]:
                 "How many training steps of all ranks took how long, in the histogram's buckets: a second band "
                 "above the first one is a stall that recurs.",
                 SECONDS,
-                Q(q.step_buckets, "{{le}}"),
+                Q(f"sum by (le) (increase(trainprobe_step_duration_seconds_bucket{q.scope.rank()}[{RATE}]))", "{{le}}"),
                 none="no step in the time range",
             ),
             time_series(
@@ -578,7 +579,10 @@ def _agent(q: Queries) -> list[Line]:
                 "Kernel events lost",
                 "In each interval. A window with losses says so in the report.",
                 COUNT,
-                Q(q.events_lost, "{{instance}} {{probe}}"),
+                Q(
+                    f"sum by (instance, probe) (increase(trainprobe_events_lost_total{q.scope.host()}[{RATE}]))",
+                    "{{instance}} {{probe}}",
+                ),
                 levels=thresholds.EVENTS_LOST,
                 none="none, as far as is known",
             ),
