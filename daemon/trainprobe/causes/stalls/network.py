@@ -13,7 +13,7 @@ from trainprobe.derive.steps.late_step import SiblingThread, Transfer
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
-from trainprobe.model.message import Message, template
+from trainprobe.model.message import Message, Template, template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("network.summary", "waiting on a socket{peer} for {seconds:.2f} s{sent}")
@@ -31,6 +31,8 @@ SECONDS = template("network.seconds", "driver blocked on a socket")
 FOR_CHILD = template("network.for_child", "driver waited for a child process")
 PEER = template("network.peer", "peer")
 TAKEN = template("network.taken", "sent, and taken by the peer")
+_OF_THREAD = (BY_THREAD, FOR_THREAD, THREAD_SENDS, AT_A_LOCK)
+_OF_PROCESS = (BY_PROCESS, FOR_PROCESS, PROCESS_SENDS, FOR_CHILD)
 _MOSTLY = 0.5
 """Of the looks."""
 _WORTH = 100_000
@@ -62,42 +64,36 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
 def claim_thread(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `lock`, where a Python thread beside the driver was found to send in most looks, or at a socket and on a
     CPU between them. One that waits for what may come, as monitors do, is no evidence."""
-    taken = take_items(left, states=[State.LOCK])
-    thread = _sender(one for one in window.late.beside.values() if one.own_tid in window.python_threads)
-    if not taken or thread is None:
-        return None
-    waited, peer, tid = seconds(sum(taken.values())), thread.socket.peer, thread.tid
-    sent, evidence = _sent(window, thread.socket, tid)
-    return Claim(
-        Cause.NETWORK,
-        taken,
-        BY_THREAD(tid=tid, peer=peer, seconds=waited, sent=sent),
-        [FOR_THREAD(tid=tid), THREAD_SENDS(tid=tid, peer=peer)],
-        [Evidence.of(AT_A_LOCK(), waited, "s", window.driver_pid), *_looks(thread), *evidence],
-    )
+    threads = [one for one in window.late.beside.values() if one.own_tid in window.python_threads]
+    return _claim_sender(window, take_items(left, states=[State.LOCK]), threads, "tid", _OF_THREAD)
 
 
 def claim_process(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Waits for a child process, where one of its threads was found to send, as above."""
-    taken = take_items(left, leaves=[Leaf.CHILD])
-    thread = _sender(window.late.children.values())
-    if not taken or thread is None:
-        return None
-    waited, peer, pid = seconds(sum(taken.values())), thread.socket.peer, thread.pid
-    sent, evidence = _sent(window, thread.socket, pid)
-    return Claim(
-        Cause.NETWORK,
-        taken,
-        BY_PROCESS(pid=pid, peer=peer, seconds=waited, sent=sent),
-        [FOR_PROCESS(pid=pid), PROCESS_SENDS(pid=pid, peer=peer)],
-        [Evidence.of(FOR_CHILD(), waited, "s", window.driver_pid), *_looks(thread), *evidence],
+    return _claim_sender(
+        window, take_items(left, leaves=[Leaf.CHILD]), window.late.children.values(), "pid", _OF_PROCESS
     )
 
 
-def _sender(threads: Iterable[SiblingThread]) -> SiblingThread | None:
-    """The thread that sent in most looks."""
+def _claim_sender(
+    window: Window, taken: dict[Item, float], threads: Iterable[SiblingThread], called: str, texts: tuple[Template, ...]
+) -> Claim | None:
+    """For the thread that sent in most looks, which ``texts`` call by its ``tid`` or by its process's ``pid``."""
     sending = [one for one in threads if one.sending and one.sending >= _MOSTLY * one.looks]
-    return max(sending, key=lambda one: one.sending, default=None)
+    thread = max(sending, key=lambda one: one.sending, default=None)
+    if not taken or thread is None:
+        return None
+    summary, waited_for, sends, waited = texts
+    spent, peer, number = seconds(sum(taken.values())), thread.socket.peer, getattr(thread, called)
+    sent, evidence = _sent(window, thread.socket, number)
+    named = {called: number}
+    return Claim(
+        Cause.NETWORK,
+        taken,
+        summary(**named, peer=peer, seconds=spent, sent=sent),
+        [waited_for(**named), sends(**named, peer=peer)],
+        [Evidence.of(waited(), spent, "s", window.driver_pid), *_looks(thread), *evidence],
+    )
 
 
 def _looks(thread: SiblingThread) -> list[Evidence]:
