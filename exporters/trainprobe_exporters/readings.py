@@ -143,7 +143,7 @@ def _stall_gauges(counters: Counters) -> Iterator[Reading]:
         is_open = counters.stall_active.get(cause, 0) > 0
         if is_open or counters.stalls.get(cause, 0) > 0 or counters.stall_seconds.get(cause, 0) > 0:
             yield Reading(active, (cause,), int(is_open))
-        yield from scalar(start, (cause,), _instant(counters.stall_last_start.get(cause)))
+        yield from scalar(start, (cause,), counters.stall_last_start.get(cause) or None)  # 0: not yet
 
 
 def histogram(name: str, labels: tuple[str, ...], counts: Iterable[float], total: float) -> Reading:
@@ -177,8 +177,3 @@ def _gpu_idle(gpus: Iterable[Gpu]) -> Iterator[Reading]:
             sums[key] = sums.get(key, 0.0) + (finite(seconds) or 0)
     for labels, seconds in sorted(sums.items()):
         yield from scalar(metric, labels, seconds)
-
-
-def _instant(at: float | None) -> float | None:
-    """A UNIX time, unless it has not come yet."""
-    return at or None

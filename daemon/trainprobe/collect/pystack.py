@@ -101,7 +101,7 @@ class PyStack:
         self._versions = PackageVersions(self._proc)
         self._running: _Running | None = None
         self._killed: dict[int, _Running] = {}  # by uid; not reaped yet
-        self._proc.pool.elsewhere = self._killed_users
+        self._proc.pool.elsewhere = lambda: list(self._killed)
         self._answer: StackSeen | None = None
         self._allowances: dict[str, RateLimiter] = {}  # by run
         self._limits_ns: dict[str, int] = {}  # by run, where it is not LIMIT_NS
@@ -219,9 +219,6 @@ class PyStack:
         return Failed(
             HANGS(child=first.child.pid, pid=first.pid, others=others, user=first.uid), HANGS_REMEDY(pid=first.pid)
         )
-
-    def _killed_users(self) -> list[int]:
-        return list(self._killed)
 
     def close(self) -> None:
         """Leave no child behind that can be killed."""

@@ -225,14 +225,7 @@ def find_apart(path: str, prefixes: Sequence[bytes]) -> Found | Unreadable:
     """``find_in_file`` in a child with limits on time and memory. Raises OSError when there is no child just now."""
     import subprocess  # which the child has no use for: a start takes it a quarter less without
 
-    command = [
-        sys.executable,
-        "-S",
-        "-m",
-        "trainprobe.bpf.attach.symbols",
-        path,
-        *(prefix.decode() for prefix in prefixes),
-    ]
+    command = [sys.executable, "-S", "-m", "trainprobe.bpf.attach.symbols", path, *map(bytes.decode, prefixes)]
     environment = {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     try:
         done = subprocess.run(

@@ -8,7 +8,7 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,19 +59,10 @@ MAPS = (
     "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks", "gpu_tails",
     "alarms", "alarm_threads", "clock_seen", "held", "starts",
 )  # fmt: skip
-OPTIONAL = frozenset(
-    (
-        "on_clock",
-        "on_file_fault",
-        "on_oom",
-        "on_reclaim_begin",
-        "on_reclaim_end",
-        "on_request_done",
-        "on_start_open",
-        "on_start_look",
-        *syscalls.FAILING,
-    )
-)
+OPTIONAL = frozenset((
+    "on_clock", "on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done",
+    "on_start_open", "on_start_look", *syscalls.FAILING,
+))  # fmt: skip
 
 
 @dataclass
@@ -94,54 +85,45 @@ class Installer:
 
     def __init__(self, library: ctypes.CDLL, tracefs: str, types: Mapping[str, int]) -> None:
         """``types``: of the raw tracepoints whose programs read arguments by their types."""
-        self._library, self._tracefs, self._types = library, tracefs, types
-        self._calls = KernelCalls()
+        self.library, self.tracefs, self.types = library, tracefs, types
         self._maps: dict[str, int] = {}
 
     def events(self, image: Image) -> Installed:
         """Load and attach everything but the marks and page faults, which the parent attaches when they are wanted."""
-        step = _Step(self._library, self._calls, self._tracefs, self._types, image, self._maps)
-        try:
-            step.make_maps()
-            step.attach_events()
-        except BaseException:
-            step.undo()
-            raise
-        self._maps = step.built.maps
-        return step.built
+        step = self._step(image)
+        built = step.carry_out(step.make_maps, step.attach_events)
+        self._maps = built.maps
+        return built
 
     def marks(self, image: Image) -> Installed:
         """Load the marks; behind ``events``."""
-        step = _Step(self._library, self._calls, self._tracefs, self._types, image, self._maps)
-        try:
-            step.load_marks()
-        except BaseException:
-            step.undo()
-            raise
-        return step.built
+        step = self._step(image)
+        return step.carry_out(step.load_marks)
+
+    def _step(self, image: Image) -> _Step:
+        return _Step(self, image, self._maps)
 
 
 class _Step:
     """One image on its way into the kernel."""
 
-    def __init__(
-        self,
-        library: ctypes.CDLL,
-        calls: KernelCalls,
-        tracefs: str,
-        types: Mapping[str, int],
-        image: Image,
-        maps: Mapping[str, int],
-    ) -> None:
-        self._library, self._calls, self._tracefs, self._types = library, calls, tracefs, types
-        self._image, self._shared = image, maps
+    def __init__(self, installer: Installer, image: Image, maps: Mapping[str, int]) -> None:
+        self._library, self._tracefs, self._types = installer.library, installer.tracefs, installer.types
+        self._calls, self._image, self._shared = KernelCalls(), image, maps
         self.built = Installed()
 
-    def undo(self) -> None:
-        for group in (self.built.attached, self.built.programs, self.built.maps):
-            for descriptor in group.values():
-                os.close(descriptor)
-            group.clear()
+    def carry_out(self, *parts: Callable[[], None]) -> Installed:
+        """What the parts have built; nothing of it stays where one of them fails."""
+        try:
+            for part in parts:
+                part()
+        except BaseException:
+            for group in (self.built.attached, self.built.programs, self.built.maps):
+                for descriptor in group.values():
+                    os.close(descriptor)
+                group.clear()
+            raise
+        return self.built
 
     def make_maps(self) -> None:
         for name, shape in self._image.maps.items():

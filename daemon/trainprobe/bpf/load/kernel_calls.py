@@ -20,17 +20,10 @@ class _Attributes(Structure):
     """struct perf_event_attr up to config2 (PERF_ATTR_SIZE_VER1)."""
 
     _fields_ = [
-        ("type", c_uint32),
-        ("size", c_uint32),
-        ("config", c_uint64),
-        ("period", c_uint64),
-        ("sample_type", c_uint64),
-        ("read_format", c_uint64),
-        ("flags", c_uint64),
-        ("wakeup", c_uint32),
-        ("bp_type", c_uint32),
-        ("config1", c_uint64),
-        ("config2", c_uint64),
+        *((name, c_uint32) for name in ("type", "size")),
+        *((name, c_uint64) for name in ("config", "period", "sample_type", "read_format", "flags")),
+        *((name, c_uint32) for name in ("wakeup", "bp_type")),
+        *((name, c_uint64) for name in ("config1", "config2")),
     ]
 
 
@@ -38,14 +31,9 @@ class _Batch(Structure):
     """union bpf_attr of BPF_MAP_*_BATCH."""
 
     _fields_ = [
-        ("from_position", c_uint64),
-        ("position", c_uint64),
-        ("keys", c_uint64),
-        ("values", c_uint64),
-        ("count", c_uint32),
-        ("map", c_uint32),
-        ("element_flags", c_uint64),
-        ("flags", c_uint64),
+        *((name, c_uint64) for name in ("from_position", "position", "keys", "values")),
+        *((name, c_uint32) for name in ("count", "map")),
+        *((name, c_uint64) for name in ("element_flags", "flags")),
     ]
 
 

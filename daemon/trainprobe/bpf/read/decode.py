@@ -294,14 +294,10 @@ def _places(shape: type[Structure]) -> dict[str, slice]:
     """Where each field's values lie among those that the struct module unpacks."""
     places, start = {}, 0
     for name, kind in shape._fields_:  # type: ignore[misc]
-        end = start + len(struct.unpack(_format_of(kind), bytes(sizeof(kind))))
+        end = start + len(struct.unpack(f"@{_code(kind)}", bytes(sizeof(kind))))
         places[name] = slice(start, end)
         start = end
     return places
-
-
-def _format_of(kind: Any) -> str:
-    return "@" + _code(kind)
 
 
 # With many processes most of what a look costs is unpacking ledgers; their cells are left as they lie, as a row's.

@@ -37,7 +37,7 @@ def ordered(report: Report, choice: Choice) -> list[Run]:
     """Runs that go on before those that ended; within, the newest or the worst first."""
 
     def rank(run: Run) -> tuple[object, ...]:
-        lost = _lost_share(run) if choice.by_loss else 0.0
+        lost = max(map(_share, run.ranks), default=0.0) if choice.by_loss else 0.0
         return (run.ended is not None, -_stalled(run) if choice.by_loss else 0, -lost, -run.started, run.key)
 
     return sorted(report.runs, key=rank)
@@ -252,7 +252,3 @@ def _stalled(run: Run) -> int:
 
 def _share(rank: Rank) -> float:
     return sum(rank.lost.values()) / rank.wall_seconds if rank.wall_seconds > 0 else 0.0
-
-
-def _lost_share(run: Run) -> float:
-    return max((_share(rank) for rank in run.ranks), default=0.0)

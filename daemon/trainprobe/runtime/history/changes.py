@@ -12,7 +12,7 @@ from typing import Any
 
 from trainprobe.derive.steps.tiers import TierRows
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Rank, Report, Run, Stall, has_ended
+from trainprobe.model.report import Rank, Report, Run, has_ended
 from trainprobe.model.steprow import TIERS, RankSteps, StepRow, Tier
 from trainprobe.store.records import Batch, Listed, RankKey, RankRow, RecentSteps, RunRow, StallRow, StepsRow
 from trainprobe.wire import codec
@@ -172,7 +172,9 @@ class Changes:
                     break  # neither this one nor what is older can have changed
                 continue
             known.stalls[stall.id] = state
-            changed.batch.stalls[stall.id] = _stall_row(run, rank.name, stall)
+            changed.batch.stalls[stall.id] = StallRow(
+                stall.id, run, rank.name, stall.start, stall.end, stall.seconds, stall.cause, codec.dumps(stall)
+            )
             told = (stall.end, stall.cause, stall.steps)
             if known.told.get(stall.id) != told:
                 known.told[stall.id] = told
@@ -203,10 +205,6 @@ class Changes:
 
 def _stem(run: str, rank: str, tier: Tier) -> str:
     return f"{wire.STEPS}/{run}/{rank}_{tier.name}_"
-
-
-def _stall_row(run: str, rank: str, stall: Stall) -> StallRow:
-    return StallRow(stall.id, run, rank, stall.start, stall.end, stall.seconds, stall.cause, codec.dumps(stall))
 
 
 def _steps_row(run: str, rank: str, tier: str, row: StepRow) -> StepsRow:
