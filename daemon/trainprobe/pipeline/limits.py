@@ -11,14 +11,7 @@ from trainprobe.causes.situation import GpuFault, Key, KnownLimits, Situation, o
 from trainprobe.causes.stalls import gpu_memory
 from trainprobe.model.event import CallFailed, OomLogged, ProcessEvent
 from trainprobe.model.moment import NS
-from trainprobe.model.sample import (
-    DescriptorSample,
-    GpuSample,
-    LimitSample,
-    OrphanSample,
-    SharedSample,
-    SpaceSample,
-)
+from trainprobe.model.sample import DescriptorSample, GpuSample, LimitSample, OrphanSample, SharedSample, SpaceSample
 from trainprobe.pipeline.gpus import RankGpus, faults_of, memory_of
 from trainprobe.pipeline.kills import Kills
 from trainprobe.pipeline.rank.state import RankState

@@ -21,8 +21,7 @@ FULL = template("disk_full.full", "its file system is full")
 FULL_MEMORY = template("disk_full.full_memory", "its file system is full: a tmpfs, which lies in memory")
 NO_INODE = template("disk_full.no_inode", "its file system has no inode left")
 COMING = template(
-    "disk_full.coming",
-    "the next checkpoint will not fit: the last one took {bytes:bytes}, {left} are left in {path}",
+    "disk_full.coming", "the next checkpoint will not fit: the last one took {bytes:bytes}, {left} are left in {path}"
 )
 INODES = template("disk_full.inodes", "{inodes} inodes")
 BYTES = template("disk_full.bytes", "{bytes:bytes}")
@@ -38,8 +37,7 @@ WRITE_ELSEWHERE = template("disk_full.write_elsewhere", "free room, or write els
 ENLARGE = template("disk_full.enlarge", "a larger tmpfs: size= of its mount, sizeLimit of the emptyDir")
 KEEP_FEWER = template("disk_full.keep_fewer", "keep fewer checkpoints (save_total_limit, keep_last_n)")
 FREE_ROOM = template(
-    "disk_full.free_room",
-    "free room before the next save, or keep fewer checkpoints (save_total_limit, keep_last_n)",
+    "disk_full.free_room", "free room before the next save, or keep fewer checkpoints (save_total_limit, keep_last_n)"
 )
 ERRORS = {28: "ENOSPC", 122: "EDQUOT"}
 FEW_FILES = 4  # a checkpoint may be several files

@@ -46,8 +46,7 @@ CLOSE_SOCKETS = template(
     "sockets are not closed: look for clients, loggers or queues that are made anew each step",
 )
 CLOSE_FILES = template(
-    "fd_exhaustion.close_files",
-    "files are not closed: open them with `with`, or open each once per worker and keep it",
+    "fd_exhaustion.close_files", "files are not closed: open them with `with`, or open each once per worker and keep it"
 )
 CLOSE_PIPES = template(
     "fd_exhaustion.close_pipes",
@@ -169,10 +168,7 @@ def advice(kinds: DescriptorSample | None) -> list[Message]:
     most = max(kinds.kinds, key=lambda kind: kinds.kinds[kind]) if kinds and kinds.kinds else ""
     out = []
     if most == "shared memory":
-        out += [
-            KEEP_COPIES(),
-            SHARING_STRATEGY(),
-        ]
+        out += [KEEP_COPIES(), SHARING_STRATEGY()]
     elif most == "socket":
         out.append(CLOSE_SOCKETS())
     elif most == "file":

@@ -29,10 +29,7 @@ LOST = template("gpu_error.lost", "it has fallen off the bus (NVML: GPU is lost)
 SUMMARY = template("gpu_error.summary", "GPU {gpu} ({place}): {what}")
 KERNEL_LOG = template("gpu_error.kernel_log", "kernel log")
 MEANINGS: dict[str, tuple[Message, Message | None]] = {
-    "13": (
-        template("gpu_error.xid_13", "graphics engine exception: a kernel did something illegal")(),
-        _PROGRAM,
-    ),
+    "13": (template("gpu_error.xid_13", "graphics engine exception: a kernel did something illegal")(), _PROGRAM),
     "31": (
         template("gpu_error.xid_31", "page fault of the GPU: a kernel touched memory that is not its own")(),
         _PROGRAM,
@@ -40,8 +37,7 @@ MEANINGS: dict[str, tuple[Message, Message | None]] = {
     "43": (template("gpu_error.xid_43", "the GPU stopped processing: an error of the program")(), _PROGRAM),
     "45": (
         template(
-            "gpu_error.xid_45",
-            "the program's channels were torn down, after another error or because it was killed",
+            "gpu_error.xid_45", "the program's channels were torn down, after another error or because it was killed"
         )(),
         None,
     ),

@@ -30,14 +30,8 @@ THE_HOST = template("oom_kill.the_host", "the host")
 THE_CGROUP = template("oom_kill.the_cgroup", "the cgroup {cgroup}")
 THE_DRIVER = template("oom_kill.the_driver", "the driver")
 _ROLES = {
-    "worker": (
-        template("oom_kill.the_worker", "the worker"),
-        template("oom_kill.workers", "{processes} workers"),
-    ),
-    "helper": (
-        template("oom_kill.the_helper", "the helper"),
-        template("oom_kill.helpers", "{processes} helpers"),
-    ),
+    "worker": (template("oom_kill.the_worker", "the worker"), template("oom_kill.workers", "{processes} workers")),
+    "helper": (template("oom_kill.the_helper", "the helper"), template("oom_kill.helpers", "{processes} helpers")),
 }
 LIMIT = template("oom_kill.limit", "limit of {place}")
 VICTIM_HELD = template("oom_kill.victim_held", "the victim held")

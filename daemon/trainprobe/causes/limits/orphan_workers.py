@@ -44,13 +44,7 @@ def notice(orphans: Sequence[OrphanSample], now_ns: int) -> Notice:
         if orphan.gpu_files:
             evidence.append(Evidence.of(GPU_FILES(), orphan.gpu_files, "", orphan.pid))
     return Notice(
-        "orphans",
-        Cause.ORPHAN_WORKERS,
-        now_ns,
-        summary,
-        evidence=evidence,
-        advice=[KILL(pids=pids[:50])],
-        pid=pids[0],
+        "orphans", Cause.ORPHAN_WORKERS, now_ns, summary, evidence=evidence, advice=[KILL(pids=pids[:50])], pid=pids[0]
     )
 
 

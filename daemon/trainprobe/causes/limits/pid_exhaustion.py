@@ -96,10 +96,7 @@ def _evidence(s: Situation) -> list[Evidence]:
 
 
 def _advice() -> list[Message]:
-    return [
-        FEWER(),
-        RAISE(),
-    ]
+    return [FEWER(), RAISE()]
 
 
 SPEC = CauseSpec(

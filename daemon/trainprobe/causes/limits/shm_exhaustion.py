@@ -35,8 +35,7 @@ GIVE_CONTAINER = template(
 )
 REMOUNT = template("shm_exhaustion.remount", "mount -o remount,size={gigabytes}G /dev/shm")
 FEWER = template(
-    "shm_exhaustion.fewer",
-    "fewer workers or a smaller prefetch_factor: each prefetched batch lies in /dev/shm{batch}",
+    "shm_exhaustion.fewer", "fewer workers or a smaller prefetch_factor: each prefetched batch lies in /dev/shm{batch}"
 )
 A_BATCH = template("shm_exhaustion.a_batch", " (a batch is {bytes:bytes})")
 NEEDS = template(

@@ -66,8 +66,7 @@ KERNEL_SENT = template(
     "no process sent this signal, the kernel did: look into dmesg, and at the container's memory limit",
 )
 SEE_EXCEPTION = template(
-    "worker_death.advice.see_exception",
-    "run with num_workers=0 once to see the exception in the main process",
+    "worker_death.advice.see_exception", "run with num_workers=0 once to see the exception in the main process"
 )
 
 

@@ -65,10 +65,7 @@ def _works(window: Window, taken: dict[Item, float], thread: SiblingThread) -> C
         taken,
         WORKS(thread=told),
         [FOR_THREAD(tid=thread.tid), told],
-        [
-            _waited(window, taken),
-            Evidence.of(SHARE(), round(thread.busy(), 3), "ratio", thread.tid),
-        ],
+        [_waited(window, taken), Evidence.of(SHARE(), round(thread.busy(), 3), "ratio", thread.tid)],
     )
 
 

@@ -44,8 +44,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
 
 CPU_IN = template("stall.cpu_in", "{seconds:.2f} s of CPU in {where}")
 MOVE_IT = template(
-    "cpu_bound.advice.move_it",
-    "move {what} into a worker or another process, vectorise it, or do it less often",
+    "cpu_bound.advice.move_it", "move {what} into a worker or another process, vectorise it, or do it less often"
 )
 IT = template("cpu_bound.advice.it", "what the driver computes on one core")
 COLLECTOR = template(

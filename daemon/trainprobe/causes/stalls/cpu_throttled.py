@@ -48,8 +48,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
 
 
 RAISE_QUOTA = template(
-    "cpu_throttled.advice.raise_quota",
-    "raise the container's CPU limit, or lower threads and workers to fit it",
+    "cpu_throttled.advice.raise_quota", "raise the container's CPU limit, or lower threads and workers to fit it"
 )
 
 

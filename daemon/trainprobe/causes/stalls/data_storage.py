@@ -90,8 +90,7 @@ LOCAL_COPY = template(
     "copy the data to a local SSD, or pack it into larger shards that are read in order",
 )
 HIDE_LATENCY = template(
-    "data_storage.advice.hide_latency",
-    "more workers hide latency (not bandwidth): each adds one read in flight",
+    "data_storage.advice.hide_latency", "more workers hide latency (not bandwidth): each adds one read in flight"
 )
 
 

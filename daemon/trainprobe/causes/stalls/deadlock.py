@@ -40,11 +40,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         Cause.DEADLOCK,
         taken,
         SUMMARY(pid=seen.pid, seconds=seconds(seen.ns), where=where),
-        [
-            WAITS_FOR_WORKER(pid=seen.pid),
-            IN_FUTEX(pid=seen.pid, where=where),
-            NOBODY(),
-        ],
+        [WAITS_FOR_WORKER(pid=seen.pid), IN_FUTEX(pid=seen.pid, where=where), NOBODY()],
         [
             Evidence.of(BLOCKED_SECONDS(), seconds(seen.ns), "s", seen.pid),
             Evidence.of(STILL_SECONDS(), seconds(still), "s"),

@@ -30,25 +30,19 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     where = innermost(window.stack)
     chain = [IN_COLLECTOR()] + ([BEGAN_AT(where=where)] if where else [])
     return Claim(
-        Cause.GC_PAUSE,
-        taken,
-        SUMMARY(seconds=told),
-        chain,
-        [Evidence.of(SECONDS(), told, "s", window.driver_pid)],
+        Cause.GC_PAUSE, taken, SUMMARY(seconds=told), chain, [Evidence.of(SECONDS(), told, "s", window.driver_pid)]
     )
 
 
 FREEZE = template(
-    "gc_pause.advice.freeze",
-    "gc.freeze() after the start-up takes what is there by then out of every later collection",
+    "gc_pause.advice.freeze", "gc.freeze() after the start-up takes what is there by then out of every later collection"
 )
 DISABLE_RHYTHM = template(
     "gc_pause.advice.disable_rhythm",
     "gc.disable(), and gc.collect() where the training waits anyway: it ran every {every} steps, {each:.2f} s",
 )
 DISABLE = template(
-    "gc_pause.advice.disable",
-    "gc.disable(), and gc.collect() where the training waits anyway (evaluation, a save)",
+    "gc_pause.advice.disable", "gc.disable(), and gc.collect() where the training waits anyway (evaluation, a save)"
 )
 
 

@@ -117,14 +117,12 @@ SEND_RARER = template(
     "send every {better} steps instead of every {every}: 1 % of the run, not {share:percent}",
 )
 SEND_BESIDE = template(
-    "network.advice.send_beside",
-    "send from another thread or process, so that the step does not wait for the answer",
+    "network.advice.send_beside", "send from another thread or process, so that the step does not wait for the answer"
 )
 
 
 SEND_EARLIER = template(
-    "network.advice.send_earlier",
-    "send while the training steps: what is sent by then is not waited for here",
+    "network.advice.send_earlier", "send while the training steps: what is sent by then is not waited for here"
 )
 
 

@@ -34,13 +34,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     evidence = [Evidence.of(SECONDS(), told, "s", window.driver_pid)]
     if faults:
         evidence.append(Evidence.of(MAJOR_FAULTS(), faults, ""))
-    return Claim(
-        Cause.SWAP,
-        taken,
-        SUMMARY(seconds=told),
-        [FAULTS()],
-        evidence,
-    )
+    return Claim(Cause.SWAP, taken, SUMMARY(seconds=told), [FAULTS()], evidence)
 
 
 SPEC = CauseSpec(

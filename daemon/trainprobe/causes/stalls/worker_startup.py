@@ -122,11 +122,7 @@ def _claim(
         return None
     told = seconds(sum(taken.values()))
     return Claim(
-        Cause.WORKER_STARTUP,
-        taken,
-        summary(told),
-        [chain],
-        [workers, Evidence.of(lost, told, "s", window.driver_pid)],
+        Cause.WORKER_STARTUP, taken, summary(told), [chain], [workers, Evidence.of(lost, told, "s", window.driver_pid)]
     )
 
 
@@ -134,10 +130,7 @@ KEEP_PROCESSES = template(
     "worker_startup.advice.keep_processes",
     "keep the processes (a pool, a queue) instead of starting new ones: a fork copies the driver's page tables",
 )
-KEEP_WORKERS = template(
-    "worker_startup.advice.keep_workers",
-    "{setting}=True keeps the workers between epochs",
-)
+KEEP_WORKERS = template("worker_startup.advice.keep_workers", "{setting}=True keeps the workers between epochs")
 KEEP_WORKERS_SAVES = template(
     "worker_startup.advice.keep_workers_saves",
     "{setting}=True keeps the workers between epochs; saves {each:.1f} s per epoch",

@@ -11,17 +11,7 @@ from trainprobe.derive.steps.clock import Mode
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.report import (
-    Bound,
-    LogFile,
-    PhaseSpan,
-    Rank,
-    Steps,
-    Totals,
-    Warning_,
-    WorkerExit,
-    Workers,
-)
+from trainprobe.model.report import Bound, LogFile, PhaseSpan, Rank, Steps, Totals, Warning_, WorkerExit, Workers
 from trainprobe.pipeline.rank.phases import PhaseInterval
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.counters import checkpoints, counters, samples
@@ -40,8 +30,7 @@ BY_GPU = template(
     "steps.by_gpu", "no PyTorch marks them: a step goes from one call of CUDA that recurs evenly to the next"
 )
 BY_BURSTS = template(
-    "steps.by_bursts",
-    "no PyTorch marks them: a step goes from one burst of calls of JAX or TensorFlow to the next",
+    "steps.by_bursts", "no PyTorch marks them: a step goes from one burst of calls of JAX or TensorFlow to the next"
 )
 _BY_CALLS = {Mode.GPU: ("gpu", BY_GPU()), Mode.RHYTHM: ("rhythm", BY_BURSTS())}
 NO_MARKS_OF_DATA = template("bound.no_marks", "no PyTorch marks tell when it waits for data")
