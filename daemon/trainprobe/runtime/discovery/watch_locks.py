@@ -18,7 +18,7 @@ ANCESTORS_LIMIT = 64
 
 
 class WatchLock:
-    """Says until ``drop`` that ``pid`` and its descendants are ours."""
+    """Says until ``release`` that ``pid`` and its descendants are ours."""
 
     def __init__(self, pid: int, directory: Path = rundir.DIRECTORY) -> None:
         self._above = directory

@@ -80,7 +80,7 @@ class _Health:
 
 
 class HistoryKeeper:
-    """``open``, then ``take`` for each report, then ``close``. Only ``open`` raises."""
+    """``open``, then ``add_report`` for each report, then ``close``. Only ``open`` raises."""
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ def has_acls(path: Path) -> bool:
 
 
 class Lock:
-    """Held from ``take`` to ``drop``; the kernel drops it when the process ends in any other way."""
+    """Held from ``acquire`` to ``release``; the kernel drops it when the process ends in any other way."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

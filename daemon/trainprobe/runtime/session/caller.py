@@ -97,7 +97,7 @@ class Session:
         self._loop.stop()
 
     def finish(self, last: bytes) -> str | None:
-        """Ask for the report (``order.end``) and wait for its text; ``file`` is then what goes into one. None:
+        """Ask for the report (``probe_protocol.end``) and wait for its text; ``file`` is then what goes into one. None:
         ``failure`` says why there is none."""
         if not self._part.ended:
             self._part.end(last)

@@ -39,7 +39,7 @@ class ProbePart:
         self._send(child(pid))
 
     def end(self, last: bytes) -> None:
-        """Ask for the report (``order.end``); it ends by itself after that."""
+        """Ask for the report (``probe_protocol.end``); it ends by itself after that."""
         self._send(last)
 
     def close(self) -> int:
