@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from trainprobe.model.report import Report
-from trainprobe.model.steprow import TIERS, StepRow, stitched, thinned
+from trainprobe.model.steprow import StepRow, stitched, thinned
 from trainprobe.wire import history as wire
 from trainprobe.wire.codec import WireError
 from trainprobe.wire.history import RankStall, SegmentName
@@ -34,10 +34,14 @@ class History:
         if not (wire.fit_run(run) and wire.fit_rank(rank)):
             return []
         points = max(1, min(points, MAX_POINTS))
-        names = self._segments(run, rank)
-        tiers = [_rows(self._directory / wire.STEPS / run, names, tier.name, since) for tier in TIERS]
-        rows = stitched(tiers, since, points)
-        return thinned(rows, points)
+        folder = self._directory / wire.STEPS / run
+
+        def lines_of(name: SegmentName) -> list[bytes]:
+            lines, written = _lines(folder / str(name))
+            return lines if written >= since else []
+
+        tiers = wire.read_tiers(_names(folder), rank, lines_of, since)
+        return thinned(stitched(tiers, since, points), points)
 
     def stalls(self, report: Report | None = None, *, since: float = 0.0) -> list[RankStall]:
         """Stalls that lasted beyond ``since`` (UNIX seconds), by their start: the published ones and the report's.
@@ -67,26 +71,6 @@ class History:
                     yield from wire.read_stalls(lines)
                 except WireError:
                     continue
-
-    def _segments(self, run: str, rank: str) -> list[SegmentName]:
-        names = (wire.segment_name(name) for name in _names(self._directory / wire.STEPS / run))
-        return sorted((n for n in names if n is not None and n.rank == rank), key=lambda n: n.number)
-
-
-def _rows(directory: Path, names: Sequence[SegmentName], tier: str, since: float) -> list[StepRow]:
-    rows: list[StepRow] = []
-    for name in names:
-        if name.tier != tier:
-            continue
-        lines, written = _lines(directory / str(name))
-        if written < since:
-            continue
-        try:
-            rows += wire.read_steps(lines, since)
-        except WireError:
-            continue
-    latest = {row.start: row for row in rows}  # one that was unfinished when the daemon ended is told again
-    return [latest[start] for start in sorted(latest)]
 
 
 def _settled(told: RankStall) -> RankStall:

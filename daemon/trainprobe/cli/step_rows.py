@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from trainprobe.cli.published import SIZE_LIMIT
 from trainprobe.model.report import Report
-from trainprobe.model.steprow import TIERS, StepRow, stitched
+from trainprobe.model.steprow import StepRow, stitched
 from trainprobe.runtime.history.files import PUBLISHED
 from trainprobe.wire import history as wire
 from trainprobe.wire import report_file
@@ -45,23 +44,15 @@ def of_rank(state: Path, run: str, rank: str, since: float = 0.0) -> list[StepRo
         return []
     folder = state / PUBLISHED / wire.STEPS / run
     try:
-        names = sorted((n for path in folder.iterdir() if (n := wire.segment_name(path.name))), key=lambda n: n.number)
+        names = [path.name for path in folder.iterdir()]
     except OSError:
         return []
-    tiers = [
-        sorted(
-            (row for name in names if (name.rank, name.tier) == (rank, tier.name)
-             for row in _rows(folder / str(name), since)),
-            key=lambda row: row.start,
-        )
-        for tier in TIERS
-    ]  # fmt: skip
-    return stitched(tiers, since, FINEST)
+    return stitched(wire.read_tiers(names, rank, lambda name: _lines(folder / str(name)), since), since, FINEST)
 
 
-def _rows(path: Path, since: float) -> Iterator[StepRow]:
+def _lines(path: Path) -> list[bytes]:
     try:
         with path.open("rb") as file:
-            yield from wire.read_steps(file.read(SEGMENT_BYTES).splitlines(keepends=True), since)
-    except (OSError, WireError):
-        return
+            return file.read(SEGMENT_BYTES).splitlines(keepends=True)
+    except OSError:
+        return []

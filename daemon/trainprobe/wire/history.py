@@ -14,7 +14,8 @@ was cut short. A stall that is told again (it lasted on, or a neighbour joined i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +110,24 @@ def read_steps(lines: Iterable[bytes], since: float = 0.0) -> Iterator[StepRow]:
             yield _row(codec.loads(line))
         except ValueError:
             continue
+
+
+def read_tiers(
+    names: Iterable[str], rank: str, lines_of: Callable[[SegmentName], Iterable[bytes]], since: float = 0.0
+) -> list[list[StepRow]]:
+    """The rows of a rank that end at ``since`` or later, by tier, in time order. ``names``: of the files of its run;
+    ``lines_of``: what is in one. A row that was unfinished when a daemon ended is told again: the last one counts."""
+    known = (segment_name(name) for name in names)
+    segments = sorted((one for one in known if one is not None and one.rank == rank), key=lambda one: one.number)
+    tiers = []
+    for tier in TIERS:
+        latest: dict[float, StepRow] = {}
+        for segment in segments:
+            if segment.tier == tier.name:
+                with suppress(WireError):
+                    latest.update((row.start, row) for row in read_steps(lines_of(segment), since))
+        tiers.append([latest[start] for start in sorted(latest)])
+    return tiers
 
 
 def read_stalls(lines: Iterable[bytes]) -> Iterator[RankStall]:

@@ -33,6 +33,16 @@ def test_rows_that_ended_before_are_left_out_and_a_long_one_that_reaches_over_is
     assert list(history.read_steps(segment(rows).splitlines(keepends=True), 120.0)) == rows[1:]
 
 
+def test_the_rows_of_a_rank_come_by_tier_and_one_that_is_told_again_replaces_the_first() -> None:
+    unfinished = StepRow(ROWS[2].start, 0.1, 1, 0.1, 0.1)
+    files = {
+        "0_step_2.jsonl": segment(ROWS[2:]), "0_step_1.jsonl": segment([*ROWS[:2], unfinished]),
+        "1_step_1.jsonl": segment([unfinished]), "0_10s_1.jsonl": b"damaged\n", "other": b"",
+    }  # fmt: skip
+    tiers = history.read_tiers(files, "0", lambda name: files[str(name)].splitlines(keepends=True))
+    assert tiers == [ROWS, [], []]
+
+
 @given(of_class(Stall))
 def test_stalls_come_back(stall: Stall) -> None:
     told = history.RankStall("train.py-3f2a91c0", "0", stall)
