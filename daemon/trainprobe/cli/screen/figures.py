@@ -204,5 +204,5 @@ def _left(rank: Rank, what: str, now: float, style: Style) -> str:
     return "" if left is None else style.paint(style.say(" FULL IN {left}", left=seconds(left)), "bold", "red")
 
 
-def labelled(label: str, text: str, style: Style, room: int = 13) -> list[str]:
-    return style.wrapped(text, " " + cells.fill(style.say(label), room))
+def labelled(label: str, text: str, style: Style) -> list[str]:
+    return style.wrapped(text, " " + cells.fill(style.say(label), 13))

@@ -6,11 +6,13 @@ import itertools
 from collections.abc import Sequence
 from statistics import median
 
+TOLERANCE = 0.1  # of the median distance
 
-def recurrence(positions: Sequence[int], tolerance: float = 0.1, least: int = 2) -> int | None:
+
+def recurrence(positions: Sequence[int], least: int = 2) -> int | None:
     """The distance at which ascending ``positions`` recur, or None.
 
-    At least three occurrences, at least ``least`` apart, and at least 70 % of the distances within ``tolerance`` (or
+    At least three occurrences, at least ``least`` apart, and at least 70 % of the distances within ``TOLERANCE`` (or
     one) of their median.
     """
     if len(positions) < 3:
@@ -19,5 +21,5 @@ def recurrence(positions: Sequence[int], tolerance: float = 0.1, least: int = 2)
     middle = median(gaps)
     if middle < least:
         return None
-    near = sum(1 for gap in gaps if abs(gap - middle) <= max(1.0, tolerance * middle))
+    near = sum(1 for gap in gaps if abs(gap - middle) <= max(1.0, TOLERANCE * middle))
     return round(middle) if near >= 0.7 * len(gaps) else None
