@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainprobe.bpf.abi import CALL_NUMBERS, FORM_ALLOCATE, FORM_TRUNCATE, Call
 from trainprobe.model.cells import LEAVES, Leaf
@@ -32,106 +33,58 @@ class Syscall:
         return {"x86_64": self.x86_64, "aarch64": self.aarch64}.get(machine)
 
 
-def _table() -> tuple[Syscall, ...]:
-    c = Call
-    return tuple(
-        Syscall(*row)
-        for row in (
-            ("read", 0, 63, c.READ),
-            ("pread64", 17, 67, c.READ),
-            ("readv", 19, 65, c.READ),
-            ("preadv", 295, 69, c.READ),
-            ("preadv2", 327, 286, c.READ),
-            ("write", 1, 64, c.WRITE),
-            ("writev", 20, 66, c.WRITE),
-            ("pwrite64", 18, 68, c.WRITE),
-            ("pwritev", 296, 70, c.WRITE),
-            ("pwritev2", 328, 287, c.WRITE),
-            ("sendfile64", 40, 71, c.WRITE),
-            ("copy_file_range", 326, 285, c.WRITE, 2),
-            ("io_submit", 209, 2, c.SUBMIT),
-            ("fsync", 74, 82, c.SYNC),
-            ("fdatasync", 75, 83, c.SYNC),
-            ("sync_file_range", 277, 84, c.SYNC),
-            ("ftruncate", 77, 46, c.SYNC, FORM_TRUNCATE),
-            ("fallocate", 285, 47, c.SYNC, FORM_ALLOCATE),
-            ("open", 2, None, c.OPEN, 0),
-            ("openat", 257, 56, c.OPEN, 1),
-            ("creat", 85, None, c.OPEN, 2),
-            ("openat2", 437, 437, c.OPEN, 3),
-            ("close", 3, 57, c.CLOSE),
-            ("rename", 82, None, c.RENAME, 0),
-            ("renameat", 264, 38, c.RENAME, 1),
-            ("renameat2", 316, 276, c.RENAME, 1),
-            ("unlink", 87, None, c.UNLINK, 0),
-            ("unlinkat", 263, 35, c.UNLINK, 1),
-            ("dup", 32, 23, c.DUP, 0),
-            ("dup2", 33, None, c.DUP, 1),
-            ("dup3", 292, 24, c.DUP, 1),
-            ("fcntl", 72, 25, c.CONTROL),
-            # From here on only seen while they block.
-            ("poll", 7, None, c.POLL),
-            ("ppoll", 271, 73, c.POLL),
-            ("select", 23, None, c.SELECT),
-            ("pselect6", 270, 72, c.SELECT),
-            ("epoll_wait", 232, None, c.WAIT_EVENTS),
-            ("epoll_pwait", 281, 22, c.WAIT_EVENTS),
-            ("epoll_pwait2", 441, 441, c.WAIT_EVENTS),
-            ("futex", 202, 98, c.LOCK),
-            ("futex_waitv", 449, 449, c.LOCK),
-            ("flock", 73, 32, c.LOCK),
-            ("wait4", 61, 260, c.CHILD),
-            ("waitid", 247, 95, c.CHILD),
-            ("nanosleep", 35, 101, c.SLEEP),
-            ("clock_nanosleep", 230, 115, c.SLEEP),
-            ("recvfrom", 45, 207, c.SOCKET),
-            ("recvmsg", 47, 212, c.SOCKET),
-            ("recvmmsg", 299, 243, c.SOCKET),
-            ("sendto", 44, 206, c.SOCKET),
-            ("sendmsg", 46, 211, c.SOCKET),
-            ("sendmmsg", 307, 269, c.SOCKET),
-            ("connect", 42, 203, c.SOCKET),
-            ("accept", 43, 202, c.SOCKET),
-            ("accept4", 288, 242, c.SOCKET),
-            ("ioctl", 16, 29, c.DEVICE),
-            ("restart_syscall", 219, 128, c.RESTART),
-            ("stat", 4, None, c.LOOKUP),
-            ("lstat", 6, None, c.LOOKUP),
-            ("fstat", 5, 80, c.LOOKUP),
-            ("newfstatat", 262, 79, c.LOOKUP),
-            ("statx", 332, 291, c.LOOKUP),
-            ("access", 21, None, c.LOOKUP),
-            ("faccessat", 269, 48, c.LOOKUP),
-            ("faccessat2", 439, 439, c.LOOKUP),
-            ("getdents", 78, None, c.LOOKUP),
-            ("getdents64", 217, 61, c.LOOKUP),
-            ("readlink", 89, None, c.LOOKUP),
-            ("readlinkat", 267, 78, c.LOOKUP),
-            ("lseek", 8, 62, c.LOOKUP),
-            ("statfs", 137, 43, c.LOOKUP),
-            ("fstatfs", 138, 44, c.LOOKUP),
-            ("getxattr", 191, 8, c.LOOKUP),
-            ("execve", 59, 221, c.LOOKUP),
-            ("mkdir", 83, None, c.CHANGE),
-            ("mkdirat", 258, 34, c.CHANGE),
-            ("rmdir", 84, None, c.CHANGE),
-            ("link", 86, None, c.CHANGE),
-            ("linkat", 265, 37, c.CHANGE),
-            ("symlink", 88, None, c.CHANGE),
-            ("symlinkat", 266, 36, c.CHANGE),
-            ("truncate", 76, 45, c.CHANGE),
-            ("chmod", 90, None, c.CHANGE),
-            ("fchmod", 91, 52, c.CHANGE),
-            ("sync", 162, 81, c.AIO),
-            ("syncfs", 306, 267, c.SYNC),
-            ("msync", 26, 227, c.AIO),
-            ("io_getevents", 208, 4, c.AIO),
-            ("io_pgetevents", 333, 292, c.AIO),
-        )
-    )
+_CALLS: dict[Call, tuple[tuple[Any, ...], ...]] = {
+    Call.READ: (
+        ("read", 0, 63), ("pread64", 17, 67), ("readv", 19, 65), ("preadv", 295, 69), ("preadv2", 327, 286),
+    ),
+    Call.WRITE: (
+        ("write", 1, 64), ("writev", 20, 66), ("pwrite64", 18, 68), ("pwritev", 296, 70), ("pwritev2", 328, 287),
+        ("sendfile64", 40, 71), ("copy_file_range", 326, 285, 2),
+    ),
+    Call.SUBMIT: (("io_submit", 209, 2),),
+    Call.SYNC: (
+        ("fsync", 74, 82), ("fdatasync", 75, 83), ("sync_file_range", 277, 84),
+        ("ftruncate", 77, 46, FORM_TRUNCATE), ("fallocate", 285, 47, FORM_ALLOCATE), ("syncfs", 306, 267),
+    ),
+    Call.OPEN: (("open", 2, None, 0), ("openat", 257, 56, 1), ("creat", 85, None, 2), ("openat2", 437, 437, 3)),
+    Call.CLOSE: (("close", 3, 57),),
+    Call.RENAME: (("rename", 82, None, 0), ("renameat", 264, 38, 1), ("renameat2", 316, 276, 1)),
+    Call.UNLINK: (("unlink", 87, None, 0), ("unlinkat", 263, 35, 1)),
+    Call.DUP: (("dup", 32, 23, 0), ("dup2", 33, None, 1), ("dup3", 292, 24, 1)),
+    Call.CONTROL: (("fcntl", 72, 25),),
+    Call.POLL: (("poll", 7, None), ("ppoll", 271, 73)),
+    Call.SELECT: (("select", 23, None), ("pselect6", 270, 72)),
+    Call.WAIT_EVENTS: (("epoll_wait", 232, None), ("epoll_pwait", 281, 22), ("epoll_pwait2", 441, 441)),
+    Call.LOCK: (("futex", 202, 98), ("futex_waitv", 449, 449), ("flock", 73, 32)),
+    Call.CHILD: (("wait4", 61, 260), ("waitid", 247, 95)),
+    Call.SLEEP: (("nanosleep", 35, 101), ("clock_nanosleep", 230, 115)),
+    Call.SOCKET: (
+        ("recvfrom", 45, 207), ("recvmsg", 47, 212), ("recvmmsg", 299, 243), ("sendto", 44, 206),
+        ("sendmsg", 46, 211), ("sendmmsg", 307, 269), ("connect", 42, 203), ("accept", 43, 202),
+        ("accept4", 288, 242),
+    ),
+    Call.DEVICE: (("ioctl", 16, 29),),
+    Call.RESTART: (("restart_syscall", 219, 128),),
+    Call.LOOKUP: (
+        ("stat", 4, None), ("lstat", 6, None), ("fstat", 5, 80), ("newfstatat", 262, 79), ("statx", 332, 291),
+        ("access", 21, None), ("faccessat", 269, 48), ("faccessat2", 439, 439), ("getdents", 78, None),
+        ("getdents64", 217, 61), ("readlink", 89, None), ("readlinkat", 267, 78), ("lseek", 8, 62),
+        ("statfs", 137, 43), ("fstatfs", 138, 44), ("getxattr", 191, 8), ("execve", 59, 221),
+    ),
+    Call.CHANGE: (
+        ("mkdir", 83, None), ("mkdirat", 258, 34), ("rmdir", 84, None), ("link", 86, None), ("linkat", 265, 37),
+        ("symlink", 88, None), ("symlinkat", 266, 36), ("truncate", 76, 45), ("chmod", 90, None),
+        ("fchmod", 91, 52),
+    ),
+    Call.AIO: (("sync", 162, 81), ("msync", 26, 227), ("io_getevents", 208, 4), ("io_pgetevents", 333, 292)),
+}  # fmt: skip
+"""Name, numbers, and the form where it is not 0. Kinds that are not in ``TRACED_BY`` are only seen while they block."""
 
-
-TABLE = _table()
+TABLE = tuple(
+    Syscall(name, x86_64, aarch64, call, *form)
+    for call, rows in _CALLS.items()
+    for name, x86_64, aarch64, *form in rows
+)
 
 # Calls whose failures are told; those above with their entry and end traced tell theirs there. Program -> calls.
 FAILING: dict[str, tuple[Syscall, ...]] = {
@@ -234,16 +187,9 @@ NOT_TRACED = frozenset(("syncfs",))  # blocks like a sync, but is too rare to tr
 
 # Which pair of programs sees the entry and the end of a call.
 TRACED_BY = {
-    Call.READ: "read",
-    Call.WRITE: "write",
-    Call.SYNC: "write",
-    Call.SUBMIT: "write",
-    Call.OPEN: "name",
-    Call.CLOSE: "name",
-    Call.RENAME: "name",
-    Call.UNLINK: "name",
-    Call.DUP: "name",
-    Call.CONTROL: "name",
+    **dict.fromkeys((Call.READ,), "read"),
+    **dict.fromkeys((Call.WRITE, Call.SYNC, Call.SUBMIT), "write"),
+    **dict.fromkeys((Call.OPEN, Call.CLOSE, Call.RENAME, Call.UNLINK, Call.DUP, Call.CONTROL), "name"),
 }
 
 
