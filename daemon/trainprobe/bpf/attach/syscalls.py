@@ -88,33 +88,20 @@ TABLE = tuple(
 
 # Calls whose failures are told; those above with their entry and end traced tell theirs there. Program -> calls.
 FAILING: dict[str, tuple[Syscall, ...]] = {
-    "on_maker_end": tuple(
-        Syscall(name, x86_64, aarch64, Call.NONE)
-        for name, x86_64, aarch64 in (
-            ("socket", 41, 198),
-            ("socketpair", 53, 199),
-            ("accept", 43, 202),
-            ("accept4", 288, 242),
-            ("pipe", 22, None),
-            ("pipe2", 293, 59),
-            ("eventfd2", 290, 19),
-            ("epoll_create1", 291, 20),
-            ("memfd_create", 319, 279),
-            ("timerfd_create", 283, 85),
-            ("pidfd_open", 434, 434),
-            ("inotify_init1", 294, 26),
-            ("signalfd4", 289, 74),
-            ("io_uring_setup", 425, 425),
-        )
-    ),
-    "on_receive_end": (Syscall("recvmsg", 47, 212, Call.SOCKET),),
-    "on_clone_end": (
-        Syscall("clone", 56, 220, Call.NONE),
-        Syscall("clone3", 435, 435, Call.NONE),
-        Syscall("fork", 57, None, Call.NONE),
-        Syscall("vfork", 58, None, Call.NONE),
-    ),
-}
+    program: tuple(Syscall(*row, call) for row in rows)
+    for program, call, rows in (
+        ("on_maker_end", Call.NONE, (
+            ("socket", 41, 198), ("socketpair", 53, 199), ("accept", 43, 202), ("accept4", 288, 242),
+            ("pipe", 22, None), ("pipe2", 293, 59), ("eventfd2", 290, 19), ("epoll_create1", 291, 20),
+            ("memfd_create", 319, 279), ("timerfd_create", 283, 85), ("pidfd_open", 434, 434),
+            ("inotify_init1", 294, 26), ("signalfd4", 289, 74), ("io_uring_setup", 425, 425),
+        )),
+        ("on_receive_end", Call.SOCKET, (("recvmsg", 47, 212),)),
+        ("on_clone_end", Call.NONE, (
+            ("clone", 56, 220), ("clone3", 435, 435), ("fork", 57, None), ("vfork", 58, None),
+        )),
+    )
+}  # fmt: skip
 
 
 BLOCKED_IN: dict[Call, Leaf] = {

@@ -9,31 +9,11 @@ from functools import lru_cache
 from trainprobe.model.text import StrEnum
 
 CHECKPOINT_PATTERNS: tuple[str, ...] = (
-    "*.pth",
-    "*.pt",
-    "*.ckpt",
-    "*.pth.tar",
-    "*.pt.tar",
-    "*.ckpt.tar",
-    "*.bin",
-    "*.safetensors",
-    "*.distcp",
-    "*.pkl",
-    "*.h5",
-    "*.hdf5",
-    "*.keras",
-    "*.npz",
-    "*.pdparams",
-    "*.msgpack",
-    "*/checkpoint-*/*",
-    "*/tmp-checkpoint-*/*",
-    "*/global_step*/*",
-    "*/iter_*/*",
-    "*orbax-checkpoint-tmp*",
-    "*.ocdbt",
-    "*/ocdbt.process_*",
+    "*.pth", "*.pt", "*.ckpt", "*.pth.tar", "*.pt.tar", "*.ckpt.tar", "*.bin", "*.safetensors", "*.distcp", "*.pkl",
+    "*.h5", "*.hdf5", "*.keras", "*.npz", "*.pdparams", "*.msgpack", "*/checkpoint-*/*", "*/tmp-checkpoint-*/*",
+    "*/global_step*/*", "*/iter_*/*", "*orbax-checkpoint-tmp*", "*.ocdbt", "*/ocdbt.process_*",
     "*/_CHECKPOINT_METADATA",
-)
+)  # fmt: skip
 _DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack")
 """Names that checkpoints and data sets share: before the first step, a file of such a name is data."""
 _STATES = ("model", "checkpoint", "ckpt", "weight", "optim", "state", "param")
@@ -41,18 +21,8 @@ _STATES = ("model", "checkpoint", "ckpt", "weight", "optim", "state", "param")
 _SETS = ("train", "test", "val", "data")
 """Beginnings of names of data sets."""
 _NEVER: tuple[str, ...] = (
-    "*.arrow",
-    "*.lock",
-    "*.npy",
-    "*.pyc",
-    "*.so",
-    "*.o",
-    "*.parquet",
-    "*.mdb",
-    "*.tfrecord",
-    "*.idx",
-    "*.cubin",
-)
+    "*.arrow", "*.lock", "*.npy", "*.pyc", "*.so", "*.o", "*.parquet", "*.mdb", "*.tfrecord", "*.idx", "*.cubin",
+)  # fmt: skip
 _CACHES: tuple[str, ...] = ("/.cache/", "/torchinductor_", "/.triton/", "/__pycache__/", "/pymp-")
 _LOGS: tuple[str, ...] = ("*.log", "*.jsonl", "*.csv", "*.txt", "*.out", "*.err", "*.tsv", "*.log.*", "*.ndjson",
                           "*.db", "*.db-*", "*.sqlite", "*.sqlite-*", "*.sqlite3", "*.sqlite3-*")  # fmt: skip
