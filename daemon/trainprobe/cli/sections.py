@@ -201,6 +201,8 @@ def _value(value: float | str, unit: str) -> str:
         return seconds(value)
     if unit in ("B", "bytes"):
         return size(value)
+    if unit == "ratio":
+        return percent(value)
     return f"{value:g} {unit}".rstrip()
 
 
@@ -258,13 +260,13 @@ def _how(save: Sequence[Checkpoint], style: Style) -> str:
         ("write", sum(file.write_seconds for file in save)),
         ("fsync", sum(file.fsync_seconds for file in save)),
         ("rename", sum(file.rename_seconds for file in save)),
-        ("serialise", sum(file.serialize_seconds for file in save)),
+        (style.say("serialise"), sum(file.serialize_seconds for file in save)),
     )
     parts = [f"{name} {seconds(value)}" for name, value in named if value >= 0.0005]
     if save[0].by != "driver":
         parts.append(style.say("by a helper thread" if save[0].by == "thread" else "by a process"))
     bad = (file for file in save if file.outcome != "complete")
-    parts += [f"{file.outcome.upper()}{f' {file.error}' if file.error else ''}" for file in bad]
+    parts += [f"{style.say(file.outcome).upper()}{f' {file.error}' if file.error else ''}" for file in bad]
     return style.listed(dict.fromkeys(parts)) or style.say("complete")
 
 

@@ -203,6 +203,6 @@ def _footer(report: Report, style: Style) -> Iterator[str]:
     if cost.bpf_seconds is not None:
         parts.append(style.say("{spent} in the kernel", spent=seconds(cost.bpf_seconds)))
     if cost.share_of_run is not None:
-        parts.append(style.say("{share} of one CPU since the start", share=percent(cost.share_of_run)))
+        parts.append(style.say("{share} of one CPU after the start", share=percent(cost.share_of_run)))
     parts.append(f"{cost.rss_bytes / 1e6:.0f} MB")
     yield from style.painted(style.say("cost of watching: {cost}", cost=style.listed(parts)), "dim")

@@ -18,7 +18,7 @@ from trainprobe.cli import cells, observe
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import live_line, text_of
 from trainprobe.model import amounts
-from trainprobe.model.report import Checkpoint, Framework, Report
+from trainprobe.model.report import Checkpoint, Evidence, Framework, Report
 from trainprobe.text.render import Speaker
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -250,3 +250,14 @@ def test_files_below_one_directory_that_are_written_at_once_are_one_save() -> No
     said = "  600 files; the latest of them: 2 saves of 6 files; the training waited 30.0 s for them"
     assert block.splitlines()[0] == said
     assert "420 ms" in block.splitlines()[1]
+
+
+def test_shares_and_outcomes_are_told_in_words() -> None:
+    report = reports.stalled()
+    rank = report.runs[0].ranks[0]
+    rank.stalls[0].evidence.append(Evidence("periods throttled", 0.5, "ratio"))
+    rank.stalls = rank.stalls[:1]
+    rank.checkpoints = [Checkpoint("/run/a.pt", 50.0, 51.0, 1000, 1.0, serialize_seconds=0.5, outcome="unsafe")]
+    assert "periods throttled 50.0 %" in " ".join(text_of(report, WIDE).split())
+    told = " ".join(text_of(report, dataclasses.replace(WIDE, speaker=Speaker("zh"))).split())
+    assert "序列化 500 ms，不安全" in told

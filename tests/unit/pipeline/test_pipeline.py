@@ -663,7 +663,7 @@ def test_the_removal_of_an_older_checkpoint_is_told_with_its_seconds() -> None:
     first, second = rank_of(played(driver), driver).stalls
     assert "removing" not in first.summary
     assert second.summary == "checkpoint /out/step-2.pt: 100 MB, 0.45 s in removing an older one"
-    (told,) = [one for one in second.evidence if one.what == "seconds in removing it"]
+    (told,) = [one for one in second.evidence if one.what == "time to remove it"]
     assert (told.value, told.path) == (pytest.approx(0.45), "/out/step-1.pt")
 
 

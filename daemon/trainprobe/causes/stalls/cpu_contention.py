@@ -145,7 +145,7 @@ def _advice(f: AdviceInput) -> list[Message]:
     dearest = sorted(others.items(), key=lambda pair: -pair[1])[:_NAMED]
     used, threads = _most(f, OWN_CPUS.id), _most(f, OWN_THREADS.id)
     of = OF_CPUS(cpus=f.cpus) if f.cpus else None
-    with_threads = WITH_THREADS(threads=round(threads)) if threads else None
+    with_threads = WITH_THREADS(threads=round(threads)) if threads > 1 else None
     own = OWN(used=used, of=of, threads=with_threads) if used else None
     fewer, out = FEWER_THREADS(own=own), []
     if dearest:

@@ -47,7 +47,7 @@ SUMMARY = template(
     "gpu_memory.summary", "{seconds:.2f} s in cudaMalloc and cudaFree: {allocations} allocations, {frees} frees"
 )
 ALLOCATES = template("gpu_memory.allocates", "driver allocates and frees memory of the GPU")
-SECONDS = template("gpu_memory.seconds", "seconds in cudaMalloc and cudaFree")
+SECONDS = template("gpu_memory.seconds", "time in cudaMalloc and cudaFree")
 ALLOCATIONS = template("gpu_memory.allocations", "allocations of GPU memory")
 FREES = template("gpu_memory.frees", "frees of GPU memory")
 

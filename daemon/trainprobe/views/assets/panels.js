@@ -194,7 +194,7 @@ function watching(cost, dropped) {
   const parts = [
     say("{spent} of CPU", { spent: seconds(cost.cpu_seconds) }) + (isKnown(cost.start_seconds) ? say(" ({spent} of it to start)", { spent: seconds(cost.start_seconds) }) : ""),
     isKnown(cost.bpf_seconds) ? say("{spent} in the kernel", { spent: seconds(cost.bpf_seconds) }) : "",
-    isKnown(cost.share_of_run) ? say("{share} of one CPU since the start", { share: percent(cost.share_of_run) }) : "",
+    isKnown(cost.share_of_run) ? say("{share} of one CPU after the start", { share: percent(cost.share_of_run) }) : "",
     bytes(cost.rss_bytes), dropped ? many(dropped, "{number} event lost", "{number} events lost") : "",
   ];
   return say("cost of watching: {cost}", { cost: parts.filter(Boolean).join(", ") });
