@@ -126,6 +126,24 @@ def test_the_verdict_the_advice_and_the_ledger_are_told_in_words(tab: Tab, live:
     assert tab.evaluate("document.title").endswith(f"lost · {RUN}")
 
 
+def test_figures_are_those_of_the_text_report(tab: Tab, live: Live) -> None:
+    """A time is the second that has begun, a share a percentage, and a card tells the longest stall of its cause."""
+    rank = live.told.rank
+    worst = longest(live.told)
+    latest = max((one for one in rank.stalls if one.cause == worst.cause), key=lambda one: one.start)
+    latest.seconds = worst.seconds / 2
+    worst.summary = f"{worst.summary}, the longest"
+    worst.evidence.append(Evidence("periods throttled", 0.5, "ratio"))
+    live.publish(live.told.report)
+    opened(tab, live.url)
+    assert worst.summary in tab.text("#advice")
+    tab.click_on(f"#events tr[data-item='{worst.id}']")
+    assert "50.0 %" in tab.text("#details")
+    for stall in rank.stalls:
+        begun = tab.evaluate(f"new Date({stall.start // 1 * 1000}).toTimeString().slice(0, 8)")
+        assert tab.text(f"#events tr[data-item='{stall.id}'] td") == begun
+
+
 def test_each_stall_is_a_region_of_its_cause_at_its_time(tab: Tab, live: Live) -> None:
     opened(tab, live.url)
     tab.click_on("#spans button")  # all of it

@@ -45,15 +45,16 @@ function measured(value, unit) {
   if (typeof value !== "number") return `${clean(value)}${unit ? ` ${clean(unit)}` : ""}`;
   if (unit === "s") return seconds(value);
   if (unit === "bytes" || unit === "B") return bytes(value);
+  if (unit === "ratio") return percent(value);
   return `${number(value)}${unit ? ` ${clean(unit)}` : ""}`;
 }
 
 const two = (n) => String(n).padStart(2, "0");
 
+// The second that has begun, as the text report has it; a tick of the axis may lie just below its second.
 function clock(time, digits = 0) {
-  const whole = digits ? time : Math.round(time);
-  const at = new Date(whole * 1000);
-  const fraction = digits ? `.${String(Math.floor((whole % 1) * 1000)).padStart(3, "0").slice(0, digits)}` : "";
+  const at = new Date(digits ? time * 1000 : Math.floor(time + 0.0005) * 1000);
+  const fraction = digits ? `.${String(Math.floor((time % 1) * 1000)).padStart(3, "0").slice(0, digits)}` : "";
   return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}${fraction}`;
 }
 

@@ -66,12 +66,14 @@ function states(rank) {
     .sort((a, b) => b.value - a.value);
 }
 
-// What to do, by cause: the advice of its stalls, bottlenecks and events, the costliest cause first.
+// What to do, by cause: the advice of its stalls, bottlenecks and events, the costliest cause first, and of each the
+// summary of what cost most at once.
 function proposals(rank) {
   const groups = new Map();
   for (const told of [...rank.changes ?? [], ...rank.bottlenecks, ...rank.stalls.toReversed(), ...rank.warnings.toReversed()]) {
-    const group = groups.get(told.cause) ?? { cause: told.cause, lines: new Map(), summary: "" };
-    group.summary ||= told.summary ?? "";
+    const group = groups.get(told.cause) ?? { cause: told.cause, lines: new Map(), summary: "", most: -1 };
+    const cost = told.seconds ?? 0;
+    if (told.summary && cost > group.most) Object.assign(group, { summary: told.summary, most: cost });
     told.advice.forEach((line, at) => {
       const message = JSON.stringify(told.advice_messages?.[at] ?? line);
       if (!group.lines.has(message)) group.lines.set(message, line);
