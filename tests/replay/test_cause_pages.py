@@ -25,8 +25,7 @@ def test_each_cause_has_a_page(cause: str) -> None:
 
 @pytest.mark.parametrize("page", list(pages()), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_reports_in_the_docs_are_those_of_the_recordings(page: Path) -> None:
-    text = page.read_text()
-    assert text == renewed(text), "python -m tests.replay.cause_pages writes them anew"
+    assert page.read_text() == renewed(page), "python -m tests.replay.cause_pages writes them anew"
 
 
 def test_links_lead_somewhere() -> None:

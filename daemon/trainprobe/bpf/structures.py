@@ -3,6 +3,7 @@
 
 from ctypes import Structure, c_char, c_int16, c_int32, c_uint8, c_uint16, c_uint32, c_uint64
 
+
 # fmt: off
 class StepFileRecord(Structure):
     _fields_ = [
