@@ -1,4 +1,4 @@
-"""The rules in the order in which they may claim, and how their claims become shares."""
+"""Lets the rules claim, one after the other in the order of ``registry``, and divides a window by their claims."""
 
 from __future__ import annotations
 
