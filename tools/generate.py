@@ -73,9 +73,10 @@ def index() -> Iterator[str]:
 
 
 def _heading(key: str) -> str:
-    found = _HEADING.match((PAGES / f"{key}.md").read_text())
+    page = PAGES / f"{key}.md"
+    found = _HEADING.match(page.read_text()) if page.exists() else None
     if found is None:
-        raise ValueError(f"docs/causes/{key}.md begins with no heading like: # `{key}`: what it is")
+        raise ValueError(f"docs/causes/{key}.md is missing, or begins with no heading like: # `{key}`: what it is")
     return found[1]
 
 

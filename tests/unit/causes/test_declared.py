@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,9 @@ def test_two_rules_never_stand_in_one_place() -> None:
 def test_colours_tell_causes_of_a_stall_apart() -> None:
     lost = [spec for spec in DECLARED.values() if {"stall", "bottleneck"} & set(generate.kinds(spec))]
     assert len({spec.light for spec in lost}) == len({spec.dark for spec in lost}) == len(lost)
+
+
+def test_a_cause_without_a_page_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(generate, "PAGES", tmp_path)
+    with pytest.raises(ValueError, match=r"docs/causes/\w+\.md is missing, or begins with no heading"):
+        list(generate.index())
