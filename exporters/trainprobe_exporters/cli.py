@@ -247,7 +247,7 @@ def parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="FILE", help="configuration (default: /etc/trainprobe/exporter.yaml)"
     )
     made.add_argument(
-        "--listen", type=_listen_address, metavar="ADDR", help="address and port, before the configuration's"
+        "--listen", type=_listen_address, metavar="ADDR", help="address and port, instead of the configuration's"
     )
     made.add_argument(
         "--snapshot",
@@ -268,7 +268,7 @@ def parser() -> argparse.ArgumentParser:
         dest="web_config",
         type=Path,
         metavar="FILE",
-        help="TLS and passwords in the form of Prometheus's web configuration, before the configuration's",
+        help="TLS and passwords in the form of Prometheus's web configuration, instead of the configuration's",
     )
     made.add_argument("--version", action="version", version=f"%(prog)s {trainprobe.__version__}")
     return made

@@ -49,7 +49,8 @@ the first things to try:
   trainprobe compare before.json after.json    did it help?
 
 exit codes: 0 well; 1 what was asked for failed; 2 wrong arguments or configuration; 3 not root or a capability missing.
-`trainprobe run` returns the exit code of its command (128+N for signal N), 125 when it could not be started by us.""")
+`trainprobe run` returns the exit code of its command (128+N for signal N); 126 and 127 where it cannot be executed or
+is not found, 125 where trainprobe failed before it started it.""")
 
 
 class Refusal(Exception):

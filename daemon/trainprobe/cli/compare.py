@@ -3,7 +3,7 @@
 examples:
   trainprobe compare before.json after.json          two reports of `trainprobe run -o`
   trainprobe compare train.py-3f2a train.py-77c0     two runs that the daemon knows
-  trainprobe compare --batch 4,8 four.json eight.json  steps of 4 and of 8 samples: judges a sample
+  trainprobe compare --batch 4,8 four.json eight.json  steps of 4 and of 8 samples: compares the time of one sample
   trainprobe compare --json a.json b.json            for scripts
   trainprobe compare main.json branch.json --max-step-time-regression 5% --max-lost 10%
                                                      a gate: one line, 1 where a limit is passed

@@ -7,7 +7,16 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from trainprobe.text.saying import Saying, saying, word
+
 PRIVATE = 0o600
+SYSTEM = (
+    word("No such file or directory"),
+    word("Permission denied"),
+    word("Is a directory"),
+    word("No space left on device"),
+)
+"""What the system says most often of files: here for the translators."""
 
 
 def checked(path: Path) -> Path:
@@ -16,12 +25,12 @@ def checked(path: Path) -> Path:
         return path
     place = _place(path)
     if place.is_dir():
-        raise IsADirectoryError(21, "is a directory", str(path))
+        raise IsADirectoryError(21, word("is a directory"), str(path))
     if not place.parent.is_dir():
-        raise FileNotFoundError(2, "its directory does not exist", str(path))
+        raise FileNotFoundError(2, word("its directory does not exist"), str(path))
     there = place.exists()
     if not os.access(place.parent, os.W_OK | os.X_OK) or (there and not os.access(place, os.W_OK)):
-        raise PermissionError(13, "cannot be written", str(path))
+        raise PermissionError(13, word("cannot be written"), str(path))
     return place
 
 
@@ -48,8 +57,9 @@ def write(path: Path, text: str) -> None:
         raise
 
 
-def reason(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+def reason(error: OSError) -> Saying:
+    why = saying(error.strerror or str(error))
+    return saying("{path}: {why}", path=error.filename, why=why) if error.filename else why
 
 
 class RecordFile:
@@ -82,7 +92,7 @@ def _private(path: str, flags: int) -> int:
 def _place(path: Path) -> Path:
     """Where a link leads, unless another user made it: he would choose which file of ours is written."""
     if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
-        raise PermissionError(13, "is a link that another user made", str(path))
+        raise PermissionError(13, word("is a link that another user made"), str(path))
     return Path(os.path.realpath(path))
 
 

@@ -1,4 +1,4 @@
-"""Print the address of the live page, with the token that opens it.
+"""Prints the address of the live page, with the token that opens it.
 
 examples:
   trainprobe page

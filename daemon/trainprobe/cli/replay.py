@@ -21,7 +21,7 @@ from trainprobe.cli.compose_core import recorded_core
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.runtime.publishing.replay import replay
-from trainprobe.text.saying import word
+from trainprobe.text.saying import saying, word
 from trainprobe.wire import report_file
 from trainprobe.wire.codec import WireError
 
@@ -42,7 +42,7 @@ def act(args: argparse.Namespace) -> int:
         if output:
             outputs.write(output, report_file.encode(report, steps) + "\n")
     except (WireError, EOFError, zlib.error) as error:
-        raise Refusal(FAILED, f"{args.recording}: {error}", _remedy(args.recording)) from None
+        raise Refusal(FAILED, saying("{path}: {why}", path=args.recording, why=error), _remedy(args.recording)) from None
     except OSError as error:
         raise Refusal(FAILED, outputs.reason(error), "" if args.recording.is_file() else WRITES_ONE) from None
     return OK

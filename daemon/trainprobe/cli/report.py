@@ -9,7 +9,7 @@ examples:
   trainprobe report --format html -o report.html        the live page as one file to mail
   trainprobe report --format perfetto -o trace.json     for ui.perfetto.dev or chrome://tracing
   trainprobe report --format perfetto --merge profile.json -o both.json     together with PyTorch's profile
-  trainprobe report --input run.json --format html -o run.html     a report of `trainprobe run -o run.json`
+  trainprobe report run.json --format html -o run.html     a report of `trainprobe run -o run.json`
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ STALE = 45.0  # seconds; an idle daemon publishes every ten, one that watches ev
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        metavar="REPORT.json",
+        help="what `run -o` wrote (default: what the daemon kept)",
+    )
     parser.add_argument("--run", metavar="ID", help="this run only; the beginning of its name is enough")
     parser.add_argument("--slurm-job", metavar="ID", help="the runs of this Slurm job: 4242, 4242_7, 4242.0")
     parser.add_argument("--pod", metavar="NAME", help="the runs of this pod: NAME, NAMESPACE/NAME or its uid")
@@ -49,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--merge", type=Path, metavar="TRACE", help="with perfetto: add to this trace of PyTorch's profiler"
     )
-    parser.add_argument("--input", type=Path, metavar="FILE", help="a report file (`run -o`), not what the daemon kept")
+    parser.add_argument("--input", type=Path, metavar="FILE", help="the same as REPORT.json")
     parser.add_argument("--directory", type=Path, default=rundir.DIRECTORY, help=argparse.SUPPRESS)
     parser.add_argument("--state", type=Path, default=rundir.STATE, help=argparse.SUPPRESS)
 
@@ -71,6 +78,7 @@ def format_(text: str) -> str:
 
 
 def act(args: argparse.Namespace) -> int:
+    args.input = args.file or args.input
     if args.merge and args.format != "perfetto":
         raise Refusal(WRONG, word("--merge goes with --format perfetto"))
     report = published.of_file(args.input) if args.input else _found(args)

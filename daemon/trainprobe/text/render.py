@@ -24,7 +24,8 @@ class Speaker:
         return text.format(**{name: self.localized(value) for name, value in values.items()}) if values else text
 
     def localized(self, what: object) -> object:
-        """A value of a sentence: one that is a sentence itself in this language, others as they are."""
+        """A value of a sentence: a sentence, or an error that says one, in this language; others as they are."""
+        what = getattr(what, "said", what)
         return self.say(what.template, **what.values) if isinstance(what, Saying) else what
 
     def text(self, what: Text) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 from trainprobe.model.message import Message
 from trainprobe.model.text import spelt_out
+from trainprobe.text.saying import Saying, saying
 
 Decoder = Callable[[Any], Any]
 _Reader = tuple[Sequence[str], Callable[[Any], Any]]
@@ -31,13 +32,19 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 class WireError(ValueError):
     """Something that was read is not what the format allows; ``path`` says where ("runs.0.ranks.1.pid")."""
 
-    def __init__(self, what: str, path: str = "") -> None:
+    def __init__(self, what: str | Saying, path: str = "") -> None:
         super().__init__(what, path)
         self.what = what
         self.path = path
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.what}" if self.path else self.what
+        return f"{self.path}: {self.what}" if self.path else str(self.what)
+
+    @property
+    def said(self) -> Saying:
+        """The same for a reader of any language."""
+        what = self.what if isinstance(self.what, Saying) else saying(self.what)
+        return saying("{path}: {why}", path=self.path, why=what) if self.path else what
 
     def within(self, outer: str | int) -> WireError:
         """The same error seen from one level further out."""
@@ -49,7 +56,7 @@ def loads(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_constant=lambda _name: None)
     except (ValueError, RecursionError) as error:
-        raise WireError(f"not JSON: {error}") from None
+        raise WireError(saying("not JSON: {error}", error=error)) from None
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:

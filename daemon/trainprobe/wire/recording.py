@@ -9,6 +9,7 @@ from typing import Any
 
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Host
+from trainprobe.text.saying import saying, word
 from trainprobe.wire import codec, frame
 from trainprobe.wire.codec import WireError
 
@@ -36,9 +37,15 @@ def read_header(lines: BufferedIOBase) -> Header:
     value = codec.loads(_line(lines) or b"null")
     version = value.get("trainprobe_recording") if isinstance(value, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
-        raise WireError("not a trainprobe recording (its first line has no trainprobe_recording)")
+        raise WireError(word("not a trainprobe recording (its first line has no trainprobe_recording)"))
     if version > VERSION:
-        raise WireError(f"recording of version {version}; this program reads up to version {VERSION}")
+        raise WireError(
+            saying(
+                "recording of version {version}; this program reads up to version {known}",
+                version=version,
+                known=VERSION,
+            )
+        )
     header: Header = codec.decode(Header, value)
     return header
 

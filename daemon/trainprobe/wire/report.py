@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainprobe.model.report import Report
+from trainprobe.text.saying import saying, word
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -21,9 +22,11 @@ def decode(text: str | bytes) -> Report:
     value = codec.loads(text)
     version = value.get("version") if isinstance(value, dict) else None
     if version is None:
-        raise WireError("it has no version")
+        raise WireError(word("it has no version"))
     if version != VERSION:
-        raise WireError(f"it is of version {version}, and this program reads version {VERSION}")
+        raise WireError(
+            saying("it is of version {version}, and this program reads version {known}", version=version, known=VERSION)
+        )
     report: Report = codec.decode(Report, value)
     return report
 

@@ -13,7 +13,7 @@ from trainprobe.cli import main
 from trainprobe.wire import report as wire
 
 RECORDING = Path(__file__).parents[2] / "replay" / "recordings" / "unmarked.jsonl.gz"
-VERBS = (["advise", "{}"], ["compare", "{}", "{}"], ["report", "--input", "{}"])
+VERBS = (["advise", "{}"], ["compare", "{}", "{}"], ["report", "{}"], ["report", "--input", "{}"])
 WRITES_ONE = "to mend it: trainprobe run -o REPORT.json -- COMMAND writes one"
 
 
@@ -92,3 +92,14 @@ def test_a_recording_is_read_compressed_and_cut(tmp_path: Path, capsys: pytest.C
     plain.write_bytes(plain.read_bytes()[:-20])
     assert main(["replay", str(plain)]) == 0
     assert capsys.readouterr().out
+
+
+def test_a_wrong_file_is_told_in_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is wrong with it too, but for the words of the JSON reader."""
+    file = tmp_path / "it.json"
+    assert "：没有这个文件或目录" in refused(["--lang", "zh", "report", "{}"], file, capsys)
+    file.write_text("[1]")
+    assert "不是报告：没有版本号" in refused(["--lang", "zh", "report", "--input", "{}"], file, capsys)
+    assert "：不是 trainprobe 的录制文件" in refused(["--lang", "zh", "replay", "{}"], file, capsys)
+    file.write_text("[")
+    assert "：不是 JSON：" in refused(["--lang", "zh", "replay", "{}"], file, capsys)

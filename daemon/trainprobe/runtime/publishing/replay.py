@@ -9,6 +9,7 @@ from trainprobe.model.moment import Moment
 from trainprobe.model.report import Report
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline import Pipeline
+from trainprobe.text.saying import word
 from trainprobe.wire.codec import WireError
 from trainprobe.wire.recording import Header, read_frames, read_header
 
@@ -25,5 +26,5 @@ def replay(lines: BufferedIOBase, make_core: Callable[[Header], Pipeline]) -> tu
         core.armed()
         last = frame.at
     if last is None:
-        raise WireError("a recording without a frame")
+        raise WireError(word("a recording without a frame"))
     return core.report(last), core.take_steps(last)
