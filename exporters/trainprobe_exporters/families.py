@@ -50,6 +50,8 @@ class _JobSeries:
 
 
 class SeriesTable:
+    """All series of the exporter: what it has counted for each run and rank, over all reports so far."""
+
     def __init__(self, *, linger_seconds: float = RUN_LINGER_SECONDS) -> None:
         self._places = RunSlots(linger_seconds)
         self._accounts: dict[tuple[str, str], RankAccount] = {}

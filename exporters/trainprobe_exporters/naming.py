@@ -26,6 +26,8 @@ class NamedRun:
 
 
 class RunSlots:
+    """The bounded places for runs that have series of their own, and which run has each."""
+
     def __init__(self, linger_seconds: float) -> None:
         self.linger_seconds = linger_seconds
         self._places: dict[str, NamedRun] = {}

@@ -40,6 +40,8 @@ def role_of(comm: str, command: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class Life:
+    """One process that the driver started, from its start to its exit: a worker, or another role."""
+
     pid: int
     ppid: int
     start_ns: int

@@ -15,6 +15,8 @@ from trainprobe.runtime.sampling.samplers import Collectors
 
 @dataclass(frozen=True, slots=True)
 class Parts:
+    """What ``Observer`` is built from: one object for each of its sources, and the core."""
+
     kernel: Probes
     targets: Targets
     sampler: Collectors

@@ -78,6 +78,8 @@ class Drift:
 
 @dataclass(slots=True)
 class Earlier:
+    """What is kept of blocks that have left the window: how many, and the longest."""
+
     blocks: int = 0
     longest: float = 0.0  # ns of its steps
 

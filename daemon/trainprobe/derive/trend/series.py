@@ -14,6 +14,8 @@ LEAST = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Grown:
+    """A figure that rose over steps: its first and its last value among them."""
+
     name: str
     before: float
     after: float

@@ -20,6 +20,8 @@ TIMERS = frozenset({"timeout", "slurmstepd", "pbs_mom", "sge_shepherd", "condor_
 
 
 class Sender(Enum):
+    """Who sent a fatal signal, as seen from the training."""
+
     OUTSIDE = "outside"
     OF_THE_RUN = "of the run"
     LAUNCHER = "launcher"  # torchrun
@@ -43,6 +45,8 @@ class Sent:
 
 @dataclass(slots=True)
 class Lives:
+    """What became of a rank's processes so far: its workers, fatal signals, and the driver's own end."""
+
     workers: WorkerPool
     deaths: list[Death] = field(default_factory=list)  # abnormal ones of workers while the driver lived
     signals: deque[Sent] = field(default_factory=lambda: deque(maxlen=SIGNALS))  # fatal ones, to the driver

@@ -21,6 +21,8 @@ _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC  # SFD_* are the O_* flags
 
 @dataclass(frozen=True, slots=True)
 class Received:
+    """A signal that was taken, and who sent it."""
+
     number: int
     by_process: bool  # kill(2) and the like; False: the kernel, which means the terminal
     sender_pid: int
