@@ -72,6 +72,9 @@ def _carry_out() -> int:
         return FAILED
     except NoSuchTraining as error:
         return _fail(str(error), "ps -C python3,python -o pid,args", code=FAILED)
+    except ProbesUnavailable as error:
+        speaker = Speaker(_known(wanted.language))
+        return _fail(speaker.text(error.reason), speaker.text(error.remedy), code=FAILED)
     except Exception as error:
         return _fail(getattr(error, "reason", "") or described(error), getattr(error, "remedy", ""), code=FAILED)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf, Level, Region, RowKind, ThreadState
 from trainprobe.model.launch import run_of_key
+from trainprobe.model.message import Message
 from trainprobe.model.resume_state import JobKept, RunKept
 from trainprobe.model.text import StrEnum
 
@@ -159,7 +160,7 @@ class RankSeen:
     rank: int | None = None  # RANK of the environment
     world_size: int | None = None
     candidate: bool = False  # not stepping yet; dropped from the report when another process of the run steps
-    marks: str = ""  # why there are no marks ("" when there are): reason for steps.source "none"
+    marks: Message | str = ""  # why there are no marks ("" when there are): reason for steps.source "none"
 
 
 @dataclass(frozen=True, slots=True)

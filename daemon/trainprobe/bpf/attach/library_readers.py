@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainprobe.bpf.attach.user_quota import ROOT
+from trainprobe.model.message import Message, template
 
 MAX_READERS, READERS_OF_ROOT = 16, 4
 READERS_OF_RETURNING = 4
@@ -24,7 +25,10 @@ which nothing is found."""
 USELESS_ROOM_SECONDS, USELESS_SHARE, USELESS_SECONDS = 2.0, 0.1, 600.0
 """What reading libraries in which nothing is found may take of all users together: so much at once, then this share of
 the time. It keeps only those back who have had such a library in the last ten minutes."""
-HELD_BACK = f"libraries of users who had useless ones of late wait: those may take {USELESS_SHARE:.0%} of the time"
+HELD_BACK = template(
+    "source.libraries_held_back",
+    "libraries of users who had useless ones of late wait: those may take {share:.0%} of the time",
+)
 TOLD_SECONDS = 60.0  # so long this is said after somebody had to wait
 HUNG_SECONDS = 30.0
 MAX_HUNG, HUNG_OF_ONE, HUNG_OF_ROOT = 64, 4, 16
@@ -33,6 +37,8 @@ uprobe waits for the lock of the memory map of each process that maps the file, 
 PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
 """ENOENT, ESRCH and EAGAIN say nothing about a file: the loader is still splitting the mapping, the process that was to
 show the file has ended, or no child can be started at present."""
+MANY_HUNG = template("source.readers_hang", "{number} readers of libraries of user {user} do not come back")
+NOT_OPENED = template("marks.not_opened", "{path}: the mapping cannot be opened: {error}")
 Asked = tuple[int, int, str, int, int]  # user, process, path, and where it is mapped
 
 
@@ -46,7 +52,7 @@ class MarksAttached:
     dev: int
     ino: int
     found: dict[str, bool] = field(default_factory=dict)
-    reason: str = ""
+    reason: str | Message = ""
     refused: bool = False
 
 
@@ -93,10 +99,10 @@ class Turns:
             self._useless_until = max(now, self._useless_until) + seconds / USELESS_SHARE
         self._until[uid] = max(now, self._until.get(uid, now)) + seconds / SHARE
 
-    def refusal(self) -> str:
+    def refusal(self) -> str | Message:
         """Why somebody's library had to wait within the last minute; "" where none had to, but for its turn."""
         recent = self._held_back is not None and self._clock() - self._held_back < TOLD_SECONDS
-        return HELD_BACK if recent else ""
+        return HELD_BACK(share=USELESS_SHARE) if recent else ""
 
 
 @dataclass
@@ -145,7 +151,7 @@ class LibraryReaders:
             return None
         hung = Counter(other.uid for other in self._reads.values() if other.hung)
         if hung.total() >= MAX_HUNG or hung[uid] >= (HUNG_OF_ROOT if uid == ROOT else HUNG_OF_ONE):
-            return MarksAttached(0, 0, {}, f"{hung[uid]} readers of libraries of user {uid} do not come back", True)
+            return MarksAttached(0, 0, {}, MANY_HUNG(number=hung[uid], user=uid), True)
         if self._turns.may_begin(uid, Counter(other.uid for other in self._reads.values()) - hung):
             one = self._reads[uid, path] = LibraryRead(pid, uid, start, end)
             threading.Thread(target=self._run, args=(one, path), name="library-reader", daemon=True).start()
@@ -178,4 +184,4 @@ class LibraryReaders:
 
 
 def not_opened(path: str, error: OSError) -> MarksAttached:
-    return MarksAttached(0, 0, {}, f"{path}: the mapping cannot be opened: {error.strerror}")
+    return MarksAttached(0, 0, {}, NOT_OPENED(path=path, error=error.strerror))

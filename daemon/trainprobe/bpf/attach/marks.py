@@ -35,10 +35,15 @@ from trainprobe.bpf.attach.useless_files import UselessFiles
 from trainprobe.bpf.attach.user_quota import UserQuota
 from trainprobe.bpf.load.kernel_calls import UprobeRefused
 from trainprobe.bpf.read.paths import ProcessFiles
+from trainprobe.model.message import Message, template
 
 INTERPRETERS, MAX_INTERPRETERS = 4, 512  # files of a process that may be its interpreter; that have marks
 RELEASE_SECONDS, RELEASE_SOONEST_SECONDS = 600.0, 30.0
 MAX_PROBES_PER_MARK = 8
+NOT_READ = template("marks.not_read", "{path}: cannot be read")
+REFUSED = template("marks.refused", "{mark}: {error}")
+NOT_EXPORTED = template("marks.not_exported", "{mark}: the library does not export it")
+SEVERAL = template("marks.several", "{reasons:; }")
 NOBODY: Inode = (0, 0)
 
 
@@ -121,7 +126,7 @@ class Marks:
                 return MarksAttached(*key, {}, refusal, refused=True)
             self._busy.add(key)
         began = time.monotonic()
-        attached: MarksAttached | None = MarksAttached(*key, {}, f"{path}: cannot be read")
+        attached: MarksAttached | None = MarksAttached(*key, {}, NOT_READ(path=path))
         try:
             attached = self._attach_both(key, one.pid, path, descriptor)
         except PASSING:
@@ -266,7 +271,7 @@ class Marks:
 
     def _attach_library(
         self, keep: Callable[[int], None], descriptor: int, marks: tuple[Mark, ...], pid: int | None = None
-    ) -> tuple[dict[str, bool], str]:
+    ) -> tuple[dict[str, bool], str | Message]:
         # By descriptor, from symbols to attaching: a process that maps another file there meanwhile would choose where
         # in that file, perhaps the C library, a breakpoint goes.
         mapping = through_descriptor(descriptor)
@@ -275,7 +280,7 @@ class Marks:
         if isinstance(table, symbols.Unreadable):
             return {mark.name: False for mark in marks}, table.reason
         found: dict[str, bool] = {}
-        reasons = []
+        reasons: list[Message] = []
         for mark in marks:
             places = {(s.offset, s.counter) for prefix in mark.prefixes for s in _matching(table, prefix)}
             found[mark.name] = False
@@ -287,10 +292,10 @@ class Marks:
                     keep(self._attach(program, mapping, offset, counter, pid, at_return=mark.at_return))
                     found[mark.name] = True
                 except UprobeRefused as error:
-                    reasons.append(f"{mark.name}: {error}")
+                    reasons.append(REFUSED(mark=mark.name, error=str(error)))
             if mark.required and not places:
-                reasons.append(f"{mark.name}: the library does not export it")
-        return found, "; ".join(reasons)
+                reasons.append(NOT_EXPORTED(mark=mark.name))
+        return found, SEVERAL(reasons=reasons) if reasons else ""
 
     def close(self) -> None:
         with self._lock:

@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from trainprobe.model.message import Message, template
+
 PLACES = 16  # of one user
 SHARED, RESERVED, MOST = 64, 4, 256
 """Places of the host. Once SHARED are taken, a user gets another one only while he has fewer than RESERVED."""
@@ -17,6 +19,11 @@ USELESS_SECONDS, USELESS_SHARE = 15.0, 1 / 60
 """What reading files in which nothing is found may take of each user's: so much at once, and this share of the time."""
 ROOT = 0
 """Containers run as root, many different ones on one host; only the bounds of the host hold for him."""
+FULL_OF_ONE = template("source.libraries_of_one", "more than {number} different libtorch files of user {user}")
+FULL = template("source.libraries_of_all", "more than {number} different libtorch files, {own} of them of user {user}")
+USELESS = template(
+    "source.useless_libraries", "user {user} has had {seconds:g} s of reading libraries in which nothing was found"
+)
 
 
 class UserQuota:
@@ -31,15 +38,15 @@ class UserQuota:
         self._places: Counter[int] = Counter()
         self._useless_until: dict[int, float] = {}  # when the time of his useless files is made up for
 
-    def refusal(self, uid: int) -> str:
+    def refusal(self, uid: int) -> str | Message:
         """Why no further library of this user is read now; "" when it is."""
         own, every = self._places[uid], self._places.total()
         if uid != ROOT and own >= PLACES:
-            return f"more than {PLACES} different libtorch files of user {uid}"
+            return FULL_OF_ONE(number=PLACES, user=uid)
         if every >= MOST or (every >= SHARED and own >= RESERVED):
-            return f"more than {SHARED} different libtorch files, {own} of them of user {uid}"
+            return FULL(number=SHARED, own=own, user=uid)
         if self._useless_until.get(uid, 0.0) - self._clock() >= USELESS_SECONDS / USELESS_SHARE:
-            return f"user {uid} has had {USELESS_SECONDS:g} s of reading libraries in which nothing was found"
+            return USELESS(user=uid, seconds=USELESS_SECONDS)
         return ""
 
     def took(self, uid: int, seconds: float, *, useful: bool) -> None:

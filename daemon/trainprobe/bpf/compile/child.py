@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Collection
 from functools import partial
 
+from trainprobe.bpf import errors
 from trainprobe.bpf.compile import kernel_types, translate
 from trainprobe.bpf.compile.btf import Btf, BtfError
 from trainprobe.bpf.compile.cache import Cache
@@ -31,6 +32,7 @@ from trainprobe.bpf.load.install import MARKS, Installed, Installer
 from trainprobe.bpf.load.kernel_calls import KernelCalls
 
 _CAP_SYSLOG = 34
+LONGEST = 4000  # characters of an error that come over the socket
 
 
 def compiler_flags(tracefs: str, cache: Cache, *, auto: bool) -> list[str]:
@@ -51,10 +53,9 @@ def _member_flags() -> list[str]:
         with Btf.of_kernel() as btf:
             return kernel_types.member_flags(btf)
     except BtfError as error:
-        remedy = "boot a kernel with CONFIG_DEBUG_INFO_BTF=y"
-        raise ProbesUnavailable(f"the kernel has no type information: {error}", remedy) from error
+        raise ProbesUnavailable(errors.NO_TYPES(error=str(error)), errors.BOOT_TYPES()) from error
     except kernel_types.MissingMember as error:
-        raise ProbesUnavailable(f"this kernel has no {error}", "report this kernel's version to the project") from error
+        raise ProbesUnavailable(errors.NO_MEMBER(member=str(error)), errors.TELL_VERSION()) from error
 
 
 def _require_capabilities() -> None:
@@ -65,7 +66,7 @@ def _require_capabilities() -> None:
         return
     missing = [name for name, bit in (("CAP_PERFMON", 38), ("CAP_BPF", 39)) if not effective >> bit & 1]
     if missing:
-        raise ProbesUnavailable(f"no permission for eBPF: {' and '.join(missing)} missing", "run as root")
+        raise ProbesUnavailable(errors.NO_RIGHTS(names=missing), errors.AS_ROOT())
 
 
 def _require_bpf() -> None:
@@ -73,16 +74,12 @@ def _require_bpf() -> None:
     number = KernelCalls().bpf_refused()
     if not number:
         return
-    reason = f"cannot tell where time goes because bpf() is refused here: {os.strerror(number)}"
+    reason = errors.NO_BPF(error=os.strerror(number))
     if number == errno.ENOSYS:
-        raise ProbesUnavailable(reason, "boot a kernel with CONFIG_BPF_SYSCALL=y")
+        raise ProbesUnavailable(reason, errors.BOOT_BPF())
     if _filtered():
-        raise ProbesUnavailable(
-            f"{reason}, by a seccomp filter",
-            "run trainprobe on the host, beside the container; else allow bpf and perf_event_open: in docker or podman "
-            "--security-opt seccomp=unconfined, in a systemd unit SystemCallFilter=bpf perf_event_open",
-        )
-    raise ProbesUnavailable(reason, "see /sys/kernel/security/lockdown, ulimit -l and the kernel log")
+        raise ProbesUnavailable(errors.BY_FILTER(refused=reason), errors.OUTSIDE())
+    raise ProbesUnavailable(reason, errors.SEE_LOCKDOWN())
 
 
 def _filtered() -> bool:
@@ -96,7 +93,7 @@ def _mount_tracefs() -> str:
     target = kernel_types.TRACEFS[0]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"none", target.encode(), b"tracefs", ctypes.c_ulong(0), None) != 0:
-        reason = f"tracefs is not mounted and cannot be: {os.strerror(ctypes.get_errno())}"
+        reason = errors.NO_TRACEFS(error=os.strerror(ctypes.get_errno()))
         raise ProbesUnavailable(reason, f"mount -t tracefs none {target}")
     return target
 
@@ -131,7 +128,7 @@ class ImageSource:
                 deliver(kept)
                 return
             except ProbesUnavailable as error:
-                self._cache.ignored(name, error.reason)
+                self._cache.ignored(name, str(error.reason))
         image = self._compiler.compiled(wanted, self._flags)
         deliver(image)
         self._cache.write(name, key, image)
@@ -172,8 +169,8 @@ def main(arguments: list[str]) -> int:
     except (BrokenPipeError, ConnectionResetError):
         return 1  # nobody wants it any longer
     except Exception as error:
-        reason = f"compiling the probes failed: {type(error).__name__}: {error}"
-        fd_passing.refuse(channel, reason, "see the text above; is the kernel older than 5.15?")
+        reason = errors.NOT_COMPILED(error=f"{type(error).__name__}: {error}"[-LONGEST:])
+        fd_passing.refuse(channel, reason, errors.SEE_ABOVE())
         return 1
     return 0
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
+from trainprobe.bpf import errors
 from trainprobe.bpf.compile import image
 from trainprobe.bpf.compile.forked_task import ForkedTask
 from trainprobe.bpf.compile.image import Code, Image, MapShape
@@ -138,11 +139,9 @@ def _bcc() -> Any:
     try:
         import bcc
     except ImportError as error:
-        remedy = "apt-get install python3-bpfcc, and run with the distribution's /usr/bin/python3"
-        raise ProbesUnavailable(f"BCC cannot be imported: {error}", remedy) from error
+        raise ProbesUnavailable(errors.NO_BCC(error=str(error)), errors.INSTALL_BCC(command=errors.APT_BCC)) from error
     if not hasattr(bcc, "BPF"):
-        remedy = "uninstall PyPI's bcc; apt-get install python3-bpfcc"
-        raise ProbesUnavailable("the module bcc is not the BPF compiler", remedy)
+        raise ProbesUnavailable(errors.OTHER_BCC(), errors.REPLACE_BCC(command=errors.APT_BCC))
     return bcc
 
 

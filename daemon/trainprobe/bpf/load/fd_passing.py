@@ -2,18 +2,23 @@
 """Descriptors from the compiler's child to the parent, over a SOCK_SEQPACKET socket.
 
 Every packet is JSON: ``{"kind", "names"}`` with that many descriptors, at last ``{"done", "missing", "notes"}`` or
-``{"refused", "remedy"}``; then the next lot may follow. The kernel takes at most 253 descriptors in one packet.
+``{"refused", "remedy"}`` (messages: ``{"id", "params"}``); then the next lot may follow. The kernel takes at most 253
+descriptors in one packet.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from trainprobe.bpf import errors
 from trainprobe.bpf.errors import ProbesUnavailable
+from trainprobe.model.message import Message
 
 BATCH = 200
 _PACKET = 1 << 16
@@ -50,9 +55,9 @@ def send(
     channel.send(json.dumps({"done": True, "missing": list(missing), "notes": list(notes)}).encode())
 
 
-def refuse(channel: socket.socket, reason: str, remedy: str) -> None:
+def refuse(channel: socket.socket, reason: Message | str, remedy: Message | str) -> None:
     """Say why there will be none."""
-    channel.send(json.dumps({"refused": reason[-4000:], "remedy": remedy}).encode())
+    channel.send(json.dumps({"refused": reason, "remedy": remedy}, default=dataclasses.asdict).encode())
 
 
 def receive(channel: socket.socket) -> DescriptorBatch:
@@ -63,7 +68,7 @@ def receive(channel: socket.socket) -> DescriptorBatch:
             text, descriptors, _, _ = socket.recv_fds(channel, _PACKET, 253)
             if not text:
                 raise ChildGone
-            packet = json.loads(text)
+            packet = json.loads(text, object_hook=_message)
             if "refused" in packet:
                 raise ProbesUnavailable(packet["refused"], packet["remedy"])
             if "done" in packet:
@@ -71,8 +76,12 @@ def receive(channel: socket.socket) -> DescriptorBatch:
                 return lot
             lot.groups.setdefault(packet["kind"], {}).update(zip(packet["names"], descriptors))
             if len(packet["names"]) != len(descriptors):
-                raise ProbesUnavailable("too few file descriptors for the probes", "ulimit -n 1024")
+                raise ProbesUnavailable(errors.FEW_DESCRIPTORS(), "ulimit -n 1024")
     except BaseException:
         for descriptor in (fd for group in lot.groups.values() for fd in group.values()):
             os.close(descriptor)
         raise
+
+
+def _message(found: dict[str, Any]) -> Message | dict[str, Any]:
+    return Message(**found) if found.keys() == {"id", "params"} else found

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trainprobe.bpf import abi
+from trainprobe.bpf import abi, errors
 from trainprobe.bpf.attach import syscalls
 from trainprobe.bpf.compile.image import Image
 from trainprobe.bpf.errors import ProbesUnavailable
@@ -130,8 +130,8 @@ class _Step:
             try:
                 self.built.maps[name] = self._calls.create_map(name, shape)
             except OSError as error:
-                reason = f"the kernel refused the map {name}: {error.strerror}"
-                raise ProbesUnavailable(reason, "see ulimit -l and the kernel log") from error
+                reason = errors.NO_MAP(name=name, error=error.strerror)
+                raise ProbesUnavailable(reason, errors.SEE_LIMIT()) from error
 
     def attach_events(self) -> None:
         raw = (*_RAW, "on_page_fault")
@@ -188,22 +188,22 @@ class _Step:
             event = self._types[_RAW[name]] if kind == TRACING else 0
             return self._calls.load_program(kind, name, instructions, self._image.license, event)
         except LookupError as error:
-            raise ProbesUnavailable(f"the compiled programs lack {error}", "report this to the project") from error
+            raise ProbesUnavailable(errors.LACKING(name=str(error)), errors.TELL()) from error
         except ProgramRefused as refused:
             print(refused.log)
-            remedy = "see the text above; is the kernel older than 5.15?"
-            raise ProbesUnavailable(f"the kernel refused the program {name}: {refused}", remedy) from refused
+            reason = errors.NO_PROGRAM(name=name, error=str(refused))
+            raise ProbesUnavailable(reason, errors.SEE_ABOVE()) from refused
 
     def _program(self, name: str) -> int:
         try:
             return self.built.programs[name]
         except KeyError as error:
-            raise ProbesUnavailable(f"the compiled programs lack {error}", "report this to the project") from error
+            raise ProbesUnavailable(errors.LACKING(name=str(error)), errors.TELL()) from error
 
     def _put(self, name: str, key: int, value: bytes) -> None:
         descriptor, at = self._map_descriptors[name], ctypes.c_uint32(key)
         if self._library.bpf_update_elem(descriptor, ctypes.byref(at), value, 0) != 0:
-            raise ProbesUnavailable(f"the kernel refused an entry of the map {name}", "see the kernel log")
+            raise ProbesUnavailable(errors.NO_ENTRY(name=name), errors.SEE_LOG())
 
     def _keep(self, program: str, label: str, descriptor: int) -> None:
         if descriptor >= 0:
@@ -211,7 +211,7 @@ class _Step:
         elif program in OPTIONAL:
             self.built.missing.append(label.partition(" ")[0])
         else:
-            raise ProbesUnavailable(f"the kernel refused to attach {label}", "run as root; see the kernel log")
+            raise ProbesUnavailable(errors.NO_EVENT(event=label), errors.AS_ROOT_OR_LOG())
 
     def _attach_event(self, name: str, program: int, category: str, event: str) -> None:
         label = f"{category}:{event}"

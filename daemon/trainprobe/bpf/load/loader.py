@@ -10,10 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
+from trainprobe.bpf import errors
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load import fd_passing
 from trainprobe.bpf.load.kernel_calls import UprobeRefused
 from trainprobe.bpf.load.maps import K, Map, V, library
+from trainprobe.model.message import Message
 
 START_LIMIT_S = 60.0
 
@@ -85,7 +87,7 @@ class Programs(Mapping[str, int]):
             try:
                 self._await_others()
             except ProbesUnavailable as error:
-                raise UprobeRefused(error.reason.partition("\n")[0]) from error
+                raise UprobeRefused(str(error.reason).partition("\n")[0]) from error
         return self._there[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -186,11 +188,10 @@ class Compiling:
         except (fd_passing.ChildGone, TimeoutError, ConnectionResetError) as error:
             self._child.kill()
             said = _last_words(self._child)
-            reason = f"the probes' compiler died with status {self._child.wait()}: {said}".rstrip(": ")
-            raise ProbesUnavailable(reason, "try again; see dmesg") from error
+            reason = errors.DIED(status=self._child.wait())
+            raise ProbesUnavailable(_with_output(reason, said), errors.TRY_AGAIN()) from error
         except ProbesUnavailable as error:
-            said = _last_words(self._child)
-            raise ProbesUnavailable(f"{error.reason}\n{said}".strip(), error.remedy) from error
+            raise ProbesUnavailable(_with_output(error.reason, _last_words(self._child)), error.remedy) from error
         for note in lot.notes:
             print(f"trainprobe: {note}", file=sys.stderr, flush=True)
         return lot
@@ -208,6 +209,10 @@ class Compiling:
         if self._child.stdout:
             self._child.stdout.close()
         self._child.wait()
+
+
+def _with_output(reason: Message | str, output: str) -> Message | str:
+    return errors.WITH_OUTPUT(reason=reason, output=output.strip()) if output.strip() else reason
 
 
 def _last_words(child: subprocess.Popen[bytes]) -> str:

@@ -8,6 +8,7 @@ import mmap
 from ctypes import Structure, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p, sizeof
 from typing import Any, Generic, TypeVar, cast
 
+from trainprobe.bpf import errors
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load.kernel_calls import KernelCalls
 
@@ -24,7 +25,7 @@ def library() -> ctypes.CDLL:
     try:
         lib = ctypes.CDLL("libbcc_bpf.so.0", use_errno=True)
     except OSError as error:
-        raise ProbesUnavailable(f"libbcc_bpf cannot be loaded: {error}", "apt-get install python3-bpfcc") from error
+        raise ProbesUnavailable(errors.NO_LIBRARY(error=str(error)), errors.APT_BCC) from error
     lib.bpf_update_elem.argtypes = [c_int, c_void_p, c_void_p, c_uint64]
     lib.bpf_lookup_elem.argtypes = [c_int, c_void_p, c_void_p]
     lib.bpf_delete_elem.argtypes = [c_int, c_void_p]
@@ -133,7 +134,7 @@ class Ring:
         self._callback = _RING_CALLBACK(receive)
         address = lib.bpf_new_ringbuf(descriptor, self._callback, None)
         if not address:
-            raise ProbesUnavailable("the ring buffer cannot be mapped", "see the memory limits of this process")
+            raise ProbesUnavailable(errors.NO_RING(), errors.SEE_MEMORY())
         self._ring = c_void_p(address)
 
     def drain(self) -> list[bytes]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from trainprobe.collect.command import ProgramKind, Understood
 from trainprobe.collect.mapping import Mapping
 from trainprobe.model.event import Event
+from trainprobe.model.message import Message
 from trainprobe.runtime.discovery.user_shares import ROOT, UserShares
 
 BUFFER = 256  # events kept of a process that belongs to no run yet, the latest ones
@@ -47,7 +48,7 @@ class WatchedProcess:
     attached: bool = False  # it ran before we came
     watched_ns: int = 0
     library: Mapping | None = None
-    marks: str = ""  # why the library gives no marks
+    marks: Message | str = ""  # why the library gives no marks
     driver: bool = False
     run: LaunchedRun | None = None
     refused_ns: int | None = None  # when there was no room for a run of it

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
 from trainprobe.model.launch import launch_key
+from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery import identity
 from trainprobe.runtime.discovery.launch import Launch, Launches
@@ -14,9 +15,9 @@ from trainprobe.runtime.discovery.process_table import LaunchedRun, Table, Watch
 
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
 NO_LIBRARY_NS = 9 * NS  # told with the first sweep; a libtorch that is mapped later takes it back
-NO_LIBRARY = "no libtorch mapped: marks need PyTorch"
+NO_LIBRARY = template("marks.no_library", "no libtorch mapped: marks need PyTorch")()
 ASK_AGAIN_NS = 10 * NS
-NO_STEP = "libtorch is mapped, but no optimizer step and no backward was seen"
+NO_STEP = template("marks.no_step", "libtorch is mapped, but no optimizer step and no backward was seen")()
 
 Tell = Callable[[Event], None]
 
@@ -182,7 +183,7 @@ class Runs:
         for event in sorted(kept, key=lambda event: event.at_ns):
             self._tell(event)
 
-    def _candidate(self, process: WatchedProcess, run: LaunchedRun, at_ns: int, marks: str) -> None:
+    def _candidate(self, process: WatchedProcess, run: LaunchedRun, at_ns: int, marks: Message | str) -> None:
         place = identity.rank(self._proc.environ(process.pid))
         self._rank_seen(process, run, at_ns, place, candidate=True, marks=marks)
 
@@ -194,7 +195,7 @@ class Runs:
         place: tuple[int | None, int | None],
         *,
         candidate: bool = False,
-        marks: str = "",
+        marks: Message | str = "",
     ) -> None:
         """``place``: its rank, and how many there are."""
         status = self._proc.status(process.pid)

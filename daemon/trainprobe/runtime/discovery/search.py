@@ -15,6 +15,7 @@ from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_
 from trainprobe.collect.pool import NOBODY
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
+from trainprobe.model.message import template
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery.markings import Markings
 from trainprobe.runtime.discovery.polls import Poll, Polls
@@ -26,6 +27,8 @@ ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
 UNMARKED_NS = NS  # a run by a person's word that has no libtorch at this age may have the GPU for its clock
 BUDGET_NS = 10_000_000  # for looking at maps in one step
 TOGETHER = 16  # processes that are asked for in one request
+NOT_PUT = template("marks.not_put", "marks cannot be put on {path}: {error}")
+NO_FUNCTIONS = template("marks.no_functions", "{path} has none of the functions that marks need")
 Inode = tuple[tuple[int, int], int]
 
 
@@ -291,7 +294,7 @@ class Search:
         try:
             attached = self._kernel.attach_marks(process.pid, library.path, library.start, library.end)
         except OSError as error:
-            process.marks = f"marks cannot be put on {library.path}: {error.strerror or error}"
+            process.marks = NOT_PUT(path=library.path, error=error.strerror or str(error))
             if isinstance(error, PASSING):
                 marking.ask_later(now)
             else:
@@ -308,7 +311,7 @@ class Search:
             if any(attached.found.values()):
                 marked.add((library.dev, library.ino))
             else:
-                process.marks = attached.reason or f"{library.path} has none of the functions that marks need"
+                process.marks = attached.reason or NO_FUNCTIONS(path=library.path)
 
     def _libraries_with_marks(self, now: int) -> set[Inode]:
         """Those that some process has with its marks: looked for once in a step. Once nobody has one, the kernel side

@@ -16,6 +16,7 @@ from trainprobe.bpf.attach.library_readers import (
     READERS_OF_ROOT,
     SHARE,
     TOLD_SECONDS,
+    USELESS_SHARE,
     WAITING_SECONDS,
     LibraryRead,
     LibraryReaders,
@@ -118,7 +119,7 @@ def test_useless_libraries_of_all_users_take_a_tenth_of_the_time_and_hold_up_onl
             host.ask(uid)
     assert 0.08 <= useless / 600 <= 0.12
     assert host.ask(VICTIM)
-    assert host.turns.refusal() == HELD_BACK
+    assert host.turns.refusal() == HELD_BACK(share=USELESS_SHARE)
     host.now += TOLD_SECONDS
     assert not host.turns.refusal()
 

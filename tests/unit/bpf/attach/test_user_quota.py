@@ -3,7 +3,18 @@
 
 from __future__ import annotations
 
-from trainprobe.bpf.attach.user_quota import MOST, PLACES, RESERVED, SHARED, USELESS_SECONDS, USELESS_SHARE, UserQuota
+from trainprobe.bpf.attach.user_quota import (
+    FULL,
+    FULL_OF_ONE,
+    MOST,
+    PLACES,
+    RESERVED,
+    SHARED,
+    USELESS,
+    USELESS_SECONDS,
+    USELESS_SHARE,
+    UserQuota,
+)
 
 USER, OTHER = 1000, 1001
 
@@ -20,7 +31,7 @@ def test_a_user_who_has_taken_his_places_leaves_the_others_theirs() -> None:
     for _ in range(PLACES):
         assert quota.refusal(USER) == ""
         quota.took(USER, 0.1, useful=True)
-    assert "1000" in quota.refusal(USER)
+    assert quota.refusal(USER) == FULL_OF_ONE(number=PLACES, user=USER)
     assert quota.refusal(OTHER) == ""
 
 
@@ -31,7 +42,7 @@ def test_some_users_who_fill_the_host_leave_each_other_some_places() -> None:
     for _ in range(RESERVED):
         assert quota.refusal(USER) == ""
         quota.took(USER, 0.1, useful=True)
-    assert "libtorch files" in quota.refusal(USER)
+    assert quota.refusal(USER) == FULL(number=SHARED, own=RESERVED, user=USER)
     assert quota.refusal(OTHER) == ""
 
 
@@ -51,7 +62,7 @@ def test_time_counts_against_who_has_wasted_it_and_is_forgotten() -> None:
     quota = UserQuota(clock)
     quota.took(USER, USELESS_SECONDS + 1, useful=False)
     quota.took(OTHER, USELESS_SECONDS + 1, useful=True)
-    assert "nothing was found" in quota.refusal(USER)
+    assert quota.refusal(USER) == USELESS(user=USER, seconds=USELESS_SECONDS)
     assert quota.refusal(OTHER) == ""
     clock.seconds += 1.1 / USELESS_SHARE
     assert quota.refusal(USER) == ""

@@ -14,10 +14,12 @@ from typing import Any, cast
 
 import pytest
 
+from trainprobe.bpf import errors
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load import fd_passing, loader
 from trainprobe.bpf.load.kernel_calls import UprobeRefused
 from trainprobe.bpf.load.loader import Compiling, Loaded
+from trainprobe.text.render import Speaker
 
 
 class Child:
@@ -117,6 +119,17 @@ def test_marks_that_could_not_be_made_are_refused_each_time(started: tuple[Loade
         with pytest.raises(ProbesUnavailable, match="another kernel"):
             loaded.await_marks()
     assert loaded.programs["on_switch"] > 0
+
+
+def test_a_refusal_comes_as_messages_and_a_command_as_it_is(started: tuple[Loaded, socket.socket]) -> None:
+    loaded, theirs = started
+    reason = errors.BY_FILTER(refused=errors.NO_BPF(error="Operation not permitted"))
+    fd_passing.refuse(theirs, reason, errors.APT_BCC)
+    with pytest.raises(ProbesUnavailable) as refused:
+        loaded.await_marks()
+    assert refused.value.reason == reason
+    assert refused.value.remedy == errors.APT_BCC
+    assert Speaker("zh").text(refused.value.reason) != str(reason)
 
 
 def test_a_compiler_that_dies_over_the_marks_leaves_the_events(started: tuple[Loaded, socket.socket]) -> None:
