@@ -40,7 +40,11 @@ class Late(Exception):
 
 
 class Ended(Exception):
-    """It has ended, and nothing was answered."""
+    """It has ended, and nothing was answered; ``at`` as in ``Late``."""
+
+    def __init__(self, at: int = NOT_BEGUN) -> None:
+        super().__init__(at)
+        self.at = at
 
 
 class Helper:
@@ -151,12 +155,12 @@ class Helper:
         except BlockingIOError:
             raise
         except OSError:
-            raise Ended from None
+            raise Ended(self._at()) from None
         for level, kind, data in handed:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self._descriptors.frombytes(data[: len(data) - len(data) % 4])
         if not part:
-            raise Ended
+            raise Ended(self._at())
         self._data += part
 
     def _answers(self) -> list[bytes | int | None]:

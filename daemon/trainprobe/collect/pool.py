@@ -6,7 +6,8 @@ file system that hangs. Any user can bring that about. So a helper reads, and is
 
 One that is late is killed, and another one takes its place. What it was reading is read again beside the loop, by a
 helper that nobody waits for; until that has an answer it costs a place of the user who answers for the process, who
-has few. A helper that a signal does not end (it waits for a file system, not for a lock) is abandoned.
+has few. A helper that a signal does not end (it waits for a file system, not for a lock) is abandoned. What two helpers
+ended over is treated as what hangs.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ SLOW_ROOM_SECONDS, SLOW_SHARE = 0.5, 0.05
 """What reads slower than that may take of the loop, for each user but root: so much at once, and this share."""
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 8.0  # before what hangs is tried again
 REST_SECONDS = 2.0
+DIED_SECONDS = 60.0  # so long it is reported that helpers ended before they answered
 TOGETHER = 1024  # reads of one request
 ROOT, NOBODY, ALL = 0, -1, -2
 
@@ -79,6 +81,18 @@ class _Waited:
         return self.until.get(uid, 0.0) - now >= SLOW_ROOM_SECONDS / SLOW_SHARE
 
 
+@dataclass(slots=True)
+class HelperDeaths:
+    """When two helpers after each other ended before they answered, of all pools, and over which process; NOBODY: they
+    had not begun to read."""
+
+    last: tuple[float, int] | None = None
+
+    def of_late(self, now: float) -> tuple[int, ...]:
+        """That process, for some time."""
+        return (self.last[1],) if self.last is not None and now - self.last[0] < DIED_SECONDS else ()
+
+
 class HelperPool:
     """One helper, and one more while something hangs. For one thread, or several that may wait for each other."""
 
@@ -87,8 +101,11 @@ class HelperPool:
         owner: Callable[[int], int] = lambda _pid: ROOT,
         clock: Callable[[], float] = time.monotonic,
         start: Callable[[], Helper] = Helper,
+        deaths: HelperDeaths | None = None,
     ) -> None:
-        """``owner``: the user who answers for a process; it raises OSError where there is none."""
+        """``owner``: the user who answers for a process; it raises OSError where there is none. ``deaths``: noted
+        there."""
+        self._deaths = deaths or HelperDeaths()
         self._owner_of, self._clock, self._start = owner, clock, start
         self._helper: Helper | None = None
         self._hung: dict[Place, _Hung] = {}
@@ -117,11 +134,14 @@ class HelperPool:
         began = self._clock()
         try:
             found = self._asked([reads[number] for number in part])
-        except Late as late:
-            if late.at == NOT_BEGUN:
+        except (Late, Ended) as without:
+            read = None if without.at == NOT_BEGUN else reads[part[without.at]]
+            if isinstance(without, Ended):
+                self._deaths.last = self._clock(), NOBODY if read is None else read.pid
+            if read is None:
                 self._rest()
                 return []
-            self._gave_up(reads[part[late.at]], began)
+            self._gave_up(read, began)
             return part
         for number, answer in zip(part, found, strict=True):
             answers[number] = answer
@@ -130,8 +150,9 @@ class HelperPool:
         return []
 
     def _asked(self, reads: list[Read]) -> list[bytes | int | None]:
-        """Raises Late. A helper that nobody asked for a while has ended."""
-        for _ in range(2):
+        """Raises Late, and Ended where another helper ended too: one that nobody asked for a while has ended."""
+        once = False
+        while True:
             helper = self._helper = self._helper or self._start()
             try:
                 helper.ask([read[1:] for read in reads])
@@ -140,7 +161,9 @@ class HelperPool:
                 self._helper = None
                 helper.ended()  # which reaps it
                 helper.close()
-        return [None] * len(reads)
+                if once:
+                    raise
+                once = True
 
     def _limit(self, pid: int) -> float:
         uid, now = self.owner(pid), self._clock()
@@ -154,11 +177,10 @@ class HelperPool:
             helper.close()
 
     def _gave_up(self, read: Read, began: float) -> None:
-        assert self._helper is not None
         helper, self._helper = self._helper, None
         uid, now = self.owner(read.pid), self._clock()
         self._took(uid, began)
-        left = None if helper.kill() else helper
+        left = None if helper is None or helper.kill() else helper
         self._hung[read.place] = _Hung(uid, read, now + PAUSE_SECONDS, abandoned=left)
 
     def _took(self, uid: int, began: float) -> None:
@@ -211,6 +233,10 @@ class HelperPool:
     def hanging(self) -> tuple[int, ...]:
         """Processes that cannot be read now."""
         return tuple({pid for pid, _ in self._hung})
+
+    def died(self) -> tuple[int, ...]:
+        """The process over which helpers ended of late, here or in another pool; NOBODY: they had not begun."""
+        return self._deaths.of_late(self._clock())
 
     def abandoned(self) -> list[tuple[int, int, int]]:
         """(helper, process, user) of each helper that was killed and does not end."""

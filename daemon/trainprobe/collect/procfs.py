@@ -18,6 +18,7 @@ from trainprobe.collect.lines import lines_of
 from trainprobe.collect.mapping import Mapping as Mapped
 from trainprobe.collect.mapping import find_library
 from trainprobe.collect.owners import Owners
+from trainprobe.collect.pool import HelperDeaths
 from trainprobe.collect.reads import Reads
 from trainprobe.model.vocabulary import MAPS_LIMIT
 
@@ -87,9 +88,16 @@ class Rollup:
 class Proc(Reads):
     """One procfs. ``root`` is another path in tests; ``boot_offset_ns`` is CLOCK_BOOTTIME - CLOCK_MONOTONIC."""
 
-    def __init__(self, root: str = "/proc", boot_offset_ns: int | None = None, owners: Owners | None = None) -> None:
-        super().__init__(root, owners or Owners())
-        self.apart = partial(Proc, root, boot_offset_ns, self.owners)
+    def __init__(
+        self,
+        root: str = "/proc",
+        boot_offset_ns: int | None = None,
+        owners: Owners | None = None,
+        deaths: HelperDeaths | None = None,
+    ) -> None:
+        deaths = deaths or HelperDeaths()
+        super().__init__(root, owners or Owners(), deaths)
+        self.apart = partial(Proc, root, boot_offset_ns, self.owners, deaths)
         """The same procfs for other threads: they have their own reads that hang."""
         self.helpers: Collection[int] = helper_process.running
         self._fixed_offset = boot_offset_ns is not None

@@ -9,18 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from trainprobe.collect.owners import Owners
-from trainprobe.collect.pool import HelperPool, Read
+from trainprobe.collect.pool import HelperDeaths, HelperPool, Read
 from trainprobe.model.sample import SentBytes
 
 
 class Reads:
-    def __init__(self, root: str, owners: Owners) -> None:
+    def __init__(self, root: str, owners: Owners, deaths: HelperDeaths) -> None:
         self.root = root
         self.owners = owners
         """Who answers for an id."""
         self.owner = partial(owners.of_process, root=root)
         """The user who answers for a process. Raises OSError: there is none."""
-        self.pool = HelperPool(self.owner)
+        self.pool = HelperPool(self.owner, deaths=deaths)
         self.hanging = self.pool.hanging
         """Processes whose reads do not come back."""
         self.is_silent = self.pool.is_silent

@@ -6,15 +6,17 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from trainprobe.bpf.attach.mapped_files import executable_maps
 from trainprobe.collect.helper_process import Helper
 from trainprobe.collect.pool import (
     ABANDONED,
     ABANDONED_OF_ONE,
+    DIED_SECONDS,
     LIMIT_SECONDS,
     OF_ONE_USER,
     OF_ROOT,
@@ -24,6 +26,10 @@ from trainprobe.collect.pool import (
     HelperPool,
     Read,
 )
+from trainprobe.collect.procfs import Proc
+from trainprobe.collect.source import Failed
+from trainprobe.runtime.sampling import unanswered
+from trainprobe.runtime.sampling.unanswered import ENDED, ENDED_REMEDY, NOT_BEGUN
 
 
 class Place:
@@ -203,6 +209,28 @@ def test_a_helper_that_ends_is_replaced(place: Place, made: list[Helper]) -> Non
     assert len(made) == 4
 
 
+class Doomed(Helper):
+    """One that a read of the FIFO ends."""
+
+    def ask(self, reads: Sequence[tuple[bytes, bytes, int, int]]) -> None:
+        super().ask(reads)
+        if any(path.endswith(b"hangs") for _, path, _, _ in reads):
+            until(lambda: reads[max(0, self._at())][1].endswith(b"hangs"))
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def test_what_helpers_end_over_costs_no_others_their_answer_and_is_tried_again(place: Place) -> None:
+    now = 0.0
+    pool = HelperPool(start=Doomed, clock=lambda: now)
+    assert pool.ask([place.answers(2), place.hangs(1), place.answers(3)]) == [b"x", None, b"x"]
+    assert pool.is_silent(1)
+    assert pool.hanging() == pool.died() == (1,)
+    assert unanswered.processes(pool.hanging(), (), pool.died()) == Failed(ENDED(pid=1), ENDED_REMEDY())
+    now += DIED_SECONDS
+    assert pool.died() == ()
+    pool.close()
+
+
 def test_helpers_end_with_whom_they_help(place: Place, made: list[Helper]) -> None:
     pool = pool_of(made)
     pool.ask([place.answers(1)])
@@ -210,9 +238,22 @@ def test_helpers_end_with_whom_they_help(place: Place, made: list[Helper]) -> No
     until(made[0].ended)
 
 
-def test_where_no_process_can_be_started_nothing_is_answered(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise BlockingIOError
+def refuse(*_: object, **__: object) -> None:
+    raise BlockingIOError
 
+
+def test_where_no_process_can_be_started_nothing_is_answered(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.Popen", refuse)
-    assert HelperPool().ask([place.answers(1)]) == [None]
+    pool = HelperPool()
+    assert pool.ask([place.answers(1)]) == [None]
+    assert pool.is_silent(1), "it is not gone"
+    assert unanswered.processes((), (), pool.died()) == Failed(NOT_BEGUN(), ENDED_REMEDY())
+
+
+def test_marks_wait_for_helpers_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose maps nobody could read is asked again; the pool of other threads notes it for the report."""
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    proc = Proc()
+    with pytest.raises(BlockingIOError):
+        list(executable_maps(os.getpid(), proc.apart()))
+    assert proc.pool.died()

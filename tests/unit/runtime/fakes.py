@@ -124,6 +124,9 @@ class FakeTargets:
     def hanging(self) -> tuple[int, ...]:
         return self.silent
 
+    def died(self) -> tuple[int, ...]:
+        return ()
+
     def abandoned(self) -> tuple[tuple[int, int, int], ...]:
         return ()
 

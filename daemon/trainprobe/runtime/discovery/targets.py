@@ -193,6 +193,10 @@ class Targets:
         """(helper, process, user) of each helper that was killed and does not end."""
         return self._proc.pool.abandoned()
 
+    def died(self) -> Sequence[int]:
+        """The process over which helpers ended of late; NOBODY: they had not begun."""
+        return self._proc.pool.died()
+
     def seconds(self) -> float:
         """Processor time of the helpers that read /proc."""
         return self._proc.pool.seconds()

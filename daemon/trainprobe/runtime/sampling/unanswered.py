@@ -22,14 +22,25 @@ READS = template(
 ABANDONED = template(
     "source.reader_hangs", "; {helpers}, which reads them, cannot be killed: no files of user {users:, } are asked for"
 )
+ENDED = template(
+    "source.reader_ended", "helpers that read process {pid} ended before they answered, and again: it is read later"
+)
+NOT_BEGUN = template("source.reader_not_begun", "helpers end before they read anything: no process is read meanwhile")
+ENDED_REMEDY = template(
+    "source.reader_ended_remedy", "see the kernel log: was there memory for them, or did somebody kill them?"
+)
 MARKS = template(
     "source.marks_hang", "marks on libraries of {listed} do not come about; each costs a place of its user ({users:, })"
 )
 
 
-def processes(pids: Sequence[int], abandoned: Sequence[tuple[int, int, int]] = ()) -> Failed | bool:
+def processes(
+    pids: Sequence[int], abandoned: Sequence[tuple[int, int, int]] = (), died: Sequence[int] = ()
+) -> Failed | bool:
     """``pids``: those whose reads in /proc do not come back. ``abandoned``: (helper, process, user) where the helper
-    cannot be killed. True: there is none."""
+    cannot be killed. ``died``: the process over which helpers ended of late, below 0 for none. True: there is none."""
+    for pid in died:
+        return Failed(NOT_BEGUN() if pid < 0 else ENDED(pid=pid), ENDED_REMEDY())
     if not pids:
         return True
     stuck = None
