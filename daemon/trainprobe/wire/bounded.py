@@ -54,7 +54,7 @@ class BoundedReport:
 
 def _fill(texts: Sequence[_RunText], room: int, payer: Callable[[str], str]) -> list[int]:
     """How many pieces of each run there is room for: the next one is always of the user, and of his run, with least."""
-    if whole := _all(texts, room):
+    if sum(text.guess for text in texts) <= room and (whole := _all(texts, room)):
         return whole
     counts = [0] * len(texts)
     waiting: dict[str, list[_Next]] = {}
@@ -136,6 +136,8 @@ class _RunText:
         self._waiting = self._encode()
         self._pieces: list[tuple[int, str, bytes]] = []  # number of the rank, list or "" for the rank itself, JSON
         self._sizes: list[int] = []
+        self.guess: int = before.guess if before is not None else 0
+        """Bytes of the pieces that were asked for, at first those of an earlier state of the run."""
 
     def close(self) -> None:
         """No more pieces are asked for: it can be freed at once, without a search for cycles."""
@@ -150,8 +152,10 @@ class _RunText:
             return None
         _, name, data = piece
         self._pieces.append(piece)
-        self._sizes.append(len(data) + (_RUN_BYTES if not number else 1 if name else _RANK_BYTES))
-        return self._sizes[-1]
+        size = len(data) + (_RUN_BYTES if not number else 1 if name else _RANK_BYTES)
+        self.guess = size + (self.guess if self._sizes else 0)
+        self._sizes.append(size)
+        return size
 
     def text(self, count: int) -> Iterator[bytes]:
         """The run with its first ``count`` pieces, to be joined: megabytes are copied once."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from tests.builders.driver import PID, Driver, moment, played
+from trainprobe.model.cause import Cause
 from trainprobe.model.cells import Leaf
 from trainprobe.model.frame import Frame
-from trainprobe.model.report import OrdinaryStep
+from trainprobe.model.moment import NS
+from trainprobe.model.report import STALL_BUCKETS, OrdinaryStep
 from trainprobe.model.sample import CountSample
 from trainprobe.pipeline import Pipeline
+from trainprobe.pipeline.report import counters
+from trainprobe.pipeline.stalls import Durations, StallEntry, StallFigures
 
 
 def trained(rng: random.Random, synced: float = 0.0, size: int = 0, slow_every: int = 0) -> OrdinaryStep:
@@ -58,3 +64,16 @@ def test_what_it_writes_is_told_by_state(rng: random.Random) -> None:
 
 def test_windows_with_stalls_are_left_out(rng: random.Random) -> None:
     assert trained(rng, slow_every=20).instructions == []
+
+
+def test_the_histogram_of_many_stalls_is_that_of_each(rng: random.Random) -> None:
+    """One as long as a bucket is in it."""
+    lengths = [*STALL_BUCKETS, *(rng.expovariate(0.1) for _ in range(200))]
+    entries = [StallEntry(0, 1, seconds * NS, Cause.UNKNOWN, {}, 0, 0, 1) for seconds in lengths]
+    gone, one_by_one = Durations([1] * (len(STALL_BUCKETS) + 1), 5.0), Durations([1] * (len(STALL_BUCKETS) + 1), 5.0)
+    for entry in entries:
+        one_by_one.add(entry.ns)
+    figures = cast(StallFigures, SimpleNamespace(entries=entries, gone=gone))
+    made = counters._durations(figures)
+    assert made.counts == one_by_one.counts
+    assert made.seconds == pytest.approx(one_by_one.seconds)

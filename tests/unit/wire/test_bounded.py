@@ -14,6 +14,7 @@ from tests.unit.exporters.reports import a_busy_rank
 from tests.unit.wire import strategies
 from tests.unit.wire.test_report import filled
 from trainprobe.model.report import Checkpoint, Evidence, Rank, Report, Run, Samples, Stall, Totals
+from trainprobe.wire import bounded as bounded_report
 from trainprobe.wire import report as wire
 from trainprobe.wire.bounded import BoundedReport, Encoded
 
@@ -76,6 +77,22 @@ def test_what_stood_in_the_report_before_is_not_encoded_again() -> None:
     assert json.loads(second) == json.loads(wire.encode(later)) != json.loads(first)
     (text,) = encoded._texts.values()
     assert len(text._known) < 2 * len(text._entries), "what is gone is forgotten"
+
+
+def test_a_report_that_did_not_fit_is_not_tried_whole_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [a_run(str(number), stalls=200) for number in range(8)]
+    encoded = Encoded()
+    few, many = 1 << 19, 1 << 26
+    first = BoundedReport(Report(generated=1.0, runs=runs), encoded=encoded.next_report()).encode(few)
+    changed = Report(generated=1.0, runs=[*runs[:-1], replace(runs[-1])])
+    tried: list[int] = []
+    whole = bounded_report._all
+    monkeypatch.setattr(bounded_report, "_all", lambda texts, room: tried.append(room) or whole(texts, room))
+    later = BoundedReport(changed, encoded=encoded.next_report())
+    assert later.encode(few) == first
+    assert not tried
+    assert json.loads(later.encode(many)) == json.loads(wire.encode(changed))
+    assert tried
 
 
 def test_a_report_that_fits_is_left_whole() -> None:

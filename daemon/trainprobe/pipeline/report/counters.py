@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from trainprobe.derive.files.saves import Save
 from trainprobe.model.cause import LOST, Cause, Phase
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.report import Checkpoint, Counters, Samples
+from trainprobe.model.report import STALL_BUCKETS, Checkpoint, Counters, Samples
 from trainprobe.model.vocabulary import (
     BLOCKING,
     CHECKPOINT_OPERATIONS,
@@ -29,14 +29,16 @@ _LOST = [(cause, cause.value) for cause in LOST]
 def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Counters:
     """``lost``: ns in stalls, the open one included."""
     stalls, files, steps, opened = rank.stalls, rank.files, rank.steps, rank.stalls.opened
-    counts = Counter(stalls.counts) + Counter([opened.cause] if opened is not None else [])
+    counts = {**stalls.counts}
+    if opened is not None:
+        counts[opened.cause] = counts.get(opened.cause, 0) + 1
     starts = {**stalls.last_start, **({opened.cause: opened.start_ns} if opened is not None else {})}
     durations, saved = stalls.memo.get(_durations, stalls), files.memo.get(_saved, files)
     open_fds, max_fds = rank.fullest if rank.fullest is not None else (None, None)
     return Counters(
         phase_seconds={phase.value: rank.time.phases.get(phase, 0.0) / NS for phase in Phase if phase != Phase.TRAIN},
         stall_seconds={name: lost.get(cause, 0.0) / NS for cause, name in _LOST},
-        stalls={name: counts[cause] for cause, name in _LOST},
+        stalls={name: counts.get(cause, 0) for cause, name in _LOST},
         stall_last_start={cause.value: at.wall_of(ns) for cause, ns in starts.items()},
         stall_active={name: int(stalls.open is not None and stalls.open.cause == cause) for cause, name in _LOST},
         stall_durations=list(durations.counts),
@@ -82,10 +84,10 @@ class _Saved:
 
 def _saved(files: FileFigures) -> _Saved:
     done = files.done
-    outcomes = Counter(files.gone.outcomes) + Counter(save.outcome for save in done)
+    outcomes = [save.outcome for save in done]
     last = max(done, key=lambda save: save.end_ns or 0, default=None)
     return _Saved(
-        {outcome: outcomes[outcome] for outcome in CHECKPOINT_OUTCOMES},
+        {one: files.gone.outcomes.get(one, 0) + outcomes.count(one) for one in CHECKPOINT_OUTCOMES},
         files.gone.bytes + sum(save.bytes for save in done),
         _checkpoint_seconds(files),
         ((last.end_ns or 0) - last.start_ns) / NS if last else None,
@@ -95,19 +97,21 @@ def _saved(files: FileFigures) -> _Saved:
 
 def _durations(stalls: StallFigures) -> Durations:
     """Of all that have ended."""
-    out = Durations(list(stalls.gone.counts), stalls.gone.seconds)
-    for entry in stalls.entries:
-        out.add(entry.ns)
-    return out
+    gone, seconds = stalls.gone, sorted([entry.ns / NS for entry in stalls.entries])
+    up_to = [0, *(bisect_right(seconds, bucket) for bucket in STALL_BUCKETS), len(seconds)]
+    counts = [known + more - less for known, less, more in zip(gone.counts, up_to, up_to[1:])]
+    return Durations(counts, gone.seconds + sum(seconds))
 
 
 def _checkpoint_seconds(files: FileFigures) -> dict[str, float]:
     by = {f"{operation}/{blocking}": 0.0 for operation in CHECKPOINT_OPERATIONS for blocking in BLOCKING}
     for key, ns in files.gone.ns.items():
         by[key] += ns / NS
-    for blocking in BLOCKING:
-        parts = [save.ns_by_operation() for save in files.done if (save.tid in files.drivers) == (blocking == "true")]
-        for operation, each in zip(CHECKPOINT_OPERATIONS, zip(*parts)):
+    parts: dict[str, list[tuple[int, ...]]] = {blocking: [] for blocking in BLOCKING}
+    for save in files.done:
+        parts["true" if save.tid in files.drivers else "false"].append(save.parts or save.ns_by_operation())
+    for blocking, of in parts.items():
+        for operation, each in zip(CHECKPOINT_OPERATIONS, zip(*of)):
             by[f"{operation}/{blocking}"] += sum(each) / NS
     return by
 

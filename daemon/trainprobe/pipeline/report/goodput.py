@@ -137,13 +137,13 @@ def _is_complete(one: Checkpoint) -> bool:
 
 def _safe(run: Run, progress: Sequence[_Progress]) -> float | None:
     """The productive time that the last checkpoints hold: where several ranks save, of the rank furthest behind."""
-    latest = (max([one.start for one in rank.checkpoints if _is_complete(one)], default=None) for rank in run.ranks)
+    latest = (next((one.start for one in reversed(rank.checkpoints) if _is_complete(one)), None) for rank in run.ranks)
     starts = [start for start in latest if start is not None]
     return _productive_until(progress, min(starts)) if starts else None
 
 
 def _productive_until(progress: Sequence[_Progress], at: float) -> float:
-    return max(0.0, _mean([rank.until(at) for rank in progress]))
+    return max(0.0, progress[0].until(at) if len(progress) == 1 else _mean([rank.until(at) for rank in progress]))
 
 
 class _Progress:
@@ -161,7 +161,7 @@ class _Progress:
                 spans.append((phase.start, until, max(0.0, until - phase.start)))
         spans.sort()
         self._spans, self._begins = spans, [begin for begin, _, _ in spans]
-        spent = [_within(one, one[0], end) for one in spans]
+        spent = [s if b < e <= end and s <= e - b else _within((b, e, s), b, end) for b, e, s in spans]
         self._spent_after = list(accumulate(reversed(spent), initial=0.0))[::-1]
         self._latest_end = list(accumulate((end for _, end, _ in spans), max))
         self._whole = self._left(self._first) if rank.started is not None else 0.0
