@@ -133,6 +133,26 @@ class Booted:
         """A property of a unit."""
         return self.told(f"systemctl show --property={name} --value {shlex.quote(unit)}")
 
+    @property
+    def network(self) -> str:
+        """Its network namespace, for nsenter(1) and setns(2)."""
+        return f"/proc/{self._leader}/ns/net"
+
+    def file(self, path: str) -> Path:
+        """A file inside, on whatever it has mounted there."""
+        return Path(f"/proc/{self._leader}/root{path}")
+
+    def pid_here(self, unit: str) -> int:
+        """The main process of a unit, by its number on this machine."""
+        inside, namespace = self.shown(unit, "MainPID"), os.readlink(f"/proc/{self._leader}/ns/pid")
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, StopIteration):
+                lines = (process / "status").read_text(errors="replace").splitlines()
+                numbers = next(line.split()[1:] for line in lines if line.startswith("NSpid:"))
+                if numbers[-1] == inside and os.readlink(process / "ns/pid") == namespace:
+                    return int(process.name)
+        raise AssertionError(f"{unit} does not run\n{self.journal()}")
+
     def journal(self) -> str:
         return self.run("journalctl --no-pager --lines=60 -u 'trainprobe*'").stdout
 
