@@ -54,6 +54,7 @@ class StepClock:
     _learnt: list[_Mark] = field(default_factory=list)
     _backward_rows: list[MarkRow] = field(default_factory=list)
     _pending: MarkRow | None = None  # an optimiser step with no backward before it (L-BFGS has its backwards inside)
+    _first: MarkRow | None = None  # the driver's first mark, where it had no backward before it
     _last: MarkRow | None = None  # the last optimiser row of any kind
     _fetches: int = 0  # at the last boundary
     _name: str = ""
@@ -77,6 +78,7 @@ class StepClock:
         if backwards <= 0:
             self._pending = row
             return []
+        self._first = self._pending if not self._learnt and self.mode == Mode.LEARNING else None
         self._pending = None
         if self.mode == Mode.EACH:  # the usual case: each mark is a boundary
             return self._emit([row])
@@ -124,6 +126,9 @@ class StepClock:
         if self._pending is not None and row.region == Region.OPTIMIZER:
             pending, self._pending = self._pending, None
             return self._mark(_Mark(pending, 1, 1))
+        if self._first is not None and row.region == Region.OPTIMIZER:  # so had the first one: its end was not known
+            first, self._first = self._first, None
+            self._learnt.insert(0, _Mark(first, 1, 1))
         if self.mode == Mode.BACKWARD:
             return self._emit([row])
         if self.mode in BY_CALLS.values():

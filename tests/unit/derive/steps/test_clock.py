@@ -105,6 +105,27 @@ def test_lbfgs_has_its_backwards_inside_the_step() -> None:
     assert counted(driver) == 40
 
 
+@pytest.mark.parametrize("steps", [2, 5, 40])
+def test_lbfgs_without_a_loader_counts_its_first_step(steps: int) -> None:
+    """No mark came before the first step, whose backwards are not yet known to be inside of it."""
+    driver = Driver()
+    for i in range(steps):
+        driver.optimizer("Optimizer.step#LBFGS.step")
+        driver.region = Region.OPTIMIZER if i else Region.STEP
+        for _ in range(5):
+            driver.backward()
+        driver.region = Region.STEP
+    assert counted(driver) == steps
+
+
+def test_a_step_before_all_backwards_is_none() -> None:
+    """Of a scheduler that wants one."""
+    driver = Driver()
+    driver.optimizer()
+    driver.train(40)
+    assert counted(driver) == 40
+
+
 def test_amp_skips_take_no_optimiser_step() -> None:
     driver = Driver()
     for i in range(100):
