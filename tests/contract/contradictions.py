@@ -269,7 +269,10 @@ def _intervals(rank: Json, advice: Json, costs: Mapping[str, str]) -> Iterator[s
                     yield f"{item['cause']}: {share:.3f} of the run every {every} steps is more than 1 % every {better}"
                 for name, cause in costs.items():
                     said[name] |= {str(better)} if cause == item["cause"] else set()
+    reasons = {setting["name"]: setting["reason"] for setting in advice["settings"]}
     for name, values in said.items():
+        if values and "no step waited" in reasons.get(name, ""):
+            yield f"{name}: {reasons[name]!r}, and the report says {sorted(values)}"
         if proposed.get(name) is not None and values and values != {proposed[name]}:
             yield f"{name}: {proposed[name]} is proposed, and the report says {sorted(values)}"
 

@@ -217,6 +217,10 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
         if facts.rank.memory.shm_bytes_per_batch
         else saying("{prefetch}, assumed", prefetch=ahead)
     )
+    if load is None and facts.rank.workers.started:
+        return ProposedSetting(
+            word("prefetch_factor"), now, None, 0.0, saying("what a batch costs a worker was not measured")
+        )
     if load is None or not load.workers:
         return ProposedSetting(
             word("prefetch_factor"), saying("no workers"), None, 0.0, saying("it counts with workers only")
@@ -255,7 +259,8 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
 
 def _persistent(facts: SettingsInput) -> ProposedSetting:
     lost, load = facts.stalled("worker_startup"), facts.loader
-    edges = facts.rank.counters.stalls.get("worker_startup", 0)
+    shared = sum("worker_startup" in stall.shares for stall in facts.rank.stalls)  # a save at the same edge may be more
+    edges = max(facts.rank.counters.stalls.get("worker_startup", 0), shared)
     if not edges:
         seen = facts.rank.workers
         reason = saying("no workers were started again between epochs while it was watched")
@@ -269,7 +274,7 @@ def _persistent(facts: SettingsInput) -> ProposedSetting:
     gain = max(0.0, lost - edges * first)
     reason = saying("workers were started again {edges} times, {each} each", edges=edges, each=seconds(lost / edges))
     limit = saying("workers keep their memory between epochs, and their copy of the dataset")
-    proposed = "True" if gain >= facts.worth else None
+    proposed = "True" if lost >= facts.worth and gain else None
     return ProposedSetting(word("persistent_workers"), saying("False"), proposed, gain, reason, limit)
 
 

@@ -235,6 +235,22 @@ def test_persistent_workers() -> None:
     assert (told.proposed, told.gain) == ("True", pytest.approx(9.0 - 4 * 0.05))
 
 
+def test_workers_that_start_again_beside_a_longer_save_are_counted() -> None:
+    rank = a_rank(cpu=0.05)
+    rank.stalls = [stall("checkpoint", 3.0, n) for n in (100, 200)]
+    for one in rank.stalls:
+        one.shares = {"checkpoint": 2.0, "worker_startup": 1.0}
+    rank.counters.stall_seconds = {"checkpoint": 4.0, "worker_startup": 2.0}
+    told = settings(rank)["persistent_workers"]
+    assert (told.proposed, told.gain) == ("True", pytest.approx(2.0 - 2 * 0.05))
+
+
+def test_workers_whose_batches_were_not_measured_are_not_denied() -> None:
+    rank = a_rank(workers=4)
+    rank.ordinary.worker_cpu_seconds_per_batch = None
+    assert "was not measured" in str(settings(rank)["prefetch_factor"].reason)
+
+
 def test_workers_that_were_started_again_at_no_cost_are_not_denied() -> None:
     rank = a_rank()
     assert "no workers were started again" in str(settings(rank)["persistent_workers"].reason)

@@ -8,6 +8,7 @@ from trainprobe.advise.queue import Ahead
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls.collective_wait import MEANWHILE
+from trainprobe.causes.stalls.worker_startup import PROCESSES_STARTED
 from trainprobe.model.cause import Cause
 from trainprobe.model.report import Evidence
 
@@ -51,6 +52,13 @@ def test_a_worker_that_comes_back_needs_no_time_limit() -> None:
     again = advice(Cause.WORKER_HANG, AdviceInput(each=1.4, every=94, fetching=True))
     assert "timeout=" in once[0]
     assert "goes on by itself after 1.40 s" in again[0]
+
+
+def test_a_loaders_workers_are_kept_by_its_setting_whatever_else_the_step_did() -> None:
+    """Of a step that mostly saved, the evidence is the save's."""
+    assert advice(Cause.WORKER_STARTUP, AdviceInput(fetching=True))[0].startswith("persistent_workers=True")
+    processes = [Evidence.of(PROCESSES_STARTED(), 1, "")]
+    assert "a pool" in advice(Cause.WORKER_STARTUP, AdviceInput(fetching=True, evidence=processes))[0]
 
 
 def test_the_frameworks_setting_stands_behind_what_recurs() -> None:

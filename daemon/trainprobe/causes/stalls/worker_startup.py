@@ -138,7 +138,7 @@ KEEP_WORKERS_SAVES = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    if not f.saw(WORKERS_STARTED):  # they were not a DataLoader's
+    if f.saw(PROCESSES_STARTED) or not (f.fetching or f.saw(WORKERS_STARTED)):  # they were not a DataLoader's
         return [KEEP_PROCESSES()]
     name = name_of(f.framework, Subject.PERSISTENT)
     return [KEEP_WORKERS_SAVES(setting=name, each=f.each) if f.each else KEEP_WORKERS(setting=name)]

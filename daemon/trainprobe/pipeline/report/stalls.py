@@ -11,7 +11,7 @@ from statistics import median
 
 from trainprobe.advise import queue
 from trainprobe.advise.intervals import SEEN
-from trainprobe.advise.loader import loader, prefetched
+from trainprobe.advise.loader import Loader, loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.spec import WAITS_IN
@@ -69,18 +69,13 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
     total, by_cause = lost.total(), rank.stalls.memo.get(_by_cause, rank.stalls.entries)
     stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
     costs = loader(rank.ordinary, rank.lives.peak, stalls, cpus)
-    made = (
-        queue.ahead(
-            costs, rank.stalls.memo.get(_late_batches, rank.stalls.entries), prefetched(rank.memory, rank.lives.peak)
-        )
-        if costs is not None and costs.workers
-        else None
-    )
+    wall = rank.time.reached - rank.time.start
+    made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
         mine = by_cause.get(cause)
         where = mine.where if mine is not None else None
         out[cause] = AdviceInput(
-            share=ns / wall if (wall := rank.time.reached - rank.time.start) > 0 else 0.0,
+            share=ns / wall if wall > 0 else 0.0,
             each=mine.each if mine is not None else 0.0,
             every=rank.stalls.every.get(cause) if rank.steps.count else None,
             seen=(*(mine.seen if mine is not None else ()), *in_steps.get(cause, ())),
@@ -117,6 +112,15 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
             period=saves.period_ns / NS if saves.every else 0.0,
         )
     return out
+
+
+def _ahead(rank: RankSnapshot, costs: Loader | None, lost: float, worth: float) -> queue.Ahead | None:
+    """How many batches made ahead cover late ones, which lost so many seconds; None: none do, or less is worth it."""
+    if costs is None or not costs.workers or lost < worth:
+        return None
+    late = rank.stalls.memo.get(_late_batches, rank.stalls.entries)
+    found = queue.ahead(costs, late, prefetched(rank.memory, rank.lives.peak))
+    return found if found is not None and found.saves * lost >= worth else None
 
 
 def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
