@@ -37,7 +37,7 @@ INSTRUCTIONS = {
 Seventy of each are for a switch that the kernel did not tell of; but for one byte that is compared they do not run.
 Some twenty for each time that a ledger is found: more instructions than a helper's call, and a tenth of its time.
 A hundred of on_read_end note what a program reads before its first step; but for one byte they do not run afterwards.
-Four hundred of on_start_open find the loops of frameworks among the files of code, until a program's first step.
+Five hundred of on_start_open find the loops of frameworks among the files of code, until a program's first step.
 Thirty of on_record bound the drivers of a process; only a thread that has no ledger yet runs them.
 """
 

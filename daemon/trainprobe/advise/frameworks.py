@@ -23,6 +23,9 @@ BY_ITERATION = template("advice.by_iteration", " with by_epoch=False")()
 PRE_EVAL = template(
     "advice.pre_eval", " with by_epoch=False; mmseg: pre_eval=True does not keep the predictions until the end"
 )()
+NOT_EPOCHS = template("advice.not_epochs", " with epoch_level=False")()
+OF_ITERATIONS = template("advice.of_iterations", " for the handler's Events.ITERATION_COMPLETED")()
+WITH_UNIT = template("advice.with_unit", ', a number with its unit: batches are "ba"')()
 IN_EPOCHS = template("advice.in_epochs", ", which counts epochs")()
 IN_ENVIRONMENT = template("advice.in_environment", ", which counts steps of the environment")()
 IN_ROLLOUTS = template("advice.in_rollouts", ", which counts rollouts")()
@@ -37,7 +40,7 @@ class Named:
 
     @property
     def counts_steps(self) -> bool:
-        return self.note not in (IN_EPOCHS, IN_ENVIRONMENT, IN_ROLLOUTS)
+        return self.note not in (IN_EPOCHS, IN_ENVIRONMENT, IN_ROLLOUTS, WITH_UNIT)
 
 
 _TORCH = {
@@ -58,6 +61,7 @@ _LIGHTNING = {
     Subject.EVALUATE: Named("val_check_interval"),
     Subject.LOG: Named("log_every_n_steps"),
 }
+_IGNITE = Named("every", OF_ITERATIONS)
 _ORBAX = {Subject.SAVE: Named("save_interval_steps")}
 SETTINGS: Mapping[str, Mapping[Subject, Named]] = {
     "transformers": _TRANSFORMERS,
@@ -90,6 +94,33 @@ SETTINGS: Mapping[str, Mapping[Subject, Named]] = {
         Subject.LOG: Named("log_interval", IN_ROLLOUTS),
     },
     "nnunetv2": {Subject.SAVE: Named("save_every", IN_EPOCHS), Subject.WORKERS: Named("nnUNet_n_proc_DA")},
+    "monai": {
+        Subject.SAVE: Named("CheckpointSaver.save_interval", NOT_EPOCHS),
+        Subject.EVALUATE: Named("ValidationHandler.interval", NOT_EPOCHS),
+    },
+    "ignite": {Subject.SAVE: _IGNITE, Subject.EVALUATE: _IGNITE, Subject.LOG: _IGNITE},
+    "fastai": {Subject.SAVE: Named("SaveModelCallback.every_epoch", IN_EPOCHS)},
+    "skorch": {
+        Subject.WORKERS: Named("iterator_train__num_workers"),
+        Subject.PREFETCH: Named("iterator_train__prefetch_factor"),
+        Subject.PERSISTENT: Named("iterator_train__persistent_workers"),
+    },
+    "composer": {
+        Subject.SAVE: Named("save_interval", WITH_UNIT),
+        Subject.EVALUATE: Named("eval_interval", WITH_UNIT),
+        Subject.LOG: Named("console_log_interval", WITH_UNIT),
+    },
+    "detectron2": {
+        Subject.SAVE: Named("SOLVER.CHECKPOINT_PERIOD"),
+        Subject.EVALUATE: Named("TEST.EVAL_PERIOD"),
+        Subject.WORKERS: Named("DATALOADER.NUM_WORKERS"),
+    },
+    "pytorch_metric_learning": {
+        Subject.SAVE: Named("test_interval", IN_EPOCHS),
+        Subject.EVALUATE: Named("test_interval", IN_EPOCHS),
+        Subject.WORKERS: Named("dataloader_num_workers"),
+    },
+    "spacy": {Subject.SAVE: Named("training.eval_frequency"), Subject.EVALUATE: Named("training.eval_frequency")},
     "orbax": _ORBAX,
     "flax": _ORBAX,
     "jax": _ORBAX,

@@ -17,6 +17,11 @@ from trainprobe.derive.python.frameworks import NAMES
         ("mmengine", Subject.EVALUATE, 90, "mmengine: train_cfg.val_interval=90 with by_epoch=False"),
         ("mmcv", Subject.WORKERS, 4, "mmcv: workers_per_gpu=4"),
         ("ultralytics", Subject.SAVE, 640, "ultralytics: save_period, which counts epochs"),
+        ("monai", Subject.SAVE, 640, "monai: CheckpointSaver.save_interval=640 with epoch_level=False"),
+        ("ignite", Subject.EVALUATE, 90, "ignite: every=90 for the handler's Events.ITERATION_COMPLETED"),
+        ("skorch", Subject.WORKERS, 4, "skorch: iterator_train__num_workers=4"),
+        ("composer", Subject.SAVE, 640, 'composer: save_interval, a number with its unit: batches are "ba"'),
+        ("spacy", Subject.SAVE, 640, "spacy: training.eval_frequency=640"),
         ("flax", Subject.SAVE, 640, "flax: save_interval_steps=640"),
     ],
 )

@@ -17,6 +17,14 @@ LOOPS: Mapping[str, tuple[str, ...]] = {
               "src/engine/training.py"),
     "stable_baselines3": ("common/on_policy_algorithm.py", "common/off_policy_algorithm.py"),
     "nnunetv2": ("training/nnUNetTrainer/nnUNetTrainer.py", "run/run_training.py"),
+    "monai": ("engines/trainer.py", "engines/workflow.py"),
+    "ignite": ("engine/engine.py",),
+    "fastai": ("learner.py",),
+    "skorch": ("net.py",),
+    "composer": ("trainer/trainer.py",),
+    "detectron2": ("engine/train_loop.py",),
+    "pytorch_metric_learning": ("trainers/base_trainer.py",),
+    "spacy": ("training/loop.py",),
 }  # fmt: skip
 """The files of a framework's own training loop. Its models and helpers are also used by loops that are not its own."""
 LIBRARIES = (
@@ -25,7 +33,7 @@ LIBRARIES = (
 )
 """Libraries that leave the loop to the user: named where no framework's loop was seen."""
 NAMES = frozenset({*LOOPS, *LIBRARIES})
-BUILT_ON = {"sentence_transformers": "transformers"}
+BUILT_ON = {"sentence_transformers": "transformers", "monai": "ignite"}
 """The first one's loop calls the other's."""
 _LOOP_FILES = frozenset((name, file.rpartition("/")[2]) for name, files in LOOPS.items() for file in files)
 
