@@ -19,8 +19,10 @@ BAND = 3  # half octaves that the lengths of steps lie in
 LEAST_BURSTS = 12
 FEW = 0.1
 """Of the steps: the part of intervals that may be longer than those inside bursts and shorter than those between
-them."""
+them. Those of the half octave below the band are the shorter ones of its own length."""
 SHORTEST_PLACE = 21  # half octaves: 1.5 ms
+STALLS = 1 / 50
+"""Of the steps: so many of the longest intervals may be stalls, whose length says nothing about what recurs."""
 
 Call = TypeVar("Call", bound=Hashable)
 
@@ -55,10 +57,11 @@ def bursts(calls: Mapping[Call, Sequence[int]]) -> tuple[Call, int] | None:
 def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
     """Units, and the number of gaps. Most of the time is in gaps of one length; the limit is half-way between them and
     a burst's own intervals."""
+    intervals = _without_stalls(intervals)
     spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
     low = max(range(len(spent) - BAND + 1), key=lambda place: sum(spent[place : place + BAND]))
     count, time = sum(intervals[low : low + BAND]), sum(spent[low : low + BAND])
-    inside = next((place for place in range(low + 1) if sum(intervals[place:low]) <= FEW * count), low)
+    inside = next((place for place in range(low + 1) if sum(intervals[place : low - 1]) <= FEW * count), low)
     least = max(SHORTEST_PLACE, (inside + low) // 2)
     number = sum(intervals[least:])
     if low < least or low - inside < 2 or count < max(LEAST_BURSTS, EVEN * number) or time < EVEN * sum(spent):
@@ -67,6 +70,7 @@ def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
 
 
 def _is_even(intervals: Sequence[int]) -> bool:
+    intervals = _without_stalls(intervals)
     number = sum(intervals)
     if number < LEAST:
         return False
@@ -74,6 +78,15 @@ def _is_even(intervals: Sequence[int]) -> bool:
     most = max(range(len(spent) - 1), key=lambda place: spent[place] + spent[place + 1])
     count, time = sum(intervals[most : most + 2]), sum(spent[most : most + 2])
     return count >= EVEN * number and time >= EVEN * sum(spent) and time >= SHORTEST_NS * count
+
+
+def _without_stalls(intervals: Sequence[int]) -> list[int]:
+    left, stalls = list(intervals), int(STALLS * sum(intervals[SHORTEST_PLACE:]))
+    for place in range(len(left) - 1, SHORTEST_PLACE - 1, -1):
+        dropped = min(stalls, left[place])
+        left[place] -= dropped
+        stalls -= dropped
+    return left
 
 
 def _middle_ns(place: int) -> float:

@@ -119,6 +119,23 @@ def test_steps_that_become_twice_as_fast_stay_steps() -> None:
     assert 2e-4 < found[1] * 1024e-9 < 0.05
 
 
+@pytest.mark.parametrize("calls", [1, 6])
+def test_a_stall_longer_than_all_steps_together_hides_no_steps(calls: int) -> None:
+    """A save, a slow batch, an evaluation while the pace is learnt."""
+    times = burst_loop(120, 0.01, calls)
+    for stall in range(2):
+        times = [at + (2.0 if at > 0.5 * (stall + 1) else 0.0) for at in times]
+    assert bursts({"runs": intervals(times)}) is not None
+    assert calls > 1 or found({"wait": times}) == "wait"
+
+
+def test_steps_of_three_lengths_that_lie_beside_each_other_are_steps() -> None:
+    """A busy host draws them out: 13 % are a little shorter than the band that most of the time is in."""
+    runs = [0] * BEAT_INTERVALS
+    runs[23:30] = [56, 232, 69, 44, 14, 3, 1]
+    assert bursts({"runs": runs}) is not None
+
+
 def test_calls_without_a_pace_are_no_bursts() -> None:
     now, chaos = 0.0, []
     for _ in range(300):
