@@ -27,7 +27,7 @@ SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }{besi
 BESIDE = template("unknown.beside", "; its other thread was in {frame}")
 STATE = template("unknown.state", "{seconds:.2f} s {state}")
 
-SHOWN = 0.01
+SHOWN = 0.02
 """Of what is unknown: less of a state is not worth a word."""
 LAST = 1_000_000
 """Its place: behind every other rule."""

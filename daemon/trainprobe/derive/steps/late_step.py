@@ -10,6 +10,8 @@ from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.sample import Inspection, SentBytes, ThreadLook
 
 STACKS = 16
+STILL = 2
+"""Looks."""
 FROZEN_WAITS = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
 """Kernel functions in which writers wait while a file system is frozen."""
 _QUEUES = frozenset({Leaf.PIPE_READ, Leaf.POLL})
@@ -121,6 +123,13 @@ class LateStepObservations:
     inspections: int = 0
     held_back: int = 0  # inspections that found the driver waiting for the write-back of dirty pages
     queued: int = 0  # passes that found the driver runnable without a CPU
+
+    @property
+    def stood_still(self) -> bool:
+        """Whether most looks found no thread of the process on a CPU, or runnable: nobody computed."""
+        return self.inspections >= STILL and 2 * max((one.running for one in self.beside.values()), default=0) < (
+            self.inspections
+        )
 
     def see_workers(self, samples: Sequence[ThreadSample], since_ns: int, now_ns: int) -> None:
         """The longest wait among the workers' present ones, of what they do since the step began."""

@@ -110,7 +110,7 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
         return
     window = window_of(rank, measured(rank, step, units, before, row))
     judgement = judge(window)
-    if progress.clock.mode == Mode.RHYTHM:
+    if progress.clock.mode == Mode.RHYTHM and not rank.open.late.stood_still:
         judgement = _without_own_threads(judgement)
     _note_serialising(rank, judgement, before.at_ns, row.at_ns)
     if not late and not _ends_throttled(rank, judgement):
@@ -118,7 +118,7 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
         return
     progress.stability.late(row.at_ns)
     for cause, ns in judgement.phases.items():
-        rank.phases.add(Phase(cause.value), int(row.at_ns - ns), row.at_ns, progress.clock.count)
+        rank.phases.add(Phase(cause.value), int(row.at_ns - ns), row.at_ns, progress.clock.count - 1)
     if Cause.EVALUATION in judgement.phases:
         _note_evaluators(rank)
     elif ns := evaluation.quiet_work_ns(window):
@@ -142,7 +142,7 @@ def _note_evaluators(rank: RankState) -> None:
 
 
 def _without_own_threads(judgement: Judgement) -> Judgement:
-    """Where JAX or TensorFlow run the model, a wait that nothing explains is for their threads."""
+    """Where JAX or TensorFlow run the model, a wait that nothing explains is for their threads, if one of them runs."""
     shares = dict(judgement.shares)
     shares.pop(Cause.UNKNOWN, None)
     lost = [claim for claim in judgement.lost if claim.cause in shares]
