@@ -167,3 +167,17 @@ def test_a_step_that_worked_longer_has_no_stall_for_a_little_without_a_cause(res
     driver.train(20)
     rank = rank_of(played(driver), driver)
     assert sum(stall.seconds for stall in rank.stalls) == pytest.approx(told, abs=0.002)
+
+
+@pytest.mark.parametrize(("leaf", "cause"), [(Leaf.SOCKET, "network"), (Leaf.SLEEP, "unknown")])
+def test_a_trackers_answer_within_an_evaluation_is_none_of_it(leaf: Leaf, cause: str) -> None:
+    driver, pipeline = started()
+    for _ in range(20):
+        driver.fetch(0.002)
+        driver.spend(0.02, region=Region.NO_GRAD)
+    driver.spend(1.3, leaf)
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost == {cause: pytest.approx(1.3, abs=0.01)}
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.44, abs=0.02)
+    assert [phase.step for phase in rank.phases if phase.phase == "evaluation"] == [40]

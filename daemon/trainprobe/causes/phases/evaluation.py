@@ -24,7 +24,8 @@ _MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
 _QUIET = 0.3
 """Of a usual evaluation: with gradients off for less there was none."""
 _ALIKE = 2.0
-_KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED)
+_KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP)
+"""What an evaluation is not made of, though it may come with it: a tracker's answer, a pause."""
 
 
 def shown_by(stack: Sequence[str]) -> bool:
@@ -51,8 +52,8 @@ def _function(frame: str) -> str:
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
-    """All that is no save, log or stop, when more was fetched than trained on or gradients were off for most of it;
-    only the usual length, where something else took most of it beside an evaluation as usual."""
+    """All that is made of what evaluations are, when more was fetched than trained on or gradients were off for most of
+    it; only the usual length, where something else took most of it beside an evaluation as usual."""
     taken = take_items(left, states=[s for s in State if s not in _KEEP])
     total = sum(taken.values())
     if total <= 0:
