@@ -131,7 +131,8 @@ def _stalls(rank: Rank, style: Style) -> Iterator[str]:
     yield style.paint("  " + "  ".join(columns), "dim")
     rhythms: set[str] = set()
     for stall in sorted(shown, key=lambda stall: stall.start):
-        head = f"  {style.clock(stall.start)}  {stall.seconds:8.3f}  {stall.cause:<{cause}}  {stall.first_step:>7}  "
+        step = stall.first_step if stall.steps else "-"
+        head = f"  {style.clock(stall.start)}  {stall.seconds:8.3f}  {stall.cause:<{cause}}  {step:>7}  "
         state = style.say("GOES ON: ") if stall.end is None else ""
         told = _part(stall, "longest") is not None
         several = (

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.steps.ledger import Item
+from trainprobe.model.cause import State
 from trainprobe.model.cells import COMPUTING
 
 KEEP = 64
@@ -29,6 +30,10 @@ class WaitWindow:
     def beyond_ns(self) -> float:
         return sum(self.excess.values())
 
+    @property
+    def saving_ns(self) -> float:
+        return sum(ns for (state, _, _), ns in self.excess.items() if state == State.CHECKPOINT)
+
 
 @dataclass(slots=True)
 class WaitBaseline:
@@ -47,11 +52,12 @@ class WaitBaseline:
         self.since_ns, self.cells = at_ns, cells
 
     def excess(self, items: Mapping[Item, int], ns: int) -> dict[Item, float]:
-        """ns of each wait in a window of length ``ns`` beyond what is usual."""
+        """ns of each wait in a window of length ``ns`` beyond what is usual. No save is usual."""
         found = {}
         for item, spent in items.items():
-            beyond = spent - self._limit(item) * ns
-            if item[2] not in COMPUTING and beyond > 0:
+            saves = item[0] == State.CHECKPOINT
+            beyond = spent - (0.0 if saves else self._limit(item) * ns)
+            if (saves or item[2] not in COMPUTING) and beyond > 0:
                 found[item] = beyond
         return found
 

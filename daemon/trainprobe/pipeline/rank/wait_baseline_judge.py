@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from trainprobe.causes.base import Claim
 from trainprobe.causes.order import Judgement, judge
 from trainprobe.causes.registry import SPECS
 from trainprobe.derive.steps.ledger import flatten
 from trainprobe.derive.steps.wait_baseline import WaitWindow
+from trainprobe.model.cause import Cause, State
 from trainprobe.model.event import ThreadSample
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import NO_MARKS, Measured, window_of_second
@@ -36,7 +38,7 @@ def judge_second(rank: RankState, sample: ThreadSample, at_ns: int) -> None:
         return
     rhythm.judged_ns += ns
     edge, rhythm.edge = rhythm.edge, None
-    if second.beyond_ns >= rank.policy.rhythm_least_ns:
+    if second.beyond_ns >= rank.policy.rhythm_least_ns or second.saving_ns >= rank.policy.stall_minimum_ns:
         if edge is not None:  # the wait began in the second before
             _enter_stall(rank, edge)
         rhythm.after_stall = _enter_stall(rank, second)
@@ -73,7 +75,13 @@ def _enter_stall(rank: RankState, second: WaitWindow) -> bool:
 
 def _with_evidence(judgement: Judgement) -> Judgement:
     """Only what a rule has evidence for: without steps, a wait that nothing explains may be the program's own way of
-    waiting for its work."""
-    shares = {cause: ns for cause, ns in judgement.shares.items() if not SPECS[cause].thread_state_only}
+    waiting for its work. A sleep is what it looks like."""
+    known = {claim.cause for claim in judgement.lost if claim.cause is not None and _is_known(claim, claim.cause)}
+    shares = {cause: ns for cause, ns in judgement.shares.items() if cause in known}
     main = max((c for c in judgement.lost if c.cause in shares), key=lambda c: c.ns, default=None)
     return Judgement(shares if main is not None else {}, {}, main)
+
+
+def _is_known(claim: Claim, cause: Cause) -> bool:
+    slept = sum(ns for (state, _, _), ns in claim.taken.items() if state == State.SLEEP)
+    return not SPECS[cause].thread_state_only or slept > 0.5 * claim.ns

@@ -107,9 +107,9 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
         out[Cause.CHECKPOINT] = replace(
             saving,
             each=total[Cause.CHECKPOINT] / saves.saves / NS,
-            every=saves.every,
-            apart=max(1, steps // saves.saves),
-            period=saves.period_ns / NS if saves.every else 0.0,
+            every=saves.every if steps else None,
+            apart=max(1, steps // saves.saves) if steps else None,
+            period=saves.period_ns / NS if steps and saves.every else 0.0,
         )
     return out
 
@@ -191,7 +191,8 @@ def stalls(rank: RankSnapshot, at: Moment, place: str, facts: Mapping[Cause, Adv
 
 
 def _stall(rank: RankSnapshot, entry: StallEntry, at: Moment, place: str, common: _Common) -> Stall:
-    start, summary = at.wall_of(entry.start_ns), _summary(entry, common)
+    start, marked = at.wall_of(entry.start_ns), bool(rank.steps.count)  # else its numbers are those of seconds
+    summary = _summary(entry, common, marked=marked)
     return Stall(
         id=entry.kept_id or f"{place}-{int(at.wall_of(entry.id_ns) * 1000)}",
         start=start,
@@ -199,8 +200,8 @@ def _stall(rank: RankSnapshot, entry: StallEntry, at: Moment, place: str, common
         seconds=entry.ns / NS,
         cause=entry.cause.value,
         shares={cause.value: ns / NS for cause, ns in entry.shares.items()},
-        first_step=entry.first_step,
-        steps=entry.steps,
+        first_step=entry.first_step if marked else 0,
+        steps=entry.steps if marked else 0,
         period=common.period,
         summary="" if summary is None else str(summary),
         chain=texts(entry.chain),
@@ -214,12 +215,12 @@ def _stall(rank: RankSnapshot, entry: StallEntry, at: Moment, place: str, common
     )
 
 
-def _summary(entry: StallEntry, common: _Common) -> Message | None:
+def _summary(entry: StallEntry, common: _Common, *, marked: bool) -> Message | None:
     """The rule's sentence, with the Python line of all samples and the rhythm of all stalls of the cause."""
     what, longest, rhythm = entry.summary, None, common.rhythm
     if common.in_line is not None and common.function in "".join(entry.stack):
         what = common.in_line(entry)
-    elif entry.steps > 1:
+    elif entry.steps > 1 and marked:
         longest = LONGEST(steps=entry.steps)
     given = GPU_WORKED_ON(seconds=entry.given_ns / NS) if entry.given_ns else None
     if longest is None and rhythm is None and given is None:

@@ -24,7 +24,9 @@ from trainprobe.pipeline.report.ending import ending_death, ending_notice, exit_
 from trainprobe.pipeline.stalls import StallEntry
 
 HEALTHY = template("verdict.healthy", "healthy: {steps} steps in {seconds:.1f} s, nothing lost that is worth a change")
-NOT_MARKED = template("verdict.not_marked", "no step is marked; in {seconds:.0f} s watched no wait was unusual")
+NOT_MARKED = template(
+    "verdict.not_marked", "no step is marked; in {seconds:.0f} s watched no unusual wait has a known cause"
+)
 TOO_SHORT = template(
     "verdict.too_short", "no step is marked, and {seconds:.1f} s are too few to know which waits are usual"
 )
@@ -76,7 +78,7 @@ INPUT, COMPUTE = 0.2, 0.05
 """Share of data time from which a run is input-bound, and below which compute-bound (GPU < 80 %, > 95 %)."""
 
 WATCHED_LEAST = 5.0
-"""Seconds without marked steps, start-up aside, from which on it is said that no wait was unusual."""
+"""Seconds without marked steps, start-up aside, from which on it is said that no unusual wait has a known cause."""
 
 HEALTHY_LOST = 0.02
 """Of the run: who loses less, and waits for no input, is healthy."""
