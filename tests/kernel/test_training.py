@@ -105,8 +105,10 @@ def test_workers_that_are_not_forked_are_pooled_too(probes: Probes, torch_python
     assert last.pool[Leaf.SLEEP] / 1e9 >= 0.7 * 40 * 8 * 0.01
 
 
-def test_evaluation_without_gradients_is_its_own_region(probes: Probes, torch_python: str) -> None:
-    told, truth, marks = train(probes, torch_python, "--steps", "40", "--evaluate-every", "10")
+@pytest.mark.parametrize("context", ["no_grad", "inference_mode"])
+def test_evaluation_without_gradients_is_its_own_region(probes: Probes, torch_python: str, context: str) -> None:
+    how = ("--evaluate-every", "10", "--evaluate-by", context)
+    told, truth, marks = train(probes, torch_python, "--steps", "40", *how)
     assert marks.found["set_grad"]
     last = check(told, truth)
     seconds = sum(last.cells[Region.NO_GRAD * 24 : Region.NO_GRAD * 24 + 24]) / 1e9

@@ -95,6 +95,7 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--save-to", default="")
     parser.add_argument("--evaluate-every", type=int, default=0)
+    parser.add_argument("--evaluate-by", default="no_grad", help="a context of torch")
     parser.add_argument(
         "--monitors", action="store_true", help="two programs that sleep, one from the start, one later"
     )
@@ -169,7 +170,7 @@ def main() -> None:
                 torch.save({"model": model.state_dict(), "bulk": torch.zeros(1 << 20)}, args.save_to)
                 counts["saves"] += 1
             if args.evaluate_every and number % args.evaluate_every == 0:
-                with torch.no_grad():
+                with getattr(torch, args.evaluate_by)():
                     start = time.monotonic()
                     while time.monotonic() - start < 0.05:
                         model(batch)

@@ -35,9 +35,16 @@ IN_CPU = (
         anywhere=True,
     ),
 )
+_INFERENCE = (
+    b"_ZZN8pybind1112cpp_function10initializeIZN5torch4impl29py_context_manager_DEPRECATEDIN3c1013InferenceModeEJbEEEv"
+    b"RKNS_7module_EPKcEUlRNS3_28DeprecatedRAIIContextManagerIS6_JbEEE"
+)
+"""pybind11's wrappers of the lambdas that are its __enter__ and its __exit__."""
 IN_PYTHON = (
     Mark("set_grad", "on_set_grad", (b"_ZN5torch8autogradL16set_grad_enabledEP7_objectS2_S2_",)),
     Mark("set_grad_single", "on_set_grad_single", (b"_ZN5torch8autogradL16set_grad_enabledEP7_objectS2_\0",)),
+    Mark("inference", "on_inference", (_INFERENCE + b"E_vJ",), anywhere=True),
+    Mark("inference_end", "on_inference_end", (_INFERENCE + b"RKNS_6object",), anywhere=True),
 )
 
 IN_INTERPRETER = (

@@ -150,7 +150,7 @@ class _Elf:
         for place, value in self._values(list(named), *table):
             for wanted, label in named[place]:
                 symbol, known = self._place(label, value), found[wanted]
-                if symbol and symbol not in known and len(known) < MAX_PER_PREFIX:
+                if symbol and symbol.offset not in {one.offset for one in known} and len(known) < MAX_PER_PREFIX:
                     known.append(symbol)
 
     def _candidates(self, prefixes: Sequence[bytes], start: int, end: int) -> Iterator[int]:

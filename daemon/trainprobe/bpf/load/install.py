@@ -46,7 +46,8 @@ _EVENTS = {
 }
 MARKS = frozenset((
     "on_backward", "on_graph_task", "on_backward_end", "on_record", "on_record_end",
-    "on_set_grad", "on_set_grad_single", "on_collector", "on_collector_end", "on_finalize",
+    "on_set_grad", "on_set_grad_single", "on_inference", "on_inference_end",
+    "on_collector", "on_collector_end", "on_finalize",
     "on_gpu_wait", "on_gpu_copy", "on_gpu_allocate", "on_gpu_free", "on_gpu_return",
     "on_gpu_graph", "on_gpu_upload", "on_gpu_kernel", "on_gpu_kernel_configured", "on_gpu_step", "on_release",
 ))  # fmt: skip

@@ -346,6 +346,18 @@ int on_record_end(struct pt_regs *ctx) { /* record_function_exit_new(...) */
 INLINE bool switches_back(struct ledger *l) {
     return l->nested && l->saw_ends & 1 && l->regions[(l->nested - 1) & 3] == REGION_OPTIMIZER;
 }
+#define BY_INFERENCE 2 /* in grads_off: torch.inference_mode(), which set_grad_enabled() inside it does not end */
+
+INLINE void switch_grads(struct ledger *l, u8 off, u8 which) {
+    BUSY(l);
+    u8 were_off = l->grads_off;
+    l->grads_off = off ? were_off | which : were_off & ~which;
+    if (!l->nested && l->region != region_of(l))
+        settle(l, bpf_ktime_get_ns());
+    if (off && !were_off)
+        read_kernel(l->no_grad, sizeof(l->no_grad), &l->acc[REGION_NO_GRAD * LEAVES]);
+    DONE(l);
+}
 /* set_grad_enabled of torch._C: hit by torch.no_grad() and its kin, a few times a step. (c10::GradMode::set_enabled
  * would be hit for every node of the graph.) */
 INLINE int set_grads(void *object) {
@@ -355,15 +367,20 @@ INLINE int set_grads(void *object) {
         return 0;
     if (read_user(&digit, 4, object + 24))
         return 0; /* PyLong's first digit: True is 1, False 0 */
-    BUSY(l);
-    u8 were_off = l->grads_off;
-    l->grads_off = !digit;
-    if (!l->nested && l->region != region_of(l))
-        settle(l, bpf_ktime_get_ns());
-    if (!digit && !were_off)
-        read_kernel(l->no_grad, sizeof(l->no_grad), &l->acc[REGION_NO_GRAD * LEAVES]);
-    DONE(l);
+    switch_grads(l, !digit, 1);
     return 0;
+}
+INLINE int infer(u8 begins) { /* __enter__ and __exit__ of torch._C._InferenceMode */
+    struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
+    if (l)
+        switch_grads(l, begins, BY_INFERENCE);
+    return 0;
+}
+int on_inference(struct pt_regs *ctx) {
+    return infer(1);
+}
+int on_inference_end(struct pt_regs *ctx) {
+    return infer(0);
 }
 int on_set_grad(struct pt_regs *ctx) { /* (self, args, kwargs): item 0 of the tuple */
     void *item = 0;
