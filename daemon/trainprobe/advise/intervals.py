@@ -26,10 +26,11 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
     number = saves or max(rank.counters.stalls.get("checkpoint", 0), len(stalls))
     if not number or not lost:
         return ProposedSetting(name, saying("no save was waited for"), None, 0.0, saying("saving costs nothing here"))
-    every, each = rank.counters.save_every_steps or _every(stalls, rank.steps.count, number), lost / number
     share = lost / rank.wall_seconds if rank.wall_seconds else 0.0
-    now = _each(every)
-    reason = saying("a save takes {each}, all of them {share} of the run", each=seconds(each), share=percent(share))
+    if number == 1 and any("checkpoint" in one.shares and one.first_step >= rank.steps.count for one in rank.stalls):
+        return ProposedSetting(name, saying("once, after the last step"), None, 0.0, _each_save(lost, share))
+    every, each = rank.counters.save_every_steps or _every(stalls, rank.steps.count, number), lost / number
+    now, reason = _each(every), _each_save(each, share)
     if share <= SAVING:
         return ProposedSetting(name, now, None, 0.0, reason)
     better = interval_for_share(every, share, SAVING)
@@ -39,6 +40,10 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
         work=seconds(better * step),
     )
     return ProposedSetting(name, now, str(better), lost * (1 - every / better), reason, limit)
+
+
+def _each_save(each: float, share: float) -> Saying:
+    return saying("a save takes {each}, all of them {share} of the run", each=seconds(each), share=percent(share))
 
 
 def _every(stalls: list[Stall], steps: int, number: int) -> int:

@@ -206,11 +206,17 @@ def test_a_save_after_the_last_step_is_a_stall() -> None:
     driver = trained()
     driver.spend(0.01)
     burst_and_save(driver, SAVES)
-    rank = ended(driver)
+    driver.exit()
+    run = played(driver).report(moment(driver.now)).runs[0]
+    (rank,) = run.ranks
+    adds_up(rank)
     (stall,) = rank.stalls
     assert stall.cause == "checkpoint"
     assert rank.lost == pytest.approx({"checkpoint": 0.6}, abs=0.05)
     assert rank.counters.phase_seconds["shutdown"] == pytest.approx(0.6, abs=0.05)
+    (setting,) = (one for one in advice(run, rank, 4).settings if one.name == "checkpoint interval")
+    assert (str(setting.now), setting.proposed) == ("once, after the last step", None)
+    assert not [line for line in stall.advice if "save every" in line], "there is none to save more rarely"
 
 
 def test_a_long_write_in_flight_is_a_checkpoint_beside_logs() -> None:

@@ -54,9 +54,9 @@ def end_step(rank: RankState, row: MarkRow) -> None:
 
 
 def _account_for_start(rank: RankState, row: MarkRow) -> None:
-    """Where the time to the first step went."""
+    """Where the time to the first step went, unless steps came before the first that is marked."""
     start, workers, begin_ns = rank.lives.start, rank.lives.workers, rank.start_ns
-    if start is None or rank.attached or rank.resumed:
+    if start is None or rank.attached or rank.resumed or rank.progress.clock.before:
         return
     fetches = sum(row.cells[cell(Region.FETCH, leaf)] for leaf in Leaf)
     forks = [at for at in workers.starts if at < row.at_ns]

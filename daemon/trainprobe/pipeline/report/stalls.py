@@ -104,12 +104,13 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
     elif logging is not None and writes:  # a little in each step
         out[Cause.LOGGING] = replace(logging, every=None, apart=max(1, round(steps / writes)))
     if saving is not None and saves.saves:
+        rhythm = steps > 0 and not (saves.saves == 1 and _saved_last(rank.stalls.entries, steps))
         out[Cause.CHECKPOINT] = replace(
             saving,
             each=total[Cause.CHECKPOINT] / saves.saves / NS,
-            every=saves.every if steps else None,
-            apart=max(1, steps // saves.saves) if steps else None,
-            period=saves.period_ns / NS if steps and saves.every else 0.0,
+            every=saves.every if rhythm else None,
+            apart=max(1, steps // saves.saves) if rhythm else None,
+            period=saves.period_ns / NS if rhythm and saves.every else 0.0,
         )
     return out
 
@@ -121,6 +122,11 @@ def _ahead(rank: RankSnapshot, costs: Loader | None, lost: float, worth: float) 
     late = rank.stalls.memo.get(_late_batches, rank.stalls.entries)
     found = queue.ahead(costs, late, prefetched(rank.memory, rank.lives.peak))
     return found if found is not None and found.saves * lost >= worth else None
+
+
+def _saved_last(entries: Sequence[StallEntry], steps: int) -> bool:
+    """Whether there was a save after the last step."""
+    return any(Cause.CHECKPOINT in entry.shares and entry.first_step >= steps for entry in entries)
 
 
 def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
