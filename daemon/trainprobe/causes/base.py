@@ -82,6 +82,7 @@ class Window:
     compilers: Sequence[ChildCommand]  # that ran in the window
     compile_ns: int  # of the window in which at least one ran
     saves: Sequence[Save]
+    savers: Mapping[int, str]  # threads of the driver's process beside it that wrote checkpoints: the latest of each
     removals: Sequence[Removal]  # of checkpoints
     logs: Sequence[WrittenLog]
     files: Sequence[FileEvent]  # of the driver's process: the latest of each file that it opened to write in the window

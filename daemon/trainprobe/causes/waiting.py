@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainprobe.causes.base import Window, excess_ns, pool_ns, take_items
+from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf, ThreadState
@@ -85,3 +87,15 @@ def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:
     """The worker that has been in one of the leaves longest, of those seen last."""
     inside = [t for t in window.threads if t.leaf in leaves and t.run != ThreadState.GONE]
     return min(inside, key=lambda t: t.since_ns, default=None)
+
+
+def user_thread(window: Window) -> tuple[str, int]:
+    """Where the one other thread was that runs the user's own code, and its id as the process has it; "" and 0 where
+    there are several: a driver at a lock waits for some thread, and of several nobody knows for which."""
+    seen: dict[int, list[str]] = {}
+    for one in (one for stack in window.late.stacks for one in stack.others if is_own(one.frame)):
+        seen.setdefault(one.own_tid, []).append(one.frame)
+    if len(seen) != 1:
+        return "", 0
+    ((own_tid, frames),) = seen.items()
+    return Counter(frames).most_common(1)[0][0], own_tid

@@ -9,7 +9,7 @@ import pytest
 from tests.builders.driver import Driver, moment, played
 from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.model.cells import Leaf
-from trainprobe.model.event import PythonThread, StackSeen
+from trainprobe.model.event import FileEventKind, PythonThread, StackSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import Inspection, SentBytes, ThreadLook
@@ -146,3 +146,18 @@ def test_a_pool_of_processes_answers_behind_a_lock(fetches: bool, worked: float,
     steps(driver, 20, fetches=fetches)
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
     assert stall.cause == cause
+
+
+def test_a_wait_for_the_thread_that_wrote_a_checkpoint_is_the_saves() -> None:
+    """It sleeps, or uploads, when its file is closed."""
+    driver, pipeline = started()
+    driver.file(FileEventKind.OPENED, "/run/a.pt", opened=driver.now, tid=LOADER)
+    driver.file(FileEventKind.CLOSED, "/run/a.pt", opened=driver.now, size=184_000_000, write=1, tid=LOADER)
+    steps(driver, 10)
+    (stall,) = locked(driver, played(driver, pipeline), "S", "S", "S").stalls
+    assert stall.cause == "checkpoint"
+    assert stall.summary == (
+        f"waiting for thread {LOADER} of the training, which wrote checkpoint /run/a.pt and goes on in {LINE}"
+    )
+    assert stall.seconds == pytest.approx(1.0, abs=0.02)
+    assert any(line.startswith("the save runs beside the steps already") for line in stall.advice)

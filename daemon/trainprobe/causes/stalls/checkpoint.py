@@ -9,6 +9,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Window, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.waiting import user_thread
 from trainprobe.causes.writing import held_back
 from trainprobe.derive.files.save_spans import BYTES_IN_NS, SavingSteps, ahead_ns, shown_by, spans
 from trainprobe.derive.files.saves import Save
@@ -30,6 +31,10 @@ THREAD = template("checkpoint.thread", "thread {tid}")
 PROCESS = template("checkpoint.process", "process {pid}")
 WAITS_FOR = template("checkpoint.waits_for", "driver waits for {who}")
 WHO_WRITES = template("checkpoint.who_writes", "{who} writes {path}")
+GOES_ON = template(
+    "checkpoint.goes_on", "waiting for {who} of the training, which wrote checkpoint {path} and goes on in {frame}"
+)
+WHO_WROTE = template("checkpoint.who_wrote", "{who} wrote {path}")
 
 IN_CALLS = template("checkpoint.in_calls", "driver in the checkpoint's system calls")
 SERIALIZING = template("checkpoint.serializing", "driver on the CPU between these calls and before the first one")
@@ -192,6 +197,24 @@ def _for_another(window: Window, taken: Mapping[Item, float], saves: Sequence[Sa
     )
 
 
+def claim_saver(window: Window, left: Mapping[Item, float]) -> Claim | None:
+    """State `lock`, where the one other thread that runs the user's own code is one that wrote a checkpoint: it may
+    upload the file, or sleep."""
+    waits = take_items(left, states=[State.LOCK])
+    frame, own_tid = user_thread(window)
+    tid = next((one.tid for one in window.late.beside.values() if one.own_tid == own_tid), 0)
+    if not waits or tid not in window.savers:
+        return None
+    who, path = THREAD(tid=tid), window.savers[tid]
+    return Claim(
+        Cause.CHECKPOINT,
+        waits,
+        GOES_ON(who=who, path=path, frame=frame),
+        [WAITS_FOR(who=who), WHO_WROTE(who=who, path=path)],
+        [Evidence.of(SAVED_BESIDE(), seconds(sum(waits.values())), "s", window.driver_pid)],
+    )
+
+
 def _copied(window: Window, left: Mapping[Item, float], written: float) -> dict[Item, float]:
     """Waits for the GPU between the calls of the driver's own save: its tensors come from there."""
     waits = take_items(left, states=[State.GPU_WAIT])
@@ -263,6 +286,6 @@ SPEC = CauseSpec(
     light="#c2570c",
     dark="#ff9f45",
     group=groups.CHECKPOINT,
-    rules=(OrderedRule(claim, stall=30),),
+    rules=(OrderedRule(claim, stall=30), OrderedRule(claim_saver, stall=177)),
     advice=_advice,
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
 from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import WAITS_IN, CauseSpec, OrderedRule
-from trainprobe.derive.python.frameworks import is_own
+from trainprobe.causes.waiting import user_thread
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
@@ -71,17 +70,8 @@ def _states_seen(
 ) -> tuple[Message, list[Message]]:
     states = [STATE(seconds=seconds(ns), state=state) for state, ns in seen[:3]]
     leaves = {leaf.name.lower() for (_, _, leaf) in left}
-    frame = _beside(window) if seen and seen[0][0] == State.LOCK else ""
+    frame = user_thread(window)[0] if seen and seen[0][0] == State.LOCK else ""
     return SEEN(states=states, beside=BESIDE(frame=frame) if frame else None), [DRIVER_IN(places=sorted(leaves))]
-
-
-def _beside(window: Window) -> str:
-    """Where the one other thread was that runs the user's own code; "" where there are several: a driver at a lock
-    waits for some thread, and of several nobody knows for which."""
-    seen: dict[int, list[str]] = {}
-    for one in (one for stack in window.late.stacks for one in stack.others if is_own(one.frame)):
-        seen.setdefault(one.own_tid, []).append(one.frame)
-    return Counter(*seen.values()).most_common(1)[0][0] if len(seen) == 1 else ""
 
 
 def _advice(f: AdviceInput) -> list[Message]:

@@ -69,6 +69,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         compilers=workers.compilers_in(start, end),
         compile_ns=sum(b - a for a, b in workers.compiling(start, end)),
         saves=saves.flying(start, end),
+        savers={s.tid: s.path for s in saves.checkpoints() if s.key[0] == rank.seen.pid and s.tid != rank.tid},
         removals=saves.removed(start, end),
         logs=[WrittenLog(path, use.io_ns, use.bytes, use.calls) for use, of, path in part.files if of == FileClass.LOG],
         files=saves.touched(rank.seen.pid, start, end),

@@ -108,7 +108,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
         out[Cause.CHECKPOINT] = replace(
             saving,
             each=total[Cause.CHECKPOINT] / saves.saves / NS,
-            every=saves.every if rhythm else None,
+            every=(saves.every or saving.every) if rhythm else None,
             apart=max(1, steps // saves.saves) if rhythm else None,
             period=saves.period_ns / NS if rhythm and saves.every else 0.0,
         )
