@@ -47,6 +47,7 @@ class Policy:
     ranks_bottleneck: float = 0.1  # beyond the least wait among the ranks
     freeze_ns: int = NS  # a stall so long keeps what came before it
     rhythm_window_ns: int = 9 * NS // 10  # looks come each second
+    rhythm_after_ns: int = 10 * NS  # of a process whose steps nothing marked yet: what comes then is compared
     rhythm_least_ns: int = 3 * NS // 10  # of new waits in a second make a stall
     rhythm_edge_ns: int = NS // 20  # of them make its first or last second
     drift_least: float = 0.005

@@ -11,6 +11,7 @@ from trainprobe.causes.registry import ORDINARY_RULES, SPECS
 from trainprobe.causes.run import drift
 from trainprobe.causes.stalls import checkpoint, gpu_memory, gpu_throttle
 from trainprobe.causes.waiting import CPU, FETCHING, STORAGE, SWAP
+from trainprobe.derive.files.save_spans import blocked_ns
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, State
@@ -187,7 +188,9 @@ def data_ns(fold: RankState) -> float:
 def bottlenecks(fold: RankState) -> list[FoundBottleneck]:
     """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first."""
     found = _tied(fold)
-    found += [one for one in (_saving(fold), _throttled(fold), _churning(fold)) if one is not None]
+    found += [
+        one for one in (_saving(fold), _saving_unmarked(fold), _throttled(fold), _churning(fold)) if one is not None
+    ]
     growth = fold.ordinary.growth
     steps = drift.DriftInput(fold.ordinary.ns, growth.trend, growth.makeup, growth.counters, fold.seen.pid)
     grown = drift.claim(steps, fold.policy, {item[0] for one in found for item in one.claim.taken})
@@ -236,6 +239,19 @@ def _saving(fold: RankState) -> FoundBottleneck | None:
     if share < fold.policy.checkpoint_bottleneck:
         return None
     return FoundBottleneck(claim, Cause.CHECKPOINT, claim.ns * (1 + ordinary.late_ns / ordinary.ns), share)
+
+
+def _saving_unmarked(fold: RankState) -> FoundBottleneck | None:
+    """Saves of a driver whose steps nothing marks, by their records: what no stall has of them."""
+    rhythm, saves, stalls = fold.progress.wait_baseline, fold.files.saves, fold.stalls.seconds
+    if not rhythm.stands or fold.stepped or rhythm.judged_ns <= 0:
+        return None
+    ns = min(blocked_ns(saves) - stalls.get(Cause.CHECKPOINT, 0.0), rhythm.judged_ns - sum(stalls.values()))
+    share = ns / rhythm.judged_ns
+    if share < fold.policy.checkpoint_bottleneck:
+        return None
+    claim = checkpoint.without_steps(saves.closed_checkpoints(), ns, fold.seen.pid)
+    return FoundBottleneck(claim, Cause.CHECKPOINT, ns, share)
 
 
 def _throttled(fold: RankState) -> FoundBottleneck | None:

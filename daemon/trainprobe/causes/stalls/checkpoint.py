@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups
@@ -53,6 +55,12 @@ IN_EACH = template(
 )
 EVERY = template("checkpoint.every", ", one every {steps} steps")
 EACH_STEP = template("checkpoint.each_step", ", one in each step")
+WITHOUT_STEPS = template(
+    "checkpoint.without_steps", "checkpoint {path}: {seconds:seconds} in {saves} saves{every}, {each:seconds} each"
+)
+ONE_SAVE = template("checkpoint.one_save", "checkpoint {path}: {seconds:seconds} in one save")
+EVERY_SECONDS = template("checkpoint.every_seconds", ", one every {seconds:seconds}")
+IN_SAVES = template("checkpoint.in_saves", "driver in its saves, from the open of a file to the last call on it")
 ORDINARY_SAVES = template("checkpoint.ordinary_saves", "saves in ordinary steps")
 SERIALIZES = frozenset((State.COMPUTE, region, Leaf.CPU) for region in (Region.STEP, Region.NO_GRAD))
 """Where the CPU time of ordinary steps is that may go into saves."""
@@ -177,6 +185,23 @@ def in_ordinary_steps(window: Window, saves: SavingSteps, serializing_ns: float)
     each = seconds(sum(taken.values()) / max(1, saves.ordinary))
     summary = IN_EACH(path=path, each=each, every=every, saves=saves.ordinary)
     return Claim(Cause.CHECKPOINT, taken, summary, [WRITES(path=path)], evidence)
+
+
+def without_steps(saves: Sequence[Save], ns: float, pid: int) -> Claim:
+    """``ns`` of a driver's saves, where nothing tells which steps they lie in."""
+    own = spans(saves, 0, max(save.start_ns for save in saves) + 1)
+    path, count, spent = own[-1].path, len(own), seconds(ns)
+    period = median(b.start_ns - a.start_ns for a, b in pairwise(own)) / NS if count > 2 else 0.0
+    every = EVERY_SECONDS(seconds=period) if period else None
+    summary = (
+        WITHOUT_STEPS(path=path, saves=count, seconds=spent, every=every, each=spent / count)
+        if count > 1
+        else ONE_SAVE(path=path, seconds=spent)
+    )
+    taken = {(State.CHECKPOINT, Region.STEP, Leaf.FILE_WRITE): ns}
+    return Claim(
+        Cause.CHECKPOINT, taken, summary, [WRITES(path=path)], [Evidence.of(IN_SAVES(), spent, "s", pid, path)]
+    )
 
 
 def _for_another(window: Window, taken: Mapping[Item, float], saves: Sequence[Save]) -> Claim:

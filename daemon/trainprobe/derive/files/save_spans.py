@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from statistics import median
 
-from trainprobe.derive.files.purpose import LARGE
-from trainprobe.derive.files.saves import Save
+from trainprobe.derive.files.purpose import LARGE, FileClass
+from trainprobe.derive.files.saves import Save, Saves
 from trainprobe.derive.trend.period import recurrence
 from trainprobe.model.event import StackSeen
 from trainprobe.model.moment import NS
@@ -68,6 +68,20 @@ def spans(saves: Iterable[Save], start_ns: int, end_ns: int, *, until_ns: int = 
         else:
             out.append(SaveSpan(save.start_ns, end, save.bytes, save.write_ns, save.gap_ns, save.path))
     return out
+
+
+def written_again(saves: Saves, since_ns: int) -> int:
+    """How many times the one file was begun anew and written since then that was so most often, of those that would be
+    checkpoints after the first step."""
+    begun = [save for save in saves.closed if save.start_ns >= since_ns and save.created]
+    likely = (one for one in begun if replace(one, early=False).kind_of(saves.rules) == FileClass.CHECKPOINT)
+    return max(Counter(save.path for save in likely).values(), default=0)
+
+
+def blocked_ns(saves: Saves) -> int:
+    """How long the drivers were in the calls of their closed checkpoints, and serialised for them."""
+    own = sum(save.blocked_ns(save.end_ns or 0) for save in saves.closed_checkpoints() if save.tid in saves.drivers)
+    return own + sum(ns for key, ns in saves.gone.ns.items() if key.endswith("/true") and key != "other/true")
 
 
 def _calls_ns(save: Save) -> int:

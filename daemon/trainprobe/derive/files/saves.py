@@ -107,6 +107,13 @@ class Save(_Made):
             self.parts = *parts, max(0, spent - sum(parts))
         return self.parts
 
+    def blocked_ns(self, until_ns: int) -> int:
+        """In its calls, and in serialising; ``until_ns``: its end, or now."""
+        own = (
+            self.write_ns + self.sync_ns + self.rename_ns + self.gap_ns + self.ahead_ns + self.inside_ns + self.meta_ns
+        )
+        return min(own, max(0, until_ns - self.begin_ns))
+
     def kind_of(self, rules: FileRules) -> FileClass:
         return self.filed(rules).of
 
@@ -148,6 +155,19 @@ class Saves:
         self.memo.clear()
         for save in saves:
             save.kind = save.parts = save.shown = None
+
+    def begin_steps(self, at_ns: int) -> None:
+        """The training steps since then, if it is not known already; what was written since may be checkpoints."""
+        if self.steps_ns is not None:
+            return
+        self.steps_ns = at_ns
+        late = [save for save in (*self.open.values(), *self.closed) if save.start_ns >= at_ns]
+        self.changed(late)
+        for save in late:
+            save.early = False
+            if save.end_ns is not None and save.kind_of(self.rules) == FileClass.CHECKPOINT:
+                self.total += 1
+                self.logs.pop(save.path, None)
 
     def drives(self, tid: int) -> None:
         """The saves of a thread block the training."""
@@ -250,7 +270,8 @@ class Saves:
         kind = save.filed(self.rules)
         if kind.of == FileClass.LOG:
             self._log(save, kind.log)
-            return
+            if not save.early or replace(save, early=False).kind_of(self.rules) == FileClass.LOG:
+                return
         self.closed.append(save)
         self.changed([save])
         if kind.of == FileClass.CHECKPOINT:

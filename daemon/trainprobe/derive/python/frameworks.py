@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,11 @@ LIBRARIES = (
     *("flax", "jax", "tensorflow"),
 )
 """Libraries that leave the loop to the user: named where no framework's loop was seen."""
+OTHER_LOOPS = frozenset(
+    {("xgboost", "training.py"), ("lightgbm", "engine.py"), ("catboost", "core.py"), ("spacy", "loop.py")}
+)
+"""Loops that train without PyTorch: package and file."""
+_UPDATE = re.compile(r"(Language\.)?(update|rehearse) \(spacy/language\.py:")
 NAMES = frozenset({*LOOPS, *LIBRARIES})
 BUILT_ON = {"sentence_transformers": "transformers", "monai": "ignite"}
 """The first one's loop calls the other's."""
@@ -55,6 +61,11 @@ def is_loop(frame: str) -> bool:
     return library(frame) in _LOOP_FILES
 
 
+def is_other_loop(frame: str) -> bool:
+    """Whether it belongs to a training that needs no PyTorch."""
+    return library(frame) in OTHER_LOOPS or _UPDATE.match(frame) is not None
+
+
 @dataclass(slots=True)
 class FrameworkSeen:
     """What the stacks of a rank have shown; until there is one, what it imported. ``version`` None: not known."""
@@ -64,6 +75,7 @@ class FrameworkSeen:
     loop: bool = False  # its loop was seen
     imported: bool = False  # no stack has confirmed the name
     looks: int = 0  # stacks of the driver
+    others: int = 0  # of them: with a loop that needs no PyTorch
 
     def add_imported(self, loops: Sequence[str]) -> None:
         """The frameworks whose loops were imported before the first step. Of several, none of which calls another, each
@@ -78,6 +90,7 @@ class FrameworkSeen:
         if not stack:
             return
         self.looks += 1
+        self.others += any(map(is_other_loop, stack))
         if self.imported:  # a training may import a loop that it does not use
             self.name, self.imported = None, False
         places = [library(frame) for frame in stack]

@@ -45,7 +45,8 @@ class WaitBaseline:
     edge: WaitWindow | None = None  # the last window, where a stall may have begun in it
     after_stall: bool = False  # the last window was a stall
     judged_ns: int = 0  # time in windows that were compared
-    stands: bool = False  # there are enough windows to judge by, and nothing else to
+    learnt_ns: int = 0  # when there were enough windows to compare others with; 0: not yet
+    stands: bool = False  # what they show counts: nothing marks steps
     _usual: deque[dict[Item, float]] = field(default_factory=lambda: deque(maxlen=KEEP))
 
     def begin(self, at_ns: int, cells: Sequence[int]) -> None:
@@ -64,10 +65,10 @@ class WaitBaseline:
     def add(self, items: Mapping[Item, int], ns: int) -> None:
         self._usual.append({item: spent / ns for item, spent in items.items()})
 
-    def stand(self) -> bool:
-        """Nothing else marks steps: whether there are enough windows to judge by."""
-        self.stands = len(self._usual) >= LEAST
-        return self.stands
+    def learn(self, at_ns: int) -> None:
+        """Compare the windows from now on, if there are enough to compare with."""
+        if len(self._usual) >= LEAST:
+            self.learnt_ns = at_ns
 
     def _limit(self, item: Item) -> float:
         shares = sorted(window.get(item, 0.0) for window in self._usual)

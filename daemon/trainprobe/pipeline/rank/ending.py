@@ -59,6 +59,9 @@ def end(rank: RankState, at_ns: int) -> None:
         _name_consequence(rank, rank.stalls.entries[-1])
     rank.end_ns = at_ns
     rank.phases.live = rank.stalls.open = None
+    finished = rank.seen.marks and rank.lives.exit_event is not None and not (rank.lives.failed or rank.lives.signalled)
+    if not rank.progress.judged and not rank.stepped and finished:  # no first step comes any more
+        rank.train_by_rhythm()
     if not rank.progress.judged:
         rank.end_startup(at_ns)
     elif before is not None and left_ns is not None:

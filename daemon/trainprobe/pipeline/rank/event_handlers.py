@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainprobe.derive.python.code_lines import PythonLines
 from trainprobe.derive.steps.wait_baseline import WaitBaseline
 from trainprobe.derive.trend.resource_timeline import TimelinePoint
 from trainprobe.model.cause import State
@@ -47,8 +48,8 @@ def add_row(rank: RankState, row: MarkRow) -> None:
 def _first_step(rank: RankState, row: MarkRow) -> None:
     """The rank has marks: what was judged second by second until now was the start-up."""
     rank.stepped = True
-    if rank.files.saves.steps_ns is None:
-        rank.files.saves.steps_ns = row.at_ns
+    rank.files.saves.begin_steps(row.at_ns)
+    rank.ordinary.lines = PythonLines()
     if rank.progress.wait_baseline.cells:
         rank.progress.wait_baseline, rank.phases = WaitBaseline(), Phases()
         rank.stalls = StallBook(box=rank.stalls.box)

@@ -139,7 +139,7 @@ def snapshot(rank: RankState, now_ns: int, limit: MemorySample | None) -> RankSn
         sample=rank.open.sample,
         steps=_steps(rank),
         time=_time(rank, now_ns),
-        stalls=rank.stalls.figures(),
+        stalls=rank.book.figures(),
         boxes=_boxes(rank),
         bottlenecks=bottlenecks(rank),
         ordinary=_ordinary(rank),
@@ -224,7 +224,7 @@ def _states(rank: RankState) -> dict[State, float]:
 
 def _boxes(rank: RankState) -> dict[int, tuple[BlackBoxSecond, ...]]:
     """Of stalls that have ended; and of the open one, where it is long."""
-    boxes, latest = dict(rank.stalls.frozen), rank.stalls.listed()[-1:]
+    boxes, latest = dict(rank.book.frozen), rank.book.listed()[-1:]
     for entry in latest:
         if entry.end_ns is None and entry.ns >= rank.policy.freeze_ns and not boxes.get(entry.id_ns):
             boxes[entry.id_ns] = rank.stalls.box.before(entry.start_ns)
@@ -268,7 +268,7 @@ def _files(rank: RankState) -> FileFigures:
         saves.total,
         replace(saves.gone),
         frozenset(saves.drivers),
-        max(saving.count, rank.stalls.counts.get(Cause.CHECKPOINT, 0)),  # after the last step, too
+        max(saving.count, rank.book.counts.get(Cause.CHECKPOINT, 0)),  # after the last step, too
         saving.every,
         saving.period_ns,
         replace(safety, gaps=replace(safety.gaps)),

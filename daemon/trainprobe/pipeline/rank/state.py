@@ -63,7 +63,13 @@ class RankState:
     @property
     def by_rhythm(self) -> bool:
         """Whether nothing marks its steps, so that the rhythm of its waits has to do."""
-        return bool(self.seen.marks) and not self.stepped and self.end_ns is None
+        unmarked = bool(self.seen.marks) or self.progress.wait_baseline.stands
+        return unmarked and not self.stepped and self.end_ns is None
+
+    @property
+    def book(self) -> StallBook:
+        """The stalls that count: none before it is known what is ordinary."""
+        return self.stalls if self.progress.judged else StallBook(box=self.stalls.box)
 
     @property
     def pids(self) -> frozenset[int]:
@@ -135,6 +141,14 @@ class RankState:
             self.phases.add(Phase.COMPILE, compile_ns, end_ns)
             begin_ns = end_ns
         self.phases.add(self.first_phase, begin_ns, at_ns)
+
+    def train_by_rhythm(self) -> None:
+        """Nothing marks its steps: what was compared second by second counts, what came before is the start-up."""
+        rhythm = self.progress.wait_baseline
+        if rhythm.learnt_ns:
+            rhythm.stands = True
+            self.files.saves.begin_steps(rhythm.learnt_ns)
+            self.end_startup(rhythm.learnt_ns)
 
     @property
     def first_phase(self) -> Phase:

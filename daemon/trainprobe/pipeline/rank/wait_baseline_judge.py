@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainprobe.causes.base import Claim
 from trainprobe.causes.order import Judgement, judge
 from trainprobe.causes.registry import SPECS
+from trainprobe.derive.files.save_spans import written_again
 from trainprobe.derive.steps.ledger import flatten
 from trainprobe.derive.steps.wait_baseline import WaitWindow
 from trainprobe.model.cause import Cause, State
@@ -13,11 +14,13 @@ from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import NO_MARKS, Measured, window_of_second
 
 JOIN = 2  # windows
+OTHER_LOOPS, AGAIN = 2, 3
+"""Stacks with another library's loop, and times that one checkpoint was written, that show a training without marks."""
 
 
 def judge_second(rank: RankState, sample: ThreadSample, at_ns: int) -> None:
-    """Take in a sample of the driver. Does nothing for a rank that has marks. One that may still get some is not
-    judged, but its seconds are kept: later ones are held against them."""
+    """Take in a sample of the driver. Does nothing for a rank that has marks. Where some may still come its seconds are
+    judged, too, but count only once it is known that it trains without."""
     rhythm = rank.progress.wait_baseline
     if rank.stepped or rank.end_ns is not None:
         return
@@ -30,12 +33,28 @@ def judge_second(rank: RankState, sample: ThreadSample, at_ns: int) -> None:
     second = _second(rank, sample, at_ns)
     rhythm.begin(at_ns, sample.cells)
     rhythm.windows += 1
-    if not rhythm.stands:
+    if rhythm.learnt_ns:
+        _compare(rank, second)
+    else:
         rhythm.add(second.items, ns)
-        if rank.by_rhythm and rhythm.stand():
-            rank.files.saves.steps_ns = at_ns if rank.files.saves.steps_ns is None else rank.files.saves.steps_ns
-            rank.end_startup(at_ns)
-        return
+        if rank.by_rhythm or at_ns - rank.start_ns >= rank.policy.rhythm_after_ns:
+            rhythm.learn(at_ns)
+    if not rhythm.stands and (rank.by_rhythm or _trains_otherwise(rank)):
+        rank.train_by_rhythm()
+
+
+def _trains_otherwise(rank: RankState) -> bool:
+    """Whether a rank that could have marks trains without: it writes the same checkpoint again and again, or its stacks
+    show the loop of a library that needs no PyTorch. A long start-up does neither: it reads, computes, and writes what
+    it makes once."""
+    since_ns = rank.progress.wait_baseline.learnt_ns
+    if not since_ns:
+        return False
+    return rank.open.framework.others >= OTHER_LOOPS or written_again(rank.files.saves, since_ns) >= AGAIN
+
+
+def _compare(rank: RankState, second: WaitWindow) -> None:
+    rhythm, ns = rank.progress.wait_baseline, second.end_ns - second.start_ns
     rhythm.judged_ns += ns
     edge, rhythm.edge = rhythm.edge, None
     if second.beyond_ns >= rank.policy.rhythm_least_ns or second.saving_ns >= rank.policy.stall_minimum_ns:

@@ -128,7 +128,6 @@ def _checkpoint(rank: RankSnapshot, save: Save, at: Moment) -> Checkpoint:
     by = "driver" if save.tid in rank.files.drivers else "thread" if save.key[0] == rank.seen.pid else "process"
     spent = max(0, (save.end_ns or rank.time.reached) - save.begin_ns)
     serialize = save.gap_ns + save.ahead_ns + save.inside_ns
-    own = save.write_ns + save.sync_ns + save.rename_ns + serialize + save.meta_ns
     made = Checkpoint(
         path=save.path,
         start=at.wall_of(save.begin_ns),
@@ -139,7 +138,7 @@ def _checkpoint(rank: RankSnapshot, save: Save, at: Moment) -> Checkpoint:
         fsync_seconds=save.sync_ns / NS,
         rename_seconds=save.rename_ns / NS,
         serialize_seconds=serialize / NS,
-        blocked_seconds=min(own, spent) / NS if by == "driver" else 0.0,
+        blocked_seconds=save.blocked_ns(save.end_ns or rank.time.reached) / NS if by == "driver" else 0.0,
         by=by,
         outcome=save.outcome,
         error=_ERRNO.get(save.errno, f"errno {save.errno}") if save.errno else None,

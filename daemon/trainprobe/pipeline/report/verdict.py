@@ -253,7 +253,7 @@ def _bottleneck(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact:
         cause=SPECS[cause].named(),
         seconds=ns / NS,
         share=share,
-        part=OF_EACH_STEP(share=one.share) if one else None,
+        part=OF_EACH_STEP(share=one.share) if one and rank.steps.known else None,
         what=BECAUSE(what=one.claim.summary) if one and one.claim.summary else None,
         first=_first(cause, fact),
     )

@@ -19,7 +19,7 @@ from trainprobe.pipeline.run.state import RunState
 STACK_EVERY = 5 * NS
 ORDINARY_STACK_EVERY = 30 * NS
 UNDECIDED_EVERY_NS, UNDECIDED = NS // 4, 4
-UNMARKED_NS = 10 * NS
+UNMARKED_NS, UNSTEPPED_NS = 10 * NS, 20 * NS
 OFTEN, SELDOM = 4, 6
 """After so many of a rank the pause grows by itself, up to so many times."""
 CROWDED = 0.15
@@ -93,13 +93,14 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
 
 def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
     """Of each rank in turn; seldomer when there are some."""
-    stepping = [rank for rank in run.ranks.live if _goes_on(rank, now_ns)]
+    some = any(rank.stepped for rank in run.ranks)  # else the others are launchers
+    stepping = [rank for rank in run.ranks.live if rank.stepped or not some if _goes_on(rank, now_ns)]
     if not stepping:
         return []
     rank = min(stepping, key=lambda r: r.ordinary.lines.samples)
     samples = rank.ordinary.lines.samples
     framework = rank.open.framework
-    unknown = not (samples or framework.looks) or (rank.by_rhythm and framework.name is None and samples < OFTEN)
+    unknown = not (samples or framework.looks) or (not rank.stepped and framework.name is None and samples < OFTEN)
     pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 + samples // OFTEN, SELDOM)
     if now_ns - run.stack_ns < pause:
         return []
@@ -108,8 +109,10 @@ def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
 
 
 def _goes_on(rank: RankState, now_ns: int) -> bool:
-    """Whether its start-up is over: where nothing marks steps, after a while."""
-    return rank.progress.baseline.stands or (rank.by_rhythm and now_ns - rank.start_ns >= UNMARKED_NS)
+    """Whether its start-up is over, or may be: where nothing marks steps, after a while."""
+    if rank.stepped:
+        return rank.progress.baseline.stands
+    return now_ns - rank.start_ns >= (UNMARKED_NS if rank.by_rhythm else UNSTEPPED_NS)
 
 
 def _asked(rank: RankState) -> tuple[int, int]:
