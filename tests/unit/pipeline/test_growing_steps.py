@@ -63,6 +63,27 @@ def test_growth_of_a_state_that_has_a_cause_is_that_causes() -> None:
     adds_up(rank)
 
 
+@pytest.mark.parametrize("leaf", [Leaf.RUNQUEUE, Leaf.THROTTLED])
+def test_growing_waits_for_a_processor_are_no_drift(leaf: Leaf) -> None:
+    """Others take a little more and more of the processors, or the quota does: no growth of the training."""
+    for own in (0.0, 20e-6):
+        driver = Driver()
+        driver.begin()
+        for step in range(900):
+            grown = max(0, step - 200)
+            driver.spend(grown * 5e-6, leaf)
+            driver.spend(grown * own)
+            driver.step()
+        driver.exit()
+        rank = rank_of(played(driver), driver)
+        found = {one.cause: one for one in rank.bottlenecks}
+        assert ("drift" in found) == bool(own)
+        if own:
+            assert found["drift"].seconds == pytest.approx(own * 700**2 / 2, rel=0.15)
+            assert "what grew is compute" in found["drift"].summary
+        adds_up(rank)
+
+
 def two_ranks() -> tuple[Driver, Driver, Pipeline]:
     first, second = Driver(), Driver(pid=1001, tid=1001)
     first.begin()

@@ -14,6 +14,7 @@ from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.derive.steps.ordinary_waits import Waits
 from trainprobe.derive.trend.drift import Trend
 from trainprobe.derive.trend.series import ThinnedSeries
+from trainprobe.model.cause import State
 from trainprobe.model.cells import LEAVES, Leaf, Region, cell
 from trainprobe.model.event import NO_GPU_MEMORY_CALLS, GpuMemoryCalls
 from trainprobe.pipeline.rank.collectives import Collectives
@@ -21,11 +22,13 @@ from trainprobe.pipeline.rank.collectives import Collectives
 MAKEUP_EVERY = 80
 """Ordinary steps between two readings of what they are made of."""
 _BACKWARD = cell(Region.BACKWARD, Leaf.CPU)
+_QUEUED = tuple(cell(region, leaf) for region in Region for leaf in (Leaf.RUNQUEUE, Leaf.THROTTLED))
 
 
 @dataclass(slots=True)
 class StepGrowth:
-    """Whether ordinary steps become longer, and what grows with them."""
+    """Whether ordinary steps become longer, and what grows with them. A step is as long as it would have been had it
+    never waited for a CPU: what others take, or a quota, is no growth of the training."""
 
     trend: Trend = field(default_factory=Trend)
     makeup: ThinnedSeries = field(default_factory=ThinnedSeries)  # ns of an ordinary step by state, by its number
@@ -33,11 +36,13 @@ class StepGrowth:
 
     def add_step(self, step: Ordinary, baseline: Baseline) -> None:
         backward = step.made_of.cell(_BACKWARD) / max(1, step.ns)
+        ran = 1 - min(1.0, sum(map(step.made_of.cell, _QUEUED)) / max(1, step.ns))
         for ns in step.lengths:
-            self.trend.add_step(ns, int(backward * ns))
+            self.trend.add_step(int(ran * ns), int(backward * ns))
             if self.trend.steps % MAKEUP_EVERY == 0:
                 states = by_state(baseline.items())
-                self.makeup.add(self.trend.steps, {state.value: spent for state, spent in states.items()})
+                made_of = {state.value: spent for state, spent in states.items() if state != State.RUNQUEUE}
+                self.makeup.add(self.trend.steps, made_of)
 
     def add_counters(self, figures: Mapping[str, float]) -> None:
         self.counters.add(self.trend.steps, figures)
