@@ -79,6 +79,7 @@ PHASE_COLOURS: dict[str, str] = {
     Phase.STARTUP: PHASES_COLOUR,
     Phase.COMPILE: "#73BF69",
     Phase.EVALUATION: "#C8F2C2",
+    Phase.IDLE: "#E8E6E3",
     Phase.ATTACHING: "#CCCCDC",
     Phase.SHUTDOWN: "#5F6368",
 }

@@ -10,7 +10,7 @@ STATES = (
     "compute gpu_wait data_wait data_inline checkpoint logging memory fault_io collective network runqueue stopped "
     "lock sleep other"
 )
-PHASES = "startup compile evaluation attaching shutdown train"
+PHASES = "startup compile evaluation idle attaching shutdown train"
 PINNED = (Path(__file__).parent / "causes.txt").read_text()
 """``make generated`` adds what is new; no line of it is ever changed or removed."""
 EXPECTED = {key: set(kinds.split()) for key, _, kinds in (line.partition(": ") for line in PINNED.splitlines())}

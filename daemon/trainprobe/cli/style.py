@@ -17,7 +17,7 @@ from trainprobe.text.saying import word
 ROOM = 20  # columns that text beside something needs
 UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|min|h|%|B|kB|MB|GB|TB|it/s)\b|%)")
 GLUE = "\u00a0"
-PHASES = (word("startup"), word("compile"), word("evaluation"), word("attaching"), word("shutdown"))
+PHASES = (word("startup"), word("compile"), word("evaluation"), word("idle"), word("attaching"), word("shutdown"))
 """Names of phases, which are said in the reader's language."""
 CODES = {
     "bold": "1",

@@ -18,6 +18,7 @@ from trainprobe.model.sample import HeldLock, Inspection, ThreadLook
 
 THREADS = 64  # of a process that are looked at
 SOCKETS = 4  # of its threads whose sockets are looked up
+EPOLLED = 8  # lines about the descriptors of an epoll that are looked at
 CHILDREN = 4  # processes that are looked at where it waits for one
 _AT_SOCKETS = (  # kernel functions in which a thread waits for a socket
     "wait_woken", "sk_wait", "sk_stream_wait", "unix_stream", "do_poll", "do_sys_poll", "poll_schedule",
@@ -33,6 +34,14 @@ _PATH_ARGUMENT: dict[str, dict[int, int]] = {  # system call -> which argument i
 
 _POLLING: dict[str, tuple[int, ...]] = {"x86_64": (7, 271), "aarch64": (73,)}
 """poll and ppoll: their first argument leads to the descriptors."""
+
+_READING: dict[str, tuple[int, ...]] = {"x86_64": (0, 19), "aarch64": (63, 65)}
+"""read, readv."""
+_SELECTING: dict[str, tuple[int, ...]] = {"x86_64": (23, 270), "aarch64": (72,)}
+"""select, pselect6: their first argument is one more than the highest descriptor."""
+_EPOLLING: dict[str, tuple[int, ...]] = {"x86_64": (232, 281, 441), "aarch64": (22, 441)}
+"""epoll_wait, epoll_pwait, epoll_pwait2."""
+_TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 
 _SENDING: dict[str, tuple[int, ...]] = {"x86_64": (1, 20, 40, 44, 46), "aarch64": (64, 66, 71, 206, 211)}
 """write, writev, sendfile, sendto, sendmsg."""
@@ -55,6 +64,9 @@ class Inspector:
         self._sending = _SENDING.get(machine, ())
         self._polling = _POLLING.get(machine, ())
         self._waiting = _WAITING.get(machine, {})
+        self._reading = _READING.get(machine, ())
+        self._selecting = _SELECTING.get(machine, ())
+        self._epolling = _EPOLLING.get(machine, ())
 
     def inspect(self, pid: int, tid: int) -> Inspection | None:
         """What is to be seen of a thread; None: it is gone."""
@@ -82,6 +94,7 @@ class Inspector:
             children=tuple(self._children(pid, call, arguments)) if call in self._waiting else (),
             locking=locking,
             held_locks=self._held_locks(pid) if "nanosleep" in wchan else held_locks(self._proc) if locking else (),
+            terminal=self._terminal(pid, call, arguments) if status["State"][:1] == "S" else "",
         )
 
     def _held_locks(self, pid: int) -> tuple[HeldLock, ...]:
@@ -130,9 +143,31 @@ class Inspector:
     def _peer(self, pid: int, call: int, arguments: list[int]) -> Peer:
         """Of the socket of the call in flight: its first argument, or what it polls first."""
         if call in self._polling and arguments:
-            name = self._proc.string(pid, arguments[0]).encode("utf-8", "surrogateescape")
-            arguments = [int.from_bytes(name[:4], "little")] if name else []  # the int of a struct pollfd
+            polled = self._polled(pid, arguments[0])
+            arguments = [polled] if polled else []
         return peer_of(self._proc, pid, arguments[0]) if _names_descriptor(arguments) else Peer()
+
+    def _polled(self, pid: int, address: int) -> int:
+        """The first descriptor of poll(2): the int of a struct pollfd."""
+        return int.from_bytes(self._proc.string(pid, address).encode("utf-8", "surrogateescape")[:4], "little")
+
+    def _terminal(self, pid: int, call: int, arguments: list[int]) -> str:
+        """The terminal whose input the call in flight waits for."""
+        if not arguments:
+            return ""
+        if call in self._reading:
+            descriptors = arguments[:1]
+        elif call in self._polling:
+            descriptors = [self._polled(pid, arguments[0])]
+        elif call in self._selecting:
+            descriptors = [arguments[0] - 1]
+        elif call in self._epolling:
+            words = [line.split() for line in lines_of(self._text(pid, f"fdinfo/{arguments[0]}"))[:EPOLLED]]
+            descriptors = [_number(line[1]) for line in words if line[:1] == ["tfd:"] and len(line) > 1]
+        else:
+            return ""
+        links = (self._proc.link(pid, f"fd/{one}") for one in descriptors if 0 <= one < 1 << 20)
+        return next((link for link in links if link.startswith(_TERMINALS)), "")
 
     def _blocked_on(self, pid: int, call: int, arguments: list[int]) -> str:
         """The file of the call in flight: the one that it names, or the one behind its first argument."""

@@ -37,6 +37,7 @@ class Phase(StrEnum):
     STARTUP = "startup"
     COMPILE = "compile"
     EVALUATION = "evaluation"
+    IDLE = "idle"
     ATTACHING = "attaching"
     SHUTDOWN = "shutdown"
     TRAIN = "train"
@@ -82,6 +83,7 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
     RECOMPILE = "recompile"
     LOCK_WAIT = "lock_wait"
+    IDLE = "idle"
 
 
 _S, _B, _E, _P, _W = Kind.STALL, Kind.BOTTLENECK, Kind.EVENT, Kind.PHASE, Kind.WARNING
@@ -124,6 +126,7 @@ KINDS: dict[Cause, frozenset[Kind]] = {
     Cause.UNKNOWN: frozenset({_S, _B}),
     Cause.RECOMPILE: frozenset({_S, _B}),
     Cause.LOCK_WAIT: frozenset({_S}),
+    Cause.IDLE: frozenset({_P}),
 }
 # End of what is generated
 

@@ -273,6 +273,7 @@ class Inspection:
     held_locks: tuple[HeldLock, ...] = ()  # of the host, when it locks a file or sleeps
     sent: SentBytes | None = None  # over the socket to `peer`
     children: tuple[ThreadLook, ...] = ()  # threads of the processes that it waits for
+    terminal: str = ""  # whose input it waits for
 
 
 @dataclass(frozen=True, slots=True)

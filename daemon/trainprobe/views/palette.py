@@ -61,6 +61,7 @@ CAUSES: dict[Cause, Appearance] = {
     Cause.UNKNOWN: Appearance("an unknown cause", "#6b7280", "#9ca3af"),
     Cause.RECOMPILE: Appearance("compiling again", "#9a6700", "#e3b341"),
     Cause.LOCK_WAIT: Appearance("waiting for a file's lock", "#7c2d6b", "#e879c6"),
+    Cause.IDLE: Appearance("waiting for input", "#57534e", "#d6d3d1"),
 }
 # End of what is generated
 
@@ -86,6 +87,7 @@ PHASES: dict[Phase, Appearance] = {
     Phase.STARTUP: Appearance(word("start-up"), "#94a3b8", "#64748b"),
     Phase.COMPILE: Appearance(word("compiling"), "#a8a29e", "#78716c"),
     Phase.EVALUATION: Appearance(word("evaluation"), "#2dd4bf", "#0f766e"),
+    Phase.IDLE: Appearance(word("waiting for input"), "#d6d3d1", "#57534e"),
     Phase.ATTACHING: Appearance(word("attaching"), "#cbd5e1", "#475569"),
     Phase.SHUTDOWN: Appearance(word("shutdown"), "#94a3b8", "#64748b"),
     Phase.TRAIN: Appearance(word("training"), "#8fbf9f", "#3f7d58"),

@@ -218,3 +218,34 @@ def test_socket_tables_are_read_as_the_kernel_writes_them() -> None:
     assert in_table(V4.replace("01 00000000:", "01 00012C00:"), "4711").unsent
     assert in_unix_table(UNIX, "4713") == "unix:/run/some where.sock"
     assert in_unix_table(UNIX, "4714") == "unix"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "os.read(0, 1)",
+        "select.select([0], [], [])",
+        "(p := select.poll(), p.register(0, 1), p.poll())",
+        "(e := select.epoll(), e.register(sys.argv[1] and 0, 1), e.poll())",
+    ],
+    ids=["read", "select", "poll", "epoll"],
+)
+def test_who_waits_for_the_input_of_a_terminal_is_seen_to(call: str) -> None:
+    ours, theirs = os.openpty()
+    code = f"import os, select, sys; {call}"
+    seen = []
+    for stdin in (theirs, subprocess.PIPE):
+        process = subprocess.Popen([sys.executable, "-c", code, "-"], stdin=stdin)
+        try:
+            settled(process.pid)
+            seen.append(Inspector(Proc()).inspect(process.pid, process.pid))
+        finally:
+            process.kill()
+            process.communicate()
+    at_terminal, at_pipe = seen
+    assert at_terminal is not None
+    assert at_terminal.terminal == os.ttyname(theirs)
+    assert at_pipe is not None
+    assert at_pipe.terminal == ""
+    os.close(ours)
+    os.close(theirs)

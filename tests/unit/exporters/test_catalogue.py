@@ -87,7 +87,7 @@ CLOSED = {
         "badput_source",
     ): "startup training_prep data_loading checkpoint_save checkpoint_restore wasted_progress recovery evaluation "
     "recompilation other",
-    ("trainprobe_phase_active", "phase"): "startup compile evaluation attaching shutdown train",
+    ("trainprobe_phase_active", "phase"): "startup compile evaluation idle attaching shutdown train",
 }
 
 

@@ -112,6 +112,7 @@ class LateStepObservations:
     busy: int | None = None  # the worker that was on a CPU, or runnable, and had been busy longest
     inspection: Inspection | None = None
     locking: Inspection | None = None  # the latest one that found the driver locking a file
+    terminal: str = ""  # whose input an inspection found the driver waiting for
     stacks: list[StackSeen] = field(default_factory=list)  # of the driver
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
     locked_ns: int = 0  # total time in which a worker waited for a lock while no worker did anything
@@ -148,6 +149,7 @@ class LateStepObservations:
         self.inspection = seen
         self.inspections += 1
         self.held_back += seen.wchan.startswith("balance_dirty_pages")
+        self.terminal = seen.terminal or self.terminal
         if seen.locking:
             self.locking = seen
         self.socket.add_look(seen.peer, seen.sent)

@@ -82,7 +82,8 @@ def _parts(rank: Rank, run: Run) -> dict[str, float]:
     else:
         add(Badput.STARTUP, _begun(rank) - _first_steps(rank))
     add(Badput.EVALUATION, phases.get(Phase.EVALUATION.value))
-    add(Badput.OTHER, phases.get(Phase.SHUTDOWN.value))
+    for phase in (Phase.SHUTDOWN, Phase.IDLE):
+        add(Badput.OTHER, phases.get(phase.value))
     for cause, seconds in rank.lost.items():
         if cause != WAIT:
             add(SOURCES.get(cause, Badput.OTHER), seconds)
