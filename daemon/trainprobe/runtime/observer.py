@@ -98,7 +98,8 @@ class Observer:
 
     def turn(self, *, woken: bool) -> None:
         now = self._clock()
-        late = (woken or not self._schedule.alarmed) and self._late(now.monotonic_ns)
+        asks = woken or self._schedule.early or not self._schedule.alarmed
+        late = asks and self._late(now.monotonic_ns)
         found: Sequence[Event] = ()
         if not late and now.monotonic_ns < self._duties_ns():
             if not woken:
@@ -269,6 +270,8 @@ class Observer:
         before, self._wants = self._wants, self._core.wants()
         wants, schedule = self._wants, self._schedule
         schedule.armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this turn
+        if self._budget.sheds(Shed.STACKS):
+            schedule.armed = [replace(one, early=False) for one in schedule.armed]
         self._waiting.expect(schedule.armed)
         self._reports.late = wants.detail
         self._calm_down(at, wants.stable_ns)

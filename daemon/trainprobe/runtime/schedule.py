@@ -3,6 +3,7 @@
 | state | sampling pass, each | limits, each | report |
 |---|---|---|---|
 | a step is late | 0.1 s, from 0.3 s after its limit | 1 s | each 1 s, 0.5 % of a processor at most |
+| brief bursts recur, none was seen | 0.02 s after its limit, for 10 s of 60 s, five times | 1 s | with a pass |
 | steps are uneven | 1 s | 1 s; 2 s while less than half is used | with a pass, 0.04 % of a processor at most |
 | even for 10, 40, 90, 110 s | 2, 5, 10, 20 s | 2 s; 4 s beside passes of 20 s | with a pass |
 | even, and a report is read | 2 s | 2 s | with a pass |
@@ -31,6 +32,7 @@ CALM_TICKS_NS = ((110 * NS, 20 * NS), (90 * NS, 10 * NS), (40 * NS, 5 * NS), (CA
 GLANCES = 5  # at limits, between two sampling passes
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # from a stall limit to the pass that looks at it: most steps are over by then
+EARLY_SLACK_NS = 20_000_000  # the same where bursts are over sooner, again and again, and no stack shows what they do
 TOGETHER_NS = 250_000_000  # an alarm so shortly before another duty waits for it
 THREADS_NS = 9 * NS // 10  # between thread samples while nothing is wrong: at each tick, which may be early
 EACH_THREAD_NS = 2_000_000  # and longer with more threads: for a thousand two seconds
@@ -85,10 +87,16 @@ class Schedule:
     def due_ns(self, duties_ns: int, search_ns: int) -> int:
         """The next pass: a duty, or the alarm of a driver. An alarm shortly before a duty waits for that."""
         duties = min(duties_ns, search_ns, self.glance_ns())
-        if self.alarmed:
-            return duties
-        alarm = min((one.limit_ns + SLACK_NS for one in self.armed), default=duties)
+        asked = [one for one in self.armed if one.early] if self.alarmed else self.armed
+        alarm = min(map(_alarm_ns, asked), default=duties)
+        if any(one.early for one in asked):
+            return min(alarm, duties)
         return alarm if alarm < duties - TOGETHER_NS else duties
+
+    @property
+    def early(self) -> bool:
+        """Whether a driver's next late step is looked at before the kernel wakes for it."""
+        return any(one.early for one in self.armed)
 
     def search_ns(self, wanted_ns: int | None) -> int:
         """When the search for trainings is due, which asks for a turn at ``wanted_ns``."""
@@ -103,11 +111,11 @@ class Schedule:
     def is_late(self, at: int, progress: Callable[[int], DriverProgress | None]) -> bool:
         """Whether a driver is still in the step that should be over. The others' alarms are set anew."""
         for place, one in enumerate(self.armed):
-            if at < one.limit_ns + SLACK_NS:
+            if at < _alarm_ns(one):
                 continue
             seen = progress(one.tid)
             later = one.after(seen) if seen is not None else None
-            if later is None or later.limit_ns + SLACK_NS <= at:
+            if later is None or _alarm_ns(later) <= at:
                 return True
             self.armed[place] = later
         return False
@@ -144,6 +152,10 @@ class Schedule:
             self.tick_ns = CALM_TICK_NS
         else:
             self.tick_ns = next(pause for after, pause in CALM_TICKS_NS if even_ns >= after)
+
+
+def _alarm_ns(one: Armed) -> int:
+    return one.limit_ns + (EARLY_SLACK_NS if one.early else SLACK_NS)
 
 
 class ReportSchedule:

@@ -39,7 +39,16 @@ from trainprobe.model.step_deadline import Armed, DriverProgress
 from trainprobe.runtime.interfaces import Parts
 from trainprobe.runtime.loop.budget import CostBudget
 from trainprobe.runtime.observer import Observer, Outlets
-from trainprobe.runtime.schedule import CALM_NS, CALM_TICK_NS, CALM_TICKS_NS, DETAIL_NS, GLANCES, SLACK_NS, TICK_NS
+from trainprobe.runtime.schedule import (
+    CALM_NS,
+    CALM_TICK_NS,
+    CALM_TICKS_NS,
+    DETAIL_NS,
+    EARLY_SLACK_NS,
+    GLANCES,
+    SLACK_NS,
+    TICK_NS,
+)
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 1, 77, signal=9)
 SAMPLE = ThreadSample(7, 7, Level.FULL, ThreadState.ON, Region.STEP, Leaf.CPU, 1, 1, -1, -1, 0, 0, "", ())
@@ -158,6 +167,25 @@ def test_an_alarm_shortly_before_the_tick_is_looked_at_with_it(world: World) -> 
     alarm(world, TICK_NS - SLACK_NS - 100_000_000)
     world.observer.turn(woken=True)
     assert world.observer.due_ns() == tick
+
+
+def test_a_brief_burst_that_recurs_is_looked_at_as_soon_as_it_is_late(world: World) -> None:
+    """Also where the kernel would wake us: it does so later."""
+    one = replace(alarm(world), early=True)
+    world.core.alarms = [one]
+    world.turn(10_000_000)
+    assert world.observer.due_ns() == one.limit_ns + EARLY_SLACK_NS
+    world.kernel.reached[7] = DriverProgress(11, 11, one.began_ns + 5)
+    assert world.turn(one.limit_ns + EARLY_SLACK_NS - world.clock.ns).threads == (SAMPLE,)
+
+
+def test_over_the_budget_it_is_not(world: World) -> None:
+    world = World(budget := CostBudget(0.01))
+    for second in range(0, 600, 5):
+        budget.add_cpu_seconds(second * NS, second * 0.5)
+    world.core.alarms = [replace(alarm(world), early=True)]
+    world.turn(10_000_000)
+    assert world.observer.due_ns() > world.core.alarms[0].limit_ns + EARLY_SLACK_NS
 
 
 def calm(world: World, lasts_ns: int = CALM_NS) -> None:

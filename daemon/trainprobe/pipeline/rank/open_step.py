@@ -11,6 +11,7 @@ from trainprobe.model.cells import LEAVES, Leaf, Region, cell
 from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import Inspection
+from trainprobe.pipeline.rank.early_look import EarlyLook
 
 _QUEUED = tuple(cell(region, Leaf.RUNQUEUE) for region in Region)
 _USED = len(Region) * LEAVES
@@ -29,6 +30,7 @@ class OpenStep:
     late: LateStepObservations = field(default_factory=LateStepObservations)
     framework: FrameworkSeen = field(default_factory=FrameworkSeen)  # of all stacks so far
     inspected: Inspection | None = None  # the latest inspection, of this step or of an earlier late one
+    early: EarlyLook = field(default_factory=EarlyLook)
     python_threads: frozenset[int] = frozenset()  # without the driver; tids as the process has them
     pool: list[float] = field(default_factory=list)  # of the workers in this step, as samples show it; [] none
     _pool_at: dict[int, list[int]] = field(default_factory=dict)  # workers' leaf sums at the first sample in the step

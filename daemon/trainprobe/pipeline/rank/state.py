@@ -131,7 +131,8 @@ class RankState:
         limit, row = self.limit_ns(), self.progress.boundary
         if limit is None or row is None:
             return None
-        return Armed(self.tid, row.steps, row.backwards, row.at_ns, limit)
+        early = self.open.early.wanted(self.stalls, row.at_ns)
+        return Armed(self.tid, row.steps, row.backwards, row.at_ns, limit, early)
 
     def end_startup(self, at_ns: int) -> None:
         """It is known what is ordinary, or will not be: what came before is the first phase, but where it compiled."""
