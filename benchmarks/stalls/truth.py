@@ -217,8 +217,9 @@ def lost_seconds(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
     if not later:
         return 0.0, 0.0
     if cause == "drift":
-        total = sum(p.seconds for p in truth.planted if p.step >= BASELINE_STEPS)
-        return 0.6 * total, total
+        own = [p for p in truth.planted if p.step >= BASELINE_STEPS]
+        ran = _running(truth)
+        return 0.6 * sum(p.seconds * ran.get(p.step, 1.0) for p in own), sum(p.seconds for p in own)
     if by_fetch(cause) and kind == "bottleneck":
         most = sum(i.fetch for i in later) / NS
         fastest = min(min(i.fetch for i in later), READY)
@@ -236,6 +237,15 @@ def lost_seconds(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
     total = sum(p.seconds for p in own)
     # A wake-up from a call, like computing itself, may have waited for a processor: that is contention's.
     return total - sum(queued_seconds(truth, truth.wall(p.begin), truth.wall(p.end)) for p in own), total
+
+
+def _running(truth: Truth) -> dict[int, float]:
+    """By step: the part of it in which the driver was not runnable without a processor."""
+    out = {}
+    for before, i in pairwise(truth.iterations):
+        queued = (i.queued or 0) - (before.queued or 0)
+        out[i.step] = 1 - min(1.0, queued / max(1, i.end - i.begin))
+    return out
 
 
 def slow_iterations(truth: Truth) -> list[tuple[float, float, float]]:

@@ -70,3 +70,14 @@ def test_the_clock_sees_slow_iterations_that_nobody_planted() -> None:
     ((start, end, excess),) = truth.slow_iterations(truth.read(rows([50] * 20 + [200] + [50] * 20)))
     assert (start - 1_700_000_000, end - 1_700_000_000) == pytest.approx((1.0, 1.2))
     assert excess == pytest.approx(0.15)
+
+
+def test_a_drift_has_at_least_what_it_computed() -> None:
+    """Planted as computing for so long by the clock; a third of each step was a wait for a processor."""
+    lines = [json.loads(line) for line in rows([60] * 30)]
+    for number, row in enumerate(lines[1:], 1):
+        row["queued"] = number * 20 * MS
+    own = [planted("drift", 60 * step, 60 * step + 30, step) for step in range(30)]
+    counted = 30 - truth.BASELINE_STEPS
+    told = truth.read([*map(json.dumps, lines), *own])
+    assert truth.lost_seconds(told, "drift", "bottleneck") == pytest.approx((0.6 * counted * 0.02, counted * 0.03))

@@ -96,11 +96,12 @@ class Trend:
     growth: Drift | None = None
     last: Drift | None = None  # the drift before, that is over
     steps: int = 0
-    lost_ns: float = 0.0  # beyond the level before the drift, all drifts so far
     around: ThinnedSeries = field(default_factory=ThinnedSeries)
     steep: Steep = field(default_factory=Steep)
+    _lost_ns: float = 0.0  # by full blocks
     _candidate: Drift | None = None
     _candidate_ns: float = 0.0  # what it cost, should it be one
+    _beyond_ns: float = 0.0  # of the block that is not full yet: beyond the level before the drift
     _lengths: list[int] = field(default_factory=list)  # of the block that is not full yet
     _backwards: list[int] = field(default_factory=list)
     _scales: list[list[Block]] = field(default_factory=lambda: [[] for _ in range(SCALES)])
@@ -108,13 +109,16 @@ class Trend:
     _pending: list[Block | None] = field(default_factory=lambda: [None] * SCALES)
     _positive: list[int] = field(default_factory=lambda: [0] * SCALES)
 
+    @property
+    def lost_ns(self) -> float:
+        """Beyond the level before the drift, all drifts so far."""
+        return self._lost_ns + (max(0.0, self._beyond_ns) if self.growth is not None else 0.0)
+
     def add_step(self, ns: int, backward_ns: int = 0) -> None:
         """One ordinary step; ``backward_ns``: of it, computing within the backward pass."""
         self.steps += 1
-        if self.growth is not None:
-            self.lost_ns += max(0.0, ns - self.growth.from_ns)
-        elif self._candidate is not None:
-            self._candidate_ns += max(0.0, ns - self._candidate.from_ns)
+        grown = self.growth or self._candidate
+        self._beyond_ns = self._beyond_ns + ns - grown.from_ns if grown is not None else 0.0
         steep = self.steep.add_step(ns, backward_ns)
         self._lengths.append(ns)
         self._backwards.append(backward_ns)
@@ -122,11 +126,21 @@ class Trend:
             block = Block(median(self._lengths), median(self._backwards))
             self._lengths.clear()
             self._backwards.clear()
+            self._charge()
             self._add(0, block)
             if self.growth is not None:
                 self._follow(block.length)
         if steep and self.growth is None and self._candidate is None:
             self._confirm(steep, SIZE)
+
+    def _charge(self) -> None:
+        """A block is full: what its steps took beyond the level before the drift. Each step alone would count the
+        longer half of all scatter, and not the shorter one."""
+        if self.growth is not None:
+            self._lost_ns += max(0.0, self._beyond_ns)
+        else:
+            self._candidate_ns += max(0.0, self._beyond_ns)
+        self._beyond_ns = 0.0
 
     def surroundings(self, others: float | None) -> None:
         """Adds the part of the host's processors that other programs use."""
@@ -136,7 +150,7 @@ class Trend:
         candidate, self._candidate = self._candidate, None
         if candidate is not None and not self._disturbed(candidate, others):
             self.growth = candidate
-            self.lost_ns += self._candidate_ns
+            self._lost_ns += self._candidate_ns
 
     def _disturbed(self, grown: Drift, latest: float) -> bool:
         """Whether others took more in the last third of the steps that grew than in the first, or when read first."""
@@ -178,7 +192,7 @@ class Trend:
             self._candidate, self._candidate_ns = growth, lost_ns
         else:  # nothing is read of the host
             self.growth = growth
-            self.lost_ns += lost_ns
+            self._lost_ns += lost_ns
 
     def _follow(self, value: float) -> None:
         assert self.growth is not None

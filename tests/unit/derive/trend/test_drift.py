@@ -66,6 +66,18 @@ def test_five_per_cent_in_300_steps_is_told_within_them(spread: float) -> None:
     assert sorted(told)[len(told) // 2] <= 300
 
 
+def test_the_scatter_of_steps_is_no_part_of_what_a_drift_cost() -> None:
+    """Steps that scatter by a tenth are as often shorter than the level before as they are longer."""
+    costs = {}
+    for spread in (0.0, 0.1):
+        rng, trend = random.Random(7), Trend()
+        for step in range(4_000):
+            trend.add_step(int(BASE * (1 + max(0, min(step - 500, 400)) / 4_000) * rng.gauss(1, spread)))
+        assert trend.growth is not None
+        costs[spread] = trend.lost_ns
+    assert costs[0.1] == pytest.approx(costs[0.0], rel=0.1)
+
+
 def test_a_drift_over_hours_is_told_with_its_size() -> None:
     """30 % in 20 000 steps: no window of 300 steps shows it."""
     rng = random.Random(3)
