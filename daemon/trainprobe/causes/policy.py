@@ -35,7 +35,7 @@ class Policy:
     blocked_bottleneck: float = 0.03  # the same in waits for data, without what the driver computes in fetches
     inline_bottleneck: float = 0.05
     checkpoint_bottleneck: float = 0.02
-    logging_bottleneck: float = 0.03
+    logging_bottleneck: float = 0.015  # its files are known: a few lines in each step take less
     runqueue_bottleneck: float = 0.05
     throttled_bottleneck: float = 0.03
     wait_bottleneck: float = 0.02  # in any other wait

@@ -181,3 +181,18 @@ def test_a_trackers_answer_within_an_evaluation_is_none_of_it(leaf: Leaf, cause:
     assert rank.lost == {cause: pytest.approx(1.3, abs=0.01)}
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.44, abs=0.02)
     assert [phase.step for phase in rank.phases if phase.phase == "evaluation"] == [40]
+
+
+@pytest.mark.parametrize(("each", "told"), [(0.035, True), (0.005, False)])
+def test_short_bursts_of_lines_are_told_where_they_add_up(each: float, told: bool) -> None:
+    """Below a stall's limit, in one of 40 steps: 1.7 % of the run, or 0.2 %."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    for _ in range(20):
+        driver.write("/run/train.log", 4_000, each, created=False)
+        driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.stalls == []
+    assert rank.lost == ({"logging": pytest.approx(20 * each, rel=0.05)} if told else {})
