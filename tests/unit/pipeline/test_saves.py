@@ -262,6 +262,24 @@ def test_a_file_that_is_never_closed_saves_only_while_it_is_written() -> None:
     assert ended(driver).lost == pytest.approx({"cpu_bound": 0.5, "checkpoint": 0.2}, abs=0.01)
 
 
+def test_a_slow_step_beside_a_save_by_helpers_keeps_its_stack() -> None:
+    """As orbax saves: the driver opened the file, and computes something else while helpers write it."""
+    driver = trained()
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, "/run/last.pt", 7, opened)
+    driver.spend(0.2, Leaf.FILE_WRITE)
+    driver.train(5)
+    driver.spend(0.3)
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, SEARCHES))
+    driver.spend(0.3)
+    driver.train(5)
+    driver.file(FileEventKind.CLOSED, "/run/last.pt", 7, opened, SIZE, ns(0.2))
+    driver.train(20)
+    rank = ended(driver)
+    (slow,) = [stall for stall in rank.stalls if stall.cause == "cpu_bound"]
+    assert slow.python_stack == [*SEARCHES]
+
+
 @pytest.mark.parametrize("takes_part", [True, False])
 def test_without_steps_a_save_by_other_threads_blocks_where_the_driver_takes_part_in_it(takes_part: bool) -> None:
     """As orbax saves: the driver opens the first file, helper threads write, and the driver computes until the end."""

@@ -18,7 +18,7 @@ from trainprobe.derive.steps.ledger import Item, flatten
 from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, Leaf, Region, cell
-from trainprobe.model.event import MarkRow
+from trainprobe.model.event import MarkRow, StackSeen
 from trainprobe.pipeline.rank import watch
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import Measured, window_of
@@ -321,9 +321,14 @@ def _stacks(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
     if main is not None and main.cause == Cause.CHECKPOINT:
         taken = [one for one in taken if _saves_at(rank, one.at_ns)]  # when it was late, the save may have been over
     elif main is not None and main.cause is not None and SPECS[main.cause].in_line:
-        saved = Cause.CHECKPOINT in judgement.shares
-        taken = [one for one in taken if not (_saves_at(rank, one.at_ns) or (saved and shown_by(one.frames)))]
+        taken = [one for one in taken if not _of_save(rank, one, Cause.CHECKPOINT in judgement.shares)]
     return [one.frames for one in taken]
+
+
+def _of_save(rank: RankState, stack: StackSeen, saved: bool) -> bool:
+    """Whether two of three say so: a save of the driver's goes on meanwhile (one with helpers goes on beside the steps
+    that follow), the stall has a save's part (``saved``), and the stack shows one."""
+    return saved + _saves_at(rank, stack.at_ns) + shown_by(stack.frames) >= 2
 
 
 def _saves_at(rank: RankState, at_ns: int) -> bool:
