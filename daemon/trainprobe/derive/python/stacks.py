@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 from trainprobe.derive.python.frameworks import is_loop, is_own
 from trainprobe.model.message import Message, template
@@ -52,13 +53,14 @@ def of_worker(stack: Sequence[str]) -> bool:
     return any(frame.startswith("_worker_loop (") for frame in stack)
 
 
-def shared(stalls: Sequence[Sequence[Sequence[str]]]) -> Where | None:
+def shared(stalls: Sequence[Sequence[Sequence[str]]], weights: Sequence[float] = ()) -> Where | None:
     """The innermost function that most stalls share, each with the stacks that were taken in it: every stall counts
-    once, however often it was looked at. A single one, or none with stacks: as ``common``."""
-    seen = [stacks for stacks in stalls if any(stacks)]
+    by its weight (seconds; else alike), however often it was looked at. A single one, or none with stacks: as
+    ``common``."""
+    seen = [(stacks, weight) for stacks, weight in zip(stalls, weights or repeat(1.0)) if any(stacks)]
     if len(seen) < 2:
-        return common(seen[0]) if seen else None
-    where = common([_trunk(stacks) for stacks in seen], MOST)
+        return common(seen[0][0]) if seen else None
+    where = common([_trunk(stacks) for stacks, _ in seen], MOST, [weight for _, weight in seen])
     return None if where is None else replace(where, stalls=True)
 
 
@@ -69,25 +71,28 @@ def _trunk(stacks: Sequence[Sequence[str]]) -> Sequence[str]:
     return stack[: len(stack) - list(reversed(stack)).index(where.frame)] if where is not None else stack
 
 
-def common(stacks: Sequence[Sequence[str]], share: float = SHARE) -> Where | None:
-    """The innermost function that such a share of the stacks has in common; None without stacks. Outermost first.
+def common(stacks: Sequence[Sequence[str]], share: float = SHARE, weights: Sequence[float] = ()) -> Where | None:
+    """The innermost function that such a share of the stacks (of their weight) has in common; None without stacks.
+    Outermost first.
 
     With one stack it is the innermost frame. With several, frames below a function that differ from sample to sample
     belong to it.
     """
-    kept = [_named(stack) for stack in stacks if stack]
+    kept = [(_named(stack), weight) for stack, weight in zip(stacks, weights or repeat(1.0)) if stack]
     if not kept:
         return None
-    alike, depth, best, own = kept, 0, kept[0][0], ""
+    least = share * sum(weight for _, weight in kept)
+    alike, depth, best, own = kept, 0, kept[0][0][0], ""
     while True:
-        at = Counter(_function(stack[depth]) for stack in alike if len(stack) > depth)
-        if not at:
+        at: dict[str, float] = {}
+        for stack, weight in alike:
+            if len(stack) > depth:
+                at[_function(stack[depth])] = at.get(_function(stack[depth]), 0.0) + weight
+        name = max(at, key=lambda one: at[one], default="")
+        if at.get(name, 0.0) < least or not at:
             break
-        name, hits = at.most_common(1)[0]
-        if hits < share * len(kept):
-            break
-        alike = [stack for stack in alike if len(stack) > depth and _function(stack[depth]) == name]
-        best = Counter(stack[depth] for stack in alike).most_common(1)[0][0]
+        alike = [(stack, weight) for stack, weight in alike if len(stack) > depth and _function(stack[depth]) == name]
+        best = Counter(stack[depth] for stack, _ in alike).most_common(1)[0][0]
         own = best if is_own(best) else "" if is_loop(best) else own
         depth += 1
     return Where(best, len(alike), len(kept), own if own != best else "")

@@ -97,6 +97,9 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
     if own and event.at_ns == rank.ordinary.lines_ns:
         if event.frames:
             rank.ordinary.lines.add(event.frames)
+    elif event.at_ns == rank.ordinary.lines_ns:
+        if event.frames:
+            rank.ordinary.worker_stacks.append(event.frames)
     elif event.frames and boundary is not None and event.at_ns >= boundary.at_ns:
         rank.open.add_stack(event, rank.seen.pid)
 

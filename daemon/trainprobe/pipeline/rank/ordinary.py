@@ -70,6 +70,8 @@ class OrdinarySteps:
     counting: Counting = field(default_factory=Counting)
     lines: PythonLines = field(default_factory=PythonLines)
     lines_ns: int = 0  # when a stack of an ordinary step was asked for
+    worker_stacks: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=32))
+    """Of workers that computed while the driver waited, in ordinary steps."""
     _pending: Interval | None = None  # ordinary steps in a row, not in `items` yet
 
     def add_step(self, step: Ordinary, units: int, workers: int) -> None:

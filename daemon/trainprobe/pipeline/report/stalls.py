@@ -15,7 +15,7 @@ from trainprobe.advise.loader import Loader, loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.spec import WAITS_IN
-from trainprobe.derive.python.stacks import Where, of_worker, shared
+from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared
 from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message, Template, alike, template, texts
 from trainprobe.model.moment import NS, Moment
@@ -57,7 +57,7 @@ def _by_cause(entries: Sequence[StallEntry]) -> dict[Cause, _OfCause]:
             median([e.ns for e in mine]) / NS,
             max(mine, key=_ns),
             tuple(chain.from_iterable([e.evidence for e in mine])),
-            shared([_explaining(cause, e.stacks) for e in mine if e.stacks]),
+            shared([_explaining(cause, e.stacks) for e in mine], [e.shares.get(cause, 0.0) for e in mine]),
         )
         for cause, mine in of.items()
     }
@@ -73,7 +73,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
         mine = by_cause.get(cause)
-        where = mine.where if mine is not None else None
+        where = _where(rank, cause, mine)
         out[cause] = AdviceInput(
             share=ns / wall if wall > 0 else 0.0,
             each=mine.each if mine is not None else 0.0,
@@ -127,6 +127,14 @@ def _ahead(rank: RankSnapshot, costs: Loader | None, lost: float, worth: float) 
 def _saved_last(entries: Sequence[StallEntry], steps: int) -> bool:
     """Whether there was a save after the last step."""
     return any(Cause.CHECKPOINT in entry.shares and entry.first_step >= steps for entry in entries)
+
+
+def _where(rank: RankSnapshot, cause: Cause, mine: _OfCause | None) -> Where | None:
+    """The function of its stalls; where workers explain it and none has a stack, of workers in ordinary steps."""
+    where = mine.where if mine is not None else None
+    if where is None and SPECS[cause].makes_batches and SPECS[cause].worker_stack:
+        return common(rank.worker_stacks, MOST)
+    return where
 
 
 def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:

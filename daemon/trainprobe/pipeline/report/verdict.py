@@ -249,12 +249,15 @@ def stalls(count: int) -> Message:
 
 def _bottleneck(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: AdviceInput) -> Message:
     one = next((f for f in rank.bottlenecks if f.cause == cause), None)
+    what: Message | None = IN_LINE(where=fact.where_told) if SPECS[cause].in_line and fact.where_told else None
+    if what is None and one is not None and one.claim.summary:
+        what = BECAUSE(what=one.claim.summary)
     return STEPS_COST(
         cause=SPECS[cause].named(),
         seconds=ns / NS,
         share=share,
         part=OF_EACH_STEP(share=one.share) if one and rank.steps.known else None,
-        what=BECAUSE(what=one.claim.summary) if one and one.claim.summary else None,
+        what=what,
         first=_first(cause, fact),
     )
 

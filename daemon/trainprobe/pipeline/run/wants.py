@@ -9,7 +9,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.phases import evaluation
 from trainprobe.causes.registry import SPECS
 from trainprobe.derive.steps.stability import MOST_NS
-from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.cells import Leaf, Region, ThreadState
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import WrittenFile
 from trainprobe.model.step_deadline import Armed
@@ -92,20 +92,33 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
 
 
 def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
-    """Of each rank in turn; seldomer when there are some."""
+    """Of each rank in turn; seldomer when there are some. Of the driver and of a worker that it waits for in turn, and
+    soon of the first ones: they name the code of a run that workers slow in each step."""
     some = any(rank.stepped for rank in run.ranks)  # else the others are launchers
     stepping = [rank for rank in run.ranks.live if rank.stepped or not some if _goes_on(rank, now_ns)]
     if not stepping:
         return []
     rank = min(stepping, key=lambda r: r.ordinary.lines.samples)
-    samples = rank.ordinary.lines.samples
+    samples, of_workers = rank.ordinary.lines.samples, len(rank.ordinary.worker_stacks)
     framework = rank.open.framework
     unknown = not (samples or framework.looks) or (not rank.stepped and framework.name is None and samples < OFTEN)
-    pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 + samples // OFTEN, SELDOM)
+    worker = _waited_worker(rank) if not unknown and of_workers < max(OFTEN, samples) else None
+    pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 + (samples + of_workers) // OFTEN, SELDOM)
+    if worker is not None and of_workers < OFTEN:
+        pause = UNMARKED_NS if of_workers else STACK_EVERY
     if now_ns - run.stack_ns < pause:
         return []
     run.stack_ns = rank.ordinary.lines_ns = now_ns
-    return [(rank.seen.pid, rank.tid)]
+    return [(rank.seen.pid, rank.tid) if worker is None else (worker, worker)]
+
+
+def _waited_worker(rank: RankState) -> int | None:
+    """The worker that has computed longest while the driver waits for a batch; None: the driver does not wait."""
+    sample = rank.open.sample
+    if sample is None or sample.leaf not in WAITS or sample.region not in (Region.FETCH, Region.STEP):
+        return None
+    busy = [one for one in rank.open.waited_for(rank.lives.workers) if one.run == ThreadState.ON]
+    return min(busy, key=lambda one: one.since_ns).pid if busy else None
 
 
 def _goes_on(rank: RankState, now_ns: int) -> bool:

@@ -11,7 +11,7 @@ from tests.builders.driver import Driver, played
 from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.derive.python.code_lines import PythonLines
 from trainprobe.derive.python.stacks import Where, common, innermost, shared
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import Leaf, Level, Region
 from trainprobe.model.event import RankSeen, StackSeen
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Framework
@@ -53,6 +53,12 @@ def test_of_several_stalls_the_line_that_most_share_is_named_however_often_each_
     split = shared([slow, other])
     assert split is not None
     assert split.frame == "main (a.py:1)", "neither has most of them"
+
+
+def test_a_long_stall_counts_for_more_than_two_short_ones() -> None:
+    slow = [("main (a.py:1)", "search (a.py:9)", "busy (b.py:3)")]
+    others = [[("main (a.py:1)", f"other{number} (a.py:20)")] for number in range(2)]
+    assert shared([slow, *others], [2.0, 0.5, 0.5]) == Where("busy (b.py:3)", 1, 3, stalls=True)
 
 
 def test_an_expression_is_told_by_the_function_that_has_it() -> None:
@@ -218,6 +224,29 @@ def test_when_there_are_some_stacks_of_ordinary_steps_the_next_ones_have_time() 
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert pauses
     assert all(120 * NS <= pause < 125 * NS for pause in pauses)
+
+
+def test_a_worker_that_the_driver_waits_for_is_asked_for_its_stack_in_ordinary_steps() -> None:
+    """Four of them soon, then in turn with the driver's: the headline of slow batches names their line."""
+    driver, pipeline, asked = Driver(), Pipeline(), []
+    driver.begin()
+    driver.fork(2000)
+    frames = {driver.pid: ("main (train.py:9)",), 2000: ("_worker_loop (worker.py:350)", "decode (data.py:33)")}
+    for _ in range(100):
+        for _ in range(10):
+            driver.spend(0.08, Leaf.POLL, Region.FETCH)
+            driver.work(0.1)
+            driver.step()
+        waits = replace(driver.sample(Leaf.POLL), region=Region.FETCH)
+        busy = replace(driver.sample(), pid=2000, tid=2000, level=Level.COARSE)
+        played(driver, pipeline, threads=(waits, busy))
+        for pid, tid in pipeline.wants().stacks:
+            asked.append((pid, driver.now))
+            driver.events.append(StackSeen(driver.now, pid, tid, frames[pid]))
+    assert [pid for pid, _ in asked[:6]] == [driver.pid, 2000, 2000, 2000, 2000, driver.pid]
+    assert (asked[4][1] - asked[0][1]) // NS <= 38
+    verdict = rank_of(pipeline, driver).verdict
+    assert "of each ordinary step, in decode (data.py:33), in " in verdict.summary
 
 
 def test_until_the_driver_has_shown_a_stack_it_is_asked_for_one_more_often() -> None:
