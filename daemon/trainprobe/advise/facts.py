@@ -10,6 +10,9 @@ from trainprobe.model.message import Message
 from trainprobe.model.report import Rank, Stall
 from trainprobe.text.saying import Saying
 
+CALLS = "fake_batching.fetches"  # the evidence of how often next() is called for a backward
+HANDED_OVER = 0.0005
+"""Seconds that the driver needs to take a batch from a worker: queue, unpickling, mapping."""
 LEAST_GAIN = 0.01  # of the run: what gains less is not proposed
 
 
@@ -40,6 +43,19 @@ class SettingsInput:
     def worth(self) -> float:
         """Seconds from which a gain is proposed."""
         return LEAST_GAIN * self.rank.wall_seconds
+
+    @property
+    def calls(self) -> int:
+        """Of next() for a batch that the loop puts together; 1: it does not."""
+        fake = (one for one in self.rank.bottlenecks if one.cause == "fake_batching")
+        told = (one.value for found in fake for one in found.evidence if one.key == CALLS)
+        return next((round(value) for value in told if isinstance(value, (int, float))), 1)
+
+    def handed_over(self, gain: float) -> float:
+        """Of what workers gain, what a loop that puts its batches together by itself does not get: each call costs."""
+        if self.loader is None or self.loader.workers:
+            return 0.0
+        return min(gain / 2, HANDED_OVER * (self.calls - 1) * self.rank.ordinary.count)
 
     def stalls(self, *causes: str) -> list[Stall]:
         """Those that were mostly of these causes."""

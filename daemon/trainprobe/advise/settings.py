@@ -71,6 +71,7 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
         _workers, _prefetch, _persistent, _pinned, intervals.checkpoints, intervals.logs, intervals.evaluations,
     )  # fmt: skip
     lines = [_named(make(facts), rank.framework.name) for make in makers]
+    lines += _batch_size(facts, lines[0])
     ordered = sorted([*lines, *_anomalies(facts)], key=lambda one: (one.proposed is None, -one.gain))
     made = replace(empty, settings=tuple(ordered), memory=facts.memory)
     if facts.memory is None:
@@ -79,6 +80,7 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
 
 
 CAUSES = {
+    "batch_size": ("fake_batching",),
     "num_workers": ("data_cpu", "data_storage", "data_inline", "memory_pressure", "swap"),
     "prefetch_factor": queue.CAUSES,
     "persistent_workers": ("worker_startup",),
@@ -117,6 +119,7 @@ def _workers(facts: SettingsInput) -> ProposedSetting:
     if fit is not None:
         best = min(best, max(fit, 1))
     gain = load.gain(best) * count
+    gain -= facts.handed_over(gain)
     reason = _batch_and_step(load)
     if best <= load.workers or gain < facts.worth:
         return ProposedSetting(word("num_workers"), now, None, 0.0, _enough(load, best))
@@ -255,6 +258,30 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
     limit = saying("batches ahead are kept in shared memory")
     proposed = str(wanted) if gain >= facts.worth else None
     return ProposedSetting(word("prefetch_factor"), now, proposed, gain, reason, limit, taken, verdict)
+
+
+def _batch_size(facts: SettingsInput, workers: ProposedSetting) -> list[ProposedSetting]:
+    """Where a loop calls next() for each piece of a batch: whole batches come by one call.
+
+    Without workers it gains what the calls would take once there are ``workers``. With workers it gains what the calls
+    take, but for the time in which the workers cannot be quicker.
+    """
+    calls, load, fake = facts.calls, facts.loader, facts.rank.lost.get("fake_batching", 0.0)
+    if load is None or calls < 2:
+        return []
+    if load.workers:
+        waits = max(0.0, load.fetches * load.each / load.workers - load.own) * facts.rank.ordinary.count
+        gain = max(0.0, fake * (1 - 1 / calls) - waits)
+    else:
+        gain = facts.handed_over(workers.gain) if workers.proposed is not None else 0.0
+    return [
+        ProposedSetting(
+            word("batch_size"), saying("{calls} calls a step", calls=calls),
+            f"x{calls}" if gain >= facts.worth else None, gain,
+            saying("the loop calls next() {calls} times for a batch; a DataLoader's workers put it together beside the "
+                   "step", calls=calls),
+        )
+    ]  # fmt: skip
 
 
 def _persistent(facts: SettingsInput) -> ProposedSetting:

@@ -7,7 +7,9 @@ import pytest
 from trainprobe.advise.facts import ProposedSetting
 from trainprobe.advise.settings import advice
 from trainprobe.model.report import (
+    Bottleneck,
     Counters,
+    Evidence,
     Framework,
     Gpu,
     LogFile,
@@ -59,6 +61,31 @@ def test_too_few_workers() -> None:
     assert str(told.reason) == (
         "a batch costs a worker 300 ms, a step without waiting takes 100 ms: with num_workers=2 one comes every 150 ms"
     )
+
+
+def put_together(workers: int, calls: int) -> Rank:
+    """Its loop calls next() for each piece of a batch, of 40 ms in all."""
+    rank = a_rank(workers=workers, wait=0.04, cpu=0.001)
+    rank.ordinary.fetches = float(calls)
+    evidence = [Evidence("fetches per backward", calls, key="fake_batching.fetches")]
+    rank.bottlenecks = [Bottleneck("fake_batching", 0.3, 0.04 * COUNT, "", evidence)]
+    rank.lost = {"fake_batching": 0.04 * COUNT}
+    return rank
+
+
+def test_a_batch_that_the_loop_puts_together_is_left_to_workers() -> None:
+    """Both settings belong together: of what workers bring, 15 calls of half a millisecond need the batch size."""
+    told = settings(put_together(workers=0, calls=16))
+    assert (told["num_workers"].proposed, told["batch_size"].proposed) == ("1", "x16")
+    assert told["batch_size"].gain == pytest.approx(15 * 0.0005 * COUNT)
+    assert told["num_workers"].gain + told["batch_size"].gain == pytest.approx(0.04 * COUNT)
+    assert "batch_size" not in settings(a_rank(workers=0, wait=0.04))
+
+
+def test_with_workers_that_keep_up_a_batch_size_gains_what_the_calls_take() -> None:
+    told = settings(put_together(workers=2, calls=16))
+    assert told["num_workers"].proposed is None
+    assert told["batch_size"].gain == pytest.approx(0.04 * COUNT * 15 / 16)
 
 
 def test_no_more_workers_than_the_cpus_can_feed() -> None:
