@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.advice.__main__ import MEMORY, run
 from benchmarks.advice.cases import MB, Case, Settings
+from benchmarks.advice.outcome import MEMORY
+from benchmarks.advice.running import advice_of, run
 from benchmarks.programs import ProgramError
 from benchmarks.stalls import torch_python
 
@@ -66,15 +67,15 @@ def measure(seed: int, python: str, batches: int) -> Iterator[Taken]:
     settings = drawn(seed, batches)
     with tempfile.TemporaryDirectory(prefix="trainprobe-advice-") as temporary:
         folder = Path(temporary)
-        _, taken, advice = run(Case(settings), settings, python, folder)
-        told = advice["memory"]
+        taken = run(Case(settings), settings, python, folder).memory
+        told = advice_of(folder)["memory"]
         yield Taken(
             seed, settings["workers"], settings["prefetch"], None, taken, told["now"]["bytes"], tuple(told["unsure"])
         )
         for other in told["then"]:
             workers, prefetch = other["num_workers"], other["prefetch_factor"]
             changed = settings | {"workers": workers, "prefetch": prefetch, "steps": batches * workers}
-            _, taken, _ = run(Case(changed), changed, python, folder)
+            taken = run(Case(changed), changed, python, folder).memory
             yield Taken(seed, workers, prefetch, other["bytes"], taken)
 
 

@@ -22,7 +22,8 @@ OBJECT_BYTES, OBJECTS_AT_ONCE = 160, 20_000
 PLAIN = {
     "workers": 1, "prefetch": 2, "objects": 0, "weights": 0, "batch_wait": 0.0, "pause": 0.0, "long_pause": 0.0,
     "save_every": 0, "save_bytes": 0, "log_every": 0, "log_lines": 0, "sync": 0.0, "slow_every": 0, "slow_wait": 0.0,
-    "slow_work": 0, "evaluate_every": 0, "evaluate_batches": 0, "epochs": 1, "persistent": False, "anomaly": False,
+    "slow_work": 0, "evaluate_every": 0, "evaluate_batches": 0, "evaluate_pause": 0.0, "epochs": 1, "persistent": False,
+    "anomaly": False, "pieces": 1, "open_wait": 0.0,
 }  # fmt: skip
 
 
@@ -53,6 +54,7 @@ class Samples(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         if self.cache is None:
+            time.sleep(self.wanted["open_wait"])
             self.cache = np.random.default_rng(index).integers(0, 255, self.wanted["private"], dtype=np.uint8)
         if index % BATCH == 0:
             self.cache[::4096] += 1
@@ -68,13 +70,14 @@ class Samples(Dataset[Any]):
         return torch.full((self.wanted["batch_bytes"] // 4 // FEATURES // BATCH, FEATURES), 0.5)
 
 
-def evaluate(model: nn.Module, batches: int) -> None:
-    """Forward passes without gradients, over batches of an own loader."""
+def evaluate(model: nn.Module, batches: int, pause: float) -> None:
+    """Forward passes without gradients, over batches of an own loader; ``pause``: seconds of each beside them."""
     model.eval()
     with torch.no_grad():
         for batch in DataLoader(torch.zeros(batches * BATCH, FEATURES), batch_size=BATCH):
             for _ in range(20):
                 model(batch)
+            time.sleep(pause)
     model.train()
 
 
@@ -88,14 +91,19 @@ def save(path: str, model: nn.Module, extra: torch.Tensor) -> None:
 
 
 def batches(wanted: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """Those of all epochs."""
-    ahead = wanted["prefetch"] if wanted["workers"] else None
+    """Those of all epochs, each put together from so many ``pieces``."""
+    ahead, pieces = wanted["prefetch"] if wanted["workers"] else None, wanted["pieces"]
     loader = DataLoader(
-        Samples(wanted), batch_size=BATCH, num_workers=wanted["workers"], prefetch_factor=ahead,
+        Samples(wanted), batch_size=BATCH // pieces, num_workers=wanted["workers"], prefetch_factor=ahead,
         persistent_workers=wanted["persistent"] and wanted["workers"] > 0,
     )  # fmt: skip
     for _ in range(wanted["epochs"]):
-        yield from loader
+        if pieces == 1:
+            yield from loader
+            continue
+        single = iter(loader)
+        for _ in range(len(loader) // pieces):
+            yield torch.cat([next(single) for _ in range(pieces)])
 
 
 def sync(file: int, seconds: float) -> None:
@@ -149,7 +157,7 @@ def main() -> None:
                 matrix = (matrix @ matrix).clamp(-1, 1)
             weights.mul_(0.999)
             sync(through.fileno(), wanted["sync"])
-            time.sleep(wanted["pause"] if step % 100 != 50 else wanted["long_pause"])
+            time.sleep((step % 100 == 50 and wanted["long_pause"]) or wanted["pause"])
             loss.backward()
             optimiser.step()
             if wanted["log_every"] and step % wanted["log_every"] == 0:
@@ -158,7 +166,7 @@ def main() -> None:
             if wanted["save_every"] and step % wanted["save_every"] == wanted["save_every"] - 1:
                 save(os.path.join(folder, "last.pt"), model, extra)
             if wanted["evaluate_every"] and step % wanted["evaluate_every"] == wanted["evaluate_every"] - 1:
-                evaluate(model, wanted["evaluate_batches"])
+                evaluate(model, wanted["evaluate_batches"], wanted["evaluate_pause"])
         cpu = time.thread_time() - used
         print(json.dumps({"seconds": time.monotonic() - begin, "started": started, "cpu": cpu}), flush=True)
 

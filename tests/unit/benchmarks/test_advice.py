@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.advice.__main__ import Outcome
-from benchmarks.advice.cases import Settings, applied, grid
+from benchmarks.advice.cases import Case, Settings, applied, grid
+from benchmarks.advice.outcome import Outcome, markdown
 
 HAS: Settings = {"workers": 1, "save_every": 10}
 
@@ -17,20 +19,32 @@ def proposed(name: str, value: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("name", "value", "others"),
     [
-        ("num_workers", "3", ["workers=2", "workers=4", "workers=8"]),
-        ("checkpoint interval", "100", ["save_every=30", "save_every=1000"]),
+        ("num_workers", "3", ["workers=2", "workers=4"]),
+        ("checkpoint interval", "100", ["save_every=1000"]),
         ("persistent_workers", "True", []),
         ("set_detect_anomaly", "False", []),
     ],
 )
 def test_the_grid_is_neither_what_it_has_nor_what_is_proposed(name: str, value: str, others: list[str]) -> None:
-    assert [label for label, _ in grid(HAS, name, applied(HAS, proposed(name, value)))] == others
+    assert [label for label, _ in grid(Case(HAS), name, applied(HAS, proposed(name, value)))] == others
 
 
 def test_an_advice_holds_where_no_other_value_gains_much_more() -> None:
-    held = Outcome("case", 1, HAS, {"num_workers": "3"}, before=20.0, after=14.0, predicted_gain=7.0)
+    held = Outcome("case", 1, HAS, {"num_workers": "3"}, 21.0, [20.0, 20.2], [14.0, 14.2], predicted_gain=7.0)
     assert held.holds
-    held.grid = {"workers=8": 8.5}
+    held.grid = {"workers=8": 11.6}
     assert held.holds
-    held.grid = {"workers=8": 9.0}
+    assert "| case | num_workers 3 | 7.00 s | 6.00 of 20.1 s | workers=8: 8.50 s |" in markdown([held])
+    held.grid = {"workers=8": 11.1}
     assert not held.holds, "6.0 s are less than 70 % of it"
+
+
+def test_where_memory_is_short_no_more_workers_are_tried() -> None:
+    changed = applied(HAS | {"workers": 4}, proposed("num_workers", "1"))
+    assert [label for label, _ in grid(Case(HAS | {"workers": 4}, limit=1), "num_workers", changed)] == ["workers=2"]
+
+
+def test_of_several_results_of_a_case_the_latest_counts(tmp_path: Path) -> None:
+    for after in (15.0, 14.0):
+        Outcome("case", 1, HAS, {"num_workers": "3"}, 21.0, [20.0], [after]).append_to(tmp_path / "results")
+    assert [one.after for one in Outcome.read(tmp_path / "results")] == [[14.0]]
