@@ -20,7 +20,7 @@ from trainprobe.config.load import EXPORTER_PATH, load
 from trainprobe.config.parse import ConfigError, Problem
 from trainprobe.config.schema import ExporterConfig
 from trainprobe.text import command_line
-from trainprobe.text.catalogue import chosen
+from trainprobe.text.catalogue import LANGUAGES, chosen
 from trainprobe.text.saying import saying, word
 from trainprobe.wire.report import decode
 from trainprobe_exporters import grafana
@@ -269,6 +269,9 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="TLS and passwords in the form of Prometheus's web configuration, instead of the configuration's",
+    )
+    made.add_argument(
+        "--lang", choices=LANGUAGES, help="language of what is printed (default: LANG's, else English): %(choices)s"
     )
     made.add_argument("--version", action="version", version=f"%(prog)s {trainprobe.__version__}")
     return made

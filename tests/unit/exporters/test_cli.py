@@ -65,6 +65,13 @@ def test_wrong_arguments_are_2(tmp_path: Path, arguments: list[str]) -> None:
     assert "usage:" in result.stderr
 
 
+def test_what_is_wrong_is_said_in_the_language_that_is_asked_for(tmp_path: Path) -> None:
+    result = run(tmp_path, "--lang", "zh", "--listen", "19752")
+    assert (result.returncode, "应为 ADDRESS:PORT" in result.stderr) == (2, True)
+    assert "--lang" not in result.stderr.partition("错误")[2], "it is known"
+    assert "--lang {en,zh}" in run(tmp_path, "--help").stdout
+
+
 def test_all_errors_of_a_configuration_at_once_are_2(tmp_path: Path) -> None:
     config = tmp_path / "exporter.yaml"
     config.write_text("listn: x\nrun_linger_seconds: -1\nlisten: nowhere\n")
