@@ -176,7 +176,7 @@ def parser(whole: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) ->
             module = loaded(f"trainprobe.cli.{verb}")
             one.description = module.__doc__
             module.configure(one)
-            if verb not in ("daemon", *HIDDEN):  # these speak to programs
+            if verb not in HIDDEN:  # these speak to programs
                 add_language(one)
             one.set_defaults(act=module.act)
     return made

@@ -42,7 +42,8 @@ def act(args: argparse.Namespace) -> int:
         if output:
             outputs.write(output, report_file.encode(report, steps) + "\n")
     except (WireError, EOFError, zlib.error) as error:
-        raise Refusal(FAILED, saying("{path}: {why}", path=args.recording, why=error), _remedy(args.recording)) from None
+        why = saying("{path}: {why}", path=args.recording, why=error)
+        raise Refusal(FAILED, why, _remedy(args.recording)) from None
     except OSError as error:
         raise Refusal(FAILED, outputs.reason(error), "" if args.recording.is_file() else WRITES_ONE) from None
     return OK

@@ -121,7 +121,7 @@ def _speed(rank: Rank, style: Style) -> str:
         parts.append(f"{steps.per_second:.2f} it/s")
     if steps.median_seconds is not None:
         tail = style.say(", p99 {p99}", p99=seconds(steps.p99_seconds)) if steps.p99_seconds is not None else ""
-        parts.append(style.say("step {median}", median=seconds(steps.median_seconds)) + tail)
+        parts.append(style.say("median step {median}", median=seconds(steps.median_seconds)) + tail)
     if steps.variation_ratio is not None:
         parts.append(style.say("variation {ratio}", ratio=percent(steps.variation_ratio)))
     parts.append(style.say("productive {share}", share=percent(_share(rank.productive_seconds, rank))))

@@ -161,7 +161,9 @@ function drawFlag(painter, item) {
 
 function saysSteps(scene) {
   const { median_seconds: median } = scene.rank.steps;
-  return isKnown(median) ? say("median {time}", { time: seconds(median) }) : "";
+  const words = isKnown(median) ? [say("median {time}", { time: seconds(median) })] : [];
+  if (!scene.rows.length) words.push(say("no history of steps here: stalls and the median step are drawn"));
+  return words.join("; ");
 }
 
 // The scale of the step lane: logarithmic, so that 40 ms and 40 s are both to be seen.
@@ -186,7 +188,7 @@ function drawSteps(painter, scene) {
   if (!scene.seen.length) for (const stall of scene.shownStalls) stallWithoutRows(painter, stall, toY, usual);
   if (isKnown(usual)) painter.line(toY(usual), "var(--accent)", [5, 4]);
   if (scene.seen.length) (scene.seen.length > painter.axis.width ? drawEnvelope : drawEach)(painter, scene.seen, toY);
-  else painter.note(scene.rows.length ? say("no steps in this part") : say("no history of steps here: stalls and the median step are drawn"), 8, painter.top + 16);
+  else if (scene.rows.length) painter.note(say("no steps in this part"), 8, painter.top + 16);
 }
 
 function stallWithoutRows(painter, stall, toY, usual) {
