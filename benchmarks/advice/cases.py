@@ -31,7 +31,7 @@ class Pace:
     own: float
 
 
-ON_CPU, DECODED = 0.2, 0.2
+ON_CPU, DECODED = 0.1, 0.1
 """Of a step, and of a batch, the part that computes; the rest waits, as for a GPU and for a store."""
 
 

@@ -65,8 +65,8 @@ class Samples(Dataset[Any]):
         if every and index % every == every // 2:
             time.sleep(self.wanted["slow_wait"])
             sort(self.wanted["slow_work"])
-        if self.wanted["batch_wait"]:
-            time.sleep(self.wanted["batch_wait"] / BATCH)
+        if self.wanted["batch_wait"] and index % (BATCH // self.wanted["pieces"]) == 0:
+            time.sleep(self.wanted["batch_wait"] / self.wanted["pieces"])
         return torch.full((self.wanted["batch_bytes"] // 4 // FEATURES // BATCH, FEATURES), 0.5)
 
 

@@ -3,12 +3,27 @@ gradients or a value fetched for a log."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from trainprobe.derive.python.stacks import is_idle
 
 KEEP = 1024
 EVERYWHERE = 0.95
 """A line on this share of the stacks is the loop itself."""
+
+
+@dataclass(slots=True)
+class WorkerStacks:
+    """Of workers that made a batch while the driver waited for one; ``asked``: idle ones too."""
+
+    asked: int = 0
+    taken: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=32))
+
+    def add(self, frames: tuple[str, ...]) -> None:
+        if frames and not is_idle(frames):
+            self.taken.append(frames)
 
 
 @dataclass(slots=True)

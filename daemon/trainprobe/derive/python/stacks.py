@@ -18,6 +18,8 @@ MOST = 0.51
 """The least part of several stalls that share the named function."""
 SHARE = 0.8
 """The least part of the stacks that have the named function."""
+QUEUES = ("connection.py", "queue.py", "queues.py", "selectors.py", "synchronize.py", "threading.py")
+"""Files of the standard library in which a worker without work waits."""
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 """Functions that CPython makes of an expression; a reader knows the function whose code the expression is."""
 
@@ -51,6 +53,11 @@ def innermost(stack: Sequence[str]) -> Message | None:
 def of_worker(stack: Sequence[str]) -> bool:
     """Whether it is a DataLoader worker's."""
     return any(frame.startswith("_worker_loop (") for frame in stack)
+
+
+def is_idle(stack: Sequence[str]) -> bool:
+    """Whether its innermost function waits in a queue, a pipe or a lock of Python's own."""
+    return _file(stack[-1]).rpartition("/")[2].rstrip(")") in QUEUES
 
 
 def shared(stalls: Sequence[Sequence[Sequence[str]]], weights: Sequence[float] = ()) -> Where | None:

@@ -98,8 +98,7 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
         if event.frames:
             rank.ordinary.lines.add(event.frames)
     elif event.at_ns == rank.ordinary.lines_ns:
-        if event.frames:
-            rank.ordinary.worker_stacks.append(event.frames)
+        rank.ordinary.of_workers.add(event.frames)
     elif event.frames and boundary is not None and event.at_ns >= boundary.at_ns:
         rank.open.add_stack(event, rank.seen.pid)
 

@@ -153,7 +153,7 @@ def snapshot(rank: RankState, now_ns: int, limit: MemorySample | None) -> RankSn
         fullest=max(used, key=lambda pair: pair[0] / pair[1], default=None),
         major_faults=latest.major_faults if latest is not None else 0,
         lines=[PythonLine(frame, hits, lines.samples) for frame, hits in lines.top()],
-        worker_stacks=tuple(rank.ordinary.worker_stacks),
+        worker_stacks=tuple(rank.ordinary.of_workers.taken),
         framework=Framework(rank.open.framework.name, rank.open.framework.version),
         startup=rank.lives.startup,
         restores=rank.lives.restores,

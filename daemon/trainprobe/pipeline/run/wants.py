@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from trainprobe.causes import groups
 from trainprobe.causes.phases import evaluation
 from trainprobe.causes.registry import SPECS
+from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
-from trainprobe.model.cells import Leaf, Region, ThreadState
+from trainprobe.model.cause import State
+from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import WrittenFile
 from trainprobe.model.step_deadline import Armed
@@ -20,10 +23,10 @@ STACK_EVERY = 5 * NS
 ORDINARY_STACK_EVERY = 30 * NS
 UNDECIDED_EVERY_NS, UNDECIDED = NS // 4, 4
 UNMARKED_NS, UNSTEPPED_NS = 10 * NS, 20 * NS
-OFTEN, SELDOM = 4, 6
+OFTEN, SELDOM, WORKERS_OFTEN = 4, 6, 6
 """After so many of a rank the pause grows by itself, up to so many times."""
 CROWDED = 0.15
-"""Part of a driver's time in the run queue."""
+"""Part of a driver's time in the run queue, and of its steps in waits for workers."""
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
 """A driver in one of these waits for another thread, whose stack explains more."""
 LEFT_NS = 10 * NS
@@ -99,26 +102,39 @@ def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
     if not stepping:
         return []
     rank = min(stepping, key=lambda r: r.ordinary.lines.samples)
-    samples, of_workers = rank.ordinary.lines.samples, len(rank.ordinary.worker_stacks)
+    samples, of_workers = rank.ordinary.lines.samples, rank.ordinary.of_workers.asked
     framework = rank.open.framework
     unknown = not (samples or framework.looks) or (not rank.stepped and framework.name is None and samples < OFTEN)
-    worker = _waited_worker(rank) if not unknown and of_workers < max(OFTEN, samples) else None
+    if now_ns - run.stack_ns < STACK_EVERY:
+        return []
+    worker = _waited_worker(rank) if not unknown and of_workers < max(WORKERS_OFTEN, samples) else None
     pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 + (samples + of_workers) // OFTEN, SELDOM)
-    if worker is not None and of_workers < OFTEN:
+    if worker is not None and of_workers < WORKERS_OFTEN:
         pause = UNMARKED_NS if of_workers else STACK_EVERY
     if now_ns - run.stack_ns < pause:
         return []
     run.stack_ns = rank.ordinary.lines_ns = now_ns
-    return [(rank.seen.pid, rank.tid) if worker is None else (worker, worker)]
+    if worker is None:
+        return [(rank.seen.pid, rank.tid)]
+    rank.ordinary.of_workers.asked += 1
+    return [(worker, worker)]
 
 
 def _waited_worker(rank: RankState) -> int | None:
-    """The worker that has computed longest while the driver waits for a batch; None: the driver does not wait."""
-    sample = rank.open.sample
-    if sample is None or sample.leaf not in WAITS or sample.region not in (Region.FETCH, Region.STEP):
+    """A worker, each in turn, where the driver waits for one now or for a part of each step; None: it does not."""
+    workers = sorted(pid for pid, life in rank.lives.workers.live.items() if life.role == "worker")
+    if not workers or not (_waits(rank.open.sample) or _waits_in_each_step(rank)):
         return None
-    busy = [one for one in rank.open.waited_for(rank.lives.workers) if one.run == ThreadState.ON]
-    return min(busy, key=lambda one: one.since_ns).pid if busy else None
+    return workers[rank.ordinary.of_workers.asked % len(workers)]
+
+
+def _waits(sample: ThreadSample | None) -> bool:
+    return sample is not None and sample.leaf in WAITS and sample.region in (Region.FETCH, Region.STEP)
+
+
+def _waits_in_each_step(rank: RankState) -> bool:
+    states = by_state(rank.progress.baseline.items()) if rank.progress.baseline.stands else {}
+    return states.get(State.DATA_WAIT, 0.0) >= CROWDED * sum(states.values()) > 0
 
 
 def _goes_on(rank: RankState, now_ns: int) -> bool:

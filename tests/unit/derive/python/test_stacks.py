@@ -11,7 +11,7 @@ from tests.builders.driver import Driver, played
 from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.derive.python.code_lines import PythonLines
 from trainprobe.derive.python.stacks import Where, common, innermost, shared
-from trainprobe.model.cells import Leaf, Level, Region
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import RankSeen, StackSeen
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Framework
@@ -227,7 +227,7 @@ def test_when_there_are_some_stacks_of_ordinary_steps_the_next_ones_have_time() 
 
 
 def test_a_worker_that_the_driver_waits_for_is_asked_for_its_stack_in_ordinary_steps() -> None:
-    """Four of them soon, then in turn with the driver's: the headline of slow batches names their line."""
+    """Six of them soon, then in turn with the driver's: the headline of slow batches names their line."""
     driver, pipeline, asked = Driver(), Pipeline(), []
     driver.begin()
     driver.fork(2000)
@@ -238,12 +238,12 @@ def test_a_worker_that_the_driver_waits_for_is_asked_for_its_stack_in_ordinary_s
             driver.work(0.1)
             driver.step()
         waits = replace(driver.sample(Leaf.POLL), region=Region.FETCH)
-        busy = replace(driver.sample(), pid=2000, tid=2000, level=Level.COARSE)
-        played(driver, pipeline, threads=(waits, busy))
+        played(driver, pipeline, threads=(waits,))
         for pid, tid in pipeline.wants().stacks:
             asked.append((pid, driver.now))
-            driver.events.append(StackSeen(driver.now, pid, tid, frames[pid]))
-    assert [pid for pid, _ in asked[:6]] == [driver.pid, 2000, 2000, 2000, 2000, driver.pid]
+            idle = ("_worker_loop (worker.py:340)", "Queue.get (python3.11/queues.py:113)")
+            driver.events.append(StackSeen(driver.now, pid, tid, idle if len(asked) % 3 == 0 else frames[pid]))
+    assert [pid for pid, _ in asked[:8]] == [driver.pid, *6 * [2000], driver.pid]
     assert (asked[4][1] - asked[0][1]) // NS <= 38
     verdict = rank_of(pipeline, driver).verdict
     assert "of each ordinary step, in decode (data.py:33), in " in verdict.summary
