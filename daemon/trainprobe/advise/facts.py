@@ -13,6 +13,7 @@ from trainprobe.text.saying import Saying
 CALLS = "fake_batching.fetches"  # the evidence of how often next() is called for a backward
 HANDED_OVER = 0.0005
 """Seconds that the driver needs to take a batch from a worker: queue, unpickling, mapping."""
+PART = 0.1  # of a stall: what a cause needs in it to be counted there
 LEAST_GAIN = 0.01  # of the run: what gains less is not proposed
 
 
@@ -60,6 +61,10 @@ class SettingsInput:
     def stalls(self, *causes: str) -> list[Stall]:
         """Those that were mostly of these causes."""
         return [stall for stall in self.rank.stalls if stall.cause in causes]
+
+    def sharing(self, cause: str) -> list[Stall]:
+        """Those in which it has a part, whatever they were mostly of: beside other programs that may be contention."""
+        return [stall for stall in self.rank.stalls if stall.shares.get(cause, 0.0) >= PART * stall.seconds > 0]
 
     def stalled(self, *causes: str) -> float:
         return sum(self.rank.counters.stall_seconds.get(cause, 0.0) for cause in causes)

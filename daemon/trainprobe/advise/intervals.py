@@ -72,12 +72,12 @@ def logs(facts: SettingsInput) -> ProposedSetting:
     reason = saying(
         "{writes} writes took {lost}, most of it {path_text}", writes=writes, lost=seconds(lost), path_text=dearest.path
     )
-    limit, bursts = saying("fewer points in the curves; values in between can be averaged"), facts.stalls("logging")
+    limit, bursts = saying("fewer points in the curves; values in between can be averaged"), facts.sharing("logging")
     if facts.stalled("logging") > lost / 2 and bursts:  # seldom and much, not a little in each step
         if facts.stalled("logging") < SEEN * sum(log.seconds for log in rank.logs):
             now = saying("{writes} writes in all", writes=writes)
             return ProposedSetting(name, now, None, 0.0, reason)
-        every = _every(bursts, rank.steps.count, len(bursts))
+        every = _every(facts.stalls("logging"), rank.steps.count, len(bursts))
     else:
         every = max(1, round(rank.steps.count / writes))
     better = interval_for_share(every, lost / rank.wall_seconds, SAVING)

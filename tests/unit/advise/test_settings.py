@@ -300,6 +300,20 @@ def test_checkpoints_take_one_per_cent_then() -> None:
     assert settings(rank)["checkpoint interval"].proposed is None
 
 
+def test_bursts_that_other_programs_hold_up_are_bursts_all_the_same() -> None:
+    """A million lines at once, and most of each late step waits for a CPU: the interval is that of the bursts."""
+    rank = a_rank()
+    rank.lost, rank.logs = {"logging": 8.0}, [LogFile("/runs/train.log", 10, 1_000_000, 8.0)]
+    rank.stalls = [stall("cpu_contention", 5.0, n, 250) for n in (250, 500, 750, 1000)]
+    for one in rank.stalls:
+        one.shares = {"logging": 2.0, "cpu_contention": 3.0}
+    rank.counters.stall_seconds = {"logging": 8.0, "cpu_contention": 12.0}
+    told = settings(rank)["log interval"]
+    assert str(told.now) == "every 250 steps"
+    assert told.proposed is not None
+    assert int(told.proposed) > 250
+
+
 def test_a_log_line_in_each_step_and_a_burst_now_and_then_are_different_things() -> None:
     rank = a_rank()
     rank.lost, rank.logs = {"logging": 20.0}, [LogFile("/runs/train.log", 10, 1000, 20.0)]

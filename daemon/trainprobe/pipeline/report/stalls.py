@@ -10,6 +10,7 @@ from operator import attrgetter
 from statistics import median
 
 from trainprobe.advise import queue
+from trainprobe.advise.facts import PART
 from trainprobe.advise.intervals import SEEN
 from trainprobe.advise.loader import Loader, loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
@@ -96,11 +97,11 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
     saves, saving, logging = rank.files, out.get(Cause.CHECKPOINT), out.get(Cause.LOGGING)
     steps, writes = rank.steps.known, sum(log.writes for log in rank.files.logs)
     if logging is not None and lost.stalls.get(Cause.LOGGING, 0.0) > total[Cause.LOGGING] / 2:
-        bursts = by_cause.get(Cause.LOGGING)
+        bursts = rank.stalls.memo.get(_log_bursts, rank.stalls.entries)
         if lost.stalls[Cause.LOGGING] < SEEN * sum(log.ns for log in rank.files.logs):
             out[Cause.LOGGING] = replace(logging, every=None)
         elif bursts:
-            out[Cause.LOGGING] = replace(logging, apart=max(1, steps // bursts.count))
+            out[Cause.LOGGING] = replace(logging, apart=max(1, steps // bursts))
     elif logging is not None and writes:  # a little in each step
         out[Cause.LOGGING] = replace(logging, every=None, apart=max(1, round(steps / writes)))
     if saving is not None and saves.saves:
@@ -135,6 +136,11 @@ def _where(rank: RankSnapshot, cause: Cause, mine: _OfCause | None) -> Where | N
     if where is None and SPECS[cause].makes_batches and SPECS[cause].worker_stack:
         return common(rank.worker_stacks, MOST)
     return where
+
+
+def _log_bursts(entries: Sequence[StallEntry]) -> int:
+    """Stalls in which writing logs has a part, whatever they were mostly of."""
+    return sum(entry.shares.get(Cause.LOGGING, 0.0) >= PART * entry.ns > 0 for entry in entries)
 
 
 def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
