@@ -294,6 +294,25 @@ def test_another_program_that_the_training_started_is_not_the_worker_that_hangs(
     assert pipeline.wants().stacks == ((2000, 2000),)
 
 
+def test_behind_a_queue_of_a_loaders_own_the_worker_that_computes_is_asked_for_its_line() -> None:
+    """As batchgenerators has it: no mark tells a fetch, the driver waits in a queue of Python's."""
+    driver, pipeline = started()
+    since, asked = driver.now, []
+    for _ in range(4):
+        driver.spend(0.4, Leaf.LOCK)
+        driver.work(0.4)
+        busy = replace(worker(driver, Leaf.CPU, since), run=ThreadState.ON)
+        events, driver.events = tuple(driver.events), []
+        pipeline.step(Frame(moment(driver.now), events, threads=(blocked(driver, Leaf.LOCK, "", since), busy)))
+        for pid, tid in pipeline.wants().stacks:
+            asked.append(pid)
+            process = "BaseProcess._bootstrap (python3.11/process.py:314)"
+            of = {driver.pid: ("main (train.py:9)", "Queue.get (python3.11/queue.py:180)")}
+            frames = of.get(pid, (process, "producer (augmenter.py:40)", "crop (data.py:33)"))
+            driver.events.append(StackSeen(driver.now, pid, tid, frames))
+    assert asked == [driver.pid, 2000]
+
+
 def test_a_hung_worker_is_told_with_its_call_and_its_line() -> None:
     driver, pipeline = started()
     since = driver.now

@@ -51,8 +51,14 @@ def innermost(stack: Sequence[str]) -> Message | None:
 
 
 def of_worker(stack: Sequence[str]) -> bool:
-    """Whether it is a DataLoader worker's."""
-    return any(frame.startswith("_worker_loop (") for frame in stack)
+    """Whether it is a worker's: of a DataLoader, or of another loader's process."""
+    return any(frame.startswith("_worker_loop (") or _is_process(frame) for frame in stack)
+
+
+def _is_process(frame: str) -> bool:
+    """Whether ``multiprocessing`` began a process there."""
+    name, _, place = frame.partition(" (")
+    return name.rpartition(".")[2] == "_bootstrap" and place.rpartition("/")[2].startswith("process.py:")
 
 
 def is_idle(stack: Sequence[str]) -> bool:

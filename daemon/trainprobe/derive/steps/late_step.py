@@ -115,6 +115,7 @@ class LateStepObservations:
     terminal: str = ""  # whose input an inspection found the driver waiting for
     stacks: list[StackSeen] = field(default_factory=list)  # of the driver
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)  # workers that were asked for it since the driver's showed a queue
     locked_ns: int = 0  # total time in which a worker waited for a lock while no worker did anything
     counted_ns: int = 0  # the end of the time that is counted in it
     beside: dict[int, SiblingThread] = field(default_factory=dict)  # by tid

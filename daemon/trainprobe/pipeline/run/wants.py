@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from trainprobe.causes import groups
 from trainprobe.causes.phases import evaluation
 from trainprobe.causes.registry import SPECS
+from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
 from trainprobe.model.cause import State
@@ -75,7 +76,7 @@ def stacks(runs: Sequence[RunState], now_ns: int) -> Threads:
 
 
 def _stacks_of_late(run: RunState, late: list[RankState], now_ns: int) -> list[tuple[int, int]]:
-    fresh = [r for r in late if r.open.stack is None or r.open.stack.late or _undecided(r, now_ns)]
+    fresh = [r for r in late if r.open.stack is None or r.open.stack.late or _undecided(r, now_ns) or _hidden(r)]
     if not fresh and now_ns - run.stack_ns < STACK_EVERY:
         return []
     run.stack_ns = now_ns
@@ -92,6 +93,13 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
         return False
     evaluators = rank.phases.evaluators
     return not any(evaluation.shown_by(one.frames) or evaluation.known_by(one.frames, evaluators) for one in stacks)
+
+
+def _hidden(rank: RankState) -> bool:
+    """Whether the driver's stack shows a wait in a queue while a worker that was not asked yet computes."""
+    stack, busy = rank.open.stack, rank.open.late.busy
+    waits = stack is not None and bool(stack.frames) and is_idle(stack.frames)
+    return waits and busy is not None and busy not in rank.open.late.asked
 
 
 def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
@@ -149,6 +157,9 @@ def _asked(rank: RankState) -> tuple[int, int]:
     driver's."""
     late, opened = rank.open.late, rank.stalls.open
     pid = late.worker.pid if late.worker is not None else late.busy
+    if late.busy is not None and _hidden(rank):
+        late.asked.add(late.busy)
+        return late.busy, late.busy
     if opened is None or pid is None or not SPECS[opened.cause].worker_stack or late.stack_of(pid):
         return rank.seen.pid, rank.tid
     return pid, pid

@@ -10,7 +10,7 @@ import pytest
 from tests.builders.driver import Driver, played
 from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.derive.python.code_lines import PythonLines
-from trainprobe.derive.python.stacks import Where, common, innermost, shared
+from trainprobe.derive.python.stacks import Where, common, innermost, of_worker, shared
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import RankSeen, StackSeen
 from trainprobe.model.moment import NS
@@ -53,6 +53,12 @@ def test_of_several_stalls_the_line_that_most_share_is_named_however_often_each_
     split = shared([slow, other])
     assert split is not None
     assert split.frame == "main (a.py:1)", "neither has most of them"
+
+
+def test_a_worker_of_any_loader_is_known_by_its_process() -> None:
+    assert of_worker(("main (train.py:9)", "BaseProcess._bootstrap (python3.11/process.py:314)", "producer (a.py:3)"))
+    assert of_worker(("_worker_loop (torch/worker.py:350)",))
+    assert not of_worker(("Thread._bootstrap (python3.11/threading.py:1002)", "main (train.py:9)"))
 
 
 def test_a_long_stall_counts_for_more_than_two_short_ones() -> None:
