@@ -162,7 +162,7 @@ NAMES = {
     "num_workers": "workers", "checkpoint interval": "save_every", "log interval": "log_every",
     "prefetch_factor": "prefetch", "evaluation interval": "evaluate_every", "persistent_workers": "persistent",
 }  # fmt: skip
-VALUES = {"num_workers": (1, 2, 4), "prefetch_factor": (4, 16), "persistent_workers": (True,)}
+VALUES = {"num_workers": (1, 2, 4, 6), "prefetch_factor": (4, 16), "persistent_workers": (True,)}
 TIMES = (10, 100)  # the interval that it has
 
 

@@ -62,7 +62,7 @@ class Samples(Dataset[Any]):
             sum(len(one) for one in self.objects[begin : begin + OBJECTS_AT_ONCE])
         sort(self.wanted["batch_work"] // BATCH)
         every = self.wanted["slow_every"] * BATCH
-        if every and index % every == every // 2:
+        if every and index % every == every - 1:
             time.sleep(self.wanted["slow_wait"])
             sort(self.wanted["slow_work"])
         if self.wanted["batch_wait"] and index % (BATCH // self.wanted["pieces"]) == 0:

@@ -19,7 +19,7 @@ def proposed(name: str, value: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("name", "value", "others"),
     [
-        ("num_workers", "3", ["workers=2", "workers=4"]),
+        ("num_workers", "3", ["workers=2", "workers=4", "workers=6"]),
         ("checkpoint interval", "100", ["save_every=1000"]),
         ("persistent_workers", "True", []),
         ("set_detect_anomaly", "False", []),
