@@ -88,7 +88,7 @@ TABLE = tuple(
 
 # Calls whose failures are told; those above with their entry and end traced tell theirs there. Program -> calls.
 FAILING: dict[str, tuple[Syscall, ...]] = {
-    program: tuple(Syscall(*row, call) for row in rows)
+    program: tuple(Syscall(name, x86_64, aarch64, call) for name, x86_64, aarch64 in rows)
     for program, call, rows in (
         ("on_maker_end", Call.NONE, (
             ("socket", 41, 198), ("socketpair", 53, 199), ("accept", 43, 202), ("accept4", 288, 242),
