@@ -29,7 +29,8 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
         report = published.of_file(file) if file is not None else published.read(directory)
     except Refusal as refusal:
         if source and file is None:
-            values = {"source": f"{source!r}", "reason": refusal.reason}
+            told = saying(refusal.reason) if isinstance(refusal.reason, str) else refusal.reason
+            values = {"source": f"{source!r}", "reason": told}
             reason = saying("there is no file {source}, and of runs: {reason}", **values)
             raise Refusal(refusal.code, reason, refusal.remedy) from None
         raise

@@ -103,3 +103,5 @@ def test_a_wrong_file_is_told_in_chinese(tmp_path: Path, capsys: pytest.CaptureF
     assert "：不是 trainprobe 的录制文件" in refused(["--lang", "zh", "replay", "{}"], file, capsys)
     file.write_text("[")
     assert "：不是 JSON：" in refused(["--lang", "zh", "replay", "{}"], file, capsys)
+    asked = ["--lang", "zh", "advise", "no-such-run", "--directory", str(tmp_path / "nothing")]
+    assert "没有文件 'no-such-run'；至于运行：这里没有守护进程在发布报告" in refused(asked, file, capsys)
