@@ -44,7 +44,7 @@ def no_advice(_: AdviceInput) -> list[Message]:
     return []
 
 
-WAITS_IN = template("stall.waits_in", "{what}, in {where}")
+LINE_AND = template("verdict.line_and", "{line}{what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class CauseSpec:
     short: str = ""  # its title where each of its stalls ended by itself within ``SHORT``; "": the same
     in_line: Template | None = None
     """The summary of a stall where most samples of all its stalls share a Python line: of ``seconds`` and ``where``; or
-    ``WAITS_IN``, which adds the line to the rule's own."""
+    ``LINE_AND``: only the headline has the line, before the rule's own sentence."""
     dashboard_colour: str = ""  # "": a shade of its group's
     minor_share: Callable[[Policy], float] = attrgetter("minor_share")
     """Of a stall: a smaller claim goes to the stall's main cause."""

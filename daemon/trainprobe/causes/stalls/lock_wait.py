@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Window, seconds, take_items
-from trainprobe.causes.spec import WAITS_IN, CauseSpec, OrderedRule
+from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
@@ -124,5 +124,5 @@ SPEC = CauseSpec(
     group=groups.STORAGE_HANG,
     rules=(OrderedRule(claim, stall=115),),
     advice=_advice,
-    in_line=WAITS_IN,
+    in_line=LINE_AND,
 )

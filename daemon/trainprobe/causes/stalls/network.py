@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Window, seconds, take_items
-from trainprobe.causes.spec import WAITS_IN, CauseSpec, OrderedRule
+from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
 from trainprobe.causes.waiting import AT_A_LOCK, FOR_THREAD, LOOKS
 from trainprobe.derive.steps.late_step import SiblingThread, Transfer
 from trainprobe.derive.steps.ledger import Item
@@ -143,5 +143,5 @@ SPEC = CauseSpec(
         OrderedRule(claim_process, stall=176),
     ),
     advice=_advice,
-    in_line=WAITS_IN,
+    in_line=LINE_AND,
 )

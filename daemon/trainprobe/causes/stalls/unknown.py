@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
 from trainprobe.causes.base import Claim, Window, seconds, take_items
-from trainprobe.causes.spec import WAITS_IN, CauseSpec, OrderedRule
+from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
 from trainprobe.causes.waiting import user_thread
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, Kind, State
@@ -89,6 +89,6 @@ SPEC = CauseSpec(
     group=groups.UNKNOWN,
     rules=(OrderedRule(claim, stall=LAST, ordinary=LAST),),
     advice=_advice,
-    in_line=WAITS_IN,
+    in_line=LINE_AND,
     thread_state_only=True,
 )

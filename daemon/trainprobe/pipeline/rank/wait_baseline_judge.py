@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainprobe.causes.base import Claim
 from trainprobe.causes.order import Judgement, judge
 from trainprobe.causes.registry import SPECS
-from trainprobe.derive.files.save_spans import written_again
+from trainprobe.derive.files.save_spans import blocked_ns, written_again
 from trainprobe.derive.steps.ledger import flatten
 from trainprobe.derive.steps.wait_baseline import WaitWindow
 from trainprobe.model.cause import Cause, State
@@ -14,6 +14,7 @@ from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import NO_MARKS, Measured, window_of_second
 
 JOIN = 2  # windows
+OFTEN = 4  # saves
 OTHER_LOOPS, AGAIN = 2, 3
 """Stacks with another library's loop, and times that one checkpoint was written, that show a training without marks."""
 
@@ -53,11 +54,20 @@ def _trains_otherwise(rank: RankState) -> bool:
     return rank.open.framework.others >= OTHER_LOOPS or written_again(rank.files.saves, since_ns) >= AGAIN
 
 
+def _saves_for_once(rank: RankState, second: WaitWindow) -> bool:
+    """Whether a save makes the second a stall. Where they come often they are a bottleneck, by their records."""
+    saved = rank.files.saves.closed_checkpoints()
+    often = len(saved) >= OFTEN and blocked_ns(rank.files.saves) >= (
+        rank.policy.checkpoint_bottleneck * rank.progress.wait_baseline.judged_ns
+    )
+    return second.saving_ns >= rank.policy.stall_minimum_ns and not often
+
+
 def _compare(rank: RankState, second: WaitWindow) -> None:
     rhythm, ns = rank.progress.wait_baseline, second.end_ns - second.start_ns
     rhythm.judged_ns += ns
     edge, rhythm.edge = rhythm.edge, None
-    if second.beyond_ns >= rank.policy.rhythm_least_ns or second.saving_ns >= rank.policy.stall_minimum_ns:
+    if second.beyond_ns >= rank.policy.rhythm_least_ns or _saves_for_once(rank, second):
         if edge is not None:  # the wait began in the second before
             _enter_stall(rank, edge)
         rhythm.after_stall = _enter_stall(rank, second)

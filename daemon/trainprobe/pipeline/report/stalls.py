@@ -15,7 +15,7 @@ from trainprobe.advise.intervals import SEEN
 from trainprobe.advise.loader import Loader, loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
-from trainprobe.causes.spec import WAITS_IN
+from trainprobe.causes.spec import LINE_AND
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared
 from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message, Template, alike, template, texts
@@ -172,7 +172,9 @@ class _Common:
             every = EVERY_STEPS(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period)
             rhythm = RHYTHM(every=every, seconds=fact.each, share=fact.share)
         advice = SPECS[cause].advice(fact)
-        line = partial(_in_line, in_line, where) if in_line is not None and where is not None else None
+        line = None
+        if in_line is not None and in_line is not LINE_AND and where is not None:
+            line = partial(_in_line, in_line, where)
         return cls(
             rhythm,
             Period(fact.every, fact.period) if fact.period else None,
@@ -185,8 +187,6 @@ class _Common:
 
 
 def _in_line(make: Template, where: Message, entry: StallEntry) -> Message:
-    if make is WAITS_IN:
-        return make(what=entry.summary, where=where)
     return make(seconds=entry.shares[entry.cause] / NS, where=where)
 
 

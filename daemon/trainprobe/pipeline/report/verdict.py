@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.run import worker_death
-from trainprobe.causes.spec import SHORT, WAITS_IN
+from trainprobe.causes.spec import LINE_AND, SHORT
 from trainprobe.causes.stalls import worker_hang
 from trainprobe.causes.waiting import IN_CALL
 from trainprobe.derive.workers import Death
@@ -50,7 +50,6 @@ EVERY = template("verdict.every", ", every {steps} steps")
 EVERY_SECONDS = template("verdict.every_seconds", ", every {seconds:span}")
 OF_EACH_STEP = template("verdict.of_each_step", ", {share:percent} of each ordinary step")
 IN_LINE = template("verdict.in_line", ", in {where}")
-LINE_AND = template("verdict.line_and", "{line}{what}")
 LONGEST = template("verdict.longest", "; the longest: {what}")
 FIRST = template("verdict.first", "; change first: {advice}")
 BECAUSE = template("verdict.because", ": {what}")
@@ -223,7 +222,7 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: Advi
     line = IN_LINE(where=fact.where_told) if SPECS[cause].in_line and fact.where_told else None
     what = (LONGEST if count > 1 else BECAUSE)(what=largest.summary) if largest and largest.summary else None
     if line is not None:
-        what = LINE_AND(line=line, what=what) if SPECS[cause].in_line is WAITS_IN else line
+        what = LINE_AND(line=line, what=what) if SPECS[cause].in_line is LINE_AND else line
     return STALLS_COST(
         cause=SPECS[cause].named(SHORT if open_ or largest is None else largest.ns / NS),
         seconds=ns / NS,
