@@ -762,7 +762,7 @@ def test_how_often_it_logs_is_not_known_where_most_bursts_make_no_step_late(othe
     for burst in range(27):
         late = burst % 9 == 0
         if late or others:
-            driver.write("/runs/train.log", 1000, 0.3 if late else 0.028, created=False)
+            driver.write("/runs/train.log", 1000, 0.3 if late else 0.045, created=False)
         driver.train(40)
     driver.exit()
     rank = rank_of(played(driver), driver)
