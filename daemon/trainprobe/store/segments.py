@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SUFFIX = ".jsonl"
+MOST_OPEN = 8192
+"""Segments that are gone on with, the latest; of another one the next line begins a new one."""
 
 
 class Segments:
@@ -38,7 +40,10 @@ class Segments:
             raise
         finally:
             os.close(descriptor)
+        self._open.pop(stem, None)
         self._open[stem] = (current[0], current[1] + len(data))
+        if len(self._open) > MOST_OPEN:
+            del self._open[next(iter(self._open))]
 
     def _begin(self, stem: str, header: bytes, number: int) -> int:
         """A new segment; the number that it got."""

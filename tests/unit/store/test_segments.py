@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trainprobe.store import segments as store_segments
 from trainprobe.store.segments import Segments
 
 HEADER = '{"h":1}\n'
@@ -70,3 +71,14 @@ def test_old_segments_go_and_the_current_one_stays(tmp_path: Path) -> None:
     assert segments.folders("steps") == []
     segments.append("steps/r/0_step_", "1\n", header=HEADER, number=1)
     assert segments.bytes > 0
+
+
+def test_of_runs_that_are_over_nothing_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on after all begins another segment."""
+    monkeypatch.setattr(store_segments, "MOST_OPEN", 4)
+    segments = Segments(tmp_path, -1, 100)
+    for run in (*range(10), 9, 0):
+        segments.append(f"steps/{run}/0_step_", f"{run}\n", header=HEADER, number=1)
+    assert len(segments._open) == 4
+    assert (tmp_path / "steps/9/0_step_1.jsonl").read_text() == HEADER + "9\n9\n"
+    assert (tmp_path / "steps/0/0_step_2.jsonl").read_text() == HEADER + "0\n"
