@@ -426,6 +426,58 @@ def test_a_callback_that_evaluated_once_evaluates_again(caller: str, hog: str, c
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(1.0 if cause else 2.0, abs=0.05)
 
 
+def evaluate(driver: Driver, region: Region = Region.NO_GRAD) -> None:
+    for _ in range(40):
+        driver.fetch(0.002, inline=True)
+        driver.spend(0.02, Leaf.CPU, region)
+
+
+@pytest.mark.parametrize("region", [Region.NO_GRAD, Region.STEP])
+def test_a_pause_in_the_step_of_an_evaluation_is_no_part_of_it(region: Region) -> None:
+    """As of a callback at the end of the epoch, whether gradients were off or not."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    evaluate(driver, region)
+    driver.spend(1.2, Leaf.SLEEP)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert [(stall.cause, round(stall.seconds, 1)) for stall in rank.stalls] == [("unknown", 1.2)]
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.88, abs=0.05)
+    adds_up(rank)
+
+
+def test_workers_that_start_again_after_an_evaluation_in_the_driver_are_no_part_of_it() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    driver.die(2000)
+    evaluate(driver)
+    driver.fork(2001)
+    driver.fetch(0.6, Leaf.POLL)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert [(stall.cause, round(stall.seconds, 1)) for stall in rank.stalls] == [("worker_startup", 0.6)]
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.88, abs=0.05)
+
+
+@pytest.mark.parametrize(("name", "phase"), [("sample_7.png", 0.0), ("scores.csv", 0.9)])
+def test_pictures_that_are_drawn_without_gradients_are_no_evaluation(name: str, phase: float) -> None:
+    """No stack was taken of it."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    driver.spend(0.9, Leaf.CPU, Region.NO_GRAD)
+    driver.write(f"/out/{name}", 3_000_000, 0.001)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(phase, abs=0.05)
+
+
 def test_workers_started_again_each_epoch() -> None:
     driver = Driver()
     driver.begin()

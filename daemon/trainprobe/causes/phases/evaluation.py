@@ -10,7 +10,7 @@ from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
-from trainprobe.model.cells import Region
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
@@ -26,6 +26,8 @@ _QUIET = 0.3
 _ALIKE = 2.0
 _KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP)
 """What an evaluation is not made of, though it may come with it: a tracker's answer, a pause."""
+_QUEUE = (Leaf.POLL, Leaf.PIPE_READ)
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".mp4")
 
 
 def shown_by(stack: Sequence[str]) -> bool:
@@ -54,7 +56,7 @@ def _function(frame: str) -> str:
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """All that is made of what evaluations are, when more was fetched than trained on or gradients were off for most of
     it; only the usual length, where something else took most of it beside an evaluation as usual."""
-    taken = take_items(left, states=[s for s in State if s not in _KEEP])
+    taken = _inside(window, take_items(left, states=[s for s in State if s not in _KEEP]))
     total = sum(taken.values())
     if total <= 0:
         return None
@@ -62,7 +64,8 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     fetched = window.extra_fetches >= window.policy.evaluation_fetches
     stacks = [seen.frames for seen in window.late.stacks if seen.frames]
     shown = any(shown_by(one) or known_by(one, window.evaluators) for one in stacks)
-    by_grad = quiet > 0.5 * total and (shown or (not stacks and not _like_other_work(window, total)))
+    other = _like_other_work(window, total) or any(file.path.lower().endswith(_PICTURES) for file in window.files)
+    by_grad = quiet > 0.5 * total and (shown or (not stacks and not other))
     if not fetched and not by_grad:
         usual = window.usual_evaluation_ns
         if quiet < _QUIET * usual or not 0 < usual < total:
@@ -76,6 +79,14 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if quiet > 0:
         evidence.append(Evidence.of(NO_GRAD_SECONDS(), seconds(quiet), "s", window.driver_pid))
     return Claim(Cause.EVALUATION, taken, SUMMARY(seconds=seconds(total)), [EVALUATES()], evidence)
+
+
+def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
+    """Where it loads in the driver, without the wait for the training's own workers that were started again."""
+    starts = window.starts
+    if not (window.context.inline and starts and starts.count and not starts.first):
+        return items
+    return {item: ns for item, ns in items.items() if item[1] != Region.FETCH or item[2] not in _QUEUE}
 
 
 def _like_other_work(window: Window, ns: float) -> bool:
