@@ -10,7 +10,7 @@ import pytest
 from tests.builders.driver import Driver, moment, ns
 from tests.unit.exporters.told import Told, told_now
 from tests.unit.pipeline.test_pipeline import adds_up
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.pipeline import Pipeline
@@ -122,3 +122,19 @@ def test_what_an_interpreter_computes_behind_such_a_stall_is_not_part_of_it(leaf
     rank = watched.exit()
     assert stall_seconds(rank) == rank.counters.stall_seconds["network"] == pytest.approx(4.0, abs=0.1)
     assert rank.counters.phase_seconds["shutdown"] == pytest.approx(1.05, abs=0.1)
+
+
+@pytest.mark.parametrize("seconds", [0.3, 4.0])
+def test_an_evaluation_before_the_last_save_is_no_part_of_it_however_long_the_end_takes(seconds: float) -> None:
+    watched = Watched()
+    for _ in range(40):
+        watched.driver.fetch(0.002)
+        watched.driver.spend(0.02, Leaf.CPU, Region.NO_GRAD)
+    watched.driver.write("/out/model.pt", 140_000_000, 1.2)
+    watched.pass_on()
+    watched.driver.finalize()
+    watched.spend(seconds)
+    rank = watched.exit()
+    assert rank.lost["checkpoint"] == pytest.approx(1.2, abs=0.05)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.88, abs=0.06)
+    adds_up(rank)

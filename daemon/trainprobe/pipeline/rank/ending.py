@@ -152,6 +152,9 @@ def _enter(rank: RankState, entry: StallEntry | None, before: MarkRow, at_ns: in
         if entry.cause not in entry.shares or entry.ns < _least_ns(rank, entry.cause, before.at_ns):
             return None
         end_ns = min(at_ns, int(entry.start_ns + entry.ns))
+    if (phase := rank.phases.live) is not None and entry.start_ns + phase[1] < end_ns:  # of the same step
+        entry.start_ns += int(phase[1])
+        rank.phases.add(phase[0], before.at_ns, int(before.at_ns + phase[1]), rank.progress.clock.count)
     rank.stalls.enter_unfinished(entry, end_ns)
     return end_ns
 
