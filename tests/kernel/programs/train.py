@@ -173,7 +173,8 @@ def main() -> None:
                 with getattr(torch, args.evaluate_by)():
                     start = time.monotonic()
                     while time.monotonic() - start < 0.05:
-                        model(batch)
+                        with getattr(torch, args.evaluate_by)():
+                            model(batch)
                     no_grad_seconds += time.monotonic() - start
             if args.collect_every and number % args.collect_every == 0:
                 start = time.monotonic()

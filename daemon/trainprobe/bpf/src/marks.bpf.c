@@ -346,12 +346,13 @@ int on_record_end(struct pt_regs *ctx) { /* record_function_exit_new(...) */
 INLINE bool switches_back(struct ledger *l) {
     return l->nested && l->saw_ends & 1 && l->regions[(l->nested - 1) & 3] == REGION_OPTIMIZER;
 }
-#define BY_INFERENCE 2 /* in grads_off: torch.inference_mode(), which set_grad_enabled() inside it does not end */
+/* grads_off: 1 by set_grad_enabled(), and INFERENCE for each torch.inference_mode() that is open. */
+#define INFERENCE 2
 
-INLINE void switch_grads(struct ledger *l, u8 off, u8 which) {
+INLINE void switch_grads(struct ledger *l, u8 off) {
     BUSY(l);
     u8 were_off = l->grads_off;
-    l->grads_off = off ? were_off | which : were_off & ~which;
+    l->grads_off = off;
     if (!l->nested && l->region != region_of(l))
         settle(l, bpf_ktime_get_ns());
     if (off && !were_off)
@@ -367,13 +368,20 @@ INLINE int set_grads(void *object) {
         return 0;
     if (read_user(&digit, 4, object + 24))
         return 0; /* PyLong's first digit: True is 1, False 0 */
-    switch_grads(l, !digit, 1);
+    switch_grads(l, (l->grads_off & ~1) | !digit);
     return 0;
 }
-INLINE int infer(u8 begins) { /* __enter__ and __exit__ of torch._C._InferenceMode */
+/* __enter__ and __exit__ of torch._C._InferenceMode. inference_mode(False) counts, too: it is balanced, and a backward
+ * in it takes back what was booked. */
+INLINE int infer(u8 begins) {
     struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
-    if (l)
-        switch_grads(l, begins, BY_INFERENCE);
+    if (!l)
+        return 0;
+    u8 open = l->grads_off;
+    if (begins && open <= 255 - INFERENCE)
+        switch_grads(l, open + INFERENCE);
+    else if (!begins && open >= INFERENCE)
+        switch_grads(l, open - INFERENCE);
     return 0;
 }
 int on_inference(struct pt_regs *ctx) {
