@@ -23,7 +23,7 @@ FOR_PROCESS = template("unknown.for_process", "waiting for {who} that the traini
 WAITS_FOR_PROCESS = template("unknown.waits_for_process", "driver waits for {who}")
 PAUSE = template("unknown.pause", "a pause that the training's own code asks for: {seconds:.2f} s of sleep")
 SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }{beside}")
-BESIDE = template("unknown.beside", "; its other thread was in {frame}")
+BESIDE = template("unknown.beside", " (its other thread was in {frame})")
 STATE = template("unknown.state", "{seconds:.2f} s {state}")
 
 SHOWN = 0.02
