@@ -246,12 +246,12 @@ def _saving_unmarked(fold: RankState) -> FoundBottleneck | None:
     rhythm, saves, stalls = fold.progress.wait_baseline, fold.files.saves, fold.stalls.seconds
     if not rhythm.stands or fold.stepped or rhythm.judged_ns <= 0:
         return None
-    ns = min(blocked_ns(saves) - stalls.get(Cause.CHECKPOINT, 0.0), rhythm.judged_ns - sum(stalls.values()))
-    share = ns / rhythm.judged_ns
-    if share < fold.policy.checkpoint_bottleneck:
+    blocked = blocked_ns(saves)
+    ns = min(blocked - stalls.get(Cause.CHECKPOINT, 0.0), rhythm.judged_ns - sum(stalls.values()))
+    if blocked < fold.policy.checkpoint_bottleneck * rhythm.judged_ns or ns < MINOR * blocked:
         return None
-    claim = checkpoint.without_steps(saves.closed_checkpoints(), ns, fold.seen.pid)
-    return FoundBottleneck(claim, Cause.CHECKPOINT, ns, share)
+    claim = checkpoint.without_steps(saves.closed_checkpoints(), ns, blocked, fold.seen.pid)
+    return FoundBottleneck(claim, Cause.CHECKPOINT, ns, ns / rhythm.judged_ns)
 
 
 def _throttled(fold: RankState) -> FoundBottleneck | None:

@@ -55,10 +55,8 @@ IN_EACH = template(
 )
 EVERY = template("checkpoint.every", ", one every {steps} steps")
 EACH_STEP = template("checkpoint.each_step", ", one in each step")
-WITHOUT_STEPS = template(
-    "checkpoint.without_steps", "checkpoint {path}: {seconds:seconds} in {saves} saves{every}, {each:seconds} each"
-)
-ONE_SAVE = template("checkpoint.one_save", "checkpoint {path}: {seconds:seconds} in one save")
+WITHOUT_STEPS = template("checkpoint.without_steps", "checkpoint {path}: {saves} saves{every}, {each:seconds} each")
+ONE_SAVE = template("checkpoint.one_save", "checkpoint {path}: one save of {seconds:seconds}")
 EVERY_SECONDS = template("checkpoint.every_seconds", ", one every {seconds:seconds}")
 IN_SAVES = template("checkpoint.in_saves", "driver in its saves, from the open of a file to the last call on it")
 ORDINARY_SAVES = template("checkpoint.ordinary_saves", "saves in ordinary steps")
@@ -187,14 +185,15 @@ def in_ordinary_steps(window: Window, saves: SavingSteps, serializing_ns: float)
     return Claim(Cause.CHECKPOINT, taken, summary, [WRITES(path=path)], evidence)
 
 
-def without_steps(saves: Sequence[Save], ns: float, pid: int) -> Claim:
-    """``ns`` of a driver's saves, where nothing tells which steps they lie in."""
+def without_steps(saves: Sequence[Save], ns: float, blocked: float, pid: int) -> Claim:
+    """``ns`` of a driver's saves, where nothing tells which steps they lie in; they took ``blocked`` ns in all, with
+    what is told as stalls."""
     own = spans(saves, 0, max(save.start_ns for save in saves) + 1)
-    path, count, spent = own[-1].path, len(own), seconds(ns)
+    path, count, spent = own[-1].path, len(own), seconds(blocked)
     period = median(b.start_ns - a.start_ns for a, b in pairwise(own)) / NS if count > 2 else 0.0
     every = EVERY_SECONDS(seconds=period) if period else None
     summary = (
-        WITHOUT_STEPS(path=path, saves=count, seconds=spent, every=every, each=spent / count)
+        WITHOUT_STEPS(path=path, saves=count, every=every, each=spent / count)
         if count > 1
         else ONE_SAVE(path=path, seconds=spent)
     )
