@@ -92,8 +92,9 @@ def measure(name: str, seed: int, case: Case, how: Watched) -> Outcome:
 
 
 def _changed(outcome: Outcome, case: Case, better: Settings, name: str, where: tuple[Watched, Path]) -> None:
-    """Enters what the training takes as it is and as it was advised, in turns, and on the grid of setting ``name``."""
+    """Enters what the training takes as it is, as it was advised, and on the grid of setting ``name``, in turns."""
     how, folder = where
+    others = list(grid(case, name, better)) if how.grid else []
     for _ in range(how.pairs):
         before = run(case, case.settings, how.python, folder, watched=False)
         after = run(case, better, how.python, folder, watched=False)
@@ -101,9 +102,9 @@ def _changed(outcome: Outcome, case: Case, better: Settings, name: str, where: t
         outcome.after.append(after.seconds)
         outcome.memory = max(outcome.memory or 0, after.memory)
         outcome.others = max(outcome.others, before.others, after.others)
-    if how.grid:
-        for label, settings in grid(case, name, better):
-            outcome.grid[label] = run(case, settings, how.python, folder, watched=False).seconds
+        for label, settings in others:
+            seconds = run(case, settings, how.python, folder, watched=False).seconds
+            outcome.grid.setdefault(label, []).append(seconds)
 
 
 def _as_it_is(case: Case, python: str, folder: Path) -> tuple[Case, Ran]:

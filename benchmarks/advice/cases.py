@@ -163,19 +163,22 @@ NAMES = {
     "prefetch_factor": "prefetch", "evaluation interval": "evaluate_every", "persistent_workers": "persistent",
 }  # fmt: skip
 VALUES = {"num_workers": (1, 2, 4, 6), "prefetch_factor": (4, 16), "persistent_workers": (True,)}
-TIMES = (10, 100)  # the interval that it has
+TIMES = (2, 4, 10)  # the interval that it has
 
 
 def grid(case: Case, name: str, proposed: Settings) -> Iterator[tuple[str, Settings]]:
     """Other values of the setting that a proposal calls ``name``, everything else as in ``proposed``. Where memory is
-    limited, only smaller ones than it has: with more the kernel kills it."""
+    limited, only smaller ones than it has: with more the kernel kills it. Intervals longer than the run are no setting:
+    nothing would be saved, logged or evaluated."""
     key = NAMES.get(name)
     if key is None:
         return
     has = case.settings.get(key)
     for value in VALUES.get(name) or tuple(times * case.settings[key] for times in TIMES):
-        if value not in (has, proposed[key]) and (case.limit is None or value < case.settings[key]):
-            yield f"{key}={value}", proposed | {key: value}
+        longest = case.settings["steps"] if name.endswith("interval") else value
+        if value in (has, proposed[key]) or value > longest or (case.limit is not None and value > has):
+            continue
+        yield f"{key}={value}", proposed | {key: value}
 
 
 def applied(settings: Settings, proposals: list[dict[str, Any]]) -> Settings:

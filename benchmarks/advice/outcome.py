@@ -31,7 +31,7 @@ class Outcome:
     memory: int | None = None
     others: float = 0.0  # cores that other programs used, at most
     well_set: bool = False
-    grid: dict[str, float] = field(default_factory=dict)  # seconds with other values of the setting
+    grid: dict[str, list[float]] = field(default_factory=dict)  # with other values of the setting, in turns, too
 
     @classmethod
     def read(cls, path: Path) -> list[Outcome]:
@@ -54,8 +54,8 @@ class Outcome:
         """The value of the grid that gains most, and the seconds."""
         if not self.grid:
             return None
-        label = min(self.grid, key=lambda one: self.grid[one])
-        return label, mean(self.before) - self.grid[label]
+        label = min(self.grid, key=lambda one: mean(self.grid[one]))
+        return label, mean(self.before) - mean(self.grid[label])
 
     @property
     def holds(self) -> bool:
