@@ -3,7 +3,7 @@
 | state | sampling pass, each | limits, each | report |
 |---|---|---|---|
 | a step is late | 0.1 s, from 0.3 s after its limit | 1 s | each 1 s, 0.5 % of a processor at most |
-| brief bursts recur, none was seen | 0.02 s after its limit, for 10 s of 60 s, five times | 1 s | with a pass |
+| brief bursts recur, none was seen | at its limit, for 10 s of 60 s, five times | 1 s | with a pass |
 | steps are uneven | 1 s | 1 s; 2 s while less than half is used | with a pass, 0.04 % of a processor at most |
 | even for 10, 40, 90, 110 s | 2, 5, 10, 20 s | 2 s; 4 s beside passes of 20 s | with a pass |
 | even, and a report is read | 2 s | 2 s | with a pass |
@@ -32,7 +32,7 @@ CALM_TICKS_NS = ((110 * NS, 20 * NS), (90 * NS, 10 * NS), (40 * NS, 5 * NS), (CA
 GLANCES = 5  # at limits, between two sampling passes
 DETAIL_NS = NS // 10
 SLACK_NS = 300_000_000  # from a stall limit to the pass that looks at it: most steps are over by then
-EARLY_SLACK_NS = 20_000_000  # the same where bursts are over sooner, again and again, and no stack shows what they do
+EARLY_SLACK_NS = 1_000_000  # the same where bursts are over sooner, again and again, and no stack shows what they do
 TOGETHER_NS = 250_000_000  # an alarm so shortly before another duty waits for it
 THREADS_NS = 9 * NS // 10  # between thread samples while nothing is wrong: at each tick, which may be early
 EACH_THREAD_NS = 2_000_000  # and longer with more threads: for a thousand two seconds
