@@ -210,7 +210,7 @@ def test_without_permission_it_names_the_capability() -> None:
         ("raise ImportError('not installed')", "BCC cannot be imported"),
         ("crystal = 1", "not the BPF compiler"),
         ("import os; os.kill(os.getpid(), 9)", "died with status -9"),
-        ("print('last words', flush=True)\nimport os; os._exit(4)", "died with status 4: last words"),
+        ("print('last words', flush=True)\nimport os; os._exit(4)", "died with status 4\nlast words"),
         (
             "class BPF:\n    def __init__(s, **k): print('text above'); raise Exception('does not compile')",
             "does not compile",

@@ -35,7 +35,7 @@ _NAMES = (".lock", ".lck", ".lockfile")
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """State `lock` while the driver was seen to lock a file; pauses, where its stack is in a library that does, or
     where another process has locked a file that the driver has open."""
-    blocked, rival = window.late.locking, _rival(window)
+    blocked, rival = window.late.locking, window.late.rival
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     polling = [frames for frames in stacks if _polls(frames)]
     if blocked is not None:
@@ -80,12 +80,6 @@ def _lock(window: Window) -> tuple[str, Sequence[HeldLock] | None]:
     if any(one.pid == -1 for one in held):
         return file.path, None
     return file.path, [one for one in held if one.pid != window.driver_pid]
-
-
-def _rival(window: Window) -> HeldLock | None:
-    """A lock that another process holds alone on a file that the sleeping driver has open."""
-    seen = window.late.inspection
-    return next((one for one in seen.held_locks if one.path), None) if seen is not None else None
 
 
 def _polls(frames: Sequence[str]) -> bool:

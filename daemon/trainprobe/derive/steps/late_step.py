@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import StackSeen, ThreadSample
-from trainprobe.model.sample import Inspection, SentBytes, ThreadLook
+from trainprobe.model.sample import HeldLock, Inspection, SentBytes, ThreadLook
 
 STACKS = 16
 STILL = 2
@@ -112,6 +112,7 @@ class LateStepObservations:
     busy: int | None = None  # the worker that was on a CPU, or runnable, and had been busy longest
     inspection: Inspection | None = None
     locking: Inspection | None = None  # the latest one that found the driver locking a file
+    rival: HeldLock | None = None  # another process's lock on a file that the sleeping driver has open
     terminal: str = ""  # whose input an inspection found the driver waiting for
     stacks: list[StackSeen] = field(default_factory=list)  # of the driver
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -148,6 +149,7 @@ class LateStepObservations:
 
     def inspect(self, seen: Inspection, at_ns: int) -> None:
         self.inspection = seen
+        self.rival = next((one for one in seen.held_locks if one.path), self.rival)
         self.inspections += 1
         self.held_back += seen.wchan.startswith("balance_dirty_pages")
         self.terminal = seen.terminal or self.terminal
