@@ -13,6 +13,7 @@ from tests.unit.pipeline.test_growing_steps import two_ranks
 from tests.unit.pipeline.test_limits import Host
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import RankSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
@@ -169,6 +170,8 @@ def ranks_beside(others: float, threads: float, cpus: int = 2) -> list[Rank]:
     """Two ranks that compute for half of each step and wait for a processor for a fifth of it. ``threads``: CPU time of
     each process in parts of its driver's; other programs use the part ``others`` of all processors."""
     first, second, pipeline = two_ranks()
+    launcher = RankSeen("train.py-0123abcd", first.now, 999, None, first.now)  # torchrun maps libtorch, too
+    pipeline.step(Frame(moment(first.now), (launcher,)))
     start, own = first.now, 0.5 * threads
     for step in range(400):
         for driver in (first, second):

@@ -67,9 +67,9 @@ class Ranks:
 
     def count_threads(self) -> None:
         """Tell all what they are together: the run's processes have been read."""
-        live = self.live
-        self.company.pids, self.company.ranks = self.pids(), len(live)
-        self.company.threads = sum(rank.surroundings.threads.count for rank in live)
+        stepping = [rank for rank in self.live if rank.stepped]  # torchrun maps libtorch, too
+        self.company.pids, self.company.ranks = self.pids(), len(stepping)
+        self.company.threads = sum(rank.surroundings.threads.count for rank in stepping)
 
     def of(self, pid: int) -> list[RankState]:
         """The ranks of a process: of a driver, or of the driver that it is a child of."""
