@@ -7,9 +7,20 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf, Level, Region, RowKind, ThreadState
 from trainprobe.model.launch import run_of_key
-from trainprobe.model.message import Message
+from trainprobe.model.message import Message, template
 from trainprobe.model.resume_state import JobKept, RunKept
 from trainprobe.model.text import StrEnum
+
+NOT_PUT = template("marks.not_put", "marks cannot be put on {path}: {error}")
+NO_FUNCTIONS = template("marks.no_functions", "{path} has none of the functions that marks need")
+NO_LIBRARY = template("marks.no_library", "no libtorch mapped: marks need PyTorch")()
+NO_STEP = template("marks.no_step", "libtorch is mapped, but no optimizer step and no backward was seen")()
+NOT_OPENED = template("marks.not_opened", "{path}: the mapping cannot be opened: {error}")
+NOT_READ = template("marks.not_read", "{path}: cannot be read")
+REFUSED = template("marks.refused", "{mark}: {error}")
+NOT_EXPORTED = template("marks.not_exported", "{mark}: the library does not export it")
+SEVERAL = template("marks.several", "{reasons:; }")
+"""Why a rank has no marks. Here, since a recording is read where nobody looks for them."""
 
 
 @dataclass(frozen=True, slots=True)

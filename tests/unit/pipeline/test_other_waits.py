@@ -128,6 +128,7 @@ def test_the_headline_of_a_pause_has_its_line() -> None:
         driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("main (train.py:3)", "poll (train.py:9)")))
         driver.train(20)
     verdict = rank_of(played(driver, pipeline), driver).verdict
+    assert verdict.summary.startswith("the training's own pauses cost 2.00 s")
     assert "in 2 stalls, in poll (train.py:9), in 2 of 2 sampled stalls; the longest: a pause that" in verdict.summary
 
 

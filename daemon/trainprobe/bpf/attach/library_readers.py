@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainprobe.bpf.attach.user_quota import ROOT
+from trainprobe.model.event import NOT_OPENED
 from trainprobe.model.message import Message, template
 
 MAX_READERS, READERS_OF_ROOT = 16, 4
@@ -38,7 +39,6 @@ PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
 """ENOENT, ESRCH and EAGAIN say nothing about a file: the loader is still splitting the mapping, the process that was to
 show the file has ended, or no child can be started at present."""
 MANY_HUNG = template("source.readers_hang", "{number} readers of libraries of user {user} do not come back")
-NOT_OPENED = template("marks.not_opened", "{path}: the mapping cannot be opened: {error}")
 Asked = tuple[int, int, str, int, int]  # user, process, path, and where it is mapped
 
 

@@ -35,15 +35,12 @@ from trainprobe.bpf.attach.useless_files import UselessFiles
 from trainprobe.bpf.attach.user_quota import UserQuota
 from trainprobe.bpf.load.kernel_calls import UprobeRefused
 from trainprobe.bpf.read.paths import ProcessFiles
-from trainprobe.model.message import Message, template
+from trainprobe.model.event import NOT_EXPORTED, NOT_READ, REFUSED, SEVERAL
+from trainprobe.model.message import Message
 
 INTERPRETERS, MAX_INTERPRETERS = 4, 512  # files of a process that may be its interpreter; that have marks
 RELEASE_SECONDS, RELEASE_SOONEST_SECONDS = 600.0, 30.0
 MAX_PROBES_PER_MARK = 8
-NOT_READ = template("marks.not_read", "{path}: cannot be read")
-REFUSED = template("marks.refused", "{mark}: {error}")
-NOT_EXPORTED = template("marks.not_exported", "{mark}: the library does not export it")
-SEVERAL = template("marks.several", "{reasons:; }")
 NOBODY: Inode = (0, 0)
 
 

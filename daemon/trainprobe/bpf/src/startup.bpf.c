@@ -95,7 +95,7 @@ INLINE bool is_systems(struct start *s) {
 /* The framework whose training loop a file of code is: the hash of its path below site-packages decides. */
 INLINE u32 loop_of(struct start *s) {
     u64 hash = 0;
-    u32 found = 0, latest = 0;
+    u32 latest = 0;
 #pragma nounroll
     for (u32 i = 0; i < PATH_SIZE; i++) {
         u8 at = s->path[i];
@@ -107,10 +107,13 @@ INLINE u32 loop_of(struct start *s) {
             hash = LOOP_SEED;
         latest = latest << 8 | at;
     }
-#define LOOP(file, owner) found |= hash == file ? 1u << owner : 0;
+/* by branches: as one expression they take more of the stack than there is */
+#define LOOP(file, owner)                                                                                              \
+    if (hash == file)                                                                                                  \
+        return 1u << owner;
     LOOP_FILES
 #undef LOOP
-    return found;
+    return 0;
 }
 INLINE void note_file(struct start *s, struct target *t, s32 fd, u64 now) {
     u32 place = s->files_used;

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
@@ -26,6 +27,13 @@ SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }{besi
 BESIDE = template("unknown.beside", " (its other thread was in {frame})")
 STATE = template("unknown.state", "{seconds:.2f} s {state}")
 
+KNOWN = {
+    PAUSE.id: template("cause.unknown.pauses", "the training's own pauses"),
+    FOR_PROCESS.id: template("cause.unknown.processes", "waiting for processes that the training started"),
+}
+"""Sentences that say what was waited for, and what such waits are called in a headline."""
+MOST = 0.9
+"""Of the time in its stalls: a kind with this much of it gives them its name."""
 SHOWN = 0.02
 """Of what is unknown: less of a state is not worth a word."""
 LAST = 1_000_000
@@ -72,6 +80,15 @@ def _states_seen(
     leaves = {leaf.name.lower() for (_, _, leaf) in left}
     frame = user_thread(window)[0] if seen and seen[0][0] == State.LOCK else ""
     return SEEN(states=states, beside=BESIDE(frame=frame) if frame else None), [DRIVER_IN(places=sorted(leaves))]
+
+
+def named(told: Iterable[tuple[Message | None, float]]) -> Message | None:
+    """What its stalls are called together, of their sentences and lengths; None: as the cause is."""
+    spent: Counter[str] = Counter()
+    for message, ns in told:
+        spent[message.id if message is not None else ""] += int(ns)
+    kind, ns = max(spent.items(), key=lambda pair: pair[1], default=("", 0))
+    return KNOWN[kind]() if kind in KNOWN and ns >= MOST * spent.total() else None
 
 
 def _advice(f: AdviceInput) -> list[Message]:

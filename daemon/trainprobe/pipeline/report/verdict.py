@@ -9,7 +9,7 @@ from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.run import worker_death
 from trainprobe.causes.spec import LINE_AND, SHORT
-from trainprobe.causes.stalls import worker_hang
+from trainprobe.causes.stalls import unknown, worker_hang
 from trainprobe.causes.waiting import IN_CALL
 from trainprobe.derive.workers import Death
 from trainprobe.model.cause import Cause
@@ -223,8 +223,9 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: Advi
     what = (LONGEST if count > 1 else BECAUSE)(what=largest.summary) if largest and largest.summary else None
     if line is not None:
         what = LINE_AND(line=line, what=what) if SPECS[cause].in_line is LINE_AND else line
+    named = rank.stalls.memo.get(_unknown, rank.stalls.entries) if cause is Cause.UNKNOWN else None
     return STALLS_COST(
-        cause=SPECS[cause].named(SHORT if open_ or largest is None else largest.ns / NS),
+        cause=named or SPECS[cause].named(SHORT if open_ or largest is None else largest.ns / NS),
         seconds=ns / NS,
         share=share,
         times=stalls(max(1, count)),
@@ -240,6 +241,10 @@ def _largest(entries: Sequence[StallEntry]) -> dict[Cause, StallEntry]:
         if (before := out.get(entry.cause)) is None or entry.ns > before.ns:
             out[entry.cause] = entry
     return out
+
+
+def _unknown(entries: Sequence[StallEntry]) -> Message | None:
+    return unknown.named((entry.summary, entry.ns) for entry in entries if entry.cause == Cause.UNKNOWN)
 
 
 def stalls(count: int) -> Message:

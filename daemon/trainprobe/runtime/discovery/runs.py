@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from trainprobe.collect.procfs import Proc
-from trainprobe.model.event import Event, RankSeen, RunEnded, RunStarted
+from trainprobe.model.event import NO_LIBRARY, NO_STEP, Event, RankSeen, RunEnded, RunStarted
 from trainprobe.model.launch import launch_key
-from trainprobe.model.message import Message, template
+from trainprobe.model.message import Message
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery import identity
 from trainprobe.runtime.discovery.launch import Launch, Launches
@@ -15,9 +15,7 @@ from trainprobe.runtime.discovery.process_table import LaunchedRun, Table, Watch
 
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
 NO_LIBRARY_NS = 9 * NS  # told with the first sweep; a libtorch that is mapped later takes it back
-NO_LIBRARY = template("marks.no_library", "no libtorch mapped: marks need PyTorch")()
 ASK_AGAIN_NS = 10 * NS
-NO_STEP = template("marks.no_step", "libtorch is mapped, but no optimizer step and no backward was seen")()
 
 Tell = Callable[[Event], None]
 

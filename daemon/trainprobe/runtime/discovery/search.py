@@ -14,8 +14,7 @@ from trainprobe.collect.command import ProgramKind, python_like, redact, underst
 from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
 from trainprobe.collect.pool import NOBODY
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
-from trainprobe.model.event import ProcessEvent, ProcessEventKind
-from trainprobe.model.message import template
+from trainprobe.model.event import NO_FUNCTIONS, NOT_PUT, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery.markings import Markings
 from trainprobe.runtime.discovery.polls import Poll, Polls
@@ -27,8 +26,6 @@ ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
 UNMARKED_NS = NS  # a run by a person's word that has no libtorch at this age may have the GPU for its clock
 BUDGET_NS = 10_000_000  # for looking at maps in one step
 TOGETHER = 16  # processes that are asked for in one request
-NOT_PUT = template("marks.not_put", "marks cannot be put on {path}: {error}")
-NO_FUNCTIONS = template("marks.no_functions", "{path} has none of the functions that marks need")
 Inode = tuple[tuple[int, int], int]
 
 
