@@ -25,7 +25,7 @@ class Speaker:
 
     def localized(self, what: object) -> object:
         """A value of a sentence: a sentence, or an error that says one, in this language; others as they are."""
-        what = getattr(what, "said", what)
+        what = getattr(what, "as_saying", what)
         return self.say(what.template, **what.values) if isinstance(what, Saying) else what
 
     def text(self, what: Text) -> str:

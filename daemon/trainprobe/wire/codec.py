@@ -41,7 +41,7 @@ class WireError(ValueError):
         return f"{self.path}: {self.what}" if self.path else str(self.what)
 
     @property
-    def said(self) -> Saying:
+    def as_saying(self) -> Saying:
         """The same for a reader of any language."""
         what = self.what if isinstance(self.what, Saying) else saying(self.what)
         return saying("{path}: {why}", path=self.path, why=what) if self.path else what
