@@ -53,13 +53,11 @@ _STATES = (
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Everything at the edge that is not a save, a log or a stop, when loader workers were started in the step."""
     starts = window.starts
-    if not starts:
-        return None
-    if starts.count < 1 and starts.due:
+    if starts and starts.count < 1 and starts.due:
         return _next_batch(window, left, starts.due)
-    if starts.count < 1 or starts.first:
+    count = _started_again(window)
+    if not count:
         return None
-    count = starts.count
     taken = take_items(left, states=_STATES)
     if not _in_loader(taken):
         return None
@@ -72,6 +70,12 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     )
 
 
+def _started_again(window: Window) -> int:
+    """Processes that were started in the step; 0 also where they are the run's first ones."""
+    starts = window.starts
+    return 0 if not starts or starts.first else starts.count
+
+
 def _in_loader(taken: Mapping[Item, float]) -> bool:
     return sum(take_items(taken, regions=[Region.FETCH]).values()) >= _FETCHED * sum(taken.values())
 
@@ -79,10 +83,9 @@ def _in_loader(taken: Mapping[Item, float]) -> bool:
 def claim_processes(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """Nothing was waited for in a DataLoader: they may be anything (a save beside the steps, a pool, environments). So
     whatever has evidence of its own comes first, and who waits for their end waits for their work."""
-    starts = window.starts
-    if not starts or starts.count < 1 or starts.first:
+    count = _started_again(window)
+    if not count:
         return None
-    count = starts.count
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     elsewhere = stacks and not any(_STARTING in frame for frames in stacks for frame in frames)
     states = [state for state in _STATES if state is not State.COMPUTE or not elsewhere]
