@@ -121,7 +121,7 @@ def test_threads_that_step_take_a_processes_part_of_the_places(own_probes: Probe
     library = str(fake_torch.built(tmp_path))
     with ExitStack() as ends:
         crowds = [
-            Observed.python(own_probes, STEPPING.format(library=library, threads=200, milliseconds=10, seconds=9)).go()
+            Observed.python(own_probes, STEPPING.format(library=library, threads=200, milliseconds=50, seconds=9)).go()
             for _ in range(2)
         ]
         for one in crowds:
