@@ -239,7 +239,7 @@ class GpuCaller(Structure):
     _fields_ = [
         ("tgid", c_uint32), ("tid", c_uint32),
         ("what", c_uint64),
-        ("least", c_uint32), ("unused", c_uint32),
+        ("least", c_uint32), ("starting", c_uint32),
     ]
 
 

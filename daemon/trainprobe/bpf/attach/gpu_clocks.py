@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from ctypes import c_uint32
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from trainprobe.bpf.abi import BeatKind
 from trainprobe.bpf.attach.mapped_files import MappedCode
 from trainprobe.bpf.attach.mark_table import Mark
 from trainprobe.bpf.load.maps import Map
-from trainprobe.derive.steps.recurring import bursts, once_a_step
+from trainprobe.derive.steps.recurring import before_rhythm, bursts, once_a_step
 from trainprobe.model.moment import NS
 
 LOOK_NS = NS
@@ -33,9 +35,12 @@ LEARN_BURSTS_NS = 4 * NS
 LEARN_LIMIT_NS = 320 * NS
 MOST_LAUNCHES = 5000  # a second: a probe on each takes 1.4 % of a core where it is single-stepped
 MOST_CLOCKS = 64
+MOST_LOOKS = 40  # that are kept until bursts are found among them
 
 Calls: TypeAlias = "dict[tuple[int, int], tuple[int, tuple[int, ...]]]"
 """By thread and place: the kind of call (BeatKind), and the intervals between its calls."""
+Look: TypeAlias = "tuple[int, dict[tuple[int, int], array[int]]]"
+"""When (ns), and the intervals until then of what may come in bursts."""
 AttachFor = Callable[[int, MappedCode, tuple[Mark, ...]], list[int]]
 """(pid, where it maps the library, marks) -> descriptors of probes in that process alone."""
 
@@ -45,7 +50,9 @@ class Clock:
     since_ns: int
     learn_ns: int
     before: Calls = field(default_factory=dict)
+    looks: deque[Look] = field(default_factory=lambda: deque(maxlen=MOST_LOOKS))  # until there is a call
     call: tuple[int, int] | None = None
+    starting: int = 0  # its bursts before the first step
     alone: bool = False  # there is no CUDA in the process: only releases may be its clock
     launches: bool = False  # to be probed, and releases
     dear: bool = False  # they were, and are too many
@@ -74,7 +81,9 @@ class GpuClocks:
         with self._lock:
             if pid not in self._known and len(self._known) < MOST_CLOCKS:
                 learn_ns = LEARN_BURSTS_NS if alone else LEARN_NS
-                self._known[pid] = Clock(time.monotonic_ns(), learn_ns, alone=alone, launches=alone)
+                now_ns = time.monotonic_ns()
+                self._known[pid] = Clock(now_ns, learn_ns, alone=alone, launches=alone)
+                self._known[pid].looks.append((now_ns, {}))
                 self._clocks.put(c_uint32(pid), abi.GpuCaller())
             if pid in self._known:
                 self._known[pid].models = models
@@ -123,6 +132,8 @@ class GpuClocks:
     def _learn(self, pid: int, clock: Clock, calls: Calls, now_ns: int) -> bool:
         """Whether launches are to be probed."""
         new = {call: (kind, _more(of, clock.before.get(call))) for call, (kind, of) in calls.items()}
+        if clock.call is None:
+            clock.looks.append((now_ns, {call: array("I", of) for call, of in _of_models(clock, calls).items()}))
         over = now_ns - clock.since_ns >= clock.learn_ns
         if clock.call is not None and (not over or any(new.get(clock.call, (0, ()))[1])):
             if over:
@@ -165,9 +176,14 @@ class GpuClocks:
 
     def _take_call(self, pid: int, clock: Clock, call: tuple[int, int], least: int = 0) -> None:
         """``least``: of a call that comes in bursts."""
+        if clock.call is None and least:
+            none = array("I", [0] * abi.BEAT_INTERVALS)
+            clock.starting = before_rhythm([(at_ns, of.get(call, none)) for at_ns, of in clock.looks], least)
+        clock.looks.clear()
         clock.call, clock.learn_ns = call, LEARN_NS
         tid, what = call
-        self._clocks.put(c_uint32(pid), abi.GpuCaller(tgid=pid, tid=tid, what=what, least=least))
+        of_call = abi.GpuCaller(tgid=pid, tid=tid, what=what, least=least, starting=clock.starting)
+        self._clocks.put(c_uint32(pid), of_call)
 
     def _adapt(self, pid: int, clock: Clock, new: Calls) -> None:
         """Bursts of the same call may have come closer together."""

@@ -149,7 +149,7 @@ int on_gpu_step(struct pt_regs *ctx) { /* the call that comes once a step was co
     key.tgid = clock->tgid;
     key.tid = clock->tid;
     key.what = clock->what;
-    u32 least = clock->least;
+    u32 least = clock->least, starting = clock->starting;
     struct gpu_beat *b = gpu_beats.lookup(&key);
     struct ledger *l = b ? driver(tid, tgid) : 0;
     if (!l)
@@ -159,7 +159,7 @@ int on_gpu_step(struct pt_regs *ctx) { /* the call that comes once a step was co
     if (!open || !open->armed)
         out_of_gpu(l);
     if (!l->steps)
-        l->steps = least ? gaps(b, least) : b->count - 1; /* those before */
+        l->steps = least ? gaps(b, least) - starting : b->count - 1; /* those before */
     emit_mark(l, bpf_ktime_get_ns(), least ? ROW_RHYTHM : ROW_GPU, 0);
     l->steps++;
     DONE(l);

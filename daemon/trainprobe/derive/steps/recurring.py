@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 LEAST = 8  # intervals between calls
@@ -23,6 +24,9 @@ them. Those of the half octave below the band are the shorter ones of its own le
 SHORTEST_PLACE = 21  # half octaves: 1.5 ms
 STALLS = 1 / 50
 """Of the steps: so many of the longest intervals may be stalls, whose length says nothing about what recurs."""
+STANDS = 0.3
+"""The part of the time from one look to the next that is in gaps of the usual length where the rhythm stands."""
+LATEST = 8  # looks that show what is usual
 
 Call = TypeVar("Call", bound=Hashable)
 
@@ -54,12 +58,35 @@ def bursts(calls: Mapping[Call, Sequence[int]]) -> tuple[Call, int] | None:
     return call, found[call][0]
 
 
+def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int) -> int:
+    """How many gaps of ``least`` units or more a call had before it came once a step: while a training starts, the same
+    place is reached now and then. ``looks``: when (ns), and all intervals until then; the rhythm stands at the last."""
+    first = _place(least)
+    spans = [
+        (end - begin, [now - past for now, past in zip(after, before)])
+        for (begin, before), (end, after) in pairwise(looks)
+    ]
+    if not spans:
+        return 0
+    low = _band(_without_stalls([sum(of) for of in zip(*(more for _, more in spans[-LATEST:]))]))
+    partly = 0  # gaps of the usual length in the spans before: the rhythm may have begun in them
+    for number, (lasts, more) in enumerate(spans):
+        even = more[low : low + BAND]
+        if sum(even) >= EVEN * sum(more[first:]):
+            if sum(count * _middle_ns(low + place) for place, count in enumerate(even)) >= STANDS * lasts:
+                return sum(looks[number][1][first:]) - partly
+            partly += sum(even)
+        elif sum(more[first:]) > 1:  # a single long gap may be a late step
+            partly = sum(even)
+    return 0
+
+
 def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
     """Units, and the number of gaps. Most of the time is in gaps of one length; the limit is half-way between them and
     a burst's own intervals."""
     intervals = _without_stalls(intervals)
     spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
-    low = max(range(len(spent) - BAND + 1), key=lambda place: sum(spent[place : place + BAND]))
+    low = _band(intervals)
     count, time = sum(intervals[low : low + BAND]), sum(spent[low : low + BAND])
     inside = next((place for place in range(low + 1) if sum(intervals[place : low - 1]) <= FEW * count), low)
     least = max(SHORTEST_PLACE, (inside + low) // 2)
@@ -67,6 +94,18 @@ def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
     if low < least or low - inside < 2 or count < max(LEAST_BURSTS, EVEN * number) or time < EVEN * sum(spent):
         return None
     return (1 << least // 2) * (2 + least % 2) // 2, number
+
+
+def _band(intervals: Sequence[int]) -> int:
+    """The first of the half octaves that most of the time lies in."""
+    spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
+    return max(range(len(spent) - BAND + 1), key=lambda place: sum(spent[place : place + BAND]))
+
+
+def _place(units: int) -> int:
+    """The half octave of an interval."""
+    octave = max(0, units.bit_length() - 1)
+    return 2 * octave + (units >> (octave - 1) & 1) if octave else 0
 
 
 def _is_even(intervals: Sequence[int]) -> bool:

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from trainprobe.bpf.abi import BEAT_INTERVALS
-from trainprobe.derive.steps.recurring import bursts, once_a_step
+from trainprobe.derive.steps.recurring import before_rhythm, bursts, once_a_step
 
 Times = dict[str, list[float]]
 
@@ -144,3 +144,35 @@ def test_calls_without_a_pace_are_no_bursts() -> None:
     fast = [0.001 * i for i in range(5000)]
     assert bursts({"chaos": intervals(chaos), "fast": intervals(fast), "few": intervals([1.0, 2.0, 3.0])}) is None
     assert bursts({}) is None
+
+
+def looks(times: list[float], seconds: int) -> list[tuple[int, list[int]]]:
+    return [(round(n * 1e9), intervals([at for at in times if at < n])) for n in range(seconds)]
+
+
+@pytest.mark.parametrize("pace", [0.012, 0.1, 0.3])
+def test_what_came_while_it_started_is_no_step(pace: float) -> None:
+    """Calls at any pace, then a pause in which it compiles, then steps of some calls each; few of them are late."""
+    starting, now = [0.5], 0.5
+    for _ in range(random.randrange(8, 30)):
+        now += random.choice([0.004, 0.03, 1.1]) * random.uniform(0.7, 1.4)
+        starting.append(now)
+    begins = now + random.uniform(1.2, 3)
+    steps = [begins + pace * n + (n > 20) * 1.5 for n in range(round(12 / pace))]
+    times = starting + [at + call * 2e-5 for at in steps for call in range(4)]
+    seen = looks(times, round(times[-1]))
+    found = bursts({"call": [now - before for now, before in zip(seen[-1][1], seen[-9][1])]})
+    assert found is not None
+    least = found[1]
+    place = 2 * (least.bit_length() - 1) + (least >> (least.bit_length() - 2) & 1)
+    counted = sum(seen[-1][1][place:]) - before_rhythm(seen, least)
+    truth = sum(at < len(seen) - 1 for at in steps)
+    assert abs(counted - truth) <= max(3, 0.03 * truth), (counted, truth)
+
+
+def test_steps_from_the_first_look_on_all_count() -> None:
+    times = [n * 0.05 + call * 2e-5 for n in range(100) for call in range(3)]
+    seen = looks(times, 5)
+    found = bursts({"call": seen[-1][1]})
+    assert found is not None
+    assert before_rhythm(seen, found[1]) == 0

@@ -223,7 +223,7 @@ struct gpu_site {
 struct gpu_caller {
     u32 tgid, tid;
     u64 what;
-    u32 least, unused; /* of a clock of bursts of calls: units between two of them */
+    u32 least, starting; /* of a clock of bursts: units between two of them, and how many came before the first step */
 };
 struct gpu_beat {
     u64 count, last;
