@@ -55,9 +55,10 @@ DEAREST = template(
     "data_cpu.advice.dearest",
     "make the samples that cost most cheaper{where} (decode, resize, cache): single batches are late, not all",
 )
-FURTHER_AHEAD = template(
-    "data_cpu.advice.further_ahead",
-    "make batches further ahead (a deeper queue): cheap ones pay for a dear one; find what costs most",
+NO_LOADER = template(
+    "data_cpu.advice.no_loader",
+    "no DataLoader hands this over (environments, a queue of its own): make what its processes compute cheaper{where}, "
+    "or let more of them work further ahead",
 )
 
 
@@ -68,7 +69,7 @@ def _advice(f: AdviceInput) -> list[Message]:
         crowded = [CROWDED(others=load.others, cpus=load.cpus, each=load.each)] if load.crowded else []
         return more_workers(f) or [*crowded, cheaper]
     where = IN_FRAME(frame=f.where_plain) if f.where_plain else None
-    return [*made_ahead(f), DEAREST(where=where), *([] if f.fetching else [FURTHER_AHEAD()])]
+    return [*made_ahead(f), DEAREST(where=where) if f.fetching else NO_LOADER(where=where)]
 
 
 SPEC = CauseSpec(
