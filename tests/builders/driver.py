@@ -128,12 +128,14 @@ class Driver:
         gap: float = 0.0,
         ino: int = 7,
         created: bool = True,
+        queue: float = 0.0,
     ) -> None:
-        """Write a file as torch.save does."""
+        """Write a file as torch.save does. ``queue``: seconds without a processor meanwhile."""
         opened = self.now
         self.file(FileEventKind.OPENED, path, ino, opened, created=created)
         self.spend(gap, Leaf.FILE_GAP)
         self.spend(write, Leaf.FILE_WRITE)
+        self.spend(queue, Leaf.RUNQUEUE)
         self.spend(sync, Leaf.FILE_SYNC)
         old = self.files.get((1, ino), StepFile(1, ino, 0, 0, 0))
         self.files[1, ino] = StepFile(1, ino, old.io_ns + ns(write + sync), old.gap_ns + ns(gap), old.bytes + size)

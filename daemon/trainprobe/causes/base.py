@@ -160,6 +160,12 @@ def take_items(
     }
 
 
+def at_most(items: Mapping[Item, float], ns: float) -> dict[Item, float]:
+    """So much of the items, of each the same part."""
+    total = sum(items.values())
+    return take_items(items, part=min(1.0, ns / total)) if ns > 0 and total > 0 else {}
+
+
 def seconds(ns: float) -> float:
     """Nanoseconds as rounded seconds, for evidence."""
     return round(ns / NS, 4)

@@ -103,6 +103,29 @@ def test_forward_passes_before_a_save_are_an_evaluation() -> None:
     assert rank.lost == pytest.approx({"checkpoint": 0.2}, abs=0.02)
 
 
+def test_what_a_save_waits_for_a_processor_is_no_evaluation() -> None:
+    driver = trained()
+    driver.spend(0.5, region=Region.NO_GRAD)
+    driver.write("/run/a.pth", SIZE, 0.2, queue=0.4)
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.5, abs=0.02)
+    assert sum(rank.lost.values()) == pytest.approx(0.6, abs=0.02)
+
+
+def test_what_a_save_waits_for_a_processor_is_no_start_of_workers() -> None:
+    driver = trained()
+    for epoch in range(2):
+        driver.write("/run/a.pth", SIZE, 0.2, queue=0.7)
+        driver.fork(2001 + epoch)
+        driver.fetch(0.3, Leaf.PIPE_READ)
+        driver.train(20)
+        driver.die(2001 + epoch)
+    (*_, last) = ended(driver).stalls
+    assert last.shares["worker_startup"] == pytest.approx(0.3, abs=0.02)
+    assert last.seconds == pytest.approx(1.2, abs=0.02)
+
+
 def test_a_save_with_an_evaluation_in_its_step_took_as_long_as_those_without() -> None:
     driver = trained()
     burst_and_save(driver)

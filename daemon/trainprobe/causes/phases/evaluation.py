@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from trainprobe.causes import groups
 from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.writing import without_queue_of_saves
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -56,6 +57,7 @@ def _function(frame: str) -> str:
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     """All that is made of what evaluations are, when more was fetched than trained on or gradients were off for most of
     it; only the usual length, where something else took most of it beside an evaluation as usual."""
+    left = without_queue_of_saves(window, left)
     taken = _inside(window, take_items(left, states=[s for s in State if s not in _KEEP]))
     total = sum(taken.values())
     if total <= 0:

@@ -9,7 +9,7 @@ from statistics import median
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
-from trainprobe.causes.base import Claim, Window, excess_ns, seconds, take_items
+from trainprobe.causes.base import Claim, Window, at_most, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import user_thread
 from trainprobe.causes.writing import held_back
@@ -145,14 +145,15 @@ def _serialized(
     usual = window.usual_ahead
     inside = max(0.0, sum(one.end_ns - one.start_ns for one in own) - called)
     per_byte = 1 / BYTES_IN_NS if usual is None else min(1 / BYTES_IN_NS, UNUSUAL * usual)
-    if evaluates:  # it computes before a save, too
+    if evaluates:  # it computes before a save, too, and what is not a call of the save may be a wait for a processor
         per_byte = usual or 0.0
+        inside -= sum(take_items(left, states=[State.RUNQUEUE], regions=[Region.STEP]).values())
     ahead = ahead_ns(own[0], window.start_ns + optimizes, window.late.stacks, per_byte)
-    room = inside + ahead
-    taken = _at_most(spent, room)
+    room = max(0.0, inside) + ahead
+    taken = at_most(spent, room)
     room = (inside if evaluates else room) - sum(taken.values())
-    computed = _at_most(quiet, room)
-    return {**taken, **computed}, _at_most(waits, room - sum(computed.values()))
+    computed = at_most(quiet, room)
+    return {**taken, **computed}, at_most(waits, room - sum(computed.values()))
 
 
 def _saves_until(window: Window) -> int:
@@ -164,16 +165,11 @@ def _saves_until(window: Window) -> int:
     return max((window.end_ns if s.end_ns is None else s.end_ns for s in threads), default=0)
 
 
-def _at_most(items: Mapping[Item, float], room: float) -> dict[Item, float]:
-    total = sum(items.values())
-    return take_items(items, part=min(1.0, room / total)) if room > 0 and total > 0 else {}
-
-
 def in_ordinary_steps(window: Window, saves: SavingSteps, serializing_ns: float) -> Claim:
     """State `checkpoint` of all ordinary steps, and of the CPU that saves may use in them so many ns."""
     calls = take_items(window.excess, states=[State.CHECKPOINT])
     cpu = {item: ns for item, ns in window.excess.items() if item in SERIALIZES}
-    taken = calls | _at_most(cpu, serializing_ns)
+    taken = calls | at_most(cpu, serializing_ns)
     evidence = [
         Evidence.of(IN_CALLS(), seconds(sum(calls.values())), "s", window.driver_pid),
         Evidence.of(ORDINARY_SAVES(), saves.ordinary, "", window.driver_pid),
@@ -242,7 +238,7 @@ def claim_saver(window: Window, left: Mapping[Item, float]) -> Claim | None:
 def _copied(window: Window, left: Mapping[Item, float], written: float) -> dict[Item, float]:
     """Waits for the GPU between the calls of the driver's own save: its tensors come from there."""
     waits = take_items(left, states=[State.GPU_WAIT])
-    return _at_most(waits, sum(_overlap(s, window) for s in window.saves if s.tid == window.driver_tid) - written)
+    return at_most(waits, sum(_overlap(s, window) for s in window.saves if s.tid == window.driver_tid) - written)
 
 
 def _overlap(save: Save, window: Window) -> int:

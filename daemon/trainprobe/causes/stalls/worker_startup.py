@@ -10,6 +10,7 @@ from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import WAITED
+from trainprobe.causes.writing import without_queue_of_saves
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -58,7 +59,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     count = _started_again(window)
     if not count:
         return None
-    taken = take_items(left, states=_STATES)
+    taken = take_items(without_queue_of_saves(window, left), states=_STATES)
     if not _in_loader(taken):
         return None
     return _claim(
@@ -89,6 +90,7 @@ def claim_processes(window: Window, left: Mapping[Item, float]) -> Claim | None:
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     elsewhere = stacks and not any(_STARTING in frame for frames in stacks for frame in frames)
     states = [state for state in _STATES if state is not State.COMPUTE or not elsewhere]
+    left = without_queue_of_saves(window, left)
     taken = {item: ns for item, ns in take_items(left, states=states).items() if item[2] != Leaf.CHILD}
     if _in_loader(taken):
         return None
