@@ -313,6 +313,24 @@ def test_behind_a_queue_of_a_loaders_own_the_worker_that_computes_is_asked_for_i
     assert asked == [driver.pid, 2000]
 
 
+def test_a_blocked_worker_is_asked_once_the_driver_is_seen_in_its_queue() -> None:
+    driver, pipeline = started()
+    since, asked = driver.now, []
+    for _ in range(4):
+        driver.spend(0.4, Leaf.POLL, Region.FETCH)
+        driver.work(0.4, Leaf.SLEEP)
+        threads = (blocked(driver, Leaf.POLL, "", since), worker(driver, Leaf.SLEEP, since))
+        events, driver.events = tuple(driver.events), []
+        pipeline.step(Frame(moment(driver.now), events, threads=threads))
+        for pid, tid in pipeline.wants().stacks:
+            asked.append(pid)
+            frames = ("_worker_loop (worker.py:350)", "__getitem__ (data.py:33)")
+            if pid == driver.pid:
+                frames = ("main (train.py:9)", "Queue.get (python3.11/queue.py:180)")
+            driver.events.append(StackSeen(driver.now, pid, tid, frames))
+    assert sorted(asked) == [driver.pid, 2000]
+
+
 def test_a_hung_worker_is_told_with_its_call_and_its_line() -> None:
     driver, pipeline = started()
     since = driver.now
@@ -469,6 +487,10 @@ def test_batches_that_come_together_and_then_none_are_how_slow_data_is_fetched()
         late = 0.09 if number % 4 == 0 else 0.0001
         driver.work(4 * (late + 0.02), Leaf.SLEEP)
         driver.work(0.005)
+        if number % 40 == 0:
+            stack = ("_worker_loop (worker.py:350)", "__getitem__ (data.py:33)")
+            driver.events.append(StackSeen(driver.now, 2000, 2000, stack))
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("main (a.py:1)", "poll (b.py:2)")))
         driver.fetch(late, Leaf.POLL)
         driver.spend(0.01)
         driver.backward()
@@ -477,4 +499,6 @@ def test_batches_that_come_together_and_then_none_are_how_slow_data_is_fetched()
     rank = rank_of(played(driver, pipeline), driver)
     assert {stall.cause for stall in rank.stalls[-20:]} == {"unknown"}, "the first ones came after steps without any"
     assert "workers were blocked in a sleep" in rank.stalls[-1].summary
+    assert "waiting for loader workers that are blocked cost" in rank.verdict.summary
+    assert "poll (b.py:2)" not in rank.verdict.summary
     assert rank.ordinary.worker_blocked_seconds_per_batch == pytest.approx(4 * 0.0425, rel=0.2)

@@ -24,7 +24,7 @@ from trainprobe.causes.waiting import (
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import Leaf
-from trainprobe.model.message import template
+from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template(
@@ -39,6 +39,11 @@ _MOST = 0.5
 """Of what the workers do: where they are blocked for less of it, batches are dear for another reason."""
 _USUAL = 0.25
 """Of the workers' time in ordinary steps: then it is how this data is fetched."""
+
+
+def tells_of(summary: Message | None) -> bool:
+    """Whether a stall is told as a wait for blocked workers: their stacks explain it."""
+    return summary is not None and summary.id == SUMMARY.id
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:

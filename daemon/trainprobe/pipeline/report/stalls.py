@@ -15,6 +15,7 @@ from trainprobe.advise.intervals import SEEN
 from trainprobe.advise.loader import Loader, loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
+from trainprobe.causes.shared.data_blocked import tells_of
 from trainprobe.causes.spec import LINE_AND
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared
 from trainprobe.model.cause import Cause
@@ -58,7 +59,7 @@ def _by_cause(entries: Sequence[StallEntry]) -> dict[Cause, _OfCause]:
             median([e.ns for e in mine]) / NS,
             max(mine, key=_ns),
             tuple(chain.from_iterable([e.evidence for e in mine])),
-            shared([_explaining(cause, e.stacks) for e in mine], [e.shares.get(cause, 0.0) for e in mine]),
+            shared([_explaining(e) for e in mine], [e.shares.get(cause, 0.0) for e in mine]),
         )
         for cause, mine in of.items()
     }
@@ -148,10 +149,10 @@ def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
     return [(entry.first_step, entry.ns / NS) for entry in entries if entry.cause.value in queue.CAUSES]
 
 
-def _explaining(cause: Cause, stacks: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
-    """Where a worker's stack explains a cause, none of the driver's, which only waits."""
-    spec = SPECS[cause]
-    return [stack for stack in stacks if of_worker(stack)] if spec.worker_stack else stacks
+def _explaining(entry: StallEntry) -> Sequence[tuple[str, ...]]:
+    """Where a worker's stack explains a stall, none of the driver's, which only waits."""
+    by_worker = SPECS[entry.cause].worker_stack or tells_of(entry.summary)
+    return [stack for stack in entry.stacks if of_worker(stack)] if by_worker else entry.stacks
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from trainprobe.causes import groups
 from trainprobe.causes.phases import evaluation
 from trainprobe.causes.registry import SPECS
+from trainprobe.causes.shared.data_blocked import tells_of
 from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
@@ -76,7 +77,9 @@ def stacks(runs: Sequence[RunState], now_ns: int) -> Threads:
 
 
 def _stacks_of_late(run: RunState, late: list[RankState], now_ns: int) -> list[tuple[int, int]]:
-    fresh = [r for r in late if r.open.stack is None or r.open.stack.late or _undecided(r, now_ns) or _hidden(r)]
+    fresh = [
+        r for r in late if r.open.stack is None or r.open.stack.late or _undecided(r, now_ns) or _hidden(r) is not None
+    ]
     if not fresh and now_ns - run.stack_ns < STACK_EVERY:
         return []
     run.stack_ns = now_ns
@@ -95,11 +98,13 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
     return not any(evaluation.shown_by(one.frames) or evaluation.known_by(one.frames, evaluators) for one in stacks)
 
 
-def _hidden(rank: RankState) -> bool:
-    """Whether the driver's stack shows a wait in a queue while a worker that was not asked yet computes."""
-    stack, busy = rank.open.stack, rank.open.late.busy
-    waits = stack is not None and bool(stack.frames) and is_idle(stack.frames)
-    return waits and busy is not None and busy not in rank.open.late.asked
+def _hidden(rank: RankState) -> int | None:
+    """The busy or else the blocked worker that was not asked yet, where the driver's stack shows a wait in a queue."""
+    stack, late = rank.open.stack, rank.open.late
+    if stack is None or not stack.frames or not is_idle(stack.frames):
+        return None
+    worker = late.busy if late.busy is not None or late.worker is None else late.worker.pid
+    return None if worker is None or worker in late.asked or late.stack_of(worker) else worker
 
 
 def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
@@ -157,10 +162,12 @@ def _asked(rank: RankState) -> tuple[int, int]:
     driver's."""
     late, opened = rank.open.late, rank.stalls.open
     pid = late.worker.pid if late.worker is not None else late.busy
-    if late.busy is not None and _hidden(rank):
-        late.asked.add(late.busy)
-        return late.busy, late.busy
-    if opened is None or pid is None or not SPECS[opened.cause].worker_stack or late.stack_of(pid):
+    if (hidden := _hidden(rank)) is not None:
+        late.asked.add(hidden)
+        return hidden, hidden
+    if opened is None or pid is None or late.stack_of(pid):
+        return rank.seen.pid, rank.tid
+    if not (SPECS[opened.cause].worker_stack or tells_of(opened.summary)):
         return rank.seen.pid, rank.tid
     return pid, pid
 
