@@ -38,7 +38,7 @@ demo: root probe torch ## watch a real training with planted stalls on this mach
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" $(BIN)/python -m benchmarks.demo
 
 test: root check probe trainings chromium .tools/prometheus .tools/perfetto .venv-chart/.complete ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
-	@tools/need-packages systemd-container debootstrap lintian iproute2
+	@tools/need-packages systemd-container mmdebstrap lintian iproute2
 	@export TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) failed=0; \
 	    $(PYTEST) --durations=25 -m 'not nightly' tests/kernel tests/training tests/browser/test_watched.py $(CLUSTERS) \
 	        $(KIT:%=--ignore=%) || failed=1; \
@@ -47,7 +47,7 @@ test: root check probe trainings chromium .tools/prometheus .tools/perfetto .ven
 	    exit $$failed
 
 nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.complete .venv-chart/.complete .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
-	@tools/need-packages qemu-system-x86 gcc libc6-dev e2fsprogs systemd-container debootstrap podman runc mmdebstrap buildah
+	@tools/need-packages qemu-system-x86 gcc libc6-dev e2fsprogs systemd-container podman runc mmdebstrap buildah
 	@echo "trainprobe: SEED=$(SEED)"
 	@TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) $(PYTEST) -m nightly tests
 	@failed=; for suite in stalls limits latency footprint overhead scale scrape fleet instructions; do \

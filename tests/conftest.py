@@ -135,7 +135,7 @@ def lacking_browser() -> str:
 
 
 def lacking_systemd() -> str:
-    missing = [name for name in ("systemd-nspawn", "debootstrap", "dpkg-deb") if shutil.which(name) is None]
+    missing = [name for name in ("systemd-nspawn", "mmdebstrap", "dpkg-deb") if shutil.which(name) is None]
     return f"no {' and no '.join(missing)} on PATH" if missing else lacking_kernel()
 
 

@@ -1,6 +1,6 @@
 """A Debian with systemd as its first process, in a container, with this machine's kernel under it.
 
-A bare Debian tree is made once (debootstrap, kept in build/), and each ``Booted`` writes to a layer of its own over it.
+A bare Debian tree is made once (mmdebstrap, kept in build/), and each ``Booted`` writes to a layer of its own over it.
 The container has all capabilities, this machine's tracing and a network of its own, so that its port 19752 is not ours.
 
 eBPF tells processes by the numbers of the machine's first pid namespace, and a container has another one. On a real
@@ -27,8 +27,6 @@ ROOT = Path(__file__).parents[2]
 CACHE = (ROOT / "build" / "systemd").resolve()
 SUITE, MIRROR = "bookworm", "http://deb.debian.org/debian"
 UBUNTU, UBUNTU_MIRROR = ("jammy", "noble"), "http://archive.ubuntu.com/ubuntu"
-UBUNTU_SCRIPT = "/usr/share/debootstrap/scripts/gutsy"  # the same for all; those of later releases have no name here
-NO_KEYS = ("--no-check-gpg",)  # Debian has no package with Ubuntu's: good enough for a tree that is thrown away
 TREE_HAS = ("systemd", "systemd-sysv", "dbus", "curl", "ca-certificates")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOST_PROC = "[Service]\nBindPaths=/host/proc:/proc\n"
@@ -51,13 +49,14 @@ def _tree(depends: tuple[str, ...], suite: str) -> Path:
     root = CACHE / suite
     stamp = CACHE / f"{suite}.{'+'.join(sorted(depends))}"
     if not stamp.exists():
-        if not (root / "etc/debian_version").exists() or (root / "debootstrap").exists():
+        if not (made := CACHE / f"{suite}.made").exists():
             shutil.rmtree(root, ignore_errors=True)
-            root.mkdir(parents=True)
-            source = [suite, str(root), MIRROR] if suite not in UBUNTU else ["--components=main,universe", *NO_KEYS,
-                      suite, str(root), UBUNTU_MIRROR, UBUNTU_SCRIPT]  # fmt: skip
-            command = ["debootstrap", "--variant=minbase", f"--include={','.join(TREE_HAS)}", *source]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            source = f"deb {MIRROR} {suite} main"
+            if suite in UBUNTU:  # Debian has no package with its keys: good enough for a tree that is thrown away
+                source = f"deb [trusted=yes] {UBUNTU_MIRROR} {suite} main universe"
+            include = f"--include={','.join(TREE_HAS)}"
+            subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", include, suite, root, source], check=True)
+            made.touch()
         shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
         for command in ("apt-get update", f"apt-get install -y --download-only {' '.join(depends)}"):
             environment = {"DEBIAN_FRONTEND": "noninteractive", "PATH": PATH}
