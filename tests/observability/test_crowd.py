@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import pace
 from tests.unit.exporters.certificates import Authority
 from tests.unit.exporters.programs import Exporter
 from tests.unit.exporters.reports import a_busy_rank, a_report, a_run
@@ -28,7 +29,7 @@ def authority(tmp_path: Path) -> Authority:
 def test_silent_clients_slow_readers_and_half_open_handshakes_do_not_keep_prometheus_out(
     tmp_path: Path, authority: Authority
 ) -> None:
-    """20 scrapes of 16 ranks, one each second, by a client that connects anew: each is whole within a second."""
+    """20 scrapes of 16 ranks, two each second, by a client that connects anew: each is whole within a second."""
     publish(tmp_path / "report.json", a_report(a_run("r", *[a_busy_rank(str(n)) for n in range(16)]), at=time.time()))
     with protected(tmp_path, authority, TLS) as running, crowd(running, authority) as busy:
         took = []
@@ -37,11 +38,11 @@ def test_silent_clients_slow_readers_and_half_open_handshakes_do_not_keep_promet
             status, body = running.get("/metrics")
             took.append(time.monotonic() - begun)
             assert (status, body.count(b"trainprobe_steps_total{")) == (200, 16)
-            time.sleep(max(0.0, 1 - took[-1]))
-        assert max(took) <= 1.0, took
+            time.sleep(max(0.0, 0.5 - took[-1]))
         assert busy() >= 100, "the crowd was there all the time"
         threads = len(os.listdir(f"/proc/{running.process.pid}/task"))
         assert threads == 1, "none of them got a thread"
+    assert pace.within(max(took), 1.0), took
 
 
 @contextmanager
