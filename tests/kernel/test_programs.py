@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,11 +26,11 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
     )
 
 
-def wait_until(holds: object, seconds: float = 20) -> None:
+def wait_until(holds: Callable[[], Any], seconds: float = 20) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if callable(holds) and holds():
-            return
+        if found := holds():
+            return found
         time.sleep(0.02)
     raise AssertionError("it did not come to be")
 
@@ -139,25 +140,41 @@ def test_what_is_no_training_cannot_be_attached_to() -> None:
     assert "no Python" in ended.stderr
 
 
+@contextmanager
+def attached(pid: int, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """`attach` that watches already."""
+    command = [*PROGRAM, "attach", str(pid), "-o", "r.json", "--record", "r.jsonl"]
+    child = subprocess.Popen(command, cwd=directory, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    record = directory / "r.jsonl"
+    try:
+        wait_until(lambda: record.exists() and record.read_bytes().count(b"\n") > 2)
+        yield child
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
 def test_attach_ends_by_interrupt_with_a_report(tmp_path: Path) -> None:
     python = subprocess.Popen([sys.executable, "-c", "import time\nwhile True: time.sleep(0.01)"])
-    attached = subprocess.Popen([*PROGRAM, "attach", str(python.pid), "-o", "r.json"], cwd=tmp_path, env=ENVIRONMENT,
-                                stderr=subprocess.PIPE, text=True)  # fmt: skip
-    time.sleep(4)
-    attached.send_signal(signal.SIGINT)
-    _out, err = attached.communicate(timeout=20)
-    assert attached.returncode == 0, err
-    assert python.poll() is None, "the training goes on"
-    python.kill()
-    python.wait()
+    try:
+        with attached(python.pid, tmp_path) as child:
+            child.send_signal(signal.SIGINT)
+            _out, err = child.communicate(timeout=20)
+        assert child.returncode == 0, err
+        assert python.poll() is None, "the training goes on"
+    finally:
+        python.kill()
+        python.wait()
     assert json.loads((tmp_path / "r.json").read_text())["runs"][0]["ranks"][0]["pid"] == python.pid
 
 
 def test_attach_ends_with_the_process(tmp_path: Path) -> None:
-    python = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(4)"])
-    ended = run("attach", str(python.pid), "-o", "r.json", cwd=tmp_path)
-    python.wait()
-    assert ended.returncode == 0, ended.stderr
+    python = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    with attached(python.pid, tmp_path) as child:
+        python.communicate()
+        _out, err = child.communicate(timeout=20)
+    assert child.returncode == 0, err
     assert (tmp_path / "r.json").exists()
 
 
@@ -218,27 +235,28 @@ def test_a_directory_that_cannot_be_written_is_told_and_survived(tmp_path: Path)
         subprocess.run(["umount", str(directory)], check=True)
 
 
+def reload(child: subprocess.Popen[str], config: Path, text: str, *told: str) -> None:
+    """Another configuration, of which the daemon says all that."""
+    config.write_text(text)
+    child.send_signal(signal.SIGHUP)
+    assert child.stderr
+    said = ""
+    while not all(one in said for one in told):
+        line = child.stderr.readline()
+        assert line, said
+        said += line
+
+
 def test_a_bad_configuration_is_refused_and_the_old_one_stays(tmp_path: Path) -> None:
     config = tmp_path / "trainprobe.yaml"
     config.write_text("thresholds: {stall_factor: 2.0}\n")
     with daemon(tmp_path / "run", "--config", str(config)) as child:
-        config.write_text("thresholds: {stall_factor: 0.1, nonsense: 1}\nmore: 1\n")
-        child.send_signal(signal.SIGHUP)
-        time.sleep(1.5)
-        config.write_text("record: {path: /tmp/x.jsonl}\n")
-        child.send_signal(signal.SIGHUP)
-        time.sleep(1.5)
+        wrong = "thresholds: {stall_factor: 0.1, nonsense: 1}\nmore: 1\n"
+        reload(child, config, wrong, "stays in force", "thresholds.stall_factor", "thresholds.nonsense", "more:")
+        reload(child, config, "record: {path: /tmp/x.jsonl}\n", "wait for a restart: record")
         assert child.poll() is None
         child.terminate()
-        _out, err = child.communicate(timeout=20)
-    for said in (
-        "thresholds.stall_factor",
-        "thresholds.nonsense",
-        "more:",
-        "stays in force",
-        "wait for a restart: record",
-    ):
-        assert said in err
+        child.wait(20)
     assert child.returncode == 0
 
 
@@ -256,20 +274,28 @@ def test_a_daemon_leaves_what_run_watches_alone(tmp_path: Path) -> None:
     config = tmp_path / "trainprobe.yaml"
     config.write_text("targets: {include: {commands: ['*claimed-by-run*']}}\n")
     directory = Path("/run/trainprobe")
-    if directory.exists():
+    published = directory / "report.json"
+    if published.exists():
         pytest.skip("a daemon runs on this host")
     with daemon(directory, "--config", str(config)) as child:
-        script = "import time; time.sleep(8)  # claimed-by-run"
-        ended = run("run", "--", sys.executable, "-c", script, cwd=tmp_path)
-        assert ended.returncode == 0, ended.stderr
-        alone = json.loads((directory / "report.json").read_text())["runs"]
-        free = subprocess.Popen([sys.executable, "-c", script])
-        wait_until(lambda: json.loads((directory / "report.json").read_text())["runs"])
-        attached = run("attach", str(free.pid))
-        free.kill()
-        free.wait()
+        script = "from pathlib import Path\nimport time\nPath('up').touch()\n"
+        script += "while not Path('done').exists(): time.sleep(0.02)  # claimed-by-run"
+        claimed = subprocess.Popen([*PROGRAM, "run", "--", sys.executable, "-c", script], cwd=tmp_path, env=ENVIRONMENT)
+        wait_until((tmp_path / "up").exists)
+        (tmp_path / "free").mkdir()
+        free = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path / "free")
+        try:
+            # Who began later is found, and the other still is not.
+            found = wait_until(lambda: json.loads(published.read_text())["runs"])
+            attached = run("attach", str(free.pid))
+            (tmp_path / "done").touch()
+            assert claimed.wait(20) == 0
+        finally:
+            for one in (free, claimed):
+                one.kill()
+                one.wait()
         child.terminate()
         child.wait(timeout=20)
-    assert alone == []
+    assert [rank["pid"] for one in found for rank in one["ranks"]] == [free.pid]
     assert (attached.returncode, "the daemon watches" in attached.stderr) == (1, True), attached.stderr
-    assert not directory.exists()
+    assert not published.exists()

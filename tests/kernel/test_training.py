@@ -19,8 +19,10 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.model.cells import Leaf, Region, RowKind, cell
 from trainprobe.model.event import FileEventKind, MarkRow, ProcessEventKind
 
+Trained = tuple[Told, dict[str, Any], MarksAttached]
 
-def train(probes: Probes, python: str, *arguments: str) -> tuple[Told, dict[str, Any], MarksAttached]:
+
+def train(probes: Probes, python: str, *arguments: str) -> Trained:
     """Run the training from its gate to its end; (what was told, its own truth, marks)."""
     program = start(probes, python, *arguments)
     marks = program.attach_marks()
@@ -52,8 +54,14 @@ def check(told: Told, truth: dict[str, Any]) -> MarkRow:
     return last
 
 
-def test_two_workers_two_hundred_steps(probes: Probes, torch_python: str) -> None:
-    told, truth, marks = train(probes, torch_python, "--steps", "200", "--workers", "2")
+@pytest.fixture(scope="module")
+def plain(probes: Probes, torch_python: str) -> Trained:
+    """Two workers, two hundred steps."""
+    return train(probes, torch_python, "--steps", "200", "--workers", "2")
+
+
+def test_two_workers_two_hundred_steps(plain: Trained) -> None:
+    told, truth, marks = plain
     assert marks.reason == ""
     assert all(found for name, found in marks.found.items() if name != "collector")
     last = check(told, truth)
@@ -127,8 +135,8 @@ def test_the_garbage_collector_has_a_leaf_of_its_own(probes: Probes, torch_pytho
     assert 0.98 * planted - told.seconds(Leaf.RUNQUEUE) - 0.005 <= collecting <= planted + 0.005
 
 
-def test_the_driver_tells_where_its_interpreter_begins_to_end(probes: Probes, torch_python: str) -> None:
-    told, _, _ = train(probes, torch_python, "--steps", "30")
+def test_the_driver_tells_where_its_interpreter_begins_to_end(plain: Trained) -> None:
+    told, _, _ = plain
     kinds = [row.kind for row in told.rows() if row.tid == told.pid]
     assert kinds[-2:] == [RowKind.FINALIZE, RowKind.EXIT]
     assert kinds.count(RowKind.FINALIZE) == 1
@@ -154,8 +162,8 @@ def test_checkpoints_are_in_the_rows_of_their_steps(probes: Probes, torch_python
     assert abs(in_cells - in_slots) < 0.002
 
 
-def test_nothing_of_it_is_told_about_shared_memory(probes: Probes, torch_python: str) -> None:
-    told, _, _ = train(probes, torch_python, "--steps", "20", "--workers", "2")
+def test_nothing_of_it_is_told_about_shared_memory(plain: Trained) -> None:
+    told, _, _ = plain
     assert not [e.path for e in told.files() if "/dev/shm" in e.path]
 
 

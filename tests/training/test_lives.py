@@ -21,6 +21,7 @@ from benchmarks.stalls.run import TRAININGS
 from benchmarks.stalls.truth import Truth, read
 
 UPROBES = Path("/sys/kernel/tracing/uprobe_events")
+STEPS = 100
 SCRIPT = """
 import sys, torch
 model = torch.nn.Linear(8, 1)
@@ -177,9 +178,9 @@ def threadless() -> dict[str, str]:
 
 @contextmanager
 def stalling(tmp_path: Path, torch_python: str, prefix: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    """A training of 160 steps that hogs its core for four seconds at step 60."""
+    """A training of STEPS steps that hogs its core for four seconds at step 60."""
     plan = {
-        "seed": 1, "steps": 160, "width": 256, "batch": 64, "workers": 1, "scratch": str(tmp_path),
+        "seed": 1, "steps": STEPS, "width": 256, "batch": 64, "workers": 1, "scratch": str(tmp_path),
         "driver": [{"id": 0, "cause": "cpu_bound", "how": "python", "at": {"60": 4.0}}],
     }  # fmt: skip
     (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -256,7 +257,7 @@ def test_a_daemon_killed_in_the_middle_of_a_stall(tmp_path: Path, torch_python: 
         daemon.process.wait()
         wait_until(lambda: gone(held), 10)
         assert job.wait(60) == 0
-    assert truth_of(tmp_path).steps == 160
+    assert truth_of(tmp_path).steps == STEPS
     wait_until(lambda: ours() <= before, 10)
     assert not UPROBES.exists() or "trainprobe" not in UPROBES.read_text()
 
@@ -280,7 +281,7 @@ def test_an_observer_killed_beside_its_command(tmp_path: Path, torch_python: str
         os.kill(half, signal.SIGKILL)
         wait_until(lambda: gone(held), 10)
         assert job.wait(60) == 0
-    assert truth_of(tmp_path).steps == 160
+    assert truth_of(tmp_path).steps == STEPS
     wait_until(lambda: ours() <= before, 10)
 
 

@@ -79,10 +79,12 @@ def test_a_stall_goes_on_through_kill_nine_with_its_id_and_is_counted_once(tmp_p
 def test_a_daemon_that_comes_in_mid_stall_says_why_it_cannot_tell(tmp_path: Path, torch_python: str) -> None:
     """It has seen no ordinary step: no stall can be told, what the driver does can; and all is well when it goes on."""
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    training = subprocess.Popen([torch_python, str(script)])
+    script.write_text(SCRIPT + "    print(flush=True)\n")
+    training = subprocess.Popen([torch_python, str(script)], stdout=subprocess.PIPE)
+    assert training.stdout is not None
     try:
-        time.sleep(8)
+        for _ in range(40):
+            assert training.stdout.readline()
         training.send_signal(signal.SIGSTOP)
         # Until it steps it is no training, except for who names it.
         included = f"targets: {{include: {{commands: ['*{script}*']}}}}"
@@ -97,7 +99,7 @@ def test_a_daemon_that_comes_in_mid_stall_says_why_it_cannot_tell(tmp_path: Path
             assert not cannot_tell(daemon, training.pid)
     finally:
         training.kill()
-        training.wait()
+        training.communicate()
 
 
 def cannot_tell(daemon: Daemon, pid: int) -> str:
