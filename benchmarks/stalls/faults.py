@@ -222,8 +222,10 @@ def worker_death(draw: Draw) -> Plan:
     # has that), and its clock untold.
     style = draw.style(("plain", "trainer", "lightning_fit", "amp"))
     if how == "sigkill":
-        return draw.plan(style, how, "end", steps=600, kill_after=round(draw.rng.uniform(7, 15), 2))
-    fault = {"how": how, "at": {str(draw.rng.randint(120, 320)): 3}}
+        return draw.plan(
+            style, how, "end", steps=600, kill_after=round(max(draw.rng.uniform(7, 15) * draw.scale, 5), 2)
+        )
+    fault = {"how": how, "at": {str(int(draw.rng.randint(120, 320) * draw.scale)): 3}}
     return draw.plan(style, how, "end", steps=600, data=[fault])
 
 
@@ -261,8 +263,9 @@ def worker_hang(draw: Draw) -> Plan:
 
 def deadlock(draw: Draw) -> Plan:
     style, steps = draw.style((*LOADERS, "handmade")), int(draw.steps() * 0.7)
-    fault = {"how": "lock", "at": {str(draw.rng.randint(60, 100)): round(draw.rng.uniform(7, 10), 2)}}
-    return draw.plan(style, "lock", steps=steps, data=[fault])
+    at = draw.rng.randint(60, 100)
+    fault = {"how": "lock", "at": {str(at): round(draw.rng.uniform(7, 10), 2)}}
+    return draw.plan(style, "lock", steps=max(steps, at + 20), data=[fault])
 
 
 def suspended(draw: Draw) -> Plan:

@@ -251,7 +251,7 @@ def undisturbed(plan: Plan, python: str, keep: Path, lock: Path, patience: float
     while True:
         with alone(lock):
             late = time.monotonic() >= end
-            if quiet.wait(0) or late:
+            if late or quiet.wait(0):
                 shutil.rmtree(keep, ignore_errors=True)
                 outcome = carry_out(plan, python, keep)
                 if outcome.others <= quiet.DISTURBED or late:
