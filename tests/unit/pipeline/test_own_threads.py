@@ -59,6 +59,18 @@ def test_a_loader_thread_on_the_cpu_is_told_with_its_line() -> None:
     assert "prefetch_factor" not in " ".join(stall.advice)
 
 
+def test_a_loader_thread_that_has_to_share_its_cpu_is_told_too() -> None:
+    """Others have most of it: each look finds the thread ready to compute."""
+    (stall,) = locked(*started(), *"R" * random.randint(2, 4), share=random.uniform(0.27, 0.45)).stalls
+    assert stall.cause == "data_cpu"
+
+
+@pytest.mark.parametrize(("states", "share"), [("RSRR", 0.4), ("RRRR", 0.2), ("RS", 0.4)])
+def test_a_thread_that_computes_now_and_then_is_no_evidence(states: str, share: float) -> None:
+    (stall,) = locked(*started(), *states, share=share).stalls
+    assert stall.cause == "unknown"
+
+
 def test_a_loader_thread_blocked_on_a_device_is_told_with_its_file() -> None:
     (stall,) = locked(*started(), "D", "D", "R", share=0.1).stalls
     assert stall.cause == "data_storage"

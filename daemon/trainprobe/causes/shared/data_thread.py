@@ -22,6 +22,8 @@ LOOKS_BLOCKED = template("data_thread.looks_blocked", "looks that found the thre
 SHARE = template("data_thread.share", "the thread's share of a processor meanwhile")
 _MOSTLY = 0.5
 """Of the looks, or of the time between them."""
+_ALWAYS, _SOME = 2, 0.25
+"""So many looks, each of which found it on a CPU or ready for one: it computed, though others had most of that time."""
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
@@ -37,8 +39,12 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     reading = [one for one in beside if one.reading >= max(1.0, _MOSTLY * one.looks)]
     if reading:
         return _reads(window, taken, max(reading, key=lambda one: one.reading))
-    busy = [one for one in beside if one.own_tid in window.python_threads and one.busy() >= _MOSTLY]
+    busy = [one for one in beside if one.own_tid in window.python_threads and _computes(one)]
     return _works(window, taken, max(busy, key=lambda one: one.busy())) if busy else None
+
+
+def _computes(thread: SiblingThread) -> bool:
+    return thread.busy() >= (_SOME if thread.running == thread.looks >= _ALWAYS else _MOSTLY)
 
 
 def _reads(window: Window, taken: dict[Item, float], thread: SiblingThread) -> Claim:
