@@ -43,6 +43,8 @@ UPROBES = ("record", "backward", "graph_task", "set_grad", "collector")
 ROUNDS = 40
 SETTLE_SECONDS = 45.0
 STARTS = 3
+COMPILERS = 2, 4
+"""What a first start is beside: so many at once, each for about a second."""
 SHARED_MEMORY = "/dev/shm"  # a tmpfs, as /run is where the daemon publishes
 
 
@@ -159,7 +161,8 @@ def measure(python: str, seconds: float, calls: int = 0, gpus: int = 0, settle: 
         bare = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
         programs.make_bytecode()
         starts = [
-            (_first_start(directory / f"first{n}", directory / f"kept{n}"), pace.slowness()) for n in range(STARTS)
+            (_first_start(directory / f"first{n}", directory / f"kept{n}"), pace.slowness(*COMPILERS))
+            for n in range(STARTS)
         ]
         firsts, slowness = sorted(seconds for seconds, _ in starts), median(slow for _, slow in starts)
         kept = directory / "kept0"

@@ -5,20 +5,24 @@ A limit that a busy host exceeds is a limit times ``slowness()``, taken in the s
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from statistics import median
 
-WORK = "sum(number * number for number in range(4_000_000))"
-USUAL_SECONDS = 0.3
-"""That a bare Python 3.11 takes for it on a core of 2024, its start included; alone it is 0.23."""
+WORK = "sum(number * number for number in range({}))"
+ROUNDS = 4_000_000
+USUAL_SECONDS = 0.25
+"""That a bare Python 3.11 takes for so many on an idle core of 2024, its start included."""
 TURNS = 3
 
 
-def slowness() -> float:
-    """1.0, or how many times longer a bare interpreter takes now. Takes a second."""
-    return max(median(_turn() for _ in range(TURNS)) / USUAL_SECONDS, 1.0)
+def slowness(together: int = 1, turns: int = 1) -> float:
+    """1.0, or how many times longer bare interpreters take now: so many at once, each for ``turns`` times USUAL_SECONDS
+    of work. A short turn tells nothing of longer work: who comes new is often let in at once."""
+    usual = turns * USUAL_SECONDS * max(together / len(os.sched_getaffinity(0)), 1.0)
+    return max(median(_turn(together, turns) for _ in range(TURNS)) / usual, 1.0)
 
 
 def within(seconds: float, limit: float) -> bool:
@@ -27,7 +31,10 @@ def within(seconds: float, limit: float) -> bool:
     return seconds <= limit or seconds <= limit * slowness()
 
 
-def _turn() -> float:
+def _turn(together: int, turns: int) -> float:
     begun = time.monotonic()
-    subprocess.run([sys.executable, "-S", "-c", WORK], check=True)
+    command = [sys.executable, "-S", "-c", WORK.format(turns * ROUNDS)]
+    started = [subprocess.Popen(command) for _ in range(together)]
+    for one in started:
+        one.wait()
     return time.monotonic() - begun
