@@ -21,10 +21,14 @@ SEED ?= 1
 nightly: SEED := $(shell echo $$RANDOM)
 # Tests that share nothing of the host: on all processors, those of a file in one process.
 TOGETHER := --numprocesses auto --dist loadfile
-# Its GPU is on paper, and it allows for contention.
-KIT := tests/training/test_gpu_kit.py
-# Clusters with trainings of their own: beside them no other training is on time.
-CLUSTERS := tests/systemd/test_slurm.py tests/observability/test_across_hosts.py
+# Trainings whose times count, clusters of them: beside these no other one is on time.
+ALONE := tests/browser/test_watched.py tests/systemd/test_slurm.py tests/observability/test_across_hosts.py
+# What is counted, compiled, named or on paper comes out the same beside other work. The longest first: none of them is
+# the last one to begin.
+BESIDE := tests/training/test_gpu_kit.py tests/systemd/test_installed.py tests/house/test_additions.py \
+    tests/training/test_exhaustion.py tests/training/test_step_counts.py tests/kernel/test_cache.py
+BESIDE += tests/kernel/test_without_bpf.py tests/kernel/test_without_casts.py $(filter-out $(BESIDE) $(ALONE), \
+    $(wildcard tests/browser/test_*.py tests/observability/test_*.py tests/systemd/test_*.py tests/house/test_*.py))
 # Tests start some hundred Pythons: none compiles the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Programs that are unpacked for the tests, not installed (tools/unpack-deb).
@@ -40,10 +44,9 @@ demo: root probe torch ## watch a real training with planted stalls on this mach
 test: root check probe trainings chromium .tools/prometheus .tools/perfetto .venv-chart/.complete ## check, then real eBPF, real PyTorch, real Prometheus, real Chromium
 	@tools/need-packages systemd-container mmdebstrap lintian iproute2
 	@export TRAINPROBE_TORCH_PYTHON="$$(tools/torch-python)" TRAINPROBE_REQUIRE_KERNEL=1 TRAINPROBE_SEED=$(SEED) failed=0; \
-	    $(PYTEST) --durations=25 -m 'not nightly' tests/kernel tests/training tests/browser/test_watched.py $(CLUSTERS) \
-	        $(KIT:%=--ignore=%) || failed=1; \
-	    $(PYTEST) $(TOGETHER) -m 'not nightly' tests/systemd tests/house $(KIT) tests/observability \
-	        tests/browser --ignore=tests/browser/test_watched.py $(CLUSTERS:%=--ignore=%) || failed=1; \
+	    $(PYTEST) --durations=25 -m 'not nightly' tests/kernel tests/training $(ALONE) \
+	        $(BESIDE:%=--ignore=%) || failed=1; \
+	    $(PYTEST) $(TOGETHER) --no-loadscope-reorder --durations=25 -m 'not nightly' $(BESIDE) || failed=1; \
 	    exit $$failed
 
 nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.complete .venv-chart/.complete .tools/prometheus ## the long ones: stock kernels under qemu, torch wheels, soak, accuracy, cost
