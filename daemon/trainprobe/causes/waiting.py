@@ -40,6 +40,10 @@ IN_CALL: dict[Leaf, Message] = {
 WAITS_FOR_WORKERS = template("data.waits_for_workers", "driver waits for its workers")
 WAITS_FOR_WORKER = template("data.waits_for_worker", "driver waits for worker {pid}")
 WAITED = template("data.waited", "driver waited for data")
+BLOCKED_BATCHES = template(
+    "data_blocked.summary",
+    "workers were blocked in {call} for {seconds:.2f} s while the driver waited for their batches",
+)
 BLOCKED_OUTSIDE = template("data.workers_blocked", "workers blocked outside of their queues")
 WORKER_BLOCKED = template("data.worker_blocked", "worker blocked")
 WORKERS = template("data.workers", "workers")
@@ -87,6 +91,11 @@ def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:
     """The worker that has been in one of the leaves longest, of those seen last."""
     inside = [t for t in window.threads if t.leaf in leaves and t.run != ThreadState.GONE]
     return min(inside, key=lambda t: t.since_ns, default=None)
+
+
+def for_blocked_workers(summary: Message | None) -> bool:
+    """Whether a stall is told as a wait for blocked workers: their stacks explain it."""
+    return summary is not None and summary.id == BLOCKED_BATCHES.id
 
 
 def user_thread(window: Window) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from trainprobe.causes.base import Claim, Window, excess_ns, pool_ns, seconds, usual_ns
 from trainprobe.causes.spec import OrderedRule
 from trainprobe.causes.waiting import (
+    BLOCKED_BATCHES,
     BLOCKED_OUTSIDE,
     CPU,
     FETCHING,
@@ -24,13 +25,9 @@ from trainprobe.causes.waiting import (
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import Leaf
-from trainprobe.model.message import Message, template
+from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template(
-    "data_blocked.summary",
-    "workers were blocked in {call} for {seconds:.2f} s while the driver waited for their batches",
-)
 NETWORK = template(
     "data_blocked.network", "reading data over the network: workers were blocked in socket calls for {seconds:.2f} s"
 )
@@ -39,11 +36,6 @@ _MOST = 0.5
 """Of what the workers do: where they are blocked for less of it, batches are dear for another reason."""
 _USUAL = 0.25
 """Of the workers' time in ordinary steps: then it is how this data is fetched."""
-
-
-def tells_of(summary: Message | None) -> bool:
-    """Whether a stall is told as a wait for blocked workers: their stacks explain it."""
-    return summary is not None and summary.id == SUMMARY.id
 
 
 def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
@@ -66,7 +58,7 @@ def claim_usual(window: Window, left: Mapping[Item, float]) -> Claim | None:
     return Claim(
         Cause.DATA_STORAGE if network else Cause.UNKNOWN,
         taken,
-        NETWORK(seconds=told) if network else SUMMARY(call=IN_CALL[leaf], seconds=told),
+        NETWORK(seconds=told) if network else BLOCKED_BATCHES(call=IN_CALL[leaf], seconds=told),
         [WAITS_FOR_WORKERS(), BLOCKED_IN(call=IN_CALL[leaf])],
         [
             Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
 from trainprobe.causes.base import Claim, Window, seconds, take_items
-from trainprobe.causes.shared import data_blocked
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
-from trainprobe.causes.waiting import user_thread
+from trainprobe.causes.waiting import BLOCKED_BATCHES, user_thread
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
@@ -31,7 +30,7 @@ STATE = template("unknown.state", "{seconds:.2f} s {state}")
 KNOWN = {
     PAUSE.id: template("cause.unknown.pauses", "the training's own pauses"),
     FOR_PROCESS.id: template("cause.unknown.processes", "waiting for processes that the training started"),
-    data_blocked.SUMMARY.id: template("cause.unknown.workers", "waiting for loader workers that are blocked"),
+    BLOCKED_BATCHES.id: template("cause.unknown.workers", "waiting for loader workers that are blocked"),
 }
 """Sentences that say what was waited for, and what such waits are called in a headline."""
 MOST = 0.9

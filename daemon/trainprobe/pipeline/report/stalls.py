@@ -15,8 +15,8 @@ from trainprobe.advise.intervals import SEEN
 from trainprobe.advise.loader import Loader, loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
-from trainprobe.causes.shared.data_blocked import tells_of
 from trainprobe.causes.spec import LINE_AND
+from trainprobe.causes.waiting import for_blocked_workers
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared
 from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message, Template, alike, template, texts
@@ -151,7 +151,7 @@ def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
 
 def _explaining(entry: StallEntry) -> Sequence[tuple[str, ...]]:
     """Where a worker's stack explains a stall, none of the driver's, which only waits."""
-    by_worker = SPECS[entry.cause].worker_stack or tells_of(entry.summary)
+    by_worker = SPECS[entry.cause].worker_stack or for_blocked_workers(entry.summary)
     return [stack for stack in entry.stacks if of_worker(stack)] if by_worker else entry.stacks
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainprobe.causes import groups
 from trainprobe.causes.phases import evaluation
 from trainprobe.causes.registry import SPECS
-from trainprobe.causes.shared.data_blocked import tells_of
+from trainprobe.causes.waiting import for_blocked_workers
 from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
@@ -167,7 +167,7 @@ def _asked(rank: RankState) -> tuple[int, int]:
         return hidden, hidden
     if opened is None or pid is None or late.stack_of(pid):
         return rank.seen.pid, rank.tid
-    if not (SPECS[opened.cause].worker_stack or tells_of(opened.summary)):
+    if not (SPECS[opened.cause].worker_stack or for_blocked_workers(opened.summary)):
         return rank.seen.pid, rank.tid
     return pid, pid
 
