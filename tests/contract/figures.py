@@ -178,14 +178,14 @@ def _stalls(rank: Json, lines: list[str]) -> Iterator[str]:
         if stall is None or not is_(row[1], stall["seconds"]):
             yield f"{line!r}, and the report has {stall and stall['seconds']}"
         yield from _rhythm(rank, row[2], row[4])
-        rhythm = re.search(r"; every ([^,]+), ([\d.]+) s, ([\d.]+) % of the run", row[4])
+        rhythm = re.search(rf"; every ([^,]+), {DURATION} each, ([\d.]+) % of the run", row[4])
         if rhythm and not is_share(rhythm[3], rank["lost"].get(row[2], 0.0) / wall):
             yield f"{line!r}, lost to {row[2]} are {rank['lost'].get(row[2])} of {wall}"
         number = sum(1 for one in rank["stalls"] if one["cause"] == row[2])
         listed = rank["totals"]["stalls"] <= len(rank["stalls"])
         longest = max((one["seconds"] for one in rank["stalls"] if one["cause"] == row[2]), default=0.0)
-        if rhythm and listed and number and float(rhythm[2]) > longest + 0.06:
-            yield f"{line!r}: {rhythm[2]} s each, and the longest is {longest:.3f} s"
+        if rhythm and listed and number and shown(rhythm[2])[0] > longest + shown(rhythm[2])[1]:
+            yield f"{line!r}: {rhythm[2]} each, and the longest is {longest:.3f} s"
 
 
 def _steps(rank: Json, lines: list[str]) -> Iterator[str]:

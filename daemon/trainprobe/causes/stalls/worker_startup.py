@@ -138,7 +138,7 @@ KEEP_PROCESSES = template(
 KEEP_WORKERS = template("worker_startup.advice.keep_workers", "{setting}=True keeps the workers between epochs")
 KEEP_WORKERS_SAVES = template(
     "worker_startup.advice.keep_workers_saves",
-    "{setting}=True keeps the workers between epochs; saves {each:.1f} s per epoch",
+    "{setting}=True keeps the workers between epochs; saves {each:seconds} per epoch",
 )
 
 

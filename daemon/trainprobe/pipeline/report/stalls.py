@@ -29,7 +29,7 @@ from trainprobe.pipeline.report.verdict import Losses
 from trainprobe.pipeline.stalls import StallEntry
 
 LONGEST = template("stall.longest", ", in the longest of {steps} steps")
-RHYTHM = template("stall.rhythm", "; {every}, {seconds:.1f} s each, {share:percent} of the run")
+RHYTHM = template("stall.rhythm", "; {every}, {seconds:seconds} each, {share:percent} of the run")
 EVERY_STEPS = template("stall.every_steps", "every {steps} steps")
 EVERY_SECONDS = template("stall.every_seconds", "every {seconds:.0f} s")
 GPU_WORKED_ON = template("stall.gpu_worked_on", "; the GPU worked on for {seconds:.2f} s more, which are not lost")
