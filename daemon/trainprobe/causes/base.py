@@ -37,6 +37,7 @@ class WorkerStarts:
     count: int
     first: bool  # they are the first that this driver had
     due: int  # were started again in a step before and have not delivered yet
+    renewed_ns: int = 0  # from the start of those that replaced the step's first ones until its end; 0: none did
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,6 +242,16 @@ class WorkerPool:
     def starts_in(self, start_ns: int, end_ns: int) -> int:
         return sum(1 for at in self.starts if start_ns <= at < end_ns)
 
+    def renewed_ns(self, start_ns: int, end_ns: int) -> int:
+        """How long before the end of an interval the workers were started that live then in place of those that lived
+        at its begin and ended in it; 0 where there are none. An evaluation between the two has workers of its own."""
+        dead = [(one.at_ns - one.lived_ns, one.at_ns) for one in self.deaths]
+        ended = sum(1 for begun, at in dead if begun < start_ns <= at < end_ns)
+        living = [one.start_ns for one in self.live.values() if one.role == "worker"]
+        living += [begun for begun, at in dead if at >= end_ns]
+        renewed = sorted(begun for begun in living if start_ns <= begun < end_ns)[-ended:] if ended else []
+        return end_ns - renewed[0] if renewed else 0
+
     def errand_in(self, start_ns: int, end_ns: int) -> ChildCommand | None:
         """The command that ran longest in an interval, of those started in it where one ran for half of it; None where
         none did."""

@@ -465,6 +465,33 @@ def test_workers_that_start_again_after_an_evaluation_in_the_driver_are_no_part_
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.88, abs=0.05)
 
 
+@pytest.mark.parametrize("renewed", [True, False])
+def test_workers_that_start_again_after_an_evaluation_with_its_own_are_no_part_of_it(renewed: bool) -> None:
+    """Where the training's workers live on, those that started are the evaluation's."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    if renewed:
+        driver.die(2000)
+    driver.fork(2001)
+    driver.fetch(0.1, Leaf.POLL)
+    for _ in range(40):
+        driver.fetch(0.002, Leaf.POLL)
+        driver.spend(0.02, Leaf.CPU, Region.NO_GRAD)
+    if renewed:
+        driver.die(2001)
+        driver.fork(2002)
+    driver.fetch(0.4, Leaf.POLL)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    started = [("worker_startup", 0.4)] if renewed else []
+    assert [(stall.cause, round(stall.seconds, 1)) for stall in rank.stalls] == started
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.98 if renewed else 1.38, abs=0.05)
+    adds_up(rank)
+
+
 @pytest.mark.parametrize(("name", "phase"), [("sample_7.png", 0.0), ("scores.csv", 0.9)])
 def test_pictures_that_are_drawn_without_gradients_are_no_evaluation(name: str, phase: float) -> None:
     """No stack was taken of it."""

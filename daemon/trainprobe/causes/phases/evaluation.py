@@ -84,11 +84,16 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
 
 
 def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
-    """Where it loads in the driver, without the wait for the training's own workers that were started again."""
+    """Without the start of the training's own workers, which comes after it: as much of the fetches as that took."""
     starts = window.starts
-    if not (window.context.inline and starts and starts.count and not starts.first):
-        return items
-    return {item: ns for item, ns in items.items() if item[1] != Region.FETCH or item[2] not in _QUEUE}
+    after = starts.renewed_ns - window.baseline_ns if starts and not starts.first else 0.0
+    fetches = {item: ns for item, ns in items.items() if item[1] == Region.FETCH}
+    queued = {item: ns for item, ns in fetches.items() if item[2] in _QUEUE}
+    for waits in (queued, fetches):
+        spent = sum(waits.values())
+        if 0 < after <= spent:
+            return items | {item: ns * (1 - after / spent) for item, ns in waits.items()}
+    return items if after <= 0 else {item: ns for item, ns in items.items() if item not in fetches}
 
 
 def _like_other_work(window: Window, ns: float) -> bool:

@@ -44,6 +44,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
     start, end = part.start_ns, part.end_ns
     baseline, workers, around = rank.progress.baseline, rank.lives.workers, rank.surroundings
     started = workers.starts_in(start, end)
+    renewed = workers.renewed_ns(start, end) if part.churn is not OPEN else 0  # while it is open, workers may evaluate
     saves = rank.files.saves
     rivals = around.devices.rivals_at(start)
     return Window(
@@ -61,7 +62,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         extra_fetches=part.extra_fetches,
         fetches_per_backward=baseline.fetches() / max(1.0, baseline.backwards()),
         workers=workers.count,
-        starts=WorkerStarts(started, workers.started == started, rank.progress.first_due),
+        starts=WorkerStarts(started, workers.started == started, rank.progress.first_due, renewed),
         evaluators=rank.phases.evaluators,
         usual_evaluation_ns=rank.phases.usual_ns(Phase.EVALUATION),
         usual_quiet_ns=rank.phases.usual_quiet_ns(),
