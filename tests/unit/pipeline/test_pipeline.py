@@ -506,6 +506,21 @@ def test_pictures_that_are_drawn_without_gradients_are_no_evaluation(name: str, 
     assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(phase, abs=0.05)
 
 
+@pytest.mark.parametrize(("leaf", "cause"), [(Leaf.RUNQUEUE, "cpu_contention"), (Leaf.THROTTLED, "cpu_throttled")])
+def test_waiting_for_a_processor_without_gradients_is_no_evaluation(leaf: Leaf, cause: str) -> None:
+    """As Keras's optimisers do on torch, and averages of the weights. No stack was taken of it."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    driver.spend(0.05, Leaf.CPU, Region.NO_GRAD)
+    driver.spend(0.06, leaf, Region.NO_GRAD)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.counters.phase_seconds["evaluation"] == 0.0
+    assert rank.lost[cause] == pytest.approx(0.06, abs=0.01)
+
+
 def test_workers_started_again_each_epoch() -> None:
     driver = Driver()
     driver.begin()

@@ -27,6 +27,8 @@ _QUIET = 0.3
 _ALIKE = 2.0
 _KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP)
 """What an evaluation is not made of, though it may come with it: a tracker's answer, a pause."""
+_QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
+"""Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
 _QUEUE = (Leaf.POLL, Leaf.PIPE_READ)
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".mp4")
 
@@ -63,11 +65,12 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     if total <= 0:
         return None
     quiet = sum(ns for (_, region, _), ns in taken.items() if region == Region.NO_GRAD)
+    queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in _QUEUED)
     fetched = window.extra_fetches >= window.policy.evaluation_fetches
     stacks = [seen.frames for seen in window.late.stacks if seen.frames]
     shown = any(shown_by(one) or known_by(one, window.evaluators) for one in stacks)
     other = _like_other_work(window, total) or any(file.path.lower().endswith(_PICTURES) for file in window.files)
-    by_grad = quiet > 0.5 * total and (shown or (not stacks and not other))
+    by_grad = (shown and quiet > 0.5 * total) or (not stacks and not other and quiet - queued > 0.5 * total)
     if not fetched and not by_grad:
         usual = window.usual_evaluation_ns
         if quiet < _QUIET * usual or not 0 < usual < total:
