@@ -157,6 +157,20 @@ def test_a_small_file_ends_when_it_was_closed_though_it_is_told_later(probes: Pr
         assert 0 <= int(after) - closed.at_ns < 5e6
 
 
+def test_small_saves_under_one_name_are_told_one_by_one(probes: Probes, tmp_path: Path) -> None:
+    """criterion.pt of each epoch: opened anew and emptied, not a log's next line."""
+    path = str(tmp_path / "criterion.pt")
+    body = "import time\nfor _ in range(4):\n    with open(file, 'wb') as f: f.write(bytes(1300))\n    time.sleep(0.3)"
+    program = Observed.python(probes, SETUP + body, path, "").go()
+    told = program.finish()
+    time.sleep(2.1)
+    probes.open_files()
+    program.collect()
+    closed = [e for e in told.files(CLOSED) if e.path == path]
+    assert [e.bytes for e in closed] == [1300] * 4
+    assert all(e.at_ns - e.opened_ns < 50e6 for e in closed)
+
+
 def test_a_new_file_that_gets_an_old_ones_inode_is_a_new_file(probes: Probes, tmp_path: Path) -> None:
     body = (
         "for i in range(5):\n    with open(f'{file}{i}', 'wb') as f: f.write(bytes(100))\n    os.unlink(f'{file}{i}')\n"

@@ -4,6 +4,7 @@
 #define SMALL_BYTES 4096
 #define SMALL_NS    1000000
 #define QUIET_NS    1000000000ull
+#define EMPTIED_NS  100000000ull
 #define WRITERS     4096
 
 BPF_HASH(calls, u32, struct call, 4096); /* of threads that have no ledger */
@@ -137,7 +138,8 @@ INLINE struct file_use *open_use(struct call *c, struct target *t, u64 now, s32 
         u->descriptors++;
         return u;
     }
-    if (again && u->small) { /* a log that is opened for every line: no news */
+    /* A log that is opened for every line is no news; one of a row of small saves, which O_TRUNC empties, is. */
+    if (again && u->small && !((c->flags & 01000) && now - u->closed >= EMPTIED_NS)) {
         u->descriptors = 1;
         u->closed = 0;
         if (!u->calls)
