@@ -1,12 +1,14 @@
-"""Which rank the others wait for: that rank of the run on this host which has a stall of another cause at the time."""
+"""Which rank the others wait for: that rank of the run on this host which has a stall of another cause at the time, or
+evaluates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from trainprobe.causes.base import seconds
 from trainprobe.causes.stalls.collective_wait import MEANWHILE
-from trainprobe.model.cause import Cause
+from trainprobe.model.cause import Cause, Phase
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
@@ -18,6 +20,8 @@ CULPRIT = template("collective_wait.culprit", "rank {rank} (pid {pid}) is the on
 SETTLED = 5 * NS
 """After this time no more is learnt about a stall that has ended."""
 LOOK_BACK = 8
+_WORK = frozenset({Phase.EVALUATION, Phase.COMPILE})
+"""Phases of one rank for which the others may wait."""
 
 
 def name_culprits(ranks: Sequence[RankState], now_ns: int) -> None:
@@ -31,31 +35,52 @@ def name_culprits(ranks: Sequence[RankState], now_ns: int) -> None:
                 _follow(entry, number, ranks)
 
 
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """What another rank did for a while, that is no waiting for ranks. Times in ns."""
+
+    cause: str
+    start_ns: int
+    end_ns: int | None
+    ns: float
+    stall: StallEntry | None = None
+
+
+def _others(rank: RankState) -> Iterator[_Other]:
+    live = [rank.stalls.open] if rank.stalls.open is not None else []
+    for one in [*rank.stalls.entries[-LOOK_BACK:], *live]:
+        if one.cause != Cause.COLLECTIVE_WAIT:
+            yield _Other(one.cause.value, one.start_ns, one.end_ns, one.ns, one)
+    for span in rank.phases.spans[-LOOK_BACK:]:
+        if span.phase in _WORK and span.end_ns is not None:
+            yield _Other(span.phase.value, span.start_ns, span.end_ns, span.end_ns - span.start_ns)
+
+
 def _follow(entry: StallEntry, number: int, ranks: Sequence[RankState]) -> None:
-    best: tuple[float, int, StallEntry] | None = None
+    best: tuple[float, int, _Other] | None = None
     for other, rank in enumerate(ranks):
         if other == number:
             continue
-        candidates = [*rank.stalls.entries[-LOOK_BACK:], *([rank.stalls.open] if rank.stalls.open is not None else [])]
-        for one in candidates:
+        for one in _others(rank):
             both = _overlap(entry, one)
-            if one.cause != Cause.COLLECTIVE_WAIT and both > 0 and (best is None or both > best[0]):
+            if both > 0 and (best is None or both > best[0]):
                 best = both, other, one
     if best is None:
         return
-    both, other, one = best
+    both, other, late = best
     rank = ranks[other]
     name = rank.seen.rank if rank.seen.rank is not None else other
     ranks[number].stalls.changed(entry)
     entry.followed = True
-    cause = one.cause.value
-    entry.summary = LATE(summary=entry.summary, rank=name, cause=cause)
-    entry.chain += [CULPRIT(rank=name, pid=rank.seen.pid, cause=cause), *one.chain]
-    entry.evidence.append(Evidence.of(MEANWHILE(rank=name, cause=cause), seconds(both), "s", rank.seen.pid))
-    entry.stack = entry.stack if not one.stack else one.stack
+    entry.summary = LATE(summary=entry.summary, rank=name, cause=late.cause)
+    entry.chain.append(CULPRIT(rank=name, pid=rank.seen.pid, cause=late.cause))
+    entry.evidence.append(Evidence.of(MEANWHILE(rank=name, cause=late.cause), seconds(both), "s", rank.seen.pid))
+    if late.stall is not None:
+        entry.chain += late.stall.chain
+        entry.stack = late.stall.stack or entry.stack
 
 
-def _overlap(one: StallEntry, other: StallEntry) -> float:
+def _overlap(one: StallEntry, other: _Other) -> float:
     far = 1 << 62
     end = min(one.end_ns or far, other.end_ns or far)
     start = max(one.start_ns, other.start_ns)

@@ -121,6 +121,28 @@ def test_the_rank_that_is_waited_for_is_named_with_its_cause() -> None:
     assert [stall.cause for stall in culprit.stalls] == ["cpu_bound"] * 2
 
 
+def test_a_rank_that_evaluates_alone_is_named() -> None:
+    """As rank 0 often does, while the others wait in the next step's collective."""
+    first, second, pipeline = two_ranks()
+    for _ in range(60):
+        second.fetch(0.002, inline=True)
+        second.spend(0.02, Leaf.CPU, Region.NO_GRAD)
+    second.train(30)
+    first.spend(1.3, Leaf.POLL, Region.BACKWARD)
+    first.train(30)
+    events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+    pipeline.step(Frame(moment(first.now), tuple(events)))
+    ranks = pipeline.report(moment(first.now)).runs[0].ranks
+    (stall,) = next(rank for rank in ranks if rank.pid == 1000).stalls
+    assert stall.chain == [
+        "driver waits for other ranks",
+        "rank 1 (pid 1001) is the one that does not wait: evaluation",
+    ]
+    assert "rank 1 was late by evaluation" in stall.summary
+    assert stall.advice == ["make the late rank faster: the others wait for it, whatever they do themselves"]
+    assert not next(rank for rank in ranks if rank.pid == 1001).stalls
+
+
 def test_while_all_wait_nobody_here_is_named() -> None:
     first, second, pipeline = two_ranks()
     for driver in (first, second):
