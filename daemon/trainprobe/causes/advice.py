@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from trainprobe.advise.frameworks import Subject, name_of, setting
 from trainprobe.advise.loader import Loader
@@ -66,13 +67,19 @@ class AdviceInput:
         return spent / self.longest if self.longest else 0.0
 
 
+Advise: TypeAlias = Callable[[AdviceInput], list[Message]]
+
+
+def always(*sentences: Template) -> Advise:
+    """The same, whatever was measured."""
+    return lambda _: [sentence() for sentence in sentences]
+
+
+fit_memory = always(FIT_MEMORY)  # for causes by which memory is short
+
+
 def no_setting(f: AdviceInput) -> list[Message]:
     return [CHANGE_CODE(where=f.where_plain) if f.where_plain else LOOK_AT_CODE()]
-
-
-def fit_memory(_: AdviceInput) -> list[Message]:
-    """For causes by which memory is short."""
-    return [FIT_MEMORY()]
 
 
 def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None) -> list[Message]:

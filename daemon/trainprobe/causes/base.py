@@ -18,10 +18,13 @@ from trainprobe.derive.workers import ChildCommand, Death
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import FileEvent, GpuMemoryCalls, ProcessEvent, ThreadSample
-from trainprobe.model.message import Message
+from trainprobe.model.message import Message, Template, Value
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 from trainprobe.model.sample import RivalSample
+
+Items: TypeAlias = Mapping[Item, float]
+"""Nanoseconds by item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Window:
     start_ns: int
     end_ns: int
     baseline_ns: float
-    excess: Mapping[Item, float]  # adds up to the excess over the baseline
+    excess: Items  # adds up to the excess over the baseline
     items: Mapping[Item, int]
     context: WaitContext
     policy: Policy
@@ -127,7 +130,7 @@ class Claim:
     """What one rule takes of a window's excess. ``cause`` None: it was the training's own work after all."""
 
     cause: Cause | None
-    taken: Mapping[Item, float]
+    taken: Items
     summary: Message | None = None
     chain: Sequence[Message] = ()
     evidence: Sequence[Evidence] = field(default_factory=list)
@@ -138,12 +141,28 @@ class Claim:
         return sum(self.taken.values())
 
 
-Rule: TypeAlias = Callable[[Window, Mapping[Item, float]], "Claim | None"]
+def claimed(
+    window: Window,
+    cause: Cause,
+    taken: Items,
+    summary: Template,
+    chain: Sequence[Message],
+    spent: Template,
+    *evidence: Evidence,
+    **values: Value,
+) -> Claim:
+    """A claim that says in its summary and in its first evidence (``spent``) how many ``seconds`` the driver lost."""
+    told = seconds(sum(taken.values()))
+    first = Evidence.of(spent(), told, "s", window.driver_pid)
+    return Claim(cause, taken, summary(seconds=told, **values), chain, [first, *evidence])
+
+
+Rule: TypeAlias = Callable[[Window, Items], "Claim | None"]
 """(window, excess that nobody has claimed yet) -> claim or None."""
 
 
 def take_items(
-    left: Mapping[Item, float],
+    left: Items,
     *,
     states: Sequence[State] = (),
     leaves: Sequence[Leaf] = (),

@@ -77,10 +77,12 @@ class KnownLimits:
     latest: Mapping[Key, LimitSample] = field(default_factory=dict)
     forecasts: Mapping[Key, Forecast] = field(default_factory=dict)
 
-    def of_kind(self, kind: str) -> list[tuple[LimitSample, Forecast | None]]:
-        """The limits of a kind, those that are reached first in front."""
-        found = [(one, self.forecasts.get(key)) for key, one in self.latest.items() if key[0] == kind]
-        return sorted(found, key=lambda pair: (pair[1].eta_seconds if pair[1] else 1e18, pair[0].limit - pair[0].used))
+    def coming(self, kind: str) -> list[tuple[LimitSample, Forecast]]:
+        """The limits of a kind that will be reached, the first one in front."""
+        found = [
+            (one, self.forecasts[key]) for key, one in self.latest.items() if key[0] == kind and key in self.forecasts
+        ]
+        return sorted(found, key=lambda pair: (pair[1].eta_seconds, pair[0].limit - pair[0].used))
 
     def fullest(self, kind: str) -> LimitSample | None:
         return max((one for key, one in self.latest.items() if key[0] == kind), key=used_share, default=None)
@@ -144,6 +146,11 @@ LimitRule: TypeAlias = Callable[[Situation], Iterable[Notice]]
 
 def used_share(one: LimitSample) -> float:
     return one.used / one.limit if one.limit > 0 else 0.0
+
+
+def figures(one: LimitSample, found: Forecast) -> dict[str, float]:
+    """The values that a sentence about a limit ahead has."""
+    return {"used": one.used, "limit": one.limit, "per_second": found.slope, "left": found.eta_seconds}
 
 
 def on_shm(failure: CallFailed, places: Collection[str]) -> bool:

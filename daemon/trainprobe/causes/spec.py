@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.advice import Advise, always
 from trainprobe.causes.base import Rule
 from trainprobe.causes.groups import Group
 from trainprobe.causes.policy import Policy
@@ -39,11 +39,7 @@ class OrderedCheck:
     place: int
 
 
-def no_advice(_: AdviceInput) -> list[Message]:
-    """Nothing measured supports any."""
-    return []
-
-
+no_advice = always()  # nothing measured supports any
 LINE_AND = template("verdict.line_and", "{line}{what}")
 
 
@@ -59,7 +55,7 @@ class CauseSpec:
     group: Group
     rules: Sequence[OrderedRule] = ()
     checks: Sequence[OrderedCheck] = ()
-    advice: Callable[[AdviceInput], list[Message]] = no_advice  # what to change, the most useful first
+    advice: Advise = no_advice  # what to change, the most useful first
     short: str = ""  # its title where each of its stalls ended by itself within ``SHORT``; "": the same
     in_line: Template | None = None
     """The summary of a stall where most samples of all its stalls share a Python line: of ``seconds`` and ``where``; or

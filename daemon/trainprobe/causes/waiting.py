@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainprobe.causes.base import Window, excess_ns, pool_ns, take_items
+from trainprobe.causes.base import Items, Window, excess_ns, pool_ns, take_items
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
@@ -75,7 +74,7 @@ def shares(window: Window) -> WorkerShares:
     return WorkerShares(*(part / total for part in parts))
 
 
-def waited(window: Window, left: Mapping[Item, float], part: float = 1.0) -> dict[Item, float]:
+def waited(window: Window, left: Items, part: float = 1.0) -> dict[Item, float]:
     """The driver's wait for its workers. A pool of processes (concurrent.futures, multiprocessing.Pool) answers through
     a thread of the driver's process, for which the driver waits at a lock: such a lock counts where workers did as much
     meanwhile, beyond the ordinary. Where a DataLoader is seen to fetch, its own waits are known, and a lock is none."""

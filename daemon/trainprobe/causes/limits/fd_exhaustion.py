@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainprobe.causes import groups
-from trainprobe.causes.situation import FAILED, Notice, Situation, used_share
+from trainprobe.causes.situation import FAILED, Notice, Situation, figures, used_share
 from trainprobe.causes.spec import CauseSpec, OrderedCheck
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.event import CallFailed
@@ -67,27 +67,18 @@ def check(s: Situation) -> Iterator[Notice]:
         if failure.pid not in seen and _is_ours(s, failure):
             seen.add(failure.pid)
             yield _happened(s, failure)
-    for limit, forecast in s.limits.of_kind("fds"):
-        if forecast is not None and limit.pid not in seen:
-            kinds = s.descriptors.get(limit.pid)
-            yield Notice(
-                f"fds-{limit.pid}",
-                Cause.FD_EXHAUSTION,
-                s.now_ns,
-                COMING(
-                    who=s.who(limit.pid),
-                    used=limit.used,
-                    limit=limit.limit,
-                    per_second=forecast.slope,
-                    left=forecast.eta_seconds,
-                    most=_most(kinds),
-                ),
-                eta_seconds=forecast.eta_seconds,
-                evidence=_evidence(s, limit.pid, kinds, limit.used),
-                advice=advice(kinds),
-                pid=limit.pid,
-            )
-            return
+    for limit, forecast in [one for one in s.limits.coming("fds") if one[0].pid not in seen][:1]:
+        kinds = s.descriptors.get(limit.pid)
+        yield Notice(
+            f"fds-{limit.pid}",
+            Cause.FD_EXHAUSTION,
+            s.now_ns,
+            COMING(who=s.who(limit.pid), most=_most(kinds), **figures(limit, forecast)),
+            eta_seconds=forecast.eta_seconds,
+            evidence=_evidence(s, limit.pid, kinds, limit.used),
+            advice=advice(kinds),
+            pid=limit.pid,
+        )
 
 
 def _is_ours(s: Situation, failure: CallFailed) -> bool:

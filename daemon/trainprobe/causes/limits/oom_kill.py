@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainprobe.causes import groups
-from trainprobe.causes.situation import GROWING_FOR, GROWTH, USED, MemoryGrowth, Notice, Situation, Victim
+from trainprobe.causes.situation import GROWING_FOR, GROWTH, USED, MemoryGrowth, Notice, Situation, Victim, figures
 from trainprobe.causes.spec import CauseSpec, OrderedCheck
 from trainprobe.derive.trend.forecast import Forecast
 from trainprobe.model.cause import Cause, Kind
@@ -57,10 +57,8 @@ def check(s: Situation) -> Iterator[Notice]:
     """One notice per victim, one for the limit of memory that is reached first."""
     for victim in s.victims:
         yield _happened(s, victim)
-    for limit, forecast in s.limits.of_kind("memory"):
-        if forecast is not None:
-            yield _coming(s, limit, forecast)
-            return
+    for limit, forecast in s.limits.coming("memory")[:1]:
+        yield _coming(s, limit, forecast)
 
 
 def _happened(s: Situation, victim: Victim) -> Notice:
@@ -105,14 +103,7 @@ def _coming(s: Situation, limit: LimitSample, forecast: Forecast) -> Notice:
         "memory",
         Cause.OOM_KILL,
         s.now_ns,
-        COMING(
-            place=_place(limit),
-            per_second=forecast.slope,
-            most=most,
-            used=limit.used,
-            limit=limit.limit,
-            left=forecast.eta_seconds,
-        ),
+        COMING(place=_place(limit), most=most, **figures(limit, forecast)),
         eta_seconds=forecast.eta_seconds,
         evidence=evidence,
         advice=_advice(s, growing or s.growth),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainprobe.causes import groups
-from trainprobe.causes.situation import FAILED, Notice, Situation, used_share
+from trainprobe.causes.situation import FAILED, Notice, Situation, figures, used_share
 from trainprobe.causes.spec import CauseSpec, OrderedCheck
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.event import CallFailed
-from trainprobe.model.message import Message, template
+from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
 COMING = template(
@@ -44,25 +44,17 @@ def check(s: Situation) -> Iterator[Notice]:
     if failed is not None:
         yield _happened(s, failed)
         return
-    for limit, forecast in s.limits.of_kind("pids"):
-        if forecast is not None:
-            yield Notice(
-                f"pids-{limit.place}",
-                Cause.PID_EXHAUSTION,
-                s.now_ns,
-                COMING(
-                    used=limit.used,
-                    limit=limit.limit,
-                    place=limit.place,
-                    per_second=forecast.slope,
-                    left=forecast.eta_seconds,
-                ),
-                eta_seconds=forecast.eta_seconds,
-                evidence=_evidence(s),
-                advice=_advice(),
-                pid=s.driver,
-            )
-            return
+    for limit, forecast in s.limits.coming("pids")[:1]:
+        yield Notice(
+            f"pids-{limit.place}",
+            Cause.PID_EXHAUSTION,
+            s.now_ns,
+            COMING(place=limit.place, **figures(limit, forecast)),
+            eta_seconds=forecast.eta_seconds,
+            evidence=_evidence(s),
+            advice=[FEWER(), RAISE()],
+            pid=s.driver,
+        )
 
 
 def _happened(s: Situation, failed: CallFailed) -> Notice:
@@ -78,7 +70,7 @@ def _happened(s: Situation, failed: CallFailed) -> Notice:
         HAPPENED(who=s.who(failed.pid), call=failed.call, why=why),
         happened=True,
         evidence=[Evidence.of(FAILED(call=failed.call), "EAGAIN", "", failed.pid), *_evidence(s)],
-        advice=_advice(),
+        advice=[FEWER(), RAISE()],
         pid=failed.pid,
     )
 
@@ -93,10 +85,6 @@ def _evidence(s: Situation) -> list[Evidence]:
         ]
     threads = sorted(((p.threads or 0, p) for p in s.processes), key=lambda pair: -pair[0])[:5]
     return found + [Evidence.of(THREADS(who=s.who(p.pid)), count, "", p.pid) for count, p in threads if count]
-
-
-def _advice() -> list[Message]:
-    return [FEWER(), RAISE()]
 
 
 SPEC = CauseSpec(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainprobe.causes import groups
-from trainprobe.causes.situation import FAILED, Notice, Situation, used_share, whose
+from trainprobe.causes.situation import FAILED, Notice, Situation, figures, used_share, whose
 from trainprobe.causes.spec import CauseSpec, OrderedCheck
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
@@ -63,25 +63,17 @@ def check(s: Situation) -> Iterator[Notice]:
         evidence = [Evidence.of(KILLED(), "SIGBUS", "", bus.pid)]
         yield _happened(s, shm, bus.pid, bus.at_ns, NO_PAGE(), evidence)
     else:
-        for limit, forecast in s.limits.of_kind("shm"):
-            if forecast is not None:
-                yield Notice(
-                    f"shm-{limit.place}",
-                    Cause.SHM_EXHAUSTION,
-                    s.now_ns,
-                    COMING(
-                        whose=whose(limit.scope),
-                        used=limit.used,
-                        limit=limit.limit,
-                        per_second=forecast.slope,
-                        left=forecast.eta_seconds,
-                    ),
-                    eta_seconds=forecast.eta_seconds,
-                    evidence=_evidence(s, limit, s.driver),
-                    advice=advice(s, limit),
-                    pid=s.driver,
-                )
-                return
+        for limit, forecast in s.limits.coming("shm")[:1]:
+            yield Notice(
+                f"shm-{limit.place}",
+                Cause.SHM_EXHAUSTION,
+                s.now_ns,
+                COMING(whose=whose(limit.scope), **figures(limit, forecast)),
+                eta_seconds=forecast.eta_seconds,
+                evidence=_evidence(s, limit, s.driver),
+                advice=advice(s, limit),
+                pid=s.driver,
+            )
 
 
 def _happened(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from trainprobe.causes import groups
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
 from trainprobe.derive.steps.ledger import Item
@@ -56,7 +56,7 @@ def _function(frame: str) -> str:
     return frame.rpartition(":")[0]
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """All that is made of what evaluations are, when more was fetched than trained on or gradients were off for most of
     it; only the usual length, where something else took most of it beside an evaluation as usual."""
     left = without_queue_of_saves(window, left)
@@ -112,7 +112,7 @@ def quiet_work_ns(window: Window) -> float:
     return total if quiet > 0.5 * total and any(seen.frames for seen in window.late.stacks) else 0.0
 
 
-def _first(items: Mapping[Item, float], ns: float) -> dict[Item, float]:
+def _first(items: Items, ns: float) -> dict[Item, float]:
     """So much of the items, those with gradients off first."""
     quiet = take_items(items, regions=[Region.NO_GRAD], part=1.0)
     spent = sum(quiet.values())

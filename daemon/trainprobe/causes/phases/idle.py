@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from trainprobe.causes import groups
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.python.frameworks import is_own, library
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import template
@@ -22,7 +21,7 @@ _KERNELS = frozenset({"ipykernel", "ipykernel_launcher"})
 _LEAVES = (Leaf.POLL, Leaf.DEVICE, Leaf.PIPE_READ, Leaf.OTHER)
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Waits outside of the training's own calls, where a pass found the driver at a terminal's input, or a stack shows
     a notebook's kernel and nothing that it runs."""
     late = window.late

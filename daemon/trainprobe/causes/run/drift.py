@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.advice import always
 from trainprobe.causes.base import Claim, seconds
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.spec import CauseSpec
@@ -106,10 +106,6 @@ KEEPS_SOMETHING = template(
 )
 
 
-def _advice(_: AdviceInput) -> list[Message]:
-    return [KEEPS_SOMETHING()]
-
-
 SPEC = CauseSpec(
     "drift",
     kinds=frozenset({Kind.BOTTLENECK}),
@@ -117,6 +113,6 @@ SPEC = CauseSpec(
     light="#854d0e",
     dark="#fde047",
     group=groups.PYTHON,
-    advice=_advice,
+    advice=always(KEEPS_SOMETHING),
     dashboard_colour="#FFCB7D",
 )

@@ -5,9 +5,7 @@ Where they usually are not, a worker hangs (`worker_hang`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from trainprobe.causes.base import Claim, Window, excess_ns, pool_ns, seconds, usual_ns
+from trainprobe.causes.base import Claim, Items, Window, excess_ns, pool_ns, seconds, usual_ns
 from trainprobe.causes.spec import OrderedRule
 from trainprobe.causes.waiting import (
     BLOCKED_BATCHES,
@@ -22,7 +20,6 @@ from trainprobe.causes.waiting import (
     WORKERS,
     waited,
 )
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template
@@ -38,14 +35,14 @@ _USUAL = 0.25
 """Of the workers' time in ordinary steps: then it is how this data is fetched."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Of a late step the wait, where workers mostly were blocked in it and are so usually. (One that waits for much
     longer than a batch takes hangs, also then.)"""
     usual = usual_ns(window, *FETCHING) >= _USUAL * window.baseline_ns * max(1, window.workers)
     return claim_usual(window, left) if usual and excess_ns(window) < window.policy.hang_ns else None
 
 
-def claim_usual(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim_usual(window: Window, left: Items) -> Claim | None:
     """Of ordinary steps. On sockets it is storage that lies behind a network."""
     blocked = pool_ns(window, *FETCHING)
     mostly = blocked >= _MOST * (blocked + pool_ns(window, *CPU, *STORAGE, *SWAP))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import OrderedRule
 from trainprobe.causes.waiting import A_FILE, AT_A_LOCK, FOR_THREAD, LOOKS
 from trainprobe.derive.steps.late_step import SiblingThread
@@ -26,7 +24,7 @@ _ALWAYS, _SOME = 2, 0.25
 """So many looks, each of which found it on a CPU or ready for one: it computed, though others had most of that time."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """The lock's wait, when one thread beside it was blocked on a device, or is Python's and was on the CPU.
 
     Threads that sleep or poll are no evidence: monitors and log writers do that all day. Nor are a library's own
@@ -75,7 +73,7 @@ def _works(window: Window, taken: dict[Item, float], thread: SiblingThread) -> C
     )
 
 
-def _waited(window: Window, taken: Mapping[Item, float]) -> Evidence:
+def _waited(window: Window, taken: Items) -> Evidence:
     return Evidence.of(AT_A_LOCK(), seconds(sum(taken.values())), "s", window.driver_pid)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from trainprobe.causes.base import Claim, Window, excess_ns, take_items
+from trainprobe.causes.base import Claim, Items, Window, excess_ns, take_items
 from trainprobe.causes.spec import OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Region
 
@@ -14,7 +11,7 @@ _TOGETHER = 0.25
 """The backward's excess as a part of the forward's from which on they grew together."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Compute in all regions, when the backward grew along."""
     compute = take_items(left, states=[State.COMPUTE])
     forward = sum(ns for (_, region, _), ns in compute.items() if region in (Region.STEP, Region.NO_GRAD))

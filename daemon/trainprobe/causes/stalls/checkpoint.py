@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
-from trainprobe.causes.base import Claim, Window, at_most, excess_ns, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import user_thread
 from trainprobe.causes.writing import held_back
@@ -73,7 +73,7 @@ _WORTH_NS = NS // 100
 """A part of a save that took less is not told by itself."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """State `checkpoint`, the CPU that goes into the driver's saves, and its waits for saves by its other threads and
     processes."""
     taken = take_items(left, states=[State.CHECKPOINT])
@@ -128,7 +128,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
 
 
 def _serialized(
-    window: Window, left: Mapping[Item, float], called: float, waits: Mapping[Item, float]
+    window: Window, left: Items, called: float, waits: Items
 ) -> tuple[dict[Item, float], dict[Item, float]]:
     """The driver's CPU beyond an ordinary step's that goes into the bytes of its saves: between their calls, and
     directly before the first file is opened; and its ``waits`` for its threads meanwhile. ``called``: ns in the
@@ -199,7 +199,7 @@ def without_steps(saves: Sequence[Save], ns: float, blocked: float, pid: int) ->
     )
 
 
-def _for_another(window: Window, taken: Mapping[Item, float], saves: Sequence[Save]) -> Claim:
+def _for_another(window: Window, taken: Items, saves: Sequence[Save]) -> Claim:
     """The driver waits for its thread or process that saves: to end, or for the interpreter that the thread holds."""
     saves = sorted(saves, key=lambda one: -_overlap(one, window))
     first = saves[0]
@@ -217,7 +217,7 @@ def _for_another(window: Window, taken: Mapping[Item, float], saves: Sequence[Sa
     )
 
 
-def claim_saver(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim_saver(window: Window, left: Items) -> Claim | None:
     """State `lock`, where the one other thread that runs the user's own code is one that wrote a checkpoint: it may
     upload the file, or sleep."""
     waits = take_items(left, states=[State.LOCK])
@@ -235,7 +235,7 @@ def claim_saver(window: Window, left: Mapping[Item, float]) -> Claim | None:
     )
 
 
-def _copied(window: Window, left: Mapping[Item, float], written: float) -> dict[Item, float]:
+def _copied(window: Window, left: Items, written: float) -> dict[Item, float]:
     """Waits for the GPU between the calls of the driver's own save: its tensors come from there."""
     waits = take_items(left, states=[State.GPU_WAIT])
     return at_most(waits, sum(_overlap(s, window) for s in window.saves if s.tid == window.driver_tid) - written)

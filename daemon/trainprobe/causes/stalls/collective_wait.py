@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -21,7 +18,7 @@ WAITED = template("collective_wait.waited", "driver waited for other ranks")
 MEANWHILE = template("collective_wait.meanwhile", "rank {rank} meanwhile lost to {cause}")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """State `collective`."""
     taken = take_items(left, states=[State.COLLECTIVE])
     if not taken:

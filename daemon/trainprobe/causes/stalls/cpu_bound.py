@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.files.save_spans import shown_by
 from trainprobe.derive.python.stacks import innermost
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
-from trainprobe.model.report import Evidence
 
 SUMMARY = template("cpu_bound.summary", "{seconds:.2f} s of CPU in {where}")
 ANYWHERE = template("cpu_bound.anywhere", "{seconds:.2f} s of CPU in the driver, outside of forward and backward")
@@ -23,23 +19,18 @@ ON_CPU = template("cpu_bound.on_cpu", "driver on the CPU between the training's 
 SECONDS = template("cpu_bound.seconds", "driver on the CPU beyond an ordinary step")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Compute between the marks: on a CPU, outside of backward, optimiser and fetch."""
     taken = take_items(
         left, states=[State.COMPUTE], leaves=[Leaf.CPU, Leaf.FILE_GAP], regions=[Region.STEP, Region.NO_GRAD]
     )
     if not taken:
         return None
-    told = seconds(sum(taken.values()))
     saved = window.saves and shown_by(window.stack)  # taken in another part of the step
     where = None if saved else innermost(window.stack)
-    return Claim(
-        Cause.CPU_BOUND,
-        taken,
-        SUMMARY(seconds=told, where=where) if where else ANYWHERE(seconds=told),
-        [ON_CPU_IN(where=where) if where else ON_CPU()],
-        [Evidence.of(SECONDS(), told, "s", window.driver_pid)],
-    )
+    if not where:
+        return claimed(window, Cause.CPU_BOUND, taken, ANYWHERE, [ON_CPU()], SECONDS)
+    return claimed(window, Cause.CPU_BOUND, taken, SUMMARY, [ON_CPU_IN(where=where)], SECONDS, where=where)
 
 
 CPU_IN = template("stall.cpu_in", "{seconds:.2f} s of CPU in {where}")

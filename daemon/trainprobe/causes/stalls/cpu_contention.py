@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import WORKERS
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
@@ -45,7 +44,7 @@ _BUSY = 0.2
 _STOLEN = 0.02
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """State `runqueue`."""
     taken = take_items(left, states=[State.RUNQUEUE])
     if not taken:
@@ -81,7 +80,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     return Claim(Cause.CPU_CONTENTION, taken, SUMMARY(seconds=told, who=who), chain, evidence)
 
 
-def claim_stolen(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim_stolen(window: Window, left: Items) -> Claim | None:
     """What nothing else explains while the hypervisor kept the processors: a timer, a wake-up or a batch came late.
 
     The kernel does not run meanwhile, so no run queue shows it; it counts what was taken, and that bounds the claim.

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.advice import always
+from trainprobe.causes.base import Claim, Items, Window, claimed, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Leaf
-from trainprobe.model.message import Message, template
+from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("cpu_throttled.summary", "{seconds:.2f} s throttled by the cgroup's CPU quota{quota}")
@@ -25,7 +22,7 @@ PERIODS_SHARE = template("cpu_throttled.periods_share", "periods throttled")
 ALL_SECONDS = template("cpu_throttled.all_seconds", "throttled, all processors")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Throttled time; waiting for a CPU beside it is the quota's doing too when throttling is the larger part."""
     taken = take_items(left, leaves=[Leaf.THROTTLED])
     if not taken:
@@ -33,8 +30,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     queued = take_items(left, leaves=[Leaf.RUNQUEUE])
     if sum(taken.values()) >= sum(queued.values()):
         taken = {**taken, **queued}
-    told = seconds(sum(taken.values()))
-    evidence = [Evidence.of(SECONDS(), told, "s", window.driver_pid)]
+    evidence: list[Evidence] = []
     chain = [THROTTLED()]
     quota, cpus = window.quota, None
     if quota is not None and quota.quota_cpus is not None:
@@ -44,16 +40,12 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         chain.append(PERIODS(cgroup=quota.cgroup or "/", throttled=quota.throttled_periods, periods=quota.periods))
         evidence.append(Evidence.of(PERIODS_SHARE(), round(quota.throttled_periods / quota.periods, 3), "ratio"))
         evidence.append(Evidence.of(ALL_SECONDS(), seconds(quota.throttled_ns), "s"))
-    return Claim(Cause.CPU_THROTTLED, taken, SUMMARY(seconds=told, quota=cpus), chain, evidence)
+    return claimed(window, Cause.CPU_THROTTLED, taken, SUMMARY, chain, SECONDS, *evidence, quota=cpus)
 
 
 RAISE_QUOTA = template(
     "cpu_throttled.advice.raise_quota", "raise the container's CPU limit, or lower threads and workers to fit it"
 )
-
-
-def _advice(_: AdviceInput) -> list[Message]:
-    return [RAISE_QUOTA()]
 
 
 SPEC = CauseSpec(
@@ -64,5 +56,5 @@ SPEC = CauseSpec(
     dark="#86efac",
     group=groups.CPU,
     rules=(OrderedRule(claim, stall=90, ordinary=40),),
-    advice=_advice,
+    advice=always(RAISE_QUOTA),
 )

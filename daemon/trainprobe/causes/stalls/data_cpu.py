@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
-from trainprobe.causes.base import Claim, Unseen, Window, pool_ns, seconds
+from trainprobe.causes.base import Claim, Items, Unseen, Window, pool_ns, seconds
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import CPU, IN_FRAME, WAITED, WAITS_FOR_WORKERS, WORKERS, shares, waited
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -21,7 +18,7 @@ ON_CPU = template("data_cpu.on_cpu", "workers on the CPU")
 CPU_SECONDS = template("data_cpu.cpu_seconds", "workers on the CPU or runnable, beyond an ordinary step")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """The wait's share in which workers were on a CPU or wanted one."""
     busy = shares(window)
     taken = waited(window, left, busy.cpu / (1 - busy.storage) if busy.storage < 1 else 0.0)

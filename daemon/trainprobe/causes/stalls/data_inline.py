@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -22,7 +19,7 @@ READ_SECONDS = template("data_inline.read_seconds", "of it reading files")
 CPU_SECONDS = template("data_inline.cpu_seconds", "of it on the CPU")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """State `data_inline`."""
     taken = take_items(left, states=[State.DATA_INLINE])
     if not taken:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
-from trainprobe.causes.base import Claim, Window, pool_ns, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import (
     A_FILE,
@@ -18,7 +16,6 @@ from trainprobe.causes.waiting import (
     slowest,
     waited,
 )
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -36,7 +33,7 @@ _OWN = 0.6
 """The driver's own loading is storage's fault when it is blocked for so much of it."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """The wait's share in which workers were blocked on storage; the driver's own loading where it mostly was."""
     taken = take_items(left, states=[State.FAULT_IO])
     part = shares(window).storage

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.advice import always
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import IN_FRAME, WAITS_FOR_WORKER
 from trainprobe.derive.python.stacks import innermost
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
-from trainprobe.model.message import Message, template
+from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("deadlock.summary", "worker {pid} blocked on a lock for {seconds:.1f} s{where}; nothing runs")
@@ -25,7 +22,7 @@ _PART = 0.5
 """Of the wait, in which nothing moved: a worker that got its lock and then worked for longer was late by its work."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Waits for workers of which one has long been blocked on a lock, while no worker did anything."""
     seen = window.late.worker
     if seen is None or seen.leaf != Leaf.LOCK:
@@ -58,10 +55,6 @@ NO_THREADS = template(
 )
 
 
-def _advice(_: AdviceInput) -> list[Message]:
-    return [SPAWN(), NO_THREADS()]
-
-
 SPEC = CauseSpec(
     "deadlock",
     kinds=frozenset({Kind.STALL}),
@@ -70,6 +63,6 @@ SPEC = CauseSpec(
     dark="#fa5252",
     group=groups.WORKERS,
     rules=(OrderedRule(claim, stall=120),),
-    advice=_advice,
+    advice=always(SPAWN, NO_THREADS),
     worker_stack=True,
 )

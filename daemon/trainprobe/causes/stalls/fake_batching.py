@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.advice import always
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
-from trainprobe.model.message import Message, template
+from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("fake_batching.summary", "{fetches} fetches for each backward")
@@ -19,7 +16,7 @@ FETCHES = template("fake_batching.fetches", "fetches per backward")
 SECONDS = template("fake_batching.seconds", "driver in fetches")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """The driver's data time, when it fetches several batches per backward (accumulation has a backward for each)."""
     if window.fetches_per_backward < window.policy.fake_fetches:
         return None
@@ -45,10 +42,6 @@ BATCH_SIZE = template(
 )
 
 
-def _advice(_: AdviceInput) -> list[Message]:
-    return [BATCH_SIZE()]
-
-
 SPEC = CauseSpec(
     "fake_batching",
     kinds=frozenset({Kind.BOTTLENECK}),
@@ -57,7 +50,7 @@ SPEC = CauseSpec(
     dark="#93b7de",
     group=groups.DATA,
     rules=(OrderedRule(claim, ordinary=50),),
-    advice=_advice,
+    advice=always(BATCH_SIZE),
     dashboard_colour="#8AB8FF",
     is_input=True,
 )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.python.stacks import innermost
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
-from trainprobe.model.report import Evidence
 
 SUMMARY = template("gc_pause.summary", "Python's garbage collector ran for {seconds:.2f} s")
 IN_COLLECTOR = template("gc_pause.in_collector", "driver in Python's garbage collector")
@@ -21,17 +17,14 @@ BEGAN_AT = template("gc_pause.began_at", "it set in at {where}")
 SECONDS = template("gc_pause.seconds", "driver in Python's garbage collector")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Time in the collector, in whatever the training was doing, where the interpreter tells of it."""
     taken = take_items(left, leaves=[Leaf.COLLECTOR])
     if not taken:
         return None
-    told = seconds(sum(taken.values()))
     where = innermost(window.stack)
     chain = [IN_COLLECTOR()] + ([BEGAN_AT(where=where)] if where else [])
-    return Claim(
-        Cause.GC_PAUSE, taken, SUMMARY(seconds=told), chain, [Evidence.of(SECONDS(), told, "s", window.driver_pid)]
-    )
+    return claimed(window, Cause.GC_PAUSE, taken, SUMMARY, chain, SECONDS)
 
 
 FREEZE = template(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
-from trainprobe.causes.situation import GROWING_FOR, GROWTH, USED, Notice, Situation
+from trainprobe.causes.advice import always
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.situation import GROWING_FOR, GROWTH, USED, Notice, Situation, figures
 from trainprobe.causes.spec import CauseSpec, OrderedCheck, OrderedRule
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.derive.trend.forecast import Forecast
@@ -52,7 +52,7 @@ ALLOCATIONS = template("gpu_memory.allocations", "allocations of GPU memory")
 FREES = template("gpu_memory.frees", "frees of GPU memory")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """As much of the GPU's waits as was spent in cudaMalloc and cudaFree; of a backward on other threads, which the
     driver waits for, the same."""
     churn = window.churn
@@ -91,10 +91,8 @@ def check(s: Situation) -> Iterator[Notice]:
     refused = [failed for failed in s.failures if failed.call == CALL]
     if refused:
         yield from _refused(s, refused)
-    for limit, forecast in s.limits.of_kind("gpu"):
-        if forecast is not None:
-            yield _coming(s, limit, forecast)
-            return
+    for limit, forecast in s.limits.coming("gpu")[:1]:
+        yield _coming(s, limit, forecast)
 
 
 def _refused(s: Situation, refused: Sequence[CallFailed]) -> Iterator[Notice]:
@@ -140,11 +138,7 @@ def _holders(s: Situation, limit: LimitSample) -> list[GpuHolder]:
 def _limit_advice(s: Situation, limit: LimitSample | None) -> list[Message]:
     holders = _holders(s, limit) if limit is not None else []
     others = [holder for holder in holders if holder.pid not in s.roles and holder.pid != s.driver]
-    return [
-        KEEP_NONE(),
-        SMALLER(),
-        *([END_OTHERS()] if others else []),
-    ]
+    return [KEEP_NONE(), SMALLER(), *([END_OTHERS()] if others else [])]
 
 
 def _coming(s: Situation, limit: LimitSample, forecast: Forecast) -> Notice:
@@ -153,13 +147,7 @@ def _coming(s: Situation, limit: LimitSample, forecast: Forecast) -> Notice:
         f"gpu-memory-{limit.place}",
         Cause.GPU_MEMORY,
         s.now_ns,
-        COMING(
-            gpu=limit.scope,
-            per_second=forecast.slope,
-            used=limit.used,
-            limit=limit.limit,
-            left=forecast.eta_seconds,
-        ),
+        COMING(gpu=limit.scope, **figures(limit, forecast)),
         eta_seconds=forecast.eta_seconds,
         evidence=[
             Evidence.of(LIMIT(), limit.limit, "bytes", None, limit.place),
@@ -187,10 +175,6 @@ NEAR_FULL = template(
 )
 
 
-def _advice(_: AdviceInput) -> list[Message]:
-    return [KEEP_CACHE(), NEAR_FULL()]
-
-
 SPEC = CauseSpec(
     "gpu_memory",
     kinds=frozenset({Kind.STALL, Kind.BOTTLENECK, Kind.EVENT}),
@@ -200,6 +184,6 @@ SPEC = CauseSpec(
     group=groups.GPU,
     rules=(OrderedRule(claim, stall=210),),
     checks=(OrderedCheck(check, 30),),
-    advice=_advice,
+    advice=always(KEEP_CACHE, NEAR_FULL),
     gpu_works=True,
 )

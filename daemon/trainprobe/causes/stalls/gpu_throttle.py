@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.advice import always
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.host.gpu_speed import Slowed
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -43,7 +40,7 @@ MEANINGS = {
 """The more specific first."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """As much as the lowered clock makes of the GPU's work in the window; what a driver on the GPU's wait spent."""
     slowed = window.slowed
     waited = take_items(left, states=WAITING)
@@ -100,10 +97,6 @@ ANOTHER_GPU = template(
 )
 
 
-def _advice(_: AdviceInput) -> list[Message]:
-    return [MEND_REASON(), ANOTHER_GPU()]
-
-
 SPEC = CauseSpec(
     "gpu_throttle",
     kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
@@ -112,6 +105,6 @@ SPEC = CauseSpec(
     dark="#f9a8d4",
     group=groups.GPU,
     rules=(OrderedRule(claim, stall=220),),
-    advice=_advice,
+    advice=always(MEND_REASON, ANOTHER_GPU),
     gpu_works=True,
 )

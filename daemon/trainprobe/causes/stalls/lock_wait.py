@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -32,7 +31,7 @@ _FUNCTIONS = frozenset({"acquire", "_poll_until_acquired"})
 _NAMES = (".lock", ".lck", ".lockfile")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """State `lock` while the driver was seen to lock a file; pauses, where its stack is in a library that does, or
     where another process has locked a file that the driver has open."""
     blocked, rival = window.late.locking, window.late.rival

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.advise.frameworks import Subject
 from trainprobe.advise.numbers import interval_for_share
 from trainprobe.causes import groups
 from trainprobe.causes.advice import SHARE, AdviceInput, in_brackets, rarer
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import held_back
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
@@ -33,7 +30,7 @@ _EACH = 200_000
 """… and ns of CPU for each: formatting a line and Python's way to the call take tens of microseconds."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """State `logging`; in a storm of calls on logs also the CPU between them, which goes into making them."""
     taken = take_items(left, states=[State.LOGGING])
     if not taken:
@@ -61,7 +58,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     return Claim(Cause.LOGGING, taken, summary, chain, evidence)
 
 
-def _regions(items: Mapping[Item, float]) -> list[Region]:
+def _regions(items: Items) -> list[Region]:
     return list({region for _, region, _ in items})
 
 

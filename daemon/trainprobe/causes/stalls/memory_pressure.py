@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
 from trainprobe.causes.advice import fit_memory
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import template
-from trainprobe.model.report import Evidence
 
 SUMMARY = template("memory_pressure.summary", "{seconds:.2f} s in direct reclaim")
 IN_RECLAIM = template("memory_pressure.in_reclaim", "driver in direct reclaim")
 SECONDS = template("memory_pressure.seconds", "driver in direct reclaim")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Direct reclaim."""
     taken = take_items(left, states=[State.MEMORY])
-    if not taken:
-        return None
-    told = seconds(sum(taken.values()))
-    return Claim(
-        Cause.MEMORY_PRESSURE,
-        taken,
-        SUMMARY(seconds=told),
-        [IN_RECLAIM()],
-        [Evidence.of(SECONDS(), told, "s", window.driver_pid)],
-    )
+    return claimed(window, Cause.MEMORY_PRESSURE, taken, SUMMARY, [IN_RECLAIM()], SECONDS) if taken else None
 
 
 SPEC = CauseSpec(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
 from trainprobe.causes.waiting import AT_A_LOCK, FOR_THREAD, LOOKS
 from trainprobe.derive.steps.late_step import SiblingThread, Transfer
@@ -39,36 +39,30 @@ _WORTH = 100_000
 """Bytes that are told."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """State `network`."""
     taken = take_items(left, states=[State.NETWORK])
     if not taken:
         return None
-    told = seconds(sum(taken.values()))
     seen, socket = window.late.inspection, window.late.socket
     peer = socket.peer or (seen.peer if seen is not None else "")
     to = TO_PEER(peer=peer) if peer else None
-    sent, sent_evidence = _sent(window, socket, window.driver_pid)
-    evidence = [Evidence.of(SECONDS(), told, "s", window.driver_pid)]
+    sent, evidence = _sent(window, socket, window.driver_pid)
+    chain = [BLOCKED(peer=to)]
     if peer:
-        evidence.append(Evidence.of(PEER(), peer, "", window.driver_pid))
-    return Claim(
-        Cause.NETWORK,
-        taken,
-        SUMMARY(peer=to, seconds=told, sent=sent),
-        [BLOCKED(peer=to), *([SILENT(peer=peer)] if peer and sent is None else [])],
-        [*evidence, *sent_evidence],
-    )
+        evidence.insert(0, Evidence.of(PEER(), peer, "", window.driver_pid))
+        chain += [SILENT(peer=peer)] if sent is None else []
+    return claimed(window, Cause.NETWORK, taken, SUMMARY, chain, SECONDS, *evidence, peer=to, sent=sent)
 
 
-def claim_thread(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim_thread(window: Window, left: Items) -> Claim | None:
     """State `lock`, where a Python thread beside the driver was found to send in most looks, or at a socket and on a
     CPU between them. One that waits for what may come, as monitors do, is no evidence."""
     threads = [one for one in window.late.beside.values() if one.own_tid in window.python_threads]
     return _claim_sender(window, take_items(left, states=[State.LOCK]), threads, "tid", _OF_THREAD)
 
 
-def claim_process(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim_process(window: Window, left: Items) -> Claim | None:
     """Waits for a child process, where one of its threads was found to send, as above."""
     return _claim_sender(
         window, take_items(left, leaves=[Leaf.CHILD]), window.late.children.values(), "pid", _OF_PROCESS
@@ -84,24 +78,17 @@ def _claim_sender(
     if not taken or thread is None:
         return None
     summary, waited_for, sends, waited = texts
-    spent, peer, number = seconds(sum(taken.values())), thread.socket.peer, getattr(thread, called)
+    peer, number = thread.socket.peer, getattr(thread, called)
     sent, evidence = _sent(window, thread.socket, number)
     named = {called: number}
-    return Claim(
-        Cause.NETWORK,
-        taken,
-        summary(**named, peer=peer, seconds=spent, sent=sent),
-        [waited_for(**named), sends(**named, peer=peer)],
-        [Evidence.of(waited(), spent, "s", window.driver_pid), *_looks(thread), *evidence],
-    )
-
-
-def _looks(thread: SiblingThread) -> list[Evidence]:
-    return [
+    looks = (
         Evidence.of(LOOKS_SENDING(), thread.sending, "", thread.tid),
         Evidence.of(LOOKS(), thread.looks, ""),
-        Evidence.of(PEER(), thread.socket.peer, "", thread.tid),
-    ]
+        Evidence.of(PEER(), peer, "", thread.tid),
+    )
+    chain = [waited_for(**named), sends(**named, peer=peer)]
+    values = {**named, "peer": peer, "sent": sent}
+    return claimed(window, Cause.NETWORK, taken, summary, chain, waited, *looks, *evidence, **values)
 
 
 def _sent(window: Window, socket: Transfer, tid: int) -> tuple[Message | None, list[Evidence]]:

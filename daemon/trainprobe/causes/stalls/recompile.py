@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.python.compilers import in_compiler
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -22,7 +19,7 @@ COUNT = template("recompile.count", "compiler processes")
 STACKS = template("recompile.stacks", "Python stacks of the driver that show a compiler")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """The whole excess, where compilers ran for a third of it or most stacks of the driver show one."""
     total = sum(left.values())
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]

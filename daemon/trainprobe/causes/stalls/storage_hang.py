@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.advice import always
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import A_FILE, IN_CALL, SYSTEM_CALL, WAITS_FOR_WORKERS
 from trainprobe.derive.steps.late_step import FROZEN_WAITS, Wait
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -33,7 +30,7 @@ _CALLS = {
 }
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """The driver's time in the leaf that hung; its wait for data where a worker did."""
     hang = window.late.hang
     if hang is None:
@@ -87,10 +84,6 @@ SAVE_LOCALLY = template(
 )
 
 
-def _advice(_: AdviceInput) -> list[Message]:
-    return [LOOK_AT_STORAGE(), SAVE_LOCALLY()]
-
-
 SPEC = CauseSpec(
     "storage_hang",
     kinds=frozenset({Kind.STALL}),
@@ -100,6 +93,6 @@ SPEC = CauseSpec(
     dark="#fb7185",
     group=groups.STORAGE_HANG,
     rules=(OrderedRule(claim, stall=20),),
-    advice=_advice,
+    advice=always(LOOK_AT_STORAGE, SAVE_LOCALLY),
     worker_stack=True,
 )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.advice import always
+from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -28,20 +25,13 @@ TRACER = template("suspended.tracer", "traced by {who}")
 _SIGTSTP = 20
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """All time in which the driver was stopped."""
     taken = take_items(left, states=[State.STOPPED])
     if not taken:
         return None
-    told = seconds(sum(taken.values()))
     how, evidence = _by_whom(window)
-    return Claim(
-        Cause.SUSPENDED,
-        taken,
-        SUMMARY(seconds=told, how=how),
-        [STOPPED(how=how)],
-        [Evidence.of(SECONDS(), told, "s", window.driver_pid), *evidence],
-    )
+    return claimed(window, Cause.SUSPENDED, taken, SUMMARY, [STOPPED(how=how)], SECONDS, *evidence, how=how)
 
 
 def _by_whom(window: Window) -> tuple[Message, list[Evidence]]:
@@ -68,10 +58,6 @@ ASK_WHO = template(
 )
 
 
-def _advice(_: AdviceInput) -> list[Message]:
-    return [ASK_WHO()]
-
-
 SPEC = CauseSpec(
     "suspended",
     kinds=frozenset({Kind.STALL}),
@@ -80,5 +66,5 @@ SPEC = CauseSpec(
     dark="#e2e8f0",
     group=groups.SUSPENDED,
     rules=(OrderedRule(claim, stall=10),),
-    advice=_advice,
+    advice=always(ASK_WHO),
 )

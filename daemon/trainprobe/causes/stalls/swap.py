@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
 from trainprobe.causes.advice import fit_memory
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template
@@ -20,7 +17,7 @@ SECONDS = template("swap.seconds", "driver in swap-in and the reclaim it needs")
 MAJOR_FAULTS = template("swap.major_faults", "major faults of the driver while swapped memory was read")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Swap-in faults, and the reclaim that they need: each page that comes back takes the place of another one."""
     taken = take_items(left, states=[State.MEMORY], leaves=[Leaf.SWAP])
     reclaim = take_items(left, states=[State.MEMORY], leaves=[Leaf.RECLAIM])
@@ -30,11 +27,8 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
         taken = {**taken, **reclaim}
     if not taken:
         return None
-    told = seconds(sum(taken.values()))
-    evidence = [Evidence.of(SECONDS(), told, "s", window.driver_pid)]
-    if faults:
-        evidence.append(Evidence.of(MAJOR_FAULTS(), faults, ""))
-    return Claim(Cause.SWAP, taken, SUMMARY(seconds=told), [FAULTS()], evidence)
+    evidence = [Evidence.of(MAJOR_FAULTS(), faults, "")] if faults else []
+    return claimed(window, Cause.SWAP, taken, SUMMARY, [FAULTS()], SECONDS, *evidence)
 
 
 SPEC = CauseSpec(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
 from trainprobe.causes.waiting import BLOCKED_BATCHES, user_thread
-from trainprobe.derive.steps.ledger import Item, by_state
+from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -41,7 +41,7 @@ LAST = 1_000_000
 """Its place: behind every other rule."""
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """All that is left, last of all."""
     spent, total = by_state(left), sum(left.values())
     seen = [pair for pair in sorted(spent.items(), key=lambda pair: -pair[1]) if pair[1] >= SHOWN * total]
@@ -55,7 +55,7 @@ def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
     )
 
 
-def _errand(window: Window, left: Mapping[Item, float]) -> tuple[Message, list[Message]] | None:
+def _errand(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
     """The driver waits for a process that it started to do something."""
     errand = window.errand
     its_output = (Leaf.PIPE_READ, Leaf.POLL) if errand is not None and errand.start_ns >= window.start_ns else ()
@@ -66,7 +66,7 @@ def _errand(window: Window, left: Mapping[Item, float]) -> tuple[Message, list[M
     return FOR_PROCESS(who=who, seconds=seconds(waited)), [WAITS_FOR_PROCESS(who=who)]
 
 
-def _pause(left: Mapping[Item, float]) -> tuple[Message, list[Message]] | None:
+def _pause(left: Items) -> tuple[Message, list[Message]] | None:
     """A sleep in the driver's own code is no riddle, whatever it is good for."""
     slept = sum(take_items(left, states=[State.SLEEP]).values())
     if slept <= 0.5 * sum(left.values()):
@@ -74,9 +74,7 @@ def _pause(left: Mapping[Item, float]) -> tuple[Message, list[Message]] | None:
     return PAUSE(seconds=seconds(slept)), [DRIVER_IN(places=[State.SLEEP])]
 
 
-def _states_seen(
-    window: Window, seen: Sequence[tuple[State, float]], left: Mapping[Item, float]
-) -> tuple[Message, list[Message]]:
+def _states_seen(window: Window, seen: Sequence[tuple[State, float]], left: Items) -> tuple[Message, list[Message]]:
     states = [STATE(seconds=seconds(ns), state=state) for state, ns in seen[:3]]
     leaves = {leaf.name.lower() for (_, _, leaf) in left}
     frame = user_thread(window)[0] if seen and seen[0][0] == State.LOCK else ""

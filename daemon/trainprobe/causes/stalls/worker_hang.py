@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, made_ahead
-from trainprobe.causes.base import Claim, Window, pool_ns, seconds
+from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds
 from trainprobe.causes.spec import SHORT, CauseSpec, OrderedRule
 from trainprobe.causes.waiting import (
     BLOCKED,
@@ -34,7 +32,7 @@ OF_THE_DEAD = template("worker_hang.of_the_dead", "{death}; the driver waits for
 SINCE_DEATH = template("worker_hang.since_death", "since the worker's death")
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """What is left of the wait, when workers were blocked outside of their queues beyond the ordinary."""
     blocked = shares(window).blocked >= 0.5
     if not blocked and not window.deaths:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import WAITED
 from trainprobe.causes.writing import without_queue_of_saves
@@ -51,7 +51,7 @@ _STATES = (
 )
 
 
-def claim(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim(window: Window, left: Items) -> Claim | None:
     """Everything at the edge that is not a save, a log or a stop, when loader workers were started in the step."""
     starts = window.starts
     if starts and starts.count < 1 and starts.due:
@@ -77,11 +77,11 @@ def _started_again(window: Window) -> int:
     return 0 if not starts or starts.first else starts.count
 
 
-def _in_loader(taken: Mapping[Item, float]) -> bool:
+def _in_loader(taken: Items) -> bool:
     return sum(take_items(taken, regions=[Region.FETCH]).values()) >= _FETCHED * sum(taken.values())
 
 
-def claim_processes(window: Window, left: Mapping[Item, float]) -> Claim | None:
+def claim_processes(window: Window, left: Items) -> Claim | None:
     """Nothing was waited for in a DataLoader: they may be anything (a save beside the steps, a pool, environments). So
     whatever has evidence of its own comes first, and who waits for their end waits for their work."""
     count = _started_again(window)
@@ -104,7 +104,7 @@ def claim_processes(window: Window, left: Mapping[Item, float]) -> Claim | None:
     )
 
 
-def _next_batch(window: Window, left: Mapping[Item, float], due: int) -> Claim | None:
+def _next_batch(window: Window, left: Items, due: int) -> Claim | None:
     """The others of them start at the same time, and may be slower: their first batches are due in the next steps."""
     return _claim(
         window,
