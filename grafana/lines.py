@@ -47,7 +47,6 @@ class Lines:
         return self._of_host(f"{metric}{self._selected(labels)}", labels, what)
 
     def host_rate(self, metric: str, *labels: str, what: str = "") -> Q:
-        """A counter's growth each second."""
         return self._of_host(f"rate({metric}{self._selected(labels)}[{RATE}])", labels, what)
 
     def gpu(self, metric: str, what: str = "") -> Q:

@@ -56,7 +56,6 @@ def _annotation(report: Report, run: Run, rank: str, stall: Stall, end: float, d
 
 
 def label_free(text: str) -> str:
-    """Without what cannot be printed."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

@@ -39,7 +39,6 @@ def while_a_run_lives(expression: str) -> str:
 
 
 def lately(series: str, by: str) -> str:
-    """How often it happened in the last EVENT_WINDOW."""
     return f"sum by ({by}) (\n{grown(series, EVENT_WINDOW)}\n)"
 
 

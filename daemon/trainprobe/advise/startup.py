@@ -41,7 +41,6 @@ def total(startup: Startup) -> float | None:
 
 
 def restored(one: Restore) -> Saying:
-    """One line for a checkpoint that was read."""
     name = one.path.rpartition("/")[2]
     if one.seconds is None or one.bytes is None:
         return saying("restoring {name}: how long is not known, its reads were not seen", name=name)

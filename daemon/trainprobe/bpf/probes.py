@@ -104,7 +104,6 @@ class Probes:
         return attached
 
     def hung(self) -> list[tuple[int, int]]:
-        """(user, process) of each library whose reader does not come back."""
         return self._marks.hung()
 
     def refusal(self) -> str | Message:

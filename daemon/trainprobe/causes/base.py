@@ -137,7 +137,6 @@ class Claim:
 
     @property
     def ns(self) -> float:
-        """Nanoseconds claimed."""
         return sum(self.taken.values())
 
 

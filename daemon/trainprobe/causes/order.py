@@ -22,7 +22,6 @@ class Judgement:
 
     @property
     def stall_ns(self) -> float:
-        """Nanoseconds lost."""
         return sum(self.shares.values())
 
 

@@ -73,7 +73,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a verb; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _run(_verb_first(given))

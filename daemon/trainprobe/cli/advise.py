@@ -55,7 +55,6 @@ def act(args: argparse.Namespace) -> int:
 
 
 def advice_lines(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
-    """The table, and what all of it together would bring."""
     run, rank = chosen.run, chosen.rank
     of = style.say(" rank {rank}", rank=rank.name) if len(run.ranks) > 1 else ""
     yield style.paint(

@@ -97,7 +97,6 @@ def act(args: argparse.Namespace) -> int:
 
 
 def named(one: Chosen, source: str) -> str:
-    """A run and where it was read from."""
     of = f" rank {one.rank.name}" if len(one.run.ranks) > 1 else ""
     name = f"{one.run.key}{of}"
     return inert(f"{name} ({source})" if Path(source).exists() else name)

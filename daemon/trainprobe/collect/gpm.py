@@ -43,6 +43,5 @@ class TensorCores:
         return min(1.0, max(0.0, percent / 100))
 
     def close(self) -> None:
-        """Give the samples' memory back."""
         for sample in (self._next, self._last):
             self._nvml.nvmlGpmSampleFree(sample)

@@ -48,7 +48,6 @@ class Instructions:
         return tuple(sample for thread in list(self._open) if (sample := self._sample(thread)) is not None)
 
     def close(self) -> None:
-        """Count nothing any more."""
         self.count(())
 
     def _begin(self, thread: tuple[int, int]) -> None:

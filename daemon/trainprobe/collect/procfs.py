@@ -160,7 +160,6 @@ class Proc(Reads):
         return None if data is None else find_library(data)
 
     def maps(self, pid: int) -> bytes | None:
-        """What it maps, at most MAPS_LIMIT bytes of it."""
         return self.read(pid, "maps", MAPS_LIMIT)
 
     def string(self, pid: int, address: int) -> str:
@@ -190,7 +189,6 @@ class Proc(Reads):
         return _decoded(cgroup), None if stat is None else parse_stat(stat.decode("utf-8", "surrogateescape"))
 
     def details(self, pid: int) -> Details:
-        """Of one process."""
         return self.details_of((pid,))[pid]
 
     def details_of(self, pids: Sequence[int]) -> dict[int, Details]:

@@ -36,7 +36,6 @@ class Attempt:
 
     @property
     def wall(self) -> float:
-        """Seconds."""
         return self.productive + sum(self.badput.values())
 
 

@@ -50,7 +50,6 @@ class HostState:
 
     @property
     def cpus(self) -> int:
-        """Processors; 0: not known."""
         return self.sample.cpus if self.sample is not None else self.host.cpus
 
     def report(self, at: Moment, runs: list[Run]) -> Report:

@@ -46,7 +46,6 @@ class RunLimits:
     # ---- feeding ----
 
     def add_limit(self, sample: LimitSample, at_ns: int) -> None:
-        """How much of something is used now."""
         self.supplies.add_limit(sample, at_ns)
 
     def add_failure(self, event: CallFailed) -> None:
@@ -61,12 +60,10 @@ class RunLimits:
         self._stirred = self._stirred or bool(self.failures)
 
     def add_victim(self, event: ProcessEvent, rank: RankState) -> None:
-        """One of its processes is killed for want of memory."""
         self.kills.add_victim(event, rank.memory.owned(), self.supplies)
         self._stirred = True
 
     def add_oom(self, line: OomLogged) -> None:
-        """A kill on this host, by the kernel log."""
         self._stirred = self.kills.add_line(line, self.supplies) or self._stirred
 
     def add_spaces(self, found: Mapping[str, SpaceSample]) -> None:
@@ -92,7 +89,6 @@ class RunLimits:
         self._stirred = self._stirred or bool(faults)
 
     def add_orphans(self, found: Sequence[OrphanSample], drivers: Iterable[int]) -> None:
-        """Its workers that have no trainer any more."""
         known = set(drivers)
         mine = tuple(orphan for orphan in found if orphan.trainer in known)
         self._stirred = self._stirred or mine != self.orphans

@@ -126,7 +126,6 @@ class Pipeline:
                 self.runs[memory.run].memory = memory
 
     def _add_surroundings(self, frame: Frame) -> None:
-        """What was read of the host: its devices, its quotas, who else is there."""
         if frame.host is not None:
             self._devices.add_sample(frame.host.disks, self._now)
             self._devices.cpus = frame.host.cpus
@@ -143,7 +142,6 @@ class Pipeline:
                 run.add_inspection(seen, self._now)
 
     def _add_limits(self, frame: Frame) -> None:
-        """What can run out: memory, descriptors, room, GPUs."""
         self._host.add_frame(frame)
         for limit in frame.limits:
             if limit.run in self.runs:

@@ -236,7 +236,6 @@ class StallBook:
         self.entries.append(entry)
 
     def freeze(self, entry: StallEntry) -> None:
-        """Keep what came before a stall."""
         self.frozen[entry.id_ns] = self.box.before(entry.start_ns)
         changed = {entry.id_ns}
         while len(self.frozen) > FROZEN:

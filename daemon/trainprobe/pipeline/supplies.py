@@ -56,7 +56,6 @@ class Supplies:
     _seen_ns: dict[Key, int] = field(default_factory=dict)
 
     def add_limit(self, sample: LimitSample, at_ns: int) -> None:
-        """How much of something is used now."""
         key = (sample.kind, sample.place, sample.pid if sample.kind == "fds" else 0)
         if sample.kind == "shm" and key not in self.latest:  # it has mounted another one
             for other in [other for other in self.latest if other[0] == "shm"]:

@@ -152,7 +152,6 @@ class Observer:
         return self._guard.call("core", last.monotonic_ns, lambda: self._core.report(last), broken)
 
     def close(self) -> None:
-        """Take everything of ours out of the kernel."""
         self._sampler.count(())
         self._stacks.close()
         self._kernel.close()

@@ -125,7 +125,6 @@ class Schedule:
         return at - self.threads_ns >= self.threads_apart_ns
 
     def threads_read(self, at: int, number: int) -> None:
-        """So many were read."""
         self.threads_ns = at
         self.threads_apart_ns = max(THREADS_NS, number * EACH_THREAD_NS - TICK_NS // 10)
 
@@ -178,7 +177,6 @@ class ReportSchedule:
         return self.due_ns() if self._pending else None
 
     def due_ns(self) -> int:
-        """When the next one should be made."""
         if self._last_ns is None:
             return 0
         regular = self._last_ns + (self._late_ns if self.late else self._regular_ns)
@@ -195,7 +193,6 @@ class ReportSchedule:
         return True
 
     def took(self, spent_ns: int) -> None:
-        """What the last one cost."""
         self._regular_ns, self._late_ns = (
             min(max(self.least_ns, round(spent_ns / share)), LONGEST_REPORT_NS) for share in (SHARE, LATE_SHARE)
         )

@@ -107,7 +107,6 @@ class Segments:
 
     @property
     def bytes(self) -> int:
-        """What all files take."""
         return sum(status.st_blocks * 512 for _, status in _files(self.directory, deep=True))
 
 

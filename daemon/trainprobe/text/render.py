@@ -29,7 +29,6 @@ class Speaker:
         return self.say(what.template, **what.values) if isinstance(what, Saying) else what
 
     def text(self, what: Text) -> str:
-        """The same of a text."""
         if isinstance(what, Message):
             return self.message(what, str(what))
         return self.say(what) if isinstance(what, str) else self.say(what.template, **what.values)

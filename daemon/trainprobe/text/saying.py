@@ -24,7 +24,6 @@ Text: TypeAlias = "str | Saying | Message"
 
 
 def saying(template: str, **values: object) -> Saying:
-    """A sentence with its values."""
     return Saying(template, values)
 
 

@@ -204,7 +204,6 @@ def _boolean(value: Any) -> bool:
 
 
 def _scalar(value: Any) -> str | int | float:
-    """A text, a whole number or a number."""
     if isinstance(value, str):
         return value
     return _number(value) if isinstance(value, float) else _integer(value)

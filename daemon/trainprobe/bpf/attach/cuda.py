@@ -133,7 +133,6 @@ class Cuda:
             self._sites.delete(_key(pid, address))  # the next call from there tells it again
 
     def forget(self, pid: int) -> None:
-        """The process is gone."""
         self.take_clock(pid)
         with self._lock:
             armed = self._armed.pop(pid, {})

@@ -219,6 +219,5 @@ def close_in_background(descriptors: list[list[int]]) -> None:
 
 
 def close_all(descriptors: list[int]) -> None:
-    """Close probes, one after the other."""
     for descriptor in descriptors:
         os.close(descriptor)

@@ -66,7 +66,6 @@ class Marks:
     def __init__(
         self, programs: Mapping[str, int], attach: Attach, proc: ProcessFiles, quota: UserQuota | None = None
     ) -> None:
-        """``proc``: reads for our threads."""
         self._programs, self._attach = programs, attach
         self._quota = quota or UserQuota()
         self._proc = proc
@@ -96,7 +95,6 @@ class Marks:
         return self._readers.ask(pid, uid, path, start, end)
 
     def hung(self) -> list[tuple[int, int]]:
-        """(user, process) of each library whose reader does not come back."""
         return self._readers.hung()
 
     def _inspect_file(self, one: LibraryRead, path: str) -> MarksAttached | None:

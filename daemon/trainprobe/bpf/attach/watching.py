@@ -113,7 +113,6 @@ class Watching:
                 self._pool_target.put(c_uint32(process.pool), c_uint32(own))
 
     def executed(self, pid: int, comm: str, command: Sequence[str]) -> None:
-        """A watched process runs another program."""
         self.forget(pid)
         process = self.processes.get(c_uint32(pid))
         parent = self.processes.get(c_uint32(process.parent)) if process and process.parent else None

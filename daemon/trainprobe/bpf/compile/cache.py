@@ -74,7 +74,6 @@ class Cache:
             return None
 
     def ignored(self, name: str, reason: str) -> None:
-        """It was found and is not used."""
         self.notes.append(f"{self._directory}/{name} is ignored and made anew: {reason}")
 
     def write(self, name: str, key: str, kept: Image) -> None:

@@ -66,7 +66,6 @@ class Code:
         return cls(bytes(instructions), tuple(maps))
 
     def with_maps(self, descriptors: Mapping[str, int]) -> bytes:
-        """As the kernel takes it."""
         instructions = bytearray(self.instructions)
         for index, name in self.maps:
             struct.pack_into("<i", instructions, index * _INSTRUCTION.size + 4, descriptors[name])

@@ -84,7 +84,6 @@ class KernelCalls:
         return self._call_bpf(self._MAP_CREATE, ctypes.create_string_buffer(told, 128))
 
     def map_shape(self, descriptor: int) -> MapShape:
-        """As the kernel describes it; raises OSError."""
         info = ctypes.create_string_buffer(256)
         told = struct.pack("=IIQ", descriptor, len(info), addressof(info))
         self._call_bpf(self._GET_INFO_BY_FD, ctypes.create_string_buffer(told, 128))

@@ -48,7 +48,6 @@ class Ledgers:
         return self._place(tid) is None and self.put(tid, ledger)
 
     def delete(self, tid: int) -> None:
-        """The thread's, if it has one."""
         place = self._place(tid)
         if place is None:
             return

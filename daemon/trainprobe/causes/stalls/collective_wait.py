@@ -19,7 +19,6 @@ MEANWHILE = template("collective_wait.meanwhile", "rank {rank} meanwhile lost to
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """State `collective`."""
     taken = take_items(left, states=[State.COLLECTIVE])
     if not taken:
         return None

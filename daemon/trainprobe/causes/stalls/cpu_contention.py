@@ -45,7 +45,6 @@ _STOLEN = 0.02
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """State `runqueue`."""
     taken = take_items(left, states=[State.RUNQUEUE])
     if not taken:
         return None

@@ -20,7 +20,6 @@ CPU_SECONDS = template("data_inline.cpu_seconds", "of it on the CPU")
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """State `data_inline`."""
     taken = take_items(left, states=[State.DATA_INLINE])
     if not taken:
         return None

@@ -15,7 +15,6 @@ SECONDS = template("memory_pressure.seconds", "driver in direct reclaim")
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """Direct reclaim."""
     taken = take_items(left, states=[State.MEMORY])
     return claimed(window, Cause.MEMORY_PRESSURE, taken, SUMMARY, [IN_RECLAIM()], SECONDS) if taken else None
 

@@ -40,7 +40,6 @@ _WORTH = 100_000
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """State `network`."""
     taken = take_items(left, states=[State.NETWORK])
     if not taken:
         return None

@@ -26,7 +26,6 @@ _SIGTSTP = 20
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """All time in which the driver was stopped."""
     taken = take_items(left, states=[State.STOPPED])
     if not taken:
         return None

@@ -65,7 +65,6 @@ class FullScreen:
         return rows, columns
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines and nothing else."""
         rows, columns = self.size()
         self._window.erase()
         for row, line in enumerate(lines[:rows]):

@@ -27,11 +27,9 @@ class Device:
 
     @property
     def name(self) -> str:
-        """As in /dev."""
         return self.sample.device
 
     def message(self) -> Message:
-        """The name with its rates, for people."""
         busy = None if self.busy_share is None else BUSY(share=self.busy_share)
         rate = max(self.read_rate or 0.0, self.write_rate or 0.0)
         return DEVICE(name=self.name, rate=rate, busy=busy, rotating=ROTATING() if self.sample.rotational else None)
@@ -69,13 +67,11 @@ class Devices:
         self._known, self.at_ns = known, at_ns
 
     def feed_steal(self, steal_ns: int | None, at_ns: int) -> None:
-        """Adds the host's cumulative stolen time."""
         before, self._steal = self._steal, None if steal_ns is None else (steal_ns, at_ns)
         if before is not None and steal_ns is not None and at_ns > before[1] and self.cpus:
             self.stolen = max(0, steal_ns - before[0]) / (at_ns - before[1]) / self.cpus
 
     def feed_rivals(self, rivals: tuple[RivalSample, ...], at_ns: int) -> None:
-        """Adds the processes that use the processors."""
         self.rivals, self.rivals_ns = rivals, at_ns
 
     def rivals_at(self, start_ns: int) -> tuple[RivalSample, ...]:

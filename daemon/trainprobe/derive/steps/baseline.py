@@ -45,7 +45,6 @@ class RunningMedian:
 
     @property
     def value(self) -> float:
-        """0 where there is none."""
         count = len(self._ordered)
         if not count:
             return 0.0

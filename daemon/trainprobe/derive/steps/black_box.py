@@ -42,13 +42,11 @@ class BlackBoxRing:
             here.longest_ns = max(here.longest_ns, ns)
 
     def sample(self, at_ns: int, workers: int, pss_bytes: int | None) -> None:
-        """The rank's processes were read."""
         here = self._second(at_ns)
         here.workers = workers
         here.pss_bytes = pss_bytes if pss_bytes is not None else here.pss_bytes
 
     def host(self, at_ns: int, host: HostSample) -> None:
-        """The host was read."""
         here = self._second(at_ns)
         here.available_bytes = host.available_bytes
         pressure = host.pressure or {}

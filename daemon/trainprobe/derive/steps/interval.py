@@ -34,12 +34,10 @@ class Interval:
     context: WaitContext
 
     def items(self) -> dict[Item, int]:
-        """ns by item."""
         delta = [after - before for after, before in zip(self.cells_after, self.cells_before)]
         return flatten(delta, [(use, of) for use, of, _ in self.files], self.context)
 
     def cell(self, place: int) -> int:
-        """ns in one cell of the ledger."""
         return self.cells_after[place] - self.cells_before[place]
 
     def pool(self) -> list[int]:
@@ -132,7 +130,6 @@ def joined(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def items_of(intervals: Iterable[Interval]) -> dict[Item, int]:
-    """Sums of ns by item."""
     out: dict[Item, int] = {}
     for interval in joined(intervals):
         for item, ns in interval.items().items():
@@ -141,7 +138,6 @@ def items_of(intervals: Iterable[Interval]) -> dict[Item, int]:
 
 
 def pool_of(intervals: Iterable[Interval]) -> list[int]:
-    """Sums of ns by the workers' leaf."""
     out = [0] * LEAVES
     for interval in joined(intervals):
         out = [total + ns for total, ns in zip(out, interval.pool())]

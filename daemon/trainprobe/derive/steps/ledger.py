@@ -148,7 +148,6 @@ def _add(out: dict[Item, int], item: Item, ns: int) -> None:
 
 
 def by_state(items: Mapping[Item, float]) -> dict[State, float]:
-    """Sums of items by their state, in the unit of the items."""
     out: dict[State, float] = {}
     for (state, _, _), value in items.items():
         out[state] = out.get(state, 0) + value

@@ -57,7 +57,6 @@ class Waits:
     _open: Waited = field(default_factory=Waited)
 
     def step(self, steps: int) -> None:
-        """So many more have passed."""
         self._open.steps += steps
 
     @property

@@ -67,7 +67,6 @@ class Drift:
 
     @property
     def ratio(self) -> float:
-        """By how much the step grew."""
         return self.to_ns / self.from_ns - 1
 
     @property

@@ -30,7 +30,6 @@ class ThinnedSeries:
     _skipped: int = 0
 
     def add(self, step: int, figures: Mapping[str, float]) -> None:
-        """The figures as they stand at a step."""
         self._skipped += 1
         if self._skipped < self._stride:
             return

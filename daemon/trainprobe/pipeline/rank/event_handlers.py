@@ -117,7 +117,6 @@ def add_host_sample(rank: RankState, host: HostSample, at_ns: int) -> None:
 
 
 def add_thread_sample(rank: RankState, sample: ThreadSample, at_ns: int) -> None:
-    """An open ledger as it stands now."""
     if sample.tid == rank.tid:
         if rank.open.sample is None and rank.resumed:
             _fill_gap(rank, sample)

@@ -25,7 +25,6 @@ class FileActivity:
     longest_logs: list[LogUse] = field(default_factory=list)
 
     def add_event(self, event: FileEvent) -> None:
-        """One of the processes opened, wrote, renamed or removed a file."""
         self.saves.add_event(event)
         self.safety.add_event(event, self.saves)
 

@@ -36,7 +36,6 @@ class OpenStep:
     _pool_at: dict[int, list[int]] = field(default_factory=dict)  # workers' leaf sums at the first sample in the step
 
     def begin(self) -> None:
-        """A step has ended, the next one is open."""
         self.stack = None
         if self.late.looks or self.late.stacks or self.late.beside:
             self.late = LateStepObservations()
@@ -44,7 +43,6 @@ class OpenStep:
         self.pool = []
 
     def add_driver_sample(self, sample: ThreadSample, at_ns: int) -> None:
-        """The driver's ledger as it stands now."""
         before, spent = self.sample, at_ns - self.sample_ns
         if before is not None and spent >= NS // 2:
             self.queueing = sum(sample.cells[place] - before.cells[place] for place in _QUEUED) / spent

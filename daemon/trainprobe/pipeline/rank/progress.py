@@ -29,7 +29,6 @@ class StepLengths:
     total: float = 0.0
 
     def add(self, lengths: Sequence[int]) -> None:
-        """Steps of these ns have ended."""
         for ns in lengths:
             seconds = ns / NS
             self.recent.append(seconds)

@@ -34,7 +34,6 @@ EVALUATORS = 64
 
 
 def end_step(rank: RankState, row: MarkRow) -> None:
-    """A step has ended with this row, and the next one is open."""
     progress, ledger = rank.progress, rank.ledger
     before = progress.boundary
     fetched = row.fetches - (before.fetches if before else 0)

@@ -96,7 +96,6 @@ def _saved(files: FileFigures) -> _Saved:
 
 
 def _durations(stalls: StallFigures) -> Durations:
-    """Of all that have ended."""
     gone, seconds = stalls.gone, sorted([entry.ns / NS for entry in stalls.entries])
     up_to = [0, *(bisect_right(seconds, bucket) for bucket in STALL_BUCKETS), len(seconds)]
     counts = [known + more - less for known, less, more in zip(gone.counts, up_to, up_to[1:])]
@@ -148,7 +147,6 @@ def _checkpoint(rank: RankSnapshot, save: Save, at: Moment) -> Checkpoint:
 
 
 def samples(rank: RankSnapshot, at: Moment) -> Samples:
-    """Column by column."""
     course = rank.course
     return Samples(
         [at.wall_of(point.at_ns) for point in course],

@@ -38,7 +38,6 @@ class Ranks:
 
     @property
     def live(self) -> list[RankState]:
-        """Those whose process runs."""
         return [rank for rank in self if rank.end_ns is None]
 
     def add(self, seen: RankSeen) -> None:

@@ -116,7 +116,6 @@ class RunState:
         return False
 
     def add_start(self, event: StartSeen) -> bool:
-        """What a process opened before its first step."""
         for rank in self.ranks.by_pid.get(event.pid, ())[:1]:
             rank.lives.start = event
             rank.open.framework.add_imported(event.loops)
@@ -129,7 +128,6 @@ class RunState:
         return True
 
     def add_end(self, at_ns: int) -> None:
-        """The last driver has ended, or we leave."""
         self.end_ns = at_ns
         for rank in self.ranks:
             end(rank, at_ns)
@@ -140,7 +138,6 @@ class RunState:
             event_handlers.add_inspection(rank, seen, at_ns)
 
     def add_thread_sample(self, sample: ThreadSample, at_ns: int) -> None:
-        """An open ledger."""
         drivers = self.ranks.by_pid.get(sample.pid, ())
         for rank in drivers:
             event_handlers.add_thread_sample(rank, sample, at_ns)
@@ -178,7 +175,6 @@ class RunState:
                 rank.ordinary.counting.add_sample(count)
 
     def add_gpus(self, samples: Sequence[GpuSample], faults: Sequence[GpuFault], now_ns: int) -> None:
-        """Readings of the host's GPUs, and what broke in them."""
         self.limits.add_gpu_faults(faults)
         for rank in self.ranks.live if samples else ():
             self.limits.add_gpus(rank, samples, now_ns)

@@ -55,7 +55,6 @@ class Wants:
 
 
 def armed(run: RunState) -> list[Armed]:
-    """The alarms of the open steps."""
     return [one for rank in run.ranks if (one := rank.armed()) is not None]
 
 

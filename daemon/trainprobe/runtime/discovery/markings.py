@@ -48,7 +48,6 @@ class Markings:
         return pid in self._markings
 
     def begin(self, pid: int, owner: int, library: Mapping) -> Marking:
-        """The process's; a new one when it has none."""
         marking = self._markings.setdefault(pid, Marking(owner, library))
         marking.owner, marking.library = owner, library
         return marking

@@ -190,15 +190,12 @@ class Targets:
         return self._proc.hanging()
 
     def abandoned(self) -> Sequence[tuple[int, int, int]]:
-        """(helper, process, user) of each helper that was killed and does not end."""
         return self._proc.pool.abandoned()
 
     def died(self) -> Sequence[int]:
-        """The process over which helpers ended of late; NOBODY: they had not begun."""
         return self._proc.pool.died()
 
     def seconds(self) -> float:
-        """Processor time of the helpers that read /proc."""
         return self._proc.pool.seconds()
 
     def due_ns(self) -> int | None:

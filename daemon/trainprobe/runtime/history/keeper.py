@@ -140,12 +140,10 @@ class HistoryKeeper:
             self._wake.notify()
 
     def source(self) -> Source:
-        """How the history is, for the report."""
         return self._health.source()
 
     @property
     def owner_reports(self) -> Source:
-        """Whether owners get their part of it."""
         return self._files.owners.source
 
     def close(self) -> None:

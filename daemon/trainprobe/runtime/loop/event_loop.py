@@ -57,7 +57,6 @@ class Loop:
                 pass  # closed already, which takes it out as well
 
     def wake(self) -> None:
-        """The task wants a turn soon."""
         self._woken = True
 
     def stop(self) -> None:

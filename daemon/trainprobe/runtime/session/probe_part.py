@@ -31,7 +31,6 @@ class ProbePart:
 
     @property
     def ended(self) -> bool:
-        """It says nothing more."""
         return self._reader.ended
 
     def child(self, pid: int) -> None:

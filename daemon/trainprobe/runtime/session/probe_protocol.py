@@ -43,7 +43,6 @@ def decode(line: bytes) -> Order:
 
 
 def child(pid: int) -> bytes:
-    """The child is there, and waits."""
     return json.dumps({"child": pid}).encode()
 
 
