@@ -58,8 +58,8 @@ def _late(scope: Scope) -> Line:
         time_series(
             "How late the late rank is",
             "Part of the time in which the others wait for it.",
-            SHARE,
             Q(f"{LATE_CAUSE}{here}", "rank {{rank}} on {{instance}}: {{cause}}"),
+            unit=SHARE,
             none="no rank holds the others up, as far as is known",
         ),
         widths=(14, 10),
@@ -89,15 +89,15 @@ def _ranks(scope: Scope) -> list[Line]:
             time_series(
                 "Waits for the others, by rank",
                 "The one that hardly waits is the one they all wait for.",
-                SHARE,
                 Q(f"{COLLECTIVE}{scope.rank()}", "rank {{rank}} on {{instance}}"),
+                unit=SHARE,
                 none="no rank waits for others",
             ),
             time_series(
                 "Lost by the ranks themselves, by cause",
                 "Waiting for the others is left out. The worst rank stands for each cause.",
-                SHARE,
                 Q(f"max by (cause) (rate({lost}[{RATE}]))", "{{cause}}"),
+                unit=SHARE,
                 colours=CAUSE_COLOURS,
                 none="no rank loses time by itself",
             ),

@@ -108,8 +108,8 @@ def _lost(q: Queries) -> list[Line]:
             time_series(
                 "GPUs that stand still, by cause",
                 "GPU-hours lost in an hour: as many GPUs as do nothing for that cause.",
-                COUNT,
                 Q(q.gpus_lost, "{{cause}}", HOURS_WINDOW),
+                unit=COUNT,
                 stacked=True,
                 colours=CAUSE_COLOURS,
                 none="no GPU seen, or none stands still",
@@ -133,8 +133,8 @@ def _goodput(q: Queries) -> Line:
         time_series(
             "Goodput of the worst jobs",
             "Productive part of a job's wall time so far, restarts included: the ten lowest.",
-            SHARE,
             Q(f"bottomk(10, min by (run) (trainprobe_goodput_ratio{q.scope.run()}))", "{{run}}", HOURS_WINDOW),
+            unit=SHARE,
             none="no job",
         ),
     )
@@ -169,15 +169,15 @@ def _worst(q: Queries) -> list[Line]:
             time_series(
                 "Lost share of the worst runs",
                 "The ten runs whose worst rank loses most.",
-                SHARE,
                 Q(f"topk(10, max by (run) ({LOST_LATELY}{q.scope.run()}))", "{{run}}", HOURS_WINDOW),
+                unit=SHARE,
                 levels=thresholds.LOST_SHARE,
             ),
             time_series(
                 "Straggler ranks",
                 "How much more the others wait than this rank, or how much more it loses by itself.",
-                SHARE,
                 Q(q.stragglers, "{{run}} rank {{rank}}"),
+                unit=SHARE,
                 none="no rank holds others up, as far as is known",
             ),
         ),
@@ -191,22 +191,22 @@ def _agents(q: Queries) -> list[Line]:
             time_series(
                 "Hosts without a source",
                 "How many hosts lack it, by source.",
-                COUNT,
                 Q(f"count by (source) ({SOURCES_DOWN}{q.scope.host()})", "{{source}}"),
+                unit=COUNT,
                 none="none, as far as is known",
             ),
             time_series(
                 "Age of the report",
                 f"By host; more than {REPORT_STALE_SECONDS:.0f} s means that the daemon is silent.",
-                SECONDS,
                 Q(f"topk(10, {q.report_age})", "{{instance}}", HOURS_WINDOW),
+                unit=SECONDS,
                 levels=thresholds.REPORT_AGE_SECONDS,
             ),
             time_series(
                 "Versions",
                 "Hosts by the version of their exporter.",
-                COUNT,
                 Q(f"count by (version) (trainprobe_build_info{q.scope.host()})", "{{version}}"),
+                unit=COUNT,
                 stacked=True,
             ),
         )

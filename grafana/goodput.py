@@ -158,9 +158,9 @@ def _share_by_week() -> Line:
         time_series(
             "Productive part of a day",
             "Of all GPU-hours of the 24 hours before, and of those a week earlier.",
-            SHARE,
             Q(_share(window=_DAY), "this week", ACCOUNT_WINDOW),
             Q(_share(window=_DAY, offset=_WEEK), "the week before", ACCOUNT_WINDOW),
+            unit=SHARE,
             most=1,
             levels=thresholds.PRODUCTIVE_SHARE,
             none=NONE,
@@ -168,8 +168,8 @@ def _share_by_week() -> Line:
         time_series(
             "GPU-hours not productive in a day",
             "Of the 24 hours before, by what they went to.",
-            COUNT,
             Q(_hours(BADPUT, "badput_source", window=_DAY), "{{badput_source}}", ACCOUNT_WINDOW),
+            unit=COUNT,
             stacked=True,
             none=NONE,
         ),

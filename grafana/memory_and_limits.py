@@ -105,7 +105,7 @@ def _ranks(q: Queries) -> Line:
 
 
 def _until(title: str, left: Q) -> Any:
-    return time_series(title, "At the present slope. No line: not in sight.", SECONDS, left, none="not in sight")
+    return time_series(title, "At the present slope. No line: not in sight.", left, none="not in sight")
 
 
 def _memory(q: Queries) -> list[Line]:
@@ -121,14 +121,13 @@ def _memory(q: Queries) -> list[Line]:
             time_series(
                 "In use and limit",
                 "In bytes.",
-                BYTES,
                 Q(q.memory("used"), "{{run}} {{scope}}"),
                 Q(q.memory("limit"), "{{run}} {{scope}}, limit"),
+                unit=BYTES,
             ),
             time_series(
                 "Memory of the ranks",
                 "Proportional set size of each rank with its workers: shared pages are counted once.",
-                BYTES,
                 q.rank("trainprobe_run_pss_bytes"),
             ),
         ),
@@ -138,16 +137,15 @@ def _memory(q: Queries) -> list[Line]:
             time_series(
                 "OOM kills",
                 "In each interval, by where the limit was.",
-                COUNT,
                 Q(
                     f"sum by (run, scope) (increase(trainprobe_oom_kills_total{q.scope.run()}[{RATE}]))",
                     "{{run}} {{scope}}",
                 ),
+                unit=COUNT,
             ),
             time_series(
                 "Time in direct reclaim",
                 "Share of the time, of the worst rank of each run.",
-                SHARE,
                 q.rate("run", "trainprobe_direct_reclaim_seconds_total"),
             ),
         ),
@@ -168,33 +166,27 @@ def _swap(q: Queries) -> list[Line]:
             time_series(
                 "Pages swapped in",
                 "Each second, by host: this is what makes steps slow.",
-                COUNT,
                 q.host_rate("trainprobe_swap_in_pages_total"),
                 levels=thresholds.SWAP_IN_PAGES,
             ),
-            time_series(
-                "Swapped memory of the ranks", "With their workers.", BYTES, q.rank("trainprobe_run_swap_bytes")
-            ),
+            time_series("Swapped memory of the ranks", "With their workers.", q.rank("trainprobe_run_swap_bytes")),
         ),
         Line(
             8,
             time_series(
                 "Pressure",
                 "Share of the time in which some or all tasks of the host waited for memory, disks or CPUs (PSI).",
-                SHARE,
                 q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
                 levels=thresholds.PRESSURE,
             ),
             time_series(
                 "Major faults",
                 "Each second, of the worst rank of each run.",
-                COUNT,
                 q.rate("run", "trainprobe_major_faults_total"),
             ),
             time_series(
                 "Throttled by a CPU quota",
                 "Share of the time, of the worst rank of each run.",
-                SHARE,
                 q.rate("run", "trainprobe_cpu_throttled_seconds_total"),
             ),
         ),
@@ -215,7 +207,6 @@ def _descriptors(q: Queries) -> list[Line]:
             time_series(
                 "Calls that failed for want of one",
                 "In each interval, by error.",
-                COUNT,
                 q.events("trainprobe_fd_errors_total", "run", "errno"),
                 none="no call failed, as far as is known",
             ),
@@ -233,7 +224,7 @@ def _shared_memory(q: Queries) -> list[Line]:
                 Q(q.shm_share, "{{instance}} {{container}} {{device}}"),
                 thresholds.SHM_FILL,
             ),
-            time_series("Held by the ranks", "With their workers.", BYTES, q.rank("trainprobe_run_shm_bytes")),
+            time_series("Held by the ranks", "With their workers.", q.rank("trainprobe_run_shm_bytes")),
             _until("Time until it runs out", q.rank_least("trainprobe_shm_exhaustion_seconds")),
         ),
         Line(
@@ -241,13 +232,11 @@ def _shared_memory(q: Queries) -> list[Line]:
             time_series(
                 "Leaked",
                 "Bytes in a /dev/shm whose owners are dead.",
-                BYTES,
                 q.host("trainprobe_shm_leaked_bytes", "container"),
             ),
             time_series(
                 "Allocations that failed",
                 "In each interval.",
-                COUNT,
                 q.events("trainprobe_shm_errors_total", "run", "rank"),
             ),
         ),
@@ -261,30 +250,26 @@ def _workers(q: Queries) -> list[Line]:
             time_series(
                 "Workers that failed",
                 "In each interval, by reason.",
-                COUNT,
                 q.events("trainprobe_worker_exits_total", "run", "reason", only=('reason!="finished"',)),
             ),
             time_series(
                 "Memory of orphaned workers",
                 "Workers whose trainer is gone, and what they hold.",
-                BYTES,
                 q.host("trainprobe_orphan_worker_bytes"),
             ),
-            time_series("Orphaned workers", "How many, by host.", COUNT, q.host("trainprobe_orphan_workers")),
+            time_series("Orphaned workers", "How many, by host.", q.host("trainprobe_orphan_workers")),
         ),
         Line(
             8,
             time_series(
                 "Space where the checkpoints go",
                 "Left on that filesystem.",
-                BYTES,
                 q.rank_least("trainprobe_checkpoint_filesystem_available_bytes"),
                 none="no checkpoint seen",
             ),
             time_series(
                 "Inodes where the checkpoints go",
                 "Left on that filesystem.",
-                COUNT,
                 q.rank_least("trainprobe_checkpoint_filesystem_files_free"),
                 none="no checkpoint seen",
             ),

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from grafana.layout import Line
-from grafana.panels import BYTES, BYTES_PER_SECOND, CELSIUS, COUNT, HERTZ, SECONDS, SHARE, TIME, WATTS, Q, time_series
+from grafana.lines import NO_GPU
+from grafana.panels import Q, time_series
 from grafana.queries import Queries
 from trainprobe_exporters.catalogue import METRICS, PREFIX, Metric
 
-_UNITS = {"seconds": SECONDS, "bytes": BYTES, "ratio": SHARE, "watts": WATTS, "celsius": CELSIUS, "hertz": HERTZ}
-_RATES = {"seconds": SHARE, "bytes": BYTES_PER_SECOND}
 ON_A_LINE = 3
 
 
@@ -30,14 +29,8 @@ def lines_of(q: Queries, metrics: Sequence[Metric]) -> list[Line]:
 def _panels(q: Queries, metrics: Sequence[Metric]) -> Iterator[Any]:
     for metric in metrics:
         words = metric.name.removeprefix(PREFIX).removesuffix("_total").replace("_", " ")
-        none = {"none": "no GPU seen"} if "gpu" in metric.labels else {}
-        yield time_series(words.capitalize(), metric.help, _unit(metric), _line(q, metric), **none)
-
-
-def _unit(metric: Metric) -> str:
-    if metric.name.endswith("_timestamp_seconds"):
-        return TIME
-    return _UNITS.get(metric.unit, COUNT) if metric.type == "gauge" else _RATES.get(metric.unit, COUNT)
+        none = {"none": NO_GPU} if "gpu" in metric.labels else {}
+        yield time_series(words.capitalize(), metric.help, _line(q, metric), **none)
 
 
 def _line(q: Queries, metric: Metric) -> Q:

@@ -62,15 +62,18 @@ class Q:
     expr: str
     legend: str = ""
     interval: str = ""
+    unit: str = ""
+    none: str = ""  # what a panel says where this has no value
 
 
-def time_series(title: str, meaning: str, unit: str, *queries: Q, **options: Any) -> Any:
-    """Lines over time, with a legend that tells the latest and the greatest value.
+def time_series(title: str, meaning: str, *queries: Q, unit: str = "", **options: Any) -> Any:
+    """Lines over time, with a legend that tells the latest and the greatest value. ``unit``: else the first query's.
 
     Options: ``stacked``; ``levels`` to draw as dashed lines; ``colours`` by series' name; ``most`` of the axis;
     ``signed`` where a value may be negative; ``logarithmic``; ``none``, what is said where there is no line.
     """
-    panel = timeseries.Panel().title(title).description(meaning).unit(unit).datasource(DATASOURCE)
+    first = queries[0]
+    panel = timeseries.Panel().title(title).description(meaning).unit(unit or first.unit).datasource(DATASOURCE)
     if options.get("logarithmic"):
         panel = panel.scale_distribution(common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10))
     elif not options.get("signed"):
@@ -82,8 +85,8 @@ def time_series(title: str, meaning: str, unit: str, *queries: Q, **options: Any
         panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A")).fill_opacity(60)
     if "most" in options:
         panel = panel.max(options["most"])
-    if "none" in options:
-        panel = panel.no_value(options["none"])
+    if none := options.get("none", first.none):
+        panel = panel.no_value(none)
     if "levels" in options:
         panel = panel.thresholds(_thresholds(options["levels"])).thresholds_style(
             common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
@@ -160,7 +163,7 @@ def fill(title: str, meaning: str, query: Q, levels: Levels | None = None, **opt
     """How full something is, from 0 to 1, with the levels from which on that is bad. Options: ``none``."""
     if levels:
         options["levels"] = levels
-    return time_series(title, meaning, SHARE, query, most=1, **options)
+    return time_series(title, meaning, query, unit=SHARE, most=1, **options)
 
 
 def lanes(title: str, meaning: str, *queries: Q, on: str, colours: Mapping[str, str], none: str) -> Any:

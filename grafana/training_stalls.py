@@ -14,14 +14,10 @@ from grafana.lines import RATE
 from grafana.others import lines_of
 from grafana.panels import (
     BYTES,
-    BYTES_PER_SECOND,
-    CELSIUS,
     COUNT,
-    HERTZ,
     SECONDS,
     SHARE,
     TIME,
-    WATTS,
     WRITES,
     Column,
     Q,
@@ -169,8 +165,8 @@ def _lost_time(q: Queries) -> list[Line]:
             time_series(
                 "Time lost per second, by cause",
                 "Stalls and bottlenecks: 1 means that the whole second is lost. The worst rank for each cause.",
-                SHARE,
                 Q(q.lost_per_second, "{{cause}}"),
+                unit=SHARE,
                 stacked=True,
                 colours=CAUSE_COLOURS,
                 none="nothing lost, or nothing known",
@@ -178,8 +174,8 @@ def _lost_time(q: Queries) -> list[Line]:
             time_series(
                 "Where the driving thread's time goes",
                 "Exclusive states that add up to the wall time; the mean of the ranks.",
-                SHARE,
                 Q(f"avg by (state) (rate(trainprobe_state_seconds_total{q.scope.rank()}[{RATE}]))", "{{state}}"),
+                unit=SHARE,
                 stacked=True,
                 most=1,
                 colours=STATE_COLOURS,
@@ -225,10 +221,10 @@ def _steps(q: Queries) -> list[Line]:
                 "Step time",
                 "Median and 99th percentile of the training steps of all ranks, and the baseline that stalls are "
                 "measured against. The regions are the causes.",
-                SECONDS,
                 Q(q.step_quantile(0.5), "p50"),
                 Q(q.step_quantile(0.99), "p99"),
                 Q(q.step_baseline, "baseline"),
+                unit=SECONDS,
                 logarithmic=True,
                 none="no step in the time range",
             ),
@@ -244,11 +240,9 @@ def _steps(q: Queries) -> list[Line]:
                 "GPU utilisation",
                 "Share of the time in which some kernel ran on the run's GPUs. 100 % is not progress: a rank that "
                 "waits for others shows it too.",
-                SHARE,
                 q.gpu("trainprobe_gpu_utilization_ratio"),
                 most=1,
                 levels=thresholds.GPU_UTILIZATION,
-                none="no GPU seen",
             ),
         )
     ]
@@ -273,13 +267,11 @@ def _gpu_beside_steps(q: Queries) -> list[Line]:
             time_series(
                 "Steps per second, by rank",
                 "All ranks of a run step together; one that lags behind holds the others up.",
-                COUNT,
                 q.rank_rate("trainprobe_steps_total"),
             ),
             time_series(
                 "GPU idle, by cause",
                 "Share of the time in which a GPU of the run had nothing to do, by the cause on the host.",
-                SHARE,
                 q.rate("cause", "trainprobe_gpu_idle_seconds_total"),
                 stacked=True,
                 colours=CAUSE_COLOURS,
@@ -288,7 +280,6 @@ def _gpu_beside_steps(q: Queries) -> list[Line]:
             time_series(
                 "Variation and drift of the step time",
                 "(p90 - p10) / median of the latest 200 steps, and the confirmed change in 1000 steps.",
-                SHARE,
                 q.rank("trainprobe_step_variation_ratio", "variation"),
                 q.rank("trainprobe_step_drift_ratio_per_1000_steps", "drift"),
                 levels=thresholds.STEP_VARIATION,
@@ -306,17 +297,17 @@ def _data(q: Queries) -> list[Line]:
             time_series(
                 "Waiting for data",
                 "Share of the time in which the driving thread waits for the DataLoader, or loads by itself.",
-                SHARE,
                 Q(q.state_share("data_wait", "data_inline", "fault_io"), "{{state}}, rank {{rank}}"),
+                unit=SHARE,
             ),
-            time_series("Workers", "Live DataLoader workers, by rank.", COUNT, q.rank("trainprobe_workers")),
+            time_series("Workers", "Live DataLoader workers, by rank.", q.rank("trainprobe_workers")),
             time_series(
                 "Workers started and ended",
                 "In each interval. Workers that end and start at every epoch ask for persistent_workers=True; "
                 "killed, crashed and oom_kill are failures.",
-                COUNT,
                 Q(q.events("trainprobe_worker_starts_total", "rank").expr, "started, rank {{rank}}"),
                 q.events("trainprobe_worker_exits_total", "reason"),
+                unit=COUNT,
             ),
         )
     ]
@@ -329,21 +320,19 @@ def _checkpoints(q: Queries) -> list[Line]:
             time_series(
                 "Time in checkpoints, by operation",
                 "Share of the time; blocking=true holds the training up, the rest overlaps it.",
-                SHARE,
                 Q(q.checkpoint_seconds, "{{operation}}, blocking={{blocking}}"),
+                unit=SHARE,
                 none="no checkpoint seen",
             ),
             time_series(
                 "Latest checkpoint: duration",
                 "By rank.",
-                SECONDS,
                 q.rank("trainprobe_checkpoint_last_duration_seconds"),
                 none="no checkpoint seen",
             ),
             time_series(
                 "Checkpoints that ended",
                 "By outcome, in each interval. unsafe: for a while there was no complete checkpoint.",
-                COUNT,
                 q.events("trainprobe_checkpoints_total", "outcome"),
             ),
         ),
@@ -352,20 +341,17 @@ def _checkpoints(q: Queries) -> list[Line]:
             time_series(
                 "Written to checkpoints",
                 "Bytes per second, by rank.",
-                BYTES_PER_SECOND,
                 q.rank_rate("trainprobe_checkpoint_bytes_total"),
             ),
             time_series(
                 "Latest checkpoint: size",
                 "By rank.",
-                BYTES,
                 q.rank("trainprobe_checkpoint_last_bytes"),
                 none="no checkpoint seen",
             ),
             time_series(
                 "Room where the checkpoints go",
                 "Space left on that filesystem, beside what one more checkpoint takes.",
-                BYTES,
                 q.rank_least("trainprobe_checkpoint_filesystem_available_bytes", "left"),
                 q.rank("trainprobe_checkpoint_last_bytes", "one checkpoint"),
                 none="no checkpoint seen",
@@ -381,23 +367,22 @@ def _logging(q: Queries) -> list[Line]:
             time_series(
                 "Time in logging",
                 "Share of the time that the driving thread spends writing logs, by kind; of the worst rank.",
-                SHARE,
                 q.rate("kind", "trainprobe_log_seconds_total"),
                 none="no log seen",
             ),
             time_series(
                 "Log writes",
                 "Writes per second, by kind; of the worst rank.",
-                WRITES,
                 q.rate("kind", "trainprobe_log_writes_total"),
+                unit=WRITES,
                 none="no log seen",
             ),
             time_series(
                 "Size of the log files",
                 "And how fast they grow: event files that grow with each step slow a run down over hours.",
-                BYTES,
                 Q(q.rate("kind", "trainprobe_log_bytes_total").expr, "{{kind}}, each second"),
                 Q(f"max by (kind) (trainprobe_log_file_bytes{q.scope.rank()})", "{{kind}}, size"),
+                unit=BYTES,
                 none="no log seen",
             ),
         )
@@ -411,7 +396,6 @@ def _memory(q: Queries) -> list[Line]:
             time_series(
                 "Memory of the ranks",
                 "Proportional set size and swapped memory of each rank with its workers.",
-                BYTES,
                 q.rank("trainprobe_run_pss_bytes"),
                 q.rank("trainprobe_run_swap_bytes", "swapped"),
             ),
@@ -424,7 +408,6 @@ def _memory(q: Queries) -> list[Line]:
             time_series(
                 "Major faults",
                 "Per second, of each rank with its workers; and pages swapped in on the host.",
-                COUNT,
                 q.rank_rate("trainprobe_major_faults_total"),
                 q.host_rate("trainprobe_swap_in_pages_total", what="swapped in"),
             ),
@@ -434,20 +417,18 @@ def _memory(q: Queries) -> list[Line]:
             time_series(
                 "Time in direct reclaim",
                 "Share of the time, by rank: the kernel makes the thread look for memory.",
-                SHARE,
                 q.rank_rate("trainprobe_direct_reclaim_seconds_total"),
             ),
             time_series(
                 "Runnable without a CPU",
                 "Seconds per second, by rank: contention, and throttling by a CPU quota.",
-                SECONDS,
                 q.rank_rate("trainprobe_runqueue_seconds_total", "run queue"),
                 q.rank_rate("trainprobe_cpu_throttled_seconds_total", "throttled"),
+                unit=SECONDS,
             ),
             time_series(
                 "Pressure on the host",
                 "Share of the time in which some or all tasks waited for a resource (PSI).",
-                SHARE,
                 q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
                 levels=thresholds.PRESSURE,
             ),
@@ -457,8 +438,8 @@ def _memory(q: Queries) -> list[Line]:
             time_series(
                 "Block devices: 99th percentile of a request",
                 "By device and operation.",
-                SECONDS,
                 Q(q.block_io_p99, "{{instance}} {{device}} {{operation}}"),
+                unit=SECONDS,
                 none="no request seen",
             ),
         ),
@@ -478,7 +459,6 @@ def _descriptors(q: Queries) -> list[Line]:
             time_series(
                 "Calls that failed for want of a descriptor",
                 "In each interval, by error.",
-                COUNT,
                 q.events("trainprobe_fd_errors_total", "errno"),
                 none="no call failed, as far as is known",
             ),
@@ -506,28 +486,23 @@ def _gpu(q: Queries) -> list[Line]:
             time_series(
                 "SM clock",
                 "A clock that falls under load is throttling.",
-                HERTZ,
                 q.gpu("trainprobe_gpu_sm_clock_hertz"),
-                none="no GPU seen",
             ),
             time_series(
                 "Throttled",
                 "Share of the time with a lowered clock, by reason.",
-                SHARE,
                 q.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"),
                 none="no GPU seen, or never throttled",
             ),
         ),
         Line(
             8,
-            time_series("Power", "Drawn by each GPU.", WATTS, q.gpu("trainprobe_gpu_power_watts"), none="no GPU seen"),
+            time_series("Power", "Drawn by each GPU.", q.gpu("trainprobe_gpu_power_watts")),
             time_series(
                 "Temperature",
                 "Of each GPU.",
-                CELSIUS,
                 q.gpu("trainprobe_gpu_temperature_celsius"),
                 levels=thresholds.GPU_CELSIUS,
-                none="no GPU seen",
             ),
             fill(
                 "Tensor cores active",
@@ -541,15 +516,12 @@ def _gpu(q: Queries) -> list[Line]:
             time_series(
                 "PCIe",
                 "Traffic to and from each GPU.",
-                BYTES_PER_SECOND,
                 q.gpu("trainprobe_gpu_pcie_receive_bytes_per_second", "in"),
                 q.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second", "out"),
-                none="no GPU seen",
             ),
             time_series(
                 "GPU errors",
                 "Xid events, ECC errors and lost devices, each second.",
-                COUNT,
                 q.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"),
                 none="no GPU seen, or no error",
             ),
@@ -571,18 +543,18 @@ def _agent(q: Queries) -> list[Line]:
             time_series(
                 "Age of the report",
                 f"The daemon reports each second, and each {REPORT_PAUSE_SECONDS:.0f} s while all steps are even.",
-                SECONDS,
                 Q(q.report_age, "{{instance}}"),
+                unit=SECONDS,
                 levels=thresholds.REPORT_AGE_SECONDS,
             ),
             time_series(
                 "Kernel events lost",
                 "In each interval. A window with losses says so in the report.",
-                COUNT,
                 Q(
                     f"sum by (instance, probe) (increase(trainprobe_events_lost_total{q.scope.host()}[{RATE}]))",
                     "{{instance}} {{probe}}",
                 ),
+                unit=COUNT,
                 levels=thresholds.EVENTS_LOST,
                 none="none, as far as is known",
             ),
@@ -592,7 +564,6 @@ def _agent(q: Queries) -> list[Line]:
             time_series(
                 "CPU of the daemon and its programs",
                 "Seconds per second, the eBPF programs in the kernel beside the daemon's own.",
-                SHARE,
                 q.host_rate("trainprobe_daemon_cpu_seconds_total", what="daemon"),
                 q.host_rate("trainprobe_bpf_run_seconds_total", "probe", what="eBPF"),
                 levels=thresholds.DAEMON_CPU,
@@ -600,14 +571,12 @@ def _agent(q: Queries) -> list[Line]:
             time_series(
                 "Memory of the daemon and the exporter",
                 "Resident.",
-                BYTES,
                 q.host("trainprobe_daemon_resident_memory_bytes", what="daemon"),
                 q.host("process_resident_memory_bytes", what="exporter"),
             ),
             time_series(
                 "Time of a scrape, and of the daemon's readings",
                 "How long Prometheus waits for the exporter, and the daemon for each of its sources.",
-                SECONDS,
                 q.host("scrape_duration_seconds", what="scrape"),
                 q.host("trainprobe_source_duration_seconds", "source"),
             ),
@@ -617,26 +586,22 @@ def _agent(q: Queries) -> list[Line]:
             time_series(
                 "Series left out",
                 "To stay within the bound for a rank, each second. What alerts and regions need never gives way.",
-                COUNT,
                 q.host_rate("trainprobe_series_dropped_total"),
             ),
             time_series(
                 "Failed readings",
                 "Each second, by source.",
-                COUNT,
                 q.host_rate("trainprobe_source_errors_total", "source"),
             ),
             time_series(
                 "Runs of eBPF programs",
                 "Each second, by program, while the kernel counts them.",
-                COUNT,
                 q.host_rate("trainprobe_bpf_runs_total", "probe"),
                 none="the kernel does not count them",
             ),
             time_series(
                 "Annotations for Grafana",
                 "Where the exporter writes them: each second by outcome, and how many wait for Grafana.",
-                COUNT,
                 q.host_rate("trainprobe_annotations_total", "outcome"),
                 q.host("trainprobe_annotations_pending", what="waiting"),
                 none="the exporter writes none",
