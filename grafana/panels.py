@@ -17,32 +17,8 @@ from grafana_foundation_sdk.builders import (
     table,
     timeseries,
 )
-from grafana_foundation_sdk.models.common import (
-    BarGaugeDisplayMode,
-    BigValueColorMode,
-    BigValueGraphMode,
-    BigValueTextMode,
-    GraphThresholdsStyleMode,
-    LegendDisplayMode,
-    LegendPlacement,
-    ScaleDistribution,
-    SortOrder,
-    StackingMode,
-    TableAutoCellOptions,
-    TooltipDisplayMode,
-    VisibilityMode,
-    VizOrientation,
-)
-from grafana_foundation_sdk.models.dashboard import (
-    DataTransformerConfig,
-    DynamicConfigValue,
-    FieldColor,
-    FieldColorModeId,
-    Threshold,
-    ThresholdsMode,
-    ValueMap,
-    ValueMappingResult,
-)
+from grafana_foundation_sdk.models import common as kinds
+from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
@@ -75,21 +51,23 @@ def time_series(title: str, meaning: str, *queries: Q, unit: str = "", **options
     first = queries[0]
     panel = timeseries.Panel().title(title).description(meaning).unit(unit or first.unit).datasource(DATASOURCE)
     if options.get("logarithmic"):
-        panel = panel.scale_distribution(common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10))
+        panel = panel.scale_distribution(common.ScaleDistributionConfig().type(kinds.ScaleDistribution.LOG).log(10))
     elif not options.get("signed"):
         panel = panel.min(0)
     panel = panel.legend(_legend(stacked=bool(options.get("stacked"))))
-    panel = panel.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
-    panel = panel.line_width(1).fill_opacity(10).show_points(VisibilityMode.NEVER).span_nulls(False)
+    panel = panel.tooltip(
+        common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING)
+    )
+    panel = panel.line_width(1).fill_opacity(10).show_points(kinds.VisibilityMode.NEVER).span_nulls(False)
     if options.get("stacked"):
-        panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A")).fill_opacity(60)
+        panel = panel.stacking(common.StackingConfig().mode(kinds.StackingMode.NORMAL).group("A")).fill_opacity(60)
     if "most" in options:
         panel = panel.max(options["most"])
     if none := options.get("none", first.none):
         panel = panel.no_value(none)
     if "levels" in options:
         panel = panel.thresholds(_thresholds(options["levels"])).thresholds_style(
-            common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
+            common.GraphThresholdsStyleConfig().mode(kinds.GraphThresholdsStyleMode.DASHED)
         )
     return _asking(_coloured(panel, options.get("colours", {})), queries)
 
@@ -99,7 +77,7 @@ def stat_of(title: str, meaning: str, unit: str, query: Q, **options: Any) -> An
 
     ``names``: the value's name matters, not the value: "name" or "value_and_name"; ``colours`` by that name.
     """
-    text = {"name": BigValueTextMode.NAME, "value_and_name": BigValueTextMode.VALUE_AND_NAME}
+    text = {"name": kinds.BigValueTextMode.NAME, "value_and_name": kinds.BigValueTextMode.VALUE_AND_NAME}
     panel = (
         stat.Panel()
         .title(title)
@@ -107,9 +85,9 @@ def stat_of(title: str, meaning: str, unit: str, query: Q, **options: Any) -> An
         .unit(unit)
         .datasource(DATASOURCE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
-        .graph_mode(BigValueGraphMode.NONE)
-        .color_mode(BigValueColorMode.VALUE)
-        .text_mode(text.get(options.get("names", ""), BigValueTextMode.AUTO))
+        .graph_mode(kinds.BigValueGraphMode.NONE)
+        .color_mode(kinds.BigValueColorMode.VALUE)
+        .text_mode(text.get(options.get("names", ""), kinds.BigValueTextMode.AUTO))
         .no_value(options.get("none", "no data"))
     )
     if "levels" in options:
@@ -178,10 +156,10 @@ def states_of(title: str, meaning: str, query: Q, states: Mapping[str, tuple[str
 
 
 def _timeline(title: str, meaning: str, states: Mapping[str, tuple[str, str | None]], *, has_legend: bool) -> Any:
-    legend = common.VizLegendOptions().show_legend(has_legend).display_mode(LegendDisplayMode.LIST)
+    legend = common.VizLegendOptions().show_legend(has_legend).display_mode(kinds.LegendDisplayMode.LIST)
     panel = statetimeline.Panel().title(title).description(meaning).unit(COUNT).datasource(DATASOURCE)
-    panel = panel.merge_values(True).show_value(VisibilityMode.NEVER).row_height(0.8).line_width(0).legend(legend)
-    panel = panel.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.SINGLE))
+    panel = panel.merge_values(True).show_value(kinds.VisibilityMode.NEVER).row_height(0.8).line_width(0).legend(legend)
+    panel = panel.tooltip(common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.SINGLE))
     return panel.mappings([_mapping(states)])
 
 
@@ -194,8 +172,8 @@ def bars(title: str, meaning: str, unit: str, query: Q, *, none: str, colours: M
         .unit(unit)
         .decimals(1)
         .datasource(DATASOURCE)
-        .orientation(VizOrientation.HORIZONTAL)
-        .display_mode(BarGaugeDisplayMode.BASIC)
+        .orientation(kinds.VizOrientation.HORIZONTAL)
+        .display_mode(kinds.BarGaugeDisplayMode.BASIC)
         .show_unfilled(True)
         .min(0)
         .no_value(none)
@@ -218,7 +196,7 @@ def table_of(title: str, meaning: str, labels: Mapping[str, Column], values: Ite
     """Instant queries side by side, joined by the labels they share; sorted by the first of them, greatest first."""
     values = list(values)
     panel = table.Panel().title(title).description(meaning).datasource(DATASOURCE).unit("short").no_value("–")
-    panel = panel.cell_options(TableAutoCellOptions())
+    panel = panel.cell_options(kinds.TableAutoCellOptions())
     refs = [chr(ord("A") + index) for index in range(len(values))]
     for ref, (expr, _) in zip(refs, values):
         panel = panel.with_target(
@@ -233,8 +211,8 @@ def table_of(title: str, meaning: str, labels: Mapping[str, Column], values: Ite
     fields = {**labels, **{f"Value #{ref}": column for ref, (_, column) in zip(refs, values)}}
     if len(values) == 1:
         fields = {**labels, "Value": values[0][1]}
-    panel = panel.with_transformation(DataTransformerConfig(id_val="merge", options={})).with_transformation(
-        DataTransformerConfig(
+    panel = panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={})).with_transformation(
+        model.DataTransformerConfig(
             id_val="organize",
             options={
                 "excludeByName": {"Time": True},
@@ -249,16 +227,16 @@ def table_of(title: str, meaning: str, labels: Mapping[str, Column], values: Ite
 
 
 def _column_properties(column: Column) -> list[Any]:
-    properties = [DynamicConfigValue(id_val="unit", value=column.unit)]
+    properties = [model.DynamicConfigValue(id_val="unit", value=column.unit)]
     if column.levels:
         steps = [{"value": value, "color": colour} for value, colour in column.levels.steps]
         properties += [
-            DynamicConfigValue(id_val="thresholds", value={"mode": "absolute", "steps": steps}),
-            DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
+            model.DynamicConfigValue(id_val="thresholds", value={"mode": "absolute", "steps": steps}),
+            model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
         ]
     if column.link:
         title, url = column.link
-        properties.append(DynamicConfigValue(id_val="links", value=[{"title": title, "url": url}]))
+        properties.append(model.DynamicConfigValue(id_val="links", value=[{"title": title, "url": url}]))
     return properties
 
 
@@ -274,8 +252,8 @@ def _asking(panel: Any, queries: Iterable[Q], *, instant: bool = False) -> Any:
 
 def _coloured(panel: Any, colours: Mapping[str, str]) -> Any:
     for name, colour in colours.items():
-        fixed = FieldColor(mode=FieldColorModeId.FIXED, fixed_color=colour)
-        panel = panel.override_by_name(name, [DynamicConfigValue(id_val="color", value=fixed)])
+        fixed = model.FieldColor(mode=model.FieldColorModeId.FIXED, fixed_color=colour)
+        panel = panel.override_by_name(name, [model.DynamicConfigValue(id_val="color", value=fixed)])
     return panel
 
 
@@ -284,20 +262,20 @@ def _legend(*, stacked: bool) -> Any:
     return (
         common.VizLegendOptions()
         .show_legend(True)
-        .display_mode(LegendDisplayMode.TABLE if stacked else LegendDisplayMode.LIST)
-        .placement(LegendPlacement.RIGHT if stacked else LegendPlacement.BOTTOM)
+        .display_mode(kinds.LegendDisplayMode.TABLE if stacked else kinds.LegendDisplayMode.LIST)
+        .placement(kinds.LegendPlacement.RIGHT if stacked else kinds.LegendPlacement.BOTTOM)
         .calcs(["max"] if stacked else ["lastNotNull", "max"])
     )
 
 
 def _thresholds(levels: Levels) -> Any:
-    steps = [Threshold(value=value, color=colour) for value, colour in levels.steps]
-    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
+    steps = [model.Threshold(value=value, color=colour) for value, colour in levels.steps]
+    return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
 
 
 def _mapping(texts: Mapping[str, tuple[str, str | None]]) -> Any:
     results = {
-        value: ValueMappingResult(text=text, color=colour, index=index)
+        value: model.ValueMappingResult(text=text, color=colour, index=index)
         for index, (value, (text, colour)) in enumerate(texts.items())
     }
-    return ValueMap(options=results)
+    return model.ValueMap(options=results)

@@ -11,21 +11,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from trainprobe.model import vocabulary
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import BLOCK_IO_BUCKETS
 from trainprobe.model.goodput import Badput, Goodput
 from trainprobe.model.report import STALL_BUCKETS, STEP_BUCKETS, GpuState, Rank, Report
-from trainprobe.model.vocabulary import (
-    BLOCKING,
-    CHECKPOINT_OPERATIONS,
-    CHECKPOINT_OUTCOMES,
-    EXIT_REASONS,
-    GPU_ERRORS,
-    LOG_KINDS,
-    MEMORY_SCOPES,
-    PRESSURE_KINDS,
-    RESOURCES,
-)
 from trainprobe_exporters.figures import counts_steps, ended, phase_seconds
 
 PREFIX = "trainprobe_"
@@ -131,7 +121,7 @@ def _of(*own: str) -> tuple[str, ...]:
 
 _BY_CAUSE = {"cause": CAUSES}
 _BY_PHASE = {"phase": PHASES}
-_BY_LOG = {"kind": LOG_KINDS}
+_BY_LOG = {"kind": vocabulary.LOG_KINDS}
 _GONE = EndPolicy.LEAVES
 _GPU = ("gpu", "uuid")
 _ABSENT_UNTIL = "Absent: not in sight."
@@ -194,13 +184,14 @@ JOB_METRICS = (
 
 FILE_METRICS = (
     _total("checkpoints", _of("outcome"), "Checkpoints that have ended, by outcome.",
-           values={"outcome": CHECKPOINT_OUTCOMES}, zero=CHECKPOINT_OUTCOMES,
+           values={"outcome": vocabulary.CHECKPOINT_OUTCOMES}, zero=vocabulary.CHECKPOINT_OUTCOMES,
            value=ByKey(lambda r: ended(r.counters.checkpoints), "error")),
     _total("checkpoint_bytes", _of(), "Bytes written to checkpoints.", "bytes",
            value=OfRank(lambda r: r.counters.checkpoint_bytes)),
     _total("checkpoint_seconds", _of("operation", "blocking"),
            "Time spent on checkpoints; blocking=true is the driving thread's own. Only operations seen.", "seconds",
-           values={"operation": CHECKPOINT_OPERATIONS, "blocking": BLOCKING}, gives_way=DropPolicy.YES),
+           values={"operation": vocabulary.CHECKPOINT_OPERATIONS, "blocking": vocabulary.BLOCKING},
+           gives_way=DropPolicy.YES),
     _gauge("checkpoint_last_duration_seconds", _of(), "Duration of the latest checkpoint that ended.", "seconds",
            value=OfRank(lambda r: r.counters.checkpoint_last_seconds)),
     _gauge("checkpoint_last_bytes", _of(), "Size of the latest checkpoint that ended.", "bytes",
@@ -238,7 +229,7 @@ LIMIT_METRICS = (
     _gauge("workers", _of(), "Live DataLoader workers.", at_end=_GONE, value=OfRank(lambda r: r.workers.live)),
     _total("worker_starts", _of(), "DataLoader workers started.", value=OfRank(lambda r: r.workers.started)),
     _total("worker_exits", _of("reason"), "DataLoader workers that ended, by reason.",
-           values={"reason": EXIT_REASONS}, zero=EXIT_REASONS,
+           values={"reason": vocabulary.EXIT_REASONS}, zero=vocabulary.EXIT_REASONS,
            value=ByKey(lambda r: r.counters.worker_exits, "exited")),
     _gauge("orphan_workers", (), "Workers whose trainer is gone."),
     _gauge("orphan_worker_bytes", (), "Memory that such workers hold.", "bytes"),
@@ -247,9 +238,9 @@ LIMIT_METRICS = (
     _gauge("run_swap_bytes", _of(), "Swapped memory of the rank with its workers.", "bytes", at_end=_GONE,
            value=OfRank(lambda r: r.counters.swap_bytes)),
     _gauge("memory_used_bytes", ("run", "scope"), "Memory in use where the run's limit is.", "bytes",
-           values={"scope": MEMORY_SCOPES}, at_end=_GONE),
+           values={"scope": vocabulary.MEMORY_SCOPES}, at_end=_GONE),
     _gauge("memory_limit_bytes", ("run", "scope"), "The limit: the control group's, else the host's memory.", "bytes",
-           values={"scope": MEMORY_SCOPES}, at_end=_GONE),
+           values={"scope": vocabulary.MEMORY_SCOPES}, at_end=_GONE),
     _gauge("swap_used_bytes", (), "Swap in use on the host.", "bytes",
            value=OfReport(lambda r: r.host.swap_used_bytes)),
     _gauge("swap_size_bytes", (), "Swap of the host.", "bytes", value=OfReport(lambda r: r.host.swap_size_bytes)),
@@ -269,9 +260,9 @@ LIMIT_METRICS = (
     _total("runqueue_seconds", _of(), "Time runnable without a CPU.", "seconds",
            value=OfRank(lambda r: r.counters.runqueue_seconds)),
     _total("oom_kills", ("run", "scope"), "Processes of the run killed for want of memory.",
-           values={"scope": MEMORY_SCOPES}),
+           values={"scope": vocabulary.MEMORY_SCOPES}),
     _total("pressure_seconds", ("resource", "kind"), "Pressure stall time of the host.", "seconds",
-           values={"resource": RESOURCES, "kind": PRESSURE_KINDS}),
+           values={"resource": vocabulary.RESOURCES, "kind": vocabulary.PRESSURE_KINDS}),
     Metric(f"{PREFIX}block_io_duration_seconds", "histogram", ("device", "operation"),
            "Duration of block device requests.", "seconds", BLOCK_IO_BUCKETS),
 )
@@ -293,7 +284,7 @@ GPU_METRICS = (
     _gauge("gpu_pcie_transmit_bytes_per_second", _GPU, "PCIe traffic from the GPU.",
            value=OfGpu(lambda g: g.pcie_transmit_bytes_per_second)),
     _total("gpu_throttled_seconds", (*_GPU, "reason"), "Time with a lowered clock, by reason.", "seconds"),
-    _total("gpu_errors", (*_GPU, "kind", "code"), "GPU errors.", values={"kind": GPU_ERRORS}),
+    _total("gpu_errors", (*_GPU, "kind", "code"), "GPU errors.", values={"kind": vocabulary.GPU_ERRORS}),
     _total("gpu_idle_seconds", _of("gpu", "cause"), "Time in which the GPU idled, by the cause; only causes seen.",
            "seconds", values=_BY_CAUSE, gives_way=DropPolicy.YES),
 )

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainprobe_exporters.catalogue import (
-    FILE_METRICS,
-    GPU_METRICS,
-    JOB_METRICS,
-    LIMIT_METRICS,
-    MAX_SERIES_PER_RANK,
-    METRICS,
-    OWN_METRICS,
-    RUN_METRICS,
-    DropPolicy,
-    EndPolicy,
-    Metric,
-)
+from trainprobe_exporters import catalogue
 from trainprobe_exporters.families import MAX_RANKS, MAX_RANKS_PER_RUN, RUN_LINGER_SECONDS
 from trainprobe_exporters.naming import MAX_RUNS, MAX_RUNS_PER_USER
 
 _SECTIONS = (
-    ("Runs, steps, lost time", RUN_METRICS),
-    ("Goodput of jobs", JOB_METRICS),
-    ("Checkpoints and logs", FILE_METRICS),
-    ("Memory, workers, limits", LIMIT_METRICS),
-    ("GPUs", GPU_METRICS),
-    ("Sources, daemon, exporter", OWN_METRICS),
+    ("Runs, steps, lost time", catalogue.RUN_METRICS),
+    ("Goodput of jobs", catalogue.JOB_METRICS),
+    ("Checkpoints and logs", catalogue.FILE_METRICS),
+    ("Memory, workers, limits", catalogue.LIMIT_METRICS),
+    ("GPUs", catalogue.GPU_METRICS),
+    ("Sources, daemon, exporter", catalogue.OWN_METRICS),
 )
 
 _INTRODUCTION = """\
@@ -82,19 +70,19 @@ def markdown() -> str:
     introduction = _INTRODUCTION.format(
         bounds=_BOUNDS,
         linger=f"{RUN_LINGER_SECONDS:g}",
-        series=MAX_SERIES_PER_RANK,
+        series=catalogue.MAX_SERIES_PER_RANK,
         arithmetic="\n".join(_arithmetic()),
     )
     parts = [introduction, _ORDER, *(section for title, metrics in _SECTIONS for section in _section(title, metrics))]
     return "".join([*parts, _END])
 
 
-def series_from_start(metric: Metric) -> int:
+def series_from_start(metric: catalogue.Metric) -> int:
     """Series that a rank has of this metric before anything has happened in it, gauges aside."""
     return len(metric.zero) if metric.own_labels else metric.series
 
 
-def series_at_most(metric: Metric) -> int:
+def series_at_most(metric: catalogue.Metric) -> int:
     """Series that a rank can have of this metric; of open sets (GPUs, errors) one."""
     count = metric.series
     for label in metric.own_labels:
@@ -103,12 +91,12 @@ def series_at_most(metric: Metric) -> int:
 
 
 def _arithmetic() -> Iterator[str]:
-    of_rank = [metric for metric in METRICS if metric.of_rank]
+    of_rank = [metric for metric in catalogue.METRICS if metric.of_rank]
     counters = [metric for metric in of_rank if metric.type != "gauge"]
     by_cause = sum(series_from_start(m) for m in counters if "cause" in m.labels)
     histograms = sum(m.series for m in counters if m.buckets)
     start = sum(series_from_start(m) for m in counters)
-    fixed = sum(series_from_start(m) for m in counters if m.gives_way is DropPolicy.NEVER)
+    fixed = sum(series_from_start(m) for m in counters if m.gives_way is catalogue.DropPolicy.NEVER)
     yield (
         f"From the first report on a rank has {start} series of counters: {by_cause} zeros by cause (three counters), "
         f"{histograms} of the two histograms, {start - by_cause - histograms} others. {fixed} of them never give way."
@@ -121,7 +109,7 @@ def _arithmetic() -> Iterator[str]:
     yield f"All of it in one rank would be {sum(map(series_at_most, of_rank))} series."
 
 
-def _section(title: str, metrics: tuple[Metric, ...]) -> Iterator[str]:
+def _section(title: str, metrics: tuple[catalogue.Metric, ...]) -> Iterator[str]:
     yield f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
     listed: set[tuple[str, ...]] = set()
     for metric in metrics:
@@ -129,17 +117,17 @@ def _section(title: str, metrics: tuple[Metric, ...]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |\n"
 
 
-def _type(metric: Metric) -> str:
+def _type(metric: catalogue.Metric) -> str:
     if metric.buckets:
         return f"{metric.type}: {' '.join(f'{bound:g}' for bound in metric.buckets)}"
     return metric.type
 
 
-def _labels(metric: Metric) -> str:
+def _labels(metric: catalogue.Metric) -> str:
     return ", ".join(f"`{label}`" for label in metric.labels)
 
 
-def _meaning(metric: Metric, listed: set[tuple[str, ...]]) -> str:
+def _meaning(metric: catalogue.Metric, listed: set[tuple[str, ...]]) -> str:
     """``listed``: closed sets that the table has already."""
     text = metric.help
     for label, values in metric.values.items():
@@ -149,10 +137,10 @@ def _meaning(metric: Metric, listed: set[tuple[str, ...]]) -> str:
     return text
 
 
-def _marks(metric: Metric) -> str:
+def _marks(metric: catalogue.Metric) -> str:
     marks = [f"from 0 ({len(metric.zero)} causes)" if metric.labels[-1] == "cause" else "from 0"] if metric.zero else []
-    marks += [] if metric.at_end is EndPolicy.STAYS else [metric.at_end.value]
-    marks += [] if metric.gives_way is DropPolicy.NEVER else ["gives way"]
+    marks += [] if metric.at_end is catalogue.EndPolicy.STAYS else [metric.at_end.value]
+    marks += [] if metric.gives_way is catalogue.DropPolicy.NEVER else ["gives way"]
     return f" *{'; '.join(marks)}*" if marks else ""
 
 

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from grafana.rules import recording
 from grafana.rules import thresholds as limit
 from grafana.rules.expressions import HOST, NAMED, RANK, RUN, TRAINS, lately, while_a_run_lives, while_training
-from grafana.rules.recording import (
-    BADPUT_LATELY,
-    BADPUT_LONG,
-    LATE,
-    LATE_CAUSE,
-    LOST_BY_CAUSE,
-    LOST_LATELY,
-    LOST_LONG,
-    STALLED,
-)
 
 STALLS, FLEET, LIMITS, HOSTS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-memory", "trainprobe-hosts"
 GOODPUT = "trainprobe-goodput"
@@ -32,7 +23,7 @@ _SCHEDULED_AS = (
 )
 _RUN_HERE = "{{ $labels.run }}" + _SCHEDULED_AS + " on {{ $labels.instance }}"
 _LATE_BY = (
-    f'{{{{ with printf "{LATE_CAUSE}{{job=%q,instance=%q,run=%q,rank=%q}}"'
+    f'{{{{ with printf "{recording.LATE_CAUSE}{{job=%q,instance=%q,run=%q,rank=%q}}"'
     " $labels.job $labels.instance $labels.run $labels.rank | query }}"
     ', cause {{ . | first | label "cause" }}{{ end }}'
 )
@@ -69,7 +60,7 @@ STALL_ALERTS = (
         "TrainingStalled",
         WARNING,
         STALLS,
-        while_training(f"{STALLED} > {limit.STALLED_SHARE}"),
+        while_training(f"{recording.STALLED} > {limit.STALLED_SHARE}"),
         f"{_RUN_HERE} lost {{{{ $value | humanizePercentage }}}} of the last {limit.STALL_WINDOW} to stalls"
         + _top_cause(f"max by (cause) (rate(trainprobe_stall_seconds_total{_OF_RUN}[{limit.STALL_WINDOW}]))"),
         "Open the dashboard: the latest stall names file, worker or function and what to change. On the host,"
@@ -80,12 +71,12 @@ STALL_ALERTS = (
         WARNING,
         STALLS,
         while_training(
-            f"{LOST_LONG} > {limit.LOST_BUDGET_SHARE}\n"
-            f"and {LOST_LATELY} > {limit.LOST_BUDGET_SHARE}\n"
+            f"{recording.LOST_LONG} > {limit.LOST_BUDGET_SHARE}\n"
+            f"and {recording.LOST_LATELY} > {limit.LOST_BUDGET_SHARE}\n"
             f"and on ({RUN}) max by ({RUN}) (trainprobe_run_wall_seconds_total) > {limit.BUDGET_WALL_SECONDS}"
         ),
         f"{_RUN_HERE} lost {{{{ $value | humanizePercentage }}}} of the last {limit.BUDGET_WINDOW}"
-        + _top_cause(f"{LOST_BY_CAUSE}{_OF_RUN}"),
+        + _top_cause(f"{recording.LOST_BY_CAUSE}{_OF_RUN}"),
         f"More than {_percent(limit.LOST_BUDGET_SHARE)} of the time is lost, and still is. `trainprobe advise` on the"
         " host computes the settings that would win it back.",
         limit.BUDGET_FOR,
@@ -94,8 +85,8 @@ STALL_ALERTS = (
         "TrainingGoodputBudgetBurn",
         WARNING,
         GOODPUT,
-        f"{BADPUT_LONG} > {limit.BADPUT_BUDGET_SHARE}\n"
-        f"and {BADPUT_LATELY} > {limit.BADPUT_BUDGET_SHARE}\n"
+        f"{recording.BADPUT_LONG} > {limit.BADPUT_BUDGET_SHARE}\n"
+        f"and {recording.BADPUT_LATELY} > {limit.BADPUT_BUDGET_SHARE}\n"
         f"and on ({RUN}) max by ({RUN}) (trainprobe_run_wall_seconds_total) > {limit.BUDGET_WALL_SECONDS}",
         f"{_RUN_HERE} was not productive for {{{{ $value | humanizePercentage }}}} of the last {limit.GOODPUT_WINDOW}",
         f"More than {_percent(limit.BADPUT_BUDGET_SHARE)} of the job's time goes to starts, restarts, lost progress,"
@@ -141,7 +132,7 @@ STALL_ALERTS = (
         "TrainingStragglerRank",
         WARNING,
         HOSTS,
-        f"{LATE} > {limit.STRAGGLER_SHARE}\nand on ({RUN})\n({TRAINS})",
+        f"{recording.LATE} > {limit.STRAGGLER_SHARE}\nand on ({RUN})\n({TRAINS})",
         "Rank {{ $labels.rank }} of "
         + _RUN_HERE
         + " holds up the others {{ $value | humanizePercentage }} of the time"

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grafana.rules import thresholds as limit
 from grafana.rules.expressions import NAMED, RANK, RUN, share, worst_rank
-from grafana.rules.thresholds import (
-    BUDGET_WINDOW,
-    GOODPUT_WINDOW,
-    LATE_SHARE,
-    LATE_WINDOW,
-    LOST_WINDOW,
-    OWN_LOSS_SHARE,
-    STALL_WINDOW,
-    STRAGGLER_TIE_SHARE,
-)
 
-COLLECTIVE = f"rank:trainprobe_collective_ratio:rate{LATE_WINDOW}"
-MARGIN = f"rank:trainprobe_straggler_margin_ratio:rate{LATE_WINDOW}"
-OWN = f"rank:trainprobe_own_loss_ratio:rate{LATE_WINDOW}"
-OWN_LOSS = f"rank_cause:trainprobe_own_loss_ratio:rate{LATE_WINDOW}"
-LATE = f"rank:trainprobe_late_ratio:rate{LATE_WINDOW}"
-LATE_CAUSE = f"rank_cause:trainprobe_late_ratio:rate{LATE_WINDOW}"
-STALLED = f"run:trainprobe_stall_ratio:max_rate{STALL_WINDOW}"
-LOSS = f"rank_cause:trainprobe_lost_seconds:rate{LOST_WINDOW}"
-LOST_OF_RANK = f"rank:trainprobe_lost_ratio:rate{LOST_WINDOW}"
-LOST_LATELY = f"run:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
-LOST_LONG = f"run:trainprobe_lost_ratio:max_rate{BUDGET_WINDOW}"
-LOST_BY_CAUSE = f"run_cause:trainprobe_lost_ratio:max_rate{LOST_WINDOW}"
-BADPUT_LATELY = f"run:trainprobe_badput_ratio:rate{BUDGET_WINDOW}"
-BADPUT_LONG = f"run:trainprobe_badput_ratio:rate{GOODPUT_WINDOW}"
-GPUS_LOST = f"run_cause:trainprobe_gpus_lost:rate{LOST_WINDOW}"
+COLLECTIVE = f"rank:trainprobe_collective_ratio:rate{limit.LATE_WINDOW}"
+MARGIN = f"rank:trainprobe_straggler_margin_ratio:rate{limit.LATE_WINDOW}"
+OWN = f"rank:trainprobe_own_loss_ratio:rate{limit.LATE_WINDOW}"
+OWN_LOSS = f"rank_cause:trainprobe_own_loss_ratio:rate{limit.LATE_WINDOW}"
+LATE = f"rank:trainprobe_late_ratio:rate{limit.LATE_WINDOW}"
+LATE_CAUSE = f"rank_cause:trainprobe_late_ratio:rate{limit.LATE_WINDOW}"
+STALLED = f"run:trainprobe_stall_ratio:max_rate{limit.STALL_WINDOW}"
+LOSS = f"rank_cause:trainprobe_lost_seconds:rate{limit.LOST_WINDOW}"
+LOST_OF_RANK = f"rank:trainprobe_lost_ratio:rate{limit.LOST_WINDOW}"
+LOST_LATELY = f"run:trainprobe_lost_ratio:max_rate{limit.LOST_WINDOW}"
+LOST_LONG = f"run:trainprobe_lost_ratio:max_rate{limit.BUDGET_WINDOW}"
+LOST_BY_CAUSE = f"run_cause:trainprobe_lost_ratio:max_rate{limit.LOST_WINDOW}"
+BADPUT_LATELY = f"run:trainprobe_badput_ratio:rate{limit.BUDGET_WINDOW}"
+BADPUT_LONG = f"run:trainprobe_badput_ratio:rate{limit.GOODPUT_WINDOW}"
+GPUS_LOST = f"run_cause:trainprobe_gpus_lost:rate{limit.LOST_WINDOW}"
 SOURCES_DOWN = "source:trainprobe_source_up:down"
 
 _LOST = f"trainprobe_lost_seconds_total{{{NAMED}}}"
@@ -56,18 +47,18 @@ def _badput_ratio(window: str) -> str:
 
 # Most causes cost a rank nothing. What is above 0 is a tenth of the series, and all else about losses is made of it.
 _LOST_OF_RANK = f"""\
-{share(f"sum by ({RANK}) ({LOSS})", LOST_WINDOW)}
+{share(f"sum by ({RANK}) ({LOSS})", limit.LOST_WINDOW)}
 or
-0 * sum by ({RANK}) (rate({_WALL}[{LOST_WINDOW}]) > 0)"""
+0 * sum by ({RANK}) (rate({_WALL}[{limit.LOST_WINDOW}]) > 0)"""
 
 
 # A rank that has never waited has no series of this state: its share is 0 while it lives, and it is the suspect.
 _COLLECTIVE_RATIO = f"""\
-sum by ({RANK}) (rate(trainprobe_state_seconds_total{{{NAMED},state="collective"}}[{LATE_WINDOW}]))
+sum by ({RANK}) (rate(trainprobe_state_seconds_total{{{NAMED},state="collective"}}[{limit.LATE_WINDOW}]))
 / on ({RANK})
-sum by ({RANK}) (rate({_WALL}[{LATE_WINDOW}]) > 0)
+sum by ({RANK}) (rate({_WALL}[{limit.LATE_WINDOW}]) > 0)
 or
-0 * sum by ({RANK}) (rate({_WALL}[{LATE_WINDOW}]) > 0)"""
+0 * sum by ({RANK}) (rate({_WALL}[{limit.LATE_WINDOW}]) > 0)"""
 
 
 def _beyond_the_others(of_each: str) -> str:
@@ -80,16 +71,17 @@ def _beyond_the_others(of_each: str) -> str:
 _STRAGGLER_MARGIN = _beyond_the_others(COLLECTIVE)
 
 _OWN_LOSS = share(
-    f'(rate(trainprobe_lost_seconds_total{{{NAMED},cause!="collective_wait"}}[{LATE_WINDOW}]) > 0)', LATE_WINDOW
+    f'(rate(trainprobe_lost_seconds_total{{{NAMED},cause!="collective_wait"}}[{limit.LATE_WINDOW}]) > 0)',
+    limit.LATE_WINDOW,
 )
 
 _WAITS_LEAST = f"""\
-{MARGIN} > {LATE_SHARE}
+{MARGIN} > {limit.LATE_SHARE}
 and on ({RANK})
 (
   {COLLECTIVE}
   <= on (job, run) group_left ()
-  (min by (job, run) ({COLLECTIVE}) + {STRAGGLER_TIE_SHARE})
+  (min by (job, run) ({COLLECTIVE}) + {limit.STRAGGLER_TIE_SHARE})
 )"""
 
 # A rank whose communication thread is kept from running waits in the collective as all others do. What it loses to
@@ -97,11 +89,11 @@ and on ({RANK})
 _LOSES_MOST = f"""\
 topk by (job, run) (1, -1 * (
 {_beyond_the_others(OWN)}
-) > {LATE_SHARE})
+) > {limit.LATE_SHARE})
 and on (job, run)
-(avg by (job, run) ({COLLECTIVE}) > {LATE_SHARE})"""
+(avg by (job, run) ({COLLECTIVE}) > {limit.LATE_SHARE})"""
 
-_LATE = f"({_WAITS_LEAST})\nor\n(({_LOSES_MOST})\nunless on (job, run) ({MARGIN} > {LATE_SHARE}))"
+_LATE = f"({_WAITS_LEAST})\nor\n(({_LOSES_MOST})\nunless on (job, run) ({MARGIN} > {limit.LATE_SHARE}))"
 
 # What all ranks lose alike makes none of them late: of a rank's causes the one counts that it has beyond the mean.
 _EXCESS = f"""\
@@ -126,26 +118,30 @@ label_replace({LATE} unless on ({RANK}) {_EXCESS}, "cause", "unknown", "", "")""
 RECORDINGS = (
     Recording(
         STALLED,
-        worst_rank(f"sum by ({RANK}) (rate(trainprobe_stall_seconds_total{{{NAMED}}}[{STALL_WINDOW}]))"),
+        worst_rank(f"sum by ({RANK}) (rate(trainprobe_stall_seconds_total{{{NAMED}}}[{limit.STALL_WINDOW}]))"),
         "Share of the time lost to stalls, in the run's worst rank.",
     ),
-    Recording(LOSS, f"rate({_LOST}[{LOST_WINDOW}]) > 0", "Seconds that a rank loses each second, by cause; no zeros."),
+    Recording(
+        LOSS, f"rate({_LOST}[{limit.LOST_WINDOW}]) > 0", "Seconds that a rank loses each second, by cause; no zeros."
+    ),
     Recording(
         LOST_BY_CAUSE,
-        f"max by ({RUN}, cause) (\n{share(LOSS, LOST_WINDOW)}\n)",
+        f"max by ({RUN}, cause) (\n{share(LOSS, limit.LOST_WINDOW)}\n)",
         "Share of the time lost, by cause, in the run's worst rank; no zeros.",
     ),
     Recording(LOST_OF_RANK, _LOST_OF_RANK, "Share of the time that a rank loses to all causes."),
     Recording(LOST_LATELY, worst_rank(LOST_OF_RANK), "The same of the run's worst rank."),
-    Recording(LOST_LONG, worst_rank(f"avg_over_time({LOST_OF_RANK}[{BUDGET_WINDOW}])"), "The same over a longer time."),
+    Recording(
+        LOST_LONG, worst_rank(f"avg_over_time({LOST_OF_RANK}[{limit.BUDGET_WINDOW}])"), "The same over a longer time."
+    ),
     Recording(
         GPUS_LOST,
         f"sum by ({RUN}, cause) (\n{LOSS}\n* on ({RANK}) group_left ()\n{_GPUS}\n)",
         "GPUs that a cause takes away at present: seconds lost per second of each rank, times its GPUs.",
     ),
     Recording(SOURCES_DOWN, "trainprobe_source_up == 0", "Sources that a host lacks."),
-    Recording(BADPUT_LATELY, _badput_ratio(BUDGET_WINDOW), "Share of the job's time that was not productive."),
-    Recording(BADPUT_LONG, _badput_ratio(GOODPUT_WINDOW), "The same over a longer time."),
+    Recording(BADPUT_LATELY, _badput_ratio(limit.BUDGET_WINDOW), "Share of the job's time that was not productive."),
+    Recording(BADPUT_LONG, _badput_ratio(limit.GOODPUT_WINDOW), "The same over a longer time."),
     Recording(COLLECTIVE, _COLLECTIVE_RATIO, "Share of the time in which a rank waits for the others."),
     Recording(
         MARGIN,
@@ -154,7 +150,7 @@ RECORDINGS = (
     ),
     Recording(
         OWN_LOSS,
-        f"{_OWN_LOSS}\n> {OWN_LOSS_SHARE}",
+        f"{_OWN_LOSS}\n> {limit.OWN_LOSS_SHARE}",
         "Share of its time that a rank itself loses, by cause; waiting for the others is left out.",
     ),
     Recording(OWN, f"sum by ({RANK}) ({OWN_LOSS}) or 0 * {COLLECTIVE}", "The same of all causes together."),

@@ -8,20 +8,11 @@ from typing import TypeAlias
 
 from trainprobe.derive.files.saves import Save
 from trainprobe.derive.trend.forecast import Forecast
+from trainprobe.model import sample
 from trainprobe.model.cause import Cause
 from trainprobe.model.event import CallFailed, ProcessEvent
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
-from trainprobe.model.sample import (
-    DescriptorSample,
-    GpuHolder,
-    HostSample,
-    LimitSample,
-    OrphanSample,
-    ProcessSample,
-    SharedSample,
-    SpaceSample,
-)
 
 DRIVER = template("limit.driver", "the driver (pid {pid})")
 PROCESS = template("limit.process", "{role} {pid}")
@@ -42,8 +33,8 @@ class Victim:
     event: ProcessEvent
     scope: str | None  # cgroup | host; None: it cannot be told
     group: str
-    limit: LimitSample | None  # the one that was hit
-    processes: Sequence[ProcessSample]  # of the rank, as last seen
+    limit: sample.LimitSample | None  # the one that was hit
+    processes: Sequence[sample.ProcessSample]  # of the rank, as last seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +65,20 @@ class GpuFault:
 class KnownLimits:
     """What has a limit, as last read, and when it will be reached."""
 
-    latest: Mapping[Key, LimitSample] = field(default_factory=dict)
+    latest: Mapping[Key, sample.LimitSample] = field(default_factory=dict)
     forecasts: Mapping[Key, Forecast] = field(default_factory=dict)
 
-    def coming(self, kind: str) -> list[tuple[LimitSample, Forecast]]:
+    def coming(self, kind: str) -> list[tuple[sample.LimitSample, Forecast]]:
         """The limits of a kind that will be reached, the first one in front."""
         found = [
             (one, self.forecasts[key]) for key, one in self.latest.items() if key[0] == kind and key in self.forecasts
         ]
         return sorted(found, key=lambda pair: (pair[1].eta_seconds, pair[0].limit - pair[0].used))
 
-    def fullest(self, kind: str) -> LimitSample | None:
+    def fullest(self, kind: str) -> sample.LimitSample | None:
         return max((one for key, one in self.latest.items() if key[0] == kind), key=used_share, default=None)
 
-    def of_process(self, kind: str, pid: int) -> LimitSample | None:
+    def of_process(self, kind: str, pid: int) -> sample.LimitSample | None:
         return next((one for key, one in self.latest.items() if key[0] == kind and key[2] == pid), None)
 
 
@@ -97,7 +88,7 @@ class Situation:
 
     now_ns: int
     driver: int
-    processes: Sequence[ProcessSample] = ()
+    processes: Sequence[sample.ProcessSample] = ()
     roles: Mapping[int, str] = field(default_factory=dict)  # of processes that are, or were, children of the driver
     limits: KnownLimits = KnownLimits()
     growth: Sequence[MemoryGrowth] = ()
@@ -105,16 +96,16 @@ class Situation:
     stepped_ns: int = 0  # the last step began
     bus_errors: Sequence[ProcessEvent] = ()
     victims: Sequence[Victim] = ()
-    descriptors: Mapping[int, DescriptorSample] = field(default_factory=dict)
-    shared: SharedSample | None = None
-    spaces: Mapping[str, SpaceSample] = field(default_factory=dict)
+    descriptors: Mapping[int, sample.DescriptorSample] = field(default_factory=dict)
+    shared: sample.SharedSample | None = None
+    spaces: Mapping[str, sample.SpaceSample] = field(default_factory=dict)
     saves: Sequence[Save] = ()
-    orphans: Sequence[OrphanSample] = ()
+    orphans: Sequence[sample.OrphanSample] = ()
     gpu_faults: Sequence[GpuFault] = ()
-    gpu_holders: Mapping[str, Sequence[GpuHolder]] = field(default_factory=dict)  # by the GPU's uuid
+    gpu_holders: Mapping[str, Sequence[sample.GpuHolder]] = field(default_factory=dict)  # by the GPU's uuid
     workers: int = 0
     shm_per_batch: float | None = None
-    host: HostSample | None = None
+    host: sample.HostSample | None = None
 
     def on_shm(self, failure: CallFailed) -> bool:
         """Whether a call failed on the /dev/shm of its processes."""
@@ -144,11 +135,11 @@ class Notice:
 LimitRule: TypeAlias = Callable[[Situation], Iterable[Notice]]
 
 
-def used_share(one: LimitSample) -> float:
+def used_share(one: sample.LimitSample) -> float:
     return one.used / one.limit if one.limit > 0 else 0.0
 
 
-def figures(one: LimitSample, found: Forecast) -> dict[str, float]:
+def figures(one: sample.LimitSample, found: Forecast) -> dict[str, float]:
     """The values that a sentence about a limit ahead has."""
     return {"used": one.used, "limit": one.limit, "per_second": found.slope, "left": found.eta_seconds}
 

@@ -9,27 +9,17 @@ from enum import IntEnum
 from trainprobe.bpf import abi
 from trainprobe.bpf.compile import image
 from trainprobe.derive.python.frameworks import LOOPS
-from trainprobe.model.cells import (
-    BLOCK_IO_BUCKETS,
-    CELLS,
-    LEAVES,
-    STEP_FILES,
-    Leaf,
-    Level,
-    Region,
-    RowKind,
-    ThreadState,
-)
+from trainprobe.model import cells
 
 _SEED, _PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 _ENUMS: tuple[tuple[str, type[IntEnum]], ...] = (
     ("MESSAGE_", abi.RingMessage),
-    ("REGION_", Region),
-    ("LEAF_", Leaf),
-    ("ROW_", RowKind),
-    ("RUN_", ThreadState),
-    ("LEVEL_", Level),
+    ("REGION_", cells.Region),
+    ("LEAF_", cells.Leaf),
+    ("ROW_", cells.RowKind),
+    ("RUN_", cells.ThreadState),
+    ("LEVEL_", cells.Level),
     ("FILE_", abi.KernelFileKind),
     ("PROCESS_", abi.ProcessKind),
     ("WHY_", abi.Why),
@@ -53,10 +43,10 @@ def defines() -> list[str]:
     for prefix, numbers in _ENUMS:
         flags.update({f"{prefix}{member.name}": int(member) for member in numbers})
     flags.update((f"VALUE_{name.upper()}", place) for place, name in enumerate(image.VALUES))
-    flags.update(CELLS=CELLS, LEAVES=LEAVES, STEP_FILES=STEP_FILES)
+    flags.update(CELLS=cells.CELLS, LEAVES=cells.LEAVES, STEP_FILES=cells.STEP_FILES)
     flags.update((name, getattr(abi, name)) for name in _NUMBERS)
-    flags.update(OPERATIONS=len(abi.OPERATIONS), REQUEST_BUCKETS=len(BLOCK_IO_BUCKETS) + 1)
-    bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in BLOCK_IO_BUCKETS)
+    flags.update(OPERATIONS=len(abi.OPERATIONS), REQUEST_BUCKETS=len(cells.BLOCK_IO_BUCKETS) + 1)
+    bounds = ",".join(f"{round(bound * 1e9)}ull" for bound in cells.BLOCK_IO_BUCKETS)
     flags.update(LOOP_SEED=f"{_SEED}ull", LOOP_PRIME=f"{_PRIME}ull", LOOP_FILES=_loops(), REQUEST_BOUNDS=bounds)
     return [f"-D{name}={value}" for name, value in flags.items()]
 

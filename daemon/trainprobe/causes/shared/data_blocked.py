@@ -5,21 +5,9 @@ Where they usually are not, a worker hangs (`worker_hang`).
 
 from __future__ import annotations
 
+from trainprobe.causes import waiting
 from trainprobe.causes.base import Claim, Items, Window, excess_ns, pool_ns, seconds, usual_ns
 from trainprobe.causes.spec import OrderedRule
-from trainprobe.causes.waiting import (
-    BLOCKED_BATCHES,
-    BLOCKED_OUTSIDE,
-    CPU,
-    FETCHING,
-    IN_CALL,
-    STORAGE,
-    SWAP,
-    WAITED,
-    WAITS_FOR_WORKERS,
-    WORKERS,
-    waited,
-)
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template
@@ -38,29 +26,29 @@ _USUAL = 0.25
 def claim(window: Window, left: Items) -> Claim | None:
     """Of a late step the wait, where workers mostly were blocked in it and are so usually. (One that waits for much
     longer than a batch takes hangs, also then.)"""
-    usual = usual_ns(window, *FETCHING) >= _USUAL * window.baseline_ns * max(1, window.workers)
+    usual = usual_ns(window, *waiting.FETCHING) >= _USUAL * window.baseline_ns * max(1, window.workers)
     return claim_usual(window, left) if usual and excess_ns(window) < window.policy.hang_ns else None
 
 
 def claim_usual(window: Window, left: Items) -> Claim | None:
     """Of ordinary steps. On sockets it is storage that lies behind a network."""
-    blocked = pool_ns(window, *FETCHING)
-    mostly = blocked >= _MOST * (blocked + pool_ns(window, *CPU, *STORAGE, *SWAP))
-    taken = waited(window, left) if mostly and blocked > 0 and window.fetches_per_backward else {}
+    blocked = pool_ns(window, *waiting.FETCHING)
+    mostly = blocked >= _MOST * (blocked + pool_ns(window, *waiting.CPU, *waiting.STORAGE, *waiting.SWAP))
+    taken = waiting.waited(window, left) if mostly and blocked > 0 and window.fetches_per_backward else {}
     if not taken:
         return None
-    leaf = max(FETCHING, key=lambda one: pool_ns(window, one))
+    leaf = max(waiting.FETCHING, key=lambda one: pool_ns(window, one))
     told = seconds(blocked)
     network = leaf == Leaf.SOCKET
     return Claim(
         Cause.DATA_STORAGE if network else Cause.UNKNOWN,
         taken,
-        NETWORK(seconds=told) if network else BLOCKED_BATCHES(call=IN_CALL[leaf], seconds=told),
-        [WAITS_FOR_WORKERS(), BLOCKED_IN(call=IN_CALL[leaf])],
+        NETWORK(seconds=told) if network else waiting.BLOCKED_BATCHES(call=waiting.IN_CALL[leaf], seconds=told),
+        [waiting.WAITS_FOR_WORKERS(), BLOCKED_IN(call=waiting.IN_CALL[leaf])],
         [
-            Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
-            Evidence.of(BLOCKED_OUTSIDE(), told, "s"),
-            Evidence.of(WORKERS(), window.workers, ""),
+            Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+            Evidence.of(waiting.BLOCKED_OUTSIDE(), told, "s"),
+            Evidence.of(waiting.WORKERS(), window.workers, ""),
         ],
     )
 

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from trainprobe.causes import groups
+from trainprobe.causes import groups, waiting
 from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import (
-    A_FILE,
-    STORAGE,
-    WAITS_FOR_WORKER,
-    WAITS_FOR_WORKERS,
-    WORKER_BLOCKED,
-    shares,
-    slowest,
-    waited,
-)
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -36,9 +26,9 @@ _OWN = 0.6
 def claim(window: Window, left: Items) -> Claim | None:
     """The wait's share in which workers were blocked on storage; the driver's own loading where it mostly was."""
     taken = take_items(left, states=[State.FAULT_IO])
-    part = shares(window).storage
+    part = waiting.shares(window).storage
     if part > 0:
-        taken |= waited(window, left, part)
+        taken |= waiting.waited(window, left, part)
     inline = take_items(left, states=[State.DATA_INLINE])
     blocked = take_items(inline, leaves=[Leaf.FILE_READ, Leaf.FAULT])
     if blocked and sum(blocked.values()) >= _OWN * sum(inline.values()):
@@ -46,7 +36,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     if not taken:
         return None
     evidence = [Evidence.of(WAITED_SECONDS(), seconds(sum(taken.values())), "s", window.driver_pid)]
-    pool = pool_ns(window, *STORAGE)
+    pool = pool_ns(window, *waiting.STORAGE)
     if pool > 0:
         evidence.append(Evidence.of(BLOCKED_SECONDS(), seconds(pool), "s"))
     chain, path = _chain(window, own=bool(inline) and part == 0, evidence=evidence)
@@ -57,19 +47,21 @@ def claim(window: Window, left: Items) -> Claim | None:
 def _chain(window: Window, *, own: bool, evidence: list[Evidence]) -> tuple[list[Message], str]:
     """Driver, worker, file, device: as far as the waiting was seen; and the file."""
     seen = window.late.worker
-    worker = slowest(window, *STORAGE)
+    worker = waiting.slowest(window, *waiting.STORAGE)
     pid, path, dev = window.driver_pid, "", 0
-    if seen is not None and seen.leaf in STORAGE:
+    if seen is not None and seen.leaf in waiting.STORAGE:
         pid, path, dev = seen.pid, seen.path, seen.dev
-        evidence.append(Evidence.of(WORKER_BLOCKED(), seconds(seen.ns), "s", pid, path or None))
+        evidence.append(Evidence.of(waiting.WORKER_BLOCKED(), seconds(seen.ns), "s", pid, path or None))
     elif worker is not None:
         pid, path, dev = worker.pid, worker.path, worker.dev
-        evidence.append(Evidence.of(WORKER_BLOCKED(), seconds(window.end_ns - worker.since_ns), "s", pid, path or None))
+        evidence.append(
+            Evidence.of(waiting.WORKER_BLOCKED(), seconds(window.end_ns - worker.since_ns), "s", pid, path or None)
+        )
     elif window.slow_files:
         path, dev = window.slow_files[0].path, window.slow_files[0].dev
-    chain = [READS()] if own else [WAITS_FOR_WORKERS()]
+    chain = [READS()] if own else [waiting.WAITS_FOR_WORKERS()]
     if pid != window.driver_pid:
-        chain = [WAITS_FOR_WORKER(pid=pid), WORKER_READS(pid=pid, path=path or A_FILE())]
+        chain = [waiting.WAITS_FOR_WORKER(pid=pid), WORKER_READS(pid=pid, path=path or waiting.A_FILE())]
     device = window.devices.of(dev) if dev else None
     if device is not None:
         chain.append(device.message())

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from trainprobe.causes import groups
+from trainprobe.causes import groups, waiting
 from trainprobe.causes.advice import AdviceInput, made_ahead
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds
 from trainprobe.causes.spec import SHORT, CauseSpec, OrderedRule
-from trainprobe.causes.waiting import (
-    BLOCKED,
-    BLOCKED_OUTSIDE,
-    IN_CALL,
-    IN_FRAME,
-    SYSTEM_CALL,
-    WAITED,
-    WAITS_FOR_WORKER,
-    WAITS_FOR_WORKERS,
-    WORKER_BLOCKED,
-    shares,
-    waited,
-)
 from trainprobe.derive.python.stacks import innermost
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
@@ -34,34 +21,34 @@ SINCE_DEATH = template("worker_hang.since_death", "since the worker's death")
 
 def claim(window: Window, left: Items) -> Claim | None:
     """What is left of the wait, when workers were blocked outside of their queues beyond the ordinary."""
-    blocked = shares(window).blocked >= 0.5
+    blocked = waiting.shares(window).blocked >= 0.5
     if not blocked and not window.deaths:
         return None
-    taken = waited(window, left)
+    taken = waiting.waited(window, left)
     if not taken:
         return None
     if not blocked:
         return _of_the_dead(window, taken)
-    chain = [WAITS_FOR_WORKERS()]
+    chain = [waiting.WAITS_FOR_WORKERS()]
     evidence = [
-        Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
-        Evidence.of(BLOCKED_OUTSIDE(), seconds(pool_ns(window, *BLOCKED)), "s"),
+        Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+        Evidence.of(waiting.BLOCKED_OUTSIDE(), seconds(pool_ns(window, *waiting.BLOCKED)), "s"),
     ]
     summary = SOMEWHERE()
     seen = window.late.worker
-    if seen is not None and seen.leaf in BLOCKED:
+    if seen is not None and seen.leaf in waiting.BLOCKED:
         stack = window.late.stack_of(seen.pid)
         summary = SUMMARY(
             pid=seen.pid,
-            call=IN_CALL[seen.leaf],
+            call=waiting.IN_CALL[seen.leaf],
             path=ON_FILE(path=seen.path) if seen.path else None,
             seconds=seconds(seen.ns),
-            where=IN_FRAME(frame=innermost(stack)) if stack else None,
+            where=waiting.IN_FRAME(frame=innermost(stack)) if stack else None,
         )
-        chain = [WAITS_FOR_WORKER(pid=seen.pid), summary]
-        evidence.append(Evidence.of(WORKER_BLOCKED(), seconds(seen.ns), "s", seen.pid, seen.path or None))
+        chain = [waiting.WAITS_FOR_WORKER(pid=seen.pid), summary]
+        evidence.append(Evidence.of(waiting.WORKER_BLOCKED(), seconds(seen.ns), "s", seen.pid, seen.path or None))
         if seen.call:
-            evidence.append(Evidence.of(SYSTEM_CALL(), seen.call, "", seen.pid))
+            evidence.append(Evidence.of(waiting.SYSTEM_CALL(), seen.call, "", seen.pid))
     return Claim(Cause.WORKER_HANG, taken, summary, chain, evidence)
 
 
@@ -73,9 +60,9 @@ def _of_the_dead(window: Window, taken: dict[Item, float]) -> Claim:
         Cause.WORKER_HANG,
         taken,
         OF_THE_DEAD(death=death.message()),
-        [WAITS_FOR_WORKER(pid=death.pid), death.message()],
+        [waiting.WAITS_FOR_WORKER(pid=death.pid), death.message()],
         [
-            Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+            Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
             Evidence.of(SINCE_DEATH(), seconds(window.end_ns - death.at_ns), "s", death.pid),
         ],
     )
@@ -97,7 +84,7 @@ TIME_LIMIT = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    where = IN_FRAME(frame=f.where_plain) if f.where_plain and f.of_worker else None
+    where = waiting.IN_FRAME(frame=f.where_plain) if f.where_plain and f.of_worker else None
     if f.each and (f.every or f.longest < SHORT):
         return [GOES_ON(each=f.each, where=where), *made_ahead(f)]
     return [(LOADER_TIMEOUT if f.fetching else TIME_LIMIT)(where=where)]

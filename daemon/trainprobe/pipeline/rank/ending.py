@@ -15,15 +15,8 @@ from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, Region
 from trainprobe.model.event import MarkRow
 from trainprobe.model.message import template
+from trainprobe.pipeline.rank import steps
 from trainprobe.pipeline.rank.state import RankState
-from trainprobe.pipeline.rank.steps import (
-    end_step,
-    enter,
-    enter_saves,
-    measured,
-    note_last_saves,
-    workers_are_gone,
-)
 from trainprobe.pipeline.rank.window import window_of
 from trainprobe.pipeline.stalls import StallEntry
 
@@ -40,7 +33,7 @@ def end(rank: RankState, at_ns: int) -> None:
     exit_row = rank.lives.exit_row
     at_ns = exit_row.at_ns if exit_row is not None else at_ns
     for boundary in rank.progress.clock.flush():
-        end_step(rank, boundary)
+        steps.end_step(rank, boundary)
     before = rank.progress.boundary
     row = _last_row(rank, before, at_ns)
     left, known = _states(rank), before.at_ns if before is not None else 0
@@ -105,7 +98,7 @@ def _judge(rank: RankState, before: MarkRow, row: MarkRow) -> int:
     if ns <= stall_limit_ns(rank.policy, rank.progress.baseline.ns):
         return _evaluated_ns(rank, made_of.items(), before, row.at_ns)
     step = Ordinary(ns, made_of, row.fetches - before.fetches, row.backwards - before.backwards, (ns,))
-    part = measured(rank, step, 1, before, row)
+    part = steps.measured(rank, step, 1, before, row)
     if rank.open.pool:  # rows do not count the wait that a worker is in
         part = replace(part, pool=[max(both) for both in zip(part.pool, rank.open.pool)])
     if rank.lives.failed:
@@ -120,8 +113,8 @@ def _judge(rank: RankState, before: MarkRow, row: MarkRow) -> int:
     published = rank.stalls.open is not None  # counters never fall
     if main is None or not (published or judgement.stall_ns >= least_ns):
         return begin_ns if judgement.phases else _evaluated_ns(rank, made_of.items(), before, row.at_ns)
-    note_last_saves(rank, judgement, before.at_ns, row.at_ns)
-    enter(rank, judgement, step, row.at_ns, late=True, index=rank.progress.clock.count)
+    steps.note_last_saves(rank, judgement, before.at_ns, row.at_ns)
+    steps.enter(rank, judgement, step, row.at_ns, late=True, index=rank.progress.clock.count)
     return row.at_ns
 
 
@@ -131,7 +124,7 @@ def _least_ns(rank: RankState, cause: Cause | None, since_ns: int) -> int:
     if cause == Cause.CHECKPOINT:
         return policy.stall_minimum_ns
     computes = cause is not None and SPECS[cause].computes
-    return policy.open_cpu_ns if computes or not workers_are_gone(rank, since_ns) else policy.open_end_ns
+    return policy.open_cpu_ns if computes or not steps.workers_are_gone(rank, since_ns) else policy.open_end_ns
 
 
 def _enter(rank: RankState, entry: StallEntry | None, before: MarkRow, at_ns: int) -> int | None:
@@ -177,7 +170,7 @@ def _evaluated_ns(
     """When a last save, or a last evaluation, ended, where there is evidence for one: the shutdown begins."""
     latest = rank.ledger.latest
     extra = (latest.fetches - before.fetches if latest else 0) - rank.progress.baseline.fetches()
-    start_ns = begin_ns or before.at_ns + enter_saves(rank, items, before.at_ns, end_ns, extra)
+    start_ns = begin_ns or before.at_ns + steps.enter_saves(rank, items, before.at_ns, end_ns, extra)
     evaluated = sum(ns for (_, region, _), ns in items.items() if region in (Region.NO_GRAD, Region.FETCH))
     if extra >= rank.policy.evaluation_fetches and evaluated > 0:
         rank.phases.add(Phase.EVALUATION, start_ns, start_ns + evaluated, rank.progress.clock.count)

@@ -7,17 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainprobe.derive.files.saves import Save
+from trainprobe.model import vocabulary
 from trainprobe.model.cause import LOST, Cause, Phase
 from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import STALL_BUCKETS, Checkpoint, Counters, Samples
-from trainprobe.model.vocabulary import (
-    BLOCKING,
-    CHECKPOINT_OPERATIONS,
-    CHECKPOINT_OUTCOMES,
-    EXIT_REASONS,
-    LOG_KINDS,
-)
 from trainprobe.pipeline.rank.snapshot import FileFigures, RankSnapshot
 from trainprobe.pipeline.stalls import Durations, StallFigures
 
@@ -55,13 +49,13 @@ def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Cou
         checkpoint_last_bytes=saved.last_bytes,
         saves=files.saves,
         save_every_steps=files.every,
-        log_writes={kind: sum(use.writes for use in files.logs if use.kind == kind) for kind in LOG_KINDS},
-        log_bytes={kind: sum(use.bytes for use in files.logs if use.kind == kind) for kind in LOG_KINDS},
+        log_writes={kind: sum(use.writes for use in files.logs if use.kind == kind) for kind in vocabulary.LOG_KINDS},
+        log_bytes={kind: sum(use.bytes for use in files.logs if use.kind == kind) for kind in vocabulary.LOG_KINDS},
         log_file_bytes={
-            k: size for k in LOG_KINDS if (size := sum(use.size or 0 for use in files.logs if use.kind == k))
+            k: size for k in vocabulary.LOG_KINDS if (size := sum(use.size or 0 for use in files.logs if use.kind == k))
         },
-        log_seconds={kind: sum(use.ns for use in files.logs if use.kind == kind) / NS for kind in LOG_KINDS},
-        worker_exits={reason: rank.lives.exits.get(reason, 0) for reason in EXIT_REASONS},
+        log_seconds={kind: sum(use.ns for use in files.logs if use.kind == kind) / NS for kind in vocabulary.LOG_KINDS},
+        worker_exits={reason: rank.lives.exits.get(reason, 0) for reason in vocabulary.EXIT_REASONS},
         open_fds=open_fds,
         max_fds=max_fds,
         pss_bytes=rank.memory.pss_bytes,
@@ -87,7 +81,7 @@ def _saved(files: FileFigures) -> _Saved:
     outcomes = [save.outcome for save in done]
     last = max(done, key=lambda save: save.end_ns or 0, default=None)
     return _Saved(
-        {one: files.gone.outcomes.get(one, 0) + outcomes.count(one) for one in CHECKPOINT_OUTCOMES},
+        {one: files.gone.outcomes.get(one, 0) + outcomes.count(one) for one in vocabulary.CHECKPOINT_OUTCOMES},
         files.gone.bytes + sum(save.bytes for save in done),
         _checkpoint_seconds(files),
         ((last.end_ns or 0) - last.start_ns) / NS if last else None,
@@ -103,14 +97,18 @@ def _durations(stalls: StallFigures) -> Durations:
 
 
 def _checkpoint_seconds(files: FileFigures) -> dict[str, float]:
-    by = {f"{operation}/{blocking}": 0.0 for operation in CHECKPOINT_OPERATIONS for blocking in BLOCKING}
+    by = {
+        f"{operation}/{blocking}": 0.0
+        for operation in vocabulary.CHECKPOINT_OPERATIONS
+        for blocking in vocabulary.BLOCKING
+    }
     for key, ns in files.gone.ns.items():
         by[key] += ns / NS
-    parts: dict[str, list[tuple[int, ...]]] = {blocking: [] for blocking in BLOCKING}
+    parts: dict[str, list[tuple[int, ...]]] = {blocking: [] for blocking in vocabulary.BLOCKING}
     for save in files.done:
         parts["true" if save.tid in files.drivers else "false"].append(save.parts or save.ns_by_operation())
     for blocking, of in parts.items():
-        for operation, each in zip(CHECKPOINT_OPERATIONS, zip(*of)):
+        for operation, each in zip(vocabulary.CHECKPOINT_OPERATIONS, zip(*of)):
             by[f"{operation}/{blocking}"] += sum(each) / NS
     return by
 

@@ -10,37 +10,25 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from trainprobe.model import report
 from trainprobe.model.cause import State
 from trainprobe.model.message import Message, Template, text_of
-from trainprobe.model.report import (
-    Bottleneck,
-    Checkpoint,
-    LogFile,
-    PhaseSpan,
-    Rank,
-    Samples,
-    SlowFile,
-    Stall,
-    Steps,
-    Verdict,
-    has_ended,
-)
 from trainprobe.pipeline.report.verdict import HEALTHY, STALLS_COST, STEPS_COST, stalls
 
 LISTED = 200
 POINTS = 128  # of samples
 
 Item = TypeVar("Item")
-Used = TypeVar("Used", LogFile, SlowFile)
+Used = TypeVar("Used", report.LogFile, report.SlowFile)
 
 
-def open_stall(told: Rank) -> Stall | None:
+def open_stall(told: report.Rank) -> report.Stall | None:
     """The stall that was open when the rank was told last, if it was one of its own."""
     last = told.stalls[-1] if told.stalls else None
     return last if last is not None and last.end is None and last.steps == 1 else None
 
 
-def cut(told: Rank) -> Rank:
+def cut(told: report.Rank) -> report.Rank:
     """What was told without the step that was open then: another process tells of it from its begin."""
     stall = open_stall(told)
     since = told.counters.last_step
@@ -56,7 +44,7 @@ def cut(told: Rank) -> Rank:
     return dataclasses.replace(
         told,
         wall_seconds=told.wall_seconds - spent,
-        verdict=told.verdict if told.verdict.cause in (None, *lost) else Verdict(),
+        verdict=told.verdict if told.verdict.cause in (None, *lost) else report.Verdict(),
         productive_seconds=max(0.0, told.productive_seconds - max(0.0, spent - stall.seconds)),
         lost=lost,
         stalls=told.stalls[:-1],
@@ -65,7 +53,7 @@ def cut(told: Rank) -> Rank:
     )
 
 
-def closed(told: Rank) -> Rank:
+def closed(told: report.Rank) -> report.Rank:
     """What was told, with what was open closed when it was told of last: nobody knows when it ended."""
     stalls = [
         dataclasses.replace(stall, end=stall.start + stall.seconds) if stall.end is None else stall
@@ -73,11 +61,11 @@ def closed(told: Rank) -> Rank:
     ]
     phases = [span if span.end is not None else _ended(span, told) for span in told.phases]
     counters = dataclasses.replace(told.counters, stall_active={})
-    exit_ = told.exit if has_ended(told) else None
+    exit_ = told.exit if report.has_ended(told) else None
     return dataclasses.replace(told, exit=exit_, stalls=stalls, phases=phases, counters=counters)
 
 
-def _ended(span: PhaseSpan, told: Rank) -> PhaseSpan:
+def _ended(span: report.PhaseSpan, told: report.Rank) -> report.PhaseSpan:
     """An open span as long as its phase is beyond the others of it."""
     others = sum(
         other.end - other.start for other in told.phases if other.phase == span.phase and other.end is not None
@@ -86,7 +74,7 @@ def _ended(span: PhaseSpan, told: Rank) -> PhaseSpan:
     return dataclasses.replace(span, end=span.start + max(0.0, spent))
 
 
-def continued(told: Rank, live: Rank) -> Rank:
+def continued(told: report.Rank, live: report.Rank) -> report.Rank:
     """Both as one rank; ``told`` is ``cut`` or ``closed``."""
     offset = told.steps.count
     wall = told.wall_seconds + live.wall_seconds
@@ -138,7 +126,7 @@ def continued(told: Rank, live: Rank) -> Rank:
     return both
 
 
-def _later(span: PhaseSpan, steps: int) -> PhaseSpan:
+def _later(span: report.PhaseSpan, steps: int) -> report.PhaseSpan:
     """It came after so many more steps."""
     return span if span.step is None else dataclasses.replace(span, step=span.step + steps)
 
@@ -183,14 +171,14 @@ def _less(told: Mapping[str, float], part: Mapping[str, float]) -> dict[str, flo
     return {key: max(0.0, value - part.get(key, 0.0)) for key, value in told.items()}
 
 
-def _verdict(told: Rank, live: Rank, both: Rank) -> Verdict:
+def _verdict(told: report.Rank, live: report.Rank, both: report.Rank) -> report.Verdict:
     """An end is the run's last word; else what cost more, with the figures of both lives."""
     if live.verdict.kind == "end":
         return live.verdict
     wall = both.wall_seconds
     if {told.verdict.kind, live.verdict.kind} == {"none"}:
         healthy = any(_says(one.verdict, HEALTHY) for one in (told, live))
-        return Verdict.of(HEALTHY(steps=both.steps.count, seconds=wall)) if healthy else live.verdict
+        return report.Verdict.of(HEALTHY(steps=both.steps.count, seconds=wall)) if healthy else live.verdict
     chosen = max((told.verdict, live.verdict), key=lambda verdict: verdict.seconds)
     seconds = both.lost.get(chosen.cause or "", chosen.seconds)
     share = seconds / wall if wall > 0 else 0.0
@@ -204,19 +192,19 @@ def _verdict(told: Rank, live: Rank, both: Rank) -> Verdict:
     return dataclasses.replace(made, summary=text_of(message, chosen.summary), message=message)
 
 
-def _says(verdict: Verdict, template: Template) -> bool:
+def _says(verdict: report.Verdict, template: Template) -> bool:
     return verdict.message is not None and verdict.message.id == template.id
 
 
-def _steps(told: Steps, live: Steps) -> Steps:
+def _steps(told: report.Steps, live: report.Steps) -> report.Steps:
     if live.source == "none":
         return told
     return dataclasses.replace(merged(told, live), message=live.message)
 
 
-def _bottlenecks(told: list[Bottleneck], live: list[Bottleneck], wall: float) -> list[Bottleneck]:
+def _bottlenecks(told: list[report.Bottleneck], live: list[report.Bottleneck], wall: float) -> list[report.Bottleneck]:
     seconds: dict[str, float] = {}
-    chosen: dict[str, Bottleneck] = {}
+    chosen: dict[str, report.Bottleneck] = {}
     for one in (*told, *live):
         seconds[one.cause] = seconds.get(one.cause, 0.0) + one.seconds
         chosen[one.cause] = one
@@ -227,7 +215,7 @@ def _bottlenecks(told: list[Bottleneck], live: list[Bottleneck], wall: float) ->
     return sorted(made, key=lambda one: -one.seconds)
 
 
-def _checkpoints(told: list[Checkpoint], live: list[Checkpoint]) -> list[Checkpoint]:
+def _checkpoints(told: list[report.Checkpoint], live: list[report.Checkpoint]) -> list[report.Checkpoint]:
     """A save that was open goes on under its path; the parts of it that either process saw add up."""
     going = {saved.path: saved for saved in told if saved.end is None}
     out = [saved for saved in told if saved.end is not None or all(new.path != saved.path for new in live)]
@@ -241,15 +229,15 @@ def _checkpoints(told: list[Checkpoint], live: list[Checkpoint]) -> list[Checkpo
     return out
 
 
-def _samples(told: Samples, live: Samples) -> Samples:
+def _samples(told: report.Samples, live: report.Samples) -> report.Samples:
     """Both in one column; of neighbours the higher one where that is too long."""
     columns = [_whole(told, name) + getattr(live, name) for name in _names(live)]
     while len(columns[0]) > POINTS:
         columns = [columns[0][::2], *(_highest(column) for column in columns[1:])]
-    return Samples(*columns)
+    return report.Samples(*columns)
 
 
-def _whole(told: Samples, name: str) -> list[float | None]:
+def _whole(told: report.Samples, name: str) -> list[float | None]:
     """A column as long as the others, also where its writer did not know it."""
     column = getattr(told, name)
     return [*column, *[None] * (len(told.time) - len(column))]
