@@ -48,7 +48,7 @@ class Queries(Lines):
 
     @property
     def worst_cause(self) -> str:
-        worst = f"topk(1, {self._lost_in_range('cause')} > 0)"
+        worst = f"topk(1, max by (cause) (increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}])) > 0)"
         watched = f"increase(trainprobe_run_wall_seconds_total{self.scope.rank()}[{RANGE}])"
         return _or_say(worst, "cause", "nothing lost", watched)
 
@@ -210,9 +210,6 @@ class Queries(Lines):
     def summed(self, record: str, *matchers: str) -> str:
         """Hours in the range."""
         return f"sum_over_time({record}{self.scope.run(*matchers)}[{RANGE}])"
-
-    def _lost_in_range(self, label: str) -> str:
-        return f"max by ({label}) (increase(trainprobe_lost_seconds_total{self.scope.rank()}[{RANGE}]))"
 
     def _in_range(self, metric: str) -> str:
         return f"max by (rank, cause) (increase({metric}{self.scope.rank()}[{RANGE}]))"

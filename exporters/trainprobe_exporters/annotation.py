@@ -48,15 +48,11 @@ def _annotation(report: Report, run: Run, rank: str, stall: Stall, end: float, d
     told = f"{stall.cause} {stall.seconds:.2f} s"
     if details and stall.summary:
         told = f"{told}: {stall.summary}"
-    # Grafana shows the text as HTML.
-    text = html.escape(label_free(told)[:_MAX_TEXT])
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in told[:_MAX_TEXT])
+    text = html.escape(printable)  # Grafana shows it as HTML
     tags = (MARK, _tag(f"run:{run.run}"), _tag(f"rank:{rank}"), _tag(f"cause:{stall.cause}"))
     host = (_tag(f"host:{report.host.name}"),) if report.host.name else ()
     return Annotation(f"{run.key}/{rank}/{stall.id}", start, max(start, round(end * 1000)), text, tags + host)
-
-
-def label_free(text: str) -> str:
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _tag(text: str) -> str:

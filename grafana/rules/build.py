@@ -64,7 +64,11 @@ class Links:
 def built(links: Links | None = None) -> Mapping[str, str]:
     """The text of each rule file, by its name."""
     recording = [
-        {"name": name, **({"interval": interval} if interval else {}), "rules": [*map(_recorded, recordings)]}
+        {
+            "name": name,
+            **({"interval": interval} if interval else {}),
+            "rules": [{"record": one.record, "expr": one.expr} for one in recordings],
+        }
         for name, interval, recordings in GROUPS
     ]
     alerting = [
@@ -98,10 +102,6 @@ def main() -> None:
         (given.output / name).write_text(text)
     if given.output == DIRECTORY:
         PAGE.write_text(page())
-
-
-def _recorded(recording: Recording) -> dict[str, Any]:
-    return {"record": recording.record, "expr": recording.expr}
 
 
 def _rule(alert: Alert, links: Links) -> dict[str, Any]:

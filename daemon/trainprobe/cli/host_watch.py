@@ -98,7 +98,7 @@ class HostWatch:
         self._close_record: Callable[[], object] = lambda: None
         proc = Proc(owners=publisher.answers)
         claims = WatchLocks(parents(proc), publisher.directory)
-        outlets = Outlets(self._recorder(), self._publish, self._followed)
+        outlets = Outlets(self._recorder(), self._publish, lambda: self._readers.follows(clock.now().monotonic_ns))
         auto = config.targets.auto
         self._made = compose.assemble(config, outlets, auto=auto, claims=claims, compiling=compiling, proc=proc)
         self._observer: Observer = self._made.observer
@@ -140,10 +140,6 @@ class HostWatch:
         if self._notifier.watchdog_ns and now >= self._watchdog_ns:
             self._watchdog_ns = now + self._notifier.watchdog_ns
             self._notifier.notify("WATCHDOG=1")
-
-    def _followed(self) -> bool:
-        """Whether somebody waits for the next report."""
-        return self._readers.follows(clock.now().monotonic_ns)
 
     def _opened(self) -> None:
         if self._readers.read(clock.now().monotonic_ns):

@@ -58,7 +58,7 @@ def _limit(fold: RankState, state: State) -> float:
     policy = fold.policy
     if state == State.DATA_WAIT and _starved(fold):
         return policy.starved_bottleneck
-    if state == State.MEMORY and _swaps(fold):
+    if state == State.MEMORY and fold.stalls.seconds.get(Cause.SWAP, 0.0) > 0:
         return 0.0  # shorter waits for swapped pages are no noise
     return {
         State.DATA_WAIT: policy.data_bottleneck,
@@ -294,11 +294,6 @@ def _starved(fold: RankState) -> bool:
     """Whether late batches stall the run already: then the shorter waits are theirs, too."""
     stalled = sum(fold.stalls.seconds.get(cause, 0.0) for cause, spec in SPECS.items() if spec.makes_batches)
     return stalled >= fold.policy.starved_share * (fold.ordinary.ns + fold.ordinary.late_ns + stalled)
-
-
-def _swaps(fold: RankState) -> bool:
-    """Whether steps stalled for swapped memory."""
-    return fold.stalls.seconds.get(Cause.SWAP, 0.0) > 0
 
 
 def _idle_workers(fold: RankState) -> bool:

@@ -301,7 +301,10 @@ def _dataclass(kind: Any) -> Decoder:
 
     @cache  # when it is read first: a class may hold itself
     def fields() -> list[tuple[str, Decoder, bool]]:
-        return [(field.name, decoder(hints[field.name]), _required(field)) for field in dataclasses.fields(kind)]
+        return [
+            (field.name, decoder(hints[field.name]), field.default is field.default_factory is dataclasses.MISSING)
+            for field in dataclasses.fields(kind)
+        ]
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -319,7 +322,3 @@ def _dataclass(kind: Any) -> Decoder:
         return kind(**found)
 
     return read
-
-
-def _required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

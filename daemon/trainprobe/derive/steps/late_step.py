@@ -138,7 +138,11 @@ class LateStepObservations:
         """The longest wait among the workers' present ones, of what they do since the step began."""
         running = [one for one in samples if one.run != ThreadState.BLOCKED]
         self.busy = min(running, key=lambda one: one.since_ns).pid if running else self.busy
-        waits = [waiting(one, since_ns, now_ns) for one in samples if _outside_of_queues(one)]
+        waits = [
+            waiting(one, since_ns, now_ns)
+            for one in samples
+            if one.run == ThreadState.BLOCKED and one.leaf not in _QUEUES
+        ]
         for here in waits:
             if self.worker is None or here.ns >= self.worker.ns:
                 self.worker = here
@@ -169,10 +173,6 @@ class LateStepObservations:
     def stack_of(self, pid: int) -> tuple[str, ...]:
         """A worker's Python stack; empty where none was taken."""
         return self.worker_stacks.get(pid, ())
-
-
-def _outside_of_queues(sample: ThreadSample) -> bool:
-    return sample.run == ThreadState.BLOCKED and sample.leaf not in _QUEUES
 
 
 def waiting(sample: ThreadSample, from_ns: int, now_ns: int) -> Wait:

@@ -37,12 +37,10 @@ def _without_paths(run: Run) -> Run:
     if not paths:
         return run
     pattern = re.compile("|".join(re.escape(path) for path in paths))
-    shortened: Run = codec.with_texts(run, lambda text: pattern.sub(lambda found: _last_part(found[0]), text))
+    shortened: Run = codec.with_texts(
+        run, lambda text: pattern.sub(lambda path: path[0].rstrip("/").rpartition("/")[2], text)
+    )
     return shortened
-
-
-def _last_part(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
 
 
 def _paths(value: Any) -> set[str]:
