@@ -58,6 +58,7 @@ class Probes:
         self._lost_counts = loaded.map("lost", c_uint32, c_uint64)
         apart = proc.apart()
         self._marks = Marks(loaded.programs, self._calls.attach_uprobe, apart, UserQuota(owner=proc.owner))
+        self.hung = self._marks.hung
         sites = loaded.map("gpu_sites", abi.GpuSite, c_uint8)
         beats = loaded.map("gpu_beats", abi.GpuCaller, abi.GpuBeat)
         clocks = GpuClocks(beats, loaded.map("gpu_clocks", c_uint32, abi.GpuCaller), self._marks.attach_for)
@@ -102,9 +103,6 @@ class Probes:
                 self._cuda.take_clock(pid)
             self._cuda.attach_marks(pid)
         return attached
-
-    def hung(self) -> list[tuple[int, int]]:
-        return self._marks.hung()
 
     def refusal(self) -> str | Message:
         """Whose threads had more than their part of the ledgers of late, or whose libraries wait; "" nobody's."""

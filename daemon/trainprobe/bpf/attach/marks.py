@@ -70,7 +70,7 @@ class Marks:
         self._quota = quota or UserQuota()
         self._proc = proc
         self._readers = LibraryReaders(self._inspect_file)
-        self.refusal = self._readers.refusal
+        self.refusal, self.hung = self._readers.refusal, self._readers.hung
         self._lock = threading.Lock()  # for all below
         self._busy: set[Inode] = set()
         self._done: dict[Inode, MarksAttached] = {}
@@ -93,9 +93,6 @@ class Marks:
         except OSError as error:
             return not_opened(path, error)
         return self._readers.ask(pid, uid, path, start, end)
-
-    def hung(self) -> list[tuple[int, int]]:
-        return self._readers.hung()
 
     def _inspect_file(self, one: LibraryRead, path: str) -> MarksAttached | None:
         descriptor = open_mapping(one.pid, one.start, one.end)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from trainprobe.bpf.read.decode import Candidate
 from trainprobe.collect.command import ProgramKind, python_like, redact, understand
@@ -80,6 +80,9 @@ class Targets:
         self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto, self._deliver)
         self._launches = Launches(self._proc, os.getpid())
         self._runs = Runs(self._proc, self._table, self._launches, lambda event: self._out.append(event))
+        self.attempted = self._runs.attempted
+        self.abandoned, self.died = self._proc.pool.abandoned, self._proc.pool.died
+        self.seconds = self._proc.pool.seconds
         self._awaited: dict[int, tuple[tuple[str, ...], int]] = {}  # launched; its exec is not seen yet
         self._sweep_ns = 0
         self._seen: list[Watched] = []
@@ -111,10 +114,6 @@ class Targets:
         if process is None:
             raise NoSuchTraining(f"{who} cannot be watched: it has ended, or too many processes are watched")
         self._runs.begin_fixed(process, self._clock(), process.command)
-
-    def attempted(self, attempts: Mapping[str, int]) -> None:
-        """The latest attempt of each run and job that began before we did."""
-        self._runs.attempted(attempts)
 
     def remember(self, jobs: Sequence[JobKept]) -> None:
         """Jobs of which an earlier process of ours saw attempts."""
@@ -188,15 +187,6 @@ class Targets:
         """Processes whose reads in /proc do not come back: of them, and past some of his of a user, nothing is read."""
         self._proc.pool.look_after()
         return self._proc.hanging()
-
-    def abandoned(self) -> Sequence[tuple[int, int, int]]:
-        return self._proc.pool.abandoned()
-
-    def died(self) -> Sequence[int]:
-        return self._proc.pool.died()
-
-    def seconds(self) -> float:
-        return self._proc.pool.seconds()
 
     def due_ns(self) -> int | None:
         """CLOCK_MONOTONIC when ``step`` has something to do; None: only when an event comes."""
