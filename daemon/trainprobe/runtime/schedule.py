@@ -1,18 +1,7 @@
 """When the observer samples, searches, reads limits and reports. Times are CLOCK_MONOTONIC in ns and come in as data.
 
-| state | sampling pass, each | limits, each | report |
-|---|---|---|---|
-| a step is late | 0.1 s, from 0.3 s after its limit | 1 s | each 1 s, 0.5 % of a processor at most |
-| brief bursts recur, none was seen | at its limit, for 10 s of 60 s, five times | 1 s | with a pass |
-| steps are uneven | 1 s | 1 s; 2 s while less than half is used | with a pass, 0.04 % of a processor at most |
-| even for 10, 40, 90, 110 s | 2, 5, 10, 20 s | 2 s; 4 s beside passes of 20 s | with a pass |
-| even, and a report is read | 2 s | 2 s | with a pass |
-| a limit fills within 20 s | 1 s | 0.25 s, for 30 s of 90 s at most | with a pass |
-| something rare happens | at once | at once, where something is lacking | at once; often: 0.14 to 0.5 s apart |
-| over the budget | 1 s, also beside a late step | four times as long, but near a limit | each 5 s at most |
-
-Between two searches for trainings are 0.05 s, and 1 s where passes are more than 2 s apart. An alarm less than 0.25 s
-before another duty waits for it.
+The states are a table in docs/architecture.md ("When it looks"). Between two searches for trainings are 0.05 s, and 1 s
+where passes are more than 2 s apart. An alarm less than 0.25 s before another duty waits for it.
 """
 
 from __future__ import annotations
