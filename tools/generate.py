@@ -58,7 +58,8 @@ def looks() -> Iterator[str]:
     """Titles and colours in views/palette.py, which the exporter reads too: it knows nothing of rules."""
     yield "CAUSES: dict[Cause, Appearance] = {"
     for spec in specs():
-        yield f'    Cause.{spec.key.upper()}: Appearance("{spec.title}", "{spec.light}", "{spec.dark}"),'
+        light, dark = spec.colours
+        yield f'    Cause.{spec.key.upper()}: Appearance("{spec.title}", "{light}", "{dark}"),'
     yield "}"
 
 

@@ -50,8 +50,7 @@ class CauseSpec:
     key: str
     kinds: frozenset[Kind]
     title: str  # a few words, for people: the subject of a sentence
-    light: str  # its colour on a light ground …
-    dark: str  # … and on a dark one
+    colours: tuple[str, str]  # on a light ground, on a dark one
     group: Group
     rules: Sequence[OrderedRule] = ()
     checks: Sequence[OrderedCheck] = ()

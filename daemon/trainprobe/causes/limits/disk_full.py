@@ -124,8 +124,7 @@ SPEC = CauseSpec(
     "disk_full",
     kinds=frozenset({Kind.EVENT, Kind.WARNING}),
     title="disk full",
-    light="#b91c1c",
-    dark="#f87171",
+    colours=("#b91c1c", "#f87171"),
     group=groups.CHECKPOINT,
     checks=(OrderedCheck(check, 60),),
 )

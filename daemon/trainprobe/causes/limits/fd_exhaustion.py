@@ -173,8 +173,7 @@ SPEC = CauseSpec(
     "fd_exhaustion",
     kinds=frozenset({Kind.EVENT, Kind.WARNING}),
     title="too many open files",
-    light="#92400e",
-    dark="#fbbf24",
+    colours=("#92400e", "#fbbf24"),
     group=groups.MEMORY,
     checks=(OrderedCheck(check, 40),),
 )

@@ -153,8 +153,7 @@ SPEC = CauseSpec(
     "oom_kill",
     kinds=frozenset({Kind.EVENT, Kind.WARNING}),
     title="killed for want of memory",
-    light="#991b1b",
-    dark="#ff6b6b",
+    colours=("#991b1b", "#ff6b6b"),
     group=groups.MEMORY,
     checks=(OrderedCheck(check, 20),),
 )

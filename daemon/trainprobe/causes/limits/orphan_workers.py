@@ -52,8 +52,7 @@ SPEC = CauseSpec(
     "orphan_workers",
     kinds=frozenset({Kind.WARNING}),
     title="workers without a trainer",
-    light="#475569",
-    dark="#cbd5e1",
+    colours=("#475569", "#cbd5e1"),
     group=groups.MEMORY,
     checks=(OrderedCheck(check, 90),),
 )

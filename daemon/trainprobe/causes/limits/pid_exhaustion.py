@@ -91,8 +91,7 @@ SPEC = CauseSpec(
     "pid_exhaustion",
     kinds=frozenset({Kind.EVENT, Kind.WARNING}),
     title="no more threads or processes",
-    light="#b45309",
-    dark="#fcd34d",
+    colours=("#b45309", "#fcd34d"),
     group=groups.MEMORY,
     checks=(OrderedCheck(check, 70),),
 )

@@ -136,8 +136,7 @@ SPEC = CauseSpec(
     "shm_exhaustion",
     kinds=frozenset({Kind.EVENT, Kind.WARNING}),
     title="shared memory full",
-    light="#6b21a8",
-    dark="#e879f9",
+    colours=("#6b21a8", "#e879f9"),
     group=groups.MEMORY,
     checks=(OrderedCheck(check, 50),),
 )

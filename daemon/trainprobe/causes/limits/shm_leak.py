@@ -45,8 +45,7 @@ SPEC = CauseSpec(
     "shm_leak",
     kinds=frozenset({Kind.WARNING}),
     title="leaked shared memory",
-    light="#86198f",
-    dark="#f0abfc",
+    colours=("#86198f", "#f0abfc"),
     group=groups.MEMORY,
     checks=(OrderedCheck(check, 80),),
 )

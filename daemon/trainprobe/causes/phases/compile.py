@@ -10,7 +10,6 @@ SPEC = CauseSpec(
     "compile",
     kinds=frozenset({Kind.PHASE}),
     title="compiling",
-    light="#78716c",
-    dark="#a8a29e",
+    colours=("#78716c", "#a8a29e"),
     group=groups.PHASES,
 )

@@ -126,8 +126,7 @@ SPEC = CauseSpec(
     "evaluation",
     kinds=frozenset({Kind.PHASE}),
     title="evaluation",
-    light="#0f766e",
-    dark="#5eead4",
+    colours=("#0f766e", "#5eead4"),
     group=groups.PHASES,
     rules=(OrderedRule(claim, stall=60),),
 )

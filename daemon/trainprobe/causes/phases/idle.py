@@ -44,8 +44,7 @@ SPEC = CauseSpec(
     "idle",
     kinds=frozenset({Kind.PHASE}),
     title="waiting for input",
-    light="#57534e",
-    dark="#d6d3d1",
+    colours=("#57534e", "#d6d3d1"),
     group=groups.PHASES,
     rules=(OrderedRule(claim, stall=5),),
 )

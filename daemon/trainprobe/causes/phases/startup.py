@@ -10,7 +10,6 @@ SPEC = CauseSpec(
     "startup",
     kinds=frozenset({Kind.PHASE}),
     title="start-up",
-    light="#64748b",
-    dark="#94a3b8",
+    colours=("#64748b", "#94a3b8"),
     group=groups.PHASES,
 )

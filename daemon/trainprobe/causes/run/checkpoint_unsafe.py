@@ -58,7 +58,6 @@ SPEC = CauseSpec(
     "checkpoint_unsafe",
     kinds=frozenset({Kind.WARNING}),
     title="no complete checkpoint for a while",
-    light="#9a3412",
-    dark="#fdba74",
+    colours=("#9a3412", "#fdba74"),
     group=groups.CHECKPOINT,
 )

@@ -91,7 +91,6 @@ SPEC = CauseSpec(
     "worker_death",
     kinds=frozenset({Kind.EVENT}),
     title="a DataLoader worker died",
-    light="#b91c1c",
-    dark="#f87171",
+    colours=("#b91c1c", "#f87171"),
     group=groups.WORKERS,
 )

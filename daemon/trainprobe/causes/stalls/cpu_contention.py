@@ -161,8 +161,7 @@ SPEC = CauseSpec(
     "cpu_contention",
     kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
     title="waiting for a CPU",
-    light="#3f6212",
-    dark="#bef264",
+    colours=("#3f6212", "#bef264"),
     group=groups.CPU,
     rules=(
         OrderedRule(claim, stall=260, ordinary=120),

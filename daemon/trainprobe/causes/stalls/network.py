@@ -120,8 +120,7 @@ SPEC = CauseSpec(
     "network",
     kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
     title="waiting for the network",
-    light="#0891b2",
-    dark="#22d3ee",
+    colours=("#0891b2", "#22d3ee"),
     group=groups.RANKS,
     rules=(
         OrderedRule(claim, stall=190, ordinary=100),
