@@ -11,7 +11,7 @@ from typing import Any
 from grafana import thresholds
 from grafana.causes import CAUSE_COLOURS
 from grafana.dashboard import FLEET_UID, MEMORY_UID, STALLS_UID, dashboard_of, link_to_host, link_to_run
-from grafana.layout import Line, Section
+from grafana.layout import Line, Section, rows
 from grafana.panels import COUNT, SECONDS, SHARE, Column, Q, bars, stat_of, table_of, time_series
 from grafana.queries import Queries
 from grafana.rules.hours import GPU_HOURS_LOST, RANK_HOURS, RANK_HOURS_LOST
@@ -185,29 +185,26 @@ def _worst(q: Queries) -> list[Line]:
 
 
 def _agents(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            time_series(
-                "Hosts without a source",
-                "How many hosts lack it, by source.",
-                Q(f"count by (source) ({SOURCES_DOWN}{q.scope.host()})", "{{source}}"),
-                unit=COUNT,
-                none="none, as far as is known",
-            ),
-            time_series(
-                "Age of the report",
-                f"By host; more than {REPORT_STALE_SECONDS:.0f} s means that the daemon is silent.",
-                Q(f"topk(10, {q.report_age})", "{{instance}}", HOURS_WINDOW),
-                unit=SECONDS,
-                levels=thresholds.REPORT_AGE_SECONDS,
-            ),
-            time_series(
-                "Versions",
-                "Hosts by the version of their exporter.",
-                Q(f"count by (version) (trainprobe_build_info{q.scope.host()})", "{{version}}"),
-                unit=COUNT,
-                stacked=True,
-            ),
-        )
-    ]
+    return rows(
+        time_series(
+            "Hosts without a source",
+            "How many hosts lack it, by source.",
+            Q(f"count by (source) ({SOURCES_DOWN}{q.scope.host()})", "{{source}}"),
+            unit=COUNT,
+            none="none, as far as is known",
+        ),
+        time_series(
+            "Age of the report",
+            f"By host; more than {REPORT_STALE_SECONDS:.0f} s means that the daemon is silent.",
+            Q(f"topk(10, {q.report_age})", "{{instance}}", HOURS_WINDOW),
+            unit=SECONDS,
+            levels=thresholds.REPORT_AGE_SECONDS,
+        ),
+        time_series(
+            "Versions",
+            "Hosts by the version of their exporter.",
+            Q(f"count by (version) (trainprobe_build_info{q.scope.host()})", "{{version}}"),
+            unit=COUNT,
+            stacked=True,
+        ),
+    )

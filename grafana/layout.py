@@ -13,6 +13,7 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models.dashboard import GridPos
 
 COLUMNS = 24
+ON_A_LINE = 3
 SECTION_IDS = 100  # ids that a section has for its panels: a new panel moves none of another section
 
 
@@ -24,6 +25,10 @@ class Line:
         self.widths = widths or [COLUMNS // len(panels)] * len(panels)
         if sum(self.widths) != COLUMNS or len(self.widths) != len(panels):
             raise ValueError(f"{len(panels)} panels of widths {self.widths} do not fill {COLUMNS} columns")
+
+
+def rows(*panels: Any, height: int = 8) -> list[Line]:
+    return [Line(height, *panels[at : at + ON_A_LINE]) for at in range(0, len(panels), ON_A_LINE)]
 
 
 @dataclass(frozen=True)

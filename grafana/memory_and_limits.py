@@ -6,7 +6,7 @@ from typing import Any
 
 from grafana import thresholds
 from grafana.dashboard import MEMORY_UID, STALLS_UID, dashboard_of, link_to_run
-from grafana.layout import Line, Section
+from grafana.layout import Line, Section, rows
 from grafana.lines import RATE
 from grafana.panels import BYTES, COUNT, SECONDS, SHARE, Column, Q, fill, stat_of, table_of, time_series
 from grafana.queries import RANGE, Queries
@@ -153,125 +153,104 @@ def _memory(q: Queries) -> list[Line]:
 
 
 def _swap(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            fill(
-                "Swap in use, of what is there",
-                "By host.",
-                Q(q.swap_share, "{{instance}}"),
-                thresholds.SWAP_FILL,
-                none="no swap seen",
-            ),
-            time_series(
-                "Pages swapped in",
-                "Each second, by host: this is what makes steps slow.",
-                q.host_rate("trainprobe_swap_in_pages_total"),
-                levels=thresholds.SWAP_IN_PAGES,
-            ),
-            time_series("Swapped memory of the ranks", "With their workers.", q.rank("trainprobe_run_swap_bytes")),
+    return rows(
+        fill(
+            "Swap in use, of what is there",
+            "By host.",
+            Q(q.swap_share, "{{instance}}"),
+            thresholds.SWAP_FILL,
+            none="no swap seen",
         ),
-        Line(
-            8,
-            time_series(
-                "Pressure",
-                "Share of the time in which some or all tasks of the host waited for memory, disks or CPUs (PSI).",
-                q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
-                levels=thresholds.PRESSURE,
-            ),
-            time_series(
-                "Major faults",
-                "Each second, of the worst rank of each run.",
-                q.rate("run", "trainprobe_major_faults_total"),
-            ),
-            time_series(
-                "Throttled by a CPU quota",
-                "Share of the time, of the worst rank of each run.",
-                q.rate("run", "trainprobe_cpu_throttled_seconds_total"),
-            ),
+        time_series(
+            "Pages swapped in",
+            "Each second, by host: this is what makes steps slow.",
+            q.host_rate("trainprobe_swap_in_pages_total"),
+            levels=thresholds.SWAP_IN_PAGES,
         ),
-    ]
+        time_series("Swapped memory of the ranks", "With their workers.", q.rank("trainprobe_run_swap_bytes")),
+        time_series(
+            "Pressure",
+            "Share of the time in which some or all tasks of the host waited for memory, disks or CPUs (PSI).",
+            q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
+            levels=thresholds.PRESSURE,
+        ),
+        time_series(
+            "Major faults",
+            "Each second, of the worst rank of each run.",
+            q.rate("run", "trainprobe_major_faults_total"),
+        ),
+        time_series(
+            "Throttled by a CPU quota",
+            "Share of the time, of the worst rank of each run.",
+            q.rate("run", "trainprobe_cpu_throttled_seconds_total"),
+        ),
+    )
 
 
 def _descriptors(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            fill(
-                "Open, of the limit",
-                "Of each rank's worst process.",
-                q.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
-                thresholds.FD_FILL,
-            ),
-            _until("Time until they run out", q.rank_least("trainprobe_fd_exhaustion_seconds")),
-            time_series(
-                "Calls that failed for want of one",
-                "In each interval, by error.",
-                q.events("trainprobe_fd_errors_total", "run", "errno"),
-                none="no call failed, as far as is known",
-            ),
-        )
-    ]
+    return rows(
+        fill(
+            "Open, of the limit",
+            "Of each rank's worst process.",
+            q.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
+            thresholds.FD_FILL,
+        ),
+        _until("Time until they run out", q.rank_least("trainprobe_fd_exhaustion_seconds")),
+        time_series(
+            "Calls that failed for want of one",
+            "In each interval, by error.",
+            q.events("trainprobe_fd_errors_total", "run", "errno"),
+            none="no call failed, as far as is known",
+        ),
+    )
 
 
 def _shared_memory(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            fill(
-                "/dev/shm in use, of its size",
-                "Of hosts and containers.",
-                Q(q.shm_share, "{{instance}} {{container}} {{device}}"),
-                thresholds.SHM_FILL,
-            ),
-            time_series("Held by the ranks", "With their workers.", q.rank("trainprobe_run_shm_bytes")),
-            _until("Time until it runs out", q.rank_least("trainprobe_shm_exhaustion_seconds")),
+    return rows(
+        fill(
+            "/dev/shm in use, of its size",
+            "Of hosts and containers.",
+            Q(q.shm_share, "{{instance}} {{container}} {{device}}"),
+            thresholds.SHM_FILL,
         ),
-        Line(
-            8,
-            time_series(
-                "Leaked",
-                "Bytes in a /dev/shm whose owners are dead.",
-                q.host("trainprobe_shm_leaked_bytes", "container"),
-            ),
-            time_series(
-                "Allocations that failed",
-                "In each interval.",
-                q.events("trainprobe_shm_errors_total", "run", "rank"),
-            ),
+        time_series("Held by the ranks", "With their workers.", q.rank("trainprobe_run_shm_bytes")),
+        _until("Time until it runs out", q.rank_least("trainprobe_shm_exhaustion_seconds")),
+        time_series(
+            "Leaked",
+            "Bytes in a /dev/shm whose owners are dead.",
+            q.host("trainprobe_shm_leaked_bytes", "container"),
         ),
-    ]
+        time_series(
+            "Allocations that failed",
+            "In each interval.",
+            q.events("trainprobe_shm_errors_total", "run", "rank"),
+        ),
+    )
 
 
 def _workers(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            time_series(
-                "Workers that failed",
-                "In each interval, by reason.",
-                q.events("trainprobe_worker_exits_total", "run", "reason", only=('reason!="finished"',)),
-            ),
-            time_series(
-                "Memory of orphaned workers",
-                "Workers whose trainer is gone, and what they hold.",
-                q.host("trainprobe_orphan_worker_bytes"),
-            ),
-            time_series("Orphaned workers", "How many, by host.", q.host("trainprobe_orphan_workers")),
+    return rows(
+        time_series(
+            "Workers that failed",
+            "In each interval, by reason.",
+            q.events("trainprobe_worker_exits_total", "run", "reason", only=('reason!="finished"',)),
         ),
-        Line(
-            8,
-            time_series(
-                "Space where the checkpoints go",
-                "Left on that filesystem.",
-                q.rank_least("trainprobe_checkpoint_filesystem_available_bytes"),
-                none="no checkpoint seen",
-            ),
-            time_series(
-                "Inodes where the checkpoints go",
-                "Left on that filesystem.",
-                q.rank_least("trainprobe_checkpoint_filesystem_files_free"),
-                none="no checkpoint seen",
-            ),
+        time_series(
+            "Memory of orphaned workers",
+            "Workers whose trainer is gone, and what they hold.",
+            q.host("trainprobe_orphan_worker_bytes"),
         ),
-    ]
+        time_series("Orphaned workers", "How many, by host.", q.host("trainprobe_orphan_workers")),
+        time_series(
+            "Space where the checkpoints go",
+            "Left on that filesystem.",
+            q.rank_least("trainprobe_checkpoint_filesystem_available_bytes"),
+            none="no checkpoint seen",
+        ),
+        time_series(
+            "Inodes where the checkpoints go",
+            "Left on that filesystem.",
+            q.rank_least("trainprobe_checkpoint_filesystem_files_free"),
+            none="no checkpoint seen",
+        ),
+    )

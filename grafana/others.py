@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from grafana.layout import Line
+from grafana.layout import Line, rows
 from grafana.lines import NO_GPU
 from grafana.panels import Q, time_series
 from grafana.queries import Queries
 from trainprobe_exporters.catalogue import METRICS, PREFIX, Metric
-
-ON_A_LINE = 3
 
 
 def undrawn(dashboards: Iterable[str]) -> list[Metric]:
@@ -22,8 +20,7 @@ def undrawn(dashboards: Iterable[str]) -> list[Metric]:
 
 
 def lines_of(q: Queries, metrics: Sequence[Metric]) -> list[Line]:
-    panels = list(_panels(q, metrics))
-    return [Line(8, *panels[at : at + ON_A_LINE]) for at in range(0, len(panels), ON_A_LINE)]
+    return rows(*_panels(q, metrics))
 
 
 def _panels(q: Queries, metrics: Sequence[Metric]) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from grafana import thresholds
 from grafana.annotations import ALL_NAMES
 from grafana.causes import CAUSE_COLOURS, PHASE_COLOURS, STATE_COLOURS
 from grafana.dashboard import STALLS_UID, dashboard_of
-from grafana.layout import Line, Section
+from grafana.layout import Line, Section, rows
 from grafana.lines import RATE
 from grafana.others import lines_of
 from grafana.panels import (
@@ -214,38 +214,36 @@ def _lost_time(q: Queries) -> list[Line]:
 
 
 def _steps(q: Queries) -> list[Line]:
-    return [
-        Line(
-            9,
-            time_series(
-                "Step time",
-                "Median and 99th percentile of the training steps of all ranks, and the baseline that stalls are "
-                "measured against. The regions are the causes.",
-                Q(q.step_quantile(0.5), "p50"),
-                Q(q.step_quantile(0.99), "p99"),
-                Q(q.step_baseline, "baseline"),
-                unit=SECONDS,
-                logarithmic=True,
-                none="no step in the time range",
-            ),
-            heatmap_of(
-                "Step times",
-                "How many training steps of all ranks took how long, in the histogram's buckets: a second band "
-                "above the first one is a stall that recurs.",
-                SECONDS,
-                Q(f"sum by (le) (increase(trainprobe_step_duration_seconds_bucket{q.scope.rank()}[{RATE}]))", "{{le}}"),
-                none="no step in the time range",
-            ),
-            time_series(
-                "GPU utilisation",
-                "Share of the time in which some kernel ran on the run's GPUs. 100 % is not progress: a rank that "
-                "waits for others shows it too.",
-                q.gpu("trainprobe_gpu_utilization_ratio"),
-                most=1,
-                levels=thresholds.GPU_UTILIZATION,
-            ),
-        )
-    ]
+    return rows(
+        time_series(
+            "Step time",
+            "Median and 99th percentile of the training steps of all ranks, and the baseline that stalls are "
+            "measured against. The regions are the causes.",
+            Q(q.step_quantile(0.5), "p50"),
+            Q(q.step_quantile(0.99), "p99"),
+            Q(q.step_baseline, "baseline"),
+            unit=SECONDS,
+            logarithmic=True,
+            none="no step in the time range",
+        ),
+        heatmap_of(
+            "Step times",
+            "How many training steps of all ranks took how long, in the histogram's buckets: a second band "
+            "above the first one is a stall that recurs.",
+            SECONDS,
+            Q(f"sum by (le) (increase(trainprobe_step_duration_seconds_bucket{q.scope.rank()}[{RATE}]))", "{{le}}"),
+            none="no step in the time range",
+        ),
+        time_series(
+            "GPU utilisation",
+            "Share of the time in which some kernel ran on the run's GPUs. 100 % is not progress: a rank that "
+            "waits for others shows it too.",
+            q.gpu("trainprobe_gpu_utilization_ratio"),
+            most=1,
+            levels=thresholds.GPU_UTILIZATION,
+        ),
+        height=9,
+    )
 
 
 def _alerts() -> Line:
@@ -261,272 +259,236 @@ def _alerts() -> Line:
 
 
 def _gpu_beside_steps(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            time_series(
-                "Steps per second, by rank",
-                "All ranks of a run step together; one that lags behind holds the others up.",
-                q.rank_rate("trainprobe_steps_total"),
-            ),
-            time_series(
-                "GPU idle, by cause",
-                "Share of the time in which a GPU of the run had nothing to do, by the cause on the host.",
-                q.rate("cause", "trainprobe_gpu_idle_seconds_total"),
-                stacked=True,
-                colours=CAUSE_COLOURS,
-                none="no GPU seen, or never idle",
-            ),
-            time_series(
-                "Variation and drift of the step time",
-                "(p90 - p10) / median of the latest 200 steps, and the confirmed change in 1000 steps.",
-                q.rank("trainprobe_step_variation_ratio", "variation"),
-                q.rank("trainprobe_step_drift_ratio_per_1000_steps", "drift"),
-                levels=thresholds.STEP_VARIATION,
-                signed=True,
-                none="too few steps yet",
-            ),
-        )
-    ]
+    return rows(
+        time_series(
+            "Steps per second, by rank",
+            "All ranks of a run step together; one that lags behind holds the others up.",
+            q.rank_rate("trainprobe_steps_total"),
+        ),
+        time_series(
+            "GPU idle, by cause",
+            "Share of the time in which a GPU of the run had nothing to do, by the cause on the host.",
+            q.rate("cause", "trainprobe_gpu_idle_seconds_total"),
+            stacked=True,
+            colours=CAUSE_COLOURS,
+            none="no GPU seen, or never idle",
+        ),
+        time_series(
+            "Variation and drift of the step time",
+            "(p90 - p10) / median of the latest 200 steps, and the confirmed change in 1000 steps.",
+            q.rank("trainprobe_step_variation_ratio", "variation"),
+            q.rank("trainprobe_step_drift_ratio_per_1000_steps", "drift"),
+            levels=thresholds.STEP_VARIATION,
+            signed=True,
+            none="too few steps yet",
+        ),
+    )
 
 
 def _data(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            time_series(
-                "Waiting for data",
-                "Share of the time in which the driving thread waits for the DataLoader, or loads by itself.",
-                Q(q.state_share("data_wait", "data_inline", "fault_io"), "{{state}}, rank {{rank}}"),
-                unit=SHARE,
-            ),
-            time_series("Workers", "Live DataLoader workers, by rank.", q.rank("trainprobe_workers")),
-            time_series(
-                "Workers started and ended",
-                "In each interval. Workers that end and start at every epoch ask for persistent_workers=True; "
-                "killed, crashed and oom_kill are failures.",
-                Q(q.events("trainprobe_worker_starts_total", "rank").expr, "started, rank {{rank}}"),
-                q.events("trainprobe_worker_exits_total", "reason"),
-                unit=COUNT,
-            ),
-        )
-    ]
+    return rows(
+        time_series(
+            "Waiting for data",
+            "Share of the time in which the driving thread waits for the DataLoader, or loads by itself.",
+            Q(q.state_share("data_wait", "data_inline", "fault_io"), "{{state}}, rank {{rank}}"),
+            unit=SHARE,
+        ),
+        time_series("Workers", "Live DataLoader workers, by rank.", q.rank("trainprobe_workers")),
+        time_series(
+            "Workers started and ended",
+            "In each interval. Workers that end and start at every epoch ask for persistent_workers=True; "
+            "killed, crashed and oom_kill are failures.",
+            Q(q.events("trainprobe_worker_starts_total", "rank").expr, "started, rank {{rank}}"),
+            q.events("trainprobe_worker_exits_total", "reason"),
+            unit=COUNT,
+        ),
+    )
 
 
 def _checkpoints(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            time_series(
-                "Time in checkpoints, by operation",
-                "Share of the time; blocking=true holds the training up, the rest overlaps it.",
-                Q(q.checkpoint_seconds, "{{operation}}, blocking={{blocking}}"),
-                unit=SHARE,
-                none="no checkpoint seen",
-            ),
-            time_series(
-                "Latest checkpoint: duration",
-                "By rank.",
-                q.rank("trainprobe_checkpoint_last_duration_seconds"),
-                none="no checkpoint seen",
-            ),
-            time_series(
-                "Checkpoints that ended",
-                "By outcome, in each interval. unsafe: for a while there was no complete checkpoint.",
-                q.events("trainprobe_checkpoints_total", "outcome"),
-            ),
+    return rows(
+        time_series(
+            "Time in checkpoints, by operation",
+            "Share of the time; blocking=true holds the training up, the rest overlaps it.",
+            Q(q.checkpoint_seconds, "{{operation}}, blocking={{blocking}}"),
+            unit=SHARE,
+            none="no checkpoint seen",
         ),
-        Line(
-            8,
-            time_series(
-                "Written to checkpoints",
-                "Bytes per second, by rank.",
-                q.rank_rate("trainprobe_checkpoint_bytes_total"),
-            ),
-            time_series(
-                "Latest checkpoint: size",
-                "By rank.",
-                q.rank("trainprobe_checkpoint_last_bytes"),
-                none="no checkpoint seen",
-            ),
-            time_series(
-                "Room where the checkpoints go",
-                "Space left on that filesystem, beside what one more checkpoint takes.",
-                q.rank_least("trainprobe_checkpoint_filesystem_available_bytes", "left"),
-                q.rank("trainprobe_checkpoint_last_bytes", "one checkpoint"),
-                none="no checkpoint seen",
-            ),
+        time_series(
+            "Latest checkpoint: duration",
+            "By rank.",
+            q.rank("trainprobe_checkpoint_last_duration_seconds"),
+            none="no checkpoint seen",
         ),
-    ]
+        time_series(
+            "Checkpoints that ended",
+            "By outcome, in each interval. unsafe: for a while there was no complete checkpoint.",
+            q.events("trainprobe_checkpoints_total", "outcome"),
+        ),
+        time_series(
+            "Written to checkpoints",
+            "Bytes per second, by rank.",
+            q.rank_rate("trainprobe_checkpoint_bytes_total"),
+        ),
+        time_series(
+            "Latest checkpoint: size",
+            "By rank.",
+            q.rank("trainprobe_checkpoint_last_bytes"),
+            none="no checkpoint seen",
+        ),
+        time_series(
+            "Room where the checkpoints go",
+            "Space left on that filesystem, beside what one more checkpoint takes.",
+            q.rank_least("trainprobe_checkpoint_filesystem_available_bytes", "left"),
+            q.rank("trainprobe_checkpoint_last_bytes", "one checkpoint"),
+            none="no checkpoint seen",
+        ),
+    )
 
 
 def _logging(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            time_series(
-                "Time in logging",
-                "Share of the time that the driving thread spends writing logs, by kind; of the worst rank.",
-                q.rate("kind", "trainprobe_log_seconds_total"),
-                none="no log seen",
-            ),
-            time_series(
-                "Log writes",
-                "Writes per second, by kind; of the worst rank.",
-                q.rate("kind", "trainprobe_log_writes_total"),
-                unit=WRITES,
-                none="no log seen",
-            ),
-            time_series(
-                "Size of the log files",
-                "And how fast they grow: event files that grow with each step slow a run down over hours.",
-                Q(q.rate("kind", "trainprobe_log_bytes_total").expr, "{{kind}}, each second"),
-                Q(f"max by (kind) (trainprobe_log_file_bytes{q.scope.rank()})", "{{kind}}, size"),
-                unit=BYTES,
-                none="no log seen",
-            ),
-        )
-    ]
+    return rows(
+        time_series(
+            "Time in logging",
+            "Share of the time that the driving thread spends writing logs, by kind; of the worst rank.",
+            q.rate("kind", "trainprobe_log_seconds_total"),
+            none="no log seen",
+        ),
+        time_series(
+            "Log writes",
+            "Writes per second, by kind; of the worst rank.",
+            q.rate("kind", "trainprobe_log_writes_total"),
+            unit=WRITES,
+            none="no log seen",
+        ),
+        time_series(
+            "Size of the log files",
+            "And how fast they grow: event files that grow with each step slow a run down over hours.",
+            Q(q.rate("kind", "trainprobe_log_bytes_total").expr, "{{kind}}, each second"),
+            Q(f"max by (kind) (trainprobe_log_file_bytes{q.scope.rank()})", "{{kind}}, size"),
+            unit=BYTES,
+            none="no log seen",
+        ),
+    )
 
 
 def _memory(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            time_series(
-                "Memory of the ranks",
-                "Proportional set size and swapped memory of each rank with its workers.",
-                q.rank("trainprobe_run_pss_bytes"),
-                q.rank("trainprobe_run_swap_bytes", "swapped"),
-            ),
-            fill(
-                "Memory in use, of the limit",
-                "Where the run's limit is: its control group's, else the host's memory.",
-                Q(q.memory_share, "{{instance}} {{scope}}"),
-                thresholds.MEMORY_FILL,
-            ),
-            time_series(
-                "Major faults",
-                "Per second, of each rank with its workers; and pages swapped in on the host.",
-                q.rank_rate("trainprobe_major_faults_total"),
-                q.host_rate("trainprobe_swap_in_pages_total", what="swapped in"),
-            ),
+    return rows(
+        time_series(
+            "Memory of the ranks",
+            "Proportional set size and swapped memory of each rank with its workers.",
+            q.rank("trainprobe_run_pss_bytes"),
+            q.rank("trainprobe_run_swap_bytes", "swapped"),
         ),
-        Line(
-            8,
-            time_series(
-                "Time in direct reclaim",
-                "Share of the time, by rank: the kernel makes the thread look for memory.",
-                q.rank_rate("trainprobe_direct_reclaim_seconds_total"),
-            ),
-            time_series(
-                "Runnable without a CPU",
-                "Seconds per second, by rank: contention, and throttling by a CPU quota.",
-                q.rank_rate("trainprobe_runqueue_seconds_total", "run queue"),
-                q.rank_rate("trainprobe_cpu_throttled_seconds_total", "throttled"),
-                unit=SECONDS,
-            ),
-            time_series(
-                "Pressure on the host",
-                "Share of the time in which some or all tasks waited for a resource (PSI).",
-                q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
-                levels=thresholds.PRESSURE,
-            ),
+        fill(
+            "Memory in use, of the limit",
+            "Where the run's limit is: its control group's, else the host's memory.",
+            Q(q.memory_share, "{{instance}} {{scope}}"),
+            thresholds.MEMORY_FILL,
         ),
-        Line(
-            8,
-            time_series(
-                "Block devices: 99th percentile of a request",
-                "By device and operation.",
-                Q(q.block_io_p99, "{{instance}} {{device}} {{operation}}"),
-                unit=SECONDS,
-                none="no request seen",
-            ),
+        time_series(
+            "Major faults",
+            "Per second, of each rank with its workers; and pages swapped in on the host.",
+            q.rank_rate("trainprobe_major_faults_total"),
+            q.host_rate("trainprobe_swap_in_pages_total", what="swapped in"),
         ),
-    ]
+        time_series(
+            "Time in direct reclaim",
+            "Share of the time, by rank: the kernel makes the thread look for memory.",
+            q.rank_rate("trainprobe_direct_reclaim_seconds_total"),
+        ),
+        time_series(
+            "Runnable without a CPU",
+            "Seconds per second, by rank: contention, and throttling by a CPU quota.",
+            q.rank_rate("trainprobe_runqueue_seconds_total", "run queue"),
+            q.rank_rate("trainprobe_cpu_throttled_seconds_total", "throttled"),
+            unit=SECONDS,
+        ),
+        time_series(
+            "Pressure on the host",
+            "Share of the time in which some or all tasks waited for a resource (PSI).",
+            q.host_rate("trainprobe_pressure_seconds_total", "resource", "kind"),
+            levels=thresholds.PRESSURE,
+        ),
+        time_series(
+            "Block devices: 99th percentile of a request",
+            "By device and operation.",
+            Q(q.block_io_p99, "{{instance}} {{device}} {{operation}}"),
+            unit=SECONDS,
+            none="no request seen",
+        ),
+    )
 
 
 def _descriptors(q: Queries) -> list[Line]:
-    return [
-        Line(
-            8,
-            fill(
-                "Open file descriptors, of the limit",
-                "Of the rank's worst process.",
-                q.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
-                thresholds.FD_FILL,
-            ),
-            time_series(
-                "Calls that failed for want of a descriptor",
-                "In each interval, by error.",
-                q.events("trainprobe_fd_errors_total", "errno"),
-                none="no call failed, as far as is known",
-            ),
-            fill(
-                "Shared memory of the ranks, of the /dev/shm that they see",
-                "Held by the rank and its workers.",
-                q.rank_share("trainprobe_run_shm_bytes", "trainprobe_run_shm_size_bytes"),
-                thresholds.SHM_FILL,
-            ),
-        )
-    ]
+    return rows(
+        fill(
+            "Open file descriptors, of the limit",
+            "Of the rank's worst process.",
+            q.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
+            thresholds.FD_FILL,
+        ),
+        time_series(
+            "Calls that failed for want of a descriptor",
+            "In each interval, by error.",
+            q.events("trainprobe_fd_errors_total", "errno"),
+            none="no call failed, as far as is known",
+        ),
+        fill(
+            "Shared memory of the ranks, of the /dev/shm that they see",
+            "Held by the rank and its workers.",
+            q.rank_share("trainprobe_run_shm_bytes", "trainprobe_run_shm_size_bytes"),
+            thresholds.SHM_FILL,
+        ),
+    )
 
 
 def _gpu(q: Queries) -> list[Line]:
     gpu = "{{instance}} GPU {{gpu}}"
-    return [
-        Line(
-            8,
-            fill(
-                "GPU memory, of what is there",
-                "Allocated by anybody. Full and churning: see cudaMalloc in the stalls of cause gpu_memory.",
-                Q(q.gpu_memory_share, gpu),
-                none="no GPU seen",
-            ),
-            time_series(
-                "SM clock",
-                "A clock that falls under load is throttling.",
-                q.gpu("trainprobe_gpu_sm_clock_hertz"),
-            ),
-            time_series(
-                "Throttled",
-                "Share of the time with a lowered clock, by reason.",
-                q.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"),
-                none="no GPU seen, or never throttled",
-            ),
+    return rows(
+        fill(
+            "GPU memory, of what is there",
+            "Allocated by anybody. Full and churning: see cudaMalloc in the stalls of cause gpu_memory.",
+            Q(q.gpu_memory_share, gpu),
+            none="no GPU seen",
         ),
-        Line(
-            8,
-            time_series("Power", "Drawn by each GPU.", q.gpu("trainprobe_gpu_power_watts")),
-            time_series(
-                "Temperature",
-                "Of each GPU.",
-                q.gpu("trainprobe_gpu_temperature_celsius"),
-                levels=thresholds.GPU_CELSIUS,
-            ),
-            fill(
-                "Tensor cores active",
-                "Share of the time. Low at full utilisation: the work does not reach the tensor cores.",
-                q.gpu("trainprobe_gpu_tensor_active_ratio"),
-                none="no GPU seen that counts it (Hopper and later)",
-            ),
+        time_series(
+            "SM clock",
+            "A clock that falls under load is throttling.",
+            q.gpu("trainprobe_gpu_sm_clock_hertz"),
         ),
-        Line(
-            8,
-            time_series(
-                "PCIe",
-                "Traffic to and from each GPU.",
-                q.gpu("trainprobe_gpu_pcie_receive_bytes_per_second", "in"),
-                q.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second", "out"),
-            ),
-            time_series(
-                "GPU errors",
-                "Xid events, ECC errors and lost devices, each second.",
-                q.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"),
-                none="no GPU seen, or no error",
-            ),
+        time_series(
+            "Throttled",
+            "Share of the time with a lowered clock, by reason.",
+            q.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"),
+            none="no GPU seen, or never throttled",
         ),
-    ]
+        time_series("Power", "Drawn by each GPU.", q.gpu("trainprobe_gpu_power_watts")),
+        time_series(
+            "Temperature",
+            "Of each GPU.",
+            q.gpu("trainprobe_gpu_temperature_celsius"),
+            levels=thresholds.GPU_CELSIUS,
+        ),
+        fill(
+            "Tensor cores active",
+            "Share of the time. Low at full utilisation: the work does not reach the tensor cores.",
+            q.gpu("trainprobe_gpu_tensor_active_ratio"),
+            none="no GPU seen that counts it (Hopper and later)",
+        ),
+        time_series(
+            "PCIe",
+            "Traffic to and from each GPU.",
+            q.gpu("trainprobe_gpu_pcie_receive_bytes_per_second", "in"),
+            q.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second", "out"),
+        ),
+        time_series(
+            "GPU errors",
+            "Xid events, ECC errors and lost devices, each second.",
+            q.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"),
+            none="no GPU seen, or no error",
+        ),
+    )
 
 
 def _agent(q: Queries) -> list[Line]:
