@@ -26,6 +26,7 @@ from trainprobe.wire.report import decode
 from trainprobe_exporters import grafana
 from trainprobe_exporters.access import runtime_directory, tell_address, token_in
 from trainprobe_exporters.admission import Admission
+from trainprobe_exporters.console import speak, tell
 from trainprobe_exporters.families import SeriesTable
 from trainprobe_exporters.history import HISTORY_PATH, History
 from trainprobe_exporters.hosts import Hosts
@@ -79,15 +80,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = configuration(parsed.config)
         protected = protection(config, parsed.web_config)
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        tell(*error.as_sayings)
         return USAGE
     try:
         return asyncio.run(_run(parsed, config, protected))
     except PermissionError as error:
-        print(f"not permitted: {error.strerror} (ports below 1024 need CAP_NET_BIND_SERVICE)", file=sys.stderr)
+        tell(saying("not permitted: {why} (ports below 1024 need CAP_NET_BIND_SERVICE)", why=reason(error)))
         return NOT_PERMITTED
     except OSError as error:
-        print(f"cannot listen: {error.strerror or error}", file=sys.stderr)
+        why = saying(os.strerror(error.errno)) if error.errno else reason(error)
+        tell(saying("cannot listen: {why}", why=why))
         return FAILED
 
 
@@ -147,7 +149,7 @@ def _push(config: ExporterConfig, publication: Publication) -> asyncio.Task[None
     try:
         spool, api = Spool(path), grafana.api(config.grafana)
     except (OSError, sqlite3.Error) as error:
-        print(f"no annotations for Grafana: {path}: {error}", file=sys.stderr, flush=True)
+        tell(saying("no annotations for Grafana: {path}: {error}", path=path, error=error))
         publication.further = grafana.failed
         return None
     pusher = grafana.Pusher(config.grafana, api, spool, publication.report)
@@ -181,11 +183,12 @@ async def _reload(
         if arguments.listen is None and new.listen != old.listen:
             await _listen(server, address(new.listen))
     except (ConfigError, OSError) as error:
-        print(f"{error}\nnot reloaded: the configuration in force stays", file=sys.stderr, flush=True)
+        tell(*(error.as_sayings if isinstance(error, ConfigError) else [reason(error)]))
+        tell(word("not reloaded: the configuration in force stays"))
         return old
     _protect(protected, routes, server, _hosts(arguments, new, protected))
     series.linger_seconds = new.run_linger_seconds
-    print("configuration reloaded", file=sys.stderr, flush=True)
+    tell(word("configuration reloaded"))
     return new
 
 
@@ -214,8 +217,8 @@ async def _listen(server: Server, wanted: tuple[str, int]) -> None:
     try:
         tell_address(runtime_directory(), url)
     except OSError as error:
-        print(f"`trainprobe page` cannot be told where this is ({error.strerror})", file=sys.stderr, flush=True)
-    print(f"listening on {url}", file=sys.stderr, flush=True)
+        tell(saying("`trainprobe page` cannot be told where this is ({why})", why=reason(error)))
+    tell(saying("listening on {url}", url=url))
 
 
 async def _listen_locally(server: Server) -> None:
@@ -223,7 +226,7 @@ async def _listen_locally(server: Server) -> None:
     try:
         await server.listen_local(path)
     except OSError as error:
-        print(f"no unix socket {path} ({error.strerror or error}): the rest is served", file=sys.stderr, flush=True)
+        tell(saying("no unix socket {path} ({why}): the rest is served", path=path, why=reason(error)))
 
 
 def _token() -> str | None:
@@ -231,7 +234,8 @@ def _token() -> str | None:
     try:
         return token_in(directory)
     except OSError as error:
-        print(f"no token in {directory} ({error.strerror}): /api is shut, /metrics is served", file=sys.stderr)
+        why = reason(error)
+        tell(saying("no token in {directory} ({why}): /api is shut, /metrics is served", directory=directory, why=why))
         return None
 
 
@@ -285,8 +289,9 @@ def _listen_address(text: str) -> tuple[str, int]:
 
 
 def _parse(arguments: Sequence[str] | None) -> Arguments:
-    asked = command_line.asked_language(sys.argv[1:] if arguments is None else arguments)
-    with command_line.spoken_in(chosen(asked, os.environ)):
+    language = chosen(command_line.asked_language(sys.argv[1:] if arguments is None else arguments), os.environ)
+    speak(language)
+    with command_line.spoken_in(language):
         given = parser().parse_args(arguments)
     return Arguments(given.config, given.listen, given.snapshot, given.web_config, given.history)
 

@@ -6,15 +6,16 @@ import asyncio
 import os
 import random
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainprobe.config.schema import Grafana
 from trainprobe.model.report import Report
+from trainprobe.text.saying import Saying, saying, word
 from trainprobe_exporters.annotation import annotations_of
 from trainprobe_exporters.catalogue import ANNOTATION_OUTCOMES, BY_NAME, PREFIX
+from trainprobe_exporters.console import tell
 from trainprobe_exporters.grafana_api import GrafanaApi, RefusedError, UnreachableError
 from trainprobe_exporters.readings import Reading
 from trainprobe_exporters.spool import Spool, SpoolEntry
@@ -45,7 +46,7 @@ def api(config: Grafana) -> GrafanaApi:
     """Raises OSError when a file that the configuration names cannot be used."""
     path = token_path(config)
     if path is None:
-        raise OSError(0, "no token: set token_file, or LoadCredential=grafana_token:… in the unit")
+        raise OSError(0, word("no token: set token_file, or LoadCredential=grafana_token:… in the unit"))
 
     def token() -> str:
         return path.read_text(encoding="ascii", errors="replace").strip()
@@ -69,7 +70,7 @@ class Pusher:
         self._report = report
         self._generated = 0.0
         self._pause = FIRST_PAUSE_SECONDS
-        self._problem = ""
+        self._problem: Saying | None = None
         self._errors = 0
         self._took: float | None = None
 
@@ -80,7 +81,7 @@ class Pusher:
                     self.spool_news()
                     wait = await self.send()
                 except sqlite3.Error as error:
-                    wait = self._failed(f"the spool cannot be used: {error}", None)
+                    wait = self._failed(saying("the spool cannot be used: {error}", error=error), None)
                 await self._idle(wait)
         finally:
             self._spool.close()
@@ -111,9 +112,9 @@ class Pusher:
             try:
                 await self._send(entry)
             except UnreachableError as error:
-                return self._failed(str(error), error.after)
+                return self._failed(saying(str(error)), error.after)
             except RefusedError as error:
-                self._say(f"Grafana refused an annotation, which is given up: {error}")
+                tell(saying("Grafana refused an annotation, which is given up: {error}", error=error))
                 self._errors += 1
                 self._spool.finish(entry.annotation, entry.known_as, "refused")
             self._took = time.monotonic() - begun
@@ -147,11 +148,11 @@ class Pusher:
         is_there = await loop.run_in_executor(None, self._grafana.change, number, annotation)
         self._spool.finish(annotation, number if is_there else None, "changed" if is_there else "refused")
 
-    def _failed(self, reason: str, after: float | None) -> float:
+    def _failed(self, reason: Saying, after: float | None) -> float:
         """Note it and return how long to wait: twice as long each time, with chance in it, so that a fleet spreads."""
         self._errors += 1
         if reason != self._problem:
-            self._say(f"Grafana: {reason}; will try again, what is new is kept")
+            tell(saying("Grafana: {why}; will try again, what is new is kept", why=reason))
         self._problem = reason
         pause = max(after or 0.0, self._pause * random.uniform(0.5, 1.0))
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
@@ -159,8 +160,5 @@ class Pusher:
 
     def _works(self) -> None:
         if self._problem:
-            self._say("Grafana takes annotations again")
-        self._problem, self._pause = "", FIRST_PAUSE_SECONDS
-
-    def _say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+            tell(word("Grafana takes annotations again"))
+        self._problem, self._pause = None, FIRST_PAUSE_SECONDS

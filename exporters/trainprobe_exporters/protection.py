@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,8 @@ from trainprobe.config.load import load
 from trainprobe.config.parse import ConfigError, Problem
 from trainprobe.config.schema import ExporterConfig
 from trainprobe.config.web import VERIFIED_CLIENT_CERTIFICATE, TlsServer, WebConfig
+from trainprobe.text.saying import Saying, saying, word
+from trainprobe_exporters.console import tell
 from trainprobe_exporters.passwords import Passwords
 
 _VERSIONS = {
@@ -42,7 +43,7 @@ class ServerTls:
                 self._seen = state
                 self._context = _context(self._files)
         except OSError as error:
-            print(f"TLS: {reason(error)}; the certificate in force stays", file=sys.stderr, flush=True)
+            tell(saying("TLS: {why}; the certificate in force stays", why=reason(error)))
         return self._context
 
     def _state(self) -> _State:
@@ -74,9 +75,9 @@ def protection(config: ExporterConfig, web_config: Path | None = None) -> Protec
     return made
 
 
-def reason(error: OSError) -> str:
-    name = f"{error.filename}: " if error.filename else ""
-    return f"{name}{getattr(error, 'reason', '') or error.strerror or error}"
+def reason(error: OSError) -> Saying:
+    why = saying(getattr(error, "reason", "") or error.strerror or str(error))
+    return saying("{path}: {why}", path=error.filename, why=why) if error.filename else why
 
 
 def _of_web_config(path: Path) -> Protection:
@@ -105,7 +106,9 @@ def _tls(files: TlsServer, place: str, problems: list[Problem]) -> ServerTls | N
     try:
         return ServerTls(files)
     except OSError as error:
-        problems.append(Problem(place, f"{files.cert_file}, {files.key_file}: {reason(error)}"))
+        problems.append(
+            Problem(place, saying("{path}: {why}", path=f"{files.cert_file}, {files.key_file}", why=reason(error)))
+        )
         return None
 
 
@@ -122,7 +125,7 @@ def _context(files: TlsServer) -> ssl.SSLContext:
 
 def _no_password() -> str:
     """Asked for by OpenSSL when the key is encrypted; without this it would ask on the terminal."""
-    raise OSError(0, "the key is encrypted: give one without a passphrase")
+    raise OSError(0, word("the key is encrypted: give one without a passphrase"))
 
 
 def _plain_passwords(config: ExporterConfig, problems: list[Problem]) -> Passwords:
@@ -133,9 +136,10 @@ def _plain_passwords(config: ExporterConfig, problems: list[Problem]) -> Passwor
         with path.open("rb") as file:
             password = file.read(_MAX_PASSWORD_BYTES + 1).rstrip(b"\r\n").decode()
     except (OSError, UnicodeDecodeError) as error:
-        what = reason(error) if isinstance(error, OSError) else "not UTF-8"
-        problems.append(Problem("basic_auth.password_file", f"cannot be read: {what}"))
+        what = reason(error) if isinstance(error, OSError) else saying("not UTF-8")
+        problems.append(Problem("basic_auth.password_file", saying("cannot be read: {why}", why=what)))
         return Passwords()
     if not password or len(password) > _MAX_PASSWORD_BYTES:
-        problems.append(Problem("basic_auth.password_file", f"{path} holds no password, or too long a one"))
+        what = saying("{path} holds no password, or too long a one", path=path)
+        problems.append(Problem("basic_auth.password_file", what))
     return Passwords(plain={config.basic_auth.username: password})

@@ -8,7 +8,7 @@ import importlib
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from types import ModuleType
 from typing import NoReturn
@@ -56,7 +56,7 @@ is not found, 125 where trainprobe failed before it started it.""")
 class Refusal(Exception):
     """Why a verb cannot do what it was asked for: an exit code, the reason, what mends it, and further lines."""
 
-    def __init__(self, code: int, reason: Text, remedy: Text = "", details: str = "") -> None:
+    def __init__(self, code: int, reason: Text, remedy: Text = "", details: Sequence[Text] = ()) -> None:
         super().__init__(reason)
         self.code, self.reason, self.remedy, self.details = code, reason, remedy, details
 
@@ -109,8 +109,7 @@ def _run(given: Sequence[str]) -> int:
         code: int = args.act(args)
     except Refusal as refusal:
         complain(refusal.reason, refusal.remedy)
-        if refusal.details:
-            print(refusal.details, file=sys.stderr)
+        tell(*refusal.details)
         return refusal.code
     return code
 
@@ -127,13 +126,25 @@ def _meant(given: Sequence[str]) -> Text:
 
 def complain(text: Text, remedy: Text = "") -> None:
     """Tell what is wrong, and in a line of its own what mends it."""
+    translated = _translator()
+    print(f"trainprobe: {translated(text)}", file=sys.stderr)
+    if remedy:
+        print(f"  {translated(saying('to mend it: {remedy}', remedy=translated(remedy)))}", file=sys.stderr)
+
+
+def tell(*lines: Text) -> None:
+    """Further lines on stderr."""
+    translated = _translator()
+    for line in lines:
+        print(translated(line), file=sys.stderr)
+
+
+def _translator() -> Callable[[Text], str]:
+    """For the reader of stderr."""
     from trainprobe.text.catalogue import chosen
     from trainprobe.text.render import Speaker
 
-    speaker = Speaker(chosen(_asked.get(), os.environ))
-    print(f"trainprobe: {speaker.text(text)}", file=sys.stderr)
-    if remedy:
-        print(f"  {speaker.say('to mend it: {remedy}', remedy=speaker.text(remedy))}", file=sys.stderr)
+    return Speaker(chosen(_asked.get(), os.environ)).text
 
 
 _asked: ContextVar[str | None] = ContextVar("asked", default=None)

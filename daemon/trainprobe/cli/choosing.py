@@ -38,7 +38,7 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
         name = source
     runs = [run for run in report.runs if run.key.startswith(name) and run.ranks]
     if not runs:
-        known = ", ".join(run.key for run in report.runs) or "none"
+        known = ", ".join(run.key for run in report.runs) or saying("none")
         asked = saying("no run {name}", name=repr(name)) if name else saying("no run with a training")
         place = file or saying("what the daemon knows")
         reason = saying("{asked} in {place}; known there: {known}", asked=asked, place=place, known=known)

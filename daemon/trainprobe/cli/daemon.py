@@ -44,7 +44,7 @@ def act(args: argparse.Namespace) -> int:
     try:
         config = configuration.of_daemon(args.config)
     except ConfigError as error:
-        raise Refusal(WRONG, word("the configuration has errors:"), details=str(error)) from None
+        raise Refusal(WRONG, word("the configuration has errors:"), details=error.as_sayings) from None
     with closing(Compiling(auto=hears_of_others(config.targets))) as compiling:
         # Two thirds of what is imported is wanted only behind the compiler, which takes longer.
         host_watch = loaded("trainprobe.cli.host_watch")

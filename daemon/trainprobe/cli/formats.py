@@ -13,6 +13,7 @@ from trainprobe.cli.step_rows import Rows
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.model.report import Report
+from trainprobe.text.saying import SaidError, saying
 from trainprobe.views import page, perfetto
 from trainprobe.wire import report as wire
 
@@ -21,7 +22,7 @@ WITH_STEPS = ("html", "perfetto")
 _GZIP = b"\x1f\x8b"
 
 
-class MergeError(Exception):
+class MergeError(SaidError):
     """The trace to be merged cannot be had; the message says why."""
 
 
@@ -44,7 +45,7 @@ def _profile(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
         other = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise MergeError(f"{path} cannot be read as a trace: {error}") from None
+        raise MergeError(saying("{path} cannot be read as a trace: {error}", path=path, error=error)) from None
     if not isinstance(other, dict) or not isinstance(other.get("traceEvents"), list):
-        raise MergeError(f"{path} is no trace of PyTorch's profiler: it has no traceEvents")
+        raise MergeError(saying("{path} is no trace of PyTorch's profiler: it has no traceEvents", path=path))
     return other

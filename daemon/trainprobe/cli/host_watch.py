@@ -9,12 +9,11 @@ import dataclasses
 import gc
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from trainprobe.bpf.load.loader import Compiling
-from trainprobe.cli import FAILED, Refusal, complain, compose, compose_core, configuration, published
+from trainprobe.cli import FAILED, Refusal, complain, compose, compose_core, configuration, outputs, published, tell
 from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
@@ -25,7 +24,6 @@ from trainprobe.runtime.discovery.watch_locks import WatchLocks, parents
 from trainprobe.runtime.history.keeper import HistoryKeeper
 from trainprobe.runtime.loop import allocator, clock
 from trainprobe.runtime.loop.event_loop import Loop
-from trainprobe.runtime.loop.guard import described
 from trainprobe.runtime.loop.notify import Notifier
 from trainprobe.runtime.loop.signals import Signals
 from trainprobe.runtime.observer import Observer, Outlets
@@ -48,8 +46,10 @@ def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path,
     publisher = Publisher(directory, complain, readers.follow)
     try:
         publisher.open()
-    except (rundir.AlreadyRunningError, OSError) as error:
-        raise Refusal(FAILED, str(error)) from None
+    except rundir.AlreadyRunningError as error:
+        raise Refusal(FAILED, error.as_saying) from None
+    except OSError as error:
+        raise Refusal(FAILED, outputs.reason(error)) from None
     try:
         history = HistoryKeeper(state, config.retention, complain=complain, uid_of=uid_of)
         try:
@@ -57,9 +57,14 @@ def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path,
         finally:
             history.close()
     except NewerSchemaError as error:
-        raise Refusal(FAILED, str(error), error.remedy) from None
+        reason = saying(
+            "{path} has schema {found}, this version knows up to {known}",
+            path=error.path, found=error.found, known=error.known,
+        )  # fmt: skip
+        remedy = saying("install the version that wrote it, or put it aside: {command}", command=error.aside)
+        raise Refusal(FAILED, reason, remedy) from None
     except OSError as error:
-        raise Refusal(FAILED, described(error)) from None
+        raise Refusal(FAILED, outputs.reason(error)) from None
     finally:
         publisher.close()
         readers.close()
@@ -185,7 +190,7 @@ class HostWatch:
             new = configuration.of_daemon(self._path)
         except ConfigError as error:
             complain(word("the new configuration is refused, the old one stays in force:"))
-            print(error, file=sys.stderr)
+            tell(*error.as_sayings)
         else:
             waiting = [
                 name

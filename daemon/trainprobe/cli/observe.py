@@ -34,6 +34,7 @@ from trainprobe.runtime.publishing.recorder import Recorder
 from trainprobe.runtime.session import line_protocol, privileges, probe_protocol
 from trainprobe.text.catalogue import LANGUAGES
 from trainprobe.text.render import Speaker
+from trainprobe.text.saying import Text, saying, word
 from trainprobe.wire import codec, report_file
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
@@ -59,35 +60,37 @@ def act(args: argparse.Namespace) -> NoReturn:
 def _carry_out() -> int:
     for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
+    speaker = Speaker()
     try:
         wanted = probe_protocol.decode(_first_line())
+        speaker = Speaker(_known(wanted.language))
         config = parse(DaemonConfig, wanted.config)
     except (WireError, ConfigError) as error:
         return _fail(str(error), code=FAILED)
     if missing := privileges.missing():
-        return _fail(f"missing: {', '.join(missing)}", "run it as root", code=FORBIDDEN)
+        reason = speaker.say("missing: {names}", names=", ".join(missing))
+        return _fail(reason, speaker.say("run it as root"), code=FORBIDDEN)
     try:
-        return _observe(wanted, config)
+        return _observe(wanted, config, speaker)
     except BrokenPipeError:  # the caller's half is gone, and with it everybody who would read a report
         return FAILED
     except NoSuchTraining as error:
-        return _fail(str(error), "ps -C python3,python -o pid,args", code=FAILED)
+        return _fail(speaker.text(error.as_saying), "ps -C python3,python -o pid,args", code=FAILED)
     except ProbesUnavailable as error:
-        speaker = Speaker(_known(wanted.language))
         return _fail(speaker.text(error.reason), speaker.text(error.remedy), code=FAILED)
     except Exception as error:
         return _fail(getattr(error, "reason", "") or described(error), getattr(error, "remedy", ""), code=FAILED)
 
 
-def _observe(wanted: probe_protocol.Order, config: DaemonConfig) -> int:
+def _observe(wanted: probe_protocol.Order, config: DaemonConfig, speaker: Speaker) -> int:
     if not wanted.command and (watched := _watched_already(wanted.pid)):
-        return _fail(*watched, code=FAILED)
+        return _fail(*map(speaker.text, watched), code=FAILED)
     with contextlib.ExitStack() as undo:
         pid = wanted.pid
         if not wanted.command:
             undo.callback(WatchLock(pid).release)
         recorder = Recorder(_send_frame, compose_core.header(config)) if wanted.record else None
-        style = Style(speaker=Speaker(_known(wanted.language)))
+        style = Style(speaker=speaker)
         outlets = Outlets(recorder, partial(_send_live, style) if wanted.live else None, lambda: wanted.live)
         made = compose.assemble(config, outlets, auto=False)
         undo.callback(made.observer.close)
@@ -170,17 +173,17 @@ class _Attached:
             _send(probe_protocol.ENDED, True)
 
 
-def _watched_already(pid: int) -> tuple[str, str] | None:
+def _watched_already(pid: int) -> tuple[Text, Text] | None:
     """Who watches the process already, and where to look: nothing is attached twice."""
     if WatchLocks(parents(Proc())).covers(pid):
-        return f"another trainprobe watches process {pid} already", "wait for its report"
+        return saying("another trainprobe watches process {pid} already", pid=pid), word("wait for its report")
     try:
         report = wire.decode((rundir.DIRECTORY / "report.json").read_bytes())
     except (OSError, WireError):
         return None
     for run in report.runs:
         if run.ended is None and any(rank.pid == pid for rank in run.ranks):
-            return f"the daemon watches process {pid} already", f"trainprobe report --run {run.key}"
+            return saying("the daemon watches process {pid} already", pid=pid), f"trainprobe report --run {run.key}"
     return None
 
 

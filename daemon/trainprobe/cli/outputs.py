@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import IO
 
+from trainprobe.cli import complain
 from trainprobe.text.saying import Saying, saying, word
 
 PRIVATE = 0o600
@@ -15,6 +15,13 @@ SYSTEM = (
     word("Permission denied"),
     word("Is a directory"),
     word("No space left on device"),
+    word("Not a directory"),
+    word("Exec format error"),
+    word("Read-only file system"),
+    word("File too large"),
+    word("Operation not permitted"),
+    word("Address already in use"),
+    word("Cannot assign requested address"),
 )
 """What the system says most often of files: here for the translators."""
 
@@ -77,7 +84,7 @@ class RecordFile:
                 self._file.write(line + b"\n")
                 self._file.flush()
             except OSError as error:
-                print(f"trainprobe: the recording ends here: {error.strerror}", file=sys.stderr)
+                complain(saying("the recording ends here: {why}", why=reason(error)))
                 self._file = None
 
     def close(self) -> None:

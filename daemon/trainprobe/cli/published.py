@@ -120,5 +120,5 @@ def of_file(path: Path) -> Report:
 
 def unknown(run: str, report: Report) -> Refusal:
     """There is no such run in the report."""
-    known = ", ".join(run.key for run in report.runs) or "none"
+    known = ", ".join(run.key for run in report.runs) or saying("none")
     return Refusal(FAILED, saying("no run {run}; known here: {known}", run=repr(run), known=known))

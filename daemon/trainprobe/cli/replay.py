@@ -21,7 +21,7 @@ from trainprobe.cli.compose_core import recorded_core
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.runtime.publishing.replay import replay
-from trainprobe.text.saying import saying, word
+from trainprobe.text.saying import Text, saying, word
 from trainprobe.wire import report_file
 from trainprobe.wire.codec import WireError
 
@@ -56,9 +56,9 @@ def _opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
     return gzip.open(path) if compressed else path.open("rb")
 
 
-def _remedy(path: Path) -> str:
+def _remedy(path: Path) -> Text:
     try:
         published.of_file(path)
     except Refusal:
         return WRITES_ONE
-    return f"it is a report: trainprobe report --input {path}"
+    return saying("it is a report: {command}", command=f"trainprobe report --input {path}")

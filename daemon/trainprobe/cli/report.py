@@ -94,7 +94,7 @@ def act(args: argparse.Namespace) -> int:
         steps = _steps(report, args, start) if args.format in formats.WITH_STEPS else {}
         text = formats.formatted(report, args.format, steps, style=_style(args.output, args.lang), merge=args.merge)
     except formats.MergeError as error:
-        raise Refusal(FAILED, str(error)) from None
+        raise Refusal(FAILED, error.as_saying) from None
     return write(text, args.output)
 
 

@@ -42,7 +42,7 @@ def act(args: argparse.Namespace) -> int:
     try:
         refuse_early(command[0])
     except StartError as error:
-        raise Refusal(error.code, str(error)) from None
+        raise Refusal(error.code, error.as_saying) from None
     try:
         watching = WatchSetup.prepare(args)
     except Refusal as refusal:
@@ -84,7 +84,7 @@ def _observed(watching: WatchSetup, command: list[str], prepare: Callable[[], No
         watching.conclude(session)
         return code
     except StartError as error:
-        complain(str(error))
+        complain(error.as_saying)
         return error.code
     finally:
         watching.status.clear()

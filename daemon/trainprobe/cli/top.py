@@ -61,7 +61,7 @@ def act(args: argparse.Namespace) -> int:
         with FullScreen(colour=view.style.colour) as terminal:
             _watch(view, terminal)
     except TerminalError as error:
-        raise Refusal(FAILED, str(error), word("TERM=xterm trainprobe top, or: trainprobe top --once")) from None
+        raise Refusal(FAILED, error.as_saying, word("TERM=xterm trainprobe top, or: trainprobe top --once")) from None
     return OK
 
 

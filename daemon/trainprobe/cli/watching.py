@@ -40,7 +40,7 @@ def _settings(path: Path | None) -> dict[str, Any]:
     try:
         return dataclasses.asdict(config_of(path))
     except ConfigError as error:
-        raise Refusal(WRONG, word("the configuration has errors:"), details=str(error)) from None
+        raise Refusal(WRONG, word("the configuration has errors:"), details=error.as_sayings) from None
 
 
 @dataclass(slots=True)
@@ -67,7 +67,8 @@ class WatchSetup:
             raise Refusal(FAILED, outputs.reason(error)) from None
         command: Sequence[str] | None = [*privileges.program(), "observe"]
         if missing := privileges.missing():
-            command = privileges.with_sudo([*privileges.program(), "observe"])
+            language = Terminal.of(sys.stderr, os.environ, args.lang).language
+            command = privileges.with_sudo([*privileges.program(), "observe"], language)
             if command is None:
                 names = ", ".join(missing)
                 reason = saying(

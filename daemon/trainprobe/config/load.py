@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trainprobe.config.parse import ConfigError, Problem, parse
+from trainprobe.text.saying import Saying, saying
 
 Config = TypeVar("Config")
 
@@ -53,11 +54,11 @@ def _is_old(mtime_ns: int) -> bool:
 def _read(path: Path) -> object:
     raw = _settled(path)
     if len(raw) > SIZE_LIMIT:
-        raise ConfigError([Problem("", f"larger than {SIZE_LIMIT} bytes")])
+        raise ConfigError([Problem("", saying("larger than {bytes} bytes", bytes=SIZE_LIMIT))])
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise ConfigError([Problem("", f"not UTF-8 at byte {error.start}")]) from None
+        raise ConfigError([Problem("", saying("not UTF-8 at byte {byte}", byte=error.start))]) from None
     if all(line.isprintable() and (line.startswith("#") or not line.strip(" ")) for line in text.split("\n")):
         return None  # nothing is set: the usual case
     from trainprobe.config.plain_yaml import plain  # a megabyte, and 7 ms
@@ -65,5 +66,5 @@ def _read(path: Path) -> object:
     return plain(text)
 
 
-def _reason(error: OSError) -> str:
-    return f"cannot be read: {error.strerror or error}"
+def _reason(error: OSError) -> Saying:
+    return saying("cannot be read: {why}", why=saying(error.strerror or str(error)))

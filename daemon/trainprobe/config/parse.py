@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from trainprobe.text.saying import Saying, saying, word
+
 Config = TypeVar("Config")
 
-NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+NAMES = {bool: word("true or false"), int: word("a whole number"), float: word("a number"), str: word("text")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +19,16 @@ class Problem:
     """One error: the dotted path of its key ("" for the file as a whole) and what is wrong there."""
 
     path: str
-    text: str
+    text: str | Saying
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.text}" if self.path else self.text
+        return str(self.as_saying)
+
+    @property
+    def as_saying(self) -> Saying:
+        """The same for a reader of any language."""
+        what = self.text if isinstance(self.text, Saying) else Saying(self.text)
+        return saying("{path}: {why}", path=self.path, why=what) if self.path else what
 
 
 class ConfigError(Exception):
@@ -29,7 +37,13 @@ class ConfigError(Exception):
     def __init__(self, problems: Iterable[Problem], source: str = "") -> None:
         self.problems = tuple(problems)
         self.source = source
-        super().__init__("\n".join(f"{source}: {problem}" if source else str(problem) for problem in self.problems))
+        super().__init__("\n".join(map(str, self.as_sayings)))
+
+    @property
+    def as_sayings(self) -> list[Saying]:
+        """Each problem, with its file, for a reader of any language."""
+        found = [problem.as_saying for problem in self.problems]
+        return [saying("{path}: {why}", path=self.source, why=one) for one in found] if self.source else found
 
 
 def parse(kind: type[Config], data: object) -> Config:
@@ -53,7 +67,7 @@ def _section(kind: type[Config], data: object, path: str, problems: list[Problem
     declared = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
     if not isinstance(data, Mapping):
-        problems.append(Problem(path, f"must hold keys and values, not {_shown(data)}"))
+        problems.append(Problem(path, _no_section(data)))
         return kind()
     values: dict[str, Any] = {}
     found = len(problems)
@@ -76,7 +90,7 @@ def _section(kind: type[Config], data: object, path: str, problems: list[Problem
 def _value(hint: Any, value: object, field: Field[Any], place: str, problems: list[Problem]) -> object:
     if get_origin(hint) is tuple:
         if not isinstance(value, list):
-            problems.append(Problem(place, f"must be a list, not {_shown(value)}"))
+            problems.append(Problem(place, _not_a("a list", value)))
             return ()
         inner = get_args(hint)[0]
         return tuple(_value(inner, item, field, f"{place}[{i}]", problems) for i, item in enumerate(value))
@@ -84,20 +98,20 @@ def _value(hint: Any, value: object, field: Field[Any], place: str, problems: li
         return _texts(value, place, problems)
     plain = _plain(hint, value)
     if plain is None:
-        problems.append(Problem(place, f"must be {NAMES[hint]}, not {_shown(value)}"))
+        problems.append(Problem(place, _not_a(NAMES[hint], value)))
     elif wrong := _out_of_bounds(plain, field):
-        problems.append(Problem(place, f"{wrong}, not {_shown(value)}"))
+        problems.append(Problem(place, wrong))
     return plain
 
 
 def _texts(value: object, place: str, problems: list[Problem]) -> dict[str, str]:
     """Texts by names that the schema does not know: users, say."""
     if not isinstance(value, Mapping):
-        problems.append(Problem(place, f"must hold keys and values, not {_shown(value)}"))
+        problems.append(Problem(place, _no_section(value)))
         return {}
     for name, text in value.items():
         if not isinstance(name, str) or not isinstance(text, str):
-            problems.append(Problem(_join(place, name), f"must be text, not {_shown(text)}"))
+            problems.append(Problem(_join(place, name), _not_a("text", text)))
     return dict(value)
 
 
@@ -113,34 +127,45 @@ def _plain(hint: type, value: object) -> bool | int | float | str | None:
     return value if isinstance(value, hint) and isinstance(value, (int, str)) else None
 
 
-def _out_of_bounds(value: bool | int | float | str, field: Field[Any]) -> str:
-    bounds = field.metadata
+def _no_section(value: object) -> Saying:
+    return saying("must hold keys and values, not {value}", value=_shown(value))
+
+
+def _not_a(kind: str, value: object) -> Saying:
+    return saying("must be {kind}, not {value}", kind=saying(kind), value=_shown(value))
+
+
+def _out_of_bounds(value: bool | int | float | str, field: Field[Any]) -> Saying | None:
+    bounds, given = field.metadata, _shown(value)
     if isinstance(value, str):
-        return "must be a path from /" if bounds["absolute"] and value and not value.startswith("/") else ""
+        is_relative = bounds["absolute"] and value and not value.startswith("/")
+        return saying("must be a path from /, not {value}", value=given) if is_relative else None
     if bounds["minimum"] is not None and value < bounds["minimum"]:
-        return f"must be at least {number(bounds['minimum'])}"
+        return saying("must be at least {bound}, not {value}", bound=number(bounds["minimum"]), value=given)
     if bounds["above"] is not None and value <= bounds["above"]:
-        return f"must be above {number(bounds['above'])}"
-    return ""
+        return saying("must be above {bound}, not {value}", bound=number(bounds["above"]), value=given)
+    return None
 
 
-def _unknown(name: object, declared: Iterable[str]) -> str:
+def _unknown(name: object, declared: Iterable[str]) -> Saying:
     import difflib  # for what is wrong alone
 
     near = difflib.get_close_matches(str(name)[:64], declared, n=1)
-    return f"unknown key; did you mean {near[0]}?" if near else f"unknown key; known here: {', '.join(declared)}"
+    if near:
+        return saying("unknown key; did you mean {key}?", key=near[0])
+    return saying("unknown key; known here: {names}", names=", ".join(declared))
 
 
 def _join(path: str, name: object) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def _shown(value: object) -> str:
+def _shown(value: object) -> str | Saying:
     if value is None:
-        return "nothing"
+        return saying("nothing")
     if isinstance(value, Mapping):
-        return "keys and values"
+        return saying("keys and values")
     if isinstance(value, list):
-        return "a list"
+        return saying("a list")
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainprobe.text.saying import Saying, saying, word
+
 _HTTP_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
-Problems = Iterator[tuple[str, str]]
+Problems = Iterator[tuple[str, "str | Saying"]]
 """(key below the section, what is wrong with it): what a section says of keys that must go together."""
 
 
@@ -118,7 +120,8 @@ class Tls:
 
     def problems(self) -> Problems:
         if bool(self.certificate) != bool(self.key):
-            yield ("key" if self.certificate else "certificate"), "certificate and key are given together or not at all"
+            missing = "key" if self.certificate else "certificate"
+            yield missing, word("certificate and key are given together or not at all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ class BasicAuth:
     def problems(self) -> Problems:
         if bool(self.username) != bool(self.password_file):
             missing = "password_file" if self.username else "username"
-            yield missing, "username and password_file are given together or not at all"
+            yield missing, word("username and password_file are given together or not at all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +151,15 @@ class Grafana:
 
     def problems(self) -> Problems:
         if self.token_file and not self.url:
-            yield "url", "must be given with token_file"
+            yield "url", word("must be given with token_file")
         if self.url and not _HTTP_URL.fullmatch(self.url):
-            yield "url", f"must be http:// or https:// with a host, without name, query and fragment, not {self.url!r}"
+            yield (
+                "url",
+                saying(
+                    "must be http:// or https:// with a host, without name, query and fragment, not {value}",
+                    value=repr(self.url),
+                ),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +188,7 @@ class ExporterConfig:
     def problems(self) -> Problems:
         host, colon, port = self.listen.rpartition(":")
         if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) < 65536:
-            yield "listen", f"must be ADDRESS:PORT with a port of 1 to 65535, not {self.listen!r}"
+            what = saying("must be ADDRESS:PORT with a port of 1 to 65535, not {value}", value=repr(self.listen))
+            yield "listen", what
         if self.web_config and (self.tls.certificate or self.basic_auth.username):
-            yield "web_config", "takes the place of tls and basic_auth: give one or the other"
+            yield "web_config", word("takes the place of tls and basic_auth: give one or the other")

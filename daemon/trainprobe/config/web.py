@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trainprobe.config.schema import Problems, key, section
+from trainprobe.text.saying import Saying, saying, word
 
 TLS_VERSIONS = ("TLS10", "TLS11", "TLS12", "TLS13")
 NO_CLIENT_CERTIFICATE = "NoClientCert"
@@ -43,17 +44,20 @@ class TlsServer:
 
     def problems(self) -> Problems:
         if bool(self.cert_file) != bool(self.key_file):
-            yield ("key_file" if self.cert_file else "cert_file"), "cert_file and key_file are given together"
+            yield ("key_file" if self.cert_file else "cert_file"), word("cert_file and key_file are given together")
         for name in ("min_version", "max_version"):
             if getattr(self, name) not in TLS_VERSIONS:
-                yield name, f"must be one of {', '.join(TLS_VERSIONS)}"
+                yield name, saying("must be one of {names}", names=", ".join(TLS_VERSIONS))
         if self.client_auth_type not in (NO_CLIENT_CERTIFICATE, VERIFIED_CLIENT_CERTIFICATE):
-            known = f"{NO_CLIENT_CERTIFICATE} or {VERIFIED_CLIENT_CERTIFICATE}"
-            yield "client_auth_type", f"must be {known}: other policies verify nothing"
+            known = {"none": NO_CLIENT_CERTIFICATE, "verified": VERIFIED_CLIENT_CERTIFICATE}
+            yield "client_auth_type", saying("must be {none} or {verified}: other policies verify nothing", **known)
         if (self.client_auth_type == VERIFIED_CLIENT_CERTIFICATE) != bool(self.client_ca_file):
-            yield "client_ca_file", f"goes together with client_auth_type: {VERIFIED_CLIENT_CERTIFICATE}"
+            yield (
+                "client_ca_file",
+                saying("goes together with {key}", key=f"client_auth_type: {VERIFIED_CLIENT_CERTIFICATE}"),
+            )
         if not self.cert_file and self.client_ca_file:
-            yield "cert_file", "must be given with client_ca_file"
+            yield "cert_file", word("must be given with client_ca_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,12 @@ class HttpServer:
     def problems(self) -> Problems:
         for name, value in self.headers.items():
             if name not in HEADERS:
-                yield "headers", f"{name} cannot be set; those that can: {', '.join(HEADERS)}"
+                yield (
+                    "headers",
+                    saying("{name} cannot be set; those that can: {names}", name=name, names=", ".join(HEADERS)),
+                )
             elif not value.isascii() or not value.isprintable():
-                yield "headers", f"{name} must be printable ASCII"
+                yield "headers", saying("{name} must be printable ASCII", name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +88,15 @@ class WebConfig:
         yield from _of_users(self.basic_auth_users)
 
 
-def _of_users(users: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _of_users(users: dict[str, str]) -> Iterator[tuple[str, str | Saying]]:
     for name, text in users.items():
         found = _HASH.fullmatch(text)
         if found is None:
-            yield f"basic_auth_users.{name}", "is no bcrypt hash (make one: htpasswd -nBC 10 NAME)"
+            yield f"basic_auth_users.{name}", word("is no bcrypt hash (make one: htpasswd -nBC 10 NAME)")
         elif not 4 <= int(found["cost"]) <= MAX_COST:
-            yield f"basic_auth_users.{name}", f"has a cost of {int(found['cost'])}; at most {MAX_COST} is taken"
+            yield (
+                f"basic_auth_users.{name}",
+                saying("has a cost of {cost}; at most {most} is taken", cost=int(found["cost"]), most=MAX_COST),
+            )
         if ":" in name:
-            yield f"basic_auth_users.{name}", "a name cannot contain a colon"
+            yield f"basic_auth_users.{name}", word("a name cannot contain a colon")

@@ -561,6 +561,10 @@ class Source:
     message: Message | None = None
     remedy_message: Message | None = None
 
+    @classmethod
+    def of(cls, state: str, reason: Message, remedy: Message | None = None) -> Source:
+        return cls(state, str(reason), "" if remedy is None else str(remedy), reason, remedy)
+
 
 @dataclass(slots=True)
 class Cost:

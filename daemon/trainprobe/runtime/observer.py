@@ -32,6 +32,7 @@ NOTHING: Sequence[Any] = ()
 SAMPLES = tuple(field.name for field in fields(FrameSamples))
 NOBODY: Reason = ""
 SLOTS_REMEDY = template("source.slots_remedy", "exclude them (targets.exclude), or look what that user starts")
+NO_REPORT = template("source.no_report", "no report could be made")()
 BUDGET_REMEDY = template("source.budget_remedy", "raise budget.cpu in the configuration, or watch less (targets)")
 SELDOM = 4  # times: the pauses between samples, over the budget
 
@@ -147,7 +148,7 @@ class Observer:
         broken = Report(
             generated=last.wall_ns / NS,
             generated_monotonic=last.monotonic_ns / NS,
-            sources={"core": Source("error", "no report could be made")},
+            sources={"core": Source.of("error", NO_REPORT)},
         )
         return self._guard.call("core", last.monotonic_ns, lambda: self._core.report(last), broken)
 

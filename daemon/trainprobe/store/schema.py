@@ -69,8 +69,9 @@ class NewerSchemaError(Exception):
 
     def __init__(self, path: Path, found: int, known: int) -> None:
         super().__init__(f"{path} has schema {found}, this version knows up to {known}")
-        self.path = path
-        self.remedy = f"install the version that wrote it, or put it aside: mv {path} {path}.newer"
+        self.path, self.found, self.known = path, found, known
+        self.aside = f"mv {path} {path}.newer"
+        """The command that puts it aside."""
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:

@@ -19,6 +19,14 @@ class Saying:
         return self.template.format(**self.values) if self.values else self.template
 
 
+class SaidError(Exception):
+    """An error that is told to a person: ``str()`` of it is English, ``as_saying`` is for a reader of any language."""
+
+    def __init__(self, what: Saying) -> None:
+        super().__init__(str(what))
+        self.as_saying = what
+
+
 Text: TypeAlias = "str | Saying | Message"
 """What a reader is told: a sentence with its values, one that has none, or a report's."""
 

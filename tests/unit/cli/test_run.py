@@ -150,7 +150,7 @@ def test_the_command_goes_on_when_the_other_half_fails(front: Front, fake: str) 
     ended = front("run", "--", "sh", "-c", "sleep 0.3; touch done; exit 7", fake=fake)
     assert ended.returncode == 7
     assert (front.directory / "done").exists()
-    assert "the probe part" in ended.stderr
+    assert "the half that loads eBPF programs" in ended.stderr
 
 
 def test_output_and_input_are_the_callers(front: Front) -> None:

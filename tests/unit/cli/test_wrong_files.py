@@ -105,3 +105,27 @@ def test_a_wrong_file_is_told_in_chinese(tmp_path: Path, capsys: pytest.CaptureF
     assert "：不是 JSON：" in refused(["--lang", "zh", "replay", "{}"], file, capsys)
     asked = ["--lang", "zh", "advise", "no-such-run", "--directory", str(tmp_path / "nothing")]
     assert "没有文件 'no-such-run'；至于运行：这里没有守护进程在发布报告" in refused(asked, file, capsys)
+
+
+def test_a_wrong_configuration_is_told_in_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "trainprobe.yaml"
+    file.write_text("tresholds: {}\nretention: {days: soon}\n")
+    assert main(["--lang", "zh", "run", "--config", str(file), "--", "true"]) == 125
+    assert capsys.readouterr().err.splitlines() == [
+        "trainprobe: 配置有错误：",
+        f"{file}：tresholds：没有这个键；是不是 thresholds？",
+        f"{file}：retention.days：必须是数字，而不是 'soon'",
+    ]
+
+
+def test_what_cannot_be_started_or_merged_is_told_in_chinese(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--lang", "zh", "--", str(tmp_path / "none")]) == 127
+    assert capsys.readouterr().err == f"trainprobe: {tmp_path / 'none'}：没有这个文件或目录\n"
+    report, trace = tmp_path / "report.json", tmp_path / "trace.json"
+    report.write_text(wire.encode(reports.stalled()))
+    trace.write_text("{}")
+    merge = ["--format", "perfetto", "--merge", str(trace)]
+    assert main(["report", "--lang", "zh", str(report), *merge]) == 1
+    assert "没有 traceEvents" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from trainprobe.config.load import SIZE_LIMIT, load
 from trainprobe.config.parse import ConfigError
 from trainprobe.config.plain_yaml import DEPTH_LIMIT
-from trainprobe.config.schema import DaemonConfig
+from trainprobe.config.schema import DaemonConfig, ExporterConfig
+from trainprobe.config.web import WebConfig
+from trainprobe.text.render import Speaker
 
 
 def refusal(path: Path, text: str | bytes) -> str:
@@ -132,3 +135,61 @@ def test_any_text_is_a_configuration_or_a_refusal(file: Path, text: str) -> None
         load(DaemonConfig, file)
     except ConfigError as error:
         assert error.problems
+
+
+EACH_ERROR = {
+    DaemonConfig: (
+        "tresholds: {}\n",
+        "surely_not_a_key: 1\n",
+        "privacy: {stacks: 3}\nrecord: {path: x, bytes: 5}\nretention: {days: soon}\n",
+        "targets: [a]\nthresholds: {stall_factor: 1.0}\n",
+        "targets: {include: {commands: {a: b}}}\npython_stack: {path: 3}\n",
+        "targets: {include: {uids: [-1, x, null, [1]]}}\n",
+        "- a\n",
+        "privacy: {paths: true, paths: false}\n",
+        "a: &x [1]\n",
+        "a: !!int 3\n",
+        "privacy:\n\tpaths: true\n",
+        "privacy: {paths: [1\n",
+        "privacy\npaths: 1\n",
+        "privacy: paths: 1\n",
+        "privacy:\n  paths: 1\n stacks: 1\n",
+        'a: "b\n',
+        "a: 1\n---\nb: 2\n",
+        "[" * 1000,
+        "#" * (SIZE_LIMIT + 1),
+    ),
+    ExporterConfig: (
+        "tls: {key: /a}\nbasic_auth: {username: x}\n",
+        "grafana: {token_file: /a}\nlisten: nowhere\n",
+        "grafana: {url: 'ftp://x'}\nrun_linger_seconds: -1\n",
+        "web_config: /w.yml\ntls: {certificate: /c.pem, key: /k.pem}\n",
+    ),
+    WebConfig: (
+        "tls_server_config: {cert_file: a, min_version: SSL3, client_auth_type: RequestClientCert}\n",
+        "tls_server_config: {client_auth_type: RequireAndVerifyClientCert, client_ca_file: x}\n",
+        "http_server_config: {headers: {Server: x, X-Frame-Options: 'é', X-XSS-Protection: 1}}\n",
+        "basic_auth_users: {a: b, 'c:d': $2y$17$" + "a" * 53 + "}\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in EACH_ERROR.items() for text in texts])
+def test_what_is_wrong_is_told_in_the_reader_s_language(file: Path, kind: type, text: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(kind, file)
+    for problem in caught.value.as_sayings:
+        told = Speaker("zh").text(problem).removeprefix(f"{file}：")
+        assert re.search("[\u4e00-\u9fff]", told), told
+        assert not re.search("[a-z]{2,} [a-z]{2,} [a-z]{2,}", told), told
+
+
+def test_a_file_that_cannot_be_read_is_told_in_the_reader_s_language(file: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(DaemonConfig, file)
+    assert [*map(Speaker("zh").text, caught.value.as_sayings)] == [f"{file}：无法读取：没有这个文件或目录"]
+    file.write_bytes(b"privacy: \xff\n")
+    with pytest.raises(ConfigError) as caught:
+        load(DaemonConfig, file)
+    assert [*map(Speaker("zh").text, caught.value.as_sayings)] == [f"{file}：第 9 个字节处不是 UTF-8"]

@@ -15,7 +15,7 @@ from trainprobe.config.schema import DaemonConfig, ExporterConfig
 def problems(kind: type, data: object) -> dict[str, str]:
     with pytest.raises(ConfigError) as caught:
         parse(kind, data)
-    return {problem.path: problem.text for problem in caught.value.problems}
+    return {problem.path: str(problem.text) for problem in caught.value.problems}
 
 
 @pytest.mark.parametrize("empty", [None, {}, {"targets": None}, {"thresholds": {}}])

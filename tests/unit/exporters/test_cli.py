@@ -81,6 +81,13 @@ def test_all_errors_of_a_configuration_at_once_are_2(tmp_path: Path) -> None:
         assert problem in result.stderr
 
 
+def test_they_are_told_in_the_language_that_is_asked_for(tmp_path: Path) -> None:
+    config = tmp_path / "exporter.yaml"
+    config.write_text("listn: x\ntls: 3\n")
+    lines = run(tmp_path, "--lang", "zh", "--config", str(config)).stderr.splitlines()
+    assert lines == [f"{config}：listn：没有这个键；是不是 listen？", f"{config}：tls：必须由键和值组成，而不是 3"]
+
+
 def test_a_configuration_that_is_not_there_is_2(tmp_path: Path) -> None:
     assert run(tmp_path, "--config", str(tmp_path / "none.yaml")).returncode == 2
 
@@ -97,9 +104,11 @@ def test_grafana_without_a_token_is_refused(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_1(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run(tmp_path, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        chinese = run(tmp_path, "--lang", "zh", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
     assert result.returncode == 1
     assert "cannot listen" in result.stderr
     assert "Traceback" not in result.stderr
+    assert "无法监听：地址已被占用" in chinese.stderr
 
 
 def test_without_a_place_for_the_token_metrics_are_served_and_the_api_is_shut(tmp_path: Path) -> None:

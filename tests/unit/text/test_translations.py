@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -97,3 +99,37 @@ def test_chinese_is_chinese() -> None:
         english = entry.id if isinstance(entry.id, str) else entry.id[0]
         name = english.removeprefix("the ")
         assert WIDE.search(text) or text == name or not re.search("[a-z]{3}", re.sub(r"\{[^}]*\}", "", english))
+
+
+COMMANDS = ("trainprobe", "systemctl", "ps ", "journalctl")
+
+
+def test_errors_are_said_in_the_reader_s_language() -> None:
+    """No sentence is printed to stderr, refused, or ends the program, as it stands in the source."""
+    found: dict[tuple[str, int], str] = {}
+    for source in ("daemon/trainprobe", "exporters/trainprobe_exporters"):
+        for path in (ROOT / source).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and _is_told(node):
+                    said = [text for one in node.args for text in _sentences(one)]
+                    if said:
+                        found[path.name, node.lineno] = said[0]
+    assert found == {}
+
+
+def _is_told(call: ast.Call) -> bool:
+    """It prints to stderr, or makes a refusal or a failure."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    to_stderr = any(one.arg == "file" and ast.unparse(one.value) == "sys.stderr" for one in call.keywords)
+    return (name == "print" and to_stderr) or name in ("Refusal", "Failure", "SystemExit", "complain", "tell")
+
+
+def _sentences(value: ast.expr) -> Iterator[str]:
+    """Texts of several words that no translator sees; a command is no sentence."""
+    if ast.unparse(value) == "str(error)":
+        yield ast.unparse(value)
+    for part in value.values if isinstance(value, ast.JoinedStr) else [value]:
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            text = part.value.strip()
+            if " " in text and not text.startswith(COMMANDS):
+                yield text

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from trainprobe.cli import cells
+from trainprobe.text.saying import SaidError, saying
 
 LOOK = re.compile("\x1b\\[([0-9;]*)m")
 COLOURS = {"31": 1, "32": 2, "33": 3, "34": 5, "35": 6, "36": 4}
@@ -23,7 +24,7 @@ KEYS = {
 }  # fmt: skip
 
 
-class TerminalError(Exception):
+class TerminalError(SaidError):
     """The terminal cannot show a full screen; the text says why."""
 
 
@@ -38,7 +39,8 @@ class FullScreen:
         try:
             self._window = curses.initscr()
         except curses.error as error:
-            raise TerminalError(f"TERM={os.environ.get('TERM', '')!r} is not known here ({error})") from None
+            term = f"TERM={os.environ.get('TERM', '')!r}"
+            raise TerminalError(saying("{term} is not known here ({error})", term=term, error=error)) from None
         curses.noecho()
         curses.cbreak()
         if hasattr(curses, "set_escdelay"):

@@ -43,6 +43,7 @@ from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import Runs
 from trainprobe.runtime.discovery.search import Search, WatchableKernel
 from trainprobe.runtime.discovery.user_shares import UserShares
+from trainprobe.text.saying import SaidError, saying
 
 __all__ = ["NoSuchTraining", "TargetRules", "Targets", "WatchableKernel", "Watched"]
 
@@ -57,7 +58,7 @@ CROWD_NS = NS // 4  # who came and went is looked at together, so often at most
 NAMED_NS = 10 * NS  # of age: until then a forked worker has its name; after it the sweep sees to that
 
 
-class NoSuchTraining(Exception):
+class NoSuchTraining(SaidError):
     """A process cannot be attached to; the text says why."""
 
 
@@ -102,17 +103,23 @@ class Targets:
         """Watch a process that runs already, and its descendants. Raises NoSuchTraining."""
         stat = self._proc.stat(pid)
         if stat is None or stat.dead:
-            raise NoSuchTraining(f"there is no process {pid}")
-        who = f"process {pid} ({stat.comm})"
+            raise NoSuchTraining(saying("there is no process {pid}", pid=pid))
+        who = {"pid": pid, "name": stat.comm}
         if stat.flags & KERNEL_THREAD:
-            raise NoSuchTraining(f"{who} is a thread of the kernel")
+            raise NoSuchTraining(saying("process {pid} ({name}) is a thread of the kernel", **who))
         if pid in self._table:
-            raise NoSuchTraining(f"{who} is watched already")
+            raise NoSuchTraining(saying("process {pid} ({name}) is watched already", **who))
         if not any(self._trains(member) for _, member in ((0, pid), *self._proc.descendants(pid))):
-            raise NoSuchTraining(f"{who} is no Python and maps no libtorch and no CUDA, and so are all of its children")
+            raise NoSuchTraining(
+                saying("neither process {pid} ({name}) nor a child of it is a Python or maps libtorch or CUDA", **who)
+            )
         process = self._search.watch(pid, self._clock(), attached=True)
         if process is None:
-            raise NoSuchTraining(f"{who} cannot be watched: it has ended, or too many processes are watched")
+            raise NoSuchTraining(
+                saying(
+                    "process {pid} ({name}) cannot be watched: it has ended, or too many processes are watched", **who
+                )
+            )
         self._runs.begin_fixed(process, self._clock(), process.command)
 
     def remember(self, jobs: Sequence[JobKept]) -> None:

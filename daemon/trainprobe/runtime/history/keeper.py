@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainprobe.config.schema import Retention
+from trainprobe.model.message import Message, template
 from trainprobe.model.report import Report, Run, Source
 from trainprobe.model.resume_state import JobKept
 from trainprobe.model.steprow import RankSteps
@@ -30,6 +31,7 @@ from trainprobe.runtime.publishing import rundir
 from trainprobe.store.database import Database, damaged, lost, move_aside
 from trainprobe.store.records import Batch, RankKey
 from trainprobe.store.schema import NewerSchemaError
+from trainprobe.text.saying import Text
 
 FILE = "history.sqlite"
 PACE_NS = 4_900_000_000  # reports come each second; the last one published is found again after a kill
@@ -42,7 +44,13 @@ STEPS_WAITING = 4096  # tellings (one rank, one second) that wait for the thread
 ASIDE_SECONDS = 60.0  # that a file was moved aside counts as a failure for this long
 GONE_SECONDS = 60.0  # a run that was live when we began and is not found again by then has ended
 
-Complain = Callable[[str, str], object]
+Complain = Callable[[Text, Text], object]
+NOT_OPEN = template("history.not_open", "it is not open yet")()
+NOT_WRITTEN = template("history.not_written", "the history is not written: {error}")
+TRY_AGAIN = template("history.try_again", "{command}; it is tried again every {pause:.0f} s")
+DAMAGED = template(
+    "history.damaged", "the history was damaged ({error}): it lies in {path} now, and a new one was begun"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +76,17 @@ class _Telling:
 class _Health:
     """How the history is: the thread writes it, the loop reads it."""
 
-    problem: str = "it is not open yet"
-    aside: str = ""
+    problem: Message | None = NOT_OPEN
+    aside: Message | None = None
     aside_until: float = 0.0
     retry: float = 0.0
 
     def source(self) -> Source:
         if self.problem:
-            return Source("error", self.problem)
-        return Source("error", self.aside) if time.monotonic() < self.aside_until else Source("up")
+            return Source.of("error", self.problem)
+        if self.aside is not None and time.monotonic() < self.aside_until:
+            return Source.of("error", self.aside)
+        return Source("up")
 
 
 class HistoryKeeper:
@@ -183,9 +193,9 @@ class HistoryKeeper:
         if isinstance(error, sqlite3.Error) and lost(error) and self._database is not None:
             gone, self._database = self._database, None
             self._guarded(gone.close)
-        problem = f"the history is not written: {described(error)}"
+        problem = NOT_WRITTEN(error=described(error))
         if problem != self._health.problem:
-            self._complain(problem, f"df -h {self._files.directory}; it is tried again every {RETRY_SECONDS:.0f} s")
+            self._complain(problem, TRY_AGAIN(command=f"df -h {self._files.directory}", pause=RETRY_SECONDS))
         self._health.problem = problem
         self._health.retry = time.monotonic() + RETRY_SECONDS
 
@@ -211,7 +221,7 @@ class HistoryKeeper:
             self._move_aside(error)
             database = Database(path)
         self._database = database
-        self._health.problem = ""
+        self._health.problem = None
         return database
 
     def _move_aside(self, error: Exception) -> None:
@@ -219,7 +229,7 @@ class HistoryKeeper:
             self._database.close()
             self._database = None
         where = move_aside(self._files.directory / FILE, int(self._clock()))
-        told = f"the history was damaged ({described(error)}): it lies in {where} now, and a new one was begun"
+        told = DAMAGED(error=described(error), path=str(where))
         self._health.aside, self._health.aside_until = told, time.monotonic() + ASIDE_SECONDS
         self._complain(told, f"sqlite3 {where} .recover")
         self._changes = Changes(self._changes.uid_of)  # nothing of the new one is written yet
@@ -271,7 +281,7 @@ class HistoryKeeper:
         uids = {self._changes.uid_of(run.user) for report in held.runs.values() for run in report.runs}
         held.runs = {}
         self._publish_to(database, (uid for uid in uids if uid is not None))
-        self._health.problem = ""
+        self._health.problem = None
 
     def _publish_to(self, database: Database, uids: Iterable[int]) -> None:
         for uid in uids:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+from trainprobe.model.message import Message, template
 from trainprobe.model.report import Source
 from trainprobe.runtime.publishing import rundir
-from trainprobe.text.saying import word
 
 USERS = "users"
-REMEDY = word("a file system with POSIX ACLs there (ZFS: zfs set acltype=posixacl), or: sudo trainprobe report")
+NO_ACLS = template(
+    "owner_reports.no_acls",
+    "{directory} is on a file system without POSIX ACLs: a user cannot read the report of his own runs",
+)
+REMEDY = template(
+    "owner_reports.remedy",
+    "a file system with POSIX ACLs there (ZFS: zfs set acltype=posixacl), or: sudo trainprobe report",
+)()
 
 
-def without_acls(directory: Path) -> str:
+def without_acls(directory: Path) -> Message:
     """Why no user gets a file below ``directory``."""
-    return f"{directory} is on a file system without POSIX ACLs: a user cannot read the report of his own runs"
+    return NO_ACLS(directory=str(directory))
 
 
 class OwnerReports:
@@ -44,7 +51,7 @@ class OwnerReports:
             if error.errno != errno.ENOTSUP:
                 raise
             self.forget(uid)
-            self.source = Source("unavailable", without_acls(self._directory), REMEDY)
+            self.source = Source.of("unavailable", without_acls(self._directory), REMEDY)
             return False
         self.source = Source("up")
         return True

@@ -13,6 +13,7 @@ from trainprobe.model.report import Report, Run
 from trainprobe.runtime.loop.guard import described
 from trainprobe.runtime.publishing import rundir
 from trainprobe.runtime.publishing.owner_reports import OwnerReports
+from trainprobe.text.saying import Saying, Text, saying
 from trainprobe.wire.bounded import BoundedReport, Encoded
 
 LIMIT = 1 << 21  # bytes; the exporter reads twice as many
@@ -26,7 +27,7 @@ class Publisher:
     def __init__(
         self,
         directory: Path = rundir.DIRECTORY,
-        complain: Callable[[str, str], object] | None = None,
+        complain: Callable[[Text, Text], object] | None = None,
         written: Callable[[str], object] = lambda _path: None,
     ) -> None:
         """``complain``: where to say that nothing can be published, for who reads only that would never know;
@@ -34,7 +35,7 @@ class Publisher:
         self._written = written
         self.directory = directory
         self._complain = complain
-        self._problem = ""
+        self._problem: Saying | None = None
         self.owners = OwnerReports(directory)
         self._report = str(directory / "report.json")
         self._lock = rundir.Lock(directory / "lock")
@@ -66,12 +67,14 @@ class Publisher:
         except OSError as error:
             self._failed(error)
             raise
-        self._problem = ""
+        self._problem = None
 
     def _failed(self, error: OSError) -> None:
-        problem = f"the report cannot be published: {described(error)}"
+        problem = saying("the report cannot be published: {error}", error=described(error))
         if problem != self._problem and self._complain is not None:
-            self._complain(problem, f"look at {self.directory} (df -h, ls -l); it is tried again each second")
+            path = self.directory
+            remedy = saying("look at {path} (df -h, ls -l); it is tried again each second", path=path)
+            self._complain(problem, remedy)
         self._problem = problem
         self._written_ns = self._users_ns = -IDLE_NS
         if isinstance(error, FileNotFoundError):  # somebody has taken the directories away

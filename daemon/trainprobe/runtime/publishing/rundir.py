@@ -14,17 +14,20 @@ import os
 import struct
 from pathlib import Path
 
+from trainprobe.text.saying import SaidError, saying
+
 DIRECTORY = Path("/run/trainprobe")
 STATE = Path("/var/lib/trainprobe")
 """Where the daemon keeps its history."""
 GROUP = "trainprobe"
 
 
-class AlreadyRunningError(Exception):
+class AlreadyRunningError(SaidError):
     """Another process holds the lock; ``pid`` is what it wrote there ("" unknown)."""
 
     def __init__(self, pid: str) -> None:
-        super().__init__(f"a trainprobe daemon runs already (pid {pid or 'unknown'})")
+        shown = pid or saying("unknown")
+        super().__init__(saying("a trainprobe daemon runs already (pid {pid})", pid=shown))
         self.pid = pid
 
 

@@ -15,6 +15,7 @@ from trainprobe.runtime.loop.event_loop import Loop
 from trainprobe.runtime.loop.signals import Received, Signals
 from trainprobe.runtime.session import probe_protocol
 from trainprobe.runtime.session.probe_part import ProbePart
+from trainprobe.text.saying import Text, saying, word
 
 START_NS = 120_000_000_000
 REPORT_NS = 30_000_000_000
@@ -26,8 +27,8 @@ GONE, INTERRUPT = "gone", "interrupt"  # reasons to stop waiting, beside the kin
 class Failure:
     """Why the other half does not watch."""
 
-    reason: str
-    remedy: str = ""
+    reason: Text
+    remedy: Text = ""
     forbidden: bool = False  # for want of rights
 
 
@@ -66,8 +67,9 @@ class Session:
         ``failure`` or ``interrupted`` says why not."""
         loaded = self._reached(probe_protocol.LOADED, FOREVER_NS if patient else START_NS)
         if patient and GONE in self._seen and not self._seen & {probe_protocol.LOADED, probe_protocol.FAILED}:
-            remedy = "allow this user to run trainprobe with sudo, or run it as root"
-            self.failure = Failure("sudo did not start the half that loads eBPF programs", remedy, forbidden=True)
+            remedy = word("allow this user to run trainprobe with sudo, or run it as root")
+            reason = word("sudo did not start the half that loads eBPF programs")
+            self.failure = Failure(reason, remedy, forbidden=True)
         return loaded
 
     def start(self, child: int | None = None) -> bool:
@@ -80,7 +82,7 @@ class Session:
     def _reached(self, what: str, limit_ns: int) -> bool:
         self._wait(limit_ns, {what, probe_protocol.FAILED, GONE, INTERRUPT})
         if what not in self._seen and not self.failure and not self.interrupted:
-            self.failure = Failure("the probe part did not answer")
+            self.failure = Failure(word("the half that loads eBPF programs did not answer"))
         return what in self._seen and not self.interrupted
 
     def watch(self, until_fd: int | None = None) -> None:
@@ -103,7 +105,7 @@ class Session:
             self._part.end(last)
             self._wait(REPORT_NS, {probe_protocol.TEXT, probe_protocol.FAILED, GONE})
         if self.text is None and self.failure is None:
-            self.failure = Failure("the probe part gave no report")
+            self.failure = Failure(word("the half that loads eBPF programs gave no report"))
         return self.text
 
     def close(self) -> None:
@@ -143,7 +145,7 @@ class Session:
         if self._part.ended:
             self._loop.forget(self._part.fileno())
             if self.text is None and self.failure is None:
-                self.failure = Failure("the probe part ended early")
+                self.failure = Failure(word("the half that loads eBPF programs ended early"))
             self._happened({GONE})
 
     def _on_message(self, line: bytes) -> None:
@@ -152,7 +154,9 @@ class Session:
             self.file = message.get(probe_protocol.FILE, self.file)
             self.text = message.get(probe_protocol.TEXT, self.text)
         except (ValueError, AttributeError) as error:
-            self.failure = Failure(f"the probe part said something that cannot be understood ({error})")
+            self.failure = Failure(
+                saying("the half that loads eBPF programs sent what cannot be understood ({error})", error=error)
+            )
             return
         if probe_protocol.LIVE in message:
             self._on_live(str(message[probe_protocol.LIVE]))

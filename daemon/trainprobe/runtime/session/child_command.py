@@ -8,14 +8,16 @@ import shutil
 import signal
 from collections.abc import Callable, Iterable, Sequence
 
+from trainprobe.text.saying import SaidError, saying
+
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
-class StartError(Exception):
+class StartError(SaidError):
     """The command was not started; ``code`` is what a shell would say: 127 not found, 126 not executable."""
 
     def __init__(self, command: str, error: int) -> None:
-        super().__init__(f"{command}: {os.strerror(error)}")
+        super().__init__(saying("{path}: {why}", path=command, why=saying(os.strerror(error))))
         self.code = NOT_FOUND if error in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
 
 

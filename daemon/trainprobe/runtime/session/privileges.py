@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainprobe.collect.procfs import KERNEL_THREAD, SMALL, parse_stat, read_file
 from trainprobe.model.message import Message, template
+from trainprobe.text.render import Speaker
 from trainprobe.text.saying import word
 
 CHOWN, SYS_ADMIN = 0, 21
@@ -41,7 +42,7 @@ def missing(status: str | None = None) -> list[str]:
 def missing_to_publish(gid: int, status: str | None = None) -> list[str]:
     """The capabilities that giving reports to group ``gid`` (-1: none) needs and this process lacks."""
     own = gid in (-1, os.getegid(), *os.getgroups())
-    return [] if own or _effective(status) >> CHOWN & 1 else [f"CAP_CHOWN, or group {gid} as its own"]
+    return [] if own or _effective(status) >> CHOWN & 1 else [f"CAP_CHOWN (gid {gid})"]
 
 
 def _effective(status: str | None) -> int:
@@ -79,10 +80,10 @@ def program() -> list[str]:
     return [sys.executable, "-I", "-c", start]
 
 
-def with_sudo(command: Sequence[str]) -> list[str] | None:
-    """The same command through sudo; None where there is no sudo."""
+def with_sudo(command: Sequence[str], language: str) -> list[str] | None:
+    """The same command through sudo, which asks in that language; None where there is no sudo."""
     import shutil
 
     sudo = shutil.which("sudo")
-    prompt = "[sudo] password of %p, to load trainprobe's eBPF programs: "
+    prompt = Speaker(language).say("[sudo] password of %p, to load trainprobe's eBPF programs: ")
     return [sudo, "-p", prompt, "--", *command] if sudo else None

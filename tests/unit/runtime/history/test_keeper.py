@@ -38,7 +38,7 @@ class Kept:
 
     def _made(self) -> HistoryKeeper:
         return HistoryKeeper(
-            self.directory, Retention(), complain=lambda what, _: self.said.append(what), uid_of=uid_of,
+            self.directory, Retention(), complain=lambda what, _: self.said.append(str(what)), uid_of=uid_of,
             clock=lambda: NOW + 1000,
         )  # fmt: skip
 

@@ -182,7 +182,7 @@ def test_where_nothing_can_be_published_the_log_says_so_once_and_it_is_tried_aga
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    publisher = Publisher(directory, lambda text, remedy: said.append(text))
+    publisher = Publisher(directory, lambda text, remedy: said.append(str(text)))
     publisher.open()
     with monkeypatch.context() as full:
         full.setattr(rundir, "write", Full())
