@@ -28,6 +28,7 @@ from benchmarks.stalls.outside import Killed, Killer
 from benchmarks.stalls.run import TRAININGS
 from benchmarks.stalls.score import Match, match
 from benchmarks.stalls.truth import Truth, planted_stalls, read
+from trainprobe.model.amounts import seconds as seconds_of
 
 WIDTH, STEP_SECONDS = 1024, 0.045
 MB = 1_000_000
@@ -83,7 +84,7 @@ def _demo(directory: Path, python: str, seed: int) -> int:
     with Daemon(directory) as daemon:
         started = programs.cpu_seconds(daemon.process.pid), programs.cpu_seconds(daemon.process.pid, children=True)
         began = time.monotonic()
-        say(f"[ready after {daemon.ready_seconds:.1f} s] trainprobe daemon: eBPF programs in the kernel")
+        say(f"[ready after {seconds_of(daemon.ready_seconds)}] trainprobe daemon: eBPF programs in the kernel")
         with Exporter(directory, daemon.directory / "report.json") as exporter:
             say(f"[ready] trainprobe-exporter: {exporter.url}/metrics")
             say(f"[ready] the live page, for a browser on this machine while the training runs: {exporter.page()}")
@@ -124,9 +125,9 @@ def cost_of(pid: int, own: float, whole: float, seconds: float) -> str:
     own_now, whole_now = programs.cpu_seconds(pid), programs.cpu_seconds(pid, children=True)
     children = (whole_now - own_now) - (whole - own)
     return (
-        f"What watching cost: {whole_now:.2f} s of a processor: {whole:.2f} s until the daemon was ready (a first"
-        f" start compiles), then in {seconds:.0f} s {own_now - own:.2f} s of its own and"
-        f" {children:.2f} s of its children (symbols of libraries, Python stacks of late steps)."
+        f"What watching cost: {seconds_of(whole_now)} of a processor: {seconds_of(whole)} until the daemon was ready"
+        f" (a first start compiles), then in {seconds:.0f} s {seconds_of(own_now - own)} of its own and"
+        f" {seconds_of(children)} of its children (symbols of libraries, Python stacks of late steps)."
     )
 
 
@@ -208,7 +209,7 @@ def _progress(daemon: Daemon, pid: int, seconds: float) -> None:
         text = "the training starts"
     else:
         rank = found[1]
-        lost = ", ".join(f"{cause} {value:.1f} s" for cause, value in rank["lost"].items() if value >= 0.05)
+        lost = ", ".join(f"{cause} {seconds_of(value)}" for cause, value in rank["lost"].items() if value >= 0.05)
         text = f"{rank['steps']['count']} steps, lost: {lost or 'nothing'}"
     if sys.stderr.isatty():
         print(f"\r\x1b[K[{seconds:3.0f} s] {text}"[:120], end="", file=sys.stderr, flush=True)

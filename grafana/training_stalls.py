@@ -172,7 +172,7 @@ def _lost_time(q: Queries) -> list[Line]:
                 none="nothing lost, or nothing known",
             ),
             time_series(
-                "Where the driving thread's time goes",
+                "Where the training thread's time goes",
                 "Exclusive states that add up to the wall time; the mean of the ranks.",
                 Q(f"avg by (state) (rate(trainprobe_state_seconds_total{q.scope.rank()}[{RATE}]))", "{{state}}"),
                 unit=SHARE,
@@ -289,7 +289,7 @@ def _data(q: Queries) -> list[Line]:
     return rows(
         time_series(
             "Waiting for data",
-            "Share of the time in which the driving thread waits for the DataLoader, or loads by itself.",
+            "Share of the time in which the training thread waits for the DataLoader, or loads by itself.",
             Q(q.state_share("data_wait", "data_inline", "fault_io"), "{{state}}, rank {{rank}}"),
             unit=SHARE,
         ),
@@ -350,7 +350,7 @@ def _logging(q: Queries) -> list[Line]:
     return rows(
         time_series(
             "Time in logging",
-            "Share of the time that the driving thread spends writing logs, by kind; of the worst rank.",
+            "Share of the time that the training thread spends writing logs, by kind; of the worst rank.",
             q.rate("kind", "trainprobe_log_seconds_total"),
             none="no log seen",
         ),

@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from trainprobe.model.amounts import seconds
 from trainprobe.model.report import Report, Run, Stall
 from trainprobe_exporters.labels import label_value
 
@@ -45,7 +46,7 @@ def annotations_of(report: Report, *, minimum_seconds: float, details: bool) -> 
 
 def _annotation(report: Report, run: Run, rank: str, stall: Stall, end: float, details: bool) -> Annotation:
     start = round(stall.start * 1000)
-    told = f"{stall.cause} {stall.seconds:.2f} s"
+    told = f"{stall.cause} {seconds(stall.seconds)}"
     if details and stall.summary:
         told = f"{told}: {stall.summary}"
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in told[:_MAX_TEXT])

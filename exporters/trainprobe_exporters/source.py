@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainprobe.model.amounts import span
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
 from trainprobe.model.vocabulary import REPORT_STALE_SECONDS
@@ -108,7 +109,7 @@ class SnapshotReader:
 def _staleness(age: float) -> str:
     if age <= REPORT_STALE_SECONDS:
         return ""
-    return f"the latest report is {age:.0f} s old: the daemon hangs or was killed (systemctl status trainprobe)"
+    return f"the latest report is {span(age)} old: the daemon hangs or was killed (systemctl status trainprobe)"
 
 
 def _signature(status: os.stat_result) -> _Signature:

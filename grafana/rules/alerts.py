@@ -125,7 +125,7 @@ STALL_ALERTS = (
         ),
         f"Steps of {_RUN_HERE} take {{{{ $value | humanizePercentage }}}} longer than {limit.SLOWER_AGO} ago",
         "No single step is slow, all of them are: something grows. Compare memory, descriptors, log files and the"
-        " states of the driving thread on the dashboard with those of an hour ago.",
+        " states of the training thread on the dashboard with those of an hour ago.",
         limit.SLOWER_FOR,
     ),
     Alert(

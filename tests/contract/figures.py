@@ -12,13 +12,15 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
+from trainprobe.model import amounts
+
 Json = Mapping[str, Any]
 WIDE = 100_000
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 DURATION = r"(\d+ h \d+ min|\d+ min \d+ s|[\d.]+ (?:us|ms|s))"
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 ROW = re.compile(rf"  (\S+) +{DURATION} +([\d.]+) %")
-STALL = re.compile(r"  \d\d:\d\d:\d\d +([\d.]+)  (\w+) +(\d+)  (.*)")
+STALL = re.compile(rf"  \d\d:\d\d:\d\d +{DURATION}  (\w+) +(\d+)  (.*)")
 BAR = "█"
 BADPUT = {
     "preparation": "training_prep", "data loading": "data_loading", "checkpoint saves": "checkpoint_save",
@@ -69,13 +71,14 @@ def of_text(report: Json, text: str) -> Iterator[str]:
 
 def _headline(rank: Json, lines: list[str]) -> Iterator[str]:
     lost, wall = rank["lost"], rank["wall_seconds"]
-    found = re.match(rf"([\d.]+) % lost: {DURATION} of {DURATION}, (?:most to (\w+) \()?{DURATION}(.*)", lines[0])
+    own = rf"(?:(?:most to (\w+) \()?{DURATION}(.*)|all to (\w+))"
+    found = re.match(rf"([\d.]+) % lost: {DURATION} of {DURATION}, {own}$", lines[0])
     if not found:
         if rank["verdict"]["kind"] in ("stall", "bottleneck"):
             yield f"no headline: {lines[0]}"
         return
-    share, all_, of, most, own, rest = found.groups()
-    cause = most or rest.rpartition(" ")[2]
+    share, all_, of, most, own, rest, only = found.groups()
+    cause, own = most or only or rest.rpartition(" ")[2], own or all_
     right = is_share(share, sum(lost.values()) / wall) and lasts(all_, sum(lost.values())) and lasts(of, wall)
     if not right or not (lasts(own, lost.get(cause, 0.0)) or lasts(own, rank["verdict"]["seconds"])):
         yield f"headline: {lines[0]!r}, lost are {lost} of {wall}"
@@ -149,7 +152,7 @@ def _time(rank: Json, lines: list[str]) -> Iterator[str]:
                 yield f"the shutdown: {state} {spent}, and the report has {known_in}"
         for state, share in re.findall(r"(\w+) ([\d.]+) %", "" if row else line):
             if not is_share(share, rank["ledger"].get(state, -1.0) / wall):
-                yield f"the driver: {state} {share} %, {rank['ledger'].get(state)} of {wall}"
+                yield f"the training thread: {state} {share} %, {rank['ledger'].get(state)} of {wall}"
     rows = sum(1 for line in lines if ROW.match(line))
     if rows and abs(total - 100) > 0.06 * rows:
         yield f"where the time went adds up to {total:.1f} %"
@@ -175,7 +178,7 @@ def _stalls(rank: Json, lines: list[str]) -> Iterator[str]:
         if not row:
             continue
         stall = at.get((int(row[3]), row[2]))
-        if stall is None or not is_(row[1], stall["seconds"]):
+        if stall is None or not lasts(row[1], stall["seconds"]):
             yield f"{line!r}, and the report has {stall and stall['seconds']}"
         yield from _rhythm(rank, row[2], row[4])
         rhythm = re.search(rf"; every ([^,]+), {DURATION} each, ([\d.]+) % of the run", row[4])
@@ -286,6 +289,19 @@ def _setting(rank: Json, one: Json) -> Iterator[str]:
         times = rank["steps"]["count"] / now
         if each and not (times - 1.6) * shown(each[1])[0] <= spent * 1.1 <= (times + 1.6) * 1.25 * shown(each[1])[0]:
             yield f"{one['name']}: {one['reason']!r} every {now} steps, {spent:.2f} s in all"
+
+
+def of_rounding(text: str) -> Iterator[str]:
+    """Durations and shares that are not written as ``model/amounts.py`` writes them: one figure looks the same in each
+    place, of any text."""
+    for found in re.finditer(r"(?<![\w.:/-])(\d+(?:\.\d+)?) ?(us|ms|s|秒|毫秒)(?![\w/])", text):
+        said = f"{found[1]} {found[2]}"
+        value = float(found[1]) * SECONDS.get(found[2], 1.0)
+        if said not in (amounts.seconds(value), amounts.span(value)):
+            yield f"{said!r} in {text[max(0, found.start() - 30) : found.end()]!r}"
+    for found in re.finditer(r"(?<![\w.:/-])(\d+(?:\.\d+)?)( ?)%", text):
+        if found[0] not in (amounts.percent(float(found[1]) / 100), f"{int(float(found[1]))} %", "0.0 %"):
+            yield f"{found[0]!r} in {text[max(0, found.start() - 30) : found.end()]!r}"
 
 
 def of_translation(text: str, other: str) -> Iterator[str]:

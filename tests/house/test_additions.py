@@ -30,8 +30,8 @@ from trainprobe.model.report import Evidence
 
 PORT = ":53"
 SUMMARY = template("dns_wait.summary", "waiting for the name server {peer}")
-CHAIN = template("dns_wait.chain", "driver waits for the name server {peer}")
-WAITED = template("dns_wait.waited", "driver waited for a name server")
+CHAIN = template("dns_wait.chain", "training thread waits for the name server {peer}")
+WAITED = template("dns_wait.waited", "training thread waited for a name server")
 CACHE = template("dns_wait.advice.cache", "run a caching resolver on the host: {seconds:.1f} s a look-up")
 
 
@@ -93,7 +93,7 @@ msgstr "等待域名服务器 {peer}"
 
 #, python-brace-format
 msgctxt "dns_wait.chain"
-msgid "driver waits for the name server {peer}"
+msgid "training thread waits for the name server {peer}"
 msgstr "训练线程等待域名服务器 {peer}"
 
 msgctxt "cause.dns_wait"
@@ -101,7 +101,7 @@ msgid "waiting for a name server"
 msgstr "等待域名服务器"
 
 msgctxt "dns_wait.waited"
-msgid "driver waited for a name server"
+msgid "training thread waited for a name server"
 msgstr "训练线程等待域名服务器"
 
 #, python-brace-format

@@ -32,7 +32,7 @@ LATE = 5 + SCRAPE + STEP
 
 TOLD = (
     "Main cause", "Lost", "Productive", "Stalled now", "Phase", "Steps per second", "Ordinary step", "Stalls by cause",
-    "Time lost per second, by cause", "Where the driving thread's time goes", "Stalls in the time range", "Step time",
+    "Time lost per second, by cause", "Where the training thread's time goes", "Stalls in the time range", "Step time",
     "Time in phases", "Length of a stall, p90", "Time in checkpoints, by operation", "Checkpoints that ended",
     "Memory of the ranks", "Open file descriptors, of the limit", "Sources", "Age of the report",
 )  # fmt: skip

@@ -43,10 +43,13 @@ def test_a_recordings_statements_agree(recording: Path) -> None:
         made = advise.as_json(chosen, advice)
         english, chinese = ("\n".join(advise.advice_lines(chosen, advice, style)) for style in (ENGLISH, CHINESE))
         found += figures.of_translation(english, chinese)
+        found += figures.of_rounding(english)
         in_chinese += f"\n{chinese}"
         if advice.refused is None:
             found += figures.of_advice(data["runs"][0]["ranks"][number], made, english)
     if len(ranks) == 1:
         found += figures.of_text(data, text)
+    for read in (text, in_chinese):
+        found += figures.of_rounding(read)
     found += [in_chinese[max(0, one.start() - 20) : one.end() + 20] for one in UNNATURAL.finditer(in_chinese)]
     assert found + contradictions(data, text, made if len(ranks) == 1 else None) == []

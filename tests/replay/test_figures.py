@@ -62,6 +62,15 @@ def test_a_duration_agrees_to_its_last_digit(said: str, value: float, agrees: bo
     assert figures.lasts(said, value) == agrees
 
 
+@pytest.mark.parametrize(("said", "is_right"), [
+    ("in 6.52 s", True), ("in 6.5 s", False), ("in 6 s", True), ("in 15.58 s", False), ("15.6 s", True),
+    ("0.86 s", False), ("860 ms", True), ("用了 0.86 秒", False), ("(+52%)", False), ("52.0 %", True),
+    ("52.04 %", False), ("0.0 %", True),
+])  # fmt: skip
+def test_a_figure_that_is_rounded_otherwise_is_found(said: str, is_right: bool) -> None:
+    assert bool(list(figures.of_rounding(said))) != is_right
+
+
 def test_a_translation_with_another_figure_is_found() -> None:
     assert list(figures.of_translation("1 stall of 3 s", "1 次停顿，3 s")) == []
     assert list(figures.of_translation("1 stall of 3 s", "一次停顿，3 s"))

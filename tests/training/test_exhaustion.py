@@ -84,12 +84,12 @@ def test_a_leak_is_seen_coming_and_the_kill_explained(
     assert rank["run"]["oom_kills"] == {"cgroup": 1}
     before, after = told(rank, "oom_kill")
     assert "grows by" in before["summary"]
-    assert "the driver" in before["summary"]
+    assert "the training" in before["summary"]
     assert made.name in before["summary"]
     assert "was killed for want of memory: the limit of its cgroup" in after["summary"]
     assert f"limit of the cgroup {str(made).removeprefix('/sys/fs/cgroup/memory')}: {limit} bytes" in evidence(after)
     assert "the victim held" in evidence(after)
-    assert "the driver" in evidence(after), "who held what"
+    assert "the training" in evidence(after), "who held what"
 
 
 @pytest.mark.timeout(120)

@@ -124,6 +124,8 @@ def unsure(rank: Rank, memory: MemoryDemand) -> Iterator[Saying]:
             before=size(before), after=size(max(points[half:])),
         )  # fmt: skip
     if memory.workers == 1:
-        yield saying("one worker's own memory cannot be told from what the driver left to it: more take less than this")
+        yield saying(
+            "one worker's own memory cannot be told from what the training left to it: more take less than this"
+        )
     if not memory.batch:
         yield saying("no batches were seen in shared memory: what prefetch_factor takes is not known")

@@ -133,7 +133,7 @@ def _workers(facts: SettingsInput) -> ProposedSetting:
 def _batch_and_step(load: Loader) -> Saying:
     if not load.workers:
         return saying(
-            "the driver loads by itself for {wait} of each step; workers do it beside the step of {own}",
+            "the training thread loads by itself for {wait} of each step; workers do it beside the step of {own}",
             wait=seconds(load.wait), own=seconds(load.own),
         )  # fmt: skip
     if load.blocked > load.cpu:

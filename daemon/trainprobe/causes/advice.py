@@ -46,6 +46,7 @@ class AdviceInput:
     where: str = ""  # Python line
     where_told: Message | None = None  # the same with the user's own function in it, and how often it was seen
     where_plain: Message | None = None  # without how often
+    in_library: bool = False  # that function is a library's, and none of the user's own calls it but its loop
     of_worker: bool = False  # that line is a worker's
     longest: float = 0.0  # seconds of the longest occurrence …
     evidence: Sequence[Evidence] = ()  # … and what its rule saw

@@ -14,7 +14,7 @@ from trainprobe.model.event import CallFailed, ProcessEvent
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-DRIVER = template("limit.driver", "the driver (pid {pid})")
+DRIVER = template("limit.driver", "the training (pid {pid})")
 PROCESS = template("limit.process", "{role} {pid}")
 FAILED = template("limit.failed", "{call} failed")
 GROWTH = template("limit.growth", "growth")

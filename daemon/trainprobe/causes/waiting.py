@@ -36,12 +36,12 @@ IN_CALL: dict[Leaf, Message] = {
     Leaf.POLL: template("in_call.poll", "epoll or poll")(),
 }
 """Where a thread is blocked, for people."""
-WAITS_FOR_WORKERS = template("data.waits_for_workers", "driver waits for its workers")
-WAITS_FOR_WORKER = template("data.waits_for_worker", "driver waits for worker {pid}")
-WAITED = template("data.waited", "driver waited for data")
+WAITS_FOR_WORKERS = template("data.waits_for_workers", "training thread waits for its workers")
+WAITS_FOR_WORKER = template("data.waits_for_worker", "training thread waits for worker {pid}")
+WAITED = template("data.waited", "training thread waited for data")
 BLOCKED_BATCHES = template(
     "data_blocked.summary",
-    "workers were blocked in {call} for {seconds:.2f} s while the driver waited for their batches",
+    "workers were blocked in {call} for {seconds:seconds} while the training thread waited for their batches",
 )
 BLOCKED_OUTSIDE = template("data.workers_blocked", "workers blocked outside of their queues")
 WORKER_BLOCKED = template("data.worker_blocked", "worker blocked")
@@ -49,8 +49,8 @@ WORKERS = template("data.workers", "workers")
 SYSTEM_CALL = template("system_call", "system call")
 A_FILE = template("a_file", "a file")
 IN_FRAME = template("in_frame", ", in {frame}")
-FOR_THREAD = template("data_thread.waits", "driver waits for thread {tid}")
-AT_A_LOCK = template("data_thread.waited", "driver waited at a lock")
+FOR_THREAD = template("data_thread.waits", "training thread waits for thread {tid}")
+AT_A_LOCK = template("data_thread.waited", "training thread waited at a lock")
 LOOKS = template("data_thread.looks", "looks")
 """What several rules say."""
 

@@ -21,6 +21,7 @@ from dataclasses import fields
 from trainprobe.cli import FAILED, OK, cells, checks
 from trainprobe.cli.checks import Finding
 from trainprobe.cli.style import Style
+from trainprobe.model.amounts import seconds
 from trainprobe.runtime.loop.guard import described
 from trainprobe.runtime.session import privileges
 from trainprobe.text.saying import saying, word
@@ -64,7 +65,7 @@ def probes() -> Finding:
         reason = getattr(error, "reason", "") or described(error)
         return Finding(name, checks.MISSING, reason, why, getattr(error, "remedy", ""))
     return Finding(
-        name, checks.OK, saying("loaded and attached in {took} s, and taken out again", took=f"{took:.1f}"), why
+        name, checks.OK, saying("loaded and attached in {took}, and taken out again", took=seconds(took)), why
     )
 
 

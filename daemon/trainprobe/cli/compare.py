@@ -342,7 +342,7 @@ def _explanation(made: Comparison, style: Style) -> Iterator[str]:
                     part=part_name(part, style),
                     change=signed(part.change),
                     each=_each(made, style),
-                    share=f"{100 * share:.0f} %",
+                    share=percent(share),
                 )
                 yield from style.wrapped(text, "  ")
 

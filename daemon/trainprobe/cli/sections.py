@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from trainprobe.advise.changes import changes_of
+from trainprobe.causes.advice import SHARE
 from trainprobe.causes.registry import DECLARED
 from trainprobe.cli import cells, goodput, start
 from trainprobe.cli.style import Style
@@ -72,7 +73,7 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     states = [f"{name} {percent(value / wall)}" for name, value in descending(rank.ledger) if value / wall >= 0.0005]
     if states:
         yield from style.wrapped(
-            style.listed(states[:STATES_SHOWN]), f"  {style.label(style.say('the driving thread'))}", "    "
+            style.listed(states[:STATES_SHOWN]), f"  {style.label(style.say('the training thread'))}", "    "
         )
     yield from _shutdown(rank, style)
 
@@ -96,8 +97,11 @@ def descending(values: dict[str, float]) -> list[tuple[str, float]]:
 
 
 def _advice(rank: Rank, style: Style) -> Iterator[str]:
-    """What was computed for the causes, the dearest cause first, nothing twice."""
-    by_cause = changes_of(rank)
+    """What was computed for the causes, the dearest cause first, nothing twice; of what hardly costs anything none."""
+    warned = {warning.cause for warning in rank.warnings}
+    worth = {cause for cause, lost in rank.lost.items() if lost >= SHARE * rank.wall_seconds}
+    dropped = rank.lost.keys() - worth - warned - {rank.verdict.cause}
+    by_cause = {cause: advice for cause, advice in changes_of(rank).items() if cause not in dropped}
     # What the first lines name comes first, what other programs made last.
     first = rank.verdict.cause
     others = {key for key, spec in DECLARED.items() if spec.of_others}
@@ -125,14 +129,14 @@ def _stalls(rank: Rank, style: Style) -> Iterator[str]:
         yield style.say("  the {shown} longest of {total}", shown=len(shown), total=total)
     cause = max(len("cause"), *(len(stall.cause) for stall in shown))
     columns = (
-        cells.fill(style.say("when"), 8), cells.fill_left(style.say("seconds"), 8),
+        cells.fill(style.say("when"), 8), cells.fill_left(style.say("lasted"), 10),
         cells.fill(style.say("cause"), cause), cells.fill_left(style.say("step"), 7), style.say("what"),
     )  # fmt: skip
     yield style.paint("  " + "  ".join(columns), "dim")
     rhythms: set[str] = set()
     for stall in sorted(shown, key=lambda stall: stall.start):
         step = stall.first_step if stall.steps else "-"
-        head = f"  {style.clock(stall.start)}  {stall.seconds:8.3f}  {stall.cause:<{cause}}  {step:>7}  "
+        head = f"  {style.clock(stall.start)}  {seconds(stall.seconds):>10}  {stall.cause:<{cause}}  {step:>7}  "
         state = style.say("GOES ON: ") if stall.end is None else ""
         told = _part(stall, "longest") is not None
         several = (

@@ -16,6 +16,7 @@ LOOK = {"end": "red", "stall": "red", "bottleneck": "yellow", "none": "green"}
 RANKS_SHOWN = 64
 BOUND = {"input": word("input-bound"), "compute": word("compute-bound"), "mixed": word("input and compute mixed")}
 MOST_LOST = word("{share} lost: {lost} of {wall}, most to {cause} ({most})")
+ALL_LOST = word("{share} lost: {lost} of {wall}, all to {cause}")
 PART_LOST = word("{share} lost: {lost} of {wall}, {most} of it to {cause}")
 LIVE_WIDTH = 79  # columns of the line that `run` shows
 
@@ -93,10 +94,11 @@ def _verdict(rank: Rank, style: Style) -> Iterator[str]:
         headline = style.say("ENDED by {cause}", cause=verdict.cause) if verdict.cause else style.say("ENDED")
     else:
         most, own = _most_lost(rank)[0], verdict.cause if verdict.cause in rank.lost else None
+        all_, mine = seconds(lost), seconds(rank.lost.get(own or most, verdict.seconds))
         headline = style.say(
-            MOST_LOST if own in (most, None) else PART_LOST,
-            share=percent(_share(lost, rank)), lost=seconds(lost), wall=seconds(rank.wall_seconds),
-            cause=own or most or verdict.cause, most=seconds(rank.lost.get(own or most, verdict.seconds)),
+            PART_LOST if own not in (most, None) else ALL_LOST if mine == all_ else MOST_LOST,
+            share=percent(_share(lost, rank)), lost=all_, wall=seconds(rank.wall_seconds),
+            cause=own or most or verdict.cause, most=mine,
         )  # fmt: skip
     yield from style.painted(headline, "bold", look)
     yield from style.wrapped(summary)

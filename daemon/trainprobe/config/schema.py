@@ -66,7 +66,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True)
 class PythonStack:
-    enabled: bool = key(True, "take the Python stack of a stalled driver with py-spy")
+    enabled: bool = key(True, "take the Python stack of a stalled training thread with py-spy")
     path: str = key("", "the py-spy program; empty: the one beside trainprobe, else on PATH", absolute=True)
 
 

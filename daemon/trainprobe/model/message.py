@@ -26,8 +26,6 @@ AMOUNTS: Mapping[str, Callable[[float], str]] = {
     "MB": lambda value: f"{value / 1e6:.0f} MB",
     "MB/s": lambda value: f"{value / 1e6:.1f} MB/s",
     "MHz": lambda value: f"{value / 1e6:.0f} MHz",
-    "ms": lambda value: f"{value * 1e3:.0f}",
-    "+ms": lambda value: f"{value * 1e3:+.1f}",
 }
 """Format specifications beside Python's own: ``{wait:seconds}`` is "1.20 s", ``{file:size}`` "246 MB"."""
 Catalogue: TypeAlias = "Callable[[str], str | None]"

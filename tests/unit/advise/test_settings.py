@@ -159,7 +159,7 @@ def test_what_gains_most_is_first() -> None:
 def test_loading_by_the_driver_itself() -> None:
     told = settings(a_rank(workers=0, wait=0.04, driver=0.14))["num_workers"]
     assert (told.proposed, told.gain) == ("1", pytest.approx(0.04 * COUNT))
-    assert "the driver loads by itself for 40 ms of each step" in str(told.reason)
+    assert "the training thread loads by itself for 40 ms of each step" in str(told.reason)
 
 
 def test_no_workers_for_a_compute_bound_run() -> None:

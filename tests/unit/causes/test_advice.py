@@ -8,7 +8,9 @@ from trainprobe.advise.queue import Ahead
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls.collective_wait import MEANWHILE
+from trainprobe.causes.stalls.worker_hang import SINCE_DEATH
 from trainprobe.causes.stalls.worker_startup import PROCESSES_STARTED
+from trainprobe.derive.python.stacks import Where
 from trainprobe.model.cause import Cause
 from trainprobe.model.report import Evidence
 
@@ -83,3 +85,35 @@ def test_a_late_rank_is_called_named_only_where_it_is() -> None:
     named = AdviceInput(evidence=[Evidence.of(MEANWHILE(rank=1, cause="data_cpu"), 1.0, "s")])
     assert "make the late rank faster" in advice(Cause.COLLECTIVE_WAIT, named)[0]
     assert advice(Cause.COLLECTIVE_WAIT, AdviceInput())[0].startswith("find the rank that is late")
+
+
+def test_a_batch_of_a_dead_worker_is_not_waited_for() -> None:
+    """Nothing that a dead worker waited for can be found."""
+    dead = AdviceInput(fetching=True, evidence=[Evidence.of(SINCE_DEATH(), 19.0, "s", 7)])
+    for measured in (dead, replace(dead, fetching=False)):
+        (line,) = advice(Cause.WORKER_HANG, measured)
+        assert line.startswith("start the training again: a dead worker's batch never comes")
+    assert advice(Cause.WORKER_HANG, AdviceInput(fetching=True))[0].startswith("see why the worker waits")
+
+
+def test_a_librarys_own_code_is_not_to_be_moved_into_a_worker() -> None:
+    """Unless a function of the user's calls it: that one can be moved."""
+    there = Where("Tanh.forward (torch/activation.py:432)", 2, 2)
+    inside = replace(there, own="policy (train.py:9)")
+    library = AdviceInput(where=there.frame, where_plain=there.message(counted=False), in_library=True)
+    own = AdviceInput(where=inside.frame, where_plain=inside.message(counted=False))
+    assert advice(Cause.CPU_BOUND, library)[0].startswith("Tanh.forward (torch/activation.py:432) is a library's own")
+    assert advice(Cause.CPU_BOUND, own)[0].startswith("move policy (train.py:9), there in Tanh.forward")
+
+
+EXPLAINS = ("a", "an", "the", "no", "somebody", "something", "it")
+
+
+EXPLAINS = ("a", "an", "the", "no", "somebody", "something", "it")
+
+
+def test_what_to_change_first_begins_with_what_to_do() -> None:
+    """A headline ends with "change first: …": no explanation stands there."""
+    for cause in Cause:
+        for line in advice(cause, AdviceInput(each=2.0, longest=9.0))[:1]:
+            assert line.split()[0] not in EXPLAINS, line

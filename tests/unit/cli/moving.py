@@ -63,7 +63,7 @@ def _stall(at: float, start: float) -> Stall:
     return Stall(
         f"s{int(at // 10)}", start + at - lasts, None, lasts, "data_storage", {"data_storage": lasts}, 900, 1,
         summary="reading data from slow storage on /mnt/nfs/images.tar",
-        chain=["driver waits for its workers", "worker 4720 in read on /mnt/nfs/images.tar"],
+        chain=["training thread waits for its workers", "worker 4720 in read on /mnt/nfs/images.tar"],
         python_stack=["<module> (train.py:212)", "__getitem__ (dataset.py:88)"],
         advice=["copy the data to a local SSD, or pack it into larger shards that are read in order"],
     )  # fmt: skip

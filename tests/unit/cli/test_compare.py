@@ -32,7 +32,7 @@ def test_slower_and_by_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"A  a.py-1 ({a}): 500 ordinary steps"
     assert lines[3] == "B is 30.8 % slower (26.3 to 35.2 %): 64.9 ms a step instead of 44.9 ms."
-    assert lines[4] == "  99 % of it: stalls by checkpoint, +19.8 ms a step"
+    assert lines[4] == "  99.2 % of it: stalls by checkpoint, +19.8 ms a step"
     speed = next(line for line in lines if "it/s in training" in line)
     assert speed.endswith("worse")
 

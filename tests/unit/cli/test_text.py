@@ -18,7 +18,7 @@ from trainprobe.cli import cells, observe
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import live_line, text_of
 from trainprobe.model import amounts
-from trainprobe.model.report import Checkpoint, Evidence, Framework, Report
+from trainprobe.model.report import Change, Checkpoint, Evidence, Framework, Report
 from trainprobe.text.render import Speaker
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -261,3 +261,22 @@ def test_shares_and_outcomes_are_told_in_words() -> None:
     assert "periods throttled 50.0 %" in " ".join(text_of(report, WIDE).split())
     told = " ".join(text_of(report, dataclasses.replace(WIDE, speaker=Speaker("zh"))).split())
     assert "序列化 500 ms，不安全" in told
+
+
+def test_all_of_what_is_lost_is_said_once() -> None:
+    """ "most to", with the same seconds again, reads as if there were more."""
+    report = reports.stalled()
+    rank = report.runs[0].ranks[0]
+    rank.lost = {"checkpoint": 37.7}
+    assert text_of(report, WIDE).splitlines()[0] == "12.1 % lost: 37.7 s of 5 min 12 s, all to checkpoint"
+
+
+def test_what_hardly_costs_anything_is_not_to_be_done_anything_about() -> None:
+    """A cause below 1 % of the run has no advice, unless it is the verdict's or was warned of."""
+    report = reports.stalled()
+    rank = report.runs[0].ranks[0]
+    rank.changes = [Change(cause, [f"mend {cause}"]) for cause in ("checkpoint", "logging", "gc_pause")]
+    rank.lost = {"checkpoint": 30.0, "logging": 3.5, "gc_pause": 0.05}
+    text = text_of(report, WIDE)
+    assert "logging: mend logging" in text
+    assert "gc_pause: mend gc_pause" not in text

@@ -79,7 +79,7 @@ def test_a_stall_that_goes_on_is_the_first_thing_one_sees() -> None:
     assert row.endswith("STALL 3.00 s data_storage")
     panel = "\n".join(text)
     assert "for 3.00 s, data_storage: reading data from slow storage on" in panel
-    assert "driver waits for its workers ← worker 4720 in read on" in panel
+    assert "training thread waits for its workers ← worker 4720 in read on" in panel
     assert "in Python    __getitem__ (dataset.py:88)" in panel
     assert "to do        copy the data to a local SSD" in panel
 

@@ -106,7 +106,7 @@ def test_a_wait_in_each_step_has_its_cause(seconds: float, leaf: Leaf, cause: st
 def test_a_pause_in_each_step_is_not_lost_and_no_computing() -> None:
     rank = made_of((0.012, Leaf.SLEEP, Region.STEP))
     assert rank.lost == {}
-    assert (rank.bound.by, rank.bound.why) == ("unknown", "the driver sleeps for 19.0 % of a step")
+    assert (rank.bound.by, rank.bound.why) == ("unknown", "the training thread sleeps for 19.0 % of a step")
     assert made_of((0.002, Leaf.SLEEP, Region.STEP)).bound.by == "compute"
 
 

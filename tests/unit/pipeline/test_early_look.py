@@ -42,7 +42,7 @@ def test_the_line_of_brief_bursts_is_told() -> None:
     run.driver.train(10)
     rank = rank_of(played(run.driver, run.pipeline), run.driver)
     assert rank.lost.keys() == {"cpu_bound"}
-    assert [stall.summary for stall in rank.stalls if stall.python_stack and "0.20 s of CPU in" in stall.summary]
+    assert [stall.summary for stall in rank.stalls if stall.python_stack and "200 ms of CPU in" in stall.summary]
     assert "step (env.py:9)" in rank.verdict.summary
 
 

@@ -177,7 +177,7 @@ def test_a_stall_that_the_gpu_felt_in_part_says_so() -> None:
 
 
 def test_what_sets_the_pace_where_gpus_tell() -> None:
-    host = Bound("mixed", "the driver waits for data for 10 % of its time")
+    host = Bound("mixed", "the training thread waits for data for 10 % of its time")
     assert bound_by([Gpu("a", 0, 0.97)], host).by == "compute"
     assert bound_by([Gpu("a", 0, 0.6)], host).by == "input"
     assert bound_by([Gpu("a", 0, 0.9)], host).by == "mixed"

@@ -114,7 +114,7 @@ def test_the_rank_that_is_waited_for_is_named_with_its_cause() -> None:
     waiting = next(rank for rank in ranks if rank.pid == 1000)
     assert [stall.cause for stall in waiting.stalls] == ["collective_wait"] * 2
     for stall in waiting.stalls:
-        assert stall.chain[0] == "driver waits for other ranks"
+        assert stall.chain[0] == "training thread waits for other ranks"
         assert stall.chain[1] == "rank 1 (pid 1001) is the one that does not wait: cpu_bound"
         assert "rank 1 was late by cpu_bound" in stall.summary
     culprit = next(rank for rank in ranks if rank.pid == 1001)

@@ -8,12 +8,19 @@ import pytest
 
 from tests.builders.driver import Driver, moment, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
+from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.base import Claim
+from trainprobe.causes.stalls.data_cpu import IN_ALL
+from trainprobe.derive.python.stacks import Where
+from trainprobe.model.cause import Cause
 from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
 from trainprobe.model.event import ProcessEvent, ProcessEventKind, RankSeen, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import DiskSample, HostSample, Inspection
 from trainprobe.pipeline import Pipeline
+from trainprobe.pipeline.bottlenecks import FoundBottleneck
+from trainprobe.pipeline.report.stalls import bottleneck
 
 DEV = 7 << 20 | 3
 
@@ -130,7 +137,7 @@ def test_a_worker_on_a_dead_device_hangs_the_driver() -> None:
     )
     stall = rank.stalls[-1]
     assert stall.cause == "storage_hang"
-    assert stall.chain[0] == "driver waits for its workers"
+    assert stall.chain[0] == "training thread waits for its workers"
     assert "worker 2000" in stall.chain[1]
     assert "/slow/shard-1.bin" in stall.chain[1]
     assert [(slow.path, slow.reads) for slow in rank.slow_files] == [("/slow/shard-1.bin", 1)]
@@ -151,7 +158,7 @@ def test_slow_storage_names_worker_file_and_device() -> None:
     driver.train(30)
     stall = rank_of(played(driver, pipeline), driver).stalls[-1]
     assert stall.cause == "data_storage"
-    assert stall.chain[:2] == ["driver waits for worker 2000", "worker 2000 in read on /data/a.tar"]
+    assert stall.chain[:2] == ["training thread waits for worker 2000", "worker 2000 in read on /data/a.tar"]
     assert stall.chain[2].startswith("device loop3: 20.0 MB/s")
 
 
@@ -346,7 +353,7 @@ def test_a_hung_worker_is_told_with_its_call_and_its_line() -> None:
     driver.train(20)
     stall = rank_of(played(driver, pipeline), driver).stalls[-1]
     assert stall.cause == "worker_hang"
-    assert stall.chain[0] == "driver waits for worker 2000"
+    assert stall.chain[0] == "training thread waits for worker 2000"
     assert "in a sleep" in stall.summary
     assert "__getitem__ (data.py:33)" in stall.summary
     assert stall.python_stack == list(stack.frames)
@@ -502,3 +509,13 @@ def test_batches_that_come_together_and_then_none_are_how_slow_data_is_fetched()
     assert "waiting for loader workers that are blocked cost" in rank.verdict.summary
     assert "poll (b.py:2)" not in rank.verdict.summary
     assert rank.ordinary.worker_blocked_seconds_per_batch == pytest.approx(4 * 0.0425, rel=0.2)
+
+
+def test_what_workers_do_in_each_step_names_their_line() -> None:
+    found = FoundBottleneck(Claim(Cause.DATA_CPU, {}, IN_ALL(seconds=37.6)), Cause.DATA_CPU, 5.5e9, 0.13)
+    where = Where("busy (samples.py:29)", 4, 4)
+    facts = {Cause.DATA_CPU: AdviceInput(where=where.frame, where_plain=where.message(counted=False))}
+    made = bottleneck(found, facts)
+    assert made.summary == "workers spent 37.6 s of CPU on the batches of all ordinary steps, in busy (samples.py:29)"
+    assert str(made.message) == made.summary
+    assert ", in " not in bottleneck(found, {}).summary

@@ -351,8 +351,8 @@ def test_no_thread_could_be_started() -> None:
     (warning,) = host.rank.warnings
     assert warning.cause == "pid_exhaustion"
     assert "100 of 100 threads and processes in the cgroup /job" in warning.summary
-    assert [(e.what, e.value) for e in warning.evidence if e.what.startswith("threads of the driver")] == [
-        (f"threads of the driver (pid {PID})", 80)
+    assert [(e.what, e.value) for e in warning.evidence if e.what.startswith("threads of the training")] == [
+        (f"threads of the training (pid {PID})", 80)
     ]
 
 

@@ -51,8 +51,8 @@ def test_a_call_that_blocks_names_the_file_and_the_holder() -> None:
     stall = stall_of(Leaf.LOCK, held=held, locking="flock")
     assert stall.cause == "lock_wait"
     assert stall.seconds == pytest.approx(2.0, abs=0.1)
-    assert stall.summary == f"waited 2.0 s for the lock {PATH}, which process 4711 (python) holds"
-    assert stall.chain == [f"driver blocked in flock on {PATH}"]
+    assert stall.summary == f"waited 2.00 s for the lock {PATH}, which process 4711 (python) holds"
+    assert stall.chain == [f"training thread blocked in flock on {PATH}"]
     assert "process 4711" in stall.advice[0]
 
 
@@ -67,7 +67,7 @@ def test_a_lock_that_nobody_here_holds_is_another_hosts_or_left_over() -> None:
 )  # an open file description's has no pid; a file that was opened to read only has no known inode
 def test_where_the_holder_is_not_known_none_is_named(held: tuple[HeldLock, ...], opened: bool) -> None:
     stall = stall_of(Leaf.LOCK, held=held, opened=opened, locking="flock")
-    assert stall.summary == f"waited 2.0 s for the lock {PATH}"
+    assert stall.summary == f"waited 2.00 s for the lock {PATH}"
 
 
 def test_a_loop_that_looks_at_a_lock_file_is_known_by_its_stack() -> None:
@@ -76,7 +76,7 @@ def test_a_loop_that_looks_at_a_lock_file_is_known_by_its_stack() -> None:
     assert stall_of(Leaf.SLEEP, frames, held=held).summary.endswith("which process 4711 (python) holds")
     assert stall_of(Leaf.SLEEP, frames).summary.endswith("a file that is the lock as long as it exists")
     baton = ("load (train.py:9)", "FileBaton.wait (torch/utils/file_baton.py:50)")
-    assert stall_of(Leaf.SLEEP, baton, opened=False).summary == f"waited 2.0 s for a lock file, in {baton[1]}"
+    assert stall_of(Leaf.SLEEP, baton, opened=False).summary == f"waited 2.00 s for a lock file, in {baton[1]}"
 
 
 def test_other_pauses_and_locks_are_not_a_files() -> None:
@@ -90,11 +90,21 @@ def test_a_pause_while_another_process_has_locked_a_file_that_is_open_is_for_tha
     held = (HeldLock(1, INO, 4711, "python", exclusive=True, path="/data/study.db"),)
     stall = stall_of(Leaf.SLEEP, ("report (tune.py:9)",), held=held, opened=False)
     assert stall.cause == "lock_wait"
-    assert stall.summary == "waited 2.0 s for the lock /data/study.db, which process 4711 (python) holds"
-    assert stall.chain == ["driver looks at the lock again and again, in report (tune.py:9)"]
-    assert stall_of(Leaf.SLEEP, held=held, opened=False).chain == ["driver sleeps, and /data/study.db is locked"]
+    assert stall.summary == "waited 2.00 s for the lock /data/study.db, which process 4711 (python) holds"
+    assert stall.chain == ["training thread looks at the lock again and again, in report (tune.py:9)"]
+    assert stall_of(Leaf.SLEEP, held=held, opened=False).chain == [
+        "training thread sleeps, and /data/study.db is locked"
+    ]
 
 
 def test_a_lock_in_a_step_that_starts_processes_is_a_lock() -> None:
     stall = stall_of(Leaf.LOCK, locking="flock", forks=True)
     assert stall.cause == "lock_wait"
+
+
+def test_a_holder_that_the_training_started_is_called_its_own() -> None:
+    """Nobody is sent to look for a stranger, or to end what the training needs."""
+    held = (HeldLock(1, INO, 1999, "python"),)
+    stall = stall_of(Leaf.LOCK, held=held, locking="flock", forks=True)
+    assert stall.summary == f"waited 2.00 s for the lock {PATH}, which process 1999 (python) of this training holds"
+    assert stall.advice[0].startswith("let process 1999, which this training started, hold the lock shorter")

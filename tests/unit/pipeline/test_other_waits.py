@@ -45,8 +45,8 @@ def test_a_wait_for_a_save_beside_the_steps_says_who_saves(by_thread: bool) -> N
     name = f"thread {SAVER}" if by_thread else f"process {SERVER}"
     assert stall.cause == "checkpoint"
     assert stall.summary == f"waiting for {name} of the training, which writes checkpoint {PATH}"
-    assert list(stall.chain) == [f"driver waits for {name}", f"{name} writes {PATH}"]
-    assert stall.evidence[0].what == "driver waited for the one that saves"
+    assert list(stall.chain) == [f"training thread waits for {name}", f"{name} writes {PATH}"]
+    assert stall.evidence[0].what == "training thread waited for the one that saves"
     assert stall.evidence[0].value == pytest.approx(spent, abs=0.03)
     assert any("beside the steps already" in advice for advice in stall.advice)
     assert not any("(asynchronously)" in advice for advice in stall.advice)
@@ -86,7 +86,7 @@ def test_a_wait_for_a_command_names_it(runs: bool) -> None:
     stall = stall_of(driver, pipeline)
     assert stall.cause == "unknown"
     assert stall.summary.startswith(f"waiting for aws (pid {UPLOAD}) that the training started: 1.2")
-    assert list(stall.chain) == [f"driver waits for aws (pid {UPLOAD})"]
+    assert list(stall.chain) == [f"training thread waits for aws (pid {UPLOAD})"]
 
 
 def test_a_wait_for_the_output_of_a_command_names_it() -> None:
@@ -152,7 +152,7 @@ def test_processes_that_are_not_a_loaders_are_not_called_that() -> None:
     stalls = rank_of(played(driver, pipeline), driver).stalls
     assert stalls
     assert stalls[-1].cause == "worker_startup"
-    assert stalls[-1].summary.startswith("the training started processes of its own: 1, 0.3")
+    assert stalls[-1].summary.startswith("the training started processes of its own: 1, 300 ms")
     assert "persistent_workers" not in " ".join(stalls[-1].advice)
     assert "keep the processes" in stalls[-1].advice[0]
 

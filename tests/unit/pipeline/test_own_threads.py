@@ -53,9 +53,9 @@ def locked(driver: Driver, pipeline: Pipeline, *others: str, share: float = 0.0,
 def test_a_loader_thread_on_the_cpu_is_told_with_its_line() -> None:
     (stall,) = locked(*started(), "R", "S", "R", share=random.uniform(0.6, 1)).stalls
     assert stall.cause == "data_cpu"
-    assert stall.summary == f"the driver waited for thread {LOADER} of the training on the CPU in {LINE}"
+    assert stall.summary == f"the training thread waited for thread {LOADER} of the training on the CPU in {LINE}"
     assert stall.seconds == pytest.approx(1.0, abs=0.02)
-    assert stall.chain[0] == f"driver waits for thread {LOADER}"
+    assert stall.chain[0] == f"training thread waits for thread {LOADER}"
     assert "prefetch_factor" not in " ".join(stall.advice)
 
 
@@ -99,7 +99,7 @@ def test_a_thread_that_sends_is_told_with_its_peer(sends: bool, share: float, ca
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
     assert stall.cause == cause
     if cause == "network":
-        assert stall.summary.startswith(f"waiting for thread {LOADER}, which sends to 10.0.0.7:443: 0.9")
+        assert stall.summary.startswith(f"waiting for thread {LOADER}, which sends to 10.0.0.7:443: 900 ms")
         assert stall.advice[-1].startswith("send while the training steps")
 
 

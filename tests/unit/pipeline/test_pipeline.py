@@ -757,7 +757,7 @@ def test_the_removal_of_an_older_checkpoint_is_told_with_its_seconds() -> None:
     driver.train(20)
     first, second = rank_of(played(driver), driver).stalls
     assert "removing" not in first.summary
-    assert second.summary == "checkpoint /out/step-2.pt: 100 MB, 0.45 s in removing an older one"
+    assert second.summary == "checkpoint /out/step-2.pt: 100 MB, 450 ms in removing an older one"
     (told,) = [one for one in second.evidence if one.what == "time to remove it"]
     assert (told.value, told.path) == (pytest.approx(0.45), "/out/step-1.pt")
 

@@ -102,7 +102,7 @@ COST = verdict.STALLS_COST(
             f"saving a checkpoint cost 9.00 s (8.0 % of the run) in 4 stalls, every 30 steps: {SAVED}{FIRST}",
             f"保存检查点：浪费了 9.00 s（占运行时间 8.0 %），共 4 次停顿，每 30 步一次：{_zh(SAVED)}{_zh(FIRST)}",
         ),
-        (SAVED, "checkpoint /ab: 4 MB, 5.00 s of it in fsync", "检查点 /ab：4 MB，其中 fsync 用了 5.00 秒"),
+        (SAVED, "checkpoint /ab: 4 MB, 5.00 s of it in fsync", "检查点 /ab：4 MB，其中 fsync 用了 5.00 s"),
         (situation.PROCESS(role="worker", pid=7), "worker 7", "worker 7"),
         (
             data_storage.SUMMARY(where=data_storage.ON_FILE(path="/a, b: c {0} {path}")),

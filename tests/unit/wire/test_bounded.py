@@ -26,7 +26,7 @@ def a_rank(name: str, stalls: int, start: float = 0.0) -> Rank:
     evidence = [Evidence("seconds in fsync", 0.5), Evidence("bytes", 2e8, "bytes", 4711, "/out/model.pth")]
     found = [
         Stall(f"s{n}", start + n, start + n + 0.9, 0.9, "checkpoint", {"checkpoint": 0.9}, n, 1, summary="x" * 200,
-              chain=["driver writes /out/model.pth"], evidence=evidence, advice=["y" * 300])
+              chain=["training thread writes /out/model.pth"], evidence=evidence, advice=["y" * 300])
         for n in range(stalls)
     ]  # fmt: skip
     saves = [Checkpoint(f"/out/{n}.pth", start + n, start + n + 1, 9, 0.9) for n in range(stalls)]

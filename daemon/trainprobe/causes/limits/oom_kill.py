@@ -28,7 +28,7 @@ COMING = template(
 MOST = template("oom_kill.most", ", most of it in {role} ({per_second:bytes} a second)")
 THE_HOST = template("oom_kill.the_host", "the host")
 THE_CGROUP = template("oom_kill.the_cgroup", "the cgroup {cgroup}")
-THE_DRIVER = template("oom_kill.the_driver", "the driver")
+THE_DRIVER = template("oom_kill.the_driver", "the training")
 _ROLES = {
     "worker": (template("oom_kill.the_worker", "the worker"), template("oom_kill.workers", "{processes} workers")),
     "helper": (template("oom_kill.the_helper", "the helper"), template("oom_kill.helpers", "{processes} helpers")),
@@ -44,7 +44,7 @@ COPIES_GROW = template(
 )
 DRIVER_KEEPS = template(
     "oom_kill.driver_keeps",
-    "the driver keeps what it makes: losses with their graph (use .item() or .detach()), lists of batches",
+    "the training keeps what it makes: losses with their graph (use .item() or .detach()), lists of batches",
 )
 ONE_FEWER = template("oom_kill.one_fewer", "one worker fewer frees {bytes:bytes} (of {workers} workers)")
 PREFETCH_LOWER = template("oom_kill.prefetch_lower", "prefetch_factor one lower frees {bytes:bytes} of shared memory")

@@ -15,8 +15,8 @@ from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("evaluation.summary", "evaluation for {seconds:.1f} s")
-EVALUATES = template("evaluation.evaluates", "driver evaluates")
+SUMMARY = template("evaluation.summary", "evaluation for {seconds:seconds}")
+EVALUATES = template("evaluation.evaluates", "training thread evaluates")
 SECONDS = template("evaluation.seconds", "seconds beyond an ordinary step")
 BATCHES = template("evaluation.batches", "batches fetched without a backward")
 NO_GRAD_SECONDS = template("evaluation.no_grad_seconds", "seconds with gradients off")

@@ -13,8 +13,8 @@ from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("idle.summary", "waiting for a person's input for {seconds:.1f} s")
-WAITS = template("idle.waits", "driver waits for input")
+SUMMARY = template("idle.summary", "waiting for a person's input for {seconds:seconds}")
+WAITS = template("idle.waits", "training thread waits for input")
 AT_TERMINAL = template("idle.at_terminal", "seconds of waiting for input at a terminal")
 BETWEEN_CELLS = template("idle.between_cells", "seconds of waiting between two cells of a notebook")
 _KERNELS = frozenset({"ipykernel", "ipykernel_launcher"})

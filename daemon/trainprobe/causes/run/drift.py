@@ -21,8 +21,8 @@ from trainprobe.model.report import Evidence
 
 SUMMARY = template(
     "drift.summary",
-    "the step grew from {before:ms} to {after:ms} ms ({ratio:+.0%}) in {steps} steps, "
-    "{per_1000_steps:+ms} ms per 1000 steps{grown}{along}",
+    "the step grew from {before:seconds} to {after:seconds} ({ratio:percent} longer) in {steps} steps, "
+    "{per_1000_steps:seconds} per 1000 steps{grown}{along}",
 )
 GROWN = template("drift.grown", "; what grew is {state}")
 ALONG = template("drift.along", ", and with it {what}")
@@ -101,8 +101,8 @@ def _evidence(pid: int, growth: Drift, states: list[Grown], counters: list[Grown
 
 KEEPS_SOMETHING = template(
     "drift.advice.keeps_something",
-    "something is kept from step to step: look for lists and graphs that grow (append loss.item(), not loss), logs "
-    "that are read again, and what grew with it",
+    "look for what is kept from step to step: lists and graphs that grow (append loss.item(), not loss), logs that are "
+    "read again",
 )
 
 

@@ -59,14 +59,14 @@ NATIVE_CRASH = template(
 )
 CRASH_IN_MAIN = template(
     "worker_death.advice.crash_in_main",
-    "run with num_workers=0 once: the same sample then crashes the main process, where a debugger sees it",
+    "run with num_workers=0 once: the same sample then crashes the training process, where a debugger sees it",
 )
 KERNEL_SENT = template(
     "worker_death.advice.kernel_sent",
     "no process sent this signal, the kernel did: look into dmesg, and at the container's memory limit",
 )
 SEE_EXCEPTION = template(
-    "worker_death.advice.see_exception", "run with num_workers=0 once to see the exception in the main process"
+    "worker_death.advice.see_exception", "run with num_workers=0 once to see the exception in the training process"
 )
 
 

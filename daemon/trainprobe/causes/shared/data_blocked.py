@@ -14,7 +14,7 @@ from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
 NETWORK = template(
-    "data_blocked.network", "reading data over the network: workers were blocked in socket calls for {seconds:.2f} s"
+    "data_blocked.network", "reading data over the network: workers were blocked in socket calls for {seconds:seconds}"
 )
 BLOCKED_IN = template("data_blocked.blocked_in", "workers blocked in {call}")
 _MOST = 0.5

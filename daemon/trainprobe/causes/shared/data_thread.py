@@ -13,7 +13,7 @@ from trainprobe.model.report import Evidence
 
 READS = template("data_thread.reads", "reading data from slow storage in a thread on {path}")
 BLOCKED = template("data_thread.blocked", "thread {tid} of the training is blocked on {path}")
-WORKS = template("data_thread.works", "the driver waited for {thread}")
+WORKS = template("data_thread.works", "the training thread waited for {thread}")
 ON_CPU = template("data_thread.on_cpu", "thread {tid} of the training on the CPU{where}")
 IN_FRAME = template("data_thread.in_frame", " in {frame}")
 LOOKS_BLOCKED = template("data_thread.looks_blocked", "looks that found the thread blocked on a device")

@@ -24,25 +24,27 @@ from trainprobe.model.report import Evidence
 
 SUMMARY = template("checkpoint.summary", "checkpoint {path}{details}")
 SIZE = template("checkpoint.size", ": {bytes:MB}")
-SYNCED = template("checkpoint.synced", ", {seconds:.2f} s of it in fsync")
-REMOVED = template("checkpoint.removed", ", {seconds:.2f} s in removing an older one")
+SYNCED = template("checkpoint.synced", ", {seconds:seconds} of it in fsync")
+REMOVED = template("checkpoint.removed", ", {seconds:seconds} in removing an older one")
 A_CHECKPOINT = template("checkpoint.a_checkpoint", "a checkpoint")
-WRITES = template("checkpoint.writes", "driver writes {path}")
+WRITES = template("checkpoint.writes", "training thread writes {path}")
 BESIDE = template("checkpoint.beside", "waiting for {who} of the training, which writes checkpoint {path}")
 THREAD = template("checkpoint.thread", "thread {tid}")
 PROCESS = template("checkpoint.process", "process {pid}")
-WAITS_FOR = template("checkpoint.waits_for", "driver waits for {who}")
+WAITS_FOR = template("checkpoint.waits_for", "training thread waits for {who}")
 WHO_WRITES = template("checkpoint.who_writes", "{who} writes {path}")
 GOES_ON = template(
     "checkpoint.goes_on", "waiting for {who} of the training, which wrote checkpoint {path} and goes on in {frame}"
 )
 WHO_WROTE = template("checkpoint.who_wrote", "{who} wrote {path}")
 
-IN_CALLS = template("checkpoint.in_calls", "driver in the checkpoint's system calls")
-SERIALIZING = template("checkpoint.serializing", "driver on the CPU between these calls and before the first one")
-COPIED = template("checkpoint.copied", "of it the driver waited for copies from the GPU")
+IN_CALLS = template("checkpoint.in_calls", "training thread in the checkpoint's system calls")
+SERIALIZING = template(
+    "checkpoint.serializing", "training thread on the CPU between these calls and before the first one"
+)
+COPIED = template("checkpoint.copied", "of it the training thread waited for copies from the GPU")
 REMOVING_SECONDS = template("checkpoint.removing_seconds", "time to remove it")
-SAVED_BESIDE = template("checkpoint.saved_beside", "driver waited for the one that saves")
+SAVED_BESIDE = template("checkpoint.saved_beside", "training thread waited for the one that saves")
 BYTES = template("checkpoint.bytes", "bytes written")
 WRITE_SECONDS = template("checkpoint.write_seconds", "time in write")
 FSYNC_SECONDS = template("checkpoint.fsync_seconds", "time in fsync")
@@ -58,7 +60,9 @@ EACH_STEP = template("checkpoint.each_step", ", one in each step")
 WITHOUT_STEPS = template("checkpoint.without_steps", "checkpoint {path}: {saves} saves{every}, {each:seconds} each")
 ONE_SAVE = template("checkpoint.one_save", "checkpoint {path}: one save of {seconds:seconds}")
 EVERY_SECONDS = template("checkpoint.every_seconds", ", one every {seconds:seconds}")
-IN_SAVES = template("checkpoint.in_saves", "driver in its saves, from the open of a file to the last call on it")
+IN_SAVES = template(
+    "checkpoint.in_saves", "training thread in its saves, from the open of a file to the last call on it"
+)
 ORDINARY_SAVES = template("checkpoint.ordinary_saves", "saves in ordinary steps")
 SERIALIZES = frozenset((State.COMPUTE, region, Leaf.CPU) for region in (Region.STEP, Region.NO_GRAD))
 """Where the CPU time of ordinary steps is that may go into saves."""

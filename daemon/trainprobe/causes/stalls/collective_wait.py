@@ -10,11 +10,11 @@ from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("collective_wait.summary", "waiting for other ranks for {seconds:.2f} s")
+SUMMARY = template("collective_wait.summary", "waiting for other ranks for {seconds:seconds}")
 FOR_RANK = template("collective_wait.for_rank", "{summary}, most of it for rank {rank}")
 LAST_RANK = template("collective_wait.last_rank", "of it mostly for rank {rank}")
-WAITS = template("collective_wait.waits", "driver waits for other ranks")
-WAITED = template("collective_wait.waited", "driver waited for other ranks")
+WAITS = template("collective_wait.waits", "training thread waits for other ranks")
+WAITED = template("collective_wait.waited", "training thread waited for other ranks")
 MEANWHILE = template("collective_wait.meanwhile", "rank {rank} meanwhile lost to {cause}")
 
 

@@ -12,11 +12,13 @@ from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
 
-SUMMARY = template("cpu_bound.summary", "{seconds:.2f} s of CPU in {where}")
-ANYWHERE = template("cpu_bound.anywhere", "{seconds:.2f} s of CPU in the driver, outside of forward and backward")
-ON_CPU_IN = template("cpu_bound.on_cpu_in", "driver on the CPU in {where}")
-ON_CPU = template("cpu_bound.on_cpu", "driver on the CPU between the training's marks")
-SECONDS = template("cpu_bound.seconds", "driver on the CPU beyond an ordinary step")
+SUMMARY = template("cpu_bound.summary", "{seconds:seconds} of CPU in {where}")
+ANYWHERE = template(
+    "cpu_bound.anywhere", "{seconds:seconds} of CPU in the training thread, outside of forward and backward"
+)
+ON_CPU_IN = template("cpu_bound.on_cpu_in", "training thread on the CPU in {where}")
+ON_CPU = template("cpu_bound.on_cpu", "training thread on the CPU between the training's marks")
+SECONDS = template("cpu_bound.seconds", "training thread on the CPU beyond an ordinary step")
 
 
 def claim(window: Window, left: Items) -> Claim | None:
@@ -33,11 +35,14 @@ def claim(window: Window, left: Items) -> Claim | None:
     return claimed(window, Cause.CPU_BOUND, taken, SUMMARY, [ON_CPU_IN(where=where)], SECONDS, where=where)
 
 
-CPU_IN = template("stall.cpu_in", "{seconds:.2f} s of CPU in {where}")
+CPU_IN = template("stall.cpu_in", "{seconds:seconds} of CPU in {where}")
 MOVE_IT = template(
     "cpu_bound.advice.move_it", "move {what} into a worker or another process, vectorise it, or do it less often"
 )
-IT = template("cpu_bound.advice.it", "what the driver computes on one core")
+CALL_LESS = template(
+    "cpu_bound.advice.call_less", "{what} is a library's own code: call it less often, with less data, or on the GPU"
+)
+IT = template("cpu_bound.advice.it", "what the training thread computes on one core")
 COLLECTOR = template(
     "cpu_bound.advice.collector",
     "no Python line was seen in it: the garbage collector is a candidate (gc.freeze() after start-up, gc.collect() "
@@ -50,7 +55,7 @@ DO_RARER = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    move = MOVE_IT(what=f.where_plain or IT())
+    move = CALL_LESS(what=f.where_plain) if f.in_library else MOVE_IT(what=f.where_plain or IT())
     return [move, *([] if f.where else [COLLECTOR()]), *rarer(f, DO_RARER)]
 
 

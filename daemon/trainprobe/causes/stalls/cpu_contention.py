@@ -16,12 +16,12 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 from trainprobe.model.sample import RivalSample
 
-SUMMARY = template("cpu_contention.summary", "runnable without a CPU for {seconds:.2f} s{who}")
+SUMMARY = template("cpu_contention.summary", "runnable without a CPU for {seconds:seconds}{who}")
 ONE_OTHER = template("cpu_contention.one_other", ": {name} ({pid})")
 OTHERS = template("cpu_contention.others", ": {name} ({pid}) and others")
-WAITS = template("cpu_contention.waits", "driver waits for a CPU")
+WAITS = template("cpu_contention.waits", "training thread waits for a CPU")
 AFFINITY = template("cpu_contention.affinity", "its affinity leaves it {own} of {all} processors")
-SHARED = template("cpu_contention.shared", "{workers} workers and the driver share {cpus} processors")
+SHARED = template("cpu_contention.shared", "{workers} workers and the training thread share {cpus} processors")
 OTHERS_USE = template("cpu_contention.others_use", "others use {cpus:.1f} CPUs: {who:, }")
 USER = template("cpu_contention.user", "{name} ({pid}) {cpus:.1f}")
 OWN_USE = template(
@@ -30,9 +30,9 @@ OWN_USE = template(
 )
 QUOTA = template("cpu_contention.quota", "; its quota is {cpus:g} CPUs")
 STOLEN = template("cpu_contention.stolen", "the hypervisor took {share:percent} of the processors")
-TAKEN_AWAY = template("cpu_contention.taken_away", "the driver's processor was taken away")
+TAKEN_AWAY = template("cpu_contention.taken_away", "the training thread's processor was taken away")
 
-RUNNABLE = template("cpu_contention.runnable", "driver runnable, not on a CPU")
+RUNNABLE = template("cpu_contention.runnable", "training thread runnable, not on a CPU")
 AFFINITY_CPUS = template("cpu_contention.affinity_cpus", "processors that its affinity leaves it")
 USES = template("cpu_contention.uses", "{name} uses")
 OWN_THREADS = template("cpu_contention.own_threads", "threads of these processes")
@@ -125,7 +125,7 @@ OWN = template("cpu_contention.own", ", the training itself uses up to {used:.1f
 OF_CPUS = template("cpu_contention.of_cpus", " of {cpus}")
 WITH_THREADS = template("cpu_contention.with_threads", " with {threads} threads")
 CHECK_AFFINITY = template("cpu_contention.advice.check_affinity", "check the CPU affinity (Cpus_allowed_list)")
-ASK_HOST = template("cpu_contention.advice.ask_host", "the hypervisor takes CPUs away: ask for dedicated ones")
+ASK_HOST = template("cpu_contention.advice.ask_host", "ask for dedicated CPUs: the hypervisor takes some away")
 _NAMED, _FITS = 3, 0.75
 
 

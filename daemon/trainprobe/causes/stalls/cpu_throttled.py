@@ -11,12 +11,12 @@ from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("cpu_throttled.summary", "{seconds:.2f} s throttled by the cgroup's CPU quota{quota}")
+SUMMARY = template("cpu_throttled.summary", "{seconds:seconds} throttled by the cgroup's CPU quota{quota}")
 OF_CPUS = template("cpu_throttled.of_cpus", " of {cpus:g} CPUs")
-THROTTLED = template("cpu_throttled.throttled", "driver runnable, its cgroup throttled")
+THROTTLED = template("cpu_throttled.throttled", "training thread runnable, its cgroup throttled")
 PERIODS = template("cpu_throttled.periods", "cgroup {cgroup}: quota used up in {throttled} of {periods} periods")
 
-SECONDS = template("cpu_throttled.seconds", "driver runnable but throttled")
+SECONDS = template("cpu_throttled.seconds", "training thread runnable but throttled")
 QUOTA = template("cpu_throttled.quota", "quota")
 PERIODS_SHARE = template("cpu_throttled.periods_share", "periods throttled")
 ALL_SECONDS = template("cpu_throttled.all_seconds", "throttled, all processors")

@@ -11,9 +11,9 @@ from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("data_cpu.summary", "workers spent {seconds:.2f} s of CPU on the batch it waited for")
-IN_ALL = template("data_cpu.in_all", "workers spent {seconds:.2f} s of CPU on the batches of all ordinary steps")
-CPU_IN = template("data_cpu.cpu_in", "workers spent {seconds:.2f} s of CPU on the batch it waited for, in {where}")
+SUMMARY = template("data_cpu.summary", "workers spent {seconds:seconds} of CPU on the batch it waited for")
+IN_ALL = template("data_cpu.in_all", "workers spent {seconds:seconds} of CPU on the batches of all ordinary steps")
+CPU_IN = template("data_cpu.cpu_in", "workers spent {seconds:seconds} of CPU on the batch it waited for, in {where}")
 ON_CPU = template("data_cpu.on_cpu", "workers on the CPU")
 CPU_SECONDS = template("data_cpu.cpu_seconds", "workers on the CPU or runnable, beyond an ordinary step")
 

@@ -12,9 +12,9 @@ from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("data_inline.summary", "the driver loaded its own data for {seconds:.2f} s")
-LOADS = template("data_inline.loads", "driver loads a batch itself")
-SECONDS = template("data_inline.seconds", "driver in its own loading")
+SUMMARY = template("data_inline.summary", "the training thread loaded its own data for {seconds:seconds}")
+LOADS = template("data_inline.loads", "training thread loads a batch itself")
+SECONDS = template("data_inline.seconds", "training thread in its own loading")
 READ_SECONDS = template("data_inline.read_seconds", "of it reading files")
 CPU_SECONDS = template("data_inline.cpu_seconds", "of it on the CPU")
 

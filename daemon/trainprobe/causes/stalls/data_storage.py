@@ -13,9 +13,9 @@ from trainprobe.model.report import Evidence
 
 SUMMARY = template("data_storage.summary", "reading data from slow storage{where}")
 ON_FILE = template("data_storage.on_file", " on {path}")
-READS = template("data_storage.reads", "driver reads its data")
+READS = template("data_storage.reads", "training thread reads its data")
 WORKER_READS = template("data_storage.worker_reads", "worker {pid} in read on {path}")
-WAITED_SECONDS = template("data_storage.waited_seconds", "driver waited for storage")
+WAITED_SECONDS = template("data_storage.waited_seconds", "training thread waited for storage")
 BLOCKED_SECONDS = template("data_storage.blocked_seconds", "workers blocked in reads and file faults")
 DEVICE_RATE = template("data_storage.device_rate", "device read")
 DEVICE_BUSY = template("data_storage.device_busy", "device busy")

@@ -13,7 +13,7 @@ from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("deadlock.summary", "worker {pid} blocked on a lock for {seconds:.1f} s{where}; nothing runs")
+SUMMARY = template("deadlock.summary", "worker {pid} blocked on a lock for {seconds:seconds}{where}; nothing runs")
 IN_FUTEX = template("deadlock.in_futex", "worker {pid} blocked in futex{where}")
 NOBODY = template("deadlock.nobody", "no worker does anything")
 BLOCKED_SECONDS = template("deadlock.blocked_seconds", "worker blocked in futex")
@@ -47,7 +47,7 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 SPAWN = template(
     "deadlock.advice.spawn",
-    "a lock that was held at the fork is never given back: multiprocessing_context='spawn' or 'forkserver'",
+    "multiprocessing_context='spawn' or 'forkserver': a lock that was held at the fork is never given back",
 )
 NO_THREADS = template(
     "deadlock.advice.no_threads",

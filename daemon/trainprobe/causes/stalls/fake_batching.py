@@ -11,9 +11,9 @@ from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("fake_batching.summary", "{fetches} fetches for each backward")
-CALLS = template("fake_batching.calls", "driver calls next() on its loader {fetches} times per backward")
+CALLS = template("fake_batching.calls", "training thread calls next() on its loader {fetches} times per backward")
 FETCHES = template("fake_batching.fetches", "fetches per backward")
-SECONDS = template("fake_batching.seconds", "driver in fetches")
+SECONDS = template("fake_batching.seconds", "training thread in fetches")
 
 
 def claim(window: Window, left: Items) -> Claim | None:

@@ -11,10 +11,10 @@ from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
 
-SUMMARY = template("gc_pause.summary", "Python's garbage collector ran for {seconds:.2f} s")
-IN_COLLECTOR = template("gc_pause.in_collector", "driver in Python's garbage collector")
+SUMMARY = template("gc_pause.summary", "Python's garbage collector ran for {seconds:seconds}")
+IN_COLLECTOR = template("gc_pause.in_collector", "training thread in Python's garbage collector")
 BEGAN_AT = template("gc_pause.began_at", "it set in at {where}")
-SECONDS = template("gc_pause.seconds", "driver in Python's garbage collector")
+SECONDS = template("gc_pause.seconds", "training thread in Python's garbage collector")
 
 
 def claim(window: Window, left: Items) -> Claim | None:
@@ -32,7 +32,7 @@ FREEZE = template(
 )
 DISABLE_RHYTHM = template(
     "gc_pause.advice.disable_rhythm",
-    "gc.disable(), and gc.collect() where the training waits anyway: it ran every {every} steps, {each:.2f} s",
+    "gc.disable(), and gc.collect() where the training waits anyway: it ran every {every} steps, {each:seconds}",
 )
 DISABLE = template(
     "gc_pause.advice.disable", "gc.disable(), and gc.collect() where the training waits anyway (evaluation, a save)"

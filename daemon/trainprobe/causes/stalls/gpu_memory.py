@@ -44,9 +44,9 @@ END_OTHERS = template(
     "gpu_memory.end_others", "other processes hold memory of this GPU: end them or choose another GPU"
 )
 SUMMARY = template(
-    "gpu_memory.summary", "{seconds:.2f} s in cudaMalloc and cudaFree: {allocations} allocations, {frees} frees"
+    "gpu_memory.summary", "{seconds:seconds} in cudaMalloc and cudaFree: {allocations} allocations, {frees} frees"
 )
-ALLOCATES = template("gpu_memory.allocates", "driver allocates and frees memory of the GPU")
+ALLOCATES = template("gpu_memory.allocates", "training thread allocates and frees memory of the GPU")
 SECONDS = template("gpu_memory.seconds", "time in cudaMalloc and cudaFree")
 ALLOCATIONS = template("gpu_memory.allocations", "allocations of GPU memory")
 FREES = template("gpu_memory.frees", "frees of GPU memory")
@@ -167,7 +167,7 @@ def _held(s: Situation, holder: GpuHolder) -> Evidence:
 
 KEEP_CACHE = template(
     "gpu_memory.advice.keep_cache",
-    "no torch.cuda.empty_cache() in the loop; shapes that repeat, so that the allocator can use its blocks again",
+    "take torch.cuda.empty_cache() out of the loop; let shapes repeat, so that the allocator can use its blocks again",
 )
 NEAR_FULL = template(
     "gpu_memory.advice.near_full",

@@ -17,9 +17,9 @@ TO_CLOCK = template(
 )
 ITS_MAXIMUM = template("gpu_throttle.its_maximum", "its maximum")
 UNDER_LOAD = template("gpu_throttle.under_load", "what it was under load")
-WAITS = template("gpu_throttle.waits", "driver waits for GPU {gpu}")
+WAITS = template("gpu_throttle.waits", "training thread waits for GPU {gpu}")
 SLOWER = template("gpu_throttle.slower", "GPU {gpu} runs slower: {why}")
-SECONDS = template("gpu_throttle.seconds", "driver waiting for the slower GPU")
+SECONDS = template("gpu_throttle.seconds", "training thread waiting for the slower GPU")
 REASONS = template("gpu_throttle.reasons", "throttle reasons (NVML)")
 SLOWED_SECONDS = template("gpu_throttle.slowed_seconds", "time with a lowered clock")
 CLOCK = template("gpu_throttle.clock", "SM clock")
@@ -89,7 +89,7 @@ def _evidence(window: Window, slowed: Slowed, told: float) -> list[Evidence]:
 
 MEND_REASON = template(
     "gpu_throttle.advice.mend_reason",
-    "the reason says what to mend: cooling and air flow for heat, the power supply or its limit for power",
+    "mend what the reason says: cooling and air flow for heat, the power supply or its limit for power",
 )
 ANOTHER_GPU = template(
     "gpu_throttle.advice.another_gpu",

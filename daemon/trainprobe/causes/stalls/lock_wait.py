@@ -13,17 +13,19 @@ from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 from trainprobe.model.sample import HeldLock
 
-SUMMARY = template("lock_wait.summary", "waited {seconds:.1f} s for the lock {path}{holder}")
-NO_PATH = template("lock_wait.no_path", "waited {seconds:.1f} s for a lock file, in {where}")
+SUMMARY = template("lock_wait.summary", "waited {seconds:seconds} for the lock {path}{holder}")
+NO_PATH = template("lock_wait.no_path", "waited {seconds:seconds} for a lock file, in {where}")
 HELD = template("lock_wait.held", ", which process {pid}{name} holds")
+HELD_BY_OWN = template("lock_wait.held_by_own", ", which process {pid}{name} of this training holds")
 NAME = template("lock_wait.name", " ({name})")
 NOBODY = template("lock_wait.nobody", ", which no process of this host holds")
 EXISTS = template("lock_wait.exists", ", a file that is the lock as long as it exists")
-IN_CALL = template("lock_wait.in_call", "driver blocked in {call} on {path}")
-SLEEPS = template("lock_wait.sleeps", "driver sleeps, and {path} is locked")
-IN_LOOP = template("lock_wait.in_loop", "driver looks at the lock again and again, in {where}")
+IN_CALL = template("lock_wait.in_call", "training thread blocked in {call} on {path}")
+SLEEPS = template("lock_wait.sleeps", "training thread sleeps, and {path} is locked")
+IN_LOOP = template("lock_wait.in_loop", "training thread looks at the lock again and again, in {where}")
 HOLDER = template("lock_wait.holder", "process that holds the lock")
-WAITED = template("lock_wait.waited", "driver waited for the lock")
+OWN_HOLDER = template("lock_wait.own_holder", "process of this training that holds the lock")
+WAITED = template("lock_wait.waited", "training thread waited for the lock")
 
 _FILES = frozenset({"file_baton.py", "process_lock.py"})  # torch.utils.cpp_extension, fasteners
 _LIBRARY = "_api.py"  # of filelock
@@ -54,8 +56,9 @@ def claim(window: Window, left: Items) -> Claim | None:
     told: Message | None = None
     if holders:
         pid, name = holders[0].pid, holders[0].name
-        told = HELD(pid=pid, name=NAME(name=name) if name else None)
-        evidence.append(Evidence.of(HOLDER(), name or None, "", pid, path))
+        is_own = pid in window.own
+        told = (HELD_BY_OWN if is_own else HELD)(pid=pid, name=NAME(name=name) if name else None)
+        evidence.append(Evidence.of((OWN_HOLDER if is_own else HOLDER)(), name or None, "", pid, path))
     elif holders is not None:
         told = NOBODY() if blocked is not None else EXISTS()
     if blocked is not None:
@@ -92,6 +95,10 @@ def _polls(frames: Sequence[str]) -> bool:
 
 
 HOLDER_FIRST = template("lock_wait.advice.holder", "see what process {pid} does: it holds the lock until it ends")
+OWN_FIRST = template(
+    "lock_wait.advice.own_holder",
+    "let process {pid}, which this training started, hold the lock shorter, or give it a file of its own",
+)
 STALE = template("lock_wait.advice.stale", "if no other training uses {path}, it is left over: remove it")
 LOCAL = template(
     "lock_wait.advice.local",
@@ -103,7 +110,8 @@ TIMEOUT = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    holders = [HOLDER_FIRST(pid=one.pid) for one in f.evidence if one.key == HOLDER.id]
+    first = {HOLDER.id: HOLDER_FIRST, OWN_HOLDER.id: OWN_FIRST}
+    holders = [first[one.key](pid=one.pid) for one in f.evidence if one.key in first]
     left = [STALE(path=one.path) for one in f.evidence if one.path and not holders]
     return [*(holders or left[:1]), LOCAL(), TIMEOUT()]
 

@@ -9,9 +9,9 @@ from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import template
 
-SUMMARY = template("memory_pressure.summary", "{seconds:.2f} s in direct reclaim")
-IN_RECLAIM = template("memory_pressure.in_reclaim", "driver in direct reclaim")
-SECONDS = template("memory_pressure.seconds", "driver in direct reclaim")
+SUMMARY = template("memory_pressure.summary", "{seconds:seconds} in direct reclaim")
+IN_RECLAIM = template("memory_pressure.in_reclaim", "training thread in direct reclaim")
+SECONDS = template("memory_pressure.seconds", "training thread in direct reclaim")
 
 
 def claim(window: Window, left: Items) -> Claim | None:

@@ -11,12 +11,12 @@ from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("recompile.summary", "compiled again for {seconds:.1f} s")
-WAITS = template("recompile.waits", "driver waits for a compiler")
-COMPILES = template("recompile.compiles", "driver compiles in {where}")
+SUMMARY = template("recompile.summary", "compiled again for {seconds:seconds}")
+WAITS = template("recompile.waits", "training thread waits for a compiler")
+COMPILES = template("recompile.compiles", "training thread compiles in {where}")
 RAN = template("recompile.ran", "compiler processes ran")
 COUNT = template("recompile.count", "compiler processes")
-STACKS = template("recompile.stacks", "Python stacks of the driver that show a compiler")
+STACKS = template("recompile.stacks", "Python stacks of the training thread that show a compiler")
 
 
 def claim(window: Window, left: Items) -> Claim | None:

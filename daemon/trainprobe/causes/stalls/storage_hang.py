@@ -13,11 +13,11 @@ from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("storage_hang.summary", "{call} on {path} did not come back for {seconds:.1f} s{still}")
+SUMMARY = template("storage_hang.summary", "{call} on {path} did not come back for {seconds:seconds}{still}")
 STILL = template("storage_hang.still", ", its device moved no byte")
-DRIVER = template("storage_hang.driver", "driver in {call} on {path}")
+DRIVER = template("storage_hang.driver", "training thread in {call} on {path}")
 WORKER = template("storage_hang.worker", "worker {pid} in {call} on {path}")
-DEVICE = template("storage_hang.device", "device {major}:{minor} has moved no byte for {seconds:.1f} s")
+DEVICE = template("storage_hang.device", "device {major}:{minor} has moved no byte for {seconds:seconds}")
 KERNEL = template("storage_hang.kernel", "in the kernel it waits in {wchan}{frozen}")
 FROZEN = template("storage_hang.frozen", " (the file system is frozen)")
 CALL_SECONDS = template("storage_hang.call_seconds", "call in flight")
@@ -76,7 +76,7 @@ def _evidence(hang: Wait) -> list[Evidence]:
 
 LOOK_AT_STORAGE = template(
     "storage_hang.advice.look_at_storage",
-    "the storage did not answer: look at its device or server (kernel log, mount, quota, frozen?)",
+    "look at the storage's device or server (kernel log, mount, quota, frozen?): it did not answer",
 )
 SAVE_LOCALLY = template(
     "storage_hang.advice.save_locally",

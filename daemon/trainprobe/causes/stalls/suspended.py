@@ -10,14 +10,14 @@ from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("suspended.summary", "stopped for {seconds:.2f} s {how}")
-STOPPED = template("suspended.stopped", "driver stopped {how}")
+SUMMARY = template("suspended.summary", "stopped for {seconds:seconds} {how}")
+STOPPED = template("suspended.stopped", "training thread stopped {how}")
 BY_SIGNAL = template("suspended.by_signal", "by {signal}")
 BY_SENDER = template("suspended.by_sender", "by {signal} from {who}")
 BY_FREEZER = template("suspended.by_freezer", "by the cgroup freezer")
 BY_TRACER = template("suspended.by_tracer", "by its tracer {who}")
 BY_ANYTHING = template("suspended.by_anything", "by a signal, a tracer or the freezer")
-SECONDS = template("suspended.seconds", "driver stopped, traced or frozen")
+SECONDS = template("suspended.seconds", "training thread stopped, traced or frozen")
 SIGNAL = template("suspended.signal", "signal")
 SENDER = template("suspended.sender", "{signal} sent by {who}")
 FROZEN = template("suspended.frozen", "cgroup frozen")
@@ -53,7 +53,7 @@ def _by_whom(window: Window) -> tuple[Message, list[Evidence]]:
 
 ASK_WHO = template(
     "suspended.advice.ask_who",
-    "somebody stopped the process: a debugger, SIGSTOP, a job scheduler or the cgroup freezer",
+    "find who stopped the process: a debugger, SIGSTOP, a job scheduler or the cgroup freezer",
 )
 
 

@@ -11,10 +11,10 @@ from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("swap.summary", "{seconds:.2f} s in faults on swapped memory")
-FAULTS = template("swap.faults", "driver faults on swapped memory")
-SECONDS = template("swap.seconds", "driver in swap-in and the reclaim it needs")
-MAJOR_FAULTS = template("swap.major_faults", "major faults of the driver while swapped memory was read")
+SUMMARY = template("swap.summary", "{seconds:seconds} in faults on swapped memory")
+FAULTS = template("swap.faults", "training thread faults on swapped memory")
+SECONDS = template("swap.seconds", "training thread in swap-in and the reclaim it needs")
+MAJOR_FAULTS = template("swap.major_faults", "major faults of the training while swapped memory was read")
 
 
 def claim(window: Window, left: Items) -> Claim | None:

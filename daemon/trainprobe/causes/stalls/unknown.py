@@ -16,16 +16,16 @@ from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-DRIVER_IN = template("unknown.driver_in", "driver in {places:, }")
-SECONDS_IN = template("unknown.seconds_in", "driver in {state}")
+DRIVER_IN = template("unknown.driver_in", "training thread in {places:, }")
+SECONDS_IN = template("unknown.seconds_in", "training thread in {state}")
 A_PROCESS = template("unknown.a_process", "a process")
 PROCESS = template("unknown.process", "{name} (pid {pid})")
-FOR_PROCESS = template("unknown.for_process", "waiting for {who} that the training started: {seconds:.2f} s")
-WAITS_FOR_PROCESS = template("unknown.waits_for_process", "driver waits for {who}")
-PAUSE = template("unknown.pause", "a pause that the training's own code asks for: {seconds:.2f} s of sleep")
+FOR_PROCESS = template("unknown.for_process", "waiting for {who} that the training started: {seconds:seconds}")
+WAITS_FOR_PROCESS = template("unknown.waits_for_process", "training thread waits for {who}")
+PAUSE = template("unknown.pause", "a pause that the training's own code asks for: {seconds:seconds} of sleep")
 SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }{beside}")
 BESIDE = template("unknown.beside", " (its other thread was in {frame})")
-STATE = template("unknown.state", "{seconds:.2f} s {state}")
+STATE = template("unknown.state", "{seconds:seconds} {state}")
 
 KNOWN = {
     PAUSE.id: template("cause.unknown.pauses", "the training's own pauses"),

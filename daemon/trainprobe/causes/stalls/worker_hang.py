@@ -12,10 +12,10 @@ from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("worker_hang.summary", "worker {pid} blocked in {call}{path} for {seconds:.1f} s{where}")
+SUMMARY = template("worker_hang.summary", "worker {pid} blocked in {call}{path} for {seconds:seconds}{where}")
 SOMEWHERE = template("worker_hang.somewhere", "a worker was blocked outside of its queue and of storage")
 ON_FILE = template("worker_hang.on_file", " on {path}")
-OF_THE_DEAD = template("worker_hang.of_the_dead", "{death}; the driver waits for its batch")
+OF_THE_DEAD = template("worker_hang.of_the_dead", "{death}; the training thread waits for its batch")
 SINCE_DEATH = template("worker_hang.since_death", "since the worker's death")
 
 
@@ -75,11 +75,21 @@ GOES_ON = template(
 )
 LOADER_TIMEOUT = template(
     "worker_hang.advice.loader_timeout",
-    "end what the worker waits for{where}; a DataLoader timeout= turns a hang into an error",
+    "see why the worker waits{where} (a lock, a service, a child process); a DataLoader timeout= makes it an error",
 )
 TIME_LIMIT = template(
     "worker_hang.advice.time_limit",
-    "end what the worker waits for{where}; waiting with a time limit (timeout= of get() or result()) makes it an error",
+    "see why the worker waits{where} (a lock, a service, a child process); waiting with a time limit (timeout= of "
+    "get() or result()) makes it an error",
+)
+DEAD_TIMEOUT = template(
+    "worker_hang.advice.dead_timeout",
+    "start the training again: a dead worker's batch never comes; a DataLoader timeout= makes such a wait an error",
+)
+DEAD_LIMIT = template(
+    "worker_hang.advice.dead_limit",
+    "start the training again: a dead worker's batch never comes; a time limit (timeout= of get() or result()) makes "
+    "such a wait an error",
 )
 
 
@@ -87,6 +97,8 @@ def _advice(f: AdviceInput) -> list[Message]:
     where = waiting.IN_FRAME(frame=f.where_plain) if f.where_plain and f.of_worker else None
     if f.each and (f.every or f.longest < SHORT):
         return [GOES_ON(each=f.each, where=where), *made_ahead(f)]
+    if any(one.key == SINCE_DEATH.id for one in f.evidence):
+        return [(DEAD_TIMEOUT if f.fetching else DEAD_LIMIT)()]
     return [(LOADER_TIMEOUT if f.fetching else TIME_LIMIT)(where=where)]
 
 

@@ -18,17 +18,19 @@ from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template(
-    "worker_startup.summary", "{workers} loader workers started again, {seconds:.2f} s until data flowed"
+    "worker_startup.summary", "{workers} loader workers started again, {seconds:seconds} until data flowed"
 )
 PROCESSES = template(
     "worker_startup.processes",
-    "the training started processes of its own: {processes}, {seconds:.2f} s until it went on",
+    "the training started processes of its own: {processes}, {seconds:seconds} until it went on",
 )
 NEXT_BATCH = template(
-    "worker_startup.next_batch", "{seconds:.2f} s until the first batch of a loader worker that was started again"
+    "worker_startup.next_batch", "{seconds:seconds} until the first batch of a loader worker that was started again"
 )
-STARTS_WORKERS = template("worker_startup.starts_workers", "driver starts workers and waits for their first batch")
-STARTS_PROCESSES = template("worker_startup.starts_processes", "driver starts processes")
+STARTS_WORKERS = template(
+    "worker_startup.starts_workers", "training thread starts workers and waits for their first batch"
+)
+STARTS_PROCESSES = template("worker_startup.starts_processes", "training thread starts processes")
 WORKERS_STARTED = template("worker_startup.workers_started", "workers started in the step")
 PROCESSES_STARTED = template("worker_startup.processes_started", "processes started in the step")
 WORKERS_DUE = template("worker_startup.workers_due", "workers whose first batch was due")
@@ -133,7 +135,7 @@ def _claim(
 
 KEEP_PROCESSES = template(
     "worker_startup.advice.keep_processes",
-    "keep the processes (a pool, a queue) instead of starting new ones: a fork copies the driver's page tables",
+    "keep the processes (a pool, a queue) instead of starting new ones: a fork copies the training's page tables",
 )
 KEEP_WORKERS = template("worker_startup.advice.keep_workers", "{setting}=True keeps the workers between epochs")
 KEEP_WORKERS_SAVES = template(

@@ -11,7 +11,7 @@ from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.sections import sections
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import ranks_table, worst
-from trainprobe.model.amounts import seconds, size
+from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.report import Rank, Report, Run, scheduled_as
 from trainprobe.text.saying import word
 from trainprobe.wire import codec
@@ -105,17 +105,17 @@ def _head(report: Report, runs: Sequence[Run], style: Style, trouble: str) -> li
 def _columns(style: Style) -> str:
     text = "  " + cells.fill(style.say("RUN"), _name_room(style))
     if style.width >= WIDE:
-        text += f" {style.say('STEPS'):>7}"
-    text += f" {style.say('IT/S'):>6} "
+        text += " " + cells.fill_left(style.say("STEPS"), 7)
+    text += " " + cells.fill_left(style.say("IT/S"), 6) + " "
     if style.width >= WIDE:
         text += cells.fill(style.say("MINUTE"), SPARKS + 1)
-    text += f"{style.say('LOST'):>4}  {style.say('NOW')}"
+    text += cells.fill_left(style.say("LOST"), 7) + f"  {style.say('NOW')}"
     return style.paint(cells.pad(text, style.width), "reverse" if style.colour else "bold")
 
 
 def _name_room(style: Style) -> int:
     """Columns for a run's name: what the others leave, and room to say how a run stalls."""
-    return max(10, min(34, style.width - (62 if style.width >= WIDE else 30)))
+    return max(10, min(34, style.width - (65 if style.width >= WIDE else 33)))
 
 
 def _rows(runs: Sequence[Run], history: RankHistory, choice: Choice, style: Style, shown: int) -> list[str]:
@@ -138,7 +138,7 @@ def _row(run: Run, history: RankHistory, style: Style, chosen: bool) -> str:
     lost = _minute_lost(run, rank, history)
     several = style.say(" ({ranks} ranks)", ranks=len(run.ranks)) if len(run.ranks) > 1 else ""
     wide = (f" {rank.steps.count:>7}", f"{sparks} ") if style.width >= WIDE else ("", "")
-    left = f"{mark}{name}{wide[0]} {speed:>6} {wide[1]}{100 * min(lost, 1.0):>3.0f}%  "
+    left = f"{mark}{name}{wide[0]} {speed:>6} {wide[1]}{percent(min(lost, 1.0)):>7}  "
     right = cells.cut(figures.state(run, rank, style) + several, max(0, style.width - cells.width(left)))
     look = "dim" if run.ended is not None else ""
     if figures.alarms(rank) and run.ended is None:

@@ -23,7 +23,7 @@ NO_STEP = template("steps.none", "no optimiser step or backward was seen")
 NO_MARKS = template("steps.no_marks", "{reason}")
 PAUSED = 0.1
 """Of an ordinary step: who sleeps for more of it is not bound by computing."""
-PAUSES = template("bound.pauses", "the driver sleeps for {share:percent} of a step")
+PAUSES = template("bound.pauses", "the training thread sleeps for {share:percent} of a step")
 UNEXPLAINED = template("bound.unexplained", "for {share:percent} of its training time no cause is known")
 BY_RHYTHM = template("steps.by_rhythm", "{reason}; each second's waits are held against the usual ones")
 BY_GPU = template(

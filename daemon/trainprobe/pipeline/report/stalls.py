@@ -17,6 +17,7 @@ from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.spec import LINE_AND
 from trainprobe.causes.waiting import for_blocked_workers
+from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared
 from trainprobe.model.cause import Cause
 from trainprobe.model.message import Message, Template, alike, template, texts
@@ -31,8 +32,9 @@ from trainprobe.pipeline.stalls import StallEntry
 LONGEST = template("stall.longest", ", in the longest of {steps} steps")
 RHYTHM = template("stall.rhythm", "; {every}, {seconds:seconds} each, {share:percent} of the run")
 EVERY_STEPS = template("stall.every_steps", "every {steps} steps")
-EVERY_SECONDS = template("stall.every_seconds", "every {seconds:.0f} s")
-GPU_WORKED_ON = template("stall.gpu_worked_on", "; the GPU worked on for {seconds:.2f} s more, which are not lost")
+EVERY_SECONDS = template("stall.every_seconds", "every {seconds:span}")
+IN_LINE = template("bottleneck.in_line", "{what}, in {where}")
+GPU_WORKED_ON = template("stall.gpu_worked_on", "; the GPU worked on for {seconds:seconds} more, which are not lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
             where=where.frame if where else "",
             where_told=where.message() if where else None,
             where_plain=where.message(counted=False) if where else None,
+            in_library=where is not None and not where.own and not is_own(where.frame),
             of_worker=SPECS[cause].worker_stack,
             longest=mine.largest.ns / NS if mine is not None else 0.0,
             evidence=mine.largest.evidence if mine is not None else (),
@@ -260,6 +263,8 @@ def bottleneck(one: FoundBottleneck, facts: dict[Cause, AdviceInput]) -> Bottlen
     fact = facts.get(one.cause, AdviceInput())
     fact = fact if fact.evidence else replace(fact, evidence=one.claim.evidence)
     summary, advice = one.claim.summary, SPECS[one.cause].advice(fact)
+    if summary is not None and SPECS[one.cause].makes_batches and fact.where_plain is not None:
+        summary = IN_LINE(what=summary, where=fact.where_plain)
     return Bottleneck(
         one.cause.value,
         one.share,

@@ -23,18 +23,20 @@ from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.ending import ending_death, ending_notice, exit_of, hung_at_end, sender_of
 from trainprobe.pipeline.stalls import StallEntry
 
-HEALTHY = template("verdict.healthy", "healthy: {steps} steps in {seconds:.1f} s, nothing lost that is worth a change")
+HEALTHY = template(
+    "verdict.healthy", "healthy: {steps} steps in {seconds:seconds}, nothing lost that is worth a change"
+)
 NOT_MARKED = template(
-    "verdict.not_marked", "no step is marked; in {seconds:.0f} s watched no unusual wait has a known cause"
+    "verdict.not_marked", "no step is marked; in {seconds:seconds} watched no unusual wait has a known cause"
 )
 TOO_SHORT = template(
-    "verdict.too_short", "no step is marked, and {seconds:.1f} s are too few to know which waits are usual"
+    "verdict.too_short", "no step is marked, and {seconds:seconds} are too few to know which waits are usual"
 )
 TOO_FEW = template("verdict.too_few", "{steps} steps: too few to know what an ordinary step is")
 NO_STEP = template("verdict.no_step", "no training step was seen")
 NO_STEP_YET = template(
     "verdict.no_step_yet",
-    "cannot tell yet: no step has ended in the {seconds:.0f} s since we watch; its driver is in {where}",
+    "cannot tell yet: no step has ended in the {seconds:seconds} since we watch; the training thread is in {where}",
 )
 ON_CPU = template("verdict.on_cpu", "on the CPU")
 A_WAIT = template("verdict.a_wait", "a wait")
@@ -53,12 +55,15 @@ IN_LINE = template("verdict.in_line", ", in {where}")
 LONGEST = template("verdict.longest", "; the longest: {what}")
 FIRST = template("verdict.first", "; change first: {advice}")
 BECAUSE = template("verdict.because", ": {what}")
-DEAD_WAITS = template("verdict.dead_waits", "{death}, and the driver waits for its batch: {seconds:.1f} s so far")
+DEAD_WAITS = template(
+    "verdict.dead_waits", "{death}, and the training thread waits for its batch: {seconds:seconds} so far"
+)
 DEAD_WAITED = template(
-    "verdict.dead_waited", "{death}, and the driver waited for its batch for {seconds:.1f} s, until it was killed"
+    "verdict.dead_waited",
+    "{death}, and the training thread waited for its batch for {seconds:seconds}, until it was killed",
 )
 ENDED = template("verdict.ended", "{what}{later}{rest}")
-ENDED_LATER = template("verdict.ended_later", "; the training ended {seconds:.1f} s later")
+ENDED_LATER = template("verdict.ended_later", "; the training ended {seconds:seconds} later")
 CONSEQUENCES = template(
     "verdict.consequences", " ({ends}errors of its connections, ConnectionResetError or EPIPE, are the consequence)"
 )
@@ -70,7 +75,7 @@ AFTER_STEPS = template("verdict.after_steps", "{what} after {steps} steps")
 
 TOO_FEW_STEPS = template("bound.too_few_steps", "too few steps")
 DATA_SHARE = template(
-    "bound.data_share", "the driver waits for data or loads it for {share:percent} of its training time"
+    "bound.data_share", "the training thread waits for data or loads it for {share:percent} of its training time"
 )
 ASKS_TO_END = frozenset({1, 3, 15})  # SIGHUP, SIGQUIT, SIGTERM
 INPUT, COMPUTE = 0.2, 0.05

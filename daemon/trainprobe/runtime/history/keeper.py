@@ -47,7 +47,7 @@ GONE_SECONDS = 60.0  # a run that was live when we began and is not found again 
 Complain = Callable[[Text, Text], object]
 NOT_OPEN = template("history.not_open", "it is not open yet")()
 NOT_WRITTEN = template("history.not_written", "the history is not written: {error}")
-TRY_AGAIN = template("history.try_again", "{command}; it is tried again every {pause:.0f} s")
+TRY_AGAIN = template("history.try_again", "{command}; it is tried again every {pause:span}")
 DAMAGED = template(
     "history.damaged", "the history was damaged ({error}): it lies in {path} now, and a new one was begun"
 )

@@ -34,7 +34,7 @@ def test_a_storm_of_calls_on_many_logs_is_logging_with_the_cpu_between_them() ->
     assert rank.ledger["logging"] == pytest.approx(0.2, abs=0.01), "the state is what the kernel saw"
     told = {one.what: one.value for one in stall.evidence}
     assert told["calls on logs"] == 20_000
-    assert told["driver on the CPU between them"] == pytest.approx(0.8, abs=0.02)
+    assert told["training thread on the CPU between them"] == pytest.approx(0.8, abs=0.02)
 
 
 def test_work_beside_a_few_log_lines_is_not_logging() -> None:

@@ -105,7 +105,7 @@ def test_a_stall_names_the_users_function_and_the_report_the_framework() -> None
     (stall,) = rank.stalls
     assert stall.summary.endswith("s of CPU in hook (train.py:70), there in svd (numpy/linalg.py:9)")
     assert "move hook (train.py:70), there in svd (numpy/linalg.py:9) into a worker" in stall.advice[0]
-    assert stall.chain == ["driver on the CPU in hook (train.py:70), there in svd (numpy/linalg.py:9)"]
+    assert stall.chain == ["training thread on the CPU in hook (train.py:70), there in svd (numpy/linalg.py:9)"]
     assert rank.framework == Framework("mmengine", "0.10.7")
 
 

@@ -870,7 +870,7 @@ def test_attach_to_torchrun_takes_its_children(run: World) -> None:
 
 @pytest.mark.parametrize(
     ("pid", "reason"),
-    [(49, "there is no process 49"), (50, "no Python"), (51, "thread of the kernel"), (52, "there is no process 52")],
+    [(49, "there is no process 49"), (50, "is a Python"), (51, "thread of the kernel"), (52, "there is no process 52")],
 )
 def test_attach_refuses_what_is_no_training(run: World, pid: int, reason: str) -> None:
     run.fake.add(50, ("sleep", "1"), comm="sleep")

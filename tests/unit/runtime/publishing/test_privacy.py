@@ -7,7 +7,7 @@ from trainprobe.runtime.publishing.privacy import withheld
 
 def report() -> Report:
     stall = Stall("a", 1.0, 2.0, 1.0, "checkpoint", {}, 1, 1, summary="write of /secret/project/c.pt took 1 s")
-    stall.python_stack, stall.chain = ["main (train.py:1)"], ["driver in write on /secret/project/c.pt"]
+    stall.python_stack, stall.chain = ["main (train.py:1)"], ["training thread in write on /secret/project/c.pt"]
     rank = Rank(0, 1, 7, stalls=[stall], checkpoints=[Checkpoint("/secret/project/c.pt", 1.0, 2.0, 3, 1.0)])
     return Report(
         runs=[Run("r", ["python", "train.py", "--client", "acme"], "ann", "/secret/project", 1.0, ranks=[rank])]
@@ -31,7 +31,7 @@ def test_paths_in_fields_and_in_sentences() -> None:
     hidden = withheld(report(), Privacy(paths=False))
     assert "/secret" not in repr(hidden)
     stall = hidden.runs[0].ranks[0].stalls[0]
-    assert (stall.summary, stall.chain) == ("write of c.pt took 1 s", ["driver in write on c.pt"])
+    assert (stall.summary, stall.chain) == ("write of c.pt took 1 s", ["training thread in write on c.pt"])
 
 
 def test_the_original_is_left_as_it_is() -> None:
