@@ -179,7 +179,7 @@ def take_items(
     }
 
 
-def at_most(items: Mapping[Item, float], ns: float) -> dict[Item, float]:
+def at_most(items: Items, ns: float) -> dict[Item, float]:
     """So much of the items, of each the same part."""
     total = sum(items.values())
     return take_items(items, part=min(1.0, ns / total)) if ns > 0 and total > 0 else {}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from trainprobe.causes.base import Window, at_most, take_items
+from trainprobe.causes.base import Items, Window, at_most, take_items
 from trainprobe.derive.files.save_spans import spans
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Region
 from trainprobe.model.message import Message, template
@@ -23,7 +20,7 @@ def held_back(window: Window) -> list[Message]:
     return [HELD_BACK(hits=late.held_back, looks=late.inspections)] if late.held_back else []
 
 
-def without_queue_of_saves(window: Window, left: Mapping[Item, float]) -> Mapping[Item, float]:
+def without_queue_of_saves(window: Window, left: Items) -> Items:
     """What is left beside the driver's waits for a processor in its own saves: those are neither an evaluation's nor of
     workers that start. They are at most the time from open to last call that was not spent in the calls."""
     own = spans((s for s in window.saves if s.tid == window.driver_tid), window.start_ns, window.end_ns)
