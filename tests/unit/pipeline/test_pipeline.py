@@ -506,6 +506,19 @@ def test_pictures_that_are_drawn_without_gradients_are_no_evaluation(name: str, 
     assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(phase, abs=0.05)
 
 
+def test_a_backward_that_waits_for_a_processor_after_an_evaluation_is_no_part_of_it() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    evaluate(driver)
+    driver.spend(0.3, Leaf.RUNQUEUE, Region.BACKWARD)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.88, abs=0.05)
+    assert rank.lost["cpu_contention"] == pytest.approx(0.3, abs=0.02)
+
+
 @pytest.mark.parametrize(("leaf", "cause"), [(Leaf.RUNQUEUE, "cpu_contention"), (Leaf.THROTTLED, "cpu_throttled")])
 def test_waiting_for_a_processor_without_gradients_is_no_evaluation(leaf: Leaf, cause: str) -> None:
     """As Keras's optimisers do on torch, and averages of the weights. No stack was taken of it."""

@@ -29,6 +29,7 @@ _KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SL
 """What an evaluation is not made of, though it may come with it: a tracker's answer, a pause."""
 _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 """Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
+_TRAINING = (Region.BACKWARD, Region.OPTIMIZER)
 _QUEUE = (Leaf.POLL, Leaf.PIPE_READ)
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".mp4")
 
@@ -87,7 +88,9 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 
 def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
-    """Without the start of the training's own workers, which comes after it: as much of the fetches as that took."""
+    """Without the start of the training's own workers, which comes after it: as much of the fetches as that took; and
+    without what the step's own backward and optimiser waited for a processor."""
+    items = {item: ns for item, ns in items.items() if item[1] not in _TRAINING or item[2] not in _QUEUED}
     starts = window.starts
     after = starts.renewed_ns - window.baseline_ns if starts and not starts.first else 0.0
     fetches = {item: ns for item, ns in items.items() if item[1] == Region.FETCH}
