@@ -364,6 +364,6 @@ def test_a_reader_of_another_language_gets_its_sentences(exporter: Exporter) -> 
         )
         return report["runs"][0]["ranks"][0]["verdict"]["summary"], stalls["stalls"][0]["summary"]
 
-    assert said("&lang=zh") == ("状态良好：10.0 秒内 93 步，没有值得处理的时间浪费", "没有看到训练步")
+    assert said("&lang=zh") == ("状态良好：10.0 s 内 93 步，没有值得处理的时间浪费", "没有看到训练步")
     english = ("healthy: 93 steps in 10.0 s, nothing lost that is worth a change", "no training step was seen")
     assert said("") == said("&lang=en") == said("&lang=../x") == english

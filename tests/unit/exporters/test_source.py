@@ -81,7 +81,7 @@ def test_a_clock_that_was_set_makes_nothing_fresh_and_nothing_stale(
 
 def test_a_report_of_an_earlier_boot_is_as_old_as_unix_time_says(source: SnapshotReader, path: Path) -> None:
     publish(path, replace(a_report(at=NOW), generated_monotonic=1000.0))
-    assert source.read(at(NOW + 300, 10.0)).problem.startswith("the latest report is 300 s old")
+    assert source.read(at(NOW + 300, 10.0)).problem.startswith("the latest report is 5 min old")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"version": 2}', b"\xff\xfe", b"[" * 100_000, b"null"])

@@ -135,7 +135,7 @@ def test_a_rank_that_evaluates_alone_is_named() -> None:
     ranks = pipeline.report(moment(first.now)).runs[0].ranks
     (stall,) = next(rank for rank in ranks if rank.pid == 1000).stalls
     assert stall.chain == [
-        "driver waits for other ranks",
+        "training thread waits for other ranks",
         "rank 1 (pid 1001) is the one that does not wait: evaluation",
     ]
     assert "rank 1 was late by evaluation" in stall.summary

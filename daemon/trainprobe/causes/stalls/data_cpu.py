@@ -54,8 +54,8 @@ DEAREST = template(
 )
 NO_LOADER = template(
     "data_cpu.advice.no_loader",
-    "no DataLoader hands this over (environments, a queue of its own): make what its processes compute cheaper{where}, "
-    "or let more of them work further ahead",
+    "make what the processes that it waits for compute cheaper{where}, or let more of them work further ahead: no "
+    "DataLoader hands this over (environments, a queue of its own)",
 )
 
 
