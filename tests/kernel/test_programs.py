@@ -137,7 +137,7 @@ def test_what_is_no_training_cannot_be_attached_to() -> None:
         ended = run("attach", str(sleeping.pid))
         sleeping.kill()
     assert ended.returncode == 1
-    assert "no Python" in ended.stderr
+    assert "is a Python or maps libtorch" in ended.stderr
 
 
 @contextmanager
