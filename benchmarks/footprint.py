@@ -33,8 +33,7 @@ STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 WIDTH, STEP_SECONDS = 1024, 0.054
 READY_LIMIT, AGAIN_LIMIT = 1.0, 0.6
 READY_SHARED = 1.5
-"""Where others use the processors, too, times ``Footprint.slowness``: a first start compiles for as long as one of them
-takes to."""
+"""Where others use the processors, too: a first start compiles for as long as one of them takes to; ``ready_limit``."""
 RSS_LIMIT, CPU_LIMIT, WATCHED_LIMIT, UNWATCHED_LIMIT = 45e6, 0.005, 0.002, 0.01
 CALL_LIMIT = 380e-9  # of the run's time for each traced call: 4 % at 100 000 a second
 GPUS_CPU_LIMIT = 0.007
@@ -71,6 +70,12 @@ class Footprint:
     training_cpus: float  # that the training's processes used
     ready_range: tuple[float, float] = (0.0, 0.0)  # of the first starts
     slowness: float = 1.0  # of the host, at the first starts
+    kernel_slowness: float = 1.0  # of its kernel in loading programs
+
+    @property
+    def ready_limit(self) -> float:
+        """Seconds for a first start on this host: what a later one takes is mostly the kernel's, the rest compiles."""
+        return (READY_SHARED - AGAIN_LIMIT) * self.slowness + AGAIN_LIMIT * self.kernel_slowness
 
     @property
     def traps_share(self) -> float:
@@ -160,11 +165,8 @@ def measure(python: str, seconds: float, calls: int = 0, gpus: int = 0, settle: 
         marks = [python, str(TRAININGS / "marks.py"), str(ROUNDS)]
         bare = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
         programs.make_bytecode()
-        starts = [
-            (_first_start(directory / f"first{n}", directory / f"kept{n}"), pace.slowness(*COMPILERS))
-            for n in range(STARTS)
-        ]
-        firsts, slowness = sorted(seconds for seconds, _ in starts), median(slow for _, slow in starts)
+        firsts = sorted(_first_start(directory / f"first{n}", directory / f"kept{n}") for n in range(STARTS))
+        slowness = {"slowness": pace.slowness(*COMPILERS), "kernel_slowness": pace.kernel_slowness()}
         kept = directory / "kept0"
         with (
             _driver(directory, gpus) as driver,
@@ -177,9 +179,7 @@ def measure(python: str, seconds: float, calls: int = 0, gpus: int = 0, settle: 
                 driver.held_by(training.pid)
             try:
                 found = _watch(daemon, training, marks, bare, seconds, settle, _writes(calls), gpus)
-                return replace(
-                    found, ready_seconds=median(firsts), ready_range=(firsts[0], firsts[-1]), slowness=slowness
-                )
+                return replace(found, ready_seconds=median(firsts), ready_range=(firsts[0], firsts[-1]), **slowness)
             finally:
                 programs.end(training)
 

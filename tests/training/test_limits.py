@@ -11,7 +11,7 @@ from benchmarks import footprint, latency, pace
 
 @pytest.mark.timeout(180)
 def test_a_workers_death_is_known_within_a_tenth_of_a_second(torch_python: str, seed: int) -> None:
-    seconds = latency.measure(torch_python, 100, random.Random(seed))
+    seconds = latency.measure(torch_python, 50, random.Random(seed))
     assert pace.within(latency.percentile(seconds, 0.99), latency.LIMIT_SECONDS), sorted(seconds)[-10:]
 
 
@@ -20,7 +20,7 @@ def test_the_daemon_is_small_and_soon_ready(torch_python: str) -> None:
     found = footprint.measure(torch_python, 10, settle=5)
     footprint.show(found)
     assert found.rss_bytes <= footprint.RSS_LIMIT
-    assert found.ready_seconds <= footprint.READY_SHARED * found.slowness
+    assert found.ready_seconds <= found.ready_limit
 
 
 @pytest.mark.nightly
