@@ -103,6 +103,19 @@ def test_forward_passes_before_a_save_are_an_evaluation() -> None:
     assert rank.lost == pytest.approx({"checkpoint": 0.2}, abs=0.02)
 
 
+@pytest.mark.parametrize(("place", "cause"), [("save-1.orbax-checkpoint-tmp/d/a1", "checkpoint"), ("b/x", "cpu_bound")])
+def test_what_the_driver_makes_for_the_threads_that_write_its_save_is_the_saves(place: str, cause: str) -> None:
+    """Orbax: the driver writes a small file and copies arrays, threads write them into the same directory."""
+    driver = trained()
+    driver.write("/run/save-1.orbax-checkpoint-tmp/_CHECKPOINT_METADATA", 500, 0.001, ino=8)
+    driver.spend(0.6)
+    opened, path = driver.now, f"/run/{place}.pt"
+    driver.file(FileEventKind.OPENED, path, 9, opened, tid=77)
+    driver.file(FileEventKind.CLOSED, path, 9, opened, SIZE, ns(0.05), tid=77)
+    driver.train(20)
+    assert ended(driver).lost == pytest.approx({cause: 0.6}, abs=0.01)
+
+
 def test_what_a_save_waits_for_a_processor_is_no_evaluation() -> None:
     driver = trained()
     driver.spend(0.5, region=Region.NO_GRAD)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
@@ -13,7 +15,7 @@ from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, sec
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import user_thread
 from trainprobe.causes.writing import held_back
-from trainprobe.derive.files.save_spans import BYTES_IN_NS, SavingSteps, ahead_ns, shown_by, spans
+from trainprobe.derive.files.save_spans import BYTES_IN_NS, SaveSpan, SavingSteps, ahead_ns, shown_by, spans
 from trainprobe.derive.files.saves import Save
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
@@ -137,8 +139,7 @@ def _serialized(
     """The driver's CPU beyond an ordinary step's that goes into the bytes of its saves: between their calls, and
     directly before the first file is opened; and its ``waits`` for its threads meanwhile. ``called``: ns in the
     calls."""
-    mine = (s for s in window.saves if s.tid == window.driver_tid)
-    own = spans(mine, window.start_ns, window.end_ns, until_ns=_saves_until(window))
+    own = _own_spans(window)
     if not own:
         return {}, {}
     spent = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
@@ -158,6 +159,23 @@ def _serialized(
     room = (inside if evaluates else room) - sum(taken.values())
     computed = at_most(quiet, room)
     return {**taken, **computed}, at_most(waits, room - sum(computed.values()))
+
+
+def _own_spans(window: Window) -> list[SaveSpan]:
+    """The driver's own saves. One whose other files its threads write, into the same directory (orbax), is one span
+    until the last of these is begun: the driver makes their bytes."""
+    mine = [s for s in window.saves if s.tid == window.driver_tid]
+    own = spans(mine, window.start_ns, window.end_ns, until_ns=_saves_until(window))
+    if not own:
+        return []
+    first = own[0]
+    places = tuple(os.path.dirname(s.path) + "/" for s in mine if first.start_ns <= s.start_ns and "/" in s.path)
+    beside = (s.start_ns for s in window.saves if s.tid != window.driver_tid and s.path.startswith(places))
+    last = max((at_ns for at_ns in beside if first.start_ns < at_ns < window.end_ns), default=0)
+    if last <= first.end_ns:
+        return own
+    later = [one for one in own if one.start_ns > last]
+    return [replace(first, end_ns=max([last, *(one.end_ns for one in own if one.start_ns <= last)])), *later]
 
 
 def _saves_until(window: Window) -> int:
