@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -169,7 +168,7 @@ def _own_spans(window: Window) -> list[SaveSpan]:
     if not own:
         return []
     first = own[0]
-    places = tuple(os.path.dirname(s.path) + "/" for s in mine if first.start_ns <= s.start_ns and "/" in s.path)
+    places = tuple(s.path[: s.path.rfind("/") + 1] for s in mine if first.start_ns <= s.start_ns and "/" in s.path)
     beside = (s.start_ns for s in window.saves if s.tid != window.driver_tid and s.path.startswith(places))
     last = max((at_ns for at_ns in beside if first.start_ns < at_ns < window.end_ns), default=0)
     if last <= first.end_ns:
