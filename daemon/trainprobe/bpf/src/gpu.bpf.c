@@ -158,8 +158,10 @@ int on_gpu_step(struct pt_regs *ctx) { /* the call that comes once a step was co
     BUSY(l);
     if (!open || !open->armed)
         out_of_gpu(l);
-    if (!l->steps)
-        l->steps = least ? gaps(b, least) - starting : b->count - 1; /* those before */
+    if (!l->steps) {
+        u32 before = least ? gaps(b, least) : b->count - 1, first = least ? starting : 0;
+        l->steps = before > first ? before - first : 0; /* one whose count was evicted begins anew */
+    }
     emit_mark(l, bpf_ktime_get_ns(), least ? ROW_RHYTHM : ROW_GPU, 0);
     l->steps++;
     DONE(l);
