@@ -12,7 +12,9 @@ from trainprobe.causes import limits, phases, run, shared, stalls
 from trainprobe.causes.base import Rule
 from trainprobe.causes.situation import LimitRule
 from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.waiting import for_blocked_workers
 from trainprobe.model.cause import Cause
+from trainprobe.model.message import Message
 
 R = TypeVar("R", Rule, LimitRule)
 
@@ -59,3 +61,8 @@ ORDINARY_RULES = placed((one.ordinary, one.claim) for one in _ALL)
 """Rules for ordinary steps (bottlenecks)."""
 CHECKS = placed((one.place, one.check) for spec in DECLARED.values() for one in spec.checks)
 """Rules about limits, in the order in which their notices are reported."""
+
+
+def explained_by_worker(cause: Cause, summary: Message | None) -> bool:
+    """Whether a worker's Python stack explains a stall that is told so; the driver only waits."""
+    return SPECS[cause].worker_stack or for_blocked_workers(summary)

@@ -68,12 +68,12 @@ def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int) -> int
     ]
     if not spans:
         return 0
-    low = _band(_without_stalls([sum(of) for of in zip(*(more for _, more in spans[-LATEST:]))]))
+    low = _band(_spent_ns(_without_stalls([sum(of) for of in zip(*(more for _, more in spans[-LATEST:]))])))
     partly = 0  # gaps of the usual length in the spans before: the rhythm may have begun in them
     for number, (lasts, more) in enumerate(spans):
         even = more[low : low + BAND]
         if sum(even) >= EVEN * sum(more[first:]):
-            if sum(count * _middle_ns(low + place) for place, count in enumerate(even)) >= STANDS * lasts:
+            if sum(_spent_ns(more)[low : low + BAND]) >= STANDS * lasts:
                 return sum(looks[number][1][first:]) - partly
             partly += sum(even)
         elif sum(more[first:]) > 1:  # a single long gap may be a late step
@@ -85,8 +85,8 @@ def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
     """Units, and the number of gaps. Most of the time is in gaps of one length; the limit is half-way between them and
     a burst's own intervals."""
     intervals = _without_stalls(intervals)
-    spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
-    low = _band(intervals)
+    spent = _spent_ns(intervals)
+    low = _band(spent)
     count, time = sum(intervals[low : low + BAND]), sum(spent[low : low + BAND])
     inside = next((place for place in range(low + 1) if sum(intervals[place : low - 1]) <= FEW * count), low)
     least = max(SHORTEST_PLACE, (inside + low) // 2)
@@ -96,9 +96,12 @@ def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:
     return (1 << least // 2) * (2 + least % 2) // 2, number
 
 
-def _band(intervals: Sequence[int]) -> int:
+def _spent_ns(intervals: Sequence[int]) -> list[float]:
+    return [count * _middle_ns(place) for place, count in enumerate(intervals)]
+
+
+def _band(spent: Sequence[float]) -> int:
     """The first of the half octaves that most of the time lies in."""
-    spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
     return max(range(len(spent) - BAND + 1), key=lambda place: sum(spent[place : place + BAND]))
 
 
@@ -113,7 +116,7 @@ def _is_even(intervals: Sequence[int]) -> bool:
     number = sum(intervals)
     if number < LEAST:
         return False
-    spent = [count * _middle_ns(place) for place, count in enumerate(intervals)]
+    spent = _spent_ns(intervals)
     most = max(range(len(spent) - 1), key=lambda place: spent[place] + spent[place + 1])
     count, time = sum(intervals[most : most + 2]), sum(spent[most : most + 2])
     return count >= EVEN * number and time >= EVEN * sum(spent) and time >= SHORTEST_NS * count

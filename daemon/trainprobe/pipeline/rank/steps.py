@@ -8,9 +8,8 @@ from trainprobe.causes.base import Claim
 from trainprobe.causes.order import Judgement, judge
 from trainprobe.causes.phases import evaluation
 from trainprobe.causes.policy import stall_limit_ns
-from trainprobe.causes.registry import SPECS
+from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.stalls import checkpoint
-from trainprobe.causes.waiting import for_blocked_workers
 from trainprobe.derive.files.save_spans import ConsecutiveSteps, note_serialising, shown_by, spans
 from trainprobe.derive.memory.gpu_alloc_activity import churn
 from trainprobe.derive.steps.baseline import Ordinary
@@ -313,11 +312,7 @@ def _pass(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: Mar
 def _stacks(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
     """The stacks that explain a stall: the worker's where one was waited for, else the driver's."""
     late, main = rank.open.late, judgement.main
-    if (
-        main is not None
-        and main.cause is not None
-        and (SPECS[main.cause].worker_stack or for_blocked_workers(main.summary))
-    ):
+    if main is not None and main.cause is not None and explained_by_worker(main.cause, main.summary):
         of_worker = late.stack_of_worker()
         if of_worker:
             return [of_worker]

@@ -14,9 +14,8 @@ from trainprobe.advise.facts import PART
 from trainprobe.advise.intervals import SEEN
 from trainprobe.advise.loader import Loader, loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
-from trainprobe.causes.registry import SPECS
+from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.spec import LINE_AND
-from trainprobe.causes.waiting import for_blocked_workers
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared
 from trainprobe.model.cause import Cause
@@ -154,7 +153,7 @@ def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
 
 def _explaining(entry: StallEntry) -> Sequence[tuple[str, ...]]:
     """Where a worker's stack explains a stall, none of the driver's, which only waits."""
-    by_worker = SPECS[entry.cause].worker_stack or for_blocked_workers(entry.summary)
+    by_worker = explained_by_worker(entry.cause, entry.summary)
     return [stack for stack in entry.stacks if of_worker(stack)] if by_worker else entry.stacks
 
 

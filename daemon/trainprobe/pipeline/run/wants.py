@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from trainprobe.causes import groups
 from trainprobe.causes.phases import evaluation
-from trainprobe.causes.registry import SPECS
-from trainprobe.causes.waiting import for_blocked_workers
+from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
@@ -166,7 +165,7 @@ def _asked(rank: RankState) -> tuple[int, int]:
         return hidden, hidden
     if opened is None or pid is None or late.stack_of(pid):
         return rank.seen.pid, rank.tid
-    if not (SPECS[opened.cause].worker_stack or for_blocked_workers(opened.summary)):
+    if not explained_by_worker(opened.cause, opened.summary):
         return rank.seen.pid, rank.tid
     return pid, pid
 
