@@ -1,4 +1,4 @@
-"""Real locks on files that another process holds: by flock(2), by fcntl(2), and the lock file of torch's own builds."""
+"""Real locks that another process holds: by flock(2), by fcntl(2), and as files, of torch's builds and of a script."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import pytest
 
 from benchmarks.programs import environment, trainprobe
 
+FILES = ("baton", "exists", "excl")
+"""Waits for a file that is there as long as it is locked."""
 SCRIPT = """
 import fcntl, os, sys, time, torch
 from torch.utils.file_baton import FileBaton
@@ -31,8 +33,16 @@ def record_lock():
 def baton():
     FileBaton("baton.lock").wait()
 
-waits = {40: flock, 60: record_lock, 80: baton}
-for number in range(100):
+def exists():
+    while os.path.exists("exists.lock"): time.sleep(0.1)
+
+def excl():
+    while True:
+        try: return os.close(os.open("excl.lock", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError: time.sleep(0.1)
+
+waits = {40: flock, 60: record_lock, 80: baton, 100: exists, 120: excl}
+for number in range(140):
     optimizer.zero_grad()
     model(torch.randn(64, 64)).square().mean().backward()
     optimizer.step()
@@ -48,9 +58,10 @@ for number in range(100):
 @pytest.mark.timeout(120)
 def test_each_lock_is_named_with_its_holder(tmp_path: Path, torch_python: str, seed: int) -> None:
     draw = random.Random(seed)
-    lengths = {name: draw.uniform(1.2, 2.4) for name in ("flock", "record_lock", "baton")}
+    lengths = {name: draw.uniform(1.2, 2.4) for name in ("flock", "record_lock", *FILES)}
     (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "baton.lock").touch()
+    for name in FILES:
+        (tmp_path / f"{name}.lock").touch()
     ended = threading.Event()
 
     def release(name: str, file: int) -> None:
@@ -59,11 +70,11 @@ def test_each_lock_is_named_with_its_holder(tmp_path: Path, torch_python: str, s
             pass
         time.sleep(lengths[name])
         os.close(file)
-        if name == "baton":
-            (tmp_path / "baton.lock").unlink()
+        if name in FILES:
+            (tmp_path / f"{name}.lock").unlink()
 
     holders = []
-    for name, lock in (("flock", fcntl.flock), ("record_lock", fcntl.lockf), ("baton", None)):
+    for name, lock in (("flock", fcntl.flock), ("record_lock", fcntl.lockf), *((one, None) for one in FILES)):
         file = os.open(tmp_path / f"{name.partition('_')[0]}.lock", os.O_WRONLY | os.O_CREAT)
         if lock is not None:
             lock(file, fcntl.LOCK_EX)
@@ -81,10 +92,12 @@ def test_each_lock_is_named_with_its_holder(tmp_path: Path, torch_python: str, s
             holder.join()
     (run,) = json.loads(report.read_text())["runs"]
     stalls = [stall for stall in run["ranks"][0]["stalls"] if stall["cause"] != "cpu_contention"]
-    assert [stall["cause"] for stall in stalls] == ["lock_wait"] * 3
+    assert [stall["cause"] for stall in stalls] == ["lock_wait"] * 5
     for stall, waited in zip(stalls, done.stdout.split(), strict=True):
         assert stall["seconds"] == pytest.approx(float(waited), rel=0.05, abs=0.05)
-    by_flock, by_fcntl, by_baton = (stall["summary"] for stall in stalls)
+    by_flock, by_fcntl, by_baton, *by_loop = (stall["summary"] for stall in stalls)
     assert f"the lock {tmp_path}/flock.lock, which process {os.getpid()} (" in by_flock
     assert f"the lock {tmp_path}/record.lock, which process {os.getpid()} (" in by_fcntl
-    assert "for a lock file, in FileBaton.wait (" in by_baton
+    assert f"the lock {tmp_path}/baton.lock, a file that is the lock as long as it exists" in by_baton
+    for name, summary in zip(("exists", "excl"), by_loop, strict=True):
+        assert f"the lock {tmp_path}/{name}.lock, a file that is the lock as long as it exists" in summary

@@ -43,6 +43,7 @@ class RingMessage(IntEnum):
     CANDIDATE = 5
     FAILURE = 6
     SITE = 7
+    LOOK = 8
 
 
 class KernelFileKind(IntEnum):

@@ -26,7 +26,7 @@ from trainprobe.bpf.load.loader import Compiling, Loaded
 from trainprobe.bpf.load.maps import Levels, Ring
 from trainprobe.bpf.read import decode
 from trainprobe.bpf.read.batched_rows import BatchedRows
-from trainprobe.bpf.read.decode import Candidate, NamedFile, RawFailure, Site
+from trainprobe.bpf.read.decode import Candidate, NamedFile, RawFailure, RawLook, Site
 from trainprobe.bpf.read.ledgers import Ledgers
 from trainprobe.bpf.read.open_files import OpenFiles
 from trainprobe.bpf.read.paths import Paths, ProcessFiles, read_bounded
@@ -116,6 +116,10 @@ class Probes:
         """Trace every page fault: dear, and needed only where swap comes back without waiting (zram)."""
         self._attachments.trace_faults(on)
 
+    def look_tracing(self, on: bool) -> None:
+        """Tell which files drivers ask for (``FileLooked``): of use while one sleeps and should not."""
+        self._attachments.trace_looks(on)
+
     # ---- what happened ----
 
     def fileno(self) -> int:
@@ -151,6 +155,9 @@ class Probes:
             return [self._paths.complete(told)]
         if isinstance(told, ProcessEvent):
             return self._lived(told)
+        if isinstance(told, RawLook):
+            looked = self._paths.of_look(told)
+            return [looked] if looked.path else []
         if isinstance(told, Site):
             self._cuda.arm(told.pid, told.address)
             return []

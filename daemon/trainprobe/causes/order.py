@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from trainprobe.causes.base import Claim, Rule, Window
@@ -23,6 +23,12 @@ class Judgement:
     @property
     def stall_ns(self) -> float:
         return sum(self.shares.values())
+
+    def of(self, causes: Collection[Cause]) -> Judgement:
+        """What it has of these causes; the phases stay."""
+        lost = [one for one in self.lost if one.cause in causes]
+        main = self.main if self.main in lost else max(lost, key=lambda one: one.ns, default=None)
+        return Judgement({cause: ns for cause, ns in self.shares.items() if cause in causes}, self.phases, main, lost)
 
 
 def claims_of(window: Window, rules: Sequence[Rule]) -> tuple[list[Claim], dict[Item, float]]:

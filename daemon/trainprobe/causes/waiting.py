@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainprobe.causes.base import Items, Window, excess_ns, pool_ns, take_items
@@ -90,6 +91,12 @@ def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:
     """The worker that has been in one of the leaves longest, of those seen last."""
     inside = [t for t in window.threads if t.leaf in leaves and t.run != ThreadState.GONE]
     return min(inside, key=lambda t: t.since_ns, default=None)
+
+
+def asked_again(window: Window, kind: Callable[[str], bool] = bool) -> str:
+    """The file of a kind that the driver asked for most by its name, twice at least; "" none."""
+    asked = {path: times for path, times in window.late.files.items() if times > 1 and kind(path)}
+    return max(asked, key=lambda path: asked[path], default="")
 
 
 def for_blocked_workers(summary: Message | None) -> bool:

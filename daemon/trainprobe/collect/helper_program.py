@@ -80,12 +80,16 @@ def shared_held(path: bytes, limit: int, _: int) -> Answer:
 
 
 def opened(path: bytes, device: int, inode: int) -> Answer:
-    """Where a descriptor in /proc/PID/fd leads that is this file."""
+    """Where a descriptor in /proc/PID/fd leads that is this file; None where a lock on it is the process's own, too: it
+    was given the descriptor, as flock(1) gives it to what it runs."""
+    target = None
     for name in _first(path, FDS):
         for found in _each(os.stat, [path + b"/" + name]):
             if (found.st_dev, found.st_ino) == (device, inode):
-                return os.readlink(path + b"/" + name)
-    return None
+                if b"\nlock:" in read(path + b"info/" + name, PAGE):
+                    return None
+                target = os.readlink(path + b"/" + name)
+    return target
 
 
 def memory(path: bytes, address: int, _: int) -> Answer:

@@ -219,6 +219,17 @@ class CallFailed:
     comm: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FileLooked:
+    """A driver whose step is late asked for a file by its name; told ten times a second at most."""
+
+    at_ns: int
+    pid: int
+    tid: int
+    path: str
+    errno: int = 0  # 0: it is there
+
+
 class OpenedKind(StrEnum):
     CODE = "code"
     LIBRARY = "library"  # shared
@@ -286,6 +297,7 @@ Event = (
     | RunEnded
     | StackSeen
     | CallFailed
+    | FileLooked
     | StartSeen
     | OomLogged
     | GpuXid

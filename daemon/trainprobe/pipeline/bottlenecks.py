@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from trainprobe.causes.base import Claim
+from trainprobe.causes.base import Claim, at_most, take_items
 from trainprobe.causes.order import claims_of
 from trainprobe.causes.registry import ORDINARY_RULES, SPECS
 from trainprobe.causes.run import drift
@@ -214,7 +214,7 @@ def _tied(fold: RankState) -> list[FoundBottleneck]:
     if _idle_workers(fold):  # what they did is not what it waited for
         window = replace(window, pool=[0.0] * LEAVES)
     claims, _ = claims_of(window, ORDINARY_RULES)
-    claims = _with_queueing(fold, claims)
+    claims = _handed_over_late(_with_queueing(fold, claims))
     everywhere = 1 + fold.ordinary.late_ns / total  # late steps have their ordinary part, too
     merged: dict[Cause, FoundBottleneck] = {}
     main = max(claims, key=lambda claim: claim.ns)
@@ -288,6 +288,20 @@ def _with_queueing(fold: RankState, claims: list[Claim]) -> list[Claim]:
     }
     largest = max(owners, key=lambda c: c.ns)
     return [replace(c, taken={**c.taken, **queued}) if c is largest else c for c in claims]
+
+
+def _handed_over_late(claims: list[Claim]) -> list[Claim]:
+    """Threads of a worker hand its batches over, by a socket. What nothing else explains of the waits for them is
+    contention where other programs keep the driver from a processor in its fetches: at most as long as they do."""
+    contention = next((one for one in claims if one.cause == Cause.CPU_CONTENTION), None)
+    unknown = next((one for one in claims if one.cause == Cause.UNKNOWN), None)
+    if contention is None or unknown is None:
+        return claims
+    queued = sum(ns for (_, region, _), ns in contention.taken.items() if region == Region.FETCH)
+    late = at_most(take_items(unknown.taken, states=[State.DATA_WAIT], leaves=[Leaf.SOCKET]), queued)
+    rest = {item: ns - late.get(item, 0.0) for item, ns in unknown.taken.items()}
+    new = [replace(contention, taken={**contention.taken, **late}), replace(unknown, taken=rest)]
+    return [*(one for one in claims if one not in (contention, unknown)), *(one for one in new if one.ns > 0)]
 
 
 def _starved(fold: RankState) -> bool:

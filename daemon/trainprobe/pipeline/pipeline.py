@@ -194,6 +194,7 @@ class Pipeline:
             inspect=self._due(late),
             rivals=any(wants.crowded(run) for run in live),
             faults=faults,
+            looks=any(wants.sleeping(run, now) for run in live),
             tell=self._opened,
             spaces=tuple(place for run in live for place in wants.spaces(run)),
             files=tuple(file for run in live for file in wants.logs(run)),

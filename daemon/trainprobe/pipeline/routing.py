@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainprobe.model.event import CallFailed, FileEvent, MarkRow, ProcessEvent, ProcessEventKind, StackSeen, StartSeen
+from trainprobe.model.event import (
+    CallFailed,
+    FileEvent,
+    FileLooked,
+    MarkRow,
+    ProcessEvent,
+    ProcessEventKind,
+    StackSeen,
+    StartSeen,
+)
 from trainprobe.pipeline.run.state import RunState
 
-ProcessesEvent = MarkRow | FileEvent | ProcessEvent | StackSeen | StartSeen | CallFailed
+ProcessesEvent = MarkRow | FileEvent | ProcessEvent | StackSeen | StartSeen | CallFailed | FileLooked
 """What a process of a run did, or what was done to it."""
 
 
@@ -62,4 +71,6 @@ def _add(run: RunState, event: ProcessesEvent) -> bool:
         return run.add_stack(event)
     if isinstance(event, StartSeen):
         return run.add_start(event)
+    if isinstance(event, FileLooked):
+        return run.add_look(event)
     return run.add_failure(event)

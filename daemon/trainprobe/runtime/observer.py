@@ -280,6 +280,8 @@ class Observer:
         self._guard.call("instructions", at, lambda: self._sampler.count(counted), None)
         if wants.faults != before.faults:
             self._guard.call("page_faults", at, lambda: self._kernel.fault_tracing(wants.faults), None)
+        if wants.looks != before.looks:
+            self._guard.call("bpf", at, lambda: self._kernel.look_tracing(wants.looks), None)
         if wants.stacks and not self._budget.sheds(Shed.STACKS):
             runs = {process.pid: process.run for process in self._targets.processes()}
             for pid, tid in self._stacks.in_turn(wants.stacks):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 from pathlib import Path
 
-from trainprobe.collect.file_locks import held_locks, parse
+from trainprobe.collect.file_locks import held_locks, open_in, parse
 from trainprobe.collect.procfs import Proc
 
 TEXT = """1: FLOCK  ADVISORY  WRITE 4711 fe:01:2172215 0 EOF
@@ -36,6 +37,29 @@ def test_our_own_lock_is_held_by_us(tmp_path: Path) -> None:
         (held,) = [one for one in held_locks(Proc()) if one.ino == ino]
     assert held.pid == os.getpid()
     assert held.name in ("", Path("/proc/self/comm").read_text().strip())
+
+
+def locked_in(pid: int, path: Path) -> list[str]:
+    """Paths of the locks of others that the process is said to wait for, of this file."""
+    ino, proc = path.stat().st_ino, Proc()
+    return [one.path for one in open_in(proc, pid, held_locks(proc)) if one.ino == ino and one.path]
+
+
+def test_a_lock_that_a_process_was_given_with_its_descriptor_is_no_rivals(tmp_path: Path) -> None:
+    """``flock gpu0.lock python train.py``: the lock is flock(1)'s by its number, and the training's as well."""
+    path = tmp_path / "gpu0.lock"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()]) as given:
+            try:
+                assert locked_in(given.pid, path) == []
+            finally:
+                given.kill()
+        with path.open("r") as other, subprocess.Popen(["sleep", "60"], pass_fds=[other.fileno()]) as rival:
+            try:
+                assert locked_in(rival.pid, path) == [str(path)]
+            finally:
+                rival.kill()
 
 
 def test_without_the_file_there_are_none(tmp_path: Path) -> None:

@@ -203,6 +203,16 @@ def test_ranks_that_lack_processors_lose_what_they_wait_for_one(others: float, t
         assert [one.cause for one in rank.bottlenecks] == ["cpu_contention"]
 
 
+@pytest.mark.parametrize("queued", [0.0, 0.01])
+def test_batches_that_are_handed_over_late_beside_contention_are_contention(queued: float) -> None:
+    """The worker's thread that sends a batch lacks a processor as the driver does: for no longer than that."""
+    parts = ((queued, Leaf.RUNQUEUE, Region.FETCH), (0.008, Leaf.SOCKET, Region.FETCH))
+    rank = made_of(*parts, workers=True, pool=0.001)
+    assert [one.cause for one in rank.bottlenecks] == (["cpu_contention"] if queued else ["unknown"])
+    lost = 0.008 - 2 * HANDOVER_NS / NS + queued  # two batches a step
+    assert rank.bottlenecks[0].seconds == pytest.approx(rank.ordinary.count * lost, rel=0.1)
+
+
 def ranks_that_wait(first_waits: float, second_waits: float) -> tuple[Rank, Rank]:
     """Two ranks of even steps, which wait so long for each other in each."""
     first, second, pipeline = two_ranks()

@@ -7,7 +7,7 @@ import pytest
 from tests.builders.driver import Driver, moment, played
 from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.model.cells import Leaf
-from trainprobe.model.event import FileEventKind, StackSeen
+from trainprobe.model.event import FileEventKind, FileLooked, StackSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Stall
 from trainprobe.model.sample import HeldLock, Inspection
@@ -24,6 +24,7 @@ def stall_of(
     opened: bool = True,
     locking: str = "",
     forks: bool = False,
+    asks: str = "",
 ) -> Stall:
     driver = Driver()
     driver.begin()
@@ -39,7 +40,8 @@ def stall_of(
         driver.spend(0.5, leaf)
         seen = Inspection(driver.pid, driver.tid, "S", path=PATH if locking else "", locking=locking, held_locks=held)
         stack = StackSeen(driver.now, driver.pid, driver.tid, frames)
-        events = (*driver.events, *([stack] if frames else []))
+        look = FileLooked(driver.now, driver.pid, driver.tid, asks)
+        events = (*driver.events, *([stack] if frames else []), *([look] if asks else []))
         driver.events.clear()
         pipeline.step(Frame(moment(driver.now), events, threads=(driver.sample(leaf),), inspections=(seen,)))
     driver.train(20)
@@ -95,6 +97,24 @@ def test_a_pause_while_another_process_has_locked_a_file_that_is_open_is_for_tha
     assert stall_of(Leaf.SLEEP, held=held, opened=False).chain == [
         "training thread sleeps, and /data/study.db is locked"
     ]
+
+
+@pytest.mark.parametrize("name", ["data.lock", "lock", ".lock-3", "build_lock", "cache.LCK"])
+def test_a_loop_of_the_users_own_that_asks_for_a_lock_file_waits_for_it(name: str) -> None:
+    stall = stall_of(Leaf.SLEEP, ("build (train.py:9)",), opened=False, asks=f"/data/{name}")
+    assert stall.cause == "lock_wait"
+    assert stall.summary == f"waited 2.00 s for the lock /data/{name}, a file that is the lock as long as it exists"
+    assert f"no other training uses /data/{name}" in stall.advice[0]
+    assert stall_of(Leaf.SLEEP, opened=False, asks=f"/data/{name}").chain == [
+        f"training thread sleeps and asks for /data/{name} again and again"
+    ]
+
+
+@pytest.mark.parametrize("name", ["block.bin", "clock.txt", "ready.flag"])
+def test_a_loop_that_asks_for_another_file_is_a_pause_with_its_name(name: str) -> None:
+    stall = stall_of(Leaf.SLEEP, opened=False, asks=f"/data/{name}")
+    assert stall.cause == "unknown"
+    assert stall.summary == f"a loop that sleeps and asks for /data/{name}: 2.00 s of sleep"
 
 
 def test_a_lock_in_a_step_that_starts_processes_is_a_lock() -> None:

@@ -336,14 +336,23 @@ def test_work_without_gradients_that_a_stack_showed_once_is_none_without_a_stack
     assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(evaluated, abs=0.05)
 
 
-def test_forward_passes_without_gradients_are_an_evaluation_whatever_their_function_is_called() -> None:
+@pytest.mark.parametrize(
+    "frames",
+    [
+        ("look (train.py:5)", "Linear.forward (linear.py:134)"),
+        ("OnPolicyAlgorithm.collect_rollouts (on_policy_algorithm.py:199)", "no_grad.__init__ (grad_mode.py:77)"),
+    ],
+    ids=["a forward pass", "between two of a rollout"],
+)
+def test_forward_passes_without_gradients_are_an_evaluation_whatever_their_function_is_called(
+    frames: tuple[str, ...],
+) -> None:
     driver = Driver()
     driver.begin()
     driver.train(40)
     pipeline = played(driver)
     driver.spend(1.0, Leaf.CPU, Region.NO_GRAD)
-    frames = ("main (train.py:9)", "look (train.py:5)", "Linear.forward (linear.py:134)")
-    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("main (train.py:9)", *frames)))
     driver.train(30)
     rank = rank_of(played(driver, pipeline), driver)
     assert rank.stalls == []

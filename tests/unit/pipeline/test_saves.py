@@ -255,6 +255,28 @@ def test_a_save_after_the_last_step_is_a_stall() -> None:
     assert not [line for line in stall.advice if "save every" in line], "there is none to save more rarely"
 
 
+@pytest.mark.parametrize("pause", [1.0, 4.0])
+def test_a_pause_behind_a_last_save_is_the_shutdown_unless_it_is_long(pause: float) -> None:
+    """mmcv sleeps for a second once it has trained, for whatever its hooks still do."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    pipeline = played(driver)
+    driver.write("/run/last.pth", SIZE, 0.4)
+    driver.die(2000)
+    for _ in range(round(pause / 0.1)):
+        driver.spend(0.1, Leaf.SLEEP)
+        played(driver, pipeline, threads=(driver.sample(Leaf.SLEEP),))
+    driver.finalize()
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    adds_up(rank)
+    lost = {"checkpoint": 0.4, "unknown": pause} if pause > 3 else {"checkpoint": 0.4}
+    assert rank.lost == pytest.approx(lost, abs=0.05)
+    assert rank.counters.phase_seconds["shutdown"] == pytest.approx(0.6 + (pause if pause <= 3 else 0), abs=0.1)
+
+
 def test_a_long_write_in_flight_is_a_checkpoint_beside_logs() -> None:
     """The stall that is open has no finished call on the checkpoint yet, but a few on a log."""
     driver = trained()

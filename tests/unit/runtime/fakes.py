@@ -32,6 +32,7 @@ class FakeKernel:
         self.open: list[FileEvent] = []
         self.samples: list[ThreadSample] = []
         self.faults: list[bool] = []
+        self.looks: list[bool] = []
         self.closed = False
         self.broken: Exception | None = None
         self.reached: dict[int, DriverProgress] = {}
@@ -69,6 +70,9 @@ class FakeKernel:
 
     def fault_tracing(self, on: bool) -> None:
         self.faults.append(on)
+
+    def look_tracing(self, on: bool) -> None:
+        self.looks.append(on)
 
     def lost(self) -> dict[str, int]:
         return {"ring": 0}
@@ -213,6 +217,7 @@ class FakeWants:
     inspect: tuple[tuple[int, int], ...] = ()
     rivals: bool = False
     faults: bool = False
+    looks: bool = False
     spaces: tuple[tuple[int, str], ...] = ()
     files: tuple[WrittenFile, ...] = ()
     tell: bool = False

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from ctypes import c_uint32
 
 from trainprobe.bpf import abi
+from trainprobe.bpf.attach import syscalls
 from trainprobe.bpf.compile.kernel_types import TRACEPOINTS
 from trainprobe.bpf.load.loader import Loaded
 from trainprobe.bpf.load.maps import Levels, Map
@@ -53,6 +54,7 @@ class Attachments:
         self._closer: threading.Thread | None = None
         self._stop = threading.Event()
         self._faults = -1
+        self._looks: list[int] = []
 
     @property
     def idle(self) -> bool:
@@ -96,6 +98,17 @@ class Attachments:
         elif not on and self._faults >= 0:
             os.close(self._faults)
             self._faults = -1
+
+    def trace_looks(self, on: bool) -> None:
+        """Attach the program that tells which files a driver asks for, or detach it. Again does no harm."""
+        if on and not self._looks:
+            program, attach = self._loaded.programs["on_look_end"], self._loaded.lib.bpf_attach_tracepoint
+            events = syscalls.look_events(os.uname().machine)
+            attached = (int(attach(program, b"syscalls", event.encode())) for event in events)
+            self._looks = [descriptor for descriptor in attached if descriptor >= 0]
+        elif not on and self._looks:
+            threading.Thread(target=_close, args=(self._looks,), daemon=True).start()
+            self._looks = []
 
     def _attach_refused(self) -> None:
         """Try each of them; what the kernel still refuses is named missing."""
@@ -153,8 +166,9 @@ class Attachments:
         self._processes.delete(c_uint32(pid))
 
     def close(self) -> None:
-        """Leave what is attached to ``Loaded``, but for page faults."""
+        """Leave what is attached to ``Loaded``, but for page faults and looks."""
         self.trace_faults(False)
+        self.trace_looks(False)
         self._stop_closing()
 
     def _stop_closing(self) -> None:
@@ -167,6 +181,12 @@ class Attachments:
         self._stop.clear()
         self._loaded.attached.update(self._closing)
         self._closing.clear()
+
+
+def _close(descriptors: list[int]) -> None:
+    """Each waits for a grace period."""
+    for one in descriptors:
+        os.close(one)
 
 
 def _events(labels: list[str]) -> dict[str, None]:

@@ -66,13 +66,13 @@ _CALLS: dict[Call, tuple[tuple[Any, ...], ...]] = {
     Call.DEVICE: (("ioctl", 16, 29),),
     Call.RESTART: (("restart_syscall", 219, 128),),
     Call.LOOKUP: (
-        ("stat", 4, None), ("lstat", 6, None), ("fstat", 5, 80), ("newfstatat", 262, 79), ("statx", 332, 291),
-        ("access", 21, None), ("faccessat", 269, 48), ("faccessat2", 439, 439), ("getdents", 78, None),
+        ("stat", 4, None), ("lstat", 6, None), ("fstat", 5, 80), ("newfstatat", 262, 79, 1), ("statx", 332, 291, 1),
+        ("access", 21, None), ("faccessat", 269, 48, 1), ("faccessat2", 439, 439, 1), ("getdents", 78, None),
         ("getdents64", 217, 61), ("readlink", 89, None), ("readlinkat", 267, 78), ("lseek", 8, 62),
         ("statfs", 137, 43), ("fstatfs", 138, 44), ("getxattr", 191, 8), ("execve", 59, 221),
     ),
     Call.CHANGE: (
-        ("mkdir", 83, None), ("mkdirat", 258, 34), ("rmdir", 84, None), ("link", 86, None), ("linkat", 265, 37),
+        ("mkdir", 83, None), ("mkdirat", 258, 34, 1), ("rmdir", 84, None), ("link", 86, None), ("linkat", 265, 37),
         ("symlink", 88, None), ("symlinkat", 266, 36), ("truncate", 76, 45), ("chmod", 90, None),
         ("fchmod", 91, 52),
     ),
@@ -170,6 +170,13 @@ def names(machine: str) -> dict[int, str]:
     return {number: call.name for call in every if (number := call.number(machine)) is not None}
 
 
+LOOKS = frozenset((
+    "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2",
+    "open", "openat", "mkdir", "mkdirat",
+))  # fmt: skip
+"""Calls by which a loop asks whether a file is there; those that would make it ask so, too."""
+
+_RENAMED = {"stat": "newstat", "lstat": "newlstat", "fstat": "newfstat"}
 NOT_TRACED = frozenset(("syncfs",))  # blocks like a sync, but is too rare to trace
 
 # Which pair of programs sees the entry and the end of a call.
@@ -184,6 +191,11 @@ def event_name(syscall: Syscall, tracefs_names: frozenset[str]) -> str | None:
     """The name that tracefs gives to its events (``sys_enter_NAME``); None where it is not traced or not known."""
     if syscall.name in NOT_TRACED or syscall.call not in TRACED_BY:
         return None
-    renamed = {"stat": "newstat", "lstat": "newlstat", "fstat": "newfstat"}
-    name = renamed.get(syscall.name, syscall.name)
+    name = _RENAMED.get(syscall.name, syscall.name)
     return name if name in tracefs_names else None
+
+
+def look_events(machine: str) -> list[str]:
+    """The ends of those of ``LOOKS`` that a machine has."""
+    calls = [call.name for call in TABLE if call.name in LOOKS and call.number(machine) is not None]
+    return [f"sys_exit_{_RENAMED.get(name, name)}" for name in calls]

@@ -23,6 +23,7 @@ from trainprobe.model.event import (
     CallFailed,
     FileEvent,
     FileEventKind,
+    FileLooked,
     GpuMemoryCalls,
     MarkRow,
     ProcessEvent,
@@ -70,6 +71,15 @@ class RawFailure:
 
 
 @dataclass(frozen=True)
+class RawLook:
+    """A file that was asked for, its path still raw."""
+
+    event: FileLooked  # path empty
+    directory: int  # that the path begins at: a descriptor, AT_FDCWD
+    path: bytes
+
+
+@dataclass(frozen=True)
 class Site:
     """A place in a process that calls of CUDA return to, seen for the first time."""
 
@@ -78,7 +88,7 @@ class Site:
     address: int
 
 
-Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate | RawFailure | Site
+Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate | RawFailure | RawLook | Site
 
 _FILE_KINDS = {kind: FileEventKind[kind.name] for kind in KernelFileKind}
 _PROCESS_KINDS = {kind: ProcessEventKind[kind.name] for kind in ProcessKind}
@@ -276,6 +286,10 @@ def _failure(m: abi.FailureMessage) -> RawFailure:
     return RawFailure(event, m.number, m.fd, m.path.split(b"\0", 1)[0])
 
 
+def _look(m: abi.FailureMessage) -> RawLook:
+    return RawLook(FileLooked(m.at, m.tgid, m.tid, "", m.error), m.fd, m.path.split(b"\0", 1)[0])
+
+
 def _site(m: abi.SiteMessage) -> Site:
     return Site(m.at, m.tgid, m.address)
 
@@ -286,6 +300,7 @@ _DECODERS: dict[int, tuple[Any, Any]] = {
     RingMessage.PROCESS: (abi.ProcessMessage, _process),
     RingMessage.CANDIDATE: (abi.CandidateMessage, _candidate),
     RingMessage.FAILURE: (abi.FailureMessage, _failure),
+    RingMessage.LOOK: (abi.FailureMessage, _look),
     RingMessage.SITE: (abi.SiteMessage, _site),
 }
 

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from trainprobe.bpf.read.decode import NamedFile, RawFailure
+from trainprobe.bpf.read.decode import NamedFile, RawFailure, RawLook
 from trainprobe.model.cells import Leaf, ThreadState
-from trainprobe.model.event import FileEvent, FileEventKind, ThreadSample
+from trainprobe.model.event import FileEvent, FileEventKind, FileLooked, ThreadSample
 
 MAX_NAMES = 16384
 MAX_BYTES = 4 << 20
@@ -88,6 +88,10 @@ class Paths:
         event = failed.event
         known = self.of(event.pid, event.dev, event.ino)
         return known or (self._opened(event.pid, failed.fd) if event.ino else "")
+
+    def of_look(self, look: RawLook) -> FileLooked:
+        """With the path that was asked for, "" where it was a descriptor's."""
+        return replace(look.event, path=self._absolute(look.event.pid, look.directory, look.path))
 
     def note_directory(self, pid: int) -> None:
         """Remember a process's working directory while it can be asked."""

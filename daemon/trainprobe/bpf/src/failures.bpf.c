@@ -30,11 +30,12 @@ BPF_TABLE("lru_hash", struct failure_key, struct failure_count, failures, 1024);
 INLINE u64 argument_of(u64 offset) {
     return FOLLOW(u64, registers_of(current_task()), offset);
 }
-/* error: as errno, 0 for a message whose descriptors were cut off. fd: what it failed on, -1: nothing. */
-INLINE void tell_failure(s32 number, s32 error, s32 fd, u64 path) {
+/* error: as errno, 0 for a message whose descriptors were cut off. fd: what it failed on, -1: nothing; of a look, the
+ * directory that its path begins at. */
+INLINE void tell_call(u32 message, s32 number, s32 error, s32 fd, u64 path) {
     struct failure_key key = {};
     key.tgid = this_process();
-    key.error = error;
+    key.error = message == MESSAGE_FAILURE ? error : -1;
     u64 now = bpf_ktime_get_ns();
     struct failure_count *n = failures.lookup(&key);
     if (!n) {
@@ -55,8 +56,8 @@ INLINE void tell_failure(s32 number, s32 error, s32 fd, u64 path) {
     n->told = now;
     struct target t = {};
     void *sb = 0;
-    bool known = fd >= 0 && resolve(fd, &t);
-    m->message = MESSAGE_FAILURE;
+    bool known = message == MESSAGE_FAILURE && fd >= 0 && resolve(fd, &t);
+    m->message = message;
     m->number = number;
     m->at = now;
     m->tgid = key.tgid;
@@ -74,7 +75,10 @@ INLINE void tell_failure(s32 number, s32 error, s32 fd, u64 path) {
     m->path[0] = 0;
     if (path)
         read_user_string(m->path, PATH_SIZE, (void *)path);
-    ring.ringbuf_submit(m, BPF_RB_FORCE_WAKEUP);
+    ring.ringbuf_submit(m, message == MESSAGE_FAILURE ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+INLINE void tell_failure(s32 number, s32 error, s32 fd, u64 path) {
+    tell_call(MESSAGE_FAILURE, number, error, fd, path);
 }
 int on_maker_end(struct call_end *e) { /* socket, accept, pipe, ...: calls that make descriptors and nothing else */
     u8 level;
@@ -98,5 +102,19 @@ int on_clone_end(struct call_end *e) {
     u8 level;
     if ((e->result == -11 || e->result == -12) && traced(this_thread(), &level)) /* EAGAIN ENOMEM */
         tell_failure(e->number, -e->result, -1, 0);
+    return 0;
+}
+/* At which file does a late driver that sleeps look again and again? Attached only meanwhile. Of calls that make a file
+ * those count that find it there. */
+int on_look_end(struct call_end *e) {
+    u32 tid = this_thread();
+    u8 *level = level_of(tid);
+    struct call_description *d = level && (*level & ~QUIET) >= LEVEL_FULL ? kind_of_call(e->number) : 0;
+    if (!d || (d->kind != CALL_LOOKUP && e->result != -17)) /* EEXIST */
+        return 0;
+    bool at = d->fd_argument & 1;
+    u64 first = argument_of(CALL_ARGUMENT_OFFSET);
+    tell_call(MESSAGE_LOOK, e->number, e->result < 0 ? -e->result : 0, at ? (s32)first : -100, /* AT_FDCWD */
+              at ? argument_of(CALL_ARGUMENT_2_OFFSET) : first);
     return 0;
 }

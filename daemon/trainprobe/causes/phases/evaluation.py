@@ -20,7 +20,7 @@ EVALUATES = template("evaluation.evaluates", "training thread evaluates")
 SECONDS = template("evaluation.seconds", "seconds beyond an ordinary step")
 BATCHES = template("evaluation.batches", "batches fetched without a backward")
 NO_GRAD_SECONDS = template("evaluation.no_grad_seconds", "seconds with gradients off")
-_NAMES = re.compile(r"eval|valid|\btest|_test|infer|predict|score|metric|benchmark", re.IGNORECASE)
+_NAMES = re.compile(r"eval|valid|\btest|_test|infer|predict|score|metric|benchmark|rollout|trajector", re.IGNORECASE)
 _MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
 _QUIET = 0.3
 """Of a usual evaluation: with gradients off for less there was none."""
@@ -35,7 +35,7 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".mp4")
 
 
 def shown_by(stack: Sequence[str]) -> bool:
-    """Whether a function on the stack is named like an evaluation, or is a model's forward pass."""
+    """Whether a function on the stack is named like an evaluation or a rollout, or is a model's forward pass."""
     names = [frame.split("(")[0].strip() for frame in stack]
     return any(_NAMES.search(name) or _MODEL.search(name) for name in names)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
+from trainprobe.causes.waiting import asked_again
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -21,6 +23,7 @@ NAME = template("lock_wait.name", " ({name})")
 NOBODY = template("lock_wait.nobody", ", which no process of this host holds")
 EXISTS = template("lock_wait.exists", ", a file that is the lock as long as it exists")
 IN_CALL = template("lock_wait.in_call", "training thread blocked in {call} on {path}")
+ASKS = template("lock_wait.asks", "training thread sleeps and asks for {path} again and again")
 SLEEPS = template("lock_wait.sleeps", "training thread sleeps, and {path} is locked")
 IN_LOOP = template("lock_wait.in_loop", "training thread looks at the lock again and again, in {where}")
 HOLDER = template("lock_wait.holder", "process that holds the lock")
@@ -31,26 +34,29 @@ _FILES = frozenset({"file_baton.py", "process_lock.py"})  # torch.utils.cpp_exte
 _LIBRARY = "_api.py"  # of filelock
 _FUNCTIONS = frozenset({"acquire", "_poll_until_acquired"})
 _NAMES = (".lock", ".lck", ".lockfile")
+_WORDS = frozenset({"lock", "lck", "lockfile", "lockdir", "baton"})
+_BETWEEN = re.compile(r"[._-]+")
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """State `lock` while the driver was seen to lock a file; pauses, where its stack is in a library that does, or
-    where another process has locked a file that the driver has open."""
+    """State `lock` while the driver was seen to lock a file; pauses, where its stack is in a library that does, where
+    another process has locked a file that the driver has open, or where it asks for a lock's file again and again."""
     blocked, rival = window.late.locking, window.late.rival
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     polling = [frames for frames in stacks if _polls(frames)]
+    asked = asked_again(window, _is_lock)
     if blocked is not None:
         taken = take_items(left, states=[State.LOCK])
     elif 2 * len(polling) > len(stacks):
         taken = take_items(left, states=[State.SLEEP, State.OTHER, State.LOCK])
-    elif rival is not None:
+    elif rival is not None or asked:
         taken = take_items(left, states=[State.SLEEP])
     else:
         return None
     if not taken:
         return None
     seen = rival if blocked is None and not polling else None
-    path, holders = (seen.path, [seen]) if seen is not None else _lock(window)
+    path, holders = (seen.path, [seen]) if seen is not None else _lock(window, asked)
     waited = seconds(sum(taken.values()))
     evidence = [Evidence.of(WAITED(), waited, "s", window.driver_pid, path or None)]
     told: Message | None = None
@@ -65,16 +71,19 @@ def claim(window: Window, left: Items) -> Claim | None:
         where, chain = blocked.locking, IN_CALL(call=blocked.locking, path=path)
     else:
         where = (polling or stacks or [("",)])[-1][-1]
-        chain = IN_LOOP(where=where) if where else SLEEPS(path=path)
+        chain = IN_LOOP(where=where) if where else (SLEEPS if seen is not None else ASKS)(path=path)
     summary = SUMMARY(seconds=waited, path=path, holder=told) if path else NO_PATH(seconds=waited, where=where)
     return Claim(Cause.LOCK_WAIT, taken, summary, [chain], evidence)
 
 
-def _lock(window: Window) -> tuple[str, Sequence[HeldLock] | None]:
-    """The lock's path, "" where it is not known, and who else holds it; None: that is not known."""
+def _lock(window: Window, asked: str) -> tuple[str, Sequence[HeldLock] | None]:
+    """The lock's path, "" where it is not known, and who else holds it; None: that is not known. ``asked``: a lock's
+    file that the driver asks for; it is the lock."""
     seen = window.late.locking or window.late.inspection
     path = seen.path if seen is not None and seen.locking else ""
     files = [one for one in window.files if (one.path == path if path else one.path.endswith(_NAMES))]
+    if not path and asked:
+        return asked, []
     if seen is None or not files:
         return path, None
     file = max(files, key=lambda one: one.at_ns)
@@ -82,6 +91,11 @@ def _lock(window: Window) -> tuple[str, Sequence[HeldLock] | None]:
     if any(one.pid == -1 for one in held):
         return file.path, None
     return file.path, [one for one in held if one.pid != window.driver_pid]
+
+
+def _is_lock(path: str) -> bool:
+    """By its name: data.lock, lock, .lock-3."""
+    return not _WORDS.isdisjoint(_BETWEEN.split(path.rpartition("/")[2].lower()))
 
 
 def _polls(frames: Sequence[str]) -> bool:

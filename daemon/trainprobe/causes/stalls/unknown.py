@@ -9,7 +9,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
-from trainprobe.causes.waiting import BLOCKED_BATCHES, user_thread
+from trainprobe.causes.waiting import BLOCKED_BATCHES, asked_again, user_thread
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
@@ -22,12 +22,14 @@ A_PROCESS = template("unknown.a_process", "a process")
 PROCESS = template("unknown.process", "{name} (pid {pid})")
 FOR_PROCESS = template("unknown.for_process", "waiting for {who} that the training started: {seconds:seconds}")
 WAITS_FOR_PROCESS = template("unknown.waits_for_process", "training thread waits for {who}")
+FOR_FILE = template("unknown.for_file", "a loop that sleeps and asks for {path}: {seconds:seconds} of sleep")
 PAUSE = template("unknown.pause", "a pause that the training's own code asks for: {seconds:seconds} of sleep")
 SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }{beside}")
 BESIDE = template("unknown.beside", " (its other thread was in {frame})")
 STATE = template("unknown.state", "{seconds:seconds} {state}")
 
 KNOWN = {
+    FOR_FILE.id: template("cause.unknown.files", "waiting for a file"),
     PAUSE.id: template("cause.unknown.pauses", "the training's own pauses"),
     FOR_PROCESS.id: template("cause.unknown.processes", "waiting for processes that the training started"),
     BLOCKED_BATCHES.id: template("cause.unknown.workers", "waiting for loader workers that are blocked"),
@@ -45,7 +47,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     """All that is left, last of all."""
     spent, total = by_state(left), sum(left.values())
     seen = [pair for pair in sorted(spent.items(), key=lambda pair: -pair[1]) if pair[1] >= SHOWN * total]
-    summary, chain = _errand(window, left) or _pause(left) or _states_seen(window, seen, left)
+    summary, chain = _errand(window, left) or _pause(window, left) or _states_seen(window, seen, left)
     return Claim(
         Cause.UNKNOWN,
         dict(left),
@@ -66,12 +68,14 @@ def _errand(window: Window, left: Items) -> tuple[Message, list[Message]] | None
     return FOR_PROCESS(who=who, seconds=seconds(waited)), [WAITS_FOR_PROCESS(who=who)]
 
 
-def _pause(left: Items) -> tuple[Message, list[Message]] | None:
-    """A sleep in the driver's own code is no riddle, whatever it is good for."""
+def _pause(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
+    """A sleep in the driver's own code is no riddle, whatever it is good for; until a file is there, mostly."""
     slept = sum(take_items(left, states=[State.SLEEP]).values())
     if slept <= 0.5 * sum(left.values()):
         return None
-    return PAUSE(seconds=seconds(slept)), [DRIVER_IN(places=[State.SLEEP])]
+    path = asked_again(window)
+    told = FOR_FILE(path=path, seconds=seconds(slept)) if path else PAUSE(seconds=seconds(slept))
+    return told, [DRIVER_IN(places=[State.SLEEP])]
 
 
 def _states_seen(window: Window, seen: Sequence[tuple[State, float]], left: Items) -> tuple[Message, list[Message]]:

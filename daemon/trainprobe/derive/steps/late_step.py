@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.sample import HeldLock, Inspection, SentBytes, ThreadLook
 
 STACKS = 16
+FILES = 64
 STILL = 2
 """Looks."""
 FROZEN_WAITS = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__percpu_down_read")
@@ -125,6 +127,7 @@ class LateStepObservations:
     looks: int = 0
     inspections: int = 0
     held_back: int = 0  # inspections that found the driver waiting for the write-back of dirty pages
+    files: Counter[str] = field(default_factory=Counter)  # that the driver asked for by their names, and how often
     queued: int = 0  # passes that found the driver runnable without a CPU
 
     @property
@@ -150,6 +153,11 @@ class LateStepObservations:
         if locks and all(sample.run == ThreadState.BLOCKED and sample.leaf in IDLE for sample in samples):
             self.locked_ns += now_ns - max(min(locks), self.counted_ns)
         self.counted_ns = now_ns
+
+    def add_file(self, path: str) -> None:
+        """The driver asked for it by its name."""
+        if path in self.files or len(self.files) < FILES:
+            self.files[path] += 1
 
     def inspect(self, seen: Inspection, at_ns: int) -> None:
         self.inspection = seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from trainprobe.causes.order import judge
+from trainprobe.causes.order import Judgement, judge
 from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.waiting import CPU
@@ -104,6 +104,8 @@ def _judge(rank: RankState, before: MarkRow, row: MarkRow) -> int:
     if rank.lives.failed:
         part = replace(part, excess={item: ns for item, ns in part.excess.items() if item[2] not in _COMPUTES})
     judgement = judge(window_of(rank, part))
+    if _only_saves(rank, judgement, before.at_ns):
+        return _evaluated_ns(rank, made_of.items(), before, row.at_ns)
     begin_ns = before.at_ns
     for cause, spent in judgement.phases.items():
         rank.phases.add(Phase(cause.value), begin_ns, int(begin_ns + spent), rank.progress.clock.count)
@@ -116,6 +118,17 @@ def _judge(rank: RankState, before: MarkRow, row: MarkRow) -> int:
     steps.note_last_saves(rank, judgement, before.at_ns, row.at_ns)
     steps.enter(rank, judgement, step, row.at_ns, late=True, index=rank.progress.clock.count)
     return row.at_ns
+
+
+def _only_saves(rank: RankState, judgement: Judgement, since_ns: int) -> bool:
+    """Whether a save came after the last step, and beside it only what is too short for a stall of its own and was not
+    published: a training that has ended pauses, or clears up."""
+    published = rank.stalls.open.shares if rank.stalls.open is not None else {}
+    others = {cause: ns for cause, ns in judgement.shares.items() if cause != Cause.CHECKPOINT}
+    return len(judgement.shares) > len(others) > 0 and all(
+        SPECS[cause].thread_state_only and cause not in published and ns < _least_ns(rank, cause, since_ns)
+        for cause, ns in others.items()
+    )
 
 
 def _least_ns(rank: RankState, cause: Cause | None, since_ns: int) -> int:

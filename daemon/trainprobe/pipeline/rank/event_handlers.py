@@ -9,7 +9,7 @@ from trainprobe.derive.steps.wait_baseline import WaitBaseline
 from trainprobe.derive.trend.resource_timeline import TimelinePoint
 from trainprobe.model.cause import State
 from trainprobe.model.cells import COMPUTING, Leaf, Level, Region, RowKind, ThreadState, cell
-from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind, StackSeen, ThreadSample
+from trainprobe.model.event import FileLooked, MarkRow, ProcessEvent, ProcessEventKind, StackSeen, ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import HostSample, Inspection, ProcessSample
 from trainprobe.pipeline.rank.ending import end
@@ -106,6 +106,11 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
 def add_inspection(rank: RankState, seen: Inspection, at_ns: int) -> None:
     if seen.tid == rank.tid:
         rank.open.add_inspection(seen, at_ns)
+
+
+def add_look(rank: RankState, event: FileLooked) -> None:
+    if event.tid == rank.tid:
+        rank.open.late.add_file(event.path)
 
 
 def add_host_sample(rank: RankState, host: HostSample, at_ns: int) -> None:

@@ -246,15 +246,15 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
     extra = max(0, sample.fetches - boundary.fetches) - progress.baseline.fetches()
     pool = open_.worker_pool(boundary.at_ns)
     judgement = judge(window_of(rank, Measured(boundary.at_ns, at_ns, base, excess, items, pool, files, extra)))
+    delay_ns = rank.policy.open_end_ns if workers_are_gone(rank, boundary.at_ns) else rank.policy.open_cpu_ns
+    if now_ns < limit + delay_ns:
+        judgement = judgement.of([cause for cause in judgement.shares if not SPECS[cause].thread_state_only])
     main = judgement.main
     rank.phases.live = next(((Phase(c.value), ns) for c, ns in judgement.phases.items()), None)
     if main is None or main.cause is None or judgement.stall_ns < _least_ns(rank, main):
         stalls.open = None
         return
     cause = max(judgement.shares, key=lambda c: judgement.shares[c])
-    delay_ns = rank.policy.open_end_ns if workers_are_gone(rank, boundary.at_ns) else rank.policy.open_cpu_ns
-    if SPECS[cause].thread_state_only and now_ns < limit + delay_ns:
-        return
     if SPECS[cause].computes and rank.left_ns() is not None:
         return
     entry = StallEntry.of(judgement, int(boundary.at_ns + base), None, progress.clock.count, _stacks(rank, judgement))

@@ -13,6 +13,7 @@ from trainprobe.model.cells import Level
 from trainprobe.model.event import (
     CallFailed,
     FileEvent,
+    FileLooked,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
@@ -119,6 +120,11 @@ class RunState:
         for rank in self.ranks.by_pid.get(event.pid, ())[:1]:
             rank.lives.start = event
             rank.open.framework.add_imported(event.loops)
+        return event.pid in self.ranks.by_pid
+
+    def add_look(self, event: FileLooked) -> bool:
+        for rank in self.ranks.by_pid.get(event.pid, ()):
+            event_handlers.add_look(rank, event)
         return event.pid in self.ranks.by_pid
 
     def add_failure(self, event: CallFailed) -> bool:

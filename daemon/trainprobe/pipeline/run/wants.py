@@ -46,6 +46,7 @@ class Wants:
     inspect: Threads = ()  # drivers whose step is late
     rivals: bool = False  # who uses the processors: a driver waits for one
     faults: bool = False  # trace page faults: major faults rise
+    looks: bool = False  # trace which files drivers ask for: one sleeps that should not
     tell: bool = False  # a stall has opened or a limit was hit: a report should not wait
     spaces: tuple[tuple[int, str], ...] = ()  # (pid, directory) whose file system's room is of interest
     files: tuple[WrittenFile, ...] = ()  # whose size is of interest
@@ -188,6 +189,12 @@ def faulting(run: RunState, now_ns: int) -> bool:
         or (rank.stalls.open is not None and SPECS[rank.stalls.open.cause].group is groups.MEMORY)
         for rank in run.ranks.live
     )
+
+
+def sleeping(run: RunState, now_ns: int) -> bool:
+    """Whether a late driver sleeps, perhaps until a file is there or no longer there."""
+    late = (rank.open for rank in late_ranks(run, now_ns))
+    return any(one.late.files or (one.sample is not None and one.sample.leaf == Leaf.SLEEP) for one in late)
 
 
 def stable_ns(run: RunState, now_ns: int) -> int:

@@ -24,6 +24,7 @@ from trainprobe.model.event import (
     CallFailed,
     Event,
     FileEvent,
+    FileLooked,
     GpuXid,
     MarkRow,
     OomLogged,
@@ -227,7 +228,7 @@ class Targets:
     def _dispatch(self, event: Event | Candidate, now: int) -> None:
         if isinstance(event, ProcessEvent):
             self._process_event(event)
-        elif isinstance(event, (MarkRow, FileEvent, StackSeen, StartSeen, CallFailed)):
+        elif isinstance(event, (MarkRow, FileEvent, StackSeen, StartSeen, CallFailed, FileLooked)):
             process = self._table.get(event.pid)
             if process is not None:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.read import decode
-from trainprobe.bpf.read.decode import Candidate, Malformed, NamedFile, RawFailure
+from trainprobe.bpf.read.decode import Candidate, Malformed, NamedFile, RawFailure, RawLook
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, Level, Region, RowKind, ThreadState, cell
 from trainprobe.model.event import (
     CallFailed,
     FileEvent,
     FileEventKind,
+    FileLooked,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
@@ -214,6 +215,13 @@ def test_a_call_that_failed() -> None:
     told = decode.message(bytes(raw))
     event = CallFailed(9, 6, 7, "", 28, 3, 12, 11, True, "", "pt_data_worker")
     assert told == RawFailure(event, 285, 5, b"/dev/shm/torch_6")
+
+
+def test_a_file_that_was_asked_for() -> None:
+    raw = abi.FailureMessage(
+        message=abi.RingMessage.LOOK, number=262, at=9, tgid=6, tid=7, error=2, fd=-100, path=b"data.lock"
+    )
+    assert decode.message(bytes(raw)) == RawLook(FileLooked(9, 6, 7, "", 2), -100, b"data.lock")
 
 
 def test_what_a_victim_held() -> None:

@@ -181,7 +181,8 @@ struct candidate_message {
     u32 tgid, unused;
 };
 
-/* A call that failed for want of something; count: so many failed so with this error in this process. */
+/* A call that failed for want of something; count: so many failed so with this error in this process. Or, with message
+ * LOOK, one that looked at a file. */
 struct failure_message {
     u32 message;
     s32 number;
