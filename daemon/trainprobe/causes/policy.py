@@ -19,6 +19,7 @@ class Policy:
         7 * NS // 10
     )  # an open stall on the CPU may be the end of the training: wait so much longer before it is published
     open_end_ns: int = 3 * NS  # the same when its workers have just gone, or its interpreter finalizes
+    interrupted_end_ns: int = 30 * NS  # the same once it was interrupted: torch gives each worker 5 s to end, in turn
     merge_steps: int = 2  # stalled steps of one cause so close together are one stall
     minor_share: float = 0.08  # of a stall: smaller claims go to its main cause
     minor_contention: float = 0.35  # the same for waiting for a CPU: every wake-up from another wait has some

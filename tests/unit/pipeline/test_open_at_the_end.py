@@ -138,3 +138,20 @@ def test_an_evaluation_before_the_last_save_is_no_part_of_it_however_long_the_en
     assert rank.lost["checkpoint"] == pytest.approx(1.2, abs=0.05)
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.88, abs=0.06)
     adds_up(rank)
+
+
+@pytest.mark.parametrize(("seconds", "stalls"), [(6.0, 0), (40.0, 1)])
+def test_a_teardown_that_a_person_asked_for_is_no_stall_unless_it_takes_very_long(seconds: float, stalls: int) -> None:
+    """Ctrl-C in the midst of an epoch: torch gives each worker that does not end 5 s, then ends it."""
+    watched = Watched()
+    watched.driver.spend(0.02)
+    watched.driver.signal(2, 7, "kworker/u8:0", by_user=False)
+    watched.spend(seconds, Leaf.POLL)
+    watched.driver.finalize()
+    watched.driver.exit(None, 2, shutdown=0.05)
+    watched.pass_on()
+    rank = watched.ranks[-1]
+    assert len(rank.stalls) == stalls
+    if not stalls:
+        assert watched.lost() == {}
+        assert rank.counters.phase_seconds["shutdown"] == pytest.approx(seconds + 0.05, abs=0.05)

@@ -99,9 +99,16 @@ class Lives:
 
     def left_ns(self, since_ns: int) -> int | None:
         """When the training's code was left, if that was after ``since_ns``: by an interrupt, or as it ended."""
-        interrupts = (sent.event.at_ns for sent in self.signals if sent.event.signal == INTERRUPT)
         finalized = (self.finalize_row.at_ns,) if self.finalize_row is not None else ()
-        return min((at for at in (*interrupts, *finalized) if at > since_ns), default=None)
+        return min((at for at in (*self._interrupts, *finalized) if at > since_ns), default=None)
+
+    def interrupted(self, at_ns: int) -> bool:
+        """Whether it was left by an interrupt: a person wants it to end."""
+        return at_ns in self._interrupts
+
+    @property
+    def _interrupts(self) -> list[int]:
+        return [sent.event.at_ns for sent in self.signals if sent.event.signal == INTERRUPT]
 
     def stopper_in(self, start_ns: int, end_ns: int) -> ProcessEvent | None:
         """The last signal that stopped the driver, where it came in an interval."""

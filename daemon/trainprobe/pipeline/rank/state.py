@@ -112,7 +112,10 @@ class RankState:
         limit, left_ns = self.progress.limit_ns(self.policy), self.left_ns()
         if limit is None or self.end_ns is not None:
             return None
-        return limit if left_ns is None else max(limit, left_ns + self.policy.open_end_ns)
+        if left_ns is None:
+            return limit
+        asked = self.lives.interrupted(left_ns)
+        return max(limit, left_ns + (self.policy.interrupted_end_ns if asked else self.policy.open_end_ns))
 
     def left_ns(self) -> int | None:
         """When the training's code was left after the last step; None while it was not."""

@@ -55,6 +55,7 @@ IN_LINE = template("verdict.in_line", ", in {where}")
 LONGEST = template("verdict.longest", "; the longest: {what}")
 FIRST = template("verdict.first", "; change first: {advice}")
 BECAUSE = template("verdict.because", ": {what}")
+IN_ORDINARY = template("verdict.in_ordinary", "; in ordinary steps alone: {what}")
 DEAD_WAITS = template(
     "verdict.dead_waits", "{death}, and the training thread waits for its batch: {seconds:seconds} so far"
 )
@@ -84,6 +85,8 @@ INPUT, COMPUTE = 0.2, 0.05
 WATCHED_LEAST = 5.0
 """Seconds without marked steps, start-up aside, from which on it is said that no unusual wait has a known cause."""
 
+NEARLY_ALL = 0.9
+"""Of a cause's loss: what a bottleneck's sentence tells is then told as all of it."""
 HEALTHY_LOST = 0.02
 """Of the run: who loses less, and waits for no input, is healthy."""
 
@@ -260,7 +263,7 @@ def _bottleneck(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact:
     one = next((f for f in rank.bottlenecks if f.cause == cause), None)
     what: Message | None = IN_LINE(where=fact.where_told) if SPECS[cause].in_line and fact.where_told else None
     if what is None and one is not None and one.claim.summary:
-        what = BECAUSE(what=one.claim.summary)
+        what = (BECAUSE if one.claim.ns >= NEARLY_ALL * ns else IN_ORDINARY)(what=one.claim.summary)
     return STEPS_COST(
         cause=SPECS[cause].named(),
         seconds=ns / NS,
