@@ -61,7 +61,7 @@ def main() -> None:
         {"sentence1": sentences(), "sentence2": sentences(), "score": [choice.random() for _ in range(count)]}
     )
     trained = model(plan)
-    trained.register_buffer("table", torch.ones(plan.get("payload", 4) // 4))
+    trained[0].auto_model.register_buffer("table", torch.ones(plan.get("payload", 4) // 4))
     trainer = SentenceTransformerTrainer(
         trained,
         SentenceTransformerTrainingArguments(

@@ -9,6 +9,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
+from trainprobe.derive.python.stacks import is_whole
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -68,7 +69,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     quiet = sum(ns for (_, region, _), ns in taken.items() if region == Region.NO_GRAD)
     queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in _QUEUED)
     fetched = window.extra_fetches >= window.policy.evaluation_fetches
-    stacks = [seen.frames for seen in window.late.stacks if seen.frames]
+    stacks = _stacks(window)
     shown = any(shown_by(one) or known_by(one, window.evaluators) for one in stacks)
     other = _like_other_work(window, total) or any(file.path.lower().endswith(_PICTURES) for file in window.files)
     by_grad = (shown and quiet > 0.5 * total) or (not stacks and not other and quiet - queued > 0.5 * total)
@@ -85,6 +86,12 @@ def claim(window: Window, left: Items) -> Claim | None:
     if quiet > 0:
         evidence.append(Evidence.of(NO_GRAD_SECONDS(), seconds(quiet), "s", window.driver_pid))
     return Claim(Cause.EVALUATION, taken, SUMMARY(seconds=seconds(total)), [EVALUATES()], evidence)
+
+
+def _stacks(window: Window) -> list[Sequence[str]]:
+    """What a torn one shows is seen; what it does not show is not known."""
+    taken = [seen.frames for seen in window.late.stacks]
+    return [one for one in taken if is_whole(one) or shown_by(one) or known_by(one, window.evaluators)]
 
 
 def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
@@ -112,7 +119,7 @@ def quiet_work_ns(window: Window) -> float:
     """A window's excess without saves and logs, where gradients were off for most of it and it has stacks; else 0."""
     work = {item: ns for item, ns in window.excess.items() if item[0] not in _KEEP}
     total, quiet = sum(work.values()), sum(ns for (_, region, _), ns in work.items() if region == Region.NO_GRAD)
-    return total if quiet > 0.5 * total and any(seen.frames for seen in window.late.stacks) else 0.0
+    return total if quiet > 0.5 * total and _stacks(window) else 0.0
 
 
 def _first(items: Items, ns: float) -> dict[Item, float]:

@@ -20,6 +20,7 @@ SHARE = 0.8
 """The least part of the stacks that have the named function."""
 QUEUES = ("connection.py", "queue.py", "queues.py", "selectors.py", "synchronize.py", "threading.py")
 """Files of the standard library in which a worker without work waits."""
+_OUTERMOST = frozenset({"<module>", "_run_module_as_main", "_bootstrap"})
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 """Functions that CPython makes of an expression; a reader knows the function whose code the expression is."""
 
@@ -59,6 +60,11 @@ def _is_process(frame: str) -> bool:
     """Whether ``multiprocessing`` began a process there."""
     name, _, place = frame.partition(" (")
     return name.rpartition(".")[2] == "_bootstrap" and place.rpartition("/")[2].startswith("process.py:")
+
+
+def is_whole(stack: Sequence[str]) -> bool:
+    """Whether it begins where Python programs and threads do. One that is read while its thread runs may be torn."""
+    return bool(stack) and stack[0].partition(" (")[0].rpartition(".")[2] in _OUTERMOST
 
 
 def is_idle(stack: Sequence[str]) -> bool:
