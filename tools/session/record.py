@@ -12,6 +12,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import struct
 import sys
 import tempfile
@@ -173,11 +174,14 @@ def main() -> int:
     parser.add_argument("output", type=Path)
     parser.add_argument("--python", default="python", help="an interpreter with PyTorch")
     options = parser.parse_args()
+    interpreter = shutil.which(options.python)  # before a "python" of our own is the first on PATH
+    if interpreter is None:
+        parser.error(f"{options.python}: not found; name an interpreter with PyTorch by --python")
     with tempfile.TemporaryDirectory(prefix="train-") as temporary:
         folder = Path(temporary)
         (folder / "train.py").write_text((HERE / "train.py").read_text())
         (folder / "bin").mkdir()
-        for name, program in (("trainprobe", f"{sys.executable} -m trainprobe.cli"), ("python", options.python)):
+        for name, program in (("trainprobe", f"{sys.executable} -m trainprobe.cli"), ("python", interpreter)):
             (folder / "bin" / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
             (folder / "bin" / name).chmod(0o755)
         frames = pictures(folder)
