@@ -127,7 +127,7 @@ def _handed_over(fold: RankState) -> tuple[float, float]:
     """Which part of the waits for data, and of the computing in them, is taking over batches that idle workers have
     ready."""
     ordinary = fold.ordinary
-    if not ordinary.worker_ns or not _idle_workers(fold) or ordinary_fetches(fold) >= fold.policy.fake_fetches:
+    if not ordinary.worker_ns or _busy(fold) >= BUSY or ordinary_fetches(fold) >= fold.policy.fake_fetches:
         return 0.0, 0.0
     spent = {item: ns for item, ns in ordinary.items.items() if item[0] == State.DATA_WAIT}
     computing = sum(ns for (_, _, leaf), ns in spent.items() if leaf in COMPUTING)

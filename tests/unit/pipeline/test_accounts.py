@@ -135,6 +135,26 @@ def test_a_pool_that_answers_through_a_thread_is_waited_for_at_a_lock() -> None:
     assert rank.bottlenecks[0].share == pytest.approx(0.012 / 0.061, rel=0.01)
 
 
+def test_ready_batches_are_taken_over_for_nothing_also_where_late_ones_stall() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for number in range(200):
+        driver.work(0.01)
+        if number % 40 == 39:
+            driver.work(1.0)
+            driver.spend(1.0, Leaf.POLL, Region.FETCH)
+        driver.spend(0.001, Leaf.SOCKET, Region.FETCH)
+        driver.fetch(0.0015)
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert {stall.cause for stall in rank.stalls} == {"data_cpu"}
+    assert rank.bottlenecks == []
+
+
 def test_waits_for_the_own_compute_threads_are_not_lost() -> None:
     """Four OpenMP threads on two processors: barriers in forward, backward and the optimiser alike."""
     rank = made_of(
