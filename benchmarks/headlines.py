@@ -63,6 +63,7 @@ def replayed(folder: Path) -> Iterator[Headline]:
         read_header(lines)
         for frame in read_frames(lines):
             pipeline.step(frame)
+            pipeline.wants()  # whose stacks it asks for decides what they are for
             last = frame.at
     if last is None:
         return

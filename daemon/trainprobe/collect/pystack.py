@@ -86,6 +86,9 @@ class _Running:
     killed_ns: int = 0
 
 
+UNREAD = "py-spy could not read the process"
+
+
 class PyStack:
     """Takes stacks on request: one at a time, one in five seconds for a run in the mean, three in a row at most.
 
@@ -104,6 +107,7 @@ class PyStack:
         self._proc.pool.elsewhere = lambda: list(self._killed)
         self._answer: StackSeen | None = None
         self._allowances: dict[str, RateLimiter] = {}  # by run
+        self._unread: set[str] = set()  # runs whose latest one could not be read
         self._limits_ns: dict[str, int] = {}  # by run, where it is not LIMIT_NS
         self._taken_ns: dict[int | None, int] = {}  # by owner: when his latest was begun
 
@@ -137,6 +141,7 @@ class PyStack:
         self._taken_ns = {key: at for key, at in self._taken_ns.items() if now_ns - at < FORGOTTEN_NS} | {owner: now_ns}
         self._allowances = {key: one for key, one in self._allowances.items() if not one.is_full(now_ns)}
         self._allowances[run] = allowance
+        self._unread &= self._allowances.keys()
         self._limits_ns = {key: limit for key, limit in self._limits_ns.items() if key in self._allowances}
         allowance.count_one(now_ns)
         if isinstance(self._program, Unavailable):
@@ -203,7 +208,13 @@ class PyStack:
         if now_ns - running.at_ns < LIMIT_NS:
             self._limits_ns.pop(running.run, None)
         versions = partial(self._versions.of, running.pid)
-        return read_dump(bytes(running.output), running.at_ns, running.pid, running.tid, running.own_tid, versions)
+        seen = read_dump(bytes(running.output), running.at_ns, running.pid, running.tid, running.own_tid, versions)
+        if seen.reason == UNREAD and running.run not in self._unread:  # its stack changed meanwhile: once more
+            self._unread.add(running.run)
+            self._allowances[running.run].give_back()
+        elif seen.frames:
+            self._unread.discard(running.run)
+        return seen
 
     @staticmethod
     def _none(running: _Running, why: str, *, late: bool = False) -> StackSeen:
@@ -267,7 +278,7 @@ def read_dump(
     except (ValueError, RecursionError):
         threads = None
     if not isinstance(threads, list):
-        return StackSeen(at_ns, pid, tid, (), "py-spy could not read the process")
+        return StackSeen(at_ns, pid, tid, (), UNREAD)
     threads = [thread for thread in threads if isinstance(thread, dict)]
     chosen = [thread for thread in threads if thread.get("os_thread_id") == (own_tid or tid)]
     if not chosen and pid == tid:

@@ -18,6 +18,10 @@ class RateLimiter:
     def count_one(self, now_ns: int) -> None:
         self._room_ns = max(now_ns, self._room_ns) + self.spread_ns
 
+    def give_back(self) -> None:
+        """The latest one does not count."""
+        self._room_ns -= self.spread_ns
+
     def is_full(self, now_ns: int) -> bool:
         """Whether there is room for all of them."""
         return self._room_ns <= now_ns

@@ -13,7 +13,7 @@ import pytest
 
 from trainprobe.collect.confine import confinement
 from trainprobe.collect.procfs import Proc
-from trainprobe.collect.pystack import LIMIT_NS, PyStack, find, read_dump
+from trainprobe.collect.pystack import LIMIT_NS, UNREAD, PyStack, find, read_dump
 from trainprobe.collect.source import Unavailable
 from trainprobe.model.event import PythonThread, StackSeen
 from trainprobe.model.moment import NS
@@ -112,6 +112,18 @@ def test_one_at_a_time_three_in_a_row_and_then_one_in_five_seconds_for_a_run(tmp
     assert taken(0.4, "b")
     assert [taken(5.0 * number + extra, "a") for number in (1, 2) for extra in (0.0, 4.9)] == [True, False] * 2
     assert [taken(60 + number, "a") for number in range(5)] == [True] * 3 + [False] * 2
+    stacks.close()
+
+
+def test_one_that_could_not_be_read_is_taken_again_once(tmp_path: Path) -> None:
+    stacks = PyStack(path=script(tmp_path / "py-spy", "exit 1"))
+    now = time.monotonic_ns()
+    begun = 0
+    for _ in range(6):
+        if stacks.start(OWN, OWN, now, "a"):
+            assert wait(stacks).reason == UNREAD
+            begun += 1
+    assert begun == 4, "three in a row, and the first that was for nothing"
     stacks.close()
 
 

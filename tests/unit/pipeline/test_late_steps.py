@@ -20,6 +20,7 @@ from trainprobe.model.report import Rank
 from trainprobe.model.sample import DiskSample, HostSample, Inspection
 from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.bottlenecks import FoundBottleneck
+from trainprobe.pipeline.rank.open_step import OpenStep
 from trainprobe.pipeline.report.stalls import bottleneck
 
 DEV = 7 << 20 | 3
@@ -519,3 +520,29 @@ def test_what_workers_do_in_each_step_names_their_line() -> None:
     assert made.summary == "workers spent 37.6 s of CPU on the batches of all ordinary steps, in busy (samples.py:29)"
     assert str(made.message) == made.summary
     assert ", in " not in bottleneck(found, {}).summary
+
+
+def test_a_busy_worker_whose_stack_came_too_late_has_none() -> None:
+    """Its batch was made by then: it waits in a queue, and is asked again when it is late again."""
+    step = OpenStep()
+    step.late.busy = 8
+    loop = ("<module> (train.py:9)", "producer (augmenter.py:60)")
+    step.add_stack(StackSeen(1, 8, 8, (*loop, "Queue.put (python3.11/queues.py:89)")), 7)
+    assert step.late.stack_of(8) == ()
+    step.add_stack(StackSeen(2, 8, 8, (*loop, "rotate (data.py:3)")), 7)
+    assert step.late.stack_of(8) == (*loop, "rotate (data.py:3)")
+    step.late.busy = None
+    step.add_stack(StackSeen(3, 9, 9, (*loop, "Lock.acquire (python3.11/threading.py:9)")), 7)
+    assert step.late.stack_of(9), "that is where another one is blocked"
+
+
+def test_stacks_of_workers_in_late_steps_name_the_line_of_the_ordinary_ones() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    pipeline = played(driver)
+    driver.events.append(StackSeen(driver.now, 2000, 2000, ("_worker_loop (worker.py:1)", "slow (data.py:3)")))
+    played(driver, pipeline)
+    (rank,) = (rank for run in pipeline.runs.values() for rank in run.ranks)
+    assert list(rank.ordinary.of_workers.taken) == [("_worker_loop (worker.py:1)", "slow (data.py:3)")]

@@ -97,9 +97,12 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
     if own and event.at_ns == rank.ordinary.lines_ns:
         if event.frames:
             rank.ordinary.lines.add(event.frames)
-    elif event.at_ns == rank.ordinary.lines_ns:
+        return
+    if not own:  # asked in a late step or not, it was waited for
         rank.ordinary.of_workers.add(event.frames)
-    elif event.frames and boundary is not None and event.at_ns >= boundary.at_ns:
+    if event.at_ns == rank.ordinary.lines_ns:
+        return
+    if event.frames and boundary is not None and event.at_ns >= boundary.at_ns:
         rank.open.add_stack(event, rank.seen.pid)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainprobe.derive.python.frameworks import FrameworkSeen
+from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.late_step import STACKS, LateStepObservations
 from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.cells import LEAVES, Leaf, Region, cell
@@ -50,7 +51,8 @@ class OpenStep:
 
     def add_stack(self, event: StackSeen, driver: int) -> None:
         if event.pid != driver:
-            self.late.worker_stacks[event.pid] = event.frames
+            if self.late.busy is None or not is_idle(event.frames):  # else another one was waited for, or it was over
+                self.late.worker_stacks[event.pid] = event.frames
             return
         self.stack = event
         self.late.stacks.append(event)
