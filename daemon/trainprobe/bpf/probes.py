@@ -21,7 +21,6 @@ from trainprobe.bpf.attach.user_quota import UserQuota
 from trainprobe.bpf.attach.watching import Watching
 from trainprobe.bpf.compile import kernel_types
 from trainprobe.bpf.errors import ProbesUnavailable
-from trainprobe.bpf.load.kernel_calls import KernelCalls
 from trainprobe.bpf.load.loader import Compiling, Loaded
 from trainprobe.bpf.load.maps import Levels, Ring
 from trainprobe.bpf.read import decode
@@ -50,7 +49,7 @@ class Probes:
 
     def __init__(self, loaded: Loaded, proc: ProcessFiles) -> None:
         self._loaded = loaded
-        self._calls = KernelCalls()
+        self._calls = loaded.calls
         self._levels = Levels(loaded.maps["levels"], kernel_types.tid_room())
         self._ring = Ring(loaded.lib, loaded.maps["ring"])
         self._ledgers = Ledgers(loaded)

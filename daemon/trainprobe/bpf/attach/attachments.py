@@ -15,7 +15,7 @@ from ctypes import c_uint32
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.attach import syscalls
-from trainprobe.bpf.compile.kernel_types import TRACEPOINTS
+from trainprobe.bpf.compile.kernel_types import TRACEPOINTS, find_tracefs
 from trainprobe.bpf.load.loader import Loaded
 from trainprobe.bpf.load.maps import Levels, Map
 from trainprobe.bpf.read.ledgers import Ledgers
@@ -94,7 +94,7 @@ class Attachments:
     def trace_faults(self, on: bool) -> None:
         """Attach the program of page faults, or detach it. Again does no harm."""
         if on and self._faults < 0:
-            self._faults = self._loaded.attach_raw("on_page_fault", "page_fault_user")
+            self._faults = self._attach("raw:page_fault_user on_page_fault")
         elif not on and self._faults >= 0:
             os.close(self._faults)
             self._faults = -1
@@ -102,9 +102,8 @@ class Attachments:
     def trace_looks(self, on: bool) -> None:
         """Attach the program that tells which files a driver asks for, or detach it. Again does no harm."""
         if on and not self._looks:
-            program, attach = self._loaded.programs["on_look_end"], self._loaded.lib.bpf_attach_tracepoint
             events = syscalls.look_events(os.uname().machine)
-            attached = (int(attach(program, b"syscalls", event.encode())) for event in events)
+            attached = (self._attach(f"syscalls:{event} on_look_end") for event in events)
             self._looks = [descriptor for descriptor in attached if descriptor >= 0]
         elif not on and self._looks:
             threading.Thread(target=_close, args=(self._looks,), daemon=True).start()
@@ -154,11 +153,14 @@ class Attachments:
         """``label``: the event and the program, as ``install`` keeps them. Negative where it cannot be done."""
         event, _, name = label.partition(" ")
         category, _, event = event.partition(":")
-        program, library = self._loaded.programs[name], self._loaded.lib
-        if category != "raw":
-            return int(library.bpf_attach_tracepoint(program, category.encode(), event.encode()))
-        # A program that was loaded for its event's types is attached to that event, and takes no name.
-        return int(library.bpf_attach_raw_tracepoint(program, None if event in TRACEPOINTS else event.encode()))
+        program, calls = self._loaded.programs[name], self._loaded.calls
+        try:
+            if category != "raw":
+                return calls.attach_tracepoint(program, find_tracefs() or "", category, event)
+            # A program that was loaded for its event's types is attached to that event, and takes no name.
+            return calls.attach_raw_tracepoint(program, None if event in TRACEPOINTS else event)
+        except OSError:
+            return -1
 
     def _forget(self, pid: int) -> None:
         self._levels[pid] = 0

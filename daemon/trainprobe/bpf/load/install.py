@@ -141,12 +141,11 @@ class _Step:
         kinds |= dict.fromkeys(typed, TRACING) | dict.fromkeys(("on_major_fault", "on_clock"), PERF_EVENT)
         self._load_all(kinds)
         for name, event in _RAW.items():
-            program, told = self._program(name), None if event in self._types else event.encode()
-            self._keep(name, f"raw:{event} {name}", self._library.bpf_attach_raw_tracepoint(program, told))
+            told = None if event in self._types else event
+            self._keep(f"raw:{event} {name}", self._calls.attach_raw_tracepoint, told)
         for name, events in _EVENTS.items():
-            program = self._program(name)
             for category, event in events:
-                self._attach_event(name, program, category, event)
+                self._attach_event(name, category, event)
         self._attach_syscalls()
         self._attach_failures()
         self._attach_major_faults()
@@ -203,34 +202,31 @@ class _Step:
 
     def _put(self, name: str, key: int, value: bytes) -> None:
         descriptor, at = self._map_descriptors[name], ctypes.c_uint32(key)
-        if self._library.bpf_update_elem(descriptor, ctypes.byref(at), value, 0) != 0:
+        if self._library.bpf_map_update_elem(descriptor, ctypes.byref(at), value, 0) != 0:
             raise ProbesUnavailable(errors.NO_ENTRY(name=name), errors.SEE_LOG())
 
-    def _keep(self, program: str, label: str, descriptor: int) -> None:
-        if descriptor >= 0:
-            self.built.attached[label] = descriptor
-        elif program in OPTIONAL:
-            self.built.missing.append(label.partition(" ")[0])
-        else:
-            raise ProbesUnavailable(errors.NO_EVENT(event=label), errors.AS_ROOT_OR_LOG())
+    def _keep(self, label: str, attach: Callable[..., int], *where: object) -> None:
+        """Attach a program there. ``label``: the event and the program."""
+        event, _, name = label.partition(" ")
+        program = self._program(name)
+        try:
+            self.built.attached[label] = attach(program, *where)
+        except OSError as error:
+            if name not in OPTIONAL:
+                print(f"{label}: {error.strerror}")
+                raise ProbesUnavailable(errors.NO_EVENT(event=label), errors.AS_ROOT_OR_LOG()) from error
+            self.built.missing.append(event)
 
-    def _attach_event(self, name: str, program: int, category: str, event: str) -> None:
-        label = f"{category}:{event}"
-        if not os.path.isdir(f"{self._tracefs}/events/{category}/{event}"):
-            self.built.missing.append(label)
-            return
-        descriptor = self._library.bpf_attach_tracepoint(program, category.encode(), event.encode())
-        self._keep(name, f"{label} {name}", descriptor)
+    def _attach_event(self, name: str, category: str, event: str) -> None:
+        if os.path.isdir(f"{self._tracefs}/events/{category}/{event}"):
+            where = (self._tracefs, category, event)
+            self._keep(f"{category}:{event} {name}", self._calls.attach_tracepoint, *where)
+        else:
+            self.built.missing.append(f"{category}:{event}")
 
     def _attach_syscalls(self) -> None:
         events = os.listdir(f"{self._tracefs}/events/syscalls")
         names = frozenset(event[10:] for event in events if event.startswith("sys_enter_"))
-        programs = {
-            (family, edge): self._program(f"on_{family}_{edge}")
-            for family in ("read", "write", "name")
-            for edge in ("begin", "end")
-        }
-        submit = self._program("on_submit_begin")
         self._put("call_kinds", 0, syscalls.descriptions(dict(_numbered(syscalls.TABLE))))
         for syscall, _ in _numbered(syscalls.TABLE):
             event = syscalls.event_name(syscall, names)
@@ -240,32 +236,25 @@ class _Step:
                 continue
             family = syscalls.TRACED_BY[syscall.call]
             if syscall.call == abi.Call.SUBMIT:
-                self._attach_event("on_submit_begin", submit, "syscalls", f"sys_enter_{event}")
+                self._attach_event("on_submit_begin", "syscalls", f"sys_enter_{event}")
             for edge, prefix in (("end", "sys_exit"), ("begin", "sys_enter")):
-                self._attach_event(f"on_{family}_{edge}", programs[family, edge], "syscalls", f"{prefix}_{event}")
+                self._attach_event(f"on_{family}_{edge}", "syscalls", f"{prefix}_{event}")
 
     def _attach_failures(self) -> None:
         for name, calls in syscalls.FAILING.items():
-            program = self._program(name)
             for syscall, _ in _numbered(calls):
-                self._attach_event(name, program, "syscalls", f"sys_exit_{syscall.name}")
+                self._attach_event(name, "syscalls", f"sys_exit_{syscall.name}")
 
     def _attach_major_faults(self) -> None:
-        program = self._program("on_major_fault")
-        software, major_faults = 1, 6  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS_MAJ
+        major_faults = 6  # PERF_COUNT_SW_PAGE_FAULTS_MAJ
         for cpu in _online_cpus():
-            descriptor = self._library.bpf_attach_perf_event(program, software, major_faults, 1, 0, -1, cpu, -1)
-            self._keep("on_major_fault", f"page-faults-maj:{cpu} on_major_fault", descriptor)
+            label = f"page-faults-maj:{cpu} on_major_fault"
+            self._keep(label, self._calls.attach_software_event, major_faults, 1, cpu)
 
     def _attach_clock(self) -> None:
         """On one processor: a clock that the parent lets run while it looks seldom."""
-        program = self._program("on_clock")
-        software, cpu_clock = 1, 0  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK
-        cpu = next(iter(_online_cpus()))
-        descriptor = self._library.bpf_attach_perf_event(
-            program, software, cpu_clock, abi.CLOCK_TICK_NS, 0, -1, cpu, -1
-        )
-        self._keep("on_clock", abi.CLOCK, descriptor)
+        cpu_clock, cpu = 0, next(iter(_online_cpus()))  # PERF_COUNT_SW_CPU_CLOCK
+        self._keep(abi.CLOCK, self._calls.attach_software_event, cpu_clock, abi.CLOCK_TICK_NS, cpu)
 
 
 def _numbered(calls: Iterable[syscalls.Syscall]) -> Iterator[tuple[syscalls.Syscall, int]]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system calls that libbcc_bpf does not wrap as we need them: maps and programs from an image, uprobes by path and
-offset, program statistics, and maps in batches, which BCC 0.18 lacks."""
+"""The system calls that libbpf does not wrap as we need them: maps and programs from an image, what attaches programs,
+their statistics, and maps in batches."""
 
 from __future__ import annotations
 
@@ -49,13 +49,19 @@ class ProgramRefused(Exception):
         self.log = log
 
 
+def _refused(call: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{call}: {os.strerror(number)}")
+
+
 class KernelCalls:
     """bpf(2) and perf_event_open(2) by number."""
 
     _NUMBERS = {"x86_64": (321, 298), "aarch64": (280, 241)}  # bpf, perf_event_open
     _SET_BPF, _ENABLE = 0x40042408, 0x2400  # PERF_EVENT_IOC_*
+    _SOFTWARE, _TRACEPOINT = 1, 2  # perf_type_id
     _COUNTER_SHIFT = 32  # PERF_UPROBE_REF_CTR_OFFSET_SHIFT
-    _MAP_CREATE, _PROG_LOAD, _GET_INFO_BY_FD, _LOOKUP_BATCH = 0, 5, 15, 24
+    _MAP_CREATE, _PROG_LOAD, _GET_INFO_BY_FD, _RAW_TRACEPOINT_OPEN, _LOOKUP_BATCH = 0, 5, 15, 17, 24
     _NAME_BYTES = 16  # BPF_OBJ_NAME_LEN, with its end
     _ARRAY = 2  # BPF_MAP_TYPE_ARRAY
     _TRACE_RAW_TP = 23  # bpf_attach_type
@@ -121,6 +127,23 @@ class KernelCalls:
             raise OSError(number, os.strerror(number))
         return found
 
+    def attach_raw_tracepoint(self, program: int, event: str | None) -> int:
+        """``event`` None: the one for whose types the program was loaded. Its descriptor; raises OSError."""
+        name = ctypes.create_string_buffer(event.encode()) if event is not None else None
+        told = struct.pack("=QI", addressof(name) if name else 0, program)
+        return self._call_bpf(self._RAW_TRACEPOINT_OPEN, ctypes.create_string_buffer(told, 128))
+
+    def attach_tracepoint(self, program: int, tracefs: str, category: str, event: str) -> int:
+        """Its descriptor; raises OSError."""
+        with open(f"{tracefs}/events/{category}/{event}/id", encoding="ascii") as file:
+            number = int(file.read())
+        return self._attach_event(program, _Attributes(type=self._TRACEPOINT, config=number, period=1))
+
+    def attach_software_event(self, program: int, event: int, period: int, cpu: int) -> int:
+        """To each ``period`` of a processor's PERF_COUNT_SW_*. Its descriptor; raises OSError."""
+        attributes = _Attributes(type=self._SOFTWARE, config=event, period=period)
+        return self._attach_event(program, attributes, cpu=cpu)
+
     def attach_uprobe(
         self, program: int, path: str, offset: int, counter: int = 0, pid: int | None = None, *, at_return: bool = False
     ) -> int:
@@ -137,23 +160,28 @@ class KernelCalls:
         name = ctypes.create_string_buffer(os.fsencode(path))
         attributes = _Attributes(
             type=kind,
-            size=sizeof(_Attributes),
             config=counter << self._COUNTER_SHIFT | at_return,  # bit 0: format/retprobe of the uprobe source
             config1=ctypes.addressof(name),
             config2=offset,
         )
-        close_on_exec = 8
-        who, cpu = (c_int(-1), c_int(0)) if pid is None else (c_int(pid), c_int(-1))
+        who, cpu = (-1, 0) if pid is None else (pid, -1)
+        try:
+            return self._attach_event(program, attributes, who, cpu)
+        except OSError as error:
+            raise UprobeRefused(error.strerror) from error
+
+    def _attach_event(self, program: int, attributes: _Attributes, pid: int = -1, cpu: int = 0) -> int:
+        attributes.size, close_on_exec = sizeof(attributes), ctypes.c_ulong(8)
         descriptor = self._libc.syscall(
-            c_long(self._perf_event_open), byref(attributes), who, cpu, c_int(-1), ctypes.c_ulong(close_on_exec)
+            c_long(self._perf_event_open), byref(attributes), c_int(pid), c_int(cpu), c_int(-1), close_on_exec
         )
         if descriptor < 0:
-            raise UprobeRefused(f"perf_event_open: {os.strerror(ctypes.get_errno())}")
+            raise _refused("perf_event_open")
         for request, argument in ((self._SET_BPF, program), (self._ENABLE, 0)):
             if self._libc.ioctl(c_int(descriptor), ctypes.c_ulong(request), c_int(argument)) != 0:
-                reason = os.strerror(ctypes.get_errno())
+                error = _refused("PERF_EVENT_IOC")
                 os.close(descriptor)
-                raise UprobeRefused(f"PERF_EVENT_IOC: {reason}")
+                raise error
         return int(descriptor)
 
     def lookup_batch(

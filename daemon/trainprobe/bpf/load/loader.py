@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from trainprobe.bpf import errors
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load import fd_passing
-from trainprobe.bpf.load.kernel_calls import UprobeRefused
+from trainprobe.bpf.load.kernel_calls import KernelCalls, UprobeRefused
 from trainprobe.bpf.load.maps import K, Map, V, library
 from trainprobe.model.message import Message
 
@@ -25,6 +25,7 @@ class Loaded:
 
     def __init__(self, lot: fd_passing.DescriptorBatch, compiling: Compiling) -> None:
         self._compiling = compiling
+        self.calls = KernelCalls()
         self._lock = threading.Lock()  # whoever wants a mark first may be a thread that looks at a library
         self.maps = lot.groups.get("map", {})
         self.attached = lot.groups.get("attached", {})
@@ -37,11 +38,7 @@ class Loaded:
             raise
 
     def map(self, name: str, key: type[K], value: type[V]) -> Map[K, V]:
-        return Map(self.lib, self.maps[name], key, value)
-
-    def attach_raw(self, program: str, event: str) -> int:
-        """Attach a raw tracepoint; returns its descriptor, negative where the kernel has no such event."""
-        return int(self.lib.bpf_attach_raw_tracepoint(self.programs[program], event.encode()))
+        return Map(self.lib, self.calls, self.maps[name], key, value)
 
     def await_marks(self) -> None:
         """Returns when the marks are there; raises ProbesUnavailable."""

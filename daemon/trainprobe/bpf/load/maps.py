@@ -1,72 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps and the ring buffer by descriptor, through libbcc_bpf alone (part of BCC, but without its compiler)."""
+"""Maps and the ring buffer by descriptor, through libbpf, which BCC brings along."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-from ctypes import Structure, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p, sizeof
+from collections.abc import Sequence
+from ctypes import Structure, byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
 from typing import Any, Generic, TypeVar, cast
 
 from trainprobe.bpf import errors
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load.kernel_calls import KernelCalls
 
+LIBRARIES = ("libbpf.so.1", "libbpf.so.0", "libbcc_bpf.so.0")
+"""The last is BCC's own: libbpf is a part of it where BCC was built so. It needs 2 MB of C++ besides."""
 BATCH = 64
 MAX_ITEMS = 1 << 16
 K = TypeVar("K", bound="c_uint32 | Structure")
 V = TypeVar("V", bound="ctypes._SimpleCData[int] | Structure")
 _ANY, _NOEXIST = 0, 1
-_RING_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
+_RING_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
 
 def library() -> ctypes.CDLL:
-    """libbcc_bpf, its functions declared; raises ProbesUnavailable."""
-    try:
-        lib = ctypes.CDLL("libbcc_bpf.so.0", use_errno=True)
-    except OSError as error:
-        raise ProbesUnavailable(errors.NO_LIBRARY(error=str(error)), errors.APT_BCC) from error
-    lib.bpf_update_elem.argtypes = [c_int, c_void_p, c_void_p, c_uint64]
-    lib.bpf_lookup_elem.argtypes = [c_int, c_void_p, c_void_p]
-    lib.bpf_delete_elem.argtypes = [c_int, c_void_p]
-    lib.bpf_lookup_and_delete.argtypes = [c_int, c_void_p, c_void_p]
-    lib.bpf_new_ringbuf.restype = c_void_p
-    lib.bpf_new_ringbuf.argtypes = [c_int, _RING_CALLBACK, c_void_p]
-    lib.bpf_consume_ringbuf.argtypes = [c_void_p]
-    lib.bpf_free_ringbuf.argtypes = [c_void_p]
-    lib.bpf_free_ringbuf.restype = None
-    lib.bpf_attach_raw_tracepoint.argtypes = [c_int, c_char_p]
-    lib.bpf_attach_tracepoint.argtypes = [c_int, c_char_p, c_char_p]
-    lib.bpf_attach_perf_event.argtypes = [c_int, c_uint32, c_uint32, c_uint64, c_uint64, c_int, c_int, c_int]
+    """libbpf, its functions declared; raises ProbesUnavailable."""
+    lib = _first_of(LIBRARIES)
+    lib.bpf_map_update_elem.argtypes = [c_int, c_void_p, c_void_p, c_uint64]
+    lib.bpf_map_lookup_elem.argtypes = [c_int, c_void_p, c_void_p]
+    lib.bpf_map_delete_elem.argtypes = [c_int, c_void_p]
+    lib.bpf_map_lookup_and_delete_elem.argtypes = [c_int, c_void_p, c_void_p]
+    lib.ring_buffer__new.restype = c_void_p
+    lib.ring_buffer__new.argtypes = [c_int, _RING_CALLBACK, c_void_p, c_void_p]
+    lib.ring_buffer__consume.argtypes = [c_void_p]
+    lib.ring_buffer__free.argtypes = [c_void_p]
+    lib.ring_buffer__free.restype = None
     return lib
+
+
+def _first_of(names: Sequence[str]) -> ctypes.CDLL:
+    refused = []
+    for name in names:
+        try:
+            return ctypes.CDLL(name, use_errno=True)
+        except OSError as error:
+            refused.append(str(error))
+    raise ProbesUnavailable(errors.NO_LIBRARY(error=refused[0]), errors.APT_BCC)
 
 
 class Map(Generic[K, V]):
     """A hash or array map. Values are copies: what the kernel changes later is not seen."""
 
-    def __init__(self, lib: ctypes.CDLL, descriptor: int, key: type[K], value: type[V]) -> None:
-        self._lib, self.descriptor, self._key, self._value = lib, descriptor, key, value
-        self._calls = KernelCalls()
+    def __init__(self, lib: ctypes.CDLL, calls: KernelCalls, descriptor: int, key: type[K], value: type[V]) -> None:
+        self._lib, self._calls = lib, calls
+        self.descriptor, self._key, self._value = descriptor, key, value
         self._room: tuple[ctypes.Array[Any], ctypes.Array[Any]] | None = None
 
     def get(self, key: K) -> V | None:
         value = self._value()
-        return value if self._lib.bpf_lookup_elem(self.descriptor, byref(key), byref(value)) == 0 else None
+        return value if self._lib.bpf_map_lookup_elem(self.descriptor, byref(key), byref(value)) == 0 else None
 
     def put(self, key: K, value: V) -> bool:
-        return bool(self._lib.bpf_update_elem(self.descriptor, byref(key), byref(value), _ANY) == 0)
+        return bool(self._lib.bpf_map_update_elem(self.descriptor, byref(key), byref(value), _ANY) == 0)
 
     def insert(self, key: K, value: V) -> bool:
         """False where the key is there already (or the map is full)."""
-        return bool(self._lib.bpf_update_elem(self.descriptor, byref(key), byref(value), _NOEXIST) == 0)
+        return bool(self._lib.bpf_map_update_elem(self.descriptor, byref(key), byref(value), _NOEXIST) == 0)
 
     def delete(self, key: K) -> bool:
-        return bool(self._lib.bpf_delete_elem(self.descriptor, byref(key)) == 0)
+        return bool(self._lib.bpf_map_delete_elem(self.descriptor, byref(key)) == 0)
 
     def pop(self, key: K) -> V | None:
         """Read and delete at once, so that nothing added in between is lost (Linux 5.14; else nearly at once)."""
         value = self._value()
-        if self._lib.bpf_lookup_and_delete(self.descriptor, byref(key), byref(value)) == 0:
+        if self._lib.bpf_map_lookup_and_delete_elem(self.descriptor, byref(key), byref(value)) == 0:
             return value
         found = self.get(key)
         return found if found is not None and self.delete(key) else None
@@ -132,15 +139,15 @@ class Ring:
             return 0
 
         self._callback = _RING_CALLBACK(receive)
-        address = lib.bpf_new_ringbuf(descriptor, self._callback, None)
+        address = lib.ring_buffer__new(descriptor, self._callback, None, None)
         if not address:
             raise ProbesUnavailable(errors.NO_RING(), errors.SEE_MEMORY())
         self._ring = c_void_p(address)
 
     def drain(self) -> list[bytes]:
-        self._lib.bpf_consume_ringbuf(self._ring)
+        self._lib.ring_buffer__consume(self._ring)
         taken, self._messages = self._messages, []
         return taken
 
     def close(self) -> None:
-        self._lib.bpf_free_ringbuf(self._ring)
+        self._lib.ring_buffer__free(self._ring)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,9 +33,9 @@ class Host:
         monkeypatch.setattr("os.close", lambda descriptor: None)
         monkeypatch.setattr("os.path.exists", lambda path: True)
         self.now, self.processes, self.opened = 0, Processes(), dict[int, Any]()
-        library = SimpleNamespace(bpf_attach_raw_tracepoint=lambda program, event: 9)
+        calls = SimpleNamespace(attach_raw_tracepoint=lambda program, event: 9)
         self.loaded = SimpleNamespace(
-            attached={MINE: 3, KEPT: 4}, missing=[], programs={"on_switch": 5}, lib=library
+            attached={MINE: 3, KEPT: 4}, missing=[], programs={"on_switch": 5}, calls=calls
         )  # fmt: skip
         ledgers = SimpleNamespace(get=self.opened.get, delete=lambda tid: None)
         self.helpers: set[int] = set()
@@ -113,7 +114,7 @@ def test_what_is_watched_brings_them_back_for_a_minute(host: Host) -> None:
 
 
 def test_what_cannot_be_attached_again_is_missing(host: Host) -> None:
-    host.loaded.lib.bpf_attach_raw_tracepoint = lambda program, event: -1
+    refuse(host, TRIES)
     assert not host.later(100)
     host.subject.resume()
     assert host.loaded.missing == ["raw:sched_switch"]
@@ -123,11 +124,13 @@ def refuse(host: Host, times: int) -> list[int]:
     """The kernel refuses so often; how often it was asked goes on in the list."""
     asked: list[int] = []
 
-    def attach(program: int, event: bytes) -> int:
+    def attach(program: int, event: str | None) -> int:
         asked.append(program)
-        return -1 if len(asked) <= times else 9
+        if len(asked) <= times:
+            raise OSError(errno.EPERM, "no")
+        return 9
 
-    host.loaded.lib.bpf_attach_raw_tracepoint = attach
+    host.loaded.calls.attach_raw_tracepoint = attach
     return asked
 
 
