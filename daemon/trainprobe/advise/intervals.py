@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 
 from trainprobe.advise.facts import ProposedSetting, SettingsInput
 from trainprobe.advise.numbers import interval_for_share
+from trainprobe.derive.average import median
 from trainprobe.model.amounts import percent, seconds
 from trainprobe.model.report import PhaseSpan, Stall
 from trainprobe.text.saying import Saying, saying, word

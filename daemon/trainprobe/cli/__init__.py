@@ -10,12 +10,13 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from types import ModuleType
 from typing import NoReturn
 
 from trainprobe import __version__
 from trainprobe.cli.languages import add_language
-from trainprobe.cli.terminal import Terminal
+from trainprobe.cli.terminal import Terminal, columns
 from trainprobe.text import command_line
 from trainprobe.text.saying import Text, saying, word
 
@@ -165,13 +166,14 @@ def parser(whole: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) ->
 
     ``own_failure``: what is wrong is told with the exit code that `run` keeps for itself.
     """
+    help_text = partial(command_line.HelpText, width=columns(os.environ) - 2)
     made = Parser(
         prog="trainprobe",
         description=word(
             "Says which cause owns the time that a training loses, from the kernel's own accounting (eBPF)."
         ),
         epilog=EPILOG,
-        formatter_class=command_line.HelpText,
+        formatter_class=help_text,
     )
     if own_failure:
         made.wrong = OWN_FAILURE
@@ -181,7 +183,7 @@ def parser(whole: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) ->
         prog="trainprobe", title=word("verbs"), metavar="VERB", required=True, parser_class=Parser
     )
     for verb in (*VERBS, *(name for name in HIDDEN if name in whole)):
-        one = verbs.add_parser(verb, formatter_class=command_line.HelpText, help=VERBS.get(verb))
+        one = verbs.add_parser(verb, formatter_class=help_text, help=VERBS.get(verb))
         if verb in whole:
             module = loaded(f"trainprobe.cli.{verb}")
             one.description = module.__doc__

@@ -67,9 +67,11 @@ def find(configured: str = "") -> str | Unavailable:
     beside = Path(sys.executable).with_name("py-spy")
     if os.access(beside, os.X_OK):
         return str(beside)
-    import shutil
-
-    return shutil.which("py-spy") or Unavailable(NOT_INSTALLED(), remedy)
+    for directory in os.get_exec_path():
+        path = Path(directory, "py-spy")
+        if os.access(path, os.X_OK) and path.is_file():
+            return str(path)
+    return Unavailable(NOT_INSTALLED(), remedy)
 
 
 @dataclass(slots=True)

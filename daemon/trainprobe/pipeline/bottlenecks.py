@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from trainprobe.causes.base import Claim, at_most, take_items
 from trainprobe.causes.order import claims_of
@@ -11,6 +10,7 @@ from trainprobe.causes.registry import ORDINARY_RULES, SPECS
 from trainprobe.causes.run import drift
 from trainprobe.causes.stalls import checkpoint, gpu_memory, gpu_throttle
 from trainprobe.causes.waiting import CPU, FETCHING, STORAGE, SWAP
+from trainprobe.derive.average import mean
 from trainprobe.derive.files.save_spans import blocked_ns
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, by_state
@@ -161,7 +161,7 @@ def _contended(fold: RankState) -> float:
         if not _ranks_fit(fold.surroundings, worked / ordinary.ns):
             return 1.0
         worked *= fold.surroundings.company.ranks
-    others = fmean(used) * ordinary.ns  # the scheduler spreads them over all processors
+    others = mean(used) * ordinary.ns  # the scheduler spreads them over all processors
     return min(1.0, (others + worked) / queued)
 
 

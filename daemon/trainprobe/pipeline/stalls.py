@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
 from trainprobe.causes.order import Judgement
+from trainprobe.derive.average import median
 from trainprobe.derive.memo import Memo
 from trainprobe.derive.steps.black_box import BlackBoxRing, BlackBoxSecond
 from trainprobe.derive.steps.late_step import STACKS

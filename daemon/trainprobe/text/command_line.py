@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import takewhile
 
 from trainprobe.text.catalogue import LANGUAGES, catalogue
@@ -54,7 +55,7 @@ def invalid(what: Saying) -> argparse.ArgumentTypeError:
 
 def asked_language(arguments: Sequence[str]) -> str | None:
     """The value of ``--lang``, before the whole command line is judged; None without a valid one."""
-    early = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    early = argparse.ArgumentParser(add_help=False, exit_on_error=False, formatter_class=partial(HelpText, width=80))
     early.add_argument("--lang", choices=LANGUAGES)
     try:
         found, _ = early.parse_known_args([*takewhile(lambda one: one != "--", arguments)])

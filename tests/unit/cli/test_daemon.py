@@ -51,3 +51,14 @@ def test_a_daemon_among_a_containers_pids_says_that_it_would_see_nothing(tmp_pat
     assert done.returncode == 1
     assert "the pids of a container" in done.stderr
     assert "--pid=host" in done.stderr
+
+
+def test_modules_that_it_seldom_needs_take_no_memory_of_it() -> None:
+    """Each of these is some hundred kilobytes, with all that it imports."""
+    imports = (
+        "import sys\nfrom trainprobe.cli import parser\nparser(['daemon'])\nimport trainprobe.cli.host_watch\n"
+        "print(*sorted({'asyncio', 'decimal', 'difflib', 'hashlib', 'logging', 'lzma', 'shutil',"
+        " 'statistics', 'tempfile'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", imports], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
 
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups
@@ -14,6 +13,7 @@ from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, sec
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import user_thread
 from trainprobe.causes.writing import held_back
+from trainprobe.derive.average import median
 from trainprobe.derive.files.save_spans import BYTES_IN_NS, SaveSpan, SavingSteps, ahead_ns, shown_by, spans
 from trainprobe.derive.files.saves import Save
 from trainprobe.derive.steps.ledger import Item

@@ -8,8 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from statistics import median
 
+from trainprobe.derive.average import median
 from trainprobe.derive.files.purpose import LARGE, FileClass
 from trainprobe.derive.files.saves import Save, Saves
 from trainprobe.derive.trend.period import recurrence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from statistics import median
 
+from trainprobe.derive.average import median
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import GpuSample
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import fmean, median
+
+from trainprobe.derive.average import mean, median
 
 MOST, SHORTEST = 32, 8
 """Stretches at most, and how many steps one has at least."""
@@ -19,12 +20,12 @@ def medians(lengths: Sequence[float]) -> list[float]:
 
 def means(readings: Sequence[float]) -> list[float]:
     """The mean of each of up to MOST equal stretches."""
-    return [fmean(part) for part in _parts(readings, len(readings))]
+    return [mean(part) for part in _parts(readings, len(readings))]
 
 
 def autocorrelation(values: Sequence[float]) -> float:
     """Of neighbours; 0 where nothing varies."""
-    middle = fmean(values)
+    middle = mean(values)
     square = sum((value - middle) ** 2 for value in values)
     return sum((x - middle) * (y - middle) for x, y in pairwise(values)) / square if square else 0.0
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
+from trainprobe.derive.average import median
 from trainprobe.derive.trend import robust_line as line
 from trainprobe.derive.trend.series import ThinnedSeries
 from trainprobe.derive.trend.steep_drift import SIZE, Block, Steep

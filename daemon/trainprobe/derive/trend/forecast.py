@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+
+from trainprobe.derive.average import median
 
 POINT_SECONDS = (1.0, 8.0, 64.0, 512.0)
 KEPT = 64

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from statistics import median
+
+from trainprobe.derive.average import median
 
 TOLERANCE = 0.1  # of the median distance
 

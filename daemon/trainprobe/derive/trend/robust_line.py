@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, pairwise
-from statistics import median
+
+from trainprobe.derive.average import median
 
 
 def agreement(values: Sequence[float]) -> float:

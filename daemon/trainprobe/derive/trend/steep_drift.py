@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
+from trainprobe.derive.average import median
 from trainprobe.derive.trend import robust_line as line
 
 SIZE, WINDOW = 10, 18

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median
 
+from trainprobe.derive.average import median
 from trainprobe.model.cause import Phase, State
 
 SPANS = 400

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.run import checkpoint_unsafe, worker_death
+from trainprobe.derive.average import median
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.message import template
