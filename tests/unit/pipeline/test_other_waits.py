@@ -52,6 +52,17 @@ def test_a_wait_for_a_save_beside_the_steps_says_who_saves(by_thread: bool) -> N
     assert not any("(asynchronously)" in advice for advice in stall.advice)
 
 
+def test_a_wait_for_a_batch_is_for_no_file_that_workers_write() -> None:
+    """A worker keeps what it has decoded in a file of its own, cache-2.bin, which it has open all the time."""
+    driver, pipeline = started()
+    driver.fork(2000)
+    driver.train(20)
+    driver.file(FileEventKind.OPENED, "/data/cache-2.bin", opened=driver.now, tid=2000, pid=2000)
+    driver.work(1.0)
+    driver.spend(1.0, Leaf.PIPE_READ, Region.FETCH)
+    assert stall_of(driver, pipeline).cause == "data_cpu"
+
+
 def test_what_the_driver_serialises_while_its_threads_write_is_the_saves_too() -> None:
     """As orbax has it: the driver's own file stays open all the time, its threads write the others."""
     driver, pipeline = started()

@@ -86,7 +86,10 @@ def claim(window: Window, left: Items) -> Claim | None:
         return None
     others = [s for s in window.saves if s.tid != window.driver_tid]
     waits = take_items(
-        left, states=[State.LOCK, State.COLLECTIVE, State.OTHER, State.SLEEP, State.DATA_WAIT], leaves=_WAITS
+        left,
+        states=[State.LOCK, State.COLLECTIVE, State.OTHER, State.SLEEP, State.DATA_WAIT],
+        leaves=_WAITS,
+        regions=[region for region in Region if region != Region.FETCH],  # that is for a batch, whatever workers write
     )
     waited = sum(waits.values())
     if others and waited > 0:

@@ -185,7 +185,7 @@ class StepClock:
             else:
                 groups[-1] += 1
         inner = groups[:-1]  # the last one may be unfinished
-        if len(inner) >= 2 and len(set(inner)) == 1 and 1 < inner[0] <= GROUP and groups[-1] <= inner[0]:
+        if len(inner) >= 2 and 1 < max(inner) <= GROUP and groups[-1] <= max(inner):
             return Mode.FETCH
         names = {mark.row.name for mark in marks}
         if 1 < len(names) <= GROUP:

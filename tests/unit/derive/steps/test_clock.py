@@ -185,3 +185,17 @@ def test_pytorchs_marks_outrank_calls_of_cuda() -> None:
     driver.train(40)
     gpu_loop(driver, 10, 0)
     assert counted(driver) == 40
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_critic_that_is_trained_more_often_by_the_same_kind_of_optimiser(first: int) -> None:
+    """A WGAN: each batch trains the critic, each fifth the generator, too."""
+    driver = Driver()
+    for number in range(200):
+        driver.fetch()
+        driver.backward()
+        driver.optimizer()
+        if number % 5 == first:
+            driver.backward()
+            driver.optimizer()
+    assert counted(driver) == 200
