@@ -11,6 +11,7 @@ from tests.builders.driver import PID, Driver, moment
 from trainprobe.causes.limits import oom_kill
 from trainprobe.causes.situation import KnownLimits, MemoryGrowth, Situation
 from trainprobe.derive.trend.forecast import Forecast
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import CallFailed, Event, OomLogged, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
@@ -236,6 +237,31 @@ def test_descriptors_are_told_from_shared_memory_and_the_other_way_round() -> No
     assert any("--shm-size" in line for line in warning.advice)
     assert not any("prefetch_factor 2" in line for line in warning.advice), "what a batch takes is not known"
     assert host.rank.counters.shm_errors == 1
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_batch_that_had_no_room_in_shared_memory_is_what_the_training_waits_for(killed: bool) -> None:
+    """The worker's thread that sends batches prints the error and goes on; the DataLoader waits for ever."""
+    host = Host()
+    shm = LimitSample(RUN, "shm", 7_650_000, 12_600_000, "c0ffee" * 10, "0:99", PID)
+    full = CallFailed(host.driver.now, WORKER, WORKER, "fallocate", 28, 1, 99, 6, True, "/dev/shm/torch_2000_1")
+    host.second(full, limits=(shm,))
+    for _ in range(60):
+        host.driver.spend(0.5, Leaf.PIPE_READ, Region.FETCH)
+        told = tuple(host.driver.events)
+        host.driver.events.clear()
+        threads = (host.driver.sample(Leaf.PIPE_READ),)
+        host.pipeline.step(Frame(moment(host.driver.now), told, threads=threads))
+    if killed:
+        host.end(None, 15)
+    verdict = host.rank.verdict
+    assert (verdict.kind, verdict.cause) == ("stall", "shm_exhaustion")
+    assert verdict.seconds == pytest.approx(30, abs=1)
+    assert verdict.summary.startswith(
+        "worker 2000 ran out of /dev/shm of container c0ffeec0ffee: fallocate failed with"
+    )
+    assert ("until it was killed" if killed else "so far") in verdict.summary
+    assert not any(change.cause == "unknown" for change in host.rank.changes)
 
 
 @pytest.mark.parametrize(("minor", "cause"), [(60, "disk_full"), (25, "shm_exhaustion")])

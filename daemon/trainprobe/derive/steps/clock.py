@@ -2,22 +2,24 @@
 
 A step is the group that recurs between two occurrences of the first optimiser's step after a backward; where
 optimisers leave no mark, the outermost backward. Optimisers are told apart by name, and where the names are the same
-(a GAN with Adam twice) by the group that recurs: several optimiser steps for each batch fetched, or a repeating count
-of backwards.
+(a GAN with Adam twice) by the group that recurs: several optimiser steps for each batch fetched, a repeating count of
+backwards, or backwards that are long and short in turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from trainprobe.model.cells import Region, RowKind
+from trainprobe.model.cells import LEAVES, Leaf, Region, RowKind
 from trainprobe.model.event import MarkRow
 from trainprobe.model.resume_state import KeptClock
 from trainprobe.model.text import StrEnum
 
 LEARN = 8  # optimiser steps to see before the group is decided
 GROUP = 4  # at most so many optimiser steps in one group
+LONGER = 1.1  # times: of two backwards in turn each longer one lasts as long as each shorter one
 BACKWARDS = 64  # backwards without any optimiser mark before they are taken for the steps
 
 
@@ -27,6 +29,7 @@ class Mode(StrEnum):
     FETCH = "fetch"  # the first optimiser step after a fetch
     NAME = "name"  # steps of the optimiser that came first
     PATTERN = "pattern"  # by the number of backwards before it
+    PAIRS = "pairs"  # every second optimiser step
     BACKWARD = "backward"
     GPU = "gpu"  # the call of CUDA that comes once a step
     RHYTHM = "rhythm"  # the burst of calls that does
@@ -147,7 +150,9 @@ class StepClock:
     def _mark(self, mark: _Mark) -> list[MarkRow]:
         if self.mode == Mode.LEARNING:
             self._learnt.append(mark)
-            return self._decide() if len(self._learnt) >= LEARN else []
+            known = len(self._learnt)
+            sure = known >= LEARN and (known >= 2 * LEARN or not _uneven(self._learnt))
+            return self._decide() if sure else []
         return self._emit([mark.row]) if self._counts(mark) else []
 
     def _counts(self, mark: _Mark) -> bool:
@@ -163,6 +168,9 @@ class StepClock:
                 return False
             self._name, self._skipped = mark.row.name, 0
             return True
+        if self.mode == Mode.PAIRS:
+            self._place = 1 - self._place
+            return self._place == 1
         if self.mode == Mode.PATTERN:
             if self._place < len(self._group) and mark.backwards == self._group[self._place]:
                 self._place = (self._place + 1) % len(self._group)
@@ -196,8 +204,35 @@ class StepClock:
                 if len(counts) >= 2 * period and all(a == b for a, b in zip(counts, counts[period:])):
                     self._group = tuple(counts[:period])
                     return Mode.PATTERN
-        return Mode.EACH
+        return Mode.PAIRS if _alternate(marks) else Mode.EACH
 
     def _emit(self, rows: list[MarkRow]) -> list[MarkRow]:
         self.count += sum(len(row.lengths) or 1 for row in rows)
         return rows
+
+
+def _uneven(marks: Sequence[_Mark]) -> bool:
+    """Whether they may be of two models that are trained in turn: more of them tell."""
+    latest = _lengths(marks[-5:])
+    return bool(latest) and max(latest) >= LONGER * min(latest)
+
+
+def _alternate(marks: Sequence[_Mark]) -> bool:
+    """Whether backwards are long and short in turn: two models that are trained in turn. The first ones are slower.
+    Uneven ones of a plain training come in such an order once in 200 times."""
+    latest = _lengths(marks)[-(2 * LEARN - 5) :]
+    one, other = latest[::2], latest[1::2]
+    return len(latest) >= LEARN - 1 and (min(one) >= LONGER * max(other) or min(other) >= LONGER * max(one))
+
+
+def _lengths(marks: Sequence[_Mark]) -> list[int]:
+    """ns of the backwards before each of them but the first; none where batches are fetched, which tell more."""
+    if any(mark.fetches for mark in marks):
+        return []
+    return [_backward_ns(now.row) - _backward_ns(before.row) for before, now in pairwise(marks)]
+
+
+def _backward_ns(row: MarkRow) -> int:
+    """In backwards so far, without waits for a processor."""
+    first = Region.BACKWARD * LEAVES
+    return sum(row.cells[first : first + LEAVES]) - row.cells[first + Leaf.RUNQUEUE]

@@ -78,6 +78,7 @@ TOO_FEW_STEPS = template("bound.too_few_steps", "too few steps")
 DATA_SHARE = template(
     "bound.data_share", "the training thread waits for data or loads it for {share:percent} of its training time"
 )
+_UNSENT = frozenset({Cause.SHM_EXHAUSTION, Cause.FD_EXHAUSTION})
 ASKS_TO_END = frozenset({1, 3, 15})  # SIGHUP, SIGQUIT, SIGTERM
 INPUT, COMPUTE = 0.2, 0.05
 """Share of data time from which a run is input-bound, and below which compute-bound (GPU < 80 %, > 95 %)."""
@@ -116,11 +117,11 @@ def losses(rank: RankSnapshot) -> Losses:
 def verdict(rank: RankSnapshot, lost: Losses, wall_ns: float, facts: Mapping[Cause, AdviceInput]) -> Verdict:
     """What matters most for this rank, and what to change first."""
     hung = rank.stalls.open or (hung_at_end(rank) if rank.lives.exit_event and rank.lives.exit_event.signal else None)
-    death = _death_behind(rank, hung) if hung is not None else None
-    if hung is not None and death is not None and wall_ns > 0:
+    first = _first_failure(rank, hung) if hung is not None and wall_ns > 0 else None
+    if hung is not None and first is not None:
+        cause, what = first
         made = DEAD_WAITS if hung.end_ns is None else DEAD_WAITED
-        message = made(death=death.message(), seconds=hung.ns / NS)
-        return Verdict.of(message, "stall", Cause.WORKER_DEATH.value, hung.ns / NS, hung.ns / wall_ns)
+        return Verdict.of(made(death=what, seconds=hung.ns / NS), "stall", cause.value, hung.ns / NS, hung.ns / wall_ns)
     ended = _ended(rank)
     if ended is not None:
         return ended
@@ -173,6 +174,21 @@ def _is_failure(rank: RankSnapshot, exit_: Exit) -> bool:
         return sent is None or sent.event.signal not in ASKS_TO_END
     aborted = exit_.ending == Ending.WATCHDOG and sent is not None and sent.by is Sender.OF_THE_RUN
     return exit_.ending == Ending.EXCEPTION or aborted
+
+
+def _first_failure(rank: RankSnapshot, entry: StallEntry) -> tuple[Cause, Message] | None:
+    """Why the batch never comes that a hang waits for: a worker died, or had no room or descriptor to send it."""
+    death = _death_behind(rank, entry)
+    if death is not None:
+        return Cause.WORKER_DEATH, death.message()
+    since = entry.start_ns - rank.policy.death_stalls_ns
+    failed = [
+        one for one in rank.notices
+        if one.happened and one.cause in _UNSENT and one.pid != rank.seen.pid and since <= one.at_ns
+    ]  # fmt: skip
+    if entry.cause not in (Cause.UNKNOWN, Cause.WORKER_HANG) or not failed:
+        return None
+    return failed[-1].cause, failed[-1].summary
 
 
 def _death_behind(rank: RankSnapshot, entry: StallEntry) -> Death | None:

@@ -199,3 +199,23 @@ def test_a_critic_that_is_trained_more_often_by_the_same_kind_of_optimiser(first
             driver.backward()
             driver.optimizer()
     assert counted(driver) == 200
+
+
+@pytest.mark.parametrize("steps", [4, 12, 300])
+def test_a_gan_with_the_same_optimiser_twice_and_no_loader_by_the_lengths_of_its_backwards(steps: int) -> None:
+    driver = Driver()
+    for _ in range(steps):
+        for seconds in (0.02, 0.03):
+            driver.backward(seconds * random.uniform(0.95, 1.05))
+            driver.optimizer()
+    assert counted(driver) == steps
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.5])
+def test_uneven_backwards_are_steps_each(spread: float) -> None:
+    for _ in range(50):
+        driver = Driver()
+        for _ in range(40):
+            driver.backward(0.02 * random.uniform(1 - spread, 1 + spread))
+            driver.optimizer()
+        assert counted(driver) == 40
