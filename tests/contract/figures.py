@@ -203,7 +203,7 @@ def _steps(rank: Json, lines: list[str]) -> Iterator[str]:
 def _saves(rank: Json, lines: list[str]) -> Iterator[str]:
     head = lines[0] if lines else ""
     found = re.search(rf"the training waited {DURATION} for them", head)
-    waited = sum(one["blocked_seconds"] for one in rank["checkpoints"])
+    waited = max(sum(one["blocked_seconds"] for one in rank["checkpoints"]), rank["lost"].get("checkpoint", 0.0))
     if found and rank["totals"]["checkpoints"] <= len(rank["checkpoints"]) and not lasts(found[1], waited):
         yield f"{head!r}, and they blocked for {waited}"
 

@@ -222,7 +222,8 @@ def _checkpoints(rank: Rank, style: Style) -> Iterator[str]:
         return
     saves = _together(rank.checkpoints)
     files = max(rank.totals.checkpoints, len(rank.checkpoints))
-    blocked = sum(saved.blocked_seconds for saved in rank.checkpoints)
+    lost = rank.lost.get("checkpoint", 0.0)  # also to saves of others that it waits for
+    blocked = max(lost, sum(saved.blocked_seconds for saved in rank.checkpoints))
     total = len(saves)
     counted = style.counted(total, "{number} save", "{number} saves")
     if total < len(rank.checkpoints):

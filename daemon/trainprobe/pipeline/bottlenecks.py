@@ -139,12 +139,13 @@ def _handed_over(fold: RankState) -> tuple[float, float]:
 
 
 def _late_ranks(fold: RankState) -> float:
-    """The part of the waits for other ranks that is not the collective's own transfer. None where peers are unseen, and
-    where it is no more than ranks that do the same work scatter."""
+    """The part of the waits for other ranks that is not the collective's own transfer, beyond what others wait for this
+    one: of ranks that do the same work now one comes last, now another. None where peers are unseen, and where it is no
+    more than such ranks scatter."""
     waited, seen = by_state(fold.ordinary.items).get(State.COLLECTIVE, 0.0), fold.ordinary.collectives
     if not waited or not seen.steps:
         return 0.0
-    late = max(0.0, 1.0 - seen.transfer_ns / seen.steps * fold.ordinary.count / waited)
+    late = max(0.0, 1.0 - (seen.transfer_ns + seen.held_ns) / seen.steps * fold.ordinary.count / waited)
     return late if late * waited >= fold.policy.ranks_bottleneck * fold.ordinary.ns else 0.0
 
 

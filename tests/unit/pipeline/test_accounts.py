@@ -110,6 +110,24 @@ def test_a_pause_in_each_step_is_not_lost_and_no_computing() -> None:
     assert made_of((0.002, Leaf.SLEEP, Region.STEP)).bound.by == "compute"
 
 
+def test_who_reads_files_in_its_steps_is_not_called_compute_bound_or_healthy() -> None:
+    """Archives that the training thread inflates: the reads are short, the decoding is computing like any other."""
+    rank = made_of((0.0001, Leaf.READ_CPU, Region.STEP))
+    assert rank.lost == {}
+    assert rank.bound.by == "compute", "a loader fetches, too"
+    driver = Driver()
+    driver.begin()
+    for _ in range(60):
+        driver.spend(0.0001, Leaf.READ_CPU)
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert (rank.bound.by, rank.verdict.kind) == ("unknown", "none")
+    assert "reads files in its steps" in rank.verdict.summary
+
+
 def test_a_wait_that_nobody_explains_is_no_computing() -> None:
     """As a loader's own thread that sleeps: who waits for it at a queue is not bound by computing."""
     rank = made_of((0.012, Leaf.LOCK, Region.STEP))
@@ -233,11 +251,13 @@ def test_batches_that_are_handed_over_late_beside_contention_are_contention(queu
     assert rank.bottlenecks[0].seconds == pytest.approx(rank.ordinary.count * lost, rel=0.1)
 
 
-def ranks_that_wait(first_waits: float, second_waits: float) -> tuple[Rank, Rank]:
-    """Two ranks of even steps, which wait so long for each other in each."""
+def ranks_that_wait(first_waits: float, second_waits: float, *, in_turn: bool = False) -> tuple[Rank, Rank]:
+    """Two ranks of even steps, which wait so long for each other in each; ``in_turn``: the other way round in every
+    second one."""
     first, second, pipeline = two_ranks()
-    for _ in range(60):
-        for driver, waits in ((first, first_waits), (second, second_waits)):
+    for number in range(60):
+        both = (second_waits, first_waits) if in_turn and number % 2 else (first_waits, second_waits)
+        for driver, waits in zip((first, second), both):
             driver.fetch()
             driver.spend(0.05 - waits)
             driver.spend(waits, Leaf.POLL, Region.BACKWARD)
@@ -256,6 +276,8 @@ def test_a_collectives_own_transfer_is_not_lost_and_the_wait_for_a_late_rank_is(
     assert [rank.lost for rank in even] == [{}, {}]
     scattered = ranks_that_wait(0.02, 0.016)  # as they do on any host
     assert [rank.lost for rank in scattered] == [{}, {}]
+    in_turn = ranks_that_wait(0.02, 0.005, in_turn=True)  # nobody makes the other late
+    assert [rank.lost for rank in in_turn] == [{}, {}]
     waiting, late = ranks_that_wait(0.02, 0.005)
     assert late.lost == {}
     assert [one.cause for one in waiting.bottlenecks] == ["collective_wait"]

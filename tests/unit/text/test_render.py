@@ -81,7 +81,9 @@ def _zh(message: Message) -> str:
     return CHINA.message(message, "")
 
 
-SAVED = checkpoint.SUMMARY(path="/ab", details=[checkpoint.SIZE(bytes=4e6), checkpoint.SYNCED(seconds=5.0)])
+SAVED = checkpoint.SUMMARY(
+    path="/ab", details=[checkpoint.SIZE(bytes=4e6, others=None), checkpoint.SYNCED(seconds=5.0)]
+)
 FIRST = verdict.FIRST(advice=checkpoint.SAVE_BESIDE())
 COST = verdict.STALLS_COST(
     cause=DECLARED["checkpoint"].named(),

@@ -24,7 +24,9 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("checkpoint.summary", "checkpoint {path}{details}")
-SIZE = template("checkpoint.size", ": {bytes:MB}")
+SIZE = template("checkpoint.size", ": {bytes:MB}{others}")
+OTHERS = template("checkpoint.others", " with {files} more files")
+ANOTHER = template("checkpoint.another", " with one more file")()
 SYNCED = template("checkpoint.synced", ", {seconds:seconds} of it in fsync")
 REMOVED = template("checkpoint.removed", ", {seconds:seconds} in removing an older one")
 A_CHECKPOINT = template("checkpoint.a_checkpoint", "a checkpoint")
@@ -46,6 +48,7 @@ SERIALIZING = template(
 COPIED = template("checkpoint.copied", "of it the training thread waited for copies from the GPU")
 REMOVING_SECONDS = template("checkpoint.removing_seconds", "time to remove it")
 SAVED_BESIDE = template("checkpoint.saved_beside", "training thread waited for the one that saves")
+SAVED_IN_PROCESS = template("checkpoint.saved_in_process", "training thread waited for the process that saves")
 BYTES = template("checkpoint.bytes", "bytes written")
 WRITE_SECONDS = template("checkpoint.write_seconds", "time in write")
 FSYNC_SECONDS = template("checkpoint.fsync_seconds", "time in fsync")
@@ -124,7 +127,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     ]
     path = own[0].path if own else A_CHECKPOINT()
     size = sum(s.bytes for s in own)
-    details = [SIZE(bytes=size)] if size else []
+    more = len({s.path for s in own}) - 1
+    details = [SIZE(bytes=size, others=OTHERS(files=more) if more > 1 else ANOTHER if more else None)] if size else []
     sync = sum(s.sync_ns for s in own)
     if sync > 0.5 * sum(taken.values()):
         details.append(SYNCED(seconds=seconds(sync)))
@@ -228,8 +232,9 @@ def _for_another(window: Window, taken: Items, saves: Sequence[Save]) -> Claim:
     saves = sorted(saves, key=lambda one: -_overlap(one, window))
     first = saves[0]
     who = THREAD(tid=first.tid) if first.key[0] == window.driver_pid else PROCESS(pid=first.key[0])
+    waited = SAVED_BESIDE if first.key[0] == window.driver_pid else SAVED_IN_PROCESS
     evidence = [
-        Evidence.of(SAVED_BESIDE(), seconds(sum(taken.values())), "s", window.driver_pid),
+        Evidence.of(waited(), seconds(sum(taken.values())), "s", window.driver_pid),
         *(found for save in saves[:3] for found in _of(save, window)),
     ]
     return Claim(
@@ -300,6 +305,10 @@ WAIT_LATER = template(
     "the save runs beside the steps already: wait for it later, or save from another process (a thread holds the "
     "interpreter while it serialises)",
 )
+WAIT_AT_NEXT = template(
+    "checkpoint.advice.wait_at_next",
+    "another process saves already: wait for it before the next save, not right behind its start",
+)
 SAVE_BESIDE = template(
     "checkpoint.advice.save_beside",
     "save from another process or thread (asynchronously), so that the steps go on while it is written",
@@ -318,7 +327,7 @@ def _advice(f: AdviceInput) -> list[Message]:
     sync = f.part(FSYNC_SECONDS)
     return [
         *rarer(f, SAVE_RARER, Subject.SAVE),
-        WAIT_LATER() if f.saw(SAVED_BESIDE) else SAVE_BESIDE(),
+        WAIT_LATER() if f.saw(SAVED_BESIDE) else WAIT_AT_NEXT() if f.saw(SAVED_IN_PROCESS) else SAVE_BESIDE(),
         FASTER_DISK(sync=sync) if sync > 0.5 else LESS_STATE(),
     ]
 

@@ -21,6 +21,7 @@ class Collectives:
 
     transfer_ns: float = 0.0  # in `steps` steps
     steps: int = 0
+    held_ns: float = 0.0  # of another rank's waits beyond the transfer, in steps in which this one came last
     late: dict[str, float] = field(default_factory=dict)  # waits beyond the transfer, by the rank that came last
     _open: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=KEEP))
 
@@ -45,6 +46,7 @@ def match(ranks: Mapping[str, Collectives]) -> None:
             continue
         last = min(heads, key=lambda name: heads[name][1])
         least = heads[last][1]
+        ranks[last].held_ns += max(head[1] for head in heads.values()) - least
         for name, rank in ranks.items():
             rank.transfer_ns += least
             rank.steps += 1

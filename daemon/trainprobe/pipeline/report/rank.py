@@ -17,7 +17,7 @@ from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.counters import checkpoints, counters, samples
 from trainprobe.pipeline.report.ending import exit_of
 from trainprobe.pipeline.report.stalls import bottleneck, changes, facts_of, stalls
-from trainprobe.pipeline.report.verdict import Losses, bound, losses, verdict
+from trainprobe.pipeline.report.verdict import Losses, bound, losses, reads_by_itself, verdict
 
 NO_STEP = template("steps.none", "no optimiser step or backward was seen")
 NO_MARKS = template("steps.no_marks", "{reason}")
@@ -104,6 +104,12 @@ def _span(span: PhaseInterval, at: Moment) -> PhaseSpan:
     return PhaseSpan(span.phase.value, at.wall_of(span.start_ns), end, span.step, states)
 
 
+DECODES = template(
+    "bound.decodes",
+    "the training thread reads files in its steps, and what it computes to decode them is not told from the training's",
+)
+
+
 def _bound(rank: RankSnapshot, lost: Losses) -> Bound:
     """Data's part of the training's own time: ordinary steps and stalls, without start-up and evaluation."""
     data = rank.time.data + sum(ns for cause, ns in lost.stalls.items() if SPECS[cause].is_input)
@@ -111,6 +117,8 @@ def _bound(rank: RankSnapshot, lost: Losses) -> Bound:
     found = bound(data, trained, rank.steps.count)
     if rank.steps.mode in _BY_CALLS and found.by != "input":
         return Bound.of("unknown", NO_MARKS_OF_DATA())
+    if found.by == "compute" and reads_by_itself(rank):
+        return Bound.of("unknown", DECODES())
     paused = rank.ordinary.states.get(State.SLEEP, 0.0) / (rank.ordinary.seconds or 1.0)
     if paused >= PAUSED and found.by != "input":
         return Bound.of("unknown", PAUSES(share=paused))

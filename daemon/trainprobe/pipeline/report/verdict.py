@@ -12,7 +12,7 @@ from trainprobe.causes.spec import LINE_AND, SHORT
 from trainprobe.causes.stalls import unknown, worker_hang
 from trainprobe.causes.waiting import IN_CALL
 from trainprobe.derive.workers import Death
-from trainprobe.model.cause import Cause
+from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import ThreadState
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
@@ -25,6 +25,11 @@ from trainprobe.pipeline.stalls import StallEntry
 
 HEALTHY = template(
     "verdict.healthy", "healthy: {steps} steps in {seconds:seconds}, nothing lost that is worth a change"
+)
+READS = template(
+    "verdict.reads",
+    "{steps} steps in {seconds:seconds}, no wait that is worth a change; the training thread reads files in its steps: "
+    "what it computes to decode them counts as the training's",
 )
 NOT_MARKED = template(
     "verdict.not_marked", "no step is marked; in {seconds:seconds} watched no unusual wait has a known cause"
@@ -86,6 +91,8 @@ INPUT, COMPUTE = 0.2, 0.05
 WATCHED_LEAST = 5.0
 """Seconds without marked steps, start-up aside, from which on it is said that no unusual wait has a known cause."""
 
+READ_LEAST_NS = 20_000
+"""In files, of an ordinary step: a few calls."""
 NEARLY_ALL = 0.9
 """Of a cause's loss: what a bottleneck's sentence tells is then told as all of it."""
 HEALTHY_LOST = 0.02
@@ -220,7 +227,14 @@ def _none(rank: RankSnapshot, wall_ns: float) -> Verdict:
         return Verdict.of(_without_steps(rank))
     if rank.steps.baseline_ns is None:
         return Verdict.of(TOO_FEW(steps=rank.steps.known))
-    return Verdict.of(HEALTHY(steps=rank.steps.known, seconds=wall_ns / NS))
+    told = READS if reads_by_itself(rank) else HEALTHY
+    return Verdict.of(told(steps=rank.steps.known, seconds=wall_ns / NS))
+
+
+def reads_by_itself(rank: RankSnapshot) -> bool:
+    """Whether the training thread reads files in its ordinary steps, where no loader is seen to fetch."""
+    read = rank.ordinary.states.get(State.DATA_INLINE, 0.0) * NS
+    return not rank.ordinary.fetches and read >= READ_LEAST_NS
 
 
 def _without_steps(rank: RankSnapshot) -> Message:
