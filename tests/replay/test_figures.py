@@ -19,7 +19,8 @@ from trainprobe.wire import report as wire
 
 STYLE = Style(figures.WIDE, zone=timezone.utc)
 NOT_FIGURES = re.compile(
-    r"\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d|pid \d+|[0-9a-f]{8}\b|p99|\d+ MB( with \d+ more files)?|\S*/\S+|\(\S+:\d+\)|change first.*|1 %"
+    r"\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d|pid \d+|[0-9a-f]{8}\b|p99|\d+ MB( with \d+ more files)?|\S*/\S+|"
+    r"\(\S+:\d+\)|change first.*|1 %"
 )  # fmt: skip
 
 

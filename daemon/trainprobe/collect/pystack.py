@@ -298,6 +298,7 @@ def read_dump(
         "" if texts else "no Python frame",
         known[:THREADS_LIMIT],
         versions={name: found for name, place in _packages(chosen[0]).items() if (found := version(name, place))},
+        running=chosen[0].get("active") is True,
     )
 
 

@@ -200,6 +200,7 @@ class StackSeen:
     others: tuple[PythonThread, ...] = ()
     late: bool = False  # none was read in time: the next attempt has a longer limit
     versions: dict[str, str] = field(default_factory=dict)  # of frameworks on it
+    running: bool = False  # it was on a CPU then, or runnable
 
 
 @dataclass(frozen=True, slots=True)

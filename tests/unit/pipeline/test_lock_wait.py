@@ -81,6 +81,23 @@ def test_a_loop_that_looks_at_a_lock_file_is_known_by_its_stack() -> None:
     assert stall_of(Leaf.SLEEP, baton, opened=False).summary == f"waited 2.00 s for a lock file, in {baton[1]}"
 
 
+def test_a_stack_of_a_thread_that_ran_when_it_was_taken_is_not_of_its_pause() -> None:
+    """It is asked for during the pause and taken behind it."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    for line, running in ((25, False), (28, True)):
+        driver.spend(0.5, Leaf.SLEEP)
+        stack = StackSeen(driver.now, driver.pid, driver.tid, (f"<module> (train.py:{line})",), running=running)
+        pipeline.step(Frame(moment(driver.now), (*driver.events, stack), threads=(driver.sample(Leaf.SLEEP),)))
+        driver.events.clear()
+    driver.train(20)
+    stall = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert stall.cause == "unknown"
+    assert stall.python_stack == ["<module> (train.py:25)"]
+
+
 def test_other_pauses_and_locks_are_not_a_files() -> None:
     frames = ("load (train.py:9)", "acquire (pool.py:12)")
     assert stall_of(Leaf.SLEEP, frames).cause == "unknown"

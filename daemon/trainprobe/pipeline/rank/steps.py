@@ -321,6 +321,8 @@ def _stacks(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
         taken = [one for one in taken if _saves_at(rank, one.at_ns)]  # when it was late, the save may have been over
     elif main is not None and main.cause is not None and SPECS[main.cause].in_line:
         taken = [one for one in taken if not _of_save(rank, one, Cause.CHECKPOINT in judgement.shares)]
+    if main is not None and main.cause in (Cause.UNKNOWN, Cause.LOCK_WAIT):
+        taken = [one for one in taken if not one.running]  # by then the wait was over
     return [one.frames for one in taken]
 
 
