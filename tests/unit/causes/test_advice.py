@@ -8,6 +8,8 @@ from trainprobe.advise.queue import Ahead
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls.collective_wait import MEANWHILE
+from trainprobe.causes.stalls.cpu_contention import RUNNABLE, USES
+from trainprobe.causes.stalls.logging import BLOCKED_SECONDS
 from trainprobe.causes.stalls.worker_hang import SINCE_DEATH
 from trainprobe.causes.stalls.worker_startup import PROCESSES_STARTED
 from trainprobe.derive.python.stacks import Where
@@ -30,6 +32,21 @@ def test_what_recurs_gets_the_interval_at_which_it_takes_one_per_cent() -> None:
 def test_logging_in_every_step_is_thinned_by_its_share() -> None:
     (first, *_) = advice(Cause.LOGGING, AdviceInput(share=0.23, apart=1, writes_per_step=3.0))
     assert first == "log every 30 steps instead of every step (3.0 writes per step): 1 % of the run, not 23.0 %"
+
+
+def test_a_pipe_that_nobody_reads_is_no_matter_of_how_often_it_is_written() -> None:
+    blocked = (Evidence.of(BLOCKED_SECONDS(), 2.3, "s", 1),)
+    told = advice(Cause.LOGGING, AdviceInput(share=0.15, apart=420, longest=2.34, evidence=blocked))
+    assert len(told) == 1
+    assert told[0].startswith("see why whoever reads the training's output stops reading it")
+
+
+def test_programs_of_one_name_compete_together_in_each_stall() -> None:
+    stalls = [
+        Evidence.of(RUNNABLE(), 0.5, "s", 1), *(Evidence.of(USES(name="burn"), 0.4, "CPUs", pid) for pid in (7, 8, 9)),
+        Evidence.of(RUNNABLE(), 0.5, "s", 1), Evidence.of(USES(name="burn"), 0.9, "CPUs", 7),
+    ]  # fmt: skip
+    assert "burn with up to 1.2 CPUs" in advice(Cause.CPU_CONTENTION, AdviceInput(seen=tuple(stalls), cpus=2))[0]
 
 
 def test_the_collector_is_a_candidate_only_where_no_line_was_seen() -> None:

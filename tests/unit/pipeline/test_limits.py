@@ -380,6 +380,17 @@ def test_no_thread_could_be_started() -> None:
     assert [(e.what, e.value) for e in warning.evidence if e.what.startswith("threads of the training")] == [
         (f"threads of the training (pid {PID})", 80)
     ]
+    assert "fewer threads per worker" in warning.advice[0]
+
+
+def test_threads_of_a_training_without_workers_are_its_own() -> None:
+    host = Host()
+    host.driver.die(WORKER)
+    pids = LimitSample(RUN, "pids", 40, 40, "cgroup", "/job")
+    threads = (sample(PID, "driver", GB, threads=31),)
+    host.second(CallFailed(host.driver.now, PID, PID, "clone3", 11), limits=(pids,), processes=threads)
+    (warning,) = host.rank.warnings
+    assert warning.advice[0].startswith(f"the training (pid {PID}) has 31 threads: let a pool of them do the work")
 
 
 def test_what_dead_processes_left_in_shared_memory() -> None:

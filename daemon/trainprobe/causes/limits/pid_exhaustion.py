@@ -9,7 +9,7 @@ from trainprobe.causes.situation import FAILED, Notice, Situation, figures, used
 from trainprobe.causes.spec import CauseSpec, OrderedCheck
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.event import CallFailed
-from trainprobe.model.message import template
+from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
 COMING = template(
@@ -32,6 +32,9 @@ FEWER = template(
     "pid_exhaustion.fewer",
     "fewer threads per worker: torch.set_num_threads(1), OMP_NUM_THREADS=1, cv2.setNumThreads(0); fewer workers",
 )
+OWN = template(
+    "pid_exhaustion.own", "{who} has {threads} threads: let a pool of them do the work, and join those that are done"
+)
 RAISE = template("pid_exhaustion.raise", "raise the limit: docker run --pids-limit, TasksMax= in a unit, ulimit -u")
 EAGAIN = 11
 CALLS = ("clone", "clone3", "fork", "vfork")
@@ -52,7 +55,7 @@ def check(s: Situation) -> Iterator[Notice]:
             COMING(place=limit.place, **figures(limit, forecast)),
             eta_seconds=forecast.eta_seconds,
             evidence=_evidence(s),
-            advice=[FEWER(), RAISE()],
+            advice=_advice(s),
             pid=s.driver,
         )
 
@@ -70,9 +73,16 @@ def _happened(s: Situation, failed: CallFailed) -> Notice:
         HAPPENED(who=s.who(failed.pid), call=failed.call, why=why),
         happened=True,
         evidence=[Evidence.of(FAILED(call=failed.call), "EAGAIN", "", failed.pid), *_evidence(s)],
-        advice=[FEWER(), RAISE()],
+        advice=_advice(s),
         pid=failed.pid,
     )
+
+
+def _advice(s: Situation) -> list[Message]:
+    most = max(s.processes, key=lambda process: process.threads or 0, default=None)
+    if s.workers or most is None or not most.threads:
+        return [FEWER(), RAISE()]
+    return [OWN(who=s.who(most.pid), threads=most.threads), RAISE()]
 
 
 def _evidence(s: Situation) -> list[Evidence]:

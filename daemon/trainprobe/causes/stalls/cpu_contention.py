@@ -134,12 +134,22 @@ def _most(f: AdviceInput, key: str) -> float:
     return max((float(e.value) for e in f.seen if e.key == key and isinstance(e.value, (int, float))), default=0.0)
 
 
-def _advice(f: AdviceInput) -> list[Message]:
-    others: dict[str, float] = {}
-    for one in f.seen:
+def _used_at_most(seen: Sequence[Evidence]) -> dict[str, float]:
+    """CPUs by name, at most: of each stall's evidence, processes of one name together."""
+    most: dict[str, float] = {}
+    together: dict[str, float] = {}
+    for one in seen:
+        if one.key == RUNNABLE.id:  # the first of a stall's
+            together = {}
         if one.key == USES.id and one.message is not None and isinstance(one.value, (int, float)):
             name = str(one.message.params["name"])
-            others[name] = max(others.get(name, 0.0), one.value)
+            together[name] = together.get(name, 0.0) + one.value
+            most[name] = max(most.get(name, 0.0), together[name])
+    return most
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    others = _used_at_most(f.seen)
     dearest = sorted(others.items(), key=lambda pair: -pair[1])[:_NAMED]
     used, threads = _most(f, OWN_CPUS.id), _most(f, OWN_THREADS.id)
     of = OF_CPUS(cpus=f.cpus) if f.cpus else None

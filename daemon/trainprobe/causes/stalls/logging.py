@@ -74,7 +74,16 @@ WRITES = template("logging.advice.writes", " ({writes:.1f} writes per step)")
 NO_FLUSH = template("logging.advice.no_flush", "do not flush or fsync each line; flush_secs=120 for TensorBoard")
 
 
+LET_READ = template(
+    "logging.advice.let_read",
+    "see why whoever reads the training's output stops reading it (a paused terminal, a pager, tee on a slow disk), or "
+    "write it to a file",
+)
+
+
 def _advice(f: AdviceInput) -> list[Message]:
+    if f.part(BLOCKED_SECONDS) > 0.5:
+        return [LET_READ()]
     every = f.every or f.apart
     if every is None or every > 1 or f.share <= SHARE:
         return [*rarer(f, LOG_RARER, Subject.LOG), NO_FLUSH()]

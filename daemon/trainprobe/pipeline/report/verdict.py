@@ -58,6 +58,9 @@ EVERY_SECONDS = template("verdict.every_seconds", ", every {seconds:span}")
 OF_EACH_STEP = template("verdict.of_each_step", ", {share:percent} of each ordinary step")
 IN_LINE = template("verdict.in_line", ", in {where}")
 LONGEST = template("verdict.longest", "; the longest: {what}")
+LONGEST_OF = template(
+    "verdict.longest_of", "; the longest lasted {seconds:seconds} in {steps} steps, one of them: {what}"
+)
 FIRST = template("verdict.first", "; change first: {advice}")
 BECAUSE = template("verdict.because", ": {what}")
 IN_ORDINARY = template("verdict.in_ordinary", "; in ordinary steps alone: {what}")
@@ -258,7 +261,11 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: Advi
     open_ = rank.stalls.open is not None and rank.stalls.open.cause == cause
     rhythm = EVERY(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period) if fact.period else None
     line = IN_LINE(where=fact.where_told) if SPECS[cause].in_line and fact.where_told else None
-    what = (LONGEST if count > 1 else BECAUSE)(what=largest.summary) if largest and largest.summary else None
+    what = None
+    if largest and largest.summary:
+        several = largest.steps > 1 and count > 1 and rank.steps.count > 0
+        told = LONGEST_OF(seconds=largest.ns / NS, steps=largest.steps, what=largest.summary) if several else None
+        what = told or (LONGEST if count > 1 else BECAUSE)(what=largest.summary)
     if line is not None:
         what = LINE_AND(line=line, what=what) if SPECS[cause].in_line is LINE_AND else line
     named = rank.stalls.memo.get(_unknown, rank.stalls.entries) if cause is Cause.UNKNOWN else None
