@@ -14,7 +14,7 @@ from trainprobe.causes.registry import DECLARED
 Json = Mapping[str, Any]
 LISTED = 200
 HEALTHY_LOST = 0.02
-HANGS = ("unknown", "worker_hang")
+FIRST = ("worker_death", "shm_exhaustion", "fd_exhaustion")
 SHARE = 1e-6  # of the wall time, that sums may differ by: floats
 ROUND = 0.0051  # seconds: two decimals
 COSTS_NOTHING = 0.01
@@ -105,8 +105,7 @@ def _verdict(rank: Json) -> Iterator[str]:
     if kind in ("stall", "bottleneck"):
         if abs(verdict["share"] * wall - verdict["seconds"]) > SHARE * max(1.0, wall):
             yield f"verdict: {verdict['share']:.4f} of {wall:.3f} s are not {verdict['seconds']:.3f} s"
-        hung = {"worker_death": ("worker_hang",)} | dict.fromkeys(("shm_exhaustion", "fd_exhaustion"), HANGS)
-        if not any(one in lost for one in hung.get(cause, ())):  # the hang is the death's, the failure's
+        if not (cause in FIRST and "worker_hang" in lost):  # the hang is the death's, or the failure's
             if cause not in lost:
                 yield f"verdict {cause}, which lost nothing"
             elif abs(lost[cause] - verdict["seconds"]) > SHARE * max(1.0, wall):

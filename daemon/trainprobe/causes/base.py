@@ -17,7 +17,7 @@ from trainprobe.derive.steps.ledger import Item, WaitContext
 from trainprobe.derive.workers import ChildCommand, Death
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import FileEvent, GpuMemoryCalls, ProcessEvent, ThreadSample
+from trainprobe.model.event import CallFailed, FileEvent, GpuMemoryCalls, ProcessEvent, ThreadSample
 from trainprobe.model.message import Message, Template, Value
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
@@ -92,6 +92,7 @@ class Window:
     files: Sequence[FileEvent]  # of the driver's process: the latest of each file that it opened to write in the window
     slow_files: Sequence[SlowRead]  # read slowly over the whole run, the dearest first
     deaths: Sequence[Death]
+    unsent: Sequence[CallFailed]  # of workers that had no room in shared memory, or no descriptor, to send a batch
     errand: ChildCommand | None  # the command that the training ran longest in the window
     threads: Sequence[ThreadSample]  # workers, as last seen
     stack: Sequence[str]

@@ -261,7 +261,8 @@ def test_a_batch_that_had_no_room_in_shared_memory_is_what_the_training_waits_fo
         "worker 2000 ran out of /dev/shm of container c0ffeec0ffee: fallocate failed with"
     )
     assert ("until it was killed" if killed else "so far") in verdict.summary
-    assert not any(change.cause == "unknown" for change in host.rank.changes)
+    assert list(host.rank.lost) == ["worker_hang"]
+    assert host.rank.stalls[-1].summary.startswith("worker 2000 could not send a batch (fallocate failed)")
 
 
 @pytest.mark.parametrize(("minor", "cause"), [(60, "disk_full"), (25, "shm_exhaustion")])

@@ -16,19 +16,26 @@ SUMMARY = template("worker_hang.summary", "worker {pid} blocked in {call}{path} 
 SOMEWHERE = template("worker_hang.somewhere", "a worker was blocked outside of its queue and of storage")
 ON_FILE = template("worker_hang.on_file", " on {path}")
 OF_THE_DEAD = template("worker_hang.of_the_dead", "{death}; the training thread waits for its batch")
+OF_THE_UNSENT = template(
+    "worker_hang.of_the_unsent",
+    "worker {pid} could not send a batch ({call} failed); the training thread waits for it",
+)
+UNSENT = template("worker_hang.unsent", "since the call failed that sends it")
 SINCE_DEATH = template("worker_hang.since_death", "since the worker's death")
 
 
 def claim(window: Window, left: Items) -> Claim | None:
     """What is left of the wait, when workers were blocked outside of their queues beyond the ordinary."""
     blocked = waiting.shares(window).blocked >= 0.5
-    if not blocked and not window.deaths:
+    if not blocked and not window.deaths and not window.unsent:
         return None
     taken = waiting.waited(window, left)
     if not taken:
         return None
-    if not blocked:
+    if not blocked and window.deaths:
         return _of_the_dead(window, taken)
+    if not blocked:
+        return _of_the_unsent(window, taken) if _idle(window) else None
     chain = [waiting.WAITS_FOR_WORKERS()]
     evidence = [
         Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
@@ -50,6 +57,28 @@ def claim(window: Window, left: Items) -> Claim | None:
         if seen.call:
             evidence.append(Evidence.of(waiting.SYSTEM_CALL(), seen.call, "", seen.pid))
     return Claim(Cause.WORKER_HANG, taken, summary, chain, evidence)
+
+
+def _idle(window: Window) -> bool:
+    """Whether the workers did nothing beyond the ordinary."""
+    shares = waiting.shares(window)
+    return shares.cpu + shares.storage + shares.swap + shares.blocked <= 0
+
+
+def _of_the_unsent(window: Window, taken: dict[Item, float]) -> Claim:
+    """A worker's thread that sends batches failed for want of room; it told its terminal, and went on."""
+    failed = window.unsent[-1]
+    summary = OF_THE_UNSENT(pid=failed.pid, call=failed.call or waiting.A_CALL())
+    return Claim(
+        Cause.WORKER_HANG,
+        taken,
+        summary,
+        [waiting.WAITS_FOR_WORKER(pid=failed.pid), summary],
+        [
+            Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+            Evidence.of(UNSENT(), seconds(window.end_ns - failed.at_ns), "s", failed.pid, failed.path or None),
+        ],
+    )
 
 
 def _of_the_dead(window: Window, taken: dict[Item, float]) -> Claim:
@@ -93,10 +122,18 @@ DEAD_LIMIT = template(
 )
 
 
+MORE_ROOM = template(
+    "worker_hang.advice.more_room",
+    "start the training again with more room, as its warning says: a batch that could not be sent never comes",
+)
+
+
 def _advice(f: AdviceInput) -> list[Message]:
     where = waiting.IN_FRAME(frame=f.where_plain) if f.where_plain and f.of_worker else None
     if f.each and (f.every or f.longest < SHORT):
         return [GOES_ON(each=f.each, where=where), *made_ahead(f)]
+    if any(one.key == UNSENT.id for one in f.evidence):
+        return [MORE_ROOM()]
     if any(one.key == SINCE_DEATH.id for one in f.evidence):
         return [(DEAD_TIMEOUT if f.fetching else DEAD_LIMIT)()]
     return [(LOADER_TIMEOUT if f.fetching else TIME_LIMIT)(where=where)]

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from trainprobe.derive.workers import Death, WorkerPool
-from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind, StartSeen
+from trainprobe.model.event import CallFailed, MarkRow, ProcessEvent, ProcessEventKind, StartSeen
 from trainprobe.model.report import Restore, Startup
 from trainprobe.model.vocabulary import PASSES_ON
 
 STOPS, CONTINUE = frozenset({19, 20}), 18  # SIGSTOP, SIGTSTP; SIGCONT
 INTERRUPT = 2
-SIGNALS = 16  # kept
+SIGNALS = FAILURES = 16  # kept
+ENOSPC, NO_DESCRIPTORS = 28, frozenset({23, 24})  # ENFILE, EMFILE
 TIMERS = frozenset({"timeout", "slurmstepd", "pbs_mom", "sge_shepherd", "condor_starter"})
 """Programs that end what takes too long."""
 
@@ -51,6 +52,7 @@ class Lives:
     deaths: list[Death] = field(default_factory=list)  # abnormal ones of workers while the driver lived
     signals: deque[Sent] = field(default_factory=lambda: deque(maxlen=SIGNALS))  # fatal ones, to the driver
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver
+    unsent: deque[CallFailed] = field(default_factory=lambda: deque(maxlen=FAILURES))  # of workers, for want of room
     oom_killed: bool = False
     exit_row: MarkRow | None = None  # the driver's last row: its end comes next
     exit_event: ProcessEvent | None = None
@@ -71,6 +73,13 @@ class Lives:
         if death is not None and death.abnormal and not self.workers.driver_ended:
             self.deaths.append(death)
         return death
+
+    def add_failure(self, event: CallFailed) -> None:
+        """A process of the rank lacked room or a descriptor: a worker's thread that sends batches goes on without the
+        one that it could not send."""
+        no_room = event.errno == ENOSPC and event.tmpfs
+        if event.pid != self.workers.driver and (no_room or event.errno in NO_DESCRIPTORS):
+            self.unsent.append(event)
 
     def _add_driver_event(self, event: ProcessEvent, by: Sender) -> None:
         if event.kind == ProcessEventKind.EXIT:

@@ -76,6 +76,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         files=saves.touched(rank.seen.pid, start, end),
         slow_files=ONE_STEP,
         deaths=[d for d in rank.lives.deaths if start - rank.policy.death_stalls_ns <= d.at_ns <= end],
+        unsent=[one for one in rank.lives.unsent if start - rank.policy.death_stalls_ns <= one.at_ns <= end],
         errand=workers.errand_in(start, end),
         threads=list(rank.open.worker_samples.values()),
         stack=rank.open.stack.frames if rank.open.stack is not None else (),
@@ -123,6 +124,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
         files=WHOLE_RUN,
         slow_files=rank.files.slow.slowest(SLOWEST),
         deaths=WHOLE_RUN,
+        unsent=WHOLE_RUN,
         threads=WHOLE_RUN,
         stack=WHOLE_RUN,
         late=LateStepObservations(

@@ -54,9 +54,6 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
     total = lost.total()
     facts = facts_of(rank, lost, cpus)
     warnings = [*_warnings(rank, at), *checkpoint_unsafe.warnings(rank.files.safety, rank.time.end, at, rank.seen.pid)]
-    said = verdict(rank, lost, wall, facts)
-    explained = said.kind == "stall" and said.cause not in {cause.value for cause in facts}  # by what else happened
-    advised = {cause: fact for cause, fact in facts.items() if not (explained and cause == Cause.UNKNOWN)}
     lives, files, named = rank.lives, rank.files, f"{place.run}-{place.name}"
     exits = [
         WorkerExit(d.pid, at.wall_of(d.at_ns), d.code, d.signal, d.reason, d.sender_pid) for d in lives.worker_deaths
@@ -70,7 +67,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
         exit=exit_of(rank),
         wall_seconds=wall / NS,
         productive_seconds=max(0.0, wall - sum(rank.time.phases.values()) - sum(total.values())) / NS,
-        verdict=said,
+        verdict=verdict(rank, lost, wall, facts),
         bound=_bound(rank, lost),
         steps=_steps(rank),
         phases=[_span(span, at) for span in rank.time.spans[-LIST:]],
@@ -94,7 +91,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
         startup=rank.startup,
         restores=list(rank.restores),
         started=at.wall_of(rank.time.start),
-        changes=changes(advised),
+        changes=changes(facts),
     )
 
 

@@ -191,14 +191,10 @@ def _first_failure(rank: RankSnapshot, entry: StallEntry) -> tuple[Cause, Messag
     death = _death_behind(rank, entry)
     if death is not None:
         return Cause.WORKER_DEATH, death.message()
-    since = entry.start_ns - rank.policy.death_stalls_ns
-    failed = [
-        one for one in rank.notices
-        if one.happened and one.cause in _UNSENT and one.pid != rank.seen.pid and since <= one.at_ns
-    ]  # fmt: skip
-    if entry.cause not in (Cause.UNKNOWN, Cause.WORKER_HANG) or not failed:
+    if not any(one.key == worker_hang.UNSENT.id for one in entry.evidence):
         return None
-    return failed[-1].cause, failed[-1].summary
+    failed = [one for one in rank.notices if one.happened and one.cause in _UNSENT]
+    return (failed[-1].cause, failed[-1].summary) if failed else None
 
 
 def _death_behind(rank: RankSnapshot, entry: StallEntry) -> Death | None:

@@ -131,6 +131,8 @@ class RunState:
         if not self.ranks.of(event.pid):
             return False
         self.limits.add_failure(event)
+        for rank in self.ranks.of(event.pid):
+            rank.lives.add_failure(event)
         return True
 
     def add_end(self, at_ns: int) -> None:
