@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainprobe.advise.loader import Loader
 from trainprobe.advise.queue import Ahead
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
@@ -47,6 +48,15 @@ def test_programs_of_one_name_compete_together_in_each_stall() -> None:
         Evidence.of(RUNNABLE(), 0.5, "s", 1), Evidence.of(USES(name="burn"), 0.9, "CPUs", 7),
     ]  # fmt: skip
     assert "burn with up to 1.2 CPUs" in advice(Cause.CPU_CONTENTION, AdviceInput(seen=tuple(stalls), cpus=2))[0]
+
+
+def test_workers_that_have_no_room_beside_others_are_not_said_to_be_useless_too() -> None:
+    """A batch of 75 ms, a step of 32, two CPUs of which others use 0.6."""
+    load = Loader(1, own=0.032, wait=0.045, fetches=1, cpu=0.075, blocked=0, driver_cpu=0.032, cpus=2, others=0.6)
+    (crowded,) = advice(Cause.DATA_CPU, AdviceInput(loader=load, fetching=True))
+    assert "then add workers" in crowded
+    (alone,) = advice(Cause.DATA_CPU, AdviceInput(loader=replace(load, workers=2, cpu=0.3, others=0), fetching=True))
+    assert "more workers would share the same 2 CPUs" in alone
 
 
 def test_the_collector_is_a_candidate_only_where_no_line_was_seen() -> None:

@@ -46,7 +46,7 @@ CHEAPER_SAMPLES = template(
 CROWDED = template(
     "data_cpu.advice.crowded",
     "end or move the other programs, which use {others:.1f} of the {cpus} CPUs, then add workers: a batch costs a "
-    "worker {each:seconds}",
+    "worker {each:seconds}; or make the samples cheaper (decode, resize, cache)",
 )
 DEAREST = template(
     "data_cpu.advice.dearest",
@@ -62,9 +62,9 @@ NO_LOADER = template(
 def _advice(f: AdviceInput) -> list[Message]:
     load = f.loader
     if load is not None and load.workers and not load.keeps_up:  # all batches are dear: none are made ahead
-        cheaper = CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)
-        crowded = [CROWDED(others=load.others, cpus=load.cpus, each=load.each)] if load.crowded else []
-        return more_workers(f) or [*crowded, cheaper]
+        if load.crowded:  # more workers have room once the others are gone
+            return more_workers(f) or [CROWDED(others=load.others, cpus=load.cpus, each=load.each)]
+        return more_workers(f) or [CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)]
     where = IN_FRAME(frame=f.where_plain) if f.where_plain else None
     return [*made_ahead(f), DEAREST(where=where) if f.fetching else NO_LOADER(where=where)]
 
