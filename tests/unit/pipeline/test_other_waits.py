@@ -210,3 +210,16 @@ def test_short_bursts_of_lines_are_told_where_they_add_up(each: float, told: boo
     rank = rank_of(played(driver), driver)
     assert rank.stalls == []
     assert rank.lost == ({"logging": pytest.approx(20 * each, rel=0.05)} if told else {})
+    assert ("writing /run/train.log" in rank.verdict.summary) == told
+
+
+def test_one_slow_line_of_a_log_is_no_rhythm() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    driver.write("/run/train.log", 4_000, random.uniform(0.5, 2.0), created=False)
+    driver.train(40)
+    driver.exit()
+    (stall,) = rank_of(played(driver), driver).stalls
+    assert stall.cause == "logging"
+    assert not any("every" in advice for advice in stall.advice)

@@ -103,7 +103,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
         bursts = rank.stalls.memo.get(_log_bursts, rank.stalls.entries)
         if lost.stalls[Cause.LOGGING] < SEEN * sum(log.ns for log in rank.files.logs):
             out[Cause.LOGGING] = replace(logging, every=None)
-        elif bursts:
+        elif bursts > 1:  # one is no rhythm
             out[Cause.LOGGING] = replace(logging, apart=max(1, steps // bursts))
     elif logging is not None and writes:  # a little in each step
         out[Cause.LOGGING] = replace(logging, every=None, apart=max(1, round(steps / writes)))
