@@ -32,6 +32,10 @@ LOOK_AT_CODE = template(
     "advice.look_at_code",
     "no setting helps: see what the code does there (the chain and the Python stack of its stalls)",
 )
+PROFILE = template(
+    "advice.profile",
+    "no setting helps, and no Python line of it was seen: a profiler shows more (py-spy, torch.profiler)",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class AdviceInput:
     each: float = 0.0  # seconds of one occurrence, median
     every: int | None = None  # steps between occurrences
     apart: int | None = None  # the same on average, of saves and lines of a log without a rhythm
+    stalls: int = 0  # that are mostly of it, an open one too
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: str = ""  # Python line
     where_told: Message | None = None  # the same with the user's own function in it, and how often it was seen
@@ -80,7 +85,9 @@ fit_memory = always(FIT_MEMORY)  # for causes by which memory is short
 
 
 def no_setting(f: AdviceInput) -> list[Message]:
-    return [CHANGE_CODE(where=f.where_plain) if f.where_plain else LOOK_AT_CODE()]
+    if f.where_plain:
+        return [CHANGE_CODE(where=f.where_plain)]
+    return [LOOK_AT_CODE() if f.stalls else PROFILE()]
 
 
 def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None) -> list[Message]:

@@ -251,6 +251,13 @@ def test_batches_that_are_handed_over_late_beside_contention_are_contention(queu
     assert rank.bottlenecks[0].seconds == pytest.approx(rank.ordinary.count * lost, rel=0.1)
 
 
+def test_what_is_lost_in_no_stall_is_not_looked_for_in_the_stacks_of_stalls() -> None:
+    rank = made_of((0.008, Leaf.SOCKET, Region.FETCH), workers=True, pool=0.001)
+    (change,), stalls = rank.changes, rank.stalls
+    assert (change.cause, stalls) == ("unknown", [])
+    assert "stalls" not in " ".join(change.advice)
+
+
 def ranks_that_wait(first_waits: float, second_waits: float, *, in_turn: bool = False) -> tuple[Rank, Rank]:
     """Two ranks of even steps, which wait so long for each other in each; ``in_turn``: the other way round in every
     second one."""

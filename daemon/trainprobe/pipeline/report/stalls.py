@@ -25,7 +25,7 @@ from trainprobe.model.report import STALL, Bottleneck, Change, Evidence, Period,
 from trainprobe.pipeline.bottlenecks import FoundBottleneck
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.black_box import black_box
-from trainprobe.pipeline.report.verdict import Losses
+from trainprobe.pipeline.report.verdict import Losses, stall_count
 from trainprobe.pipeline.stalls import StallEntry
 
 LONGEST = template("stall.longest", ", in the longest of {steps} steps")
@@ -81,6 +81,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceI
             share=ns / wall if wall > 0 else 0.0,
             each=mine.each if mine is not None else 0.0,
             every=rank.stalls.every.get(cause) if rank.steps.count else None,
+            stalls=stall_count(rank, cause),
             seen=(*(mine.seen if mine is not None else ()), *in_steps.get(cause, ())),
             cpus=cpus,
             ahead=made,

@@ -252,7 +252,7 @@ def _first(cause: Cause, fact: AdviceInput) -> Message | None:
 
 
 def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: AdviceInput) -> Message:
-    count = rank.stalls.counts.get(cause, 0) + (1 if rank.stalls.open and rank.stalls.open.cause == cause else 0)
+    count = stall_count(rank, cause)
     largest = rank.stalls.memo.get(_largest, rank.stalls.entries).get(cause, rank.stalls.open)
     open_ = rank.stalls.open is not None and rank.stalls.open.cause == cause
     rhythm = EVERY(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period) if fact.period else None
@@ -286,6 +286,11 @@ def _largest(entries: Sequence[StallEntry]) -> dict[Cause, StallEntry]:
 
 def _unknown(entries: Sequence[StallEntry]) -> Message | None:
     return unknown.named((entry.summary, entry.ns) for entry in entries if entry.cause == Cause.UNKNOWN)
+
+
+def stall_count(rank: RankSnapshot, cause: Cause) -> int:
+    """Its stalls that are mostly of a cause, an open one included."""
+    return rank.stalls.counts.get(cause, 0) + (rank.stalls.open is not None and rank.stalls.open.cause == cause)
 
 
 def stalls(count: int) -> Message:
