@@ -17,6 +17,9 @@ SHARE = 0.01
 """Of a run: what something that the training could do without may cost."""
 IN_BRACKETS = template("advice.in_brackets", " ({setting})")
 FIT_MEMORY = template("advice.fit_memory", "lower batch size, workers or prefetch_factor until the run fits its memory")
+FIT_ALONE = template(
+    "advice.fit_alone", "lower the batch size, or what the training itself keeps in memory, until the run fits it"
+)
 MORE_WORKERS = template(
     "advice.more_workers",
     "{setting}={best} instead of {workers}: a batch costs a worker {each:seconds}, a step without waiting takes "
@@ -52,7 +55,6 @@ class AdviceInput:
     where_told: Message | None = None  # the same with the user's own function in it, and how often it was seen
     where_plain: Message | None = None  # without how often
     in_library: bool = False  # that function is a library's, and none of the user's own calls it but its loop
-    of_worker: bool = False  # that line is a worker's
     longest: float = 0.0  # seconds of the longest occurrence …
     evidence: Sequence[Evidence] = ()  # … and what its rule saw
     seen: Sequence[Evidence] = ()  # what it saw of all of them, and in ordinary steps
@@ -61,6 +63,7 @@ class AdviceInput:
     writes_per_step: float = 0.0  # to logs
     fetching: bool = False  # a DataLoader is seen to fetch
     framework: str | None = None  # that runs the loop
+    workers: int = 0  # live at once, at most
     loader: Loader | None = None  # what making its batches costs, as far as measured
 
     def saw(self, what: Template) -> bool:
@@ -81,7 +84,9 @@ def always(*sentences: Template) -> Advise:
     return lambda _: [sentence() for sentence in sentences]
 
 
-fit_memory = always(FIT_MEMORY)  # for causes by which memory is short
+def fit_memory(f: AdviceInput) -> list[Message]:
+    """For causes by which memory is short."""
+    return [FIT_MEMORY() if f.workers else FIT_ALONE()]
 
 
 def no_setting(f: AdviceInput) -> list[Message]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from trainprobe.advise.loader import Loader
 from trainprobe.advise.queue import Ahead
 from trainprobe.causes.advice import AdviceInput
@@ -57,6 +59,12 @@ def test_workers_that_have_no_room_beside_others_are_not_said_to_be_useless_too(
     assert "then add workers" in crowded
     (alone,) = advice(Cause.DATA_CPU, AdviceInput(loader=replace(load, workers=2, cpu=0.3, others=0), fetching=True))
     assert "more workers would share the same 2 CPUs" in alone
+
+
+@pytest.mark.parametrize("cause", [Cause.SWAP, Cause.MEMORY_PRESSURE, Cause.CPU_CONTENTION])
+def test_fewer_workers_are_advised_only_where_there_are_some(cause: Cause) -> None:
+    assert "workers" in " ".join(advice(cause, AdviceInput(workers=1)))
+    assert "worker" not in " ".join(advice(cause, AdviceInput()))
 
 
 def test_the_collector_is_a_candidate_only_where_no_line_was_seen() -> None:

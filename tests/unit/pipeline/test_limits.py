@@ -115,6 +115,16 @@ def test_what_frees_next_to_nothing_is_no_advice(batch: int, worth: bool) -> Non
     assert oom_kill.DRIVER_KEEPS() in notice.advice
 
 
+@pytest.mark.parametrize("workers", [0, 3])
+def test_memory_is_saved_on_workers_only_where_there_are_some(workers: int) -> None:
+    limits = KnownLimits(
+        {("memory", "/job", 0): LimitSample(RUN, "memory", 8 * GB, 10 * GB, "cgroup", "/job")},
+        {("memory", "/job", 0): Forecast(20, 1e8, 60)},
+    )
+    (notice,) = oom_kill.check(Situation(1, PID, limits=limits, workers=workers))
+    assert any("workers" in str(line) for line in notice.advice) == bool(workers)
+
+
 def test_swapped_pages_that_forked_processes_share_count_once() -> None:
     """1 GB of the driver's was swapped out before the fork: /proc tells it of both, and one half of it each shares."""
     host = Host()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainprobe.causes import groups
+from trainprobe.causes.advice import FIT_ALONE, FIT_MEMORY
 from trainprobe.causes.situation import GROWING_FOR, GROWTH, USED, MemoryGrowth, Notice, Situation, Victim, figures
 from trainprobe.causes.spec import CauseSpec, OrderedCheck
 from trainprobe.derive.trend.forecast import Forecast
@@ -48,7 +49,6 @@ DRIVER_KEEPS = template(
 )
 ONE_FEWER = template("oom_kill.one_fewer", "one worker fewer frees {bytes:bytes} (of {workers} workers)")
 PREFETCH_LOWER = template("oom_kill.prefetch_lower", "prefetch_factor one lower frees {bytes:bytes} of shared memory")
-LOWER = template("oom_kill.lower", "lower batch size, workers or prefetch_factor until the run fits its memory")
 COPIED = 0.3  # of all growth: so much of it in the workers' own pages
 WORTH = 0.01  # of what all of them hold: so much may be freed, or it is no advice
 
@@ -146,7 +146,7 @@ def _advice(s: Situation, growth: Sequence[MemoryGrowth]) -> list[Message]:
     freed = (s.shm_per_batch or 0) * s.workers
     if freed > WORTH * sum(g.bytes for g in s.growth):
         out.append(PREFETCH_LOWER(bytes=freed))
-    return out or [LOWER()]
+    return out or [FIT_MEMORY() if s.workers or workers is not None else FIT_ALONE()]
 
 
 SPEC = CauseSpec(

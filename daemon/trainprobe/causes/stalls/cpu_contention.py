@@ -121,6 +121,10 @@ FEWER_THREADS = template(
     "cpu_contention.advice.fewer_threads",
     "fewer workers or threads{own}: num_workers, OMP_NUM_THREADS, torch.set_num_threads(), cv2.setNumThreads(0)",
 )
+FEWER_OWN_THREADS = template(
+    "cpu_contention.advice.fewer_own_threads",
+    "fewer threads{own}: OMP_NUM_THREADS, torch.set_num_threads(), cv2.setNumThreads(0)",
+)
 OWN = template("cpu_contention.own", ", the training itself uses up to {used:.1f} CPUs{of}{threads}")
 OF_CPUS = template("cpu_contention.of_cpus", " of {cpus}")
 WITH_THREADS = template("cpu_contention.with_threads", " with {threads} threads")
@@ -155,7 +159,7 @@ def _advice(f: AdviceInput) -> list[Message]:
     of = OF_CPUS(cpus=f.cpus) if f.cpus else None
     with_threads = WITH_THREADS(threads=round(threads)) if threads > 1 else None
     own = OWN(used=used, of=of, threads=with_threads) if used else None
-    fewer, out = FEWER_THREADS(own=own), []
+    fewer, out = (FEWER_THREADS if f.workers else FEWER_OWN_THREADS)(own=own), []
     if dearest:
         out.append(MOVE_OTHERS(who=[COMPETES(name=name, cpus=cpus) for name, cpus in dearest]))
     fits = 0 < used <= _FITS * f.cpus  # then it is others who make it wait

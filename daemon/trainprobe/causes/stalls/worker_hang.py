@@ -129,7 +129,7 @@ MORE_ROOM = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    where = waiting.IN_FRAME(frame=f.where_plain) if f.where_plain and f.of_worker else None
+    where = waiting.IN_FRAME(frame=f.where_plain) if f.where_plain else None
     if f.each and (f.every or f.longest < SHORT):
         return [GOES_ON(each=f.each, where=where), *made_ahead(f)]
     if any(one.key == UNSENT.id for one in f.evidence):
