@@ -41,6 +41,15 @@ def test_contention_names_its_rivals_its_own_and_what_the_hypervisor_took() -> N
     ]
 
 
+def test_programs_of_one_name_are_all_counted() -> None:
+    driver, pipeline = started()
+    driver.spend(1.0, Leaf.RUNQUEUE)
+    played(driver, pipeline, rivals=tuple(RivalSample(pid, "burn", 0.3, 1) for pid in (71, 72, 73, 74)))
+    driver.train(20)
+    stall = rank_of(played(driver, pipeline), driver).stalls[-1]
+    assert "burn with up to 1.2 CPUs" in stall.advice[0]
+
+
 def test_the_trainings_own_threads_are_held_against_its_quota() -> None:
     driver, pipeline = started()
     played(driver, pipeline, quotas=(QuotaSample(RUN, 10, 0, 0, quota_cpus=1.5),))

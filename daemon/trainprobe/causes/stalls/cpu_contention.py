@@ -62,7 +62,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     others, own = _users(window)
     if others:
         chain.append(_listed(others))
-        evidence += [Evidence.of(USES(name=r.comm), round(r.cpus, 2), "CPUs", r.pid) for r in others[:3]]
+        evidence += [Evidence.of(USES(name=r.comm), round(r.cpus, 2), "CPUs", r.pid) for r in others]
     if own:
         used = sum(r.cpus for r in own)
         threads = sum(r.threads for r in own)
