@@ -50,6 +50,25 @@ def test_programs_of_one_name_are_all_counted() -> None:
     assert "burn with up to 1.2 CPUs" in stall.advice[0]
 
 
+@pytest.mark.parametrize(
+    ("stalls", "told"),
+    [
+        (1, "in 1 stall: runnable without a CPU for 300 ms, in the longest of its 3 steps"),
+        (2, "in 2 stalls; the longest lasted 900 ms in 3 steps, one of them: runnable without a CPU for 300 ms"),
+    ],
+)
+def test_the_headline_gives_no_steps_seconds_as_those_of_a_stall_of_several(stalls: int, told: str) -> None:
+    driver, pipeline = started()
+    for _ in range(stalls):
+        for _ in range(3):
+            driver.spend(0.3, Leaf.RUNQUEUE)
+            driver.train(1)
+        driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert [stall.steps for stall in rank.stalls] == [3] * stalls
+    assert told in rank.verdict.summary
+
+
 def test_the_trainings_own_threads_are_held_against_its_quota() -> None:
     driver, pipeline = started()
     played(driver, pipeline, quotas=(QuotaSample(RUN, 10, 0, 0, quota_cpus=1.5),))

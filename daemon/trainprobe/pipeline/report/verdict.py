@@ -63,6 +63,7 @@ LONGEST_OF = template(
 )
 FIRST = template("verdict.first", "; change first: {advice}")
 BECAUSE = template("verdict.because", ": {what}")
+IN_STEPS = template("verdict.in_steps", ": {what}, in the longest of its {steps} steps")
 IN_ORDINARY = template("verdict.in_ordinary", "; in ordinary steps alone: {what}")
 DEAD_WAITS = template(
     "verdict.dead_waits", "{death}, and the training thread waits for its batch: {seconds:seconds} so far"
@@ -259,9 +260,11 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: Advi
     line = IN_LINE(where=fact.where_told) if SPECS[cause].in_line and fact.where_told else None
     what = None
     if largest and largest.summary:
-        several = largest.steps > 1 and count > 1 and rank.steps.count > 0
-        told = LONGEST_OF(seconds=largest.ns / NS, steps=largest.steps, what=largest.summary) if several else None
-        what = told or (LONGEST if count > 1 else BECAUSE)(what=largest.summary)
+        if largest.steps > 1 and rank.steps.count > 0:  # the sentence is of one step
+            of_all = LONGEST_OF(seconds=largest.ns / NS, steps=largest.steps, what=largest.summary)
+            what = of_all if count > 1 else IN_STEPS(steps=largest.steps, what=largest.summary)
+        else:
+            what = (LONGEST if count > 1 else BECAUSE)(what=largest.summary)
     if line is not None:
         what = LINE_AND(line=line, what=what) if SPECS[cause].in_line is LINE_AND else line
     named = rank.stalls.memo.get(_unknown, rank.stalls.entries) if cause is Cause.UNKNOWN else None
