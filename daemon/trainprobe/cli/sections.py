@@ -299,15 +299,13 @@ def _workers(rank: Rank, style: Style) -> Iterator[str]:
 def _resources(rank: Rank, style: Style) -> Iterator[str]:
     memory, parts = rank.memory, []
     if memory.pss_peak_bytes is not None:
-        limit = (
-            style.say(
-                " of {limit} ({scope})",
-                limit=size(memory.limit_bytes),
-                scope=style.say(memory.limit_scope or word("host")),
-            )
-            if memory.limit_bytes
-            else ""
-        )
+        limit = ""
+        if memory.limit_bytes:
+            # Pages of files that another cgroup has read do not count in this one's limit.
+            within = memory.pss_peak_bytes <= memory.limit_bytes
+            told = word(" of {limit} ({scope})") if within else word(" with mapped files; limit {limit} ({scope})")
+            scope = style.say(memory.limit_scope or word("host"))
+            limit = style.say(told, limit=size(memory.limit_bytes), scope=scope)
         parts.append(style.say("memory {peak} at most", peak=size(memory.pss_peak_bytes)) + limit)
     if memory.swap_bytes:
         parts.append(style.say("{swapped} swapped out", swapped=size(memory.swap_bytes)))

@@ -18,7 +18,7 @@ from trainprobe.cli import cells, observe
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import live_line, text_of
 from trainprobe.model import amounts
-from trainprobe.model.report import Change, Checkpoint, Evidence, Framework, Report
+from trainprobe.model.report import Change, Checkpoint, Evidence, Framework, Memory, Report
 from trainprobe.text.render import Speaker
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -51,6 +51,20 @@ def test_the_first_three_lines_say_what_matters() -> None:
 
 def test_an_end_outranks_seconds() -> None:
     assert text_of(reports.killed(), WIDE).startswith("ENDED by oom_kill\nworker 99 was killed for want of memory")
+
+
+@pytest.mark.parametrize(
+    ("peak", "told"),
+    [
+        (580_000_000, "memory 580 MB at most of 587 MB (cgroup)"),
+        (669_000_000, "memory 669 MB at most with mapped files; limit 587 MB (cgroup)"),
+    ],
+)
+def test_no_part_is_larger_than_its_whole(peak: int, told: str) -> None:
+    """Pages of libraries that another cgroup has read first are the process's and not of its cgroup's limit."""
+    report = reports.stalled()
+    report.runs[0].ranks[0].memory = Memory(peak, peak, limit_bytes=587_000_000, limit_scope="cgroup")
+    assert told in text_of(report, Style(width=200, zone=timezone.utc))
 
 
 def test_productive_phases_and_lost_add_up_before_the_readers_eyes() -> None:

@@ -312,7 +312,9 @@ function drawWorkers(painter, scene) {
 function saysMemory(scene) {
   const { pss_bytes: used, limit_bytes: limit, limit_scope: scope } = scene.rank.memory;
   if (!isKnown(used)) return say("not measured");
-  return isKnown(limit) ? say("{part} of {whole}", { part: bytes(used), whole: bytes(limit) }) + (scope ? ` (${say(scope)})` : "") : bytes(used);
+  if (!isKnown(limit)) return bytes(used);
+  const told = used > limit ? `${bytes(used)} · ${say("limit")} ${bytes(limit)}` : say("{part} of {whole}", { part: bytes(used), whole: bytes(limit) });
+  return told + (scope ? ` (${say(scope)})` : "");
 }
 
 function drawMemory(painter, scene) {
