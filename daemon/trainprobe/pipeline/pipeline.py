@@ -24,6 +24,8 @@ from trainprobe.pipeline.run.state import RunState
 from trainprobe.pipeline.run.wants import Threads, Wants
 
 INSPECT_EVERY = NS // 2
+LOOKS_NS = 10 * NS
+"""So long after a late driver slept it is traced for which files drivers ask: to end that takes a while."""
 ENDED = 16
 """Ended runs kept in the report."""
 SETTLED_NS = 120 * NS
@@ -62,6 +64,7 @@ class Pipeline:
     _opened: bool = False
     _inspected: frozenset[tuple[int, int]] = frozenset()
     _inspected_ns: int = 0
+    _slept_ns: int | None = None  # a late driver was last found asleep
 
     def __post_init__(self) -> None:
         self._routing, self._host = Routing(self.runs), HostState(self.host or Host())
@@ -188,13 +191,15 @@ class Pipeline:
         late = tuple(pair for run in live for pair in wants.late_threads(run, now))
         faults = any(wants.faulting(run, now) for run in live)
         even = bool(live) and not (late or faults)
+        if any(wants.sleeping(run, now) for run in live):
+            self._slept_ns = now
         return Wants(
             detail=bool(late),
             stacks=wants.stacks(live, now),
             inspect=self._due(late),
             rivals=any(wants.crowded(run) for run in live),
             faults=faults,
-            looks=any(wants.sleeping(run, now) for run in live),
+            looks=self._slept_ns is not None and now - self._slept_ns < LOOKS_NS,
             tell=self._opened,
             spaces=tuple(place for run in live for place in wants.spaces(run)),
             files=tuple(file for run in live for file in wants.logs(run)),

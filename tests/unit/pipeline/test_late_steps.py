@@ -546,3 +546,22 @@ def test_stacks_of_workers_in_late_steps_name_the_line_of_the_ordinary_ones() ->
     played(driver, pipeline)
     (rank,) = (rank for run in pipeline.runs.values() for rank in run.ranks)
     assert list(rank.ordinary.of_workers.taken) == [("_worker_loop (worker.py:1)", "slow (data.py:3)")]
+
+
+def test_files_are_looked_for_while_a_late_driver_sleeps_and_some_seconds_longer() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    driver.spend(0.5, Leaf.LOCK)
+    played(driver, pipeline, threads=(driver.sample(Leaf.LOCK),))
+    assert not pipeline.wants().looks
+    driver.spend(0.5, Leaf.SLEEP)
+    played(driver, pipeline, threads=(driver.sample(Leaf.SLEEP),))
+    assert pipeline.wants().looks
+    for looked in (True, False):
+        driver.train(100)
+        played(driver, pipeline)
+        assert pipeline.wants().looks is looked
+        driver.train(100)
+        played(driver, pipeline)
