@@ -142,7 +142,7 @@ class _Step:
         self._load_all(kinds)
         for name, event in _RAW.items():
             told = None if event in self._types else event
-            self._keep(f"raw:{event} {name}", self._calls.attach_raw_tracepoint, told)
+            self._attach(f"raw:{event} {name}", self._calls.attach_raw_tracepoint, told)
         for name, events in _EVENTS.items():
             for category, event in events:
                 self._attach_event(name, category, event)
@@ -205,7 +205,7 @@ class _Step:
         if self._library.bpf_map_update_elem(descriptor, ctypes.byref(at), value, 0) != 0:
             raise ProbesUnavailable(errors.NO_ENTRY(name=name), errors.SEE_LOG())
 
-    def _keep(self, label: str, attach: Callable[..., int], *where: object) -> None:
+    def _attach(self, label: str, attach: Callable[..., int], *where: object) -> None:
         """Attach a program there. ``label``: the event and the program."""
         event, _, name = label.partition(" ")
         program = self._program(name)
@@ -220,7 +220,7 @@ class _Step:
     def _attach_event(self, name: str, category: str, event: str) -> None:
         if os.path.isdir(f"{self._tracefs}/events/{category}/{event}"):
             where = (self._tracefs, category, event)
-            self._keep(f"{category}:{event} {name}", self._calls.attach_tracepoint, *where)
+            self._attach(f"{category}:{event} {name}", self._calls.attach_tracepoint, *where)
         else:
             self.built.missing.append(f"{category}:{event}")
 
@@ -249,12 +249,12 @@ class _Step:
         major_faults = 6  # PERF_COUNT_SW_PAGE_FAULTS_MAJ
         for cpu in _online_cpus():
             label = f"page-faults-maj:{cpu} on_major_fault"
-            self._keep(label, self._calls.attach_software_event, major_faults, 1, cpu)
+            self._attach(label, self._calls.attach_software_event, major_faults, 1, cpu)
 
     def _attach_clock(self) -> None:
         """On one processor: a clock that the parent lets run while it looks seldom."""
         cpu_clock, cpu = 0, next(iter(_online_cpus()))  # PERF_COUNT_SW_CPU_CLOCK
-        self._keep(abi.CLOCK, self._calls.attach_software_event, cpu_clock, abi.CLOCK_TICK_NS, cpu)
+        self._attach(abi.CLOCK, self._calls.attach_software_event, cpu_clock, abi.CLOCK_TICK_NS, cpu)
 
 
 def _numbered(calls: Iterable[syscalls.Syscall]) -> Iterator[tuple[syscalls.Syscall, int]]:

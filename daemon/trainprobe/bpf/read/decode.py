@@ -286,7 +286,7 @@ def _failure(m: abi.FailureMessage) -> RawFailure:
     return RawFailure(event, m.number, m.fd, m.path.split(b"\0", 1)[0])
 
 
-def _look(m: abi.FailureMessage) -> RawLook:
+def _file_look(m: abi.FailureMessage) -> RawLook:
     return RawLook(FileLooked(m.at, m.tgid, m.tid, "", m.error), m.fd, m.path.split(b"\0", 1)[0])
 
 
@@ -300,7 +300,7 @@ _DECODERS: dict[int, tuple[Any, Any]] = {
     RingMessage.PROCESS: (abi.ProcessMessage, _process),
     RingMessage.CANDIDATE: (abi.CandidateMessage, _candidate),
     RingMessage.FAILURE: (abi.FailureMessage, _failure),
-    RingMessage.LOOK: (abi.FailureMessage, _look),
+    RingMessage.LOOK: (abi.FailureMessage, _file_look),
     RingMessage.SITE: (abi.SiteMessage, _site),
 }
 

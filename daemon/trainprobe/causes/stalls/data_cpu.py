@@ -62,9 +62,8 @@ NO_LOADER = template(
 def _advice(f: AdviceInput) -> list[Message]:
     load = f.loader
     if load is not None and load.workers and not load.keeps_up:  # all batches are dear: none are made ahead
-        if load.crowded:  # more workers have room once the others are gone
-            return more_workers(f) or [CROWDED(others=load.others, cpus=load.cpus, each=load.each)]
-        return more_workers(f) or [CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)]
+        crowded = CROWDED(others=load.others, cpus=load.cpus, each=load.each)  # there is room once they are gone
+        return more_workers(f) or [crowded if load.crowded else CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)]
     where = IN_FRAME(frame=f.where_plain) if f.where_plain else None
     return [*made_ahead(f), DEAREST(where=where) if f.fetching else NO_LOADER(where=where)]
 
