@@ -179,13 +179,16 @@ class RunLimits:
 
     def shm_errors(self, rank: RankState) -> int:
         """Failures for want of room in shared memory."""
-        places = {place for kind, place, _ in self.supplies.latest if kind == "shm"}
-        failed = sum(
-            latest.count
-            for (pid, errno, _), latest in self.counts.items()
-            if errno == shm_exhaustion.ENOSPC and on_shm(latest, places) and rank.known(pid)
-        )
+        failed = sum(latest.count for latest in self.counts.values() if self._on_shm(latest) and rank.known(latest.pid))
         return failed + sum(1 for notice in rank.notices.told.values() if notice.key == "shm-error" and not failed)
+
+    def keeps_from_sending(self, failure: CallFailed) -> bool:
+        """Whether a process that failed so could not send a batch: it lacked a descriptor, or room in shared memory."""
+        return failure.errno in FD_ERRORS or self._on_shm(failure)
+
+    def _on_shm(self, failure: CallFailed) -> bool:
+        places = {place for kind, place, _ in self.supplies.latest if kind == "shm"}
+        return failure.errno == shm_exhaustion.ENOSPC and on_shm(failure, places)
 
 
 def _is_of(key: Key, rank: RankState, gpus: RankGpus | None) -> bool:

@@ -275,6 +275,17 @@ def test_a_batch_that_had_no_room_in_shared_memory_is_what_the_training_waits_fo
     assert host.rank.stalls[-1].summary.startswith("worker 2000 could not send a batch (fallocate failed)")
 
 
+def test_a_worker_that_has_no_room_on_another_tmpfs_has_sent_its_batches() -> None:
+    host = Host()
+    shm = LimitSample(RUN, "shm", 1_000_000, 64_000_000, "host", "0:25", PID)
+    host.second(limits=(shm,))
+    full = CallFailed(host.driver.now, WORKER, WORKER, "write", 28, 1, 60, 6, True, "/tmp/cache.bin")
+    host.second(full, limits=(shm,))
+    host.driver.spend(6.0, Leaf.PIPE_READ, Region.FETCH)
+    host.second()
+    assert host.rank.stalls[-1].cause != "worker_hang"
+
+
 @pytest.mark.parametrize(("minor", "cause"), [(60, "disk_full"), (25, "shm_exhaustion")])
 def test_only_the_tmpfs_at_dev_shm_is_shared_memory(minor: int, cause: str) -> None:
     host = Host()

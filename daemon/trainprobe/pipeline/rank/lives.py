@@ -15,7 +15,6 @@ from trainprobe.model.vocabulary import PASSES_ON
 STOPS, CONTINUE = frozenset({19, 20}), 18  # SIGSTOP, SIGTSTP; SIGCONT
 INTERRUPT = 2
 SIGNALS = FAILURES = 16  # kept
-ENOSPC, NO_DESCRIPTORS = 28, frozenset({23, 24})  # ENFILE, EMFILE
 TIMERS = frozenset({"timeout", "slurmstepd", "pbs_mom", "sge_shepherd", "condor_starter"})
 """Programs that end what takes too long."""
 
@@ -74,11 +73,9 @@ class Lives:
             self.deaths.append(death)
         return death
 
-    def add_failure(self, event: CallFailed) -> None:
-        """A process of the rank lacked room or a descriptor: a worker's thread that sends batches goes on without the
-        one that it could not send."""
-        no_room = event.errno == ENOSPC and event.tmpfs
-        if event.pid != self.workers.driver and (no_room or event.errno in NO_DESCRIPTORS):
+    def add_unsent(self, event: CallFailed) -> None:
+        """A process of the rank could not send a batch: a worker's thread that sends them goes on without it."""
+        if event.pid != self.workers.driver:
             self.unsent.append(event)
 
     def _add_driver_event(self, event: ProcessEvent, by: Sender) -> None:

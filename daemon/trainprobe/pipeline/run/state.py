@@ -131,8 +131,9 @@ class RunState:
         if not self.ranks.of(event.pid):
             return False
         self.limits.add_failure(event)
-        for rank in self.ranks.of(event.pid):
-            rank.lives.add_failure(event)
+        if self.limits.keeps_from_sending(event):
+            for rank in self.ranks.of(event.pid):
+                rank.lives.add_unsent(event)
         return True
 
     def add_end(self, at_ns: int) -> None:
