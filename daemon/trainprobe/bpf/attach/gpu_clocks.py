@@ -152,7 +152,7 @@ class GpuClocks:
             if not launched:
                 self._drop_launches(clock)
             return False
-        if (burst := bursts(_of_models(clock, new))) is not None:
+        if (burst := bursts(_of_models(clock, new), _of_models(clock, calls))) is not None:
             self._take_call(pid, clock, *burst)
             return False
         if clock.call is not None:
@@ -188,7 +188,7 @@ class GpuClocks:
     def _adapt(self, pid: int, clock: Clock, new: Calls) -> None:
         """Bursts of the same call may have come closer together."""
         mine = {call: of for call, of in _of_models(clock, new).items() if call == clock.call}
-        if (burst := bursts(mine)) is not None:
+        if (burst := bursts(mine, mine)) is not None:
             self._take_call(pid, clock, *burst)
 
     def _drop_launches(self, clock: Clock) -> None:

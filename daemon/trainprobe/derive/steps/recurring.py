@@ -45,16 +45,17 @@ def once_a_step(calls: Mapping[Call, Sequence[int]]) -> Call | None:
     return min((call for call in counts if 2 * alike[call] >= most), key=lambda call: counts[call])
 
 
-def bursts(calls: Mapping[Call, Sequence[int]]) -> tuple[Call, int] | None:
+def bursts(calls: Mapping[Call, Sequence[int]], ever: Mapping[Call, Sequence[int]]) -> tuple[Call, int] | None:
     """The call that comes in bursts, one a step, and the least gap between two bursts in units of 1024 ns. None: no
-    gaps are even enough. Of calls that mark the same steps it is the rarest one: in a burst of two calls the second may
-    be late, and look like a step."""
+    gaps are even enough. Of calls that mark the same steps it is the one that was rarest ``ever`` (all intervals since
+    the process began): in a burst of two calls the second may be late and look like a step, and what is called by the
+    start or by saves too is a worse mark than what comes in steps alone."""
     found = {call: gaps for call, intervals in calls.items() if (gaps := _gaps(intervals)) is not None}
     if not found:
         return None
     most = max(number for _, number in found.values())
     same = (call for call, (_, number) in found.items() if number >= (1 - SAME) * most)
-    call = min(same, key=lambda one: sum(calls[one]))
+    call = min(same, key=lambda one: sum(ever[one]))
     return call, found[call][0]
 
 
@@ -69,15 +70,15 @@ def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int) -> int
     if not spans:
         return 0
     low = _band(_spent_ns(_without_stalls([sum(of) for of in zip(*(more for _, more in spans[-LATEST:]))])))
-    partly = 0  # gaps of the usual length in the spans before: the rhythm may have begun in them
+    begun = odd = 0  # gaps in the spans before, which may be steps: of the usual length, and of others in the last span
     for number, (lasts, more) in enumerate(spans):
-        even = more[low : low + BAND]
-        if sum(even) >= EVEN * sum(more[first:]):
-            if sum(_spent_ns(more)[low : low + BAND]) >= STANDS * lasts:
-                return sum(looks[number][1][first:]) - partly
-            partly += sum(even)
-        elif sum(more[first:]) > 1:  # a single long gap may be a late step
-            partly = sum(even)
+        gaps, even = sum(more[first:]), sum(more[low : low + BAND])
+        if even >= EVEN * gaps and sum(_spent_ns(more)[low : low + BAND]) >= STANDS * lasts:
+            return sum(looks[number][1][first:]) - begun - odd
+        if 2 * even >= gaps:  # the first steps, one that compiles among them
+            begun, odd = begun + even, sum(more[max(first, low - 1) :]) - even
+        elif gaps > 1:  # a single long gap may be a late step
+            begun, odd = even, 0
     return 0
 
 

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
 from ctypes import c_uint32
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import BeatKind
@@ -22,6 +26,9 @@ PID, TID = 4711, 4712
 PLACE = MappedCode(0, 1, 0, b"/x/libcudart.so.12")
 STEP, LAUNCH = 0x1000, 0x2000
 EVEN, BURST = 32, 4  # half octaves: 67 ms, 4 us
+LOOKS = Path(__file__).parent / "looks"
+"""Recorded counts of the calls by which a library that runs models let go of the interpreter's lock: what came from look
+to look until one was taken, and all that came until the end of the training."""
 
 
 @dataclass
@@ -179,3 +186,35 @@ def test_an_import_that_takes_many_releases_does_not_cost_the_clock() -> None:
     world.live(1)
     assert world.clocks.known == {PID: STEP}
     world.made.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("flax_start_and_saves_call_it_too", 1100),
+        ("flax_one_step_before_the_look", 1100),
+        ("keras_tensorflow", 1101),  # the first is no step: nothing tells it from the one that compiles in Flax
+    ],
+)
+def test_each_step_of_a_recorded_training_is_counted_once(name: str, steps: int) -> None:
+    library = MappedCode(STEP, STEP + 100, 0, b"/x/library.so")
+    looks = json.loads((LOOKS / f"{name}.json").read_text())
+    world = World()
+    world.made.end(PID)
+    world.made.begin(PID, [library], alone=True)
+    world.made.probe(PID, PLACE, (), RELEASES)
+    began = world.now
+    for look in looks:
+        for call, more in look["more"].items():
+            for place, number in more.items():
+                world.beats.add(STEP + int(call), number, int(place), kind=BeatKind.RELEASE)
+        world.now = began + look["at_ms"] * 1_000_000
+        world.live(1)
+    clock = world.clocks.last
+    assert clock is not None
+    assert clock.what
+    octave = clock.least.bit_length() - 1
+    intervals = world.beats.counts[PID, TID, clock.what].intervals
+    gaps = sum(intervals[2 * octave + (clock.least >> (octave - 1) & 1) :])
+    world.made.close()
+    assert gaps + 1 - clock.starting == steps, "the first burst is a step that no gap comes before"

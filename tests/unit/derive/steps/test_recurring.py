@@ -10,7 +10,8 @@ from itertools import pairwise
 import pytest
 
 from trainprobe.bpf.abi import BEAT_INTERVALS
-from trainprobe.derive.steps.recurring import before_rhythm, bursts, once_a_step
+from trainprobe.derive.steps.recurring import before_rhythm, once_a_step
+from trainprobe.derive.steps.recurring import bursts as bursts_since
 
 Times = dict[str, list[float]]
 
@@ -28,6 +29,11 @@ def intervals(times: list[float]) -> list[int]:
 
 def found(times: Mapping[str, list[float]]) -> str | None:
     return once_a_step({call: intervals(at) for call, at in times.items()})
+
+
+def bursts(calls: Mapping[str, list[int]]) -> tuple[str, int] | None:
+    """From the begin of the process."""
+    return bursts_since(calls, calls)
 
 
 def loop(steps: int, pace: float, calls: dict[str, tuple[int, float]], uneven: float = 0.2) -> Times:
