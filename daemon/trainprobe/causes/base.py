@@ -21,7 +21,7 @@ from trainprobe.model.event import CallFailed, FileEvent, GpuMemoryCalls, Proces
 from trainprobe.model.message import Message, Template, Value
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
-from trainprobe.model.sample import RivalSample
+from trainprobe.model.sample import IoLimitSample, RivalSample
 
 Items: TypeAlias = Mapping[Item, float]
 """Nanoseconds by item."""
@@ -106,6 +106,7 @@ class Window:
     own: frozenset[int]  # pids of the run's processes
     stolen: float | None  # part of the host's processors that the hypervisor took; None: not measured
     quota: ThrottledInterval | None  # None: not sampled around the window, or there is none
+    io_limits: Sequence[IoLimitSample]  # of the run's cgroup
     churn: GpuMemoryCalls | Unseen  # of the GPU's memory in the window
     slowed: Slowed | None  # the GPU whose clock was lowered in the window
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits

@@ -11,7 +11,7 @@ from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, Proc, read_file
 from trainprobe.collect.source import Unavailable
 from trainprobe.model.message import template
-from trainprobe.model.sample import LimitSample, MemorySample
+from trainprobe.model.sample import IoLimitSample, LimitSample, MemorySample
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 DEPTH_LIMIT = 64
@@ -126,6 +126,16 @@ class Cgroups:
                 found = found or here
         return found or Unavailable(NO_CONTROLLER())
 
+    def io_limits(self, run: str, cgroups: str) -> list[IoLimitSample]:
+        """The speed limits of devices of the cgroup and of those above it: of each the innermost one."""
+        found: dict[int, IoLimitSample] = {}
+        paths = parse_cgroups(cgroups)
+        for version, point, path in self._places(paths, "blkio" if "blkio" in paths else "io"):
+            for level in _upwards(point, path):
+                for dev, limits in (_io_v2(level) if version == 2 else _io_v1(level)).items():
+                    found.setdefault(dev, IoLimitSample(run, dev, level[len(point) :] or "/", *map(limits.get, _IO)))
+        return list(found.values())
+
     def _places(self, paths: dict[str, str], controller: str) -> Iterator[tuple[int, str, str]]:
         """(version, mount point, directory) of the hierarchy that has the controller."""
         name = controller if controller in paths else ""
@@ -204,6 +214,37 @@ def _cpu(version: int, level: str) -> Throttling | None:
     limited = len(words) == 2 and all(map(str.isdecimal, words)) and int(words[1])
     quota = int(words[0]) / int(words[1]) if limited else None
     return Throttling(stat["nr_periods"], stat.get("nr_throttled", 0), throttled_ns, quota)
+
+
+_IO = "rbps", "wbps", "riops", "wiops"
+_IO_V1 = "read_bps", "write_bps", "read_iops", "write_iops"
+
+
+def _io_v2(level: str) -> dict[int, dict[str, int]]:
+    """By device; lines such as "8:0 rbps=1048576 wbps=max riops=max wiops=max"."""
+    found = {}
+    for line in lines_of(_text(f"{level}/io.max")):
+        device, *words = line.split()
+        pairs = (word.partition("=") for word in words)
+        limits = {name: int(value) for name, _, value in pairs if value.isdecimal()}
+        if limits and (dev := _dev(device)) is not None:
+            found[dev] = limits
+    return found
+
+
+def _io_v1(level: str) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for name, file in zip(_IO, _IO_V1):
+        for line in lines_of(_text(f"{level}/blkio.throttle.{file}_device")):
+            words = line.split()
+            if len(words) == 2 and words[1].isdecimal() and (dev := _dev(words[0])) is not None:
+                found.setdefault(dev, {})[name] = int(words[1])
+    return found
+
+
+def _dev(text: str) -> int | None:
+    major, _, minor = text.partition(":")
+    return int(major) << 20 | int(minor) if major.isdecimal() and minor.isdecimal() else None
 
 
 def _text(path: str) -> str:

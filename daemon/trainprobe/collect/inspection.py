@@ -93,12 +93,13 @@ class Inspector:
             threads=tuple(self._others(pid, tid)) if wchan.startswith("futex") else (),
             children=tuple(self._children(pid, call, arguments)) if call in self._waiting else (),
             locking=locking,
-            held_locks=self._held_locks(pid) if "nanosleep" in wchan else held_locks(self._proc) if locking else (),
+            held_locks=self._held_locks(pid) if locking or "nanosleep" in wchan else (),
             terminal=self._terminal(pid, call, arguments) if status["State"][:1] == "S" else "",
         )
 
     def _held_locks(self, pid: int) -> tuple[HeldLock, ...]:
-        """A thread that sleeps may do so between two attempts to lock a file that it has open (SQLite does)."""
+        """A thread that sleeps may do so between two attempts to lock a file that it has open (SQLite does). One that
+        is blocked may have opened the file long ago."""
         return tuple(open_in(self._proc, pid, held_locks(self._proc)))
 
     def _others(self, pid: int, tid: int) -> Iterator[ThreadLook]:

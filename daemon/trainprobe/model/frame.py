@@ -17,6 +17,9 @@ class FrameSamples:
     processes: tuple[sample.ProcessSample, ...] = field(default=(), kw_only=True)
     memory: tuple[sample.MemorySample, ...] = field(default=(), kw_only=True)
     quotas: tuple[sample.QuotaSample, ...] = field(default=(), kw_only=True)
+    io_limits: tuple[sample.IoLimitSample, ...] | None = field(
+        default=None, kw_only=True
+    )  # of all runs; None: not read
     counted: tuple[sample.CountSample, ...] = field(
         default=(), kw_only=True
     )  # threads whose instructions the core asked for

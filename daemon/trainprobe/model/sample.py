@@ -207,6 +207,19 @@ class QuotaSample:
 
 
 @dataclass(frozen=True, slots=True)
+class IoLimitSample:
+    """How fast a run's cgroup lets it read and write a device, a second; None: as fast as it goes."""
+
+    run: str
+    dev: int  # st_dev in the kernel's form, of the whole disk
+    cgroup: str
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    reads: int | None = None
+    writes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RivalSample:
     """A process that used processors since the last pass. ``cpus``: how many, on average."""
 

@@ -237,7 +237,8 @@ def _saving(fold: RankState) -> FoundBottleneck | None:
     window = window_of_ordinary(fold, ordinary.items, None)
     claim = checkpoint.in_ordinary_steps(window, saves, saves.serializing_ns(called, ordinary.count, cpu))
     share = claim.ns / ordinary.ns
-    if share < fold.policy.checkpoint_bottleneck:
+    stalled = fold.stalls.seconds.get(Cause.CHECKPOINT, 0.0) > 0  # then shorter saves are no noise
+    if share < (0.0 if stalled else fold.policy.checkpoint_bottleneck):
         return None
     return FoundBottleneck(claim, Cause.CHECKPOINT, claim.ns * (1 + ordinary.late_ns / ordinary.ns), share)
 

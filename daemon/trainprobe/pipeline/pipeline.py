@@ -140,6 +140,8 @@ class Pipeline:
         for quota in frame.quotas:
             if quota.run in self.runs:
                 self.runs[quota.run].ranks.quota.add_sample(quota, self._now)
+        for name, run in self.runs.items() if frame.io_limits is not None else ():
+            run.ranks.quota.io_limits = tuple(one for one in frame.io_limits or () if one.run == name)
         for seen in frame.inspections:
             for run in self.runs.values():
                 run.add_inspection(seen, self._now)

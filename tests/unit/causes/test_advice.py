@@ -11,7 +11,7 @@ from trainprobe.advise.queue import Ahead
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls.collective_wait import MEANWHILE
-from trainprobe.causes.stalls.cpu_contention import RUNNABLE, USES
+from trainprobe.causes.stalls.cpu_contention import AFFINITY_CPUS, OWN_CPUS, OWN_THREADS, RUNNABLE, USES
 from trainprobe.causes.stalls.logging import BLOCKED_SECONDS
 from trainprobe.causes.stalls.worker_hang import SINCE_DEATH
 from trainprobe.causes.stalls.worker_startup import PROCESSES_STARTED
@@ -50,6 +50,24 @@ def test_programs_of_one_name_compete_together_in_each_stall() -> None:
         Evidence.of(RUNNABLE(), 0.5, "s", 1), Evidence.of(USES(name="burn"), 0.9, "CPUs", 7),
     ]  # fmt: skip
     assert "burn with up to 1.2 CPUs" in advice(Cause.CPU_CONTENTION, AdviceInput(seen=tuple(stalls), cpus=2))[0]
+
+
+def test_a_training_that_uses_a_part_of_the_cpus_is_not_told_to_use_fewer_threads() -> None:
+    own = (
+        Evidence.of(RUNNABLE(), 0.5, "s", 1),
+        Evidence.of(OWN_THREADS(), 2, ""),
+        Evidence.of(OWN_CPUS(), 0.8, "CPUs"),
+    )
+    (nobody,) = advice(Cause.CPU_CONTENTION, AdviceInput(seen=own, cpus=2))
+    assert nobody.startswith("other programs take the CPUs, each too shortly to be named, the training itself uses up")
+    named = (*own, Evidence.of(USES(name="burn"), 0.9, "CPUs", 7))
+    (move,) = advice(Cause.CPU_CONTENTION, AdviceInput(seen=named, cpus=2))
+    assert "burn with up to 0.9 CPUs" in move
+    pinned = (*named, Evidence.of(AFFINITY_CPUS(), 1, "", 1))
+    told = advice(Cause.CPU_CONTENTION, AdviceInput(seen=pinned, evidence=pinned, cpus=2))
+    assert any("fewer threads" in one for one in told)
+    wide = (*own[:2], Evidence.of(OWN_CPUS(), 1.9, "CPUs"))
+    assert "fewer threads" in advice(Cause.CPU_CONTENTION, AdviceInput(seen=wide, cpus=2))[0]
 
 
 def test_workers_that_have_no_room_beside_others_are_not_said_to_be_useless_too() -> None:

@@ -18,7 +18,7 @@ from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.source import Sources, Unavailable
 from trainprobe.collect.watched import Watched
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.sample import LimitSample, MemorySample, SourceStatus
+from trainprobe.model.sample import IoLimitSample, LimitSample, MemorySample, SourceStatus
 from trainprobe.runtime.sampling.samplers import Collectors
 
 GB = 1 << 30
@@ -145,6 +145,30 @@ def test_throttling_v1_in_a_shared_hierarchy(host: Hierarchies) -> None:
     assert throttling(host) == Throttling(10, 3, 123, 0.4, "/a")
     write(root / "a", cpu__cfs_quota_us="-1")
     assert throttling(host) == Throttling(10, 3, 123, None)
+
+
+def test_speed_limits_of_devices_v2(host: Hierarchies) -> None:
+    """The innermost one counts; what is "max" is no limit."""
+    root = host.mount("cgroup2")
+    write(root / "a", io__max="7:0 rbps=9000 wbps=max riops=max wiops=max\n8:16 rbps=max wbps=2000 riops=50 wiops=max")
+    write(root / "a/b", io__max="7:0 rbps=5000 wbps=max riops=max wiops=max\n9:1 rbps=max wbps=max riops=max wiops=max")
+    host.fake.add(5, cgroup="0::/a/b\n")
+    assert Cgroups(host.fake.proc).io_limits("run", "0::/a/b\n") == [
+        IoLimitSample("run", 7 << 20, "/a/b", read_bytes=5000),
+        IoLimitSample("run", 8 << 20 | 16, "/a", write_bytes=2000, reads=50),
+    ]
+
+
+def test_speed_limits_of_devices_v1(host: Hierarchies) -> None:
+    root = host.mount("cgroup", "blkio")
+    write(
+        root / "a", blkio__throttle__read_bps_device="7:0 5000\n8:0 7000", blkio__throttle__write_iops_device="7:0 30"
+    )
+    assert Cgroups(host.fake.proc).io_limits("run", "4:blkio:/a\n0::/\n") == [
+        IoLimitSample("run", 7 << 20, "/a", read_bytes=5000, writes=30),
+        IoLimitSample("run", 8 << 20, "/a", read_bytes=7000),
+    ]
+    assert Cgroups(host.fake.proc).io_limits("run", "0::/\n") == []
 
 
 def test_no_cpu_controller_is_unavailable(host: Hierarchies) -> None:

@@ -159,7 +159,7 @@ def test_a_lock_on_a_file_is_read_with_its_path_and_its_holder(tmp_path: Path, c
         inode = lock.stat().st_ino
     assert seen is not None
     assert (seen.locking, seen.path) == ("flock" if call == "flock" else "fcntl", str(lock))
-    assert [held.pid for held in seen.held_locks if held.ino == inode] == [os.getpid()]
+    assert [(held.pid, held.path) for held in seen.held_locks if held.ino == inode] == [(os.getpid(), str(lock))]
 
 
 def test_a_socket_is_told_with_its_peer() -> None:

@@ -17,7 +17,7 @@ from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
 from trainprobe.model.event import ProcessEvent, ProcessEventKind, RankSeen, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
-from trainprobe.model.sample import DiskSample, HostSample, Inspection
+from trainprobe.model.sample import DiskSample, HostSample, Inspection, IoLimitSample
 from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.bottlenecks import FoundBottleneck
 from trainprobe.pipeline.rank.open_step import OpenStep
@@ -145,8 +145,13 @@ def test_a_worker_on_a_dead_device_hangs_the_driver() -> None:
     assert rank.slow_files[0].seconds == pytest.approx(2.5)
 
 
-def test_slow_storage_names_worker_file_and_device() -> None:
+@pytest.mark.parametrize("limit", [None, 22_000_000, 900_000_000])
+def test_slow_storage_names_worker_file_and_device(limit: int | None) -> None:
+    """And the limit of the cgroup, where the device is about as fast as that."""
     driver, pipeline = started()
+    if limit is not None:
+        limits = (IoLimitSample("train.py-0123abcd", DEV, "/slurm/job7", read_bytes=limit),)
+        pipeline.step(Frame(moment(driver.now), io_limits=limits))
     since = driver.now
     driver.fetches += 1
     pipeline.step(Frame(moment(driver.now), host=disks(0, 10_000_000)))
@@ -161,6 +166,9 @@ def test_slow_storage_names_worker_file_and_device() -> None:
     assert stall.cause == "data_storage"
     assert stall.chain[:2] == ["training thread waits for worker 2000", "worker 2000 in read on /data/a.tar"]
     assert stall.chain[2].startswith("device loop3: 20.0 MB/s")
+    told = ["its cgroup /slurm/job7 lets the run read 22.0 MB/s from loop3"] if limit == 22_000_000 else []
+    assert stall.chain[3:] == told
+    assert any("io.max" in advice for advice in stall.advice) == bool(told)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,13 @@ def test_a_lock_that_nobody_here_holds_is_another_hosts_or_left_over() -> None:
 def test_where_the_holder_is_not_known_none_is_named(held: tuple[HeldLock, ...], opened: bool) -> None:
     stall = stall_of(Leaf.LOCK, held=held, opened=opened, locking="flock")
     assert stall.summary == f"waited 2.00 s for the lock {PATH}"
+    assert stall.advice[0] == f"see who holds {PATH}: lslocks, or the numbers in /proc/locks", "it is not left over"
+
+
+def test_a_call_that_blocks_on_a_file_that_was_opened_long_ago_names_the_holder() -> None:
+    held = (HeldLock(1, INO, 4711, "python", exclusive=True, path=PATH), HeldLock(1, 9, 2, "x", True, "/other.lock"))
+    stall = stall_of(Leaf.LOCK, held=held, opened=False, locking="flock")
+    assert stall.summary == f"waited 2.00 s for the lock {PATH}, which process 4711 (python) holds"
 
 
 def test_a_loop_that_looks_at_a_lock_file_is_known_by_its_stack() -> None:

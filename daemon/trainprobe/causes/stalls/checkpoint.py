@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from trainprobe.advise.frameworks import Subject
-from trainprobe.causes import groups
+from trainprobe.causes import groups, io_limit
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
@@ -135,8 +135,9 @@ def claim(window: Window, left: Items) -> Claim | None:
     removing = sum(r.end_ns - r.start_ns for r in removals)
     if removing > 0.25 * sum(taken.values()):
         details.append(REMOVED(seconds=seconds(removing)))
-    chain = [WRITES(path=path), *held_back(window)]
-    return Claim(Cause.CHECKPOINT, taken, SUMMARY(path=path, details=details), chain, evidence)
+    limit, figures = io_limit.found(window, own[0].key[1] if own else 0, writing=True)
+    chain = [WRITES(path=path), *held_back(window), *limit]
+    return Claim(Cause.CHECKPOINT, taken, SUMMARY(path=path, details=details), chain, [*evidence, *figures])
 
 
 def _serialized(
@@ -326,6 +327,7 @@ LESS_STATE = template(
 def _advice(f: AdviceInput) -> list[Message]:
     sync = f.part(FSYNC_SECONDS)
     return [
+        *([io_limit.RAISE()] if f.saw(io_limit.LIMIT) or f.saw(io_limit.CALLS_LIMIT) else []),
         *rarer(f, SAVE_RARER, Subject.SAVE),
         WAIT_LATER() if f.saw(SAVED_BESIDE) else WAIT_AT_NEXT() if f.saw(SAVED_IN_PROCESS) else SAVE_BESIDE(),
         FASTER_DISK(sync=sync) if sync > 0.5 else LESS_STATE(),

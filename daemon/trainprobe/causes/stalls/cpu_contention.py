@@ -125,6 +125,11 @@ FEWER_OWN_THREADS = template(
     "cpu_contention.advice.fewer_own_threads",
     "fewer threads{own}: OMP_NUM_THREADS, torch.set_num_threads(), cv2.setNumThreads(0)",
 )
+FIND_OTHERS = template(
+    "cpu_contention.advice.find_others",
+    "other programs take the CPUs, each too shortly to be named{own}: see them with top or pidstat 1, and keep CPUs "
+    "free for the training (cgroup cpuset, cpu.weight)",
+)
 OWN = template("cpu_contention.own", ", the training itself uses up to {used:.1f} CPUs{of}{threads}")
 OF_CPUS = template("cpu_contention.of_cpus", " of {cpus}")
 WITH_THREADS = template("cpu_contention.with_threads", " with {threads} threads")
@@ -159,11 +164,12 @@ def _advice(f: AdviceInput) -> list[Message]:
     of = OF_CPUS(cpus=f.cpus) if f.cpus else None
     with_threads = WITH_THREADS(threads=round(threads)) if threads > 1 else None
     own = OWN(used=used, of=of, threads=with_threads) if used else None
-    fewer, out = (FEWER_THREADS if f.workers else FEWER_OWN_THREADS)(own=own), []
-    if dearest:
-        out.append(MOVE_OTHERS(who=[COMPETES(name=name, cpus=cpus) for name, cpus in dearest]))
-    fits = 0 < used <= _FITS * f.cpus  # then it is others who make it wait
-    out = [fewer, *out] if used > sum(others.values()) and not fits else [*out, fewer]
+    fewer = (FEWER_THREADS if f.workers else FEWER_OWN_THREADS)(own=own)
+    out = [MOVE_OTHERS(who=[COMPETES(name=name, cpus=cpus) for name, cpus in dearest])] if dearest else []
+    if 0 < used <= _FITS * f.cpus and not f.saw(AFFINITY_CPUS):  # it is others who make it wait
+        out = out or [FIND_OTHERS(own=own)]
+    else:
+        out = [fewer, *out] if used > sum(others.values()) else [*out, fewer]
     if f.saw(AFFINITY_CPUS):
         out.append(CHECK_AFFINITY())
     if _most(f, STOLEN_SHARE.id):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainprobe.causes import groups, waiting
+from trainprobe.causes import groups, io_limit, waiting
 from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
@@ -71,6 +71,9 @@ def _chain(window: Window, *, own: bool, evidence: list[Evidence]) -> tuple[list
         )
         if device.busy_share is not None:
             evidence.append(Evidence.of(DEVICE_BUSY(), round(device.busy_share, 3), "ratio", None, device.name))
+    limit, figures = io_limit.found(window, dev, writing=False)
+    chain += limit
+    evidence += figures
     return chain, path
 
 
@@ -84,6 +87,8 @@ HIDE_LATENCY = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
+    if f.saw(io_limit.LIMIT) or f.saw(io_limit.CALLS_LIMIT):
+        return [*made_ahead(f), io_limit.RAISE(), LOCAL_COPY()]
     more = more_workers(f) if f.loader is not None and f.loader.workers else []
     return [*more, *made_ahead(f), LOCAL_COPY(), HIDE_LATENCY()]
 

@@ -29,12 +29,14 @@ IN_LOOP = template("lock_wait.in_loop", "training thread looks at the lock again
 HOLDER = template("lock_wait.holder", "process that holds the lock")
 OWN_HOLDER = template("lock_wait.own_holder", "process of this training that holds the lock")
 WAITED = template("lock_wait.waited", "training thread waited for the lock")
+BLOCKED = template("lock_wait.blocked", "training thread was blocked until it had the lock")
 
 _FILES = frozenset({"file_baton.py", "process_lock.py"})  # torch.utils.cpp_extension, fasteners
 _LIBRARY = "_api.py"  # of filelock
 _FUNCTIONS = frozenset({"acquire", "_poll_until_acquired"})
 _NAMES = (".lock", ".lck", ".lockfile")
 _WORDS = frozenset({"lock", "lck", "lockfile", "lockdir", "baton"})
+_CACHES = ("cache", "torch_extensions", "huggingface", "triton")
 _BETWEEN = re.compile(r"[._-]+")
 
 
@@ -58,7 +60,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     seen = rival if blocked is None and not polling else None
     path, holders = (seen.path, [seen]) if seen is not None else _lock(window, asked)
     waited = seconds(sum(taken.values()))
-    evidence = [Evidence.of(WAITED(), waited, "s", window.driver_pid, path or None)]
+    is_held = blocked is not None and holders is None  # by whom is not known
+    evidence = [Evidence.of((BLOCKED if is_held else WAITED)(), waited, "s", window.driver_pid, path or None)]
     told: Message | None = None
     if holders:
         pid, name = holders[0].pid, holders[0].name
@@ -81,6 +84,8 @@ def _lock(window: Window, asked: str) -> tuple[str, Sequence[HeldLock] | None]:
     file that the driver asks for; it is the lock."""
     seen = window.late.locking or window.late.inspection
     path = seen.path if seen is not None and seen.locking else ""
+    if path and (open_too := [one for one in seen.held_locks if one.path == path] if seen is not None else []):
+        return path, open_too
     files = [one for one in window.files if (one.path == path if path else one.path.endswith(_NAMES))]
     if not path and asked:
         return asked, []
@@ -114,6 +119,7 @@ OWN_FIRST = template(
     "let process {pid}, which this training started, hold the lock shorter, or give it a file of its own",
 )
 STALE = template("lock_wait.advice.stale", "if no other training uses {path}, it is left over: remove it")
+FIND = template("lock_wait.advice.find", "see who holds {path}: lslocks, or the numbers in /proc/locks")
 LOCAL = template(
     "lock_wait.advice.local",
     "give each rank a cache of its own on a local disk (TORCH_EXTENSIONS_DIR, HF_HOME), or fill it before the start",
@@ -125,9 +131,12 @@ TIMEOUT = template(
 
 def _advice(f: AdviceInput) -> list[Message]:
     first = {HOLDER.id: HOLDER_FIRST, OWN_HOLDER.id: OWN_FIRST}
-    holders = [first[one.key](pid=one.pid) for one in f.evidence if one.key in first]
-    left = [STALE(path=one.path) for one in f.evidence if one.path and not holders]
-    return [*(holders or left[:1]), LOCAL(), TIMEOUT()]
+    told = [first[one.key](pid=one.pid) for one in f.evidence if one.key in first]
+    paths = [one.path for one in f.evidence if one.path]
+    if paths and not told:
+        told = [(FIND if f.saw(BLOCKED) else STALE)(path=paths[0])]
+    cached = not paths or any(word in paths[0].lower() for word in _CACHES)
+    return [*told, *([LOCAL()] if cached else []), TIMEOUT()]
 
 
 SPEC = CauseSpec(

@@ -66,6 +66,9 @@ class Safety:
         if len(self._complete) > KEEP:
             del self._complete[next(iter(self._complete))]
         since, self.since_ns = self.since_ns, None
+        if save.unsafe and save.sync_ns and save.path == self.gaps.path:  # synced behind its close
+            save.unsafe, self.gaps.synced = False, True
+            saves.changed([save])
         if since is None or at_ns - since < LEAST:
             return
         synced = save.sync_ns > 0

@@ -231,7 +231,8 @@ class Saves:
         return save
 
     def _opened_again(self, key: tuple[int, int, int], event: FileEvent) -> Save | None:
-        if event.created:
+        synced = event.kind != FileEventKind.OPENED and not event.bytes  # through a descriptor that is not for writing
+        if event.created and not synced:
             return None
         for save in reversed(self.closed[-8:]):
             if save.key == key and save.end_ns is not None and event.at_ns - save.end_ns < REOPEN:

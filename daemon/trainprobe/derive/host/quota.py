@@ -1,11 +1,11 @@
-"""The CPU quota of a run's cgroup: how long it throttled in an interval."""
+"""What a run's cgroup allows: how long its CPU quota throttled in an interval, and how fast devices may be."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
 
-from trainprobe.model.sample import QuotaSample
+from trainprobe.model.sample import IoLimitSample, QuotaSample
 
 KEEP = 64
 
@@ -24,6 +24,8 @@ class ThrottledInterval:
 @dataclass(slots=True)
 class Quota:
     """The last samples of one run."""
+
+    io_limits: tuple[IoLimitSample, ...] = ()
 
     samples: deque[tuple[int, QuotaSample]] = field(default_factory=lambda: deque(maxlen=KEEP))
 

@@ -92,6 +92,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         | {rival.pid for rival in rivals if rank.known(rival.pid)},  # some may have ended meanwhile
         stolen=around.devices.stolen,
         quota=around.quota.over(start, end),
+        io_limits=around.quota.io_limits,
         churn=part.churn,
         slowed=around.gpu_pace.over(start, end),
     )

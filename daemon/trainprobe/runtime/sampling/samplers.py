@@ -36,6 +36,7 @@ from trainprobe.model.sample import (
     GpuSample,
     HostSample,
     Inspection,
+    IoLimitSample,
     LimitSample,
     MemorySample,
     OrphanSample,
@@ -58,6 +59,7 @@ SIZES_NS = 10 * NS
 SHARED_NS = 30 * NS
 GPUS_NS = NS // 2
 ORPHANS_NS = 60 * NS
+IO_LIMITS_NS = 10 * NS
 ORPHANS_SOON_NS = 5 * NS
 DESCRIPTORS_NS = 10 * NS
 MANY = 0.4  # of the limit of descriptors: their kinds are worth a look
@@ -80,6 +82,7 @@ class _Due:
     shared: int = 0
     orphans: int = 0
     gpus: int = 0
+    io_limits: int = 0
     descriptors: dict[int, int] = field(default_factory=dict)
 
 
@@ -159,6 +162,7 @@ class Collectors:
             memory=self._memory(limits),
             host=host,
             quotas=quotas,
+            io_limits=self._read_io_limits(watched, at),
             limits=limits,
             descriptors=self._read_descriptors(limits, at, events),
             shared=self._read_shared(now, watched, events),
@@ -304,6 +308,13 @@ class Collectors:
             if (quota := _quota(run, read[cgroups])) is not None:
                 found.append(quota)
         return tuple(found)
+
+    def _read_io_limits(self, watched: Sequence[Watched], at: int) -> tuple[IoLimitSample, ...] | None:
+        if at < self._due.io_limits:
+            return None
+        self._due.io_limits = at + IO_LIMITS_NS * self._times
+        first = first_of_each_run(watched).items()
+        return tuple(one for run, pid in first for one in self._cgroups.io_limits(run, self._limits.cgroups(pid) or ""))
 
     @property
     def far(self) -> bool:

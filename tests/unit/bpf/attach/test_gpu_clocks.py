@@ -27,8 +27,8 @@ PLACE = MappedCode(0, 1, 0, b"/x/libcudart.so.12")
 STEP, LAUNCH = 0x1000, 0x2000
 EVEN, BURST = 32, 4  # half octaves: 67 ms, 4 us
 LOOKS = Path(__file__).parent / "looks"
-"""Recorded counts of the calls by which a library that runs models let go of the interpreter's lock: what came from look
-to look until one was taken, and all that came until the end of the training."""
+"""Recorded counts of the calls by which a library that runs models let go of the interpreter's lock: what came from
+look to look until one was taken, and all that came until the end of the training."""
 
 
 @dataclass
