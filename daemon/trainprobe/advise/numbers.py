@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from math import ceil
 
+NEAR = 1.2
+
 
 def interval_for_share(every_steps: int, share: float, wanted: float) -> int:
     """Steps between occurrences so that what takes ``share`` of the run every so many steps takes ``wanted`` of it:
-    the only formula for intervals, of saves, evaluations, logs and whatever else comes by steps."""
-    if share <= wanted:
+    the only formula for intervals, of saves, evaluations, logs and whatever else comes by steps. What takes hardly more
+    (NEAR) keeps its interval."""
+    if share <= NEAR * wanted:
         return every_steps
     needed = every_steps * share * (1 - wanted) / (wanted * max(1 - share, 1e-6))
     return max(every_steps, round_up(ceil(needed - 1e-9)))

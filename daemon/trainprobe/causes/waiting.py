@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainprobe.causes.base import Items, Window, excess_ns, pool_ns, take_items
+from trainprobe.causes.base import Items, Window, at_most, excess_ns, pool_ns, take_items
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.message import Message, template
+from trainprobe.model.moment import NS
 
 STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
 CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)
@@ -88,6 +89,21 @@ def waited(window: Window, left: Items, part: float = 1.0) -> dict[Item, float]:
     return take_items(left, states=states, part=part)
 
 
+def without_hang(window: Window, items: Items) -> Items:
+    """Without the wait for one worker of an evaluation that was blocked for a second or more at a stretch, neither in
+    its queue nor in storage."""
+    seen = window.late.worker
+    if seen is None or seen.leaf not in BLOCKED or seen.ns < NS or not evaluates(window):
+        return items
+    waits = at_most(take_items(items, states=[State.DATA_WAIT]), seen.ns)
+    return {item: ns - waits.get(item, 0.0) for item, ns in items.items()}
+
+
+def evaluates(window: Window) -> bool:
+    """Whether more batches were fetched than trained on."""
+    return window.extra_fetches >= window.policy.evaluation_fetches
+
+
 def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:
     """The worker that has been in one of the leaves longest, of those seen last."""
     inside = [t for t in window.threads if t.leaf in leaves and t.run != ThreadState.GONE]
@@ -105,12 +121,15 @@ def for_blocked_workers(summary: Message | None) -> bool:
     return summary is not None and summary.id == BLOCKED_BATCHES.id
 
 
-def user_thread(window: Window) -> tuple[str, int]:
+def user_thread(window: Window, *, locked: bool = False) -> tuple[str, int]:
     """Where the one other thread was that runs the user's own code, and its id as the process has it; "" and 0 where
-    there are several: a driver at a lock waits for some thread, and of several nobody knows for which."""
+    there are several: a driver at a lock waits for some thread, and of several nobody knows for which. ``locked``: of
+    those that every look found at a lock."""
     seen: dict[int, list[str]] = {}
     for one in (one for stack in window.late.stacks for one in stack.others if is_own(one.frame)):
         seen.setdefault(one.own_tid, []).append(one.frame)
+    for thread in window.late.beside.values() if locked else ():  # looks leave out who waits for a lock
+        seen.pop(thread.own_tid, None)
     if len(seen) != 1:
         return "", 0
     ((own_tid, frames),) = seen.items()

@@ -75,6 +75,7 @@ class Death:
     sender_pid: int | None = None
     sender_comm: str = ""
     lived_ns: int = 0
+    by_training: bool = False  # the sender is the training itself
 
     def message(self) -> Message:
         if self.reason == "oom_kill":
@@ -227,7 +228,7 @@ class WorkerPool:
             reason = "killed"
         self._oom.pop(event.pid, None)
         self._given_up.discard(event.pid)
-        sender = sent if sent is not None and sent.by_user and not own else None
+        sender = sent if sent is not None and sent.by_user and (not own or reason == "killed") else None
         return Death(
             event.pid,
             event.at_ns,
@@ -237,6 +238,7 @@ class WorkerPool:
             sender.sender_pid if sender else None,
             sender.sender_comm if sender else "",
             event.at_ns - life.start_ns,
+            by_training=own and sender is not None,
         )
 
     def starts_in(self, start_ns: int, end_ns: int) -> int:

@@ -573,3 +573,26 @@ def test_files_are_looked_for_while_a_late_driver_sleeps_and_some_seconds_longer
         assert pipeline.wants().looks is looked
         driver.train(100)
         played(driver, pipeline)
+
+
+def test_a_worker_that_is_blocked_for_seconds_in_an_evaluation_is_none_of_it() -> None:
+    driver, pipeline = started()
+    for _ in range(20):
+        driver.fetch(0.002)
+        driver.spend(0.02, Leaf.CPU, Region.NO_GRAD)
+    since = driver.now
+    for _ in range(6):
+        driver.work(0.5, Leaf.SLEEP)
+        driver.spend(0.5, Leaf.PIPE_READ, Region.FETCH)
+        threads = (driver.sample(Leaf.PIPE_READ), worker(driver, Leaf.SLEEP, since))
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=threads))
+        driver.events.clear()
+    for _ in range(20):
+        driver.fetch(0.002)
+        driver.spend(0.02, Leaf.CPU, Region.NO_GRAD)
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert [stall.cause for stall in rank.stalls] == ["worker_hang"]
+    assert rank.lost["worker_hang"] == pytest.approx(3.0, abs=0.1)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.88, abs=0.1)
+    adds_up(rank)

@@ -173,3 +173,42 @@ def test_a_wait_for_the_thread_that_wrote_a_checkpoint_is_the_saves() -> None:
     )
     assert stall.seconds == pytest.approx(1.0, abs=0.02)
     assert any(line.startswith("the save runs beside the steps already") for line in stall.advice)
+
+
+def two_locks(seconds: float, *, watcher: str = "", frame: str = "ema (train.py:8)", end: bool = False) -> Rank:
+    """The driver and a thread of the user's wait at a lock; ``watcher``: the state of one that may end it all."""
+    driver, pipeline = started()
+    for _ in range(round(2 * seconds)):
+        driver.spend(0.5, Leaf.LOCK)
+        beside = (ThreadLook(LOADER, 6, watcher, "hrtimer_nanosleep", 0),) if watcher else ()
+        seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=beside)
+        threads = (PythonThread(5, frame), *((PythonThread(6, "watch (train.py:21)"),) if watcher else ()))
+        stack = StackSeen(driver.now, driver.pid, driver.tid, ("<module> (train.py:17)",), others=threads)
+        pipeline.step(Frame(moment(driver.now), (stack,), threads=(driver.sample(Leaf.LOCK),), inspections=(seen,)))
+    if end:
+        driver.exit(42)
+    else:
+        steps(driver, 20)
+    return rank_of(played(driver, pipeline), driver)
+
+
+@pytest.mark.parametrize("watcher", ["", "S"])
+def test_two_threads_that_wait_for_each_others_locks_are_a_deadlock(watcher: str) -> None:
+    rank = two_locks(12.0, watcher=watcher, end=True)
+    (stall,) = rank.stalls
+    assert stall.cause == "deadlock"
+    assert stall.summary.startswith(
+        "training thread and another thread of it wait for locks, in <module> (train.py:17) and in ema (train.py:8), "
+    )
+    assert stall.seconds == pytest.approx(12.3, abs=0.35), "also where the process ends itself, from another thread"
+    assert "in the same order" in stall.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "watcher", "frame"),
+    [(3.0, "", "ema (train.py:8)"), (12.0, "R", "ema (train.py:8)"), (12.0, "", "Queue.get (python3.11/queue.py:171)")],
+)
+def test_a_short_wait_a_thread_that_runs_and_an_idle_one_are_no_deadlock(
+    seconds: float, watcher: str, frame: str
+) -> None:
+    assert two_locks(seconds, watcher=watcher, frame=frame).stalls[0].cause != "deadlock"

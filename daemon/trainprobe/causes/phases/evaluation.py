@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from trainprobe.causes import groups
+from trainprobe.causes import groups, waiting
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
@@ -62,13 +62,13 @@ def claim(window: Window, left: Items) -> Claim | None:
     """All that is made of what evaluations are, when more was fetched than trained on or gradients were off for most of
     it; only the usual length, where something else took most of it beside an evaluation as usual."""
     left = without_queue_of_saves(window, left)
-    taken = _inside(window, take_items(left, states=[s for s in State if s not in _KEEP]))
+    taken = _inside(window, take_items(waiting.without_hang(window, left), states=[s for s in State if s not in _KEEP]))
     total = sum(taken.values())
     if total <= 0:
         return None
     quiet = sum(ns for (_, region, _), ns in taken.items() if region == Region.NO_GRAD)
     queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in _QUEUED)
-    fetched = window.extra_fetches >= window.policy.evaluation_fetches
+    fetched = waiting.evaluates(window)
     stacks = _stacks(window)
     shown = any(shown_by(one) or known_by(one, window.evaluators) for one in stacks)
     other = _like_other_work(window, total) or any(file.path.lower().endswith(_PICTURES) for file in window.files)

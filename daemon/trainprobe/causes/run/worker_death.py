@@ -34,7 +34,7 @@ def warning(death: Death, at: Moment) -> Warning_:
         sender = death.sender_comm or A_PROCESS()
         evidence.append(Evidence.of(SENT_BY(sender=sender), None, "", death.sender_pid))
     cause = cause_of(death)
-    advice = _advice(death.signal, death.sender) if cause == Cause.WORKER_DEATH else []
+    advice = _advice(death) if cause == Cause.WORKER_DEATH else []
     return Warning_.of(death.message(), cause.value, at.wall_of(death.at_ns), None, evidence, advice)
 
 
@@ -46,6 +46,11 @@ ASK_SENDER = template(
     "worker_death.advice.ask_sender",
     "the training did not fail by itself: ask who runs {who} why it kills workers (a scheduler, a clean-up script, "
     "a person)",
+)
+TRAINING_SENT = template(
+    "worker_death.advice.training_sent",
+    "the training itself (pid {pid}) sent the signal: look in its code and its libraries for os.kill, kill() and "
+    "terminate()",
 )
 SENDER = template("worker_death.advice.sender", "{name} (pid {pid})")
 SENDER_PID = template("worker_death.advice.sender_pid", "pid {pid}")
@@ -70,15 +75,14 @@ SEE_EXCEPTION = template(
 )
 
 
-def _advice(signal: int | None, sender: tuple[int, str] | None) -> list[Message]:
-    """``sender``: pid and name of who sent the signal, where it is known."""
-    if sender is not None:
-        return [_of_sender(*sender)]
-    if signal == _BUS:
+def _advice(death: Death) -> list[Message]:
+    if death.sender is not None:
+        return [TRAINING_SENT(pid=death.sender_pid) if death.by_training else _of_sender(*death.sender)]
+    if death.signal == _BUS:
         return [SHM_TOO_SMALL()]
-    if signal in (_ABORT, _FAULT):
+    if death.signal in (_ABORT, _FAULT):
         return [NATIVE_CRASH(), CRASH_IN_MAIN()]
-    return [KERNEL_SENT() if signal == _KILL else SEE_EXCEPTION()]
+    return [KERNEL_SENT() if death.signal == _KILL else SEE_EXCEPTION()]
 
 
 def _of_sender(pid: int, name: str) -> Message:

@@ -11,7 +11,7 @@ from trainprobe.causes import groups, io_limit
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import user_thread
+from trainprobe.causes.waiting import evaluates, user_thread
 from trainprobe.causes.writing import held_back
 from trainprobe.derive.average import median
 from trainprobe.derive.files.save_spans import BYTES_IN_NS, SaveSpan, SavingSteps, ahead_ns, shown_by, spans
@@ -151,19 +151,18 @@ def _serialized(
         return {}, {}
     spent = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
     quiet = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
-    fetched = window.extra_fetches >= window.policy.evaluation_fetches
-    evaluates = fetched or sum(quiet.values()) > sum(spent.values())
+    computes = evaluates(window) or sum(quiet.values()) > sum(spent.values())
     optimizes = sum(ns for (_, region, _), ns in window.items.items() if region == Region.OPTIMIZER)
     usual = window.usual_ahead
     inside = max(0.0, sum(one.end_ns - one.start_ns for one in own) - called)
     per_byte = 1 / BYTES_IN_NS if usual is None else min(1 / BYTES_IN_NS, UNUSUAL * usual)
-    if evaluates:  # it computes before a save, too, and what is not a call of the save may be a wait for a processor
+    if computes:  # it computes before a save, too, and what is not a call of the save may be a wait for a processor
         per_byte = usual or 0.0
         inside -= sum(take_items(left, states=[State.RUNQUEUE], regions=[Region.STEP]).values())
     ahead = ahead_ns(own[0], window.start_ns + optimizes, window.late.stacks, per_byte)
     room = max(0.0, inside) + ahead
     taken = at_most(spent, room)
-    room = (inside if evaluates else room) - sum(taken.values())
+    room = (inside if computes else room) - sum(taken.values())
     computed = at_most(quiet, room)
     return {**taken, **computed}, at_most(waits, room - sum(computed.values()))
 

@@ -9,7 +9,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import WAITED
+from trainprobe.causes.waiting import WAITED, without_hang
 from trainprobe.causes.writing import without_queue_of_saves
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
@@ -61,7 +61,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     count = _started_again(window)
     if not count:
         return None
-    taken = take_items(without_queue_of_saves(window, left), states=_STATES)
+    taken = take_items(without_hang(window, without_queue_of_saves(window, left)), states=_STATES)
     if not _in_loader(taken):
         return None
     return _claim(

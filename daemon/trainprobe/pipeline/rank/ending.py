@@ -12,7 +12,7 @@ from trainprobe.causes.waiting import CPU
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Phase, State
-from trainprobe.model.cells import COMPUTING, Region
+from trainprobe.model.cells import COMPUTING, Region, ThreadState
 from trainprobe.model.event import MarkRow
 from trainprobe.model.message import template
 from trainprobe.pipeline.rank import steps
@@ -24,6 +24,8 @@ CONSEQUENCE = template(
     "ending.consequence", "then the training ended {workers} of its workers by signal {signal}: a consequence"
 )
 _COMPUTES = COMPUTING.union(CPU)
+_TEARDOWN = frozenset({"_exit_function", "_shutdown", "_python_exit", "_run_exitfuncs"})
+"""Functions of the standard library in which a process waits for its threads and children at its end."""
 
 
 def end(rank: RankState, at_ns: int) -> None:
@@ -150,7 +152,7 @@ def _enter(rank: RankState, entry: StallEntry | None, before: MarkRow, at_ns: in
     if left_ns is not None:
         computed = rank.lives.failed and SPECS[entry.cause].computes
         end_ns = published_ns if computed else min(at_ns, max(left_ns, published_ns))
-    elif rank.lives.signalled:
+    elif rank.lives.signalled or _runs(rank):
         end_ns = at_ns
     else:
         entry.shares = {cause: ns for cause, ns in entry.shares.items() if not _may_be_teardown(cause)}
@@ -163,6 +165,17 @@ def _enter(rank: RankState, entry: StallEntry | None, before: MarkRow, at_ns: in
         rank.phases.add(phase[0], before.at_ns, int(before.at_ns + phase[1]), rank.progress.clock.count)
     rank.stalls.enter_unfinished(entry, end_ns)
     return end_ns
+
+
+def _runs(rank: RankState) -> bool:
+    """Whether the driver's last wait began in the training's code, as a stack shows: an interpreter that ends has left
+    it."""
+    sample = rank.open.sample
+    if sample is None or sample.run != ThreadState.BLOCKED:
+        return False
+    stacks = (seen.frames for seen in rank.open.late.stacks if seen.at_ns >= sample.since_ns)
+    names = [frame.partition(" (")[0].rpartition(".")[2] for frame in next((one for one in stacks if one), ())]
+    return names[:1] == ["<module>"] and _TEARDOWN.isdisjoint(names)
 
 
 def _may_be_teardown(cause: Cause) -> bool:
