@@ -14,6 +14,7 @@ class KeptClock:
     name: str
     group: tuple[int, ...]
     place: int
+    kinds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 A step is the group that recurs between two occurrences of the first optimiser's step after a backward; where
 optimisers leave no mark, the outermost backward. Optimisers are told apart by name, and where the names are the same
 (a GAN with Adam twice) by the group that recurs: several optimiser steps for each batch fetched, a repeating count of
-backwards, or backwards that are long and short in turn.
+backwards, backwards of some lengths that recur in one order (an actor and its critic), or long and short ones in turn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from trainprobe.derive.average import median
 from trainprobe.model.cells import LEAVES, Leaf, Region, RowKind
 from trainprobe.model.event import MarkRow
 from trainprobe.model.resume_state import KeptClock
@@ -19,6 +20,9 @@ from trainprobe.model.text import StrEnum
 
 LEARN = 8  # optimiser steps to see before the group is decided
 GROUP = 4  # at most so many optimiser steps in one group
+APART = 1.3  # times: backwards of two models differ by so much at least, and those of one model by less from each other
+ANOTHER = 1.1  # times: optimisers of two models take so much longer or shorter; what is nearer may be the same one
+PERIOD = 2 * GROUP  # marks in which the order of lengths recurs, at most
 LONGER = 1.1  # times: of two backwards in turn each longer one lasts as long as each shorter one
 BACKWARDS = 64  # backwards without any optimiser mark before they are taken for the steps
 
@@ -29,6 +33,7 @@ class Mode(StrEnum):
     FETCH = "fetch"  # the first optimiser step after a fetch
     NAME = "name"  # steps of the optimiser that came first
     PATTERN = "pattern"  # by the number of backwards before it
+    LENGTH = "length"  # by how long the backward before it lasts
     PAIRS = "pairs"  # every second optimiser step
     BACKWARD = "backward"
     GPU = "gpu"  # the call of CUDA that comes once a step
@@ -45,6 +50,7 @@ class _Mark:
     row: MarkRow
     fetches: int  # since the mark before
     backwards: int
+    backward_ns: int = 0  # in them
 
 
 @dataclass(slots=True)
@@ -64,6 +70,7 @@ class StepClock:
     _skipped: int = 0  # optimiser steps since the last boundary
     _group: tuple[int, ...] = ()
     _place: int = 0
+    _kinds: tuple[int, ...] = ()  # of backwards by their length, in the order that recurs; their lengths are the group
 
     def add_row(self, row: MarkRow) -> list[MarkRow]:
         """The boundaries that this row makes known, in time order (several when learning ends)."""
@@ -85,7 +92,8 @@ class StepClock:
         self._pending = None
         if self.mode == Mode.EACH:  # the usual case: each mark is a boundary
             return self._emit([row])
-        return self._mark(_Mark(row, row.fetches - (last.fetches if last else 0), backwards))
+        spent = _spent_ns(row, Region.BACKWARD) - (_spent_ns(last, Region.BACKWARD) if last else 0)
+        return self._mark(_Mark(row, row.fetches - (last.fetches if last else 0), backwards, spent))
 
     def flush(self) -> list[MarkRow]:
         """Decides what is undecided by the rows so far (the run ended)."""
@@ -97,7 +105,7 @@ class StepClock:
 
     def kept(self) -> KeptClock:
         """How this clock counts, for one that goes on with the same driver."""
-        return KeptClock(self.mode.value, self._name, self._group, self._place)
+        return KeptClock(self.mode.value, self._name, self._group, self._place, self._kinds)
 
     def go_on(self, kept: KeptClock) -> None:
         """Count as an earlier clock did. One of a mode that this version does not know learns anew."""
@@ -105,7 +113,7 @@ class StepClock:
             self.mode = Mode(kept.mode)
         except ValueError:
             return
-        self._name, self._group, self._place = kept.name, kept.group, kept.place
+        self._name, self._group, self._place, self._kinds = kept.name, kept.group, kept.place, kept.kinds
         self._fetches = -1
 
     @property
@@ -151,7 +159,7 @@ class StepClock:
         if self.mode == Mode.LEARNING:
             self._learnt.append(mark)
             known = len(self._learnt)
-            sure = known >= LEARN and (known >= 2 * LEARN or not _uneven(self._learnt))
+            sure = known >= LEARN and (known >= 3 * LEARN or not _uneven(self._learnt))
             return self._decide() if sure else []
         return self._emit([mark.row]) if self._counts(mark) else []
 
@@ -168,6 +176,8 @@ class StepClock:
                 return False
             self._name, self._skipped = mark.row.name, 0
             return True
+        if self.mode == Mode.LENGTH:
+            return self._in_order(mark.backward_ns)
         if self.mode == Mode.PAIRS:
             self._place = 1 - self._place
             return self._place == 1
@@ -177,6 +187,19 @@ class StepClock:
                 return self._place == 1
             self.mode = Mode.EACH
         return True
+
+    def _in_order(self, ns: int) -> bool:
+        """Whether a mark is of the kind that came first. By its place; several in a row whose backwards are of other
+        kinds than their places (the first ones are slower than theirs) begin the order anew."""
+        kind = self._kinds[self._place]
+        near = min(range(len(self._group)), key=lambda one: _ratio(self._group[one], ns))
+        self._skipped = 0 if near == kind else self._skipped + 1
+        if self._skipped > len(self._kinds):
+            self._place, kind, self._skipped = self._kinds.index(near), near, 0
+        if self._skipped < 2:  # the machine's speed changes
+            self._group = tuple((one + ns) // 2 if at == kind else one for at, one in enumerate(self._group))
+        self._place = (self._place + 1) % len(self._kinds)
+        return kind == self._kinds[0]
 
     def _decide(self) -> list[MarkRow]:
         marks, self._learnt = self._learnt, []
@@ -204,11 +227,42 @@ class StepClock:
                 if len(counts) >= 2 * period and all(a == b for a, b in zip(counts, counts[period:])):
                     self._group = tuple(counts[:period])
                     return Mode.PATTERN
+        if (found := _order(marks)) is not None:
+            self._group, self._kinds = found
+            return Mode.LENGTH
         return Mode.PAIRS if _alternate(marks) else Mode.EACH
 
     def _emit(self, rows: list[MarkRow]) -> list[MarkRow]:
         self.count += sum(len(row.lengths) or 1 for row in rows)
         return rows
+
+
+def _order(marks: Sequence[_Mark]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The lengths of backwards that recur in one order, ns, and that order from the first mark on: models that are
+    trained in turn, each by an optimiser of its own. None where there is no such order, and where it may be one
+    optimiser that is given long and short batches. The first ones are slower."""
+    skipped = len(marks) - 2 * PERIOD
+    if skipped < 1 or any(mark.fetches for mark in marks):
+        return None
+    latest = marks[skipped:]
+    edges = sorted(mark.backward_ns for mark in latest)
+    starts = [0, *(at for at in range(1, len(edges)) if _ratio(edges[at - 1], edges[at]) >= APART)]
+    groups = [edges[a:b] for a, b in pairwise([*starts, len(edges)])]
+    kinds = [next(at for at, group in enumerate(groups) if mark.backward_ns <= group[-1]) for mark in latest]
+    period = next((n for n in range(2, PERIOD + 1) if all(a == b for a, b in zip(kinds, kinds[n:]))), 0)
+    if not 1 < len(groups) <= GROUP or not period:
+        return None
+    order = tuple(kinds[(at - skipped) % period] for at in range(period))
+    spent: dict[bool, list[int]] = {True: [], False: []}  # in the optimiser: of the first kind, and of others
+    for kind, mark, after in zip(kinds, latest, latest[1:]):
+        spent[kind == order[0]].append(_spent_ns(after.row, Region.OPTIMIZER) - _spent_ns(mark.row, Region.OPTIMIZER))
+    if _ratio(round(median(spent[True])), round(median(spent[False]))) < ANOTHER:
+        return None
+    return tuple(round(median(group)) for group in groups), order
+
+
+def _ratio(one: int, other: int) -> float:
+    return max(one, other, 1) / max(1, min(one, other))
 
 
 def _uneven(marks: Sequence[_Mark]) -> bool:
@@ -220,7 +274,7 @@ def _uneven(marks: Sequence[_Mark]) -> bool:
 def _alternate(marks: Sequence[_Mark]) -> bool:
     """Whether backwards are long and short in turn: two models that are trained in turn. The first ones are slower.
     Uneven ones of a plain training come in such an order once in 200 times."""
-    latest = _lengths(marks)[-(2 * LEARN - 5) :]
+    latest = _lengths(marks)[-(3 * LEARN - 5) :]
     one, other = latest[::2], latest[1::2]
     return len(latest) >= LEARN - 1 and (min(one) >= LONGER * max(other) or min(other) >= LONGER * max(one))
 
@@ -229,10 +283,10 @@ def _lengths(marks: Sequence[_Mark]) -> list[int]:
     """ns of the backwards before each of them but the first; none where batches are fetched, which tell more."""
     if any(mark.fetches for mark in marks):
         return []
-    return [_backward_ns(now.row) - _backward_ns(before.row) for before, now in pairwise(marks)]
+    return [mark.backward_ns for mark in marks[1:]]
 
 
-def _backward_ns(row: MarkRow) -> int:
-    """In backwards so far, without waits for a processor."""
-    first = Region.BACKWARD * LEAVES
+def _spent_ns(row: MarkRow, region: Region) -> int:
+    """So far, without waits for a processor."""
+    first = region * LEAVES
     return sum(row.cells[first : first + LEAVES]) - row.cells[first + Leaf.RUNQUEUE]

@@ -211,6 +211,40 @@ def test_a_gan_with_the_same_optimiser_twice_and_no_loader_by_the_lengths_of_its
     assert counted(driver) == steps
 
 
+ORDERS = {
+    "each three in turn": "qat",
+    "the actor with each second critic": "qqa",
+    "twice, but with each second critic": "qqatat",
+    "one first": "aqq",
+}
+LENGTHS = {"q": (0.042, 0.0014), "a": (0.070, 0.0010), "t": (0.0008, 0.0002)}  # seconds of the backward, the optimiser
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("rounds", [20, 200])
+def test_an_actor_and_its_critic_without_a_loader_are_a_step_for_each_of_the_first(order: str, rounds: int) -> None:
+    """By how long their backwards last: the first ones longer, and all of them as the machine is busy or not."""
+    driver = Driver()
+    driver.spend(1.0)
+    for number in range(rounds):
+        busy = 1.4 if 12 < number < 12 + rounds // 10 else 1.0
+        for at, kind in enumerate(order):
+            backward, optimizer = LENGTHS[kind]
+            first = 1.9 if number == 0 and at < 3 else 1.0
+            driver.backward(first * busy * backward * random.uniform(0.95, 1.05))
+            driver.optimizer(seconds=optimizer * random.uniform(0.97, 1.03))
+    assert counted(driver) == rounds * order.count(order[0])
+
+
+def test_long_and_short_batches_in_one_order_are_steps_of_their_one_optimiser_each() -> None:
+    driver = Driver()
+    for _ in range(60):
+        for seconds in (0.02, 0.05, 0.02):
+            driver.backward(seconds * random.uniform(0.95, 1.05))
+            driver.optimizer(seconds=0.0014 * random.uniform(0.97, 1.03))
+    assert counted(driver) == 180
+
+
 @pytest.mark.parametrize("spread", [0.02, 0.5])
 def test_uneven_backwards_are_steps_each(spread: float) -> None:
     for _ in range(50):
