@@ -25,6 +25,8 @@ def stall_of(
     locking: str = "",
     forks: bool = False,
     asks: str = "",
+    runs: bool = False,
+    writer: int = 0,
 ) -> Stall:
     driver = Driver()
     driver.begin()
@@ -34,11 +36,15 @@ def stall_of(
     pipeline = played(driver)
     if opened:
         driver.file(FileEventKind.OPENED, PATH, INO, driver.now)
+    if writer:
+        driver.fork(writer)
+        driver.file(FileEventKind.OPENED, PATH, INO, driver.now, pid=writer, tid=writer)
     if forks:
         driver.fork(2000)
-    for _ in range(4):
+    for number in range(4):
         driver.spend(0.5, leaf)
         seen = Inspection(driver.pid, driver.tid, "S", path=PATH if locking else "", locking=locking, held_locks=held)
+        seen = Inspection(driver.pid, driver.tid, "R") if runs and number == 3 else seen
         stack = StackSeen(driver.now, driver.pid, driver.tid, frames)
         look = FileLooked(driver.now, driver.pid, driver.tid, asks)
         events = (*driver.events, *([stack] if frames else []), *([look] if asks else []))
@@ -86,6 +92,12 @@ def test_a_loop_that_looks_at_a_lock_file_is_known_by_its_stack() -> None:
     assert stall_of(Leaf.SLEEP, frames).summary.endswith("a file that is the lock as long as it exists")
     baton = ("load (train.py:9)", "FileBaton.wait (torch/utils/file_baton.py:50)")
     assert stall_of(Leaf.SLEEP, baton, opened=False).summary == f"waited 2.00 s for a lock file, in {baton[1]}"
+
+
+def test_a_look_between_two_attempts_does_not_hide_who_holds_the_lock() -> None:
+    frames = ("load (train.py:9)", "LockAcquisition._poll_until_acquired (filelock/_api.py:177)")
+    held = (HeldLock(1, INO, 4711, "python"),)
+    assert stall_of(Leaf.SLEEP, frames, held=held, runs=True).summary.endswith("which process 4711 (python) holds")
 
 
 def test_a_stack_of_a_thread_that_ran_when_it_was_taken_is_not_of_its_pause() -> None:
@@ -152,3 +164,11 @@ def test_a_holder_that_the_training_started_is_called_its_own() -> None:
     stall = stall_of(Leaf.LOCK, held=held, locking="flock", forks=True)
     assert stall.summary == f"waited 2.00 s for the lock {PATH}, which process 1999 (python) of this training holds"
     assert stall.advice[0].startswith("let process 1999, which this training started, hold the lock shorter")
+
+
+def test_a_file_that_its_holder_wrote_last_has_that_holder() -> None:
+    """The training asks for it by its name in each attempt, and closes it before it sleeps."""
+    frames = ("load (train.py:9)", "LockAcquisition._poll_until_acquired (filelock/_api.py:177)")
+    held = (HeldLock(1, INO, 4711, "python"),)
+    stall = stall_of(Leaf.SLEEP, frames, held=held, opened=False, asks=PATH, writer=4711)
+    assert stall.summary.endswith("which process 4711 (python) of this training holds")

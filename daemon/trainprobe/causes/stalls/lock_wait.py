@@ -86,11 +86,10 @@ def _lock(window: Window, asked: str) -> tuple[str, Sequence[HeldLock] | None]:
     path = seen.path if seen is not None and seen.locking else ""
     if path and (open_too := [one for one in seen.held_locks if one.path == path] if seen is not None else []):
         return path, open_too
-    files = [one for one in window.files if (one.path == path if path else one.path.endswith(_NAMES))]
-    if not path and asked:
-        return asked, []
+    known = path or asked
+    files = [one for one in window.files if (one.path == known if known else one.path.endswith(_NAMES))]
     if seen is None or not files:
-        return path, None
+        return (path, None) if path or not asked else (asked, [])
     file = max(files, key=lambda one: one.at_ns)
     held = [one for one in seen.held_locks if (one.dev, one.ino) == (file.dev, file.ino)]
     if any(one.pid == -1 for one in held):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno as errors
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -209,9 +209,11 @@ class Saves:
         if len(self.names) > NAMES:
             self.names.pop(next(iter(self.names)))
 
-    def touched(self, pid: int, start_ns: int, end_ns: int) -> list[FileEvent]:
-        """The latest event of each file that a process wrote, or opened to write, in an interval."""
-        return [one for one in self.names.values() if one.pid == pid and start_ns <= one.at_ns < end_ns]
+    def touched(self, pid: int, start_ns: int, end_ns: int, asked: Container[str] = ()) -> list[FileEvent]:
+        """The latest event of each file that a process wrote, or opened to write, in an interval; of those that it
+        ``asked`` for also what other processes did, at any time."""
+        mine = (one.pid == pid and start_ns <= one.at_ns < end_ns for one in self.names.values())
+        return [one for one, own in zip(self.names.values(), mine) if own or one.path in asked]
 
     def _opened(self, key: tuple[int, int, int], event: FileEvent) -> Save:
         start = event.opened_ns or event.at_ns

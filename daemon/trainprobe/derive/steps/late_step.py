@@ -160,7 +160,8 @@ class LateStepObservations:
             self.files[path] += 1
 
     def inspect(self, seen: Inspection, at_ns: int) -> None:
-        self.inspection = seen
+        if seen.state != "R" or self.inspection is None or not self.inspection.held_locks:
+            self.inspection = seen  # between two attempts to lock a file it runs, and no locks are read
         self.rival = next((one for one in seen.held_locks if one.path), self.rival)
         self.inspections += 1
         self.held_back += seen.wchan.startswith("balance_dirty_pages")
