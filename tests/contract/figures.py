@@ -71,14 +71,20 @@ def of_text(report: Json, text: str) -> Iterator[str]:
 
 def _headline(rank: Json, lines: list[str]) -> Iterator[str]:
     lost, wall = rank["lost"], rank["wall_seconds"]
-    own = rf"(?:(?:most to (\w+) \()?{DURATION}(.*)|all to (\w+))"
-    found = re.match(rf"([\d.]+) % lost: {DURATION} of {DURATION}, {own}$", lines[0])
+    own = (
+        rf"(most|the largest part) to (\w+) \({DURATION}\)|all to (\w+)|{DURATION} of it to (\w+), {DURATION} to (\w+)"
+    )
+    found = re.match(rf"([\d.]+) % lost: {DURATION} of {DURATION}, (?:{own})$", lines[0])
     if not found:
         if rank["verdict"]["kind"] in ("stall", "bottleneck"):
             yield f"no headline: {lines[0]}"
         return
-    share, all_, of, most, own, rest, only = found.groups()
-    cause, own = most or only or rest.rpartition(" ")[2], own or all_
+    share, all_, of, how, largest, mine, only, others_own, others, behind, second = found.groups()
+    most, cause, own = largest or others, largest or only or second, mine or behind or all_
+    if how and (how == "most") != (lost.get(largest, 0.0) > sum(lost.values()) / 2):
+        yield f"headline: {lines[0]!r}, lost are {lost}"
+    if others and not lasts(others_own, lost.get(others, 0.0)):
+        yield f"headline: {lines[0]!r}, lost are {lost}"
     right = is_share(share, sum(lost.values()) / wall) and lasts(all_, sum(lost.values())) and lasts(of, wall)
     if not right or not (lasts(own, lost.get(cause, 0.0)) or lasts(own, rank["verdict"]["seconds"])):
         yield f"headline: {lines[0]!r}, lost are {lost} of {wall}"

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from trainprobe.advise.facts import ProposedSetting, SettingsInput
-from trainprobe.advise.numbers import interval_for_share
+from trainprobe.advise.numbers import EVALUATING, SAVING, interval_for_share
 from trainprobe.derive.average import median
 from trainprobe.model.amounts import percent, seconds
 from trainprobe.model.report import PhaseSpan, Stall
 from trainprobe.text.saying import Saying, saying, word
 
 ROLLOUTS = ("stable_baselines3",)  # whose loops collect what they train on
-SAVING, EVALUATING = 0.01, 0.05
-"""Share of a run that saves, or logs, and evaluations should take at most."""
 SEEN = 0.5
 """Of what writing logs took, at least, in late steps: with less, most bursts were too short for one, and how often they
 come is not known."""

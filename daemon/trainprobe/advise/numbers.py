@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
+SAVING, EVALUATING = 0.01, 0.05
+"""Share of a run that saves, or logs, and evaluations should take at most."""
 NEAR = 1.2
 
 

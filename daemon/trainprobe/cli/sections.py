@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -10,14 +11,18 @@ from trainprobe.causes.advice import SHARE
 from trainprobe.causes.registry import DECLARED
 from trainprobe.cli import cells, goodput, start
 from trainprobe.cli.style import Style
+from trainprobe.derive.python.stacks import of_worker
 from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.message import Message
 from trainprobe.model.report import STALL, Checkpoint, Evidence, Rank, Run, SlowFile, Stall
 from trainprobe.text.saying import word
 
+OF_DRIVER, OF_WORKER = word("stack of the training thread"), word("stack of a worker")
 STALLS_SHOWN = 10
 CHECKPOINTS_SHOWN = 5
-ONE_SAVE_SECONDS = 0.05  # between two files of one save
+ONE_SAVE_SECONDS = 0.05  # between two files of one save …
+PAUSE_SECONDS = 1.0  # … of which the next one is another file of the same directory
+_NUMBERS = re.compile(r"[0-9]+")
 EXITS_SHOWN = 10
 FILES_SHOWN = 5
 LOOKS = 3  # that met a wait for a file, or seconds of it, before it is told
@@ -177,6 +182,9 @@ def _longest(rank: Rank, style: Style) -> Iterator[str]:
         arrow = ("└ " if style.unicode else "`- ") if depth else ""
         yield from style.wrapped(link, f"  {'  ' * max(0, depth - 1)}{arrow}")
     yield from _evidence(stall, style)
+    if stall.python_stack:
+        whose = style.say(OF_WORKER if of_worker(stall.python_stack) else OF_DRIVER)
+        yield f"  {style.label(whose).rstrip()}"
     for number, frame in enumerate(stall.python_stack or ()):
         yield from style.wrapped(frame, "  in " if number == 0 else "     ")
 
@@ -245,12 +253,19 @@ def _together(files: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
     for file in sorted(files, key=lambda file: file.start):
         for save in reversed(saves[-4:]):
             below = file.path.startswith(save[0].path.rpartition("/")[0] + "/")
-            if below and file.start - max(one.start + one.seconds for one in save) < ONE_SAVE_SECONDS:
+            pause = file.start - max(one.start + one.seconds for one in save)
+            if below and (pause < ONE_SAVE_SECONDS or (pause < PAUSE_SECONDS and _is_another(file, save))):
                 save.append(file)
                 break
         else:
             saves.append([file])
     return saves
+
+
+def _is_another(file: Checkpoint, save: Sequence[Checkpoint]) -> bool:
+    """Whether it lies beside the first one, and no file of the save is called like it, but for numbers."""
+    beside = file.path.rpartition("/")[0] == save[0].path.rpartition("/")[0]
+    return beside and _NUMBERS.sub("", file.path) not in {_NUMBERS.sub("", one.path) for one in save}
 
 
 def _save(save: Sequence[Checkpoint], style: Style) -> Iterator[str]:

@@ -16,8 +16,9 @@ LOOK = {"end": "red", "stall": "red", "bottleneck": "yellow", "none": "green"}
 RANKS_SHOWN = 64
 BOUND = {"input": word("input-bound"), "compute": word("compute-bound"), "mixed": word("input and compute mixed")}
 MOST_LOST = word("{share} lost: {lost} of {wall}, most to {cause} ({most})")
+LARGEST_LOST = word("{share} lost: {lost} of {wall}, the largest part to {cause} ({most})")
 ALL_LOST = word("{share} lost: {lost} of {wall}, all to {cause}")
-PART_LOST = word("{share} lost: {lost} of {wall}, {most} of it to {cause}")
+PART_LOST = word("{share} lost: {lost} of {wall}, {others_most} of it to {others}, {most} to {cause}")
 LIVE_WIDTH = 79  # columns of the line that `run` shows
 
 
@@ -93,12 +94,14 @@ def _verdict(rank: Rank, style: Style) -> Iterator[str]:
     if verdict.kind == "end":
         headline = style.say("ENDED by {cause}", cause=verdict.cause) if verdict.cause else style.say("ENDED")
     else:
-        most, own = _most_lost(rank)[0], verdict.cause if verdict.cause in rank.lost else None
-        all_, mine = seconds(lost), seconds(rank.lost.get(own or most, verdict.seconds))
+        (most, ns), own = _most_lost(rank), verdict.cause if verdict.cause in rank.lost else None
+        of_it = rank.lost.get(own or most, verdict.seconds)
+        all_, mine = seconds(lost), seconds(of_it)
+        made = MOST_LOST if of_it > lost / 2 else LARGEST_LOST
         headline = style.say(
-            PART_LOST if own not in (most, None) else ALL_LOST if mine == all_ else MOST_LOST,
+            PART_LOST if own not in (most, None) else ALL_LOST if mine == all_ else made,
             share=percent(_share(lost, rank)), lost=all_, wall=seconds(rank.wall_seconds),
-            cause=own or most or verdict.cause, most=mine,
+            cause=own or most or verdict.cause, most=mine, others=most, others_most=seconds(ns),
         )  # fmt: skip
     yield from style.painted(headline, "bold", look)
     yield from style.wrapped(summary)

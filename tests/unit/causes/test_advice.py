@@ -11,6 +11,7 @@ from trainprobe.advise.queue import Ahead
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls.collective_wait import MEANWHILE
+from trainprobe.causes.stalls.cpu_bound import LOOKS
 from trainprobe.causes.stalls.cpu_contention import AFFINITY_CPUS, OWN_CPUS, OWN_THREADS, RUNNABLE, USES
 from trainprobe.causes.stalls.logging import BLOCKED_SECONDS
 from trainprobe.causes.stalls.worker_hang import SINCE_DEATH
@@ -86,7 +87,9 @@ def test_fewer_workers_are_advised_only_where_there_are_some(cause: Cause) -> No
 
 
 def test_the_collector_is_a_candidate_only_where_no_line_was_seen() -> None:
-    assert any("candidate" in line for line in advice(Cause.CPU_BOUND, AdviceInput()))
+    looked = (Evidence.of(LOOKS(), 3, "", 1),)
+    assert any("candidate" in line for line in advice(Cause.CPU_BOUND, AdviceInput(evidence=looked)))
+    assert "watch longer" in " ".join(advice(Cause.CPU_BOUND, AdviceInput()))
     assert not any("candidate" in line for line in advice(Cause.CPU_BOUND, AdviceInput(where="search (main.py:9)")))
 
 

@@ -233,6 +233,9 @@ def test_the_files_of_one_save_are_one_line() -> None:
             ("scheduler.pt", at + 1.52, 0.001, 1000),
         )
     ]
+    # It pauses between two files: still one save.
+    files += [Checkpoint(f"/run/checkpoint-300/{name}", at, at + 0.01, 1000, 0.01) for name, at in
+              (("config.json", 93.0), ("weights.bin", 93.2))]  # fmt: skip
     # The same directory, and a step between them: two saves.
     files += [Checkpoint(f"/run/step-{number}.pt", at, at + 0.01, 1000, 0.01) for number, at in ((7, 95.0), (8, 95.2))]
     report = reports.stalled()
@@ -240,8 +243,8 @@ def test_the_files_of_one_save_are_one_line() -> None:
     report.runs[0].ranks[0].totals.checkpoints = len(files)
     block = text_of(report, WIDE).partition("Checkpoints\n")[2].partition("\n\n")[0]
     lines = [line for line in block.splitlines() if ":" in line[:12]]
-    assert block.startswith("  4 saves of 8 files")
-    assert len(lines) == 4
+    assert block.startswith("  5 saves of 10 files")
+    assert len(lines) == 5
     assert re.search(r" 1\.52 s +300 MB  /run/checkpoint-100/optimizer\.pt and 2 more \(write 1\.50 s", lines[0])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders.driver import PID, Driver, moment, played
-from tests.unit.pipeline.test_pipeline import adds_up
+from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import OomLogged, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import Frame
@@ -311,3 +311,32 @@ def test_a_launcher_that_ends_the_other_ranks_is_a_watchdog_and_no_failure_of_th
     assert rank.exit is not None
     assert (rank.exit.ending, rank.exit.reason) == ("watchdog", "ended by its launcher: signal 15 by torchrun (40)")
     assert verdict(rank) == ("stall", "cpu_bound")
+
+
+def test_who_was_cut_off_without_any_loss_is_not_called_healthy() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(200)
+    times_out(driver)
+    rank = rank_of(played(driver), driver)
+    assert (rank.verdict.kind, rank.lost) == ("none", {})
+    assert rank.verdict.summary.startswith("timed out")
+    assert rank.verdict.summary.endswith("after 200 steps; until then nothing was lost that is worth a change")
+
+
+def test_evaluations_that_take_much_of_the_run_have_an_interval_among_the_changes() -> None:
+    driver = Driver()
+    driver.begin()
+    for _ in range(5):
+        driver.train(50)
+        for _ in range(40):
+            driver.fetch(0.002)
+            driver.spend(0.03, Leaf.CPU, Region.NO_GRAD)
+    driver.train(20)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    (change,) = [one for one in rank.changes if one.cause == "evaluation"]
+    share = rank.counters.phase_seconds["evaluation"] / rank.wall_seconds
+    assert share > 0.25
+    assert change.advice[0].startswith("evaluate every ")
+    assert "instead of every 50, or on less data" in change.advice[0]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders.driver import Driver, ns, played
 from tests.unit.pipeline.test_pipeline import rank_of
+from trainprobe.model.cells import Leaf
 from trainprobe.model.event import FileEventKind
 from trainprobe.model.report import Rank, Warning_
 
@@ -40,6 +41,23 @@ def test_the_only_checkpoint_written_over_in_place_is_unsafe() -> None:
     assert [save.outcome for save in rank.checkpoints] == ["complete", "unsafe", "unsafe"]
     assert rank.totals.warnings == 1
     assert warning.advice
+
+
+def test_what_is_synced_behind_its_close_through_another_descriptor_is_synced() -> None:
+    """torch.save(path), then os.open(path, os.O_RDONLY) and os.fsync: the kernel side tells the second close alone."""
+    driver = begun()
+    for _ in range(3):
+        driver.write("/out/last.pt", 100 * MB, 0.8)
+        opened = driver.now
+        driver.spend(0.2, Leaf.FILE_SYNC)
+        driver.file(FileEventKind.CLOSED, "/out/last.pt", opened=opened, sync=ns(0.2))
+        driver.train(20)
+    rank = trained(driver)
+    (warning,) = unsafe(rank)
+    assert warning.summary.endswith("/out/last.pt is written over in place")
+    assert [save.outcome for save in rank.checkpoints] == ["complete", "complete", "complete"]
+    assert [save.fsync_seconds for save in rank.checkpoints] == [0.2, 0.2, 0.2]
+    assert rank.checkpoints[-1].seconds == pytest.approx(1.0, abs=0.01)
 
 
 def test_the_old_one_deleted_first_is_unsafe() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from trainprobe.advise.frameworks import Subject, setting
+from trainprobe.advise.numbers import EVALUATING, interval_for_share
 from trainprobe.causes import groups, waiting
+from trainprobe.causes.advice import IN_BRACKETS
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
@@ -13,7 +16,7 @@ from trainprobe.derive.python.stacks import is_whole
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.message import template
+from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("evaluation.summary", "evaluation for {seconds:seconds}")
@@ -130,6 +133,21 @@ def _first(items: Items, ns: float) -> dict[Item, float]:
         return take_items(quiet, part=ns / spent)
     others = {item: left for item, left in items.items() if item not in quiet}
     return {**quiet, **take_items(others, part=(ns - spent) / sum(others.values()))}
+
+
+RARER = template(
+    "evaluation.advice.rarer",
+    "evaluate every {better} steps instead of every {every}{setting}, or on less data: it then takes 5 % of the run, "
+    "not {share:percent}",
+)
+
+
+def rarer(every: int, share: float, framework: str | None) -> list[Message]:
+    """The interval at which what takes ``share`` of the run is EVALUATING of it; nothing where it hardly is more."""
+    better = interval_for_share(every, share, EVALUATING)
+    named = setting(framework, Subject.EVALUATE, better)
+    told = IN_BRACKETS(setting=named) if named is not None else None
+    return [RARER(better=better, every=every, share=share, setting=told)] if better > every else []
 
 
 SPEC = CauseSpec(

@@ -11,6 +11,7 @@ from trainprobe.derive.python.stacks import innermost
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
+from trainprobe.model.report import Evidence
 
 SUMMARY = template("cpu_bound.summary", "{seconds:seconds} of CPU in {where}")
 ANYWHERE = template(
@@ -18,6 +19,7 @@ ANYWHERE = template(
 )
 ON_CPU_IN = template("cpu_bound.on_cpu_in", "training thread on the CPU in {where}")
 ON_CPU = template("cpu_bound.on_cpu", "training thread on the CPU between the training's marks")
+LOOKS = template("cpu_bound.looks", "Python stacks taken")
 SECONDS = template("cpu_bound.seconds", "training thread on the CPU beyond an ordinary step")
 
 
@@ -31,7 +33,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     saved = window.saves and shown_by(window.stack)  # taken in another part of the step
     where = None if saved else innermost(window.stack)
     if not where:
-        return claimed(window, Cause.CPU_BOUND, taken, ANYWHERE, [ON_CPU()], SECONDS)
+        looks = [Evidence.of(LOOKS(), len(window.late.stacks), "", window.driver_pid)] if window.late.stacks else []
+        return claimed(window, Cause.CPU_BOUND, taken, ANYWHERE, [ON_CPU()], SECONDS, *looks)
     return claimed(window, Cause.CPU_BOUND, taken, SUMMARY, [ON_CPU_IN(where=where)], SECONDS, where=where)
 
 
@@ -48,6 +51,9 @@ COLLECTOR = template(
     "no Python line was seen in it: the garbage collector is a candidate (gc.freeze() after start-up, gc.collect() "
     "at a time of your choosing)",
 )
+NO_STACK = template(
+    "cpu_bound.advice.no_stack", "no Python stack was taken in it, it was too short: watch longer, and its line is told"
+)
 DO_RARER = template(
     "cpu_bound.advice.do_rarer",
     "do it every {better} steps instead of every {every}: 1 % of the run, not {share:percent}",
@@ -56,7 +62,8 @@ DO_RARER = template(
 
 def _advice(f: AdviceInput) -> list[Message]:
     move = CALL_LESS(what=f.where_plain) if f.in_library else MOVE_IT(what=f.where_plain or IT())
-    return [move, *([] if f.where else [COLLECTOR()]), *rarer(f, DO_RARER)]
+    unseen = [] if f.where else [COLLECTOR() if f.saw(LOOKS) else NO_STACK()]
+    return [move, *unseen, *rarer(f, DO_RARER)]
 
 
 SPEC = CauseSpec(

@@ -39,8 +39,8 @@ OWN_THREADS = template("cpu_contention.own_threads", "threads of these processes
 OWN_CPUS = template("cpu_contention.own_cpus", "the training's own processes use")
 STOLEN_SHARE = template("cpu_contention.stolen_share", "taken by the hypervisor")
 LATE = template("cpu_contention.late", "late without a reason in this host")
-_BUSY = 0.2
-"""CPUs from which on a process is named."""
+_BUSY, _EACH = 0.2, 0.05
+"""CPUs of all processes of one name from which on they are named, and those of each."""
 _STOLEN = 0.02
 
 
@@ -103,7 +103,10 @@ def claim_stolen(window: Window, left: Items) -> Claim | None:
 
 def _users(window: Window) -> tuple[list[RivalSample], list[RivalSample]]:
     """The busiest processes that are not the run's, and those that are."""
-    busy = [rival for rival in window.rivals if rival.cpus >= _BUSY]
+    used: dict[str, float] = {}
+    for rival in window.rivals:
+        used[rival.comm] = used.get(rival.comm, 0.0) + rival.cpus
+    busy = [rival for rival in window.rivals if rival.cpus >= _EACH and used[rival.comm] >= _BUSY]
     return [r for r in busy if r.pid not in window.own], [r for r in busy if r.pid in window.own]
 
 

@@ -210,10 +210,10 @@ class Saves:
             self.names.pop(next(iter(self.names)))
 
     def touched(self, pid: int, start_ns: int, end_ns: int, asked: Container[str] = ()) -> list[FileEvent]:
-        """The latest event of each file that a process wrote, or opened to write, in an interval; of those that it
-        ``asked`` for also what other processes did, at any time."""
-        mine = (one.pid == pid and start_ns <= one.at_ns < end_ns for one in self.names.values())
-        return [one for one, own in zip(self.names.values(), mine) if own or one.path in asked]
+        """The latest event of each file that a process wrote, or opened to write, in an interval; at any time and by
+        anyone of those that it ``asked`` for."""
+        names = self.names.values()
+        return [e for e in names if (e.pid == pid and start_ns <= e.at_ns < end_ns) or e.path in asked]
 
     def _opened(self, key: tuple[int, int, int], event: FileEvent) -> Save:
         start = event.opened_ns or event.at_ns
@@ -233,8 +233,7 @@ class Saves:
         return save
 
     def _opened_again(self, key: tuple[int, int, int], event: FileEvent) -> Save | None:
-        synced = event.kind != FileEventKind.OPENED and not event.bytes  # through a descriptor that is not for writing
-        if event.created and not synced:
+        if event.created and (event.kind == FileEventKind.OPENED or event.bytes):  # else it was synced behind its close
             return None
         for save in reversed(self.closed[-8:]):
             if save.key == key and save.end_ns is not None and event.at_ns - save.end_ns < REOPEN:

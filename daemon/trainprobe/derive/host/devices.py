@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import DiskSample, RivalSample
 
+LOOKS = 64
 DEVICE = template("device", "device {name}: {rate:MB/s}{busy}{rotating}")
 BUSY = template("device.busy", ", busy for {share:percent}")
 ROTATING = template("device.rotating", ", rotating")
@@ -41,8 +43,8 @@ class Devices:
 
     at_ns: int = 0  # the last sample
     cpus: int = 0  # of the host; 0: not known yet
-    rivals: tuple[RivalSample, ...] = ()  # the busiest processes, as last seen
-    rivals_ns: int = 0
+    rivals: deque[tuple[int, tuple[RivalSample, ...]]] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    """The busiest processes at the last looks, with their times."""
     stolen: float | None = None  # part of the processors that the hypervisor took between the last two samples
     _steal: tuple[int, int] | None = None
     _known: dict[int, Device] = field(default_factory=dict)
@@ -72,11 +74,16 @@ class Devices:
             self.stolen = max(0, steal_ns - before[0]) / (at_ns - before[1]) / self.cpus
 
     def feed_rivals(self, rivals: tuple[RivalSample, ...], at_ns: int) -> None:
-        self.rivals, self.rivals_ns = rivals, at_ns
+        self.rivals.append((at_ns, rivals))
 
     def rivals_at(self, start_ns: int) -> tuple[RivalSample, ...]:
-        """Those seen since a moment; empty where none was read since."""
-        return self.rivals if self.rivals_ns >= start_ns else ()
+        """Those of the last look; empty where none was read since a moment."""
+        return self.rivals[-1][1] if self.rivals and self.rivals[-1][0] >= start_ns else ()
+
+    def rivals_at_most(self, start_ns: int, own: Container[int]) -> tuple[RivalSample, ...]:
+        """Those of the look since a moment at which processes that are not one's ``own`` used most; empty as above."""
+        looks = (rivals for at_ns, rivals in self.rivals if at_ns >= start_ns)
+        return max(looks, key=lambda rivals: sum(one.cpus for one in rivals if one.pid not in own), default=())
 
     def of(self, dev: int) -> Device | None:
         """None: no block device, or one that never did anything."""

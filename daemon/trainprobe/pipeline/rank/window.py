@@ -114,8 +114,10 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
     ordinary = rank.ordinary
     items = {item: int(ns) for item, ns in ordinary.items.items()}
     part = Measured(rank.start_ns, rank.open.sample_ns, 0.0, suspects, items, ordinary.pool)
+    window = window_of(rank, part)
     return replace(
-        window_of(rank, part),
+        window,
+        rivals=rank.surroundings.devices.rivals_at_most(rank.start_ns, window.own),
         usual=WHOLE_RUN,
         starts=WHOLE_RUN,
         fetches_per_backward=ordinary_fetches(rank),

@@ -16,7 +16,7 @@ from trainprobe.pipeline.rank.phases import PhaseInterval
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.counters import checkpoints, counters, samples
 from trainprobe.pipeline.report.ending import exit_of
-from trainprobe.pipeline.report.stalls import bottleneck, changes, facts_of, stalls
+from trainprobe.pipeline.report.stalls import bottleneck, changes, evaluating, facts_of, stalls
 from trainprobe.pipeline.report.verdict import Losses, bound, losses, reads_by_itself, verdict
 
 NO_STEP = template("steps.none", "no optimiser step or backward was seen")
@@ -91,7 +91,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
         startup=rank.startup,
         restores=list(rank.restores),
         started=at.wall_of(rank.time.start),
-        changes=changes(facts),
+        changes=[*changes(facts), *evaluating(rank)],
     )
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from operator import attrgetter
 
 from trainprobe.advise import queue
 from trainprobe.advise.facts import PART
-from trainprobe.advise.intervals import SEEN
+from trainprobe.advise.intervals import ROLLOUTS, SEEN
 from trainprobe.advise.loader import Loader, loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
+from trainprobe.causes.phases import evaluation
 from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.spec import LINE_AND
 from trainprobe.derive.average import median
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared
-from trainprobe.model.cause import Cause
+from trainprobe.model.cause import Cause, Phase
 from trainprobe.model.message import Message, Template, alike, template, texts
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import STALL, Bottleneck, Change, Evidence, Period, Stall
@@ -57,7 +58,7 @@ def _by_cause(entries: Sequence[StallEntry]) -> dict[Cause, _OfCause]:
     return {
         cause: _OfCause(
             len(mine),
-            median([e.ns for e in mine]) / NS,
+            median([e.shares.get(cause, e.ns) for e in mine]) / NS,  # with another cause beside it a stall lasts longer
             max(mine, key=_ns),
             tuple(chain.from_iterable([e.evidence for e in mine])),
             shared([_explaining(e) for e in mine], [e.shares.get(cause, 0.0) for e in mine]),
@@ -257,6 +258,17 @@ def changes(facts: Mapping[Cause, AdviceInput]) -> list[Change]:
     costly = sorted((cause for cause in facts if facts[cause].share >= SHARE), key=lambda cause: -facts[cause].share)
     made = [(cause, SPECS[cause].advice(facts[cause]) or no_setting(facts[cause])) for cause in costly]
     return [Change(cause.value, texts(advice), advice) for cause, advice in made]
+
+
+def evaluating(rank: RankSnapshot) -> list[Change]:
+    """How to evaluate less, where that takes much of the run."""
+    wall = rank.time.reached - rank.time.start
+    at = sorted({span.step for span in rank.time.spans if span.phase is Phase.EVALUATION and span.step})
+    if not at or wall <= 0 or rank.framework.name in ROLLOUTS:
+        return []
+    every = round(median([b - a for a, b in pairwise(at)])) if at[1:] else at[0]
+    advice = evaluation.rarer(every, rank.time.phases.get(Phase.EVALUATION, 0.0) / wall, rank.framework.name)
+    return [Change(Cause.EVALUATION.value, texts(advice), advice)] if advice else []
 
 
 def bottleneck(one: FoundBottleneck, facts: dict[Cause, AdviceInput]) -> Bottleneck:

@@ -81,6 +81,9 @@ ONE_MORE = template("verdict.one_more", "the end of 1 more worker and ")
 MORE = template("verdict.more", "the end of {workers} more workers and ")
 OOM_KILLED = template("verdict.oom_killed", "the training (pid {pid}) was killed for want of memory{by}")
 BEFORE_STEPS = template("verdict.before_steps", "{what} before the first training step")
+UNTIL_THEN = template(
+    "verdict.until_then", "{what} after {steps} steps; until then nothing was lost that is worth a change"
+)
 AFTER_STEPS = template("verdict.after_steps", "{what} after {steps} steps")
 
 TOO_FEW_STEPS = template("bound.too_few_steps", "too few steps")
@@ -227,6 +230,9 @@ def _none(rank: RankSnapshot, wall_ns: float) -> Verdict:
         return Verdict.of(_without_steps(rank))
     if rank.steps.baseline_ns is None:
         return Verdict.of(TOO_FEW(steps=rank.steps.known))
+    exit_ = exit_of(rank)
+    if exit_ is not None and exit_.message is not None and exit_.ending not in (Ending.FINISHED, Ending.RUNNING):
+        return Verdict.of(UNTIL_THEN(what=exit_.message, steps=rank.steps.known))
     told = READS if reads_by_itself(rank) else HEALTHY
     return Verdict.of(told(steps=rank.steps.known, seconds=wall_ns / NS))
 
