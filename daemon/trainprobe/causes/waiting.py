@@ -33,6 +33,7 @@ IN_CALL: dict[Leaf, Message] = {
     Leaf.FILE_SYNC: template("in_call.fsync", "fsync")(),
     Leaf.FILE_WRITE: template("in_call.write", "write")(),
     Leaf.FILE_READ: template("in_call.read", "read")(),
+    Leaf.PIPE_READ: template("in_call.pipe_read", "reading a pipe")(),
     Leaf.FAULT: template("in_call.fault", "a fault on a mapped file")(),
     Leaf.LOCK: template("in_call.lock", "futex")(),
     Leaf.POLL: template("in_call.poll", "epoll or poll")(),

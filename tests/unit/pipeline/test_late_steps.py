@@ -596,3 +596,42 @@ def test_a_worker_that_is_blocked_for_seconds_in_an_evaluation_is_none_of_it() -
     assert rank.lost["worker_hang"] == pytest.approx(3.0, abs=0.1)
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.88, abs=0.1)
     adds_up(rank)
+
+
+def test_a_stall_before_it_is_known_what_marks_steps_has_its_own_step() -> None:
+    """An optimiser without marks: the first 64 backwards are taken for steps all at once."""
+    driver = Driver()
+    driver.begin()
+    for step in range(90):
+        driver.spend(1.0 if step == 40 else 0.02)
+        driver.backward()
+    driver.exit()
+    (stall,) = rank_of(played(driver), driver).stalls
+    assert stall.first_step == 40
+
+
+@pytest.mark.parametrize(
+    ("frame", "cause"),
+    [("D.__getitem__ (train.py:8)", "worker_hang"), ("wait (multiprocessing/connection.py:9)", "unknown")],
+)
+def test_a_worker_that_reads_a_pipe_of_its_own_hangs_and_an_idle_one_does_not(frame: str, cause: str) -> None:
+    """Its stack tells them apart: it is asked for although it seems idle."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    pipeline = played(driver)
+    since = driver.now
+    for _ in range(6):
+        driver.spend(0.5, Leaf.PIPE_READ, Region.FETCH)
+        driver.work(0.5, Leaf.PIPE_READ)
+        waits = StackSeen(driver.now, driver.pid, driver.tid, ("<module> (train.py:17)", "get (queues.py:113)"))
+        asked = (2000, 2000) in pipeline.wants().stacks
+        stacks = (waits, *([StackSeen(driver.now, 2000, 2000, ("_worker_loop (worker.py:3)", frame))] if asked else ()))
+        threads = (driver.sample(Leaf.PIPE_READ), worker(driver, Leaf.PIPE_READ, since))
+        pipeline.step(Frame(moment(driver.now), (*driver.events, *stacks), threads=threads))
+        driver.events.clear()
+    driver.train(30)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == cause
+    assert cause == "unknown" or stall.summary.endswith(", in D.__getitem__ (train.py:8)")

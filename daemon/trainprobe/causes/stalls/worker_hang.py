@@ -6,10 +6,13 @@ from trainprobe.causes import groups, waiting
 from trainprobe.causes.advice import AdviceInput, made_ahead
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds
 from trainprobe.causes.spec import SHORT, CauseSpec, OrderedRule
-from trainprobe.derive.python.stacks import innermost
+from trainprobe.derive.python.stacks import innermost, is_idle
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.cells import Leaf
+from trainprobe.model.event import ThreadSample
 from trainprobe.model.message import Message, template
+from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("worker_hang.summary", "worker {pid} blocked in {call}{path} for {seconds:seconds}{where}")
@@ -20,6 +23,7 @@ OF_THE_UNSENT = template(
     "worker_hang.of_the_unsent",
     "worker {pid} could not send a batch ({call} failed); the training thread waits for it",
 )
+_PIPES = (Leaf.PIPE_READ, Leaf.POLL)
 UNSENT = template("worker_hang.unsent", "since the call failed that sends it")
 SINCE_DEATH = template("worker_hang.since_death", "since the worker's death")
 
@@ -27,11 +31,14 @@ SINCE_DEATH = template("worker_hang.since_death", "since the worker's death")
 def claim(window: Window, left: Items) -> Claim | None:
     """What is left of the wait, when workers were blocked outside of their queues beyond the ordinary."""
     blocked = waiting.shares(window).blocked >= 0.5
-    if not blocked and not window.deaths and not window.unsent:
+    at_pipe = None if blocked else _at_pipe(window)
+    if not blocked and at_pipe is None and not window.deaths and not window.unsent:
         return None
     taken = waiting.waited(window, left)
     if not taken:
         return None
+    if at_pipe is not None:
+        return _of_pipe(window, taken, at_pipe)
     if not blocked and window.deaths:
         return _of_the_dead(window, taken)
     if not blocked:
@@ -57,6 +64,28 @@ def claim(window: Window, left: Items) -> Claim | None:
         if seen.call:
             evidence.append(Evidence.of(waiting.SYSTEM_CALL(), seen.call, "", seen.pid))
     return Claim(Cause.WORKER_HANG, taken, summary, chain, evidence)
+
+
+def _at_pipe(window: Window) -> ThreadSample | None:
+    """The worker that waits for a pipe, as an idle one does, but in the code that makes its batch, as a stack shows."""
+    waits = (one for one in window.threads if one.leaf in _PIPES and window.end_ns - one.since_ns >= NS)
+    return next((one for one in waits if (stack := window.late.stack_of(one.pid)) and not is_idle(stack)), None)
+
+
+def _of_pipe(window: Window, taken: dict[Item, float], worker: ThreadSample) -> Claim:
+    spent, stack = seconds(window.end_ns - worker.since_ns), window.late.stack_of(worker.pid)
+    call, where = waiting.IN_CALL[worker.leaf], waiting.IN_FRAME(frame=innermost(stack))
+    summary = SUMMARY(pid=worker.pid, call=call, path=None, seconds=spent, where=where)
+    return Claim(
+        Cause.WORKER_HANG,
+        taken,
+        summary,
+        [waiting.WAITS_FOR_WORKER(pid=worker.pid), summary],
+        [
+            Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+            Evidence.of(waiting.WORKER_BLOCKED(), spent, "s", worker.pid),
+        ],
+    )
 
 
 def _idle(window: Window) -> bool:

@@ -8,7 +8,7 @@ backwards, backwards of some lengths that recur in one order (an actor and its c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -72,8 +72,17 @@ class StepClock:
     _place: int = 0
     _kinds: tuple[int, ...] = ()  # of backwards by their length, in the order that recurs; their lengths are the group
 
-    def add_row(self, row: MarkRow) -> list[MarkRow]:
-        """The boundaries that this row makes known, in time order (several when learning ends)."""
+    def add_row(self, row: MarkRow) -> Iterator[MarkRow]:
+        """The boundaries that this row makes known, in time order (several when learning ends); ``count`` is that of
+        the one that was given last."""
+        return self._counted(self._known_by(row))
+
+    def _counted(self, rows: Sequence[MarkRow]) -> Iterator[MarkRow]:
+        for row in rows:
+            self.count += len(row.lengths) or 1
+            yield row
+
+    def _known_by(self, row: MarkRow) -> list[MarkRow]:
         if row.kind in BY_CALLS:
             return self._call(row)
         if row.kind == RowKind.BACKWARD:
@@ -91,17 +100,18 @@ class StepClock:
         self._first = self._pending if not self._learnt and self.mode == Mode.LEARNING else None
         self._pending = None
         if self.mode == Mode.EACH:  # the usual case: each mark is a boundary
-            return self._emit([row])
+            return [row]
         spent = _spent_ns(row, Region.BACKWARD) - (_spent_ns(last, Region.BACKWARD) if last else 0)
         return self._mark(_Mark(row, row.fetches - (last.fetches if last else 0), backwards, spent))
 
-    def flush(self) -> list[MarkRow]:
+    def flush(self) -> Iterator[MarkRow]:
         """Decides what is undecided by the rows so far (the run ended)."""
+        rows: list[MarkRow] = []
         if self.mode == Mode.LEARNING and self._learnt:
-            return self._decide()
-        if self.mode == Mode.LEARNING and self._last is None and self._backward_rows:
-            return self._take_backwards()
-        return []
+            rows = self._decide()
+        elif self.mode == Mode.LEARNING and self._last is None and self._backward_rows:
+            rows = self._take_backwards()
+        return self._counted(rows)
 
     def kept(self) -> KeptClock:
         """How this clock counts, for one that goes on with the same driver."""
@@ -131,7 +141,7 @@ class StepClock:
             return []
         if self.mode not in BY_CALLS.values():
             self.mode, self.before, self.count = BY_CALLS[row.kind], row.steps, row.steps
-        return self._emit([row])
+        return [row]
 
     def _backward(self, row: MarkRow) -> list[MarkRow]:
         if self._pending is not None and row.region == Region.OPTIMIZER:
@@ -141,7 +151,7 @@ class StepClock:
             first, self._first = self._first, None
             self._learnt.insert(0, _Mark(first, 1, 1))
         if self.mode == Mode.BACKWARD:
-            return self._emit([row])
+            return [row]
         if self.mode in BY_CALLS.values():
             self.mode, self.count, self.before = Mode.LEARNING, 0, 0
         if self._last is None:
@@ -153,7 +163,7 @@ class StepClock:
     def _take_backwards(self) -> list[MarkRow]:
         rows, self._backward_rows = self._backward_rows, []
         self.mode = Mode.BACKWARD
-        return self._emit(rows)
+        return rows
 
     def _mark(self, mark: _Mark) -> list[MarkRow]:
         if self.mode == Mode.LEARNING:
@@ -161,7 +171,7 @@ class StepClock:
             known = len(self._learnt)
             sure = known >= LEARN and (known >= 3 * LEARN or not _uneven(self._learnt))
             return self._decide() if sure else []
-        return self._emit([mark.row]) if self._counts(mark) else []
+        return [mark.row] if self._counts(mark) else []
 
     def _counts(self, mark: _Mark) -> bool:
         if self.mode == Mode.FETCH:
@@ -206,7 +216,7 @@ class StepClock:
         self.mode = self._judge(marks)
         self._fetches = -1
         self._name = marks[0].row.name
-        return self._emit([mark.row for mark in marks if self._counts(mark)])
+        return [mark.row for mark in marks if self._counts(mark)]
 
     def _judge(self, marks: Sequence[_Mark]) -> Mode:
         groups: list[int] = []  # optimiser steps of each fetched batch
@@ -231,10 +241,6 @@ class StepClock:
             self._group, self._kinds = found
             return Mode.LENGTH
         return Mode.PAIRS if _alternate(marks) else Mode.EACH
-
-    def _emit(self, rows: list[MarkRow]) -> list[MarkRow]:
-        self.count += sum(len(row.lengths) or 1 for row in rows)
-        return rows
 
 
 def _order(marks: Sequence[_Mark]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

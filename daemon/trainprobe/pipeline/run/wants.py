@@ -26,6 +26,7 @@ UNDECIDED_EVERY_NS, UNDECIDED = NS // 4, 4
 UNMARKED_NS, UNSTEPPED_NS = 10 * NS, 20 * NS
 OFTEN, SELDOM, WORKERS_OFTEN = 4, 6, 6
 """After so many of a rank the pause grows by itself, up to so many times."""
+SEEMINGLY_IDLE = 4  # workers that are asked for their stacks
 CROWDED = 0.15
 """Part of a driver's time in the run queue, and of its steps in waits for workers."""
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
@@ -98,11 +99,15 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
 
 
 def _hidden(rank: RankState) -> int | None:
-    """The busy or else the blocked worker that was not asked yet, where the driver's stack shows a wait in a queue."""
+    """The busy or else the blocked worker that was not asked yet, where the driver's stack shows a wait in a queue. Of
+    workers that seem idle, some in turn: one may read a pipe of its own."""
     stack, late = rank.open.stack, rank.open.late
     if stack is None or not stack.frames or not is_idle(stack.frames):
         return None
     worker = late.busy if late.busy is not None or late.worker is None else late.worker.pid
+    if worker is None and len(late.asked) < SEEMINGLY_IDLE:
+        lives = rank.lives.workers.live.items()
+        worker = next((pid for pid, one in lives if one.role == "worker" and pid not in late.asked), None)
     return None if worker is None or worker in late.asked or late.stack_of(worker) else worker
 
 

@@ -16,8 +16,8 @@ def counted(driver: Driver) -> int:
     clock = StepClock()
     for event in driver.events:
         if isinstance(event, MarkRow):
-            clock.add_row(event)
-    clock.flush()
+            list(clock.add_row(event))
+    list(clock.flush())
     return clock.count
 
 
