@@ -70,10 +70,13 @@ class AdviceInput:
         """Whether the rule saw that."""
         return any(one.key == what.id for one in self.evidence)
 
-    def part(self, what: Template) -> float:
-        """Of the longest occurrence: the part of its seconds that evidence puts there."""
-        spent = sum(one.value for one in self.evidence if one.key == what.id and isinstance(one.value, (int, float)))
-        return spent / self.longest if self.longest else 0.0
+    def part(self, what: Template, whole: Template) -> float:
+        """Of the longest occurrence: the part of one evidence's seconds that another puts there."""
+        spent, of = (
+            sum(one.value for one in self.evidence if one.key == key.id and isinstance(one.value, (int, float)))
+            for key in (what, whole)
+        )
+        return spent / of if of else 0.0
 
 
 Advise: TypeAlias = Callable[[AdviceInput], list[Message]]

@@ -66,10 +66,13 @@ class Parser(argparse.ArgumentParser):
     """Wrong arguments end with ``wrong``."""
 
     wrong = WRONG
+    verb = ""  # whose arguments are read: what it does not know is told by the whole program's parser
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        remedy = command_line.say("to mend it: {remedy}").format(remedy=f"{self.prog} --help")
+        remedy = command_line.say("to mend it: {remedy}").format(
+            remedy=" ".join(filter(None, (self.prog, self.verb, "--help")))
+        )
         self.exit(self.wrong, f"{self.prog}: {message}\n  {remedy}\n")
 
 
@@ -104,7 +107,9 @@ def _run(given: Sequence[str]) -> int:
         if not given:
             parser(()).print_help()
             return WRONG
-        args = parser(given[:1], own_failure=given[:1] == ["run"]).parse_args(given)
+        made = parser(given[:1], own_failure=given[:1] == ["run"])
+        made.verb = given[0] if given[0] in VERBS else ""
+        args = made.parse_args(given)
     _asked.set(getattr(args, "lang", None))
     try:
         code: int = args.act(args)

@@ -4,7 +4,7 @@ examples:
   trainprobe attach 12345
   trainprobe attach 12345 -o report.json
 
-A plain user is asked for his sudo password, for the half that loads eBPF programs and for nothing else.
+A plain user is asked for the sudo password, for the half that loads eBPF programs and for nothing else.
 Take the pid of the training itself or of what started it (torchrun): its children are watched too. What was
 before the attaching cannot be known: the report begins there."""
 

@@ -6,7 +6,7 @@ examples:
 
 The report is printed on stderr when the command has ended, and written as JSON to -o. The command is started
 as if nobody were there: its own user, environment, terminal, input and output; signals reach it as always.
-A plain user is asked for his sudo password, for the half that loads eBPF programs and for nothing else."""
+A plain user is asked for the sudo password, for the half that loads eBPF programs and for nothing else."""
 
 from __future__ import annotations
 

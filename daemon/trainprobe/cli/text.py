@@ -19,6 +19,7 @@ MOST_LOST = word("{share} lost: {lost} of {wall}, most to {cause} ({most})")
 LARGEST_LOST = word("{share} lost: {lost} of {wall}, the largest part to {cause} ({most})")
 ALL_LOST = word("{share} lost: {lost} of {wall}, all to {cause}")
 PART_LOST = word("{share} lost: {lost} of {wall}, {others_most} of it to {others}, {most} to {cause}")
+SHARE_AFTER = 20.0  # seconds behind the start: of less, the looks that follow it make no rate
 LIVE_WIDTH = 79  # columns of the line that `run` shows
 
 
@@ -207,7 +208,8 @@ def _footer(report: Report, style: Style) -> Iterator[str]:
         parts[0] += style.say(" ({spent} of it to start)", spent=seconds(cost.start_seconds))
     if cost.bpf_seconds is not None:
         parts.append(style.say("{spent} in the kernel", spent=seconds(cost.bpf_seconds)))
-    if cost.share_of_run is not None:
+    after = cost.cpu_seconds - (cost.start_seconds or 0.0)
+    if cost.share_of_run is not None and after >= SHARE_AFTER * cost.share_of_run:
         parts.append(style.say("{share} of one CPU after the start", share=percent(cost.share_of_run)))
     parts.append(f"{cost.rss_bytes / 1e6:.0f} MB")
     yield from style.painted(style.say("cost of watching: {cost}", cost=style.listed(parts)), "dim")

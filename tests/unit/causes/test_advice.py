@@ -14,6 +14,7 @@ from trainprobe.causes.stalls.collective_wait import MEANWHILE
 from trainprobe.causes.stalls.cpu_bound import LOOKS
 from trainprobe.causes.stalls.cpu_contention import AFFINITY_CPUS, OWN_CPUS, OWN_THREADS, RUNNABLE, USES
 from trainprobe.causes.stalls.logging import BLOCKED_SECONDS
+from trainprobe.causes.stalls.logging import SECONDS as IN_LOGS
 from trainprobe.causes.stalls.worker_hang import SINCE_DEATH
 from trainprobe.causes.stalls.worker_startup import PROCESSES_STARTED
 from trainprobe.derive.python.stacks import Where
@@ -39,7 +40,7 @@ def test_logging_in_every_step_is_thinned_by_its_share() -> None:
 
 
 def test_a_pipe_that_nobody_reads_is_no_matter_of_how_often_it_is_written() -> None:
-    blocked = (Evidence.of(BLOCKED_SECONDS(), 2.3, "s", 1),)
+    blocked = (Evidence.of(IN_LOGS(), 0.24, "s", 1), Evidence.of(BLOCKED_SECONDS(), 0.23, "s", 1))
     told = advice(Cause.LOGGING, AdviceInput(share=0.15, apart=420, longest=2.34, evidence=blocked))
     assert len(told) == 1
     assert told[0].startswith("see why whoever reads the training's output stops reading it")

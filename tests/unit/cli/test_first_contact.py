@@ -33,7 +33,7 @@ def test_wrong_arguments_name_the_help(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit) as ended:
         main(["report", "--sinse", "2h"])
     assert ended.value.code == 2
-    assert "to mend it: trainprobe --help" in capsys.readouterr().err
+    assert "to mend it: trainprobe report --help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -208,7 +208,7 @@ def test_an_end_before_the_first_step_is_told_with_its_reason(how: Step) -> None
     [
         (raises, "exit code 1"),
         (interrupted, "interrupted (Ctrl-C)"),
-        (interrupted_in_code, "interrupted by SIGINT by bash (50)"),
+        (interrupted_in_code, "interrupted by SIGINT, sent by bash (50)"),
         (killed, "killed by signal 9 by bash (50)"),
         (kills_itself, "ended by a signal of its own, 15"),
         (killed_by_worker, "ended by a signal of its own, 9 by pt_data_worker (2000)"),

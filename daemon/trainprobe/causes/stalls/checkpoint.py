@@ -324,7 +324,7 @@ LESS_STATE = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    sync = f.part(FSYNC_SECONDS)
+    sync = f.part(FSYNC_SECONDS, IN_CALLS)
     return [
         *([io_limit.RAISE()] if f.saw(io_limit.LIMIT) or f.saw(io_limit.CALLS_LIMIT) else []),
         *rarer(f, SAVE_RARER, Subject.SAVE),

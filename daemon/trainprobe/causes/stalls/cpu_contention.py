@@ -136,7 +136,13 @@ FIND_OTHERS = template(
 OWN = template("cpu_contention.own", ", the training itself uses up to {used:.1f} CPUs{of}{threads}")
 OF_CPUS = template("cpu_contention.of_cpus", " of {cpus}")
 WITH_THREADS = template("cpu_contention.with_threads", " with {threads} threads")
-CHECK_AFFINITY = template("cpu_contention.advice.check_affinity", "check the CPU affinity (Cpus_allowed_list)")
+CHECK_AFFINITY = template(
+    "cpu_contention.advice.check_affinity",
+    "its affinity leaves it {own} of {all} processors: widen it (taskset, cpuset, Slurm's --cpus-per-task)",
+)
+CHECK_ALLOWED = template(
+    "cpu_contention.advice.check_allowed", "its affinity leaves it {own} of the processors: widen it (taskset, cpuset)"
+)
 ASK_HOST = template("cpu_contention.advice.ask_host", "ask for dedicated CPUs: the hypervisor takes some away")
 _NAMED, _FITS = 3, 0.75
 
@@ -164,17 +170,19 @@ def _advice(f: AdviceInput) -> list[Message]:
     others = _used_at_most(f.seen)
     dearest = sorted(others.items(), key=lambda pair: -pair[1])[:_NAMED]
     used, threads = _most(f, OWN_CPUS.id), _most(f, OWN_THREADS.id)
-    of = OF_CPUS(cpus=f.cpus) if f.cpus else None
+    allowed = round(_most(f, AFFINITY_CPUS.id))  # of the host's; 0: all
+    cpus = allowed or f.cpus
+    of = OF_CPUS(cpus=cpus) if cpus else None
     with_threads = WITH_THREADS(threads=round(threads)) if threads > 1 else None
     own = OWN(used=used, of=of, threads=with_threads) if used else None
     fewer = (FEWER_THREADS if f.workers else FEWER_OWN_THREADS)(own=own)
     out = [MOVE_OTHERS(who=[COMPETES(name=name, cpus=cpus) for name, cpus in dearest])] if dearest else []
-    if 0 < used <= _FITS * f.cpus and not f.saw(AFFINITY_CPUS):  # it is others who make it wait
+    if 0 < used <= _FITS * f.cpus and not allowed:  # it is others who make it wait
         out = out or [FIND_OTHERS(own=own)]
     else:
         out = [fewer, *out] if used > sum(others.values()) else [*out, fewer]
-    if f.saw(AFFINITY_CPUS):
-        out.append(CHECK_AFFINITY())
+    if allowed:
+        out.insert(0, CHECK_AFFINITY(own=allowed, all=f.cpus) if f.cpus else CHECK_ALLOWED(own=allowed))
     if _most(f, STOLEN_SHARE.id):
         out.append(ASK_HOST())
     return out

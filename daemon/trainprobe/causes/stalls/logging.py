@@ -86,7 +86,7 @@ LET_READ = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    if f.part(BLOCKED_SECONDS) > 0.5:
+    if f.part(BLOCKED_SECONDS, SECONDS) > 0.5:
         return [LET_READ()]
     every = f.every or f.apart
     if every is None or every > 1 or f.share <= SHARE:

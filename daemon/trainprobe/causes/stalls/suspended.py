@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainprobe.causes import groups
-from trainprobe.causes.advice import always
+from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind, State
@@ -51,10 +51,18 @@ def _by_whom(window: Window) -> tuple[Message, list[Evidence]]:
     return BY_ANYTHING(), []
 
 
+SEE_WHY = template(
+    "suspended.advice.see_why", "see why {who} stops the training (kill -STOP, a scheduler, job control)"
+)
 ASK_WHO = template(
     "suspended.advice.ask_who",
     "find who stopped the process: a debugger, SIGSTOP, a job scheduler or the cgroup freezer",
 )
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    sent = next((one for one in f.evidence if one.key == SENDER.id and one.message is not None), None)
+    return [SEE_WHY(who=sent.message.params["who"]) if sent is not None and sent.message else ASK_WHO()]
 
 
 SPEC = CauseSpec(
@@ -64,5 +72,5 @@ SPEC = CauseSpec(
     colours=("#334155", "#e2e8f0"),
     group=groups.SUSPENDED,
     rules=(OrderedRule(claim, stall=10),),
-    advice=always(ASK_WHO),
+    advice=_advice,
 )

@@ -18,7 +18,7 @@ BY_SENDER = template("verdict.by_sender", " by {name} ({pid})")
 KILLED = template("exit.killed", "killed by signal {signal}{by}")
 OWN_KILL = template("exit.own_kill", "ended by a signal of its own, {signal}{by}")
 INTERRUPTED = template("exit.interrupted", "interrupted (Ctrl-C)")
-INTERRUPTED_BY = template("exit.interrupted_by", "interrupted by SIGINT{by}")
+INTERRUPTED_BY = template("exit.interrupted_by", "interrupted by SIGINT, sent{by}")
 TIMED_OUT = template("exit.timeout", "timed out: signal {signal}{by}")
 WATCHDOG = template("exit.watchdog", "aborted by a watchdog: signal {signal}{by}")
 LAUNCHER = template("exit.launcher", "ended by its launcher: signal {signal}{by}")
@@ -29,6 +29,7 @@ FINISHED = template("exit.finished", "finished")
 RUNNING = template("exit.running", "running")
 
 ABORT, KILL, CPU_LIMIT, INTERRUPTED_CODE = 6, 9, 24, 130
+OWN_TIMERS = (14, 26, 27)  # SIGALRM, SIGVTALRM, SIGPROF: of alarm(2) and setitimer(2)
 WATCHDOGS = ("pt_nccl", "pt_gloo")
 """Names of the threads that watch a process group's operations begin so."""
 _TOLD = frozenset({Ending.INTERRUPTED, Ending.KILLED, Ending.TIMEOUT, Ending.FINISHED, Ending.RUNNING})
@@ -42,6 +43,8 @@ def ending_of(rank: RankSnapshot) -> Ending | None:
     if rank.lives.oom_killed or (sent is not None and sent.event.sender_comm in MEMORY_KEEPERS):
         return Ending.OOM
     number = event.signal or (sent.event.signal if sent is not None else None)
+    if event.signal in OWN_TIMERS and (sent is None or not sent.event.by_user):
+        return Ending.OWN_KILL
     if sent is not None and (event.signal is None or event.signal == KILL or event.signal == sent.event.signal):
         ending = _of_signal(rank, sent)
         # A notebook's client, too, interrupts a kernel that has nothing more to do.
