@@ -24,11 +24,8 @@ _REACHED = 0.5
 
 def found(window: Window, dev: int, *, writing: bool) -> tuple[list[Message], list[Evidence]]:
     """The limit that the file's device has reached, and its figures; nothing where there is none."""
-    device = window.devices.of(dev) if dev else None
-    if device is None:
-        return [], []
-    limit = next((one for one in window.io_limits if _is_of(one, window, device.name)), None)
-    if limit is None:
+    device, limit = window.devices.of(dev) if dev else None, of_device(window, dev)
+    if device is None or limit is None:
         return [], []
     rate, calls = (limit.write_bytes, limit.writes) if writing else (limit.read_bytes, limit.reads)
     moved = device.write_rate if writing else device.read_rate
@@ -39,6 +36,13 @@ def found(window: Window, dev: int, *, writing: bool) -> tuple[list[Message], li
         told = (WRITE_CALLS if writing else READ_CALLS)(cgroup=limit.cgroup, calls=calls, device=device.name)
         return [told], [Evidence.of(CALLS_LIMIT(), calls, "", None, limit.cgroup)]
     return [], []
+
+
+def of_device(window: Window, dev: int) -> IoLimitSample | None:
+    """The cgroup's limit of a device; None: there is none, or the device is not known."""
+    device = window.devices.of(dev) if dev else None
+    limits = (one for one in window.io_limits if device is not None and _is_of(one, window, device.name))
+    return next(limits, None)
 
 
 def _is_of(limit: IoLimitSample, window: Window, name: str) -> bool:

@@ -108,6 +108,14 @@ def test_a_write_on_a_device_that_moves_no_byte_is_told_while_it_hangs() -> None
     assert closed.seconds == pytest.approx(3.0, abs=0.06)
 
 
+def test_a_device_that_a_cgroup_slows_down_does_not_hang() -> None:
+    driver, pipeline = started()
+    limits = (IoLimitSample("train.py-0123abcd", DEV, "/slurm/job7", read_bytes=1_000_000),)
+    pipeline.step(Frame(moment(driver.now), io_limits=limits))
+    assert watched(driver, pipeline, 3.0, Leaf.FILE_READ).stalls[-1].cause != "storage_hang"
+    assert watched(driver, pipeline, 12.0, Leaf.FILE_READ).stalls[-1].cause == "storage_hang"
+
+
 def test_a_long_fsync_on_a_device_that_moves_bytes_is_no_hang() -> None:
     driver, pipeline = started()
     rank = watched(driver, pipeline, 4.0, Leaf.FILE_SYNC, written=60e6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainprobe.causes import groups
+from trainprobe.causes import groups, io_limit
 from trainprobe.causes.advice import always
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
@@ -35,6 +35,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     hang = window.late.hang
     if hang is None:
         return None
+    if hang.ns < window.policy.blind_hang_ns and io_limit.of_device(window, hang.dev) is not None:
+        return None  # the kernel makes it wait for its turn: the device moves nothing meanwhile, and yet answers
     own = hang.pid == window.driver_pid
     whole = take_items(left, leaves=[hang.leaf]) if own else take_items(left, states=[State.DATA_WAIT])
     total = sum(whole.values())
