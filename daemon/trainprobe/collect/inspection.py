@@ -91,7 +91,7 @@ class Inspector:
             peer=peer.name,
             sent=peer.sent,
             threads=tuple(self._others(pid, tid)) if wchan.startswith("futex") else (),
-            children=tuple(self._children(pid, call, arguments)) if call in self._waiting else (),
+            children=self._children(pid, call, arguments) if call in self._waiting or "pipe_read" in wchan else (),
             locking=locking,
             held_locks=self._held_locks(pid) if locking or "nanosleep" in wchan else (),
             terminal=self._terminal(pid, call, arguments) if status["State"][:1] == "S" else "",
@@ -132,14 +132,15 @@ class Inspector:
                 peer.sent,
             )
 
-    def _children(self, pid: int, call: int, arguments: list[int]) -> Iterator[ThreadLook]:
-        """Threads of the child that is waited for, and of its own children; of any child where it waits for any."""
+    def _children(self, pid: int, call: int, arguments: list[int]) -> tuple[ThreadLook, ...]:
+        """Threads of the child that is waited for, and of its own children; of any child where it waits for any, or
+        reads a pipe."""
         children = self._proc.children(pid)[:THREADS]
-        wanted = arguments[self._waiting[call]] if len(arguments) > self._waiting[call] else 0
+        place = self._waiting.get(call, len(arguments))
+        wanted = arguments[place] if len(arguments) > place else 0
         named = [one for one in children if _own_pid(self._proc, one) == wanted]
         looked = [one for child in named or children for one in (child, *self._proc.children(child))]
-        for one in looked[:CHILDREN]:
-            yield from (replace(look, pid=one) for look in self._others(one, 0))
+        return tuple(replace(look, pid=one) for one in looked[:CHILDREN] for look in self._others(one, 0))
 
     def _peer(self, pid: int, call: int, arguments: list[int]) -> Peer:
         """Of the socket of the call in flight: its first argument, or what it polls first."""

@@ -212,3 +212,20 @@ def test_a_short_wait_a_thread_that_runs_and_an_idle_one_are_no_deadlock(
     seconds: float, watcher: str, frame: str
 ) -> None:
     assert two_locks(seconds, watcher=watcher, frame=frame).stalls[0].cause != "deadlock"
+
+
+@pytest.mark.parametrize(("state", "share", "cause"), [("R", 0.9, "data_cpu"), ("S", 0.0, "unknown")])
+def test_a_child_that_computes_what_it_writes_to_a_pipe(state: str, share: float, cause: str) -> None:
+    """A decoder that is a process of its own, without a loader."""
+    driver, pipeline = started()
+    for _ in range(4):
+        driver.spend(0.25, Leaf.PIPE_READ)
+        decoder = ThreadLook(4000, 4000, state, "", round(share * driver.now), pid=4000)
+        seen = Inspection(driver.pid, driver.tid, "S", "anon_pipe_read", children=(decoder,))
+        pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.PIPE_READ),), inspections=(seen,)))
+    steps(driver, 20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == cause
+    if cause == "data_cpu":
+        assert stall.summary == "the training thread waited for what process 4000 of the training writes to a pipe"
+        assert stall.seconds == pytest.approx(1.0, abs=0.02)

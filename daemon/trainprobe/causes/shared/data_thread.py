@@ -1,4 +1,5 @@
-"""The driver waits at a lock for another thread of its own process, which makes or reads the data."""
+"""The driver waits at a lock for another thread of its own process, or at a pipe for a child process, which makes or
+reads the data."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from trainprobe.causes.waiting import A_FILE, AT_A_LOCK, FOR_THREAD, LOOKS
 from trainprobe.derive.steps.late_step import SiblingThread
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, State
+from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
@@ -17,6 +19,13 @@ WORKS = template("data_thread.works", "the training thread waited for {thread}")
 ON_CPU = template("data_thread.on_cpu", "thread {tid} of the training on the CPU{where}")
 IN_FRAME = template("data_thread.in_frame", " in {frame}")
 LOOKS_BLOCKED = template("data_thread.looks_blocked", "looks that found the thread blocked on a device")
+CHILD_WORKS = template(
+    "data_thread.child_works", "the training thread waited for what process {pid} of the training writes to a pipe"
+)
+CHILD_ON_CPU = template("data_thread.child_on_cpu", "process {pid} of the training on the CPU")
+AT_A_PIPE = template("data_thread.at_a_pipe", "training thread reads a pipe")
+WAITED_AT_PIPE = template("data_thread.waited_at_pipe", "training thread waited at a pipe")
+CHILD_SHARE = template("data_thread.child_share", "the process's share of a processor meanwhile")
 SHARE = template("data_thread.share", "the thread's share of a processor meanwhile")
 _MOSTLY = 0.5
 """Of the looks, or of the time between them."""
@@ -39,6 +48,26 @@ def claim(window: Window, left: Items) -> Claim | None:
         return _reads(window, taken, max(reading, key=lambda one: one.reading))
     busy = [one for one in beside if one.own_tid in window.python_threads and _computes(one)]
     return _works(window, taken, max(busy, key=lambda one: one.busy())) if busy else None
+
+
+def claim_child(window: Window, left: Items) -> Claim | None:
+    """The wait for a pipe outside of a loader, while a child process is on the CPU: a decoder that writes to it."""
+    taken = take_items(left, states=[State.OTHER], leaves=[Leaf.PIPE_READ])
+    busy = [one for one in window.late.children.values() if _computes(one)]
+    if not taken or not busy:
+        return None
+    pid, waited = max(busy, key=lambda one: one.busy()).pid, seconds(sum(taken.values()))
+    share = min(1.0, sum(one.busy() for one in busy if one.pid == pid))
+    return Claim(
+        Cause.DATA_CPU,
+        taken,
+        CHILD_WORKS(pid=pid),
+        [AT_A_PIPE(), CHILD_ON_CPU(pid=pid)],
+        [
+            Evidence.of(WAITED_AT_PIPE(), waited, "s", window.driver_pid),
+            Evidence.of(CHILD_SHARE(), round(share, 3), "ratio", pid),
+        ],
+    )
 
 
 def _computes(thread: SiblingThread) -> bool:
@@ -77,4 +106,4 @@ def _waited(window: Window, taken: Items) -> Evidence:
     return Evidence.of(AT_A_LOCK(), seconds(sum(taken.values())), "s", window.driver_pid)
 
 
-RULES = (OrderedRule(claim, stall=170),)
+RULES = (OrderedRule(claim, stall=170), OrderedRule(claim_child, stall=172))

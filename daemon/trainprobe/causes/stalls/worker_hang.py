@@ -6,7 +6,7 @@ from trainprobe.causes import groups, waiting
 from trainprobe.causes.advice import AdviceInput, made_ahead
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds
 from trainprobe.causes.spec import SHORT, CauseSpec, OrderedRule
-from trainprobe.derive.python.stacks import innermost, is_idle
+from trainprobe.derive.python.stacks import innermost, waits_for_work
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Leaf
@@ -51,7 +51,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     summary = SOMEWHERE()
     seen = window.late.worker
     if seen is not None and seen.leaf in waiting.BLOCKED:
-        stack = window.late.stack_of(seen.pid)
+        taken_stack = window.late.stack_of(seen.pid)
+        stack = () if waits_for_work(taken_stack) else taken_stack  # taken when its batch was made
         summary = SUMMARY(
             pid=seen.pid,
             call=waiting.IN_CALL[seen.leaf],
@@ -69,7 +70,7 @@ def claim(window: Window, left: Items) -> Claim | None:
 def _at_pipe(window: Window) -> ThreadSample | None:
     """The worker that waits for a pipe, as an idle one does, but in the code that makes its batch, as a stack shows."""
     waits = (one for one in window.threads if one.leaf in _PIPES and window.end_ns - one.since_ns >= NS)
-    return next((one for one in waits if (stack := window.late.stack_of(one.pid)) and not is_idle(stack)), None)
+    return next((one for one in waits if (stack := window.late.stack_of(one.pid)) and not waits_for_work(stack)), None)
 
 
 def _of_pipe(window: Window, taken: dict[Item, float], worker: ThreadSample) -> Claim:

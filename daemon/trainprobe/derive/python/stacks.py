@@ -62,6 +62,12 @@ def _is_process(frame: str) -> bool:
     return name.rpartition(".")[2] == "_bootstrap" and place.rpartition("/")[2].startswith("process.py:")
 
 
+def waits_for_work(stack: Sequence[str]) -> bool:
+    """Whether it is a worker's that waits for its next batch: its loop called a queue, no code of a batch."""
+    loops = [at for at, frame in enumerate(stack) if frame.startswith(("_worker_loop (", "worker ("))]
+    return bool(loops) and loops[-1] + 1 < len(stack) and _is_queue(stack[loops[-1] + 1])
+
+
 def is_whole(stack: Sequence[str]) -> bool:
     """Whether it begins where Python programs and threads do. One that is read while its thread runs may be torn."""
     return bool(stack) and stack[0].partition(" (")[0].rpartition(".")[2] in _OUTERMOST
@@ -69,7 +75,11 @@ def is_whole(stack: Sequence[str]) -> bool:
 
 def is_idle(stack: Sequence[str]) -> bool:
     """Whether its innermost function waits in a queue, a pipe or a lock of Python's own."""
-    return _file(stack[-1]).rpartition("/")[2].rstrip(")") in QUEUES
+    return _is_queue(stack[-1])
+
+
+def _is_queue(frame: str) -> bool:
+    return _file(frame).rpartition("/")[2].rstrip(")") in QUEUES
 
 
 def shared(stalls: Sequence[Sequence[Sequence[str]]], weights: Sequence[float] = ()) -> Where | None:

@@ -18,7 +18,7 @@ from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.spec import LINE_AND
 from trainprobe.derive.average import median
 from trainprobe.derive.python.frameworks import is_own
-from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared
+from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared, waits_for_work
 from trainprobe.model.cause import Cause, Phase
 from trainprobe.model.message import Message, Template, alike, template, texts
 from trainprobe.model.moment import NS, Moment
@@ -156,7 +156,11 @@ def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
 def _explaining(entry: StallEntry) -> Sequence[tuple[str, ...]]:
     """Where a worker's stack explains a stall, none of the driver's, which only waits."""
     by_worker = explained_by_worker(entry.cause, entry.summary)
-    return [stack for stack in entry.stacks if of_worker(stack)] if by_worker else entry.stacks
+    return (
+        [stack for stack in entry.stacks if of_worker(stack) and not waits_for_work(stack)]
+        if by_worker
+        else entry.stacks
+    )
 
 
 @dataclass(frozen=True, slots=True)
