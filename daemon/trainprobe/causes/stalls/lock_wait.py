@@ -34,7 +34,6 @@ BLOCKED = template("lock_wait.blocked", "training thread was blocked until it ha
 _FILES = frozenset({"file_baton.py", "process_lock.py"})  # torch.utils.cpp_extension, fasteners
 _LIBRARY = "_api.py"  # of filelock
 _FUNCTIONS = frozenset({"acquire", "_poll_until_acquired"})
-_NAMES = (".lock", ".lck", ".lockfile")
 _WORDS = frozenset({"lock", "lck", "lockfile", "lockdir", "baton"})
 _CACHES = ("cache", "torch_extensions", "huggingface", "triton")
 _BETWEEN = re.compile(r"[._-]+")
@@ -87,7 +86,7 @@ def _lock(window: Window, asked: str) -> tuple[str, Sequence[HeldLock] | None]:
     if path and (open_too := [one for one in seen.held_locks if one.path == path] if seen is not None else []):
         return path, open_too
     known = path or asked
-    files = [one for one in window.files if (one.path == known if known else one.path.endswith(_NAMES))]
+    files = [one for one in window.files if (one.path == known if known else _is_lock(one.path))]
     if seen is None or not files:
         return (path, None) if path or not asked else (asked, [])
     file = max(files, key=lambda one: one.at_ns)
