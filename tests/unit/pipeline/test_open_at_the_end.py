@@ -124,6 +124,14 @@ def test_what_an_interpreter_computes_behind_such_a_stall_is_not_part_of_it(leaf
     assert rank.counters.phase_seconds["shutdown"] == pytest.approx(1.05, abs=0.1)
 
 
+def test_swapped_pages_that_an_interpreter_reads_to_free_them_are_no_stall() -> None:
+    watched = Watched()
+    watched.driver.finalize()
+    watched.spend(4.0, Leaf.SWAP)
+    rank = watched.exit()
+    assert (rank.stalls, rank.lost) == ([], {})
+
+
 @pytest.mark.parametrize("seconds", [0.3, 4.0])
 def test_an_evaluation_before_the_last_save_is_no_part_of_it_however_long_the_end_takes(seconds: float) -> None:
     watched = Watched()

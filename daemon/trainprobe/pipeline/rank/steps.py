@@ -26,7 +26,10 @@ from trainprobe.pipeline.stalls import StallEntry
 
 _BETWEEN_MARKS = (cell(Region.STEP, Leaf.CPU), cell(Region.NO_GRAD, Leaf.CPU))
 _OPTIMIZER = (cell(Region.OPTIMIZER, Leaf.CPU),)
-_TEARDOWN = tuple(cell(region, leaf) for region in Region for leaf in (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED))
+_MEMORY = (Leaf.SWAP, Leaf.RECLAIM, Leaf.FAULT)  # who frees its memory reads swapped pages
+_TEARDOWN = tuple(
+    cell(region, leaf) for region in Region for leaf in (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED, *_MEMORY)
+)
 
 EVALUATORS = 64
 """Functions that evaluate, which are kept."""
