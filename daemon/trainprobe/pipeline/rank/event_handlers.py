@@ -166,7 +166,7 @@ def end_reading(rank: RankState, at_ns: int, used: int | None) -> None:
     if rank.end_ns is not None:
         return
     memory, saves, workers = rank.memory, rank.files.saves, rank.lives.workers.count
-    memory.read(rank.seen.started_ns)
+    memory.read(rank.seen.started_ns, at_ns)
     pss = memory.proportional()
     driver = memory.processes.get(rank.seen.pid)
     if driver is not None:

@@ -20,6 +20,7 @@ class MemoryState:
     workers: WorkerPool
     processes: dict[int, ProcessSample] = field(default_factory=dict)
     pss_peak: int | None = None
+    read_ns: int = 0  # the latest reading
     shm_peak: int | None = None
     worker_pss: int | None = None  # of one worker without shared memory, the largest mean
     worker_private: int | None = None  # of one worker what it shares with nobody, the largest mean
@@ -54,8 +55,9 @@ class MemoryState:
         if pss is not None and self.taken_peak is not None and self.workers.count == self.workers.peak:
             self.others_bytes = max(0, used - pss)
 
-    def read(self, started_ns: int) -> None:
+    def read(self, started_ns: int, at_ns: int) -> None:
         """All processes have been read; ``started_ns``: when the driver's was started."""
+        self.read_ns = at_ns
         pss, shm = self.summed("pss_bytes"), self.summed("shm_bytes")
         if shm is not None:
             self.shm_peak = max(self.shm_peak or 0, self._held(shm))

@@ -29,6 +29,8 @@ from trainprobe.pipeline.rank.phases import PhaseInterval
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.stalls import StallFigures
 
+IMPORTS_NS = 2 * NS
+"""So long after its start a process that makes no steps has imported what it needs."""
 TOGETHER_NS = NS // 10
 """A signal to a group reaches its processes within this time."""
 
@@ -302,9 +304,10 @@ def _lives(rank: RankState) -> LifeFigures:
 
 def _memory(rank: RankState, limit: MemorySample | None) -> Memory:
     memory, read_ns = rank.memory, rank.memory.read_after_ns
+    imported_ns = rank.progress.first_boundary_ns or rank.start_ns + IMPORTS_NS  # before, it is the interpreter's
     return Memory(
         memory.summed("pss_bytes"),
-        memory.pss_peak,
+        memory.pss_peak if memory.read_ns >= imported_ns else None,
         memory.summed("swap_bytes"),
         memory.summed("shm_bytes"),
         memory.batch_bytes.mean,
