@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from trainprobe.cli import complain
 from trainprobe.text.saying import Saying, saying, word
@@ -70,13 +70,15 @@ def reason(error: OSError) -> Saying:
 
 
 class RecordFile:
-    """A recording as it grows. A full disk ends the recording and not the run."""
+    """A recording as it grows, compressed where its name ends with .gz. A full disk ends the recording and not the
+    run."""
 
     def __init__(self, path: Path | None) -> None:
         """Raises OSError."""
         self._file: IO[bytes] | None = None
         if path:
-            self._file = open(path, "wb", opener=_private)  # noqa: SIM115 - open as long as the run
+            self._plain = open(path, "wb", opener=_private)  # noqa: SIM115 - open as long as the run
+            self._file = _compressed(self._plain) if path.suffix == ".gz" else self._plain
 
     def line(self, line: bytes) -> None:
         if self._file is not None:
@@ -90,6 +92,13 @@ class RecordFile:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+            self._plain.close()
+
+
+def _compressed(file: IO[bytes]) -> IO[bytes]:
+    import gzip  # here: most runs start without
+
+    return cast("IO[bytes]", gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1))
 
 
 def _private(path: str, flags: int) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,18 @@ def test_a_new_file_is_for_nobody_else(tmp_path: Path) -> None:
     record.line(b"{}")
     record.close()
     assert [mode(path) for path in sorted(tmp_path.iterdir())] == [0o600, 0o600]
+
+
+def test_a_recording_is_compressed_where_its_name_says_so(tmp_path: Path) -> None:
+    """Each line is in the file when it was written: a kill costs the end mark alone."""
+    path = tmp_path / "rec.jsonl.gz"
+    record = outputs.RecordFile(path)
+    record.line(b"{}")
+    assert zlib.decompressobj(31).decompress(path.read_bytes()) == b"{}\n"
+    record.line(b"[]")
+    record.close()
+    assert gzip.decompress(path.read_bytes()) == b"{}\n[]\n"
+    assert mode(path) == 0o600
 
 
 def test_a_file_that_was_there_keeps_who_may_read_it(tmp_path: Path) -> None:
