@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -66,7 +67,12 @@ def test_where_py_spy_or_pressure_or_proc_is_missing_the_verdict_is_the_same(
     whole, poorer = replayed(name), replayed(name, lack=lack)
     assert poorer.verdict.cause == whole.verdict.cause
     assert [stall.cause for stall in poorer.stalls] == [stall.cause for stall in whole.stalls]
-    assert poorer.lost == pytest.approx(whole.lost)
+    told, less = Counter(whole.lost), Counter(poorer.lost)
+    if lack is _without_pressure:  # a short wait for idle workers is contention only by it
+        assert less["cpu_contention"] <= told["cpu_contention"] + 1e-6
+        for one in (told, less):
+            one["unknown"] += one.pop("cpu_contention", 0.0)
+    assert +less == pytest.approx(+told)
 
 
 @pytest.mark.parametrize("name", TRUTH)

@@ -133,6 +133,7 @@ class Pipeline:
             self._devices.add_sample(frame.host.disks, self._now)
             self._devices.cpus = frame.host.cpus
             self._devices.feed_steal(frame.host.steal_ns, self._now)
+            self._devices.feed_pressure((frame.host.pressure or {}).get("cpu.some"), self._now)
             for run in self.runs.values():
                 run.add_host_sample(frame.host, self._now)
         if frame.rivals:

@@ -16,6 +16,7 @@ from trainprobe.model.cause import Cause
 from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
 from trainprobe.model.event import ProcessEvent, ProcessEventKind, RankSeen, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import DiskSample, HostSample, Inspection, IoLimitSample
 from trainprobe.pipeline import Pipeline
@@ -643,3 +644,26 @@ def test_a_worker_that_reads_a_pipe_of_its_own_hangs_and_an_idle_one_does_not(fr
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
     assert stall.cause == cause
     assert cause == "unknown" or stall.summary.endswith(", in D.__getitem__ (train.py:8)")
+
+
+@pytest.mark.parametrize(
+    ("crowded", "seconds", "cause"),
+    [(0.8, 0.3, "cpu_contention"), (0.1, 0.3, "unknown"), (0.8, 3.0, "unknown")],
+)
+def test_a_batch_that_idle_workers_hand_over_late_on_a_crowded_host(crowded: float, seconds: float, cause: str) -> None:
+    """A thread of the worker does it, and gets no CPU: the kernel counts that some task waited for one."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    pipeline = played(driver)
+    for _ in range(3):
+        host = HostSample(cpus=2, pressure={"cpu.some": crowded * driver.now / NS})
+        pipeline.step(Frame(moment(driver.now), host=host))
+        driver.train(20)
+        pipeline = played(driver, pipeline)
+    driver.spend(seconds, Leaf.SOCKET, Region.FETCH)
+    driver.train(20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == cause
+    assert stall.seconds == pytest.approx(seconds, abs=0.05)

@@ -7,10 +7,11 @@ from operator import attrgetter
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, excess_ns, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import WORKERS
+from trainprobe.causes.waiting import BLOCKED, CPU, STORAGE, SWAP, WAITED, WORKERS
 from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Region
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
@@ -39,6 +40,14 @@ OWN_THREADS = template("cpu_contention.own_threads", "threads of these processes
 OWN_CPUS = template("cpu_contention.own_cpus", "the training's own processes use")
 STOLEN_SHARE = template("cpu_contention.stolen_share", "taken by the hypervisor")
 LATE = template("cpu_contention.late", "late without a reason in this host")
+HANDED_OVER = template(
+    "cpu_contention.handed_over",
+    "idle workers handed a batch over {seconds:seconds} late, while tasks of this host waited for a CPU for "
+    "{share:percent} of the time",
+)
+CROWDED_SHARE = template("cpu_contention.crowded_share", "time in which some task of the host waited for a CPU")
+_CROWDED = 0.5
+_HANDOVER_NS = NS // 100
 _BUSY, _EACH = 0.2, 0.05
 """CPUs of all processes of one name from which on they are named, and those of each."""
 _STOLEN = 0.02
@@ -77,6 +86,28 @@ def claim(window: Window, left: Items) -> Claim | None:
     busiest = OTHERS if len(others) > 1 else ONE_OTHER
     who = busiest(name=others[0].comm, pid=others[0].pid) if others else None
     return Claim(Cause.CPU_CONTENTION, taken, SUMMARY(seconds=told, who=who), chain, evidence)
+
+
+def claim_handover(window: Window, left: Items) -> Claim | None:
+    """A short wait for a batch that its workers, idle by now, have made: a thread of theirs hands it over, and gets no
+    CPU where the host's tasks mostly wait for one. (The threads of workers have no ledgers.)"""
+    crowded = window.devices.crowded or 0.0
+    if crowded < _CROWDED or excess_ns(window) > NS or pool_ns(window, *CPU, *STORAGE, *SWAP, *BLOCKED) > _HANDOVER_NS:
+        return None
+    taken = take_items(left, states=[State.DATA_WAIT], regions=[Region.FETCH])
+    if not taken or not window.workers:
+        return None
+    told = seconds(sum(taken.values()))
+    return Claim(
+        Cause.CPU_CONTENTION,
+        taken,
+        HANDED_OVER(seconds=told, share=crowded),
+        [HANDED_OVER(seconds=told, share=crowded)],
+        [
+            Evidence.of(WAITED(), told, "s", window.driver_pid),
+            Evidence.of(CROWDED_SHARE(), round(crowded, 3), "ratio"),
+        ],
+    )
 
 
 def claim_stolen(window: Window, left: Items) -> Claim | None:
@@ -196,6 +227,7 @@ SPEC = CauseSpec(
     group=groups.CPU,
     rules=(
         OrderedRule(claim, stall=260, ordinary=120),
+        OrderedRule(claim_handover, stall=265),
         OrderedRule(claim_stolen, stall=270),
     ),
     advice=_advice,

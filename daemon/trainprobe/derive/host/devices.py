@@ -46,7 +46,9 @@ class Devices:
     rivals: deque[tuple[int, tuple[RivalSample, ...]]] = field(default_factory=lambda: deque(maxlen=LOOKS))
     """The busiest processes at the last looks, with their times."""
     stolen: float | None = None  # part of the processors that the hypervisor took between the last two samples
+    crowded: float | None = None  # part of the time between them in which some task of the host waited for a CPU
     _steal: tuple[int, int] | None = None
+    _waited: tuple[float, int] | None = None
     _known: dict[int, Device] = field(default_factory=dict)
 
     def add_sample(self, disks: Sequence[DiskSample], at_ns: int) -> None:
@@ -72,6 +74,12 @@ class Devices:
         before, self._steal = self._steal, None if steal_ns is None else (steal_ns, at_ns)
         if before is not None and steal_ns is not None and at_ns > before[1] and self.cpus:
             self.stolen = max(0, steal_ns - before[0]) / (at_ns - before[1]) / self.cpus
+
+    def feed_pressure(self, waited: float | None, at_ns: int) -> None:
+        """``waited``: for how many seconds some task has waited for a CPU, as the kernel counts it (PSI)."""
+        before, self._waited = self._waited, None if waited is None else (waited, at_ns)
+        if before is not None and waited is not None and at_ns > before[1]:
+            self.crowded = min(1.0, max(0.0, waited - before[0]) * NS / (at_ns - before[1]))
 
     def feed_rivals(self, rivals: tuple[RivalSample, ...], at_ns: int) -> None:
         self.rivals.append((at_ns, rivals))
