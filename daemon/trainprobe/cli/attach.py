@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def act(args: argparse.Namespace) -> int:
     if not os.path.isdir(f"/proc/{args.pid}"):
-        remedy = "ps -C python3,python -o pid,args"
+        remedy = "pgrep -af 'python|torchrun'"
         raise Refusal(FAILED, saying("there is no process {pid}", pid=args.pid), remedy)
     watching = WatchSetup.prepare(args)
     signals = Signals(TAKEN)

@@ -75,7 +75,7 @@ def _carry_out() -> int:
     except BrokenPipeError:  # the caller's half is gone, and with it everybody who would read a report
         return FAILED
     except NoSuchTraining as error:
-        return _fail(speaker.text(error.as_saying), "ps -C python3,python -o pid,args", code=FAILED)
+        return _fail(speaker.text(error.as_saying), "pgrep -af 'python|torchrun'", code=FAILED)
     except ProbesUnavailable as error:
         return _fail(speaker.text(error.reason), speaker.text(error.remedy), code=FAILED)
     except Exception as error:
