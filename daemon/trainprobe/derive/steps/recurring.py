@@ -15,6 +15,10 @@ MANY = 8
 """This many equally frequent calls make up one step; calls of each layer are more frequent, and no more of them. Of
 fewer calls, such as waits, the most frequent one marks the step, not a rare read of the result."""
 SAME = 0.1
+MOST_STEPS = 0.7
+"""Of the gaps of the call that has most of them: calls with so many mark the same steps. The start, in which one of
+them comes too, may be among these; what comes in each second step has half of them."""
+SLOW = 3  # first steps, at most, that compile
 _UNIT_NS = 1024
 BAND = 3  # half octaves that the lengths of steps lie in
 LEAST_BURSTS = 12
@@ -54,7 +58,7 @@ def bursts(calls: Mapping[Call, Sequence[int]], ever: Mapping[Call, Sequence[int
     if not found:
         return None
     most = max(number for _, number in found.values())
-    same = (call for call, (_, number) in found.items() if number >= (1 - SAME) * most)
+    same = (call for call, (_, number) in found.items() if number >= MOST_STEPS * most)
     call = min(same, key=lambda one: sum(ever[one]))
     return call, found[call][0]
 
@@ -75,10 +79,11 @@ def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int) -> int
         gaps, even = sum(more[first:]), sum(more[low : low + BAND])
         if even >= EVEN * gaps and sum(_spent_ns(more)[low : low + BAND]) >= STANDS * lasts:
             return sum(looks[number][1][first:]) - begun - odd
+        longer = sum(more[max(first, low - 1) :])
         if 2 * even >= gaps:  # the first steps, one that compiles among them
-            begun, odd = begun + even, sum(more[max(first, low - 1) :]) - even
-        elif gaps > 1:  # a single long gap may be a late step
-            begun, odd = even, 0
+            begun, odd = begun + even, longer - even
+        elif gaps > 1 or longer < gaps:  # a single long gap may be a late step
+            begun, odd = even, gaps - even if longer == gaps <= SLOW else 0
     return 0
 
 

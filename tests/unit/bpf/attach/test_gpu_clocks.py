@@ -188,6 +188,7 @@ def test_an_import_that_takes_many_releases_does_not_cost_the_clock() -> None:
     world.made.close()
 
 
+@pytest.mark.parametrize("early", [-0.9, 0.0, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
@@ -196,7 +197,8 @@ def test_an_import_that_takes_many_releases_does_not_cost_the_clock() -> None:
         ("keras_tensorflow", 1101),  # the first is no step: nothing tells it from the one that compiles in Flax
     ],
 )
-def test_each_step_of_a_recorded_training_is_counted_once(name: str, steps: int) -> None:
+def test_each_step_of_a_recorded_training_is_counted_once(name: str, steps: int, early: float) -> None:
+    """However many seconds before its first call it was found: what is learnt from has a part of the start, or none."""
     library = MappedCode(STEP, STEP + 100, 0, b"/x/library.so")
     looks = json.loads((LOOKS / f"{name}.json").read_text())
     world = World()
@@ -208,7 +210,7 @@ def test_each_step_of_a_recorded_training_is_counted_once(name: str, steps: int)
         for call, more in look["more"].items():
             for place, number in more.items():
                 world.beats.add(STEP + int(call), number, int(place), kind=BeatKind.RELEASE)
-        world.now = began + look["at_ms"] * 1_000_000
+        world.now = began + look["at_ms"] * 1_000_000 + int(early * NS)
         world.live(1)
     clock = world.clocks.last
     assert clock is not None
