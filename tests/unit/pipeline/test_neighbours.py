@@ -105,6 +105,21 @@ def test_nobody_is_asked_for_while_the_driver_runs() -> None:
     assert not pipeline.wants().rivals
 
 
+def test_of_all_steps_who_competed_most_is_named_and_no_worker_that_has_ended_since() -> None:
+    driver, pipeline = started()
+    driver.fork(2000)
+    looks = ((RivalSample(2000, "python", 0.9, 1), RivalSample(77, "burn", 0.5, 1)), (RivalSample(78, "cat", 0.25, 1),))
+    for rivals in looks:
+        for _ in range(30):
+            driver.spend(0.02, Leaf.RUNQUEUE)
+            driver.train(1)
+        played(driver, pipeline, rivals=rivals)
+        driver.die(2000)
+    (bottleneck,) = rank_of(played(driver, pipeline), driver).bottlenecks
+    assert bottleneck.cause == "cpu_contention"
+    assert bottleneck.summary.endswith(": burn (77)")
+
+
 def test_rivals_of_another_time_are_not_blamed() -> None:
     driver, pipeline = started()
     played(driver, pipeline, rivals=(RivalSample(77, "stress", 1.9, 1),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.model.message import Message, template
@@ -88,10 +88,10 @@ class Devices:
         """Those of the last look; empty where none was read since a moment."""
         return self.rivals[-1][1] if self.rivals and self.rivals[-1][0] >= start_ns else ()
 
-    def rivals_at_most(self, start_ns: int, own: Container[int]) -> tuple[RivalSample, ...]:
+    def rivals_at_most(self, start_ns: int, own: Callable[[int], bool]) -> tuple[RivalSample, ...]:
         """Those of the look since a moment at which processes that are not one's ``own`` used most; empty as above."""
         looks = (rivals for at_ns, rivals in self.rivals if at_ns >= start_ns)
-        return max(looks, key=lambda rivals: sum(one.cpus for one in rivals if one.pid not in own), default=())
+        return max(looks, key=lambda rivals: sum(one.cpus for one in rivals if not own(one.pid)), default=())
 
     def of(self, dev: int) -> Device | None:
         """None: no block device, or one that never did anything."""

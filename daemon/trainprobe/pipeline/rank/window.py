@@ -115,9 +115,11 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
     items = {item: int(ns) for item, ns in ordinary.items.items()}
     part = Measured(rank.start_ns, rank.open.sample_ns, 0.0, suspects, items, ordinary.pool)
     window = window_of(rank, part)
+    rivals = rank.surroundings.devices.rivals_at_most(rank.start_ns, lambda pid: pid in window.own or rank.known(pid))
     return replace(
         window,
-        rivals=rank.surroundings.devices.rivals_at_most(rank.start_ns, window.own),
+        rivals=rivals,
+        own=window.own | {rival.pid for rival in rivals if rank.known(rival.pid)},
         usual=WHOLE_RUN,
         starts=WHOLE_RUN,
         fetches_per_backward=ordinary_fetches(rank),
