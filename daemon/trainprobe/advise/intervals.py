@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 
 from trainprobe.advise.facts import ProposedSetting, SettingsInput
 from trainprobe.advise.numbers import EVALUATING, SAVING, interval_for_share
 from trainprobe.derive.average import median
 from trainprobe.model.amounts import percent, seconds
-from trainprobe.model.report import PhaseSpan, Stall
+from trainprobe.model.report import Stall
 from trainprobe.text.saying import Saying, saying, word
 
 ROLLOUTS = ("stable_baselines3",)  # whose loops collect what they train on
@@ -50,11 +50,11 @@ def _every(stalls: list[Stall], steps: int, number: int) -> int:
     return rhythms[-1] if rhythms else max(1, steps // number)
 
 
-def _between(spans: Sequence[PhaseSpan], steps: int) -> int:
-    """Steps between phases: the median where it is known after which steps they came, else the mean."""
-    at = sorted({span.step for span in spans if span.step})
+def steps_between(came: Iterable[int | None]) -> int | None:
+    """The median of the steps between phases; None where it is not known after which steps any of them came."""
+    at = sorted({step for step in came if step})
     if not at:
-        return max(1, steps // len(spans))
+        return None
     return round(median(later - earlier for earlier, later in pairwise(at))) if at[1:] else at[0]
 
 
@@ -100,7 +100,8 @@ def evaluations(facts: SettingsInput) -> ProposedSetting:
         return ProposedSetting(
             name, saying("none seen"), None, 0.0, saying("rollouts run without gradients, and are needed")
         )
-    every, share = _between(spans, rank.steps.count), spent / rank.wall_seconds
+    every = steps_between(span.step for span in spans) or max(1, rank.steps.count // len(spans))
+    share = spent / rank.wall_seconds
     now = _each(every)
     reason = saying("{number} of {each}, {share} of the run", number=number, each=seconds(spent / number),
                     share=percent(share))  # fmt: skip

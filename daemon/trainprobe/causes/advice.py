@@ -98,13 +98,13 @@ def no_setting(f: AdviceInput) -> list[Message]:
     return [LOOK_AT_CODE() if f.stalls else PROFILE()]
 
 
-def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None) -> list[Message]:
-    """The interval at which something that recurs by steps takes 1 % of the run; ``sentence`` takes ``better``,
+def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None, wanted: float = SHARE) -> list[Message]:
+    """The interval at which something that recurs by steps takes ``wanted`` of the run; ``sentence`` takes ``better``,
     ``every`` and ``share``, and where it has a ``subject`` the framework's ``setting`` for it."""
     every = f.every or f.apart
     if not every:
         return []
-    better = interval_for_share(every, f.share, SHARE)
+    better = interval_for_share(every, f.share, wanted)
     if better <= every:
         return []
     named = {} if subject is None else {"setting": in_brackets(f, subject, better)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Window
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -24,8 +25,8 @@ _REACHED = 0.5
 
 def found(window: Window, dev: int, *, writing: bool) -> tuple[list[Message], list[Evidence]]:
     """The limit that the file's device has reached, and its figures; nothing where there is none."""
-    device, limit = window.devices.of(dev) if dev else None, of_device(window, dev)
-    if device is None or limit is None:
+    limit, device = of_device(window, dev), window.devices.of(dev)
+    if limit is None or device is None:
         return [], []
     rate, calls = (limit.write_bytes, limit.writes) if writing else (limit.read_bytes, limit.reads)
     moved = device.write_rate if writing else device.read_rate
@@ -38,9 +39,14 @@ def found(window: Window, dev: int, *, writing: bool) -> tuple[list[Message], li
     return [], []
 
 
+def is_reached(f: AdviceInput) -> bool:
+    """Whether ``found`` had told one."""
+    return f.saw(LIMIT) or f.saw(CALLS_LIMIT)
+
+
 def of_device(window: Window, dev: int) -> IoLimitSample | None:
     """The cgroup's limit of a device; None: there is none, or the device is not known."""
-    device = window.devices.of(dev) if dev else None
+    device = window.devices.of(dev)
     limits = (one for one in window.io_limits if device is not None and _is_of(one, window, device.name))
     return next(limits, None)
 

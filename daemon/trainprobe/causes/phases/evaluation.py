@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from trainprobe.advise.frameworks import Subject, setting
-from trainprobe.advise.numbers import EVALUATING, interval_for_share
+from trainprobe.advise.frameworks import Subject
+from trainprobe.advise.numbers import EVALUATING
 from trainprobe.causes import groups, waiting
-from trainprobe.causes.advice import IN_BRACKETS
+from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
@@ -142,12 +142,8 @@ RARER = template(
 )
 
 
-def rarer(every: int, share: float, framework: str | None) -> list[Message]:
-    """The interval at which what takes ``share`` of the run is EVALUATING of it; nothing where it hardly is more."""
-    better = interval_for_share(every, share, EVALUATING)
-    named = setting(framework, Subject.EVALUATE, better)
-    told = IN_BRACKETS(setting=named) if named is not None else None
-    return [RARER(better=better, every=every, share=share, setting=told)] if better > every else []
+def _advice(f: AdviceInput) -> list[Message]:
+    return rarer(f, RARER, Subject.EVALUATE, EVALUATING)
 
 
 SPEC = CauseSpec(
@@ -157,4 +153,5 @@ SPEC = CauseSpec(
     colours=("#0f766e", "#5eead4"),
     group=groups.PHASES,
     rules=(OrderedRule(claim, stall=60),),
+    advice=_advice,
 )

@@ -326,7 +326,7 @@ LESS_STATE = template(
 def _advice(f: AdviceInput) -> list[Message]:
     sync = f.part(FSYNC_SECONDS, IN_CALLS)
     return [
-        *([io_limit.RAISE()] if f.saw(io_limit.LIMIT) or f.saw(io_limit.CALLS_LIMIT) else []),
+        *([io_limit.RAISE()] if io_limit.is_reached(f) else []),
         *rarer(f, SAVE_RARER, Subject.SAVE),
         WAIT_LATER() if f.saw(SAVED_BESIDE) else WAIT_AT_NEXT() if f.saw(SAVED_IN_PROCESS) else SAVE_BESIDE(),
         FASTER_DISK(sync=sync) if sync > 0.5 else LESS_STATE(),

@@ -47,7 +47,9 @@ HANDED_OVER = template(
 )
 CROWDED_SHARE = template("cpu_contention.crowded_share", "time in which some task of the host waited for a CPU")
 _CROWDED = 0.5
+"""Of the time: from then on it says why a thread gets no CPU."""
 _HANDOVER_NS = NS // 100
+"""Workers that did more beyond the ordinary are not idle."""
 _BUSY, _EACH = 0.2, 0.05
 """CPUs of all processes of one name from which on they are named, and those of each."""
 _STOLEN = 0.02
@@ -98,11 +100,12 @@ def claim_handover(window: Window, left: Items) -> Claim | None:
     if not taken or not window.workers:
         return None
     told = seconds(sum(taken.values()))
+    summary = HANDED_OVER(seconds=told, share=crowded)
     return Claim(
         Cause.CPU_CONTENTION,
         taken,
-        HANDED_OVER(seconds=told, share=crowded),
-        [HANDED_OVER(seconds=told, share=crowded)],
+        summary,
+        [summary],
         [
             Evidence.of(WAITED(), told, "s", window.driver_pid),
             Evidence.of(CROWDED_SHARE(), round(crowded, 3), "ratio"),
@@ -169,10 +172,7 @@ OF_CPUS = template("cpu_contention.of_cpus", " of {cpus}")
 WITH_THREADS = template("cpu_contention.with_threads", " with {threads} threads")
 CHECK_AFFINITY = template(
     "cpu_contention.advice.check_affinity",
-    "its affinity leaves it {own} of {all} processors: widen it (taskset, cpuset, Slurm's --cpus-per-task)",
-)
-CHECK_ALLOWED = template(
-    "cpu_contention.advice.check_allowed", "its affinity leaves it {own} of the processors: widen it (taskset, cpuset)"
+    "its affinity leaves it {own}{of} processors: widen it (taskset, cpuset, Slurm's --cpus-per-task)",
 )
 ASK_HOST = template("cpu_contention.advice.ask_host", "ask for dedicated CPUs: the hypervisor takes some away")
 _NAMED, _FITS = 3, 0.75
@@ -213,7 +213,7 @@ def _advice(f: AdviceInput) -> list[Message]:
     else:
         out = [fewer, *out] if used > sum(others.values()) else [*out, fewer]
     if allowed:
-        out.insert(0, CHECK_AFFINITY(own=allowed, all=f.cpus) if f.cpus else CHECK_ALLOWED(own=allowed))
+        out.insert(0, CHECK_AFFINITY(own=allowed, of=OF_CPUS(cpus=f.cpus) if f.cpus else None))
     if _most(f, STOLEN_SHARE.id):
         out.append(ASK_HOST())
     return out

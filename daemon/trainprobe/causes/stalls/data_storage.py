@@ -87,7 +87,7 @@ HIDE_LATENCY = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    if f.saw(io_limit.LIMIT) or f.saw(io_limit.CALLS_LIMIT):
+    if io_limit.is_reached(f):
         return [*made_ahead(f), io_limit.RAISE(), LOCAL_COPY()]
     more = more_workers(f) if f.loader is not None and f.loader.workers else []
     return [*more, *made_ahead(f), LOCAL_COPY(), HIDE_LATENCY()]

@@ -83,7 +83,8 @@ def _lock(window: Window, asked: str) -> tuple[str, Sequence[HeldLock] | None]:
     file that the driver asks for; it is the lock."""
     seen = window.late.locking or window.late.inspection
     path = seen.path if seen is not None and seen.locking else ""
-    if path and (open_too := [one for one in seen.held_locks if one.path == path] if seen is not None else []):
+    open_too = [one for one in seen.held_locks if one.path == path] if seen is not None and path else []
+    if open_too:
         return path, open_too
     known = path or asked
     files = [one for one in window.files if (one.path == known if known else _is_lock(one.path))]

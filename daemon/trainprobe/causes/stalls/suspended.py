@@ -61,8 +61,8 @@ ASK_WHO = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    sent = next((one for one in f.evidence if one.key == SENDER.id and one.message is not None), None)
-    return [SEE_WHY(who=sent.message.params["who"]) if sent is not None and sent.message else ASK_WHO()]
+    senders = [one.message.params["who"] for one in f.evidence if one.key == SENDER.id and one.message is not None]
+    return [SEE_WHY(who=senders[0]) if senders else ASK_WHO()]
 
 
 SPEC = CauseSpec(

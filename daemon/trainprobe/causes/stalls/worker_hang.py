@@ -77,16 +77,15 @@ def _of_pipe(window: Window, taken: dict[Item, float], worker: ThreadSample) -> 
     spent, stack = seconds(window.end_ns - worker.since_ns), window.late.stack_of(worker.pid)
     call, where = waiting.IN_CALL[worker.leaf], waiting.IN_FRAME(frame=innermost(stack))
     summary = SUMMARY(pid=worker.pid, call=call, path=None, seconds=spent, where=where)
-    return Claim(
-        Cause.WORKER_HANG,
-        taken,
-        summary,
-        [waiting.WAITS_FOR_WORKER(pid=worker.pid), summary],
-        [
-            Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
-            Evidence.of(waiting.WORKER_BLOCKED(), spent, "s", worker.pid),
-        ],
-    )
+    since = Evidence.of(waiting.WORKER_BLOCKED(), spent, "s", worker.pid)
+    return _of_one(window, taken, summary, summary, since)
+
+
+def _of_one(window: Window, taken: dict[Item, float], summary: Message, why: Message, since: Evidence) -> Claim:
+    """The wait for the worker that ``since`` is about, and ``why`` it does not deliver."""
+    waited = Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid)
+    chain = [waiting.WAITS_FOR_WORKER(pid=since.pid), why]
+    return Claim(Cause.WORKER_HANG, taken, summary, chain, [waited, since])
 
 
 def _idle(window: Window) -> bool:
@@ -99,32 +98,16 @@ def _of_the_unsent(window: Window, taken: dict[Item, float]) -> Claim:
     """A worker's thread that sends batches failed for want of room; it told its terminal, and went on."""
     failed = window.unsent[-1]
     summary = OF_THE_UNSENT(pid=failed.pid, call=failed.call or waiting.A_CALL())
-    return Claim(
-        Cause.WORKER_HANG,
-        taken,
-        summary,
-        [waiting.WAITS_FOR_WORKER(pid=failed.pid), summary],
-        [
-            Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
-            Evidence.of(UNSENT(), seconds(window.end_ns - failed.at_ns), "s", failed.pid, failed.path or None),
-        ],
-    )
+    since = Evidence.of(UNSENT(), seconds(window.end_ns - failed.at_ns), "s", failed.pid, failed.path or None)
+    return _of_one(window, taken, summary, summary, since)
 
 
 def _of_the_dead(window: Window, taken: dict[Item, float]) -> Claim:
     """The others idle and one is dead: its batch will not come. A loader that does not look after its processes waits
     for ever, and even one that does, where the dead one left half a message in a pipe or a lock held."""
     death = window.deaths[-1]
-    return Claim(
-        Cause.WORKER_HANG,
-        taken,
-        OF_THE_DEAD(death=death.message()),
-        [waiting.WAITS_FOR_WORKER(pid=death.pid), death.message()],
-        [
-            Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
-            Evidence.of(SINCE_DEATH(), seconds(window.end_ns - death.at_ns), "s", death.pid),
-        ],
-    )
+    since = Evidence.of(SINCE_DEATH(), seconds(window.end_ns - death.at_ns), "s", death.pid)
+    return _of_one(window, taken, OF_THE_DEAD(death=death.message()), death.message(), since)
 
 
 GOES_ON = template(

@@ -25,8 +25,7 @@ class ThrottledInterval:
 class Quota:
     """The last samples of one run."""
 
-    io_limits: tuple[IoLimitSample, ...] = ()
-
+    io_limits: tuple[IoLimitSample, ...] = ()  # as last read
     samples: deque[tuple[int, QuotaSample]] = field(default_factory=lambda: deque(maxlen=KEEP))
 
     def add_sample(self, sample: QuotaSample, at_ns: int) -> None:

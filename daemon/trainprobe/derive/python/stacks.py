@@ -21,6 +21,8 @@ SHARE = 0.8
 QUEUES = ("connection.py", "queue.py", "queues.py", "selectors.py", "synchronize.py", "threading.py")
 """Files of the standard library in which a worker without work waits."""
 _OUTERMOST = frozenset({"<module>", "_run_module_as_main", "_bootstrap"})
+_TEARDOWN = frozenset({"_exit_function", "_shutdown", "_python_exit", "_run_exitfuncs"})
+"""Functions of the standard library in which a process waits for its threads and children at its end."""
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 """Functions that CPython makes of an expression; a reader knows the function whose code the expression is."""
 
@@ -66,6 +68,12 @@ def waits_for_work(stack: Sequence[str]) -> bool:
     """Whether it is a worker's that waits for its next batch: its loop called a queue, no code of a batch."""
     loops = [at for at, frame in enumerate(stack) if frame.startswith(("_worker_loop (", "worker ("))]
     return bool(loops) and loops[-1] + 1 < len(stack) and _is_queue(stack[loops[-1] + 1])
+
+
+def runs_program(stack: Sequence[str]) -> bool:
+    """Whether it is the main thread's in the program's code: an interpreter that ends has left that."""
+    names = [frame.partition(" (")[0].rpartition(".")[2] for frame in stack]
+    return names[:1] == ["<module>"] and _TEARDOWN.isdisjoint(names)
 
 
 def is_whole(stack: Sequence[str]) -> bool:

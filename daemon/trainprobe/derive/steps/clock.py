@@ -50,7 +50,12 @@ class _Mark:
     row: MarkRow
     fetches: int  # since the mark before
     backwards: int
-    backward_ns: int = 0  # in them
+    before: MarkRow | None = None
+
+    @property
+    def backward_ns(self) -> int:
+        """In backwards since the mark before."""
+        return _spent_ns(self.row, Region.BACKWARD) - (_spent_ns(self.before, Region.BACKWARD) if self.before else 0)
 
 
 @dataclass(slots=True)
@@ -101,8 +106,7 @@ class StepClock:
         self._pending = None
         if self.mode == Mode.EACH:  # the usual case: each mark is a boundary
             return [row]
-        spent = _spent_ns(row, Region.BACKWARD) - (_spent_ns(last, Region.BACKWARD) if last else 0)
-        return self._mark(_Mark(row, row.fetches - (last.fetches if last else 0), backwards, spent))
+        return self._mark(_Mark(row, row.fetches - (last.fetches if last else 0), backwards, last))
 
     def flush(self) -> Iterator[MarkRow]:
         """Decides what is undecided by the rows so far (the run ended)."""

@@ -9,6 +9,7 @@ from trainprobe.causes.order import Judgement, judge
 from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.waiting import CPU
+from trainprobe.derive.python.stacks import runs_program
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Phase, State
@@ -24,8 +25,6 @@ CONSEQUENCE = template(
     "ending.consequence", "then the training ended {workers} of its workers by signal {signal}: a consequence"
 )
 _COMPUTES = COMPUTING.union(CPU)
-_TEARDOWN = frozenset({"_exit_function", "_shutdown", "_python_exit", "_run_exitfuncs"})
-"""Functions of the standard library in which a process waits for its threads and children at its end."""
 
 
 def end(rank: RankState, at_ns: int) -> None:
@@ -173,9 +172,8 @@ def _runs(rank: RankState) -> bool:
     sample = rank.open.sample
     if sample is None or sample.run != ThreadState.BLOCKED:
         return False
-    stacks = (seen.frames for seen in rank.open.late.stacks if seen.at_ns >= sample.since_ns)
-    names = [frame.partition(" (")[0].rpartition(".")[2] for frame in next((one for one in stacks if one), ())]
-    return names[:1] == ["<module>"] and _TEARDOWN.isdisjoint(names)
+    stacks = (seen.frames for seen in rank.open.late.stacks if seen.frames and seen.at_ns >= sample.since_ns)
+    return runs_program(next(stacks, ()))
 
 
 def _may_be_teardown(cause: Cause) -> bool:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from operator import attrgetter
 
 from trainprobe.advise import queue
 from trainprobe.advise.facts import PART
-from trainprobe.advise.intervals import ROLLOUTS, SEEN
+from trainprobe.advise.intervals import ROLLOUTS, SEEN, steps_between
 from trainprobe.advise.loader import Loader, loader, prefetched
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
-from trainprobe.causes.phases import evaluation
 from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.spec import LINE_AND
 from trainprobe.derive.average import median
@@ -267,11 +266,11 @@ def changes(facts: Mapping[Cause, AdviceInput]) -> list[Change]:
 def evaluating(rank: RankSnapshot) -> list[Change]:
     """How to evaluate less, where that takes much of the run."""
     wall = rank.time.reached - rank.time.start
-    at = sorted({span.step for span in rank.time.spans if span.phase is Phase.EVALUATION and span.step})
-    if not at or wall <= 0 or rank.framework.name in ROLLOUTS:
+    every = steps_between(span.step for span in rank.time.spans if span.phase is Phase.EVALUATION)
+    if every is None or wall <= 0 or rank.framework.name in ROLLOUTS:
         return []
-    every = round(median([b - a for a, b in pairwise(at)])) if at[1:] else at[0]
-    advice = evaluation.rarer(every, rank.time.phases.get(Phase.EVALUATION, 0.0) / wall, rank.framework.name)
+    share = rank.time.phases.get(Phase.EVALUATION, 0.0) / wall
+    advice = SPECS[Cause.EVALUATION].advice(AdviceInput(share=share, every=every, framework=rank.framework.name))
     return [Change(Cause.EVALUATION.value, texts(advice), advice)] if advice else []
 
 

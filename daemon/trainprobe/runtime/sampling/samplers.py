@@ -7,7 +7,7 @@ same turn: its process may soon be gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from trainprobe.collect import descriptors, psi
@@ -310,11 +310,18 @@ class Collectors:
         return tuple(found)
 
     def _read_io_limits(self, watched: Sequence[Watched], at: int) -> tuple[IoLimitSample, ...] | None:
+        """Of each run; each cgroup is read once. None: not due."""
         if at < self._due.io_limits:
             return None
         self._due.io_limits = at + IO_LIMITS_NS * self._times
-        first = first_of_each_run(watched).items()
-        return tuple(one for run, pid in first for one in self._cgroups.io_limits(run, self._limits.cgroups(pid) or ""))
+        read: dict[str, list[IoLimitSample]] = {}
+        found: list[IoLimitSample] = []
+        for run, pid in first_of_each_run(watched).items():
+            cgroups = self._limits.cgroups(pid) or ""
+            if cgroups not in read:
+                read[cgroups] = self._cgroups.io_limits(run, cgroups)
+            found += [replace(one, run=run) for one in read[cgroups]]
+        return tuple(found)
 
     @property
     def far(self) -> bool:
