@@ -46,6 +46,11 @@ BLOCKED_BATCHES = template(
     "data_blocked.summary",
     "workers were blocked in {call} for {seconds:seconds} while the training thread waited for their batches",
 )
+WORKER_AT_LOCK = template("lock_wait.worker", "worker {pid} waited {seconds:seconds} for the lock {path}{holder}")
+WORKER_AT_SOME_LOCK = template(
+    "lock_wait.worker_no_path", "worker {pid} waited {seconds:seconds} for a lock file{where}"
+)
+_OF_BLOCKED = frozenset({BLOCKED_BATCHES.id, WORKER_AT_LOCK.id, WORKER_AT_SOME_LOCK.id})
 BLOCKED_OUTSIDE = template("data.workers_blocked", "workers blocked outside of their queues")
 WORKER_BLOCKED = template("data.worker_blocked", "worker blocked")
 WORKERS = template("data.workers", "workers")
@@ -119,7 +124,7 @@ def asked_again(window: Window, kind: Callable[[str], bool] = bool) -> str:
 
 def for_blocked_workers(summary: Message | None) -> bool:
     """Whether a stall is told as a wait for blocked workers: their stacks explain it."""
-    return summary is not None and summary.id == BLOCKED_BATCHES.id
+    return summary is not None and summary.id in _OF_BLOCKED
 
 
 def user_thread(window: Window, *, locked: bool = False) -> tuple[str, int]:

@@ -288,6 +288,11 @@ class Inspection:
     children: tuple[ThreadLook, ...] = ()  # threads of the processes that it waits for
     terminal: str = ""  # whose input it waits for
 
+    @property
+    def rival(self) -> HeldLock | None:
+        """Another process's lock on a file that it has open."""
+        return next((one for one in self.held_locks if one.path), None)
+
 
 @dataclass(frozen=True, slots=True)
 class BlockIoSample:

@@ -18,7 +18,7 @@ from trainprobe.model.event import ProcessEvent, ProcessEventKind, RankSeen, Sta
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
-from trainprobe.model.sample import DiskSample, HostSample, Inspection, IoLimitSample
+from trainprobe.model.sample import DiskSample, HeldLock, HostSample, Inspection, IoLimitSample
 from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.bottlenecks import FoundBottleneck
 from trainprobe.pipeline.rank.open_step import OpenStep
@@ -413,6 +413,53 @@ def test_what_the_worker_does_behind_the_lock_is_told_by_how_long_it_takes(worke
     closed = rank_of(played(driver, pipeline), driver).stalls[-1]
     assert closed.cause == cause
     assert closed.seconds == pytest.approx(2.0 + worked, abs=0.05)
+
+
+HELD = HeldLock(1, 9, 4711, "python", exclusive=True, path="/data/cache.lock")
+
+
+@pytest.mark.parametrize(
+    ("call", "leaf", "held", "frames", "summary"),
+    [
+        ("flock", Leaf.LOCK, (HELD,), (), " s for the lock /data/cache.lock, which process 4711 (python) holds"),
+        ("fcntl", Leaf.LOCK, (), (), " s for the lock /data/cache.lock"),
+        ("", Leaf.SLEEP, (HELD,), (), " s for the lock /data/cache.lock, which process 4711 (python) holds"),
+        (
+            "",
+            Leaf.SLEEP,
+            (),
+            ("Set.__getitem__ (data.py:7)", "acquire (_api.py:511)"),
+            " s for a lock file, in acquire (_api.py:511)",
+        ),
+    ],
+)
+def test_a_worker_at_a_files_lock_is_no_deadlock(
+    call: str, leaf: Leaf, held: tuple[HeldLock, ...], frames: tuple[str, ...], summary: str
+) -> None:
+    """Its holder gives it back, which a lock that was held at the fork never is."""
+    driver, pipeline = started()
+    since, asked = driver.now, []
+    driver.fetches += 1
+    for _ in range(6):
+        driver.spend(0.5, Leaf.PIPE_READ, Region.FETCH)
+        threads = (blocked(driver, Leaf.PIPE_READ, "", since), replace(worker(driver, leaf, since), call=call))
+        locked = "/data/cache.lock" if call else ""
+        seen = Inspection(2000, 2000, "S", path=locked, locking=call, held_locks=held)
+        stack = [StackSeen(driver.now, 2000, 2000, frames)] if frames else []
+        inspections = (seen,) if (2000, 2000) in pipeline.wants().inspect else ()
+        asked += inspections
+        pipeline.step(Frame(moment(driver.now), (*driver.events, *stack), threads=threads, inspections=inspections))
+        driver.events.clear()
+    assert asked
+    opened = rank_of(pipeline, driver).stalls[-1]
+    driver.train(20)
+    closed = rank_of(played(driver, pipeline), driver).stalls[-1]
+    for stall in (opened, closed):
+        assert stall.cause == "lock_wait"
+        assert stall.summary.startswith("worker 2000 waited ")
+        assert stall.summary.endswith(summary)
+    assert closed.seconds == pytest.approx(3.0, abs=0.05)
+    assert closed.chain[0] == "training thread waits for worker 2000"
 
 
 @pytest.mark.parametrize("busy", [False, True])

@@ -95,7 +95,7 @@ def test_a_loop_that_looks_at_a_lock_file_is_known_by_its_stack() -> None:
 
 
 def test_a_look_between_two_attempts_does_not_hide_who_holds_the_lock() -> None:
-    frames = ("load (train.py:9)", "LockAcquisition._poll_until_acquired (filelock/_api.py:177)")
+    frames = ("load (train.py:9)", "LockAcquisition._poll_until_acquired (filelock/_acquire.py:177)")
     held = (HeldLock(1, INO, 4711, "python"),)
     assert stall_of(Leaf.SLEEP, frames, held=held, runs=True).summary.endswith("which process 4711 (python) holds")
 
@@ -168,7 +168,7 @@ def test_a_holder_that_the_training_started_is_called_its_own() -> None:
 
 def test_a_file_that_its_holder_wrote_last_has_that_holder() -> None:
     """The training asks for it by its name in each attempt, and closes it before it sleeps."""
-    frames = ("load (train.py:9)", "LockAcquisition._poll_until_acquired (filelock/_api.py:177)")
+    frames = ("load (train.py:9)", "LockAcquisition._poll_until_acquired (filelock/_acquire.py:177)")
     held = (HeldLock(1, INO, 4711, "python"),)
     stall = stall_of(Leaf.SLEEP, frames, held=held, opened=False, asks=PATH, writer=4711)
     assert stall.summary.endswith("which process 4711 (python) of this training holds")

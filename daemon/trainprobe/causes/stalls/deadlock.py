@@ -36,7 +36,7 @@ _PART = 0.5
 def claim(window: Window, left: Items) -> Claim | None:
     """Waits for workers of which one has long been blocked on a lock, while no worker did anything."""
     seen = window.late.worker
-    if seen is None or seen.leaf != Leaf.LOCK:
+    if seen is None or seen.leaf != Leaf.LOCK or seen.locks_file:
         return None
     still = window.late.locked_ns
     taken = take_items(left, states=[State.DATA_WAIT, State.LOCK])

@@ -19,6 +19,8 @@ FROZEN_WAITS = ("percpu_rwsem_wait", "__sb_start_write", "sb_start_write", "__pe
 _QUEUES = frozenset({Leaf.PIPE_READ, Leaf.POLL})
 IDLE = (Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK)
 """Waits of an idle worker."""
+FILE_LOCKS = frozenset({"flock", "fcntl"})
+"""Calls that block at a lock on a file, where other locks are a futex."""
 
 
 @dataclass(slots=True)
@@ -38,6 +40,10 @@ class Wait:
     @property
     def ns(self) -> int:
         return max(0, self.until_ns - self.since_ns)
+
+    @property
+    def locks_file(self) -> bool:
+        return self.leaf == Leaf.LOCK and self.call in FILE_LOCKS
 
 
 @dataclass(slots=True)
@@ -113,7 +119,9 @@ class LateStepObservations:
     worker: Wait | None = None  # the longest wait of a worker outside of its queue
     busy: int | None = None  # the worker that was on a CPU, or runnable, and had been busy longest
     inspection: Inspection | None = None
-    locking: Inspection | None = None  # the latest one that found the driver locking a file
+    locking: dict[int, Inspection] = field(
+        default_factory=dict
+    )  # by pid: the latest one that found it at a file's lock
     rival: HeldLock | None = None  # another process's lock on a file that the sleeping driver has open
     terminal: str = ""  # whose input an inspection found the driver waiting for
     stacks: list[StackSeen] = field(default_factory=list)  # of the driver
@@ -162,17 +170,21 @@ class LateStepObservations:
     def inspect(self, seen: Inspection, at_ns: int) -> None:
         if seen.state != "R" or self.inspection is None or not self.inspection.held_locks:
             self.inspection = seen  # between two attempts to lock a file it runs, and no locks are read
-        self.rival = next((one for one in seen.held_locks if one.path), self.rival)
+        self.rival = seen.rival or self.rival
         self.inspections += 1
         self.held_back += seen.wchan.startswith("balance_dirty_pages")
         self.terminal = seen.terminal or self.terminal
         if seen.locking:
-            self.locking = seen
+            self.locking[seen.pid] = seen
         self.socket.add_look(seen.peer, seen.sent)
         for looks, threads in ((seen.threads, self.beside), (seen.children, self.children)):
             for look in looks:
                 known = threads.setdefault(look.tid, SiblingThread(look.tid, look.own_tid, at_ns, look.cpu_ns or 0))
                 known.add_look(look, at_ns)
+
+    def inspect_worker(self, seen: Inspection) -> None:
+        if seen.locking or seen.rival is not None:
+            self.locking[seen.pid] = seen
 
     def stack_of_worker(self) -> tuple[str, ...]:
         """Of the worker that was blocked longest, else of the one that was busy; empty where none was taken."""

@@ -109,6 +109,8 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
 def add_inspection(rank: RankState, seen: Inspection, at_ns: int) -> None:
     if seen.tid == rank.tid:
         rank.open.add_inspection(seen, at_ns)
+    elif seen.pid != rank.seen.pid:
+        rank.open.late.inspect_worker(seen)
 
 
 def add_look(rank: RankState, event: FileLooked) -> None:

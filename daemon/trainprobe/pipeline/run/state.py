@@ -143,7 +143,7 @@ class RunState:
 
     # ---- samples ----
     def add_inspection(self, seen: Inspection, at_ns: int) -> None:
-        for rank in self.ranks.by_pid.get(seen.pid, ()):
+        for rank in self.ranks.of(seen.pid):
             event_handlers.add_inspection(rank, seen, at_ns)
 
     def add_thread_sample(self, sample: ThreadSample, at_ns: int) -> None:

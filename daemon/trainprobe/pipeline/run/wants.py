@@ -44,7 +44,7 @@ class Wants:
 
     detail: bool = False  # read worker ledgers each 50-100 ms: a step is late
     stacks: Threads = ()  # threads whose Python stack would help
-    inspect: Threads = ()  # drivers whose step is late
+    inspect: Threads = ()  # drivers whose step is late, and workers at a file's lock
     rivals: bool = False  # who uses the processors: a driver waits for one
     faults: bool = False  # trace page faults: major faults rise
     looks: bool = False  # trace which files drivers ask for: one sleeps that should not
@@ -64,8 +64,13 @@ def late_ranks(run: RunState, now_ns: int) -> list[RankState]:
 
 
 def late_threads(run: RunState, now_ns: int) -> list[tuple[int, int]]:
-    """Drivers whose step is late: what /proc says of them helps."""
-    return [(rank.seen.pid, rank.tid) for rank in late_ranks(run, now_ns)]
+    """Drivers whose step is late, and the workers that they wait for where those may be at a lock on a file: what /proc
+    says of them helps."""
+    late = late_ranks(run, now_ns)
+    workers = [
+        one.pid for rank in late if (one := rank.open.late.worker) and (one.locks_file or one.leaf == Leaf.SLEEP)
+    ]
+    return [*((rank.seen.pid, rank.tid) for rank in late), *((pid, pid) for pid in workers)]
 
 
 def stacks(runs: Sequence[RunState], now_ns: int) -> Threads:
