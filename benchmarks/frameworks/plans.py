@@ -25,6 +25,7 @@ class Training:
     grid: int = 1  # a callback is asked after so many steps
     saves: tuple[int, int] = (60, 95)  # the framework's unit
     bare: bool = False  # there is no torch in it
+    on_gpu: bool = False  # it can be moved to one
     inline: bool = False  # it loads its data in the driver, whatever the plan's `workers`
 
 
@@ -32,6 +33,8 @@ SIZE: Json = {"steps": 320, "width": 1024, "batch": 256, "workers": 2}
 UNMARKED: Json = {"steps": 1100, "workers": 0, "quiet": 600}
 """Where nothing marks steps their rhythm stands after 10 s: until then nothing is planted."""
 KILLED = ("finished", "finished", "exception", "interrupt", "kill_worker")
+UNMARKED_ON_GPU: Json = {"steps": 3500, "width": 8192, "batch": 1024, "quiet": 2400}
+"""Of some 5 ms."""
 WORKERS = {"workers": "num_workers"}
 TRAININGS = {
     "hf_trainer": Training(
@@ -44,8 +47,11 @@ TRAININGS = {
             "workers": "dataloader_num_workers",
         },
         ends=KILLED,
+        on_gpu=True,
     ),
-    "accelerate_loop": Training(("accelerate",), ("saves", "frequent", "lock", "collections"), ends=KILLED),
+    "accelerate_loop": Training(
+        ("accelerate",), ("saves", "frequent", "lock", "collections"), ends=KILLED, on_gpu=True
+    ),
     "lightning_fit": Training(
         ("lightning",),
         ("saves", "frequent", "evaluation", "callback", "batch"),
@@ -55,6 +61,7 @@ TRAININGS = {
             "evaluation": "val_check_interval",
         },
         ends=KILLED,
+        on_gpu=True,
     ),
     "mmengine_run": Training(
         ("mmengine",),
@@ -74,18 +81,24 @@ TRAININGS = {
             "workers": "workers_per_gpu",
         },
     ),
-    "timm_train": Training(("timm",), ("saves", "batch", "callback"), {"steps": 150, "batch": 4}, saves=(30, 45)),
+    "timm_train": Training(
+        ("timm",), ("saves", "batch", "callback"), {"steps": 150, "batch": 4}, saves=(30, 45), on_gpu=True
+    ),
     "webdataset_loop": Training(("webdataset",), ("batch", "workers", "written", "callback"), settings=WORKERS),
     "hf_datasets": Training(("datasets",), ("batch", "workers", "callback", "log"), settings=WORKERS, ends=KILLED),
     "batchgenerators_loop": Training(("batchgenerators",), ("batch", "workers", "callback")),
     "pyg_loop": Training(
-        ("torch_geometric",), ("batch", "collections", "written"), {"steps": 220, "width": 256, "batch": 16}
+        ("torch_geometric",),
+        ("batch", "collections", "written"),
+        {"steps": 220, "width": 256, "batch": 16},
+        on_gpu=True,
     ),
     "sentence_fit": Training(
         ("sentence_transformers",),
         ("saves", "callback", "collections"),
         {"steps": 220, "width": 256, "batch": 16},
         settings={"saves": "save_steps"},
+        on_gpu=True,
     ),
     "sb3_learn": Training(
         ("stable_baselines3",),
@@ -114,7 +127,12 @@ TRAININGS = {
     ),
     "notebook": Training(("nbclient", "ipykernel"), ("saves", "callback", "batch", "collections"), ends=("finished",)),
     "flax_train": Training(
-        ("flax", "optax", "orbax.checkpoint"), ("saves", "callback"), UNMARKED, ends=("finished",), bare=True
+        ("flax", "optax", "orbax.checkpoint"),
+        ("saves", "callback"),
+        UNMARKED,
+        ends=("finished",),
+        bare=True,
+        on_gpu=True,
     ),
     "keras_tf": Training(("keras", "tensorflow"), ("saves", "callback"), UNMARKED, ends=("finished",), bare=True),
 }
@@ -134,14 +152,16 @@ APART = frozenset({"frequent", "workers"})
 """They slow every step: nothing else is planted beside them."""
 
 
-def make(name: str, seed: int, number: int = 0) -> Plan:
+def make(name: str, seed: int, number: int = 0, device: str = "cpu") -> Plan:
     """The ``number``-th plan of a training. ``how`` names its faults; ``tags`` the settings that advice has to name."""
     training, draw = TRAININGS[name], random.Random(f"{seed}/{name}/{number}")
     faults = [draw.choice(training.faults)]
     others = [one for one in training.faults if CAUSES[one] != CAUSES[faults[0]] and one not in APART]
     if faults[0] not in APART and others and draw.random() < 0.5:
         faults.append(draw.choice(others))
-    given: Json = SIZE | training.size | {"seed": draw.randrange(1, 10_000), "scratch": SCRATCH}
+    given: Json = SIZE | training.size | {"seed": draw.randrange(1, 10_000), "scratch": SCRATCH, "device": device}
+    if training.bare and device == "cuda":
+        given |= UNMARKED_ON_GPU
     if name == "ultralytics_fit":
         given["save_every"] = training.saves[0]
     if name == "torchrun_ddp":

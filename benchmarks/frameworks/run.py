@@ -80,7 +80,8 @@ def carry_out(plan: Plan, python: str, keep: Path, nice: int = 0) -> Outcome:
 def again(keep: Path) -> Outcome:
     """A run of an earlier time, judged by what the program now makes of its recording; nothing in ``keep`` changes."""
     name, seed, number = keep.name.rsplit("-", 2)
-    outcome = Outcome(make(name, int(seed), int(number)))
+    plan = json.loads((keep / "plan.json").read_text())
+    outcome = Outcome(make(name, int(seed), int(number), plan.get("device", "cpu")))
     with tempfile.TemporaryDirectory(prefix="trainprobe-frameworks-") as directory:
         for truth in keep.glob("truth.jsonl*"):
             shutil.copy(truth, directory)
@@ -249,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if lacking := [module for module in TRAININGS[name].modules if not torch_python.has(python, module)]:
                     print(f"{name}: skipped, {python} lacks {', '.join(lacking)}")
                     continue
-                plan = make(name, options.seed, number)
+                plan = make(name, options.seed, number, options.device)
                 with alone(Path(options.lock)):
                     keep = results.with_suffix("") / f"{name}-{options.seed}-{number}"
                     outcome = carry_out(plan, python, keep, options.nice)
@@ -274,6 +275,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.frameworks", description=__doc__)
     parser.add_argument("--python", help="an interpreter with PyTorch and requirements/frameworks.txt")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (1)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the trainings that can be moved")
     parser.add_argument("--nice", type=int, default=0, help="of each run, below 0 on a host that others use (0)")
     parser.add_argument("--runs", type=int, default=1, help="of each training (1)")
     parser.add_argument(
@@ -285,6 +287,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--lock", default=os.path.join(tempfile.gettempdir(), "trainprobe-stalls.lock"), help="held during a run"
     )
     options = parser.parse_args(arguments)
+    if options.device != "cpu":
+        options.only = [name for name in options.only if TRAININGS[name].on_gpu]
     if unknown := [name for name in options.only if name not in TRAININGS]:
         parser.error(f"no such training: {', '.join(unknown)}; there are {', '.join(TRAININGS)}")
     return options

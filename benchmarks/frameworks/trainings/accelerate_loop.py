@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 def main() -> None:
     job = Job()
     plan = job.plan
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=job.device == "cpu")
     model = Net(plan)
     loader = DataLoader(job.samples(), batch_size=plan["batch"], num_workers=plan["workers"])
     model, optimizer, loader = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-4), loader)

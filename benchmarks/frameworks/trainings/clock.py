@@ -35,6 +35,7 @@ class Job:
 
     def __init__(self) -> None:
         self.plan, self.truth, self._faults = begin()
+        self.device: str = self.plan["device"]
         self.steps = 0
         self._mark, self._stepping, self._fetch, self._aside = now(), 0, 0, 0
         self._held = threading.Lock()

@@ -58,7 +58,7 @@ def main() -> None:
             train_sampling_strategy="sequential",
             report_to="none",
             disable_tqdm=True,
-            use_cpu=True,
+            use_cpu=job.device == "cpu",
             remove_unused_columns=False,
         ),
         data_collator=collate,

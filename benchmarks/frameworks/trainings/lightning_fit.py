@@ -47,7 +47,7 @@ def main() -> None:
     if plan.get("save_every"):
         callbacks.append(ModelCheckpoint("saves", every_n_train_steps=plan["save_every"], save_top_k=-1))
     trainer = lightning.Trainer(
-        accelerator="cpu",
+        accelerator=job.device,
         max_steps=plan["steps"],
         callbacks=callbacks,
         logger=CSVLogger(".") if plan.get("log_every") else False,

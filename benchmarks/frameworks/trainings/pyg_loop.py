@@ -46,9 +46,10 @@ class Network(torch.nn.Module):
 def main() -> None:
     job = Job()
     plan = job.plan
-    model = Network(plan)
+    model = Network(plan).to(job.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for batch in DataLoader(Graphs(job), batch_size=plan["batch"], num_workers=plan["workers"]):
+        batch = batch.to(job.device)
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(batch), batch.y).backward()
         optimizer.step()

@@ -37,7 +37,7 @@ def model(plan: dict[str, Any]) -> SentenceTransformer:
     )
     BertModel(config).save_pretrained("base")
     inner = Transformer("base", max_seq_length=32)
-    return SentenceTransformer(modules=[inner, Pooling(width)], device="cpu")
+    return SentenceTransformer(modules=[inner, Pooling(width)], device=plan["device"])
 
 
 class Faults(TrainerCallback):
@@ -74,7 +74,7 @@ def main() -> None:
             dataloader_num_workers=plan["workers"],
             report_to="none",
             disable_tqdm=True,
-            use_cpu=True,
+            use_cpu=job.device == "cpu",
         ),
         train_dataset=pairs,
         loss=CoSENTLoss(trained),

@@ -49,14 +49,16 @@ def main() -> None:
         plan["batch"],
         use_prefetcher=False,
         num_workers=plan["workers"],
-        device=torch.device("cpu"),
+        device=torch.device(job.device),
         persistent_workers=False,
     )
+    model.to(job.device)
     optimizer = create_optimizer_v2(model, "adamw", lr=1e-4)
     saver = CheckpointSaver(model, optimizer, checkpoint_dir=".", recovery_dir=".")
     save = job.clocked(saver.save_recovery, "checkpoint")
     for number, (images, labels) in enumerate(loader, 1):
         optimizer.zero_grad()
+        images, labels = images.to(job.device), labels.to(job.device)
         torch.nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()
         job.faults(model)
