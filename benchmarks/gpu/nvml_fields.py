@@ -72,7 +72,7 @@ FIELDS: dict[str, Field] = {
     "bus_id": (lambda gpu: gpu.get("id"), SAME, 0),
     "mig": (mig, SAME, 0),
     "utilization": (number("utilization/gpu_util", scale=0.01), CLOSE, 0.25),
-    "memory_used_bytes": (number("fb_memory_usage/used", scale=MIB), 0.02, 1024 * MIB),
+    "memory_used_bytes": (number("fb_memory_usage/used", scale=MIB), 0.02, 64 * MIB),
     "memory_total_bytes": (number("fb_memory_usage/total", scale=MIB), 0.02, 0),
     "power_watts": (
         number(

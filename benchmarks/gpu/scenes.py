@@ -120,7 +120,7 @@ def _wrong(rank: Json, truth: Json, rows: dict[str, dict[str, Any]]) -> list[str
         wrong.append("no GPU is told as the training's")
     if not rank["ledger"].get("gpu_wait"):
         wrong.append("no second of the ledger is gpu_wait")
-    others = rows.get(CONTENTION, {}).get("lost", 0.0)
+    others = rows.get(CONTENTION, {}).get("lost", 0.0) + truth.get("profiler_seconds", 0.0)
     for cause, row in rows.items():
         if cause in PLANTED and abs(row["lost"] - row["planted"]) > max(SECONDS, PART * row["planted"]) + others:
             wrong.append(f"{cause}: {row['planted']} s were planted, {row['lost']} s are told as lost")
@@ -130,7 +130,7 @@ def _wrong(rank: Json, truth: Json, rows: dict[str, dict[str, Any]]) -> list[str
             and abs(row["idle_told"] - row["idle"]) > READING * max(row["times"], 1)
         ):
             wrong.append(f"{cause}: the GPU was idle for {row['idle']} s, {row['idle_told']} s are told")
-    stray = sum(row["lost"] for cause, row in rows.items() if cause not in (*PLANTED, CONTENTION))
+    stray = -truth.get("profiler_seconds", 0.0) + sum(row["lost"] for cause, row in rows.items() if cause not in (*PLANTED, CONTENTION))
     if stray > STRAY * rank["wall_seconds"]:
         wrong.append(f"{stray:.1f} s are lost to what was not planted")
     return wrong + _against_profile(truth)

@@ -72,7 +72,7 @@ class Training:
         batch = next(self.batches).to(self.device.name)
         if fault == "loader":
             self.note(fault, begun, first)
-        self.optimizer.zero_grad(set_to_none=False)
+        self.optimizer.zero_grad()  # a graph of CUDA overwrites the gradients that it gave
         with torch.autocast(self.device.name, torch.bfloat16, enabled=self.scene == "streams"):
             loss = self.model(batch).sum()
         loss.backward()
@@ -150,7 +150,9 @@ def main() -> None:
     training.device.wait()
     truth = training.truth()
     if plan.get("profile"):
+        begun = time.monotonic_ns()
         truth["profiled_gaps"] = gaps(training.device.profile_end(), LEAST_GAP)
+        truth["profiler_seconds"] = (time.monotonic_ns() - begun) / 1e9
     Path(plan["truth"]).write_text(json.dumps(truth))
     if training.scene == "ddp":
         torch.distributed.destroy_process_group()

@@ -84,6 +84,22 @@ int nvmlDeviceGetMemoryInfo(device *d, unsigned long long *out) { /* total, free
     out[1] = out[0] - out[2];
     return result;
 }
+typedef struct {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+} memory;
+int nvmlDeviceGetMemoryInfo_v2(device *d, memory *out) { /* what is used without what the driver has for itself */
+    unsigned long long whole[3];
+    int result = look(d->index, "memory_reserved", &out->reserved);
+    if (!result)
+        result = nvmlDeviceGetMemoryInfo(d, whole);
+    if (result)
+        return result;
+    out->total = whole[0];
+    out->free = whole[1];
+    out->used = whole[2] - out->reserved;
+    return SUCCESS;
+}
 int nvmlDeviceGetUtilizationRates(device *d, unsigned *out) {
     out[1] = 0;
     return number(d, "utilization", out);

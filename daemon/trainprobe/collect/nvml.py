@@ -44,6 +44,7 @@ _REASONS = {
 _REOPEN = frozenset((1, 2, 4, 9, 999))  # uninitialized, invalid argument, no permission, driver not loaded, unknown
 _LOST = 15  # NVML_ERROR_GPU_IS_LOST
 _NOT_THERE = frozenset((3, 6, 13))  # not supported, not found, function not found
+_VERSION = 25  # NVML_ERROR_ARGUMENT_VERSION_MISMATCH
 
 
 class _Reopen(Exception):
@@ -203,6 +204,7 @@ class _Device:
         self._handle: Any = None
         self._tensor: TensorCores | None = None
         self._no_tensor = False
+        self._no_reserved = False
         self._uuid = self._bus = ""
         self._seen_us = 0
         self._at_ns = 0
@@ -235,7 +237,7 @@ class _Device:
 
     def _sample(self, now_ns: int) -> GpuSample:
         nvml, handle, ask, ask_seldom = self._nvml, self._handle, self._ask, self._ask_seldom
-        memory = ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+        memory = ask("memory", self._memory)
         power = ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         clock = ask("sm_clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         top = ask_seldom("sm_clock_max", lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
@@ -268,6 +270,20 @@ class _Device:
             holders=self._holders(),
             missing=tuple(sorted(self._missing)),
         )
+
+    def _memory(self) -> Any:
+        """What is used is what ``nvidia-smi`` calls so: without the driver's own part, where it tells that apart."""
+        nvml = self._nvml
+        if not self._no_reserved:
+            try:
+                return nvml.nvmlDeviceGetMemoryInfo(self._handle, nvml.nvmlMemory_v2)
+            except nvml.NVMLError as error:
+                if error.value not in (*_NOT_THERE, _VERSION):
+                    raise
+            except (AttributeError, TypeError):  # a binding that is older
+                pass
+            self._no_reserved = True
+        return nvml.nvmlDeviceGetMemoryInfo(self._handle)
 
     def _tensor_active(self) -> float | None:
         if self._no_tensor:

@@ -28,6 +28,8 @@ UNPICKLE_NS = 5_000_000
 """… and so long it computes to take it over."""
 IDLE_CPUS = 0.5
 """A host of which no more is idle is wholly used."""
+LAUNCHED = 0.8
+"""Of the waits for the GPU, it works for so much: the rest are launches, and the way of its answer."""
 MINOR = 0.01
 """Of an ordinary step: a smaller claim goes to the largest one."""
 _PRODUCTIVE = frozenset({State.COMPUTE, State.GPU_WAIT, State.CHECKPOINT, State.SLEEP})
@@ -112,15 +114,29 @@ def _barriers(fold: RankState) -> dict[Region, float]:
     """Waits at locks that are for the process's own compute threads, in ns, by region. In the backward pass and in the
     optimiser they all are (autograd, OpenMP); in forward OpenMP's barriers take as much of the computing as there. All
     are where JAX or TensorFlow run the model: in threads of their own."""
-    if fold.progress.clock.mode == Mode.RHYTHM:
+    mode, items = fold.progress.clock.mode, fold.ordinary.items
+    if mode == Mode.RHYTHM:
         return {}
-    items = fold.ordinary.items
     locked = {region: ns for (state, region, _), ns in items.items() if state == State.LOCK}
+    if mode == Mode.GPU:
+        part = _waited_for_gpu(fold, sum(locked.values()))
+        return {region: part * ns for region, ns in locked.items()}
     compute = {region: ns for (_, region, leaf), ns in items.items() if leaf == Leaf.CPU}
     gpu = any(state == State.GPU_WAIT for state, _, _ in items)  # its backward is another thread's: no barrier
     alike = (Region.OPTIMIZER,) if gpu else (Region.BACKWARD, Region.OPTIMIZER)
     rate = max((locked.get(region, 0.0) / compute[region] for region in alike if compute.get(region)), default=0.0)
     return {region: rate * compute.get(region, 0.0) for region in (Region.STEP, Region.NO_GRAD)}
+
+
+def _waited_for_gpu(fold: RankState, locked_ns: float) -> float:
+    """The part of the waits at locks that is for the GPU, where XLA runs the model: a thread of its own tells the
+    training's that the GPU is done. It is as long as the GPU worked, waits inside of CUDA's calls left out."""
+    share = fold.surroundings.gpu_in_ordinary.share
+    if share is None or locked_ns <= 0:
+        return 1.0
+    waited = by_state(fold.ordinary.items).get(State.GPU_WAIT, 0.0)
+    part = (share * fold.ordinary.ns - waited) / locked_ns
+    return 1.0 if part >= LAUNCHED else max(0.0, part)
 
 
 def _handed_over(fold: RankState) -> tuple[float, float]:

@@ -20,6 +20,7 @@ BUSY_FOR = template("bound.gpu_busy", "GPUs are busy for {share:percent} of the 
 BOTH = template("bound.both", "{first}; {second}")
 LONGEST_NS = 10 * NS  # a pause between two readings beyond which nothing is known of the time between
 SETTLED_NS = 3 * NS  # by then a stall has opened or closed: idle time gets its cause
+END_NS = 1 << 63  # later than any reading
 FAULTS = 100
 BUSY = 0.8  # of a second: the host's stall did not stop the GPU
 INPUT_BELOW, COMPUTE_ABOVE = 0.8, 0.95  # mean utilisation
@@ -116,12 +117,20 @@ class RankGpus:
         while self._waiting and self._waiting[0].at_ns <= now_ns - SETTLED_NS:
             sample = self._waiting.popleft()
             idle = (1 - (sample.utilization or 0.0)) * span_ns(sample)
-            for cause, stalled in _stalled(rank, sample.since_ns, sample.at_ns):
+            found = _stalled(rank, sample.since_ns, sample.at_ns)
+            if not found and 0 < rank.progress.first_boundary_ns <= sample.since_ns:
+                rank.surroundings.gpu_in_ordinary.add(span_ns(sample) - idle, span_ns(sample))
+            for cause, stalled in found:
                 part = min(idle, stalled)
                 if part > 0:
                     key = (sample.uuid, cause)
                     self.idle_ns[key] = self.idle_ns.get(key, 0.0) + part
                     idle -= part
+
+    def end(self, rank: RankState) -> None:
+        """The rank has ended: it is known what all its stalls were."""
+        self.settle(rank, END_NS)
+        self.give_back(rank, END_NS)
 
     def give_back(self, rank: RankState, now_ns: int) -> None:
         """Time of finished stalls in which the GPUs worked on is not lost: it is productive again."""

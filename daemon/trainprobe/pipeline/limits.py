@@ -83,6 +83,10 @@ class RunLimits:
         gpus.settle(rank, now_ns)
         gpus.give_back(rank, now_ns)
 
+    def end_gpus(self, rank: RankState) -> None:
+        if gpus := self.gpus.get(rank.seen.pid):
+            gpus.end(rank)
+
     def add_gpu_faults(self, faults: Sequence[GpuFault]) -> None:
         """What broke in any GPU of the host while the run was there."""
         self.gpu_faults += faults

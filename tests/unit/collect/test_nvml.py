@@ -94,6 +94,18 @@ def test_two_gpus_with_all_their_figures(machine: Machine) -> None:
     ]
 
 
+def test_memory_in_use_is_told_without_the_drivers_own_where_it_tells_that_apart(machine: Machine) -> None:
+    reserved = random.randrange(1, 9_000)
+    machine.gpus = {0: WHOLE | {"memory_reserved": reserved}, 1: dict(WHOLE)}
+    said = machine.watch(
+        """
+        seen = until(lambda by: len(by) == 2)
+        print(seen[0].memory_used_bytes, seen[0].memory_total_bytes, seen[1].memory_used_bytes, seen[0].missing)
+        """
+    )
+    assert said.split() == [str(WHOLE["memory_used"] - reserved), "80000", "60000", "()"]
+
+
 def test_what_is_not_supported_is_none_and_never_zero(machine: Machine) -> None:
     machine.gpus = {0: {}}
     said = machine.watch(

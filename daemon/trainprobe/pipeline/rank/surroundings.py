@@ -12,6 +12,23 @@ from trainprobe.pipeline.busy import Company, ComputeThreads, CpuInUse
 
 
 @dataclass(slots=True)
+class GpuInOrdinary:
+    """How busy the rank's GPUs were in readings without a stall, after its first step."""
+
+    busy_ns: float = 0.0
+    seen_ns: int = 0
+
+    def add(self, busy_ns: float, seen_ns: int) -> None:
+        self.busy_ns += busy_ns
+        self.seen_ns += seen_ns
+
+    @property
+    def share(self) -> float | None:
+        """None: no reading tells."""
+        return self.busy_ns / self.seen_ns if self.seen_ns else None
+
+
+@dataclass(slots=True)
 class Surroundings:
     """Shared by all ranks: ``devices`` of the host, ``quota`` and ``company`` of the run."""
 
@@ -25,6 +42,7 @@ class Surroundings:
     gpu_ns: tuple[float, int] = (0.0, 0)  # of all its GPUs: busy, and of how long that is known
     gpu_worked_ns: int = 0  # while all of them were busy, of …
     gpu_seen_ns: int = 0
+    gpu_in_ordinary: GpuInOrdinary = field(default_factory=GpuInOrdinary)
     _gpu_read_ns: tuple[float, int] = (0.0, 0)
 
     def gpu_utilization(self) -> float | None:

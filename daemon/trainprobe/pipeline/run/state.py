@@ -140,6 +140,7 @@ class RunState:
         self.end_ns = at_ns
         for rank in self.ranks:
             end(rank, at_ns)
+            self.limits.end_gpus(rank)
 
     # ---- samples ----
     def add_inspection(self, seen: Inspection, at_ns: int) -> None:
