@@ -168,7 +168,8 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *count, process 
     return SUCCESS;
 }
 
-/* GPM: "tensor" is the percentage between two samples, "gpm_samples" bounds how many may be had at once (unset: any). */
+/* GPM, between two samples: "tensor" and "busy" are percentages, "receive" and "transmit" MiB a second; "gpm_samples"
+ * bounds how many may be had at once (unset: any). */
 typedef struct { unsigned taken; } gpm_sample;
 static unsigned gpm_samples;
 int nvmlGpmQueryDeviceSupport(device *d, unsigned *out) { /* version, isSupportedDevice */
@@ -212,7 +213,9 @@ int nvmlGpmMetricsGet(gpm_metrics *asked) {
     if (asked->version != 1 || asked->first->taken >= asked->second->taken)
         return 2; /* NVML_ERROR_INVALID_ARGUMENT */
     for (unsigned i = 0; i < asked->count; i++) {
-        asked->metrics[i].result = asked->metrics[i].id == 5 ? look(asked->second->taken & 0xff, "tensor", &value) : 3;
+        unsigned id = asked->metrics[i].id;
+        const char *name = id == 1 ? "busy" : id == 5 ? "tensor" : id == 20 ? "transmit" : id == 21 ? "receive" : "";
+        asked->metrics[i].result = look(asked->second->taken & 0xff, name, &value);
         asked->metrics[i].value = value;
     }
     return SUCCESS;

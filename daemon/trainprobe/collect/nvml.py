@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainprobe.collect.gpm import TensorCores, Unsupported
+from trainprobe.collect.gpm import Counters, Unsupported, Worked
 from trainprobe.collect.source import Failed, Unavailable
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS
@@ -27,6 +27,7 @@ HUNG_NS = 3 * NS
 LOOK_NS = 60 * NS
 LEFT_BEHIND = 4
 SELDOM = 30  # readings
+PCIE_EVERY = 5
 PAUSES_NS = (NS, 2 * NS, 5 * NS, 15 * NS, 60 * NS)
 GPUS_LIMIT = 64
 HOLDERS_LIMIT = 256
@@ -202,8 +203,8 @@ class _Device:
         self.index = index
         self._nvml = nvml
         self._handle: Any = None
-        self._tensor: TensorCores | None = None
-        self._no_tensor = False
+        self._counters: Counters | None = None
+        self._no_counters = False
         self._no_reserved = False
         self._uuid = self._bus = ""
         self._seen_us = 0
@@ -228,7 +229,7 @@ class _Device:
             return self._sample(now_ns)
         except nvml.NVMLError as error:
             self._handle = None
-            self._forget_tensor_cores()
+            self._forget_counters()
             if error.value == _LOST:
                 return GpuSample(self.index, self._uuid, self._bus, lost=True)
             if error.value in _REOPEN:
@@ -244,8 +245,7 @@ class _Device:
         mig = ask_seldom("mig", lambda: nvml.nvmlDeviceGetMigMode(handle))
         reasons = ask("throttle_reasons", lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
         rows = ask_seldom("remapped_rows", lambda: nvml.nvmlDeviceGetRemappedRows(handle))
-        receive = ask("pcie_receive", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES))
-        transmit = ask("pcie_transmit", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES))
+        worked = ask("tensor_active", self._worked) or Worked()
         since, self._at_ns = self._at_ns, now_ns
         return GpuSample(
             index=self.index,
@@ -254,16 +254,16 @@ class _Device:
             at_ns=now_ns,
             since_ns=since,
             mig=bool(mig and mig[0]),
-            utilization=self._utilization(),
-            tensor_active=ask("tensor_active", self._tensor_active),
+            utilization=self._utilization() if worked.utilization is None else worked.utilization,
+            tensor_active=worked.tensor_active,
             memory_used_bytes=memory.used if memory is not None else None,
             memory_total_bytes=memory.total if memory is not None else None,
             power_watts=power / 1000 if power is not None else None,
             temperature_celsius=ask("temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, 0)),
             sm_clock_hertz=clock * MHZ if clock is not None else None,
             sm_clock_max_hertz=top * MHZ if top is not None else None,
-            pcie_receive_bytes_per_second=receive * KB if receive is not None else None,
-            pcie_transmit_bytes_per_second=transmit * KB if transmit is not None else None,
+            pcie_receive_bytes_per_second=self._pcie("receive", worked.receive),
+            pcie_transmit_bytes_per_second=self._pcie("transmit", worked.transmit),
             reasons=None if reasons is None else tuple(name for bit, name in _REASONS.items() if reasons & bit),
             ecc_errors=ask("ecc", lambda: nvml.nvmlDeviceGetTotalEccErrors(handle, 1, 0)),
             remapped_rows=rows[1] if rows is not None else None,
@@ -285,26 +285,37 @@ class _Device:
             self._no_reserved = True
         return nvml.nvmlDeviceGetMemoryInfo(self._handle)
 
-    def _tensor_active(self) -> float | None:
-        if self._no_tensor:
+    def _worked(self) -> Worked | None:
+        if self._no_counters:
             self._missing.add("tensor_active")
             return None
         try:
-            self._tensor = self._tensor or TensorCores(self._nvml, self._handle)
-            return self._tensor.active()
+            self._counters = self._counters or Counters(self._nvml, self._handle)
+            return self._counters.worked()
         except (Unsupported, self._nvml.NVMLError) as error:
             known = isinstance(error, Unsupported) or error.value in _NOT_THERE
             if not known:
                 raise
-            self._no_tensor = True  # for good: asking again costs and tells nothing new
+            self._no_counters = True  # for good: asking again costs and tells nothing new
             self._missing.add("tensor_active")
             return None
 
-    def _forget_tensor_cores(self) -> None:
-        tensor, self._tensor, self._no_tensor = self._tensor, None, False
+    def _pcie(self, way: str, told: int | None) -> int | None:
+        """``told``: by the counters. NVML's own call for it measures for 20 ms, and is made seldom."""
+        if told is not None:
+            return told
+        nvml = self._nvml
+        if self._readings % PCIE_EVERY == 1:
+            self._kept.pop(f"pcie_{way}", None)
+        kind = nvml.NVML_PCIE_UTIL_RX_BYTES if way == "receive" else nvml.NVML_PCIE_UTIL_TX_BYTES
+        rate = self._ask_seldom(f"pcie_{way}", lambda: nvml.nvmlDeviceGetPcieThroughput(self._handle, kind))
+        return None if rate is None else rate * KB
+
+    def _forget_counters(self) -> None:
+        counters, self._counters, self._no_counters = self._counters, None, False
         try:
-            if tensor is not None:
-                tensor.close()
+            if counters is not None:
+                counters.close()
         except self._nvml.NVMLError:
             pass  # with the library it went
 

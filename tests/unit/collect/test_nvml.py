@@ -195,6 +195,19 @@ def test_tensor_cores_between_two_readings(machine: Machine) -> None:
     assert said.splitlines() == ["0.35", "0.8 () None ('tensor_active',)"]
 
 
+def test_what_the_counters_tell_is_not_asked_for_once_more(machine: Machine) -> None:
+    """They speak for the time between two readings; one that they do not tell is asked for."""
+    busy, receive = random.randrange(100), random.randrange(9_000)
+    machine.gpus = {0: WHOLE | {"busy": busy, "receive": receive}}
+    said = machine.watch(
+        """
+        gpu = until(lambda by: by[0].tensor_active is not None)[0]
+        print(gpu.utilization, gpu.pcie_receive_bytes_per_second, gpu.pcie_transmit_bytes_per_second, gpu.missing)
+        """
+    )
+    assert said.split() == [str(busy / 100), str(receive << 20), "2048000", "()"]
+
+
 def test_handles_that_die_give_the_counters_samples_back(machine: Machine) -> None:
     """Two samples a GPU: where they leaked, the third time there would be none left."""
     machine.gpus = {0: dict(WHOLE), 99: {"gpm_samples": 2}}
