@@ -28,7 +28,7 @@ class Worked:
     transmit: int | None = None
 
 
-class Counters:
+class GpmReader:
     """Of one GPU. What NVML refuses raises its own error."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:

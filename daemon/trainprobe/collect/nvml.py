@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainprobe.collect.gpm import Counters, Unsupported, Worked
+from trainprobe.collect.gpm import GpmReader, Unsupported, Worked
 from trainprobe.collect.source import Failed, Unavailable
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS
@@ -203,7 +203,7 @@ class _Device:
         self.index = index
         self._nvml = nvml
         self._handle: Any = None
-        self._counters: Counters | None = None
+        self._counters: GpmReader | None = None
         self._no_counters = False
         self._no_reserved = False
         self._uuid = self._bus = ""
@@ -290,7 +290,7 @@ class _Device:
             self._missing.add("tensor_active")
             return None
         try:
-            self._counters = self._counters or Counters(self._nvml, self._handle)
+            self._counters = self._counters or GpmReader(self._nvml, self._handle)
             return self._counters.worked()
         except (Unsupported, self._nvml.NVMLError) as error:
             known = isinstance(error, Unsupported) or error.value in _NOT_THERE

@@ -50,8 +50,9 @@ class RunLimits:
 
     def add_failure(self, event: CallFailed) -> None:
         self.counts[event.pid, event.errno, event.dev] = event
-        if len(self.failures) < FAILURES:
-            self.failures.append(event)
+        self.failures.append(event)
+        if len(self.failures) > FAILURES:  # the first ones and the last ones tell most
+            del self.failures[FAILURES // 2]
         self._refused = self._refused or event.call == gpu_memory.CALL
         self._stirred = True
 

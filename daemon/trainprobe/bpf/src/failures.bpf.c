@@ -13,7 +13,8 @@ INLINE bool traced(u32 tid, u8 *level) {
     return *level && !(*level & QUIET);
 }
 
-#define AGAIN_NS 100000000ull
+#define AGAIN_NS     100000000ull
+#define GPU_AGAIN_NS 5000000ull /* a refusal that ends the training may follow one that was healed */
 
 struct failure_key {
     u32 tgid;
@@ -46,7 +47,7 @@ INLINE void tell_call(u32 message, s32 number, s32 error, s32 fd, u64 path) {
             return;
     }
     __sync_fetch_and_add(&n->count, 1); /* its value is not to be had from the LLVM of BCC 0.18 */
-    if (n->told && now - n->told < AGAIN_NS)
+    if (n->told && now - n->told < (number == CALL_GPU_ALLOCATE ? GPU_AGAIN_NS : AGAIN_NS))
         return;
     struct failure_message *m = ring.ringbuf_reserve(sizeof(*m));
     if (!m) {

@@ -83,7 +83,7 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 
 CALL = "cudaMalloc"
-REFUSED = "gpu-memory-refused"
+REFUSED, RETRIED_KEY = "gpu-memory-refused", "gpu-memory-retried"
 
 
 def check(s: Situation) -> Iterator[Notice]:
@@ -117,10 +117,11 @@ def _refused(s: Situation, refused: Sequence[CallFailed]) -> Iterator[Notice]:
             evidence=evidence,
             advice=_limit_advice(s, limit),
             pid=s.driver,
+            replaces=RETRIED_KEY,
         )
     else:
         yield Notice(
-            "gpu-memory-retried",
+            RETRIED_KEY,
             Cause.GPU_MEMORY,
             refused[0].at_ns,
             RETRIED(count=last.count, used=used),

@@ -9,6 +9,7 @@ from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.python.compilers import in_compiler
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
+from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("recompile.summary", "compiled again for {seconds:seconds}")
@@ -19,12 +20,18 @@ COUNT = template("recompile.count", "compiler processes")
 STACKS = template("recompile.stacks", "Python stacks of the training thread that show a compiler")
 
 
+SEVERAL, APART_NS = 3, NS
+"""So many compilers with no more between one and the next are one compilation: Triton's passes run in torch's own workers,
+which then start a short ptxas for each kernel."""
+
+
 def claim(window: Window, left: Items) -> Claim | None:
-    """The whole excess, where compilers ran for a third of it or most stacks of the driver show one."""
+    """The whole excess, where compilers ran for a third of it, or came one after the other for half of it, or most
+    stacks of the driver show one."""
     total = sum(left.values())
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     compiling = [frames for frames in stacks if in_compiler(frames)]
-    by_process = window.compile_ns > 0 and window.compile_ns >= total / 3
+    by_process = 0 < window.compile_ns >= total / 3 or _in_a_row_ns(window) >= total / 2 > 0
     if not by_process and 2 * len(compiling) <= len(stacks):
         return None
     evidence = []
@@ -37,6 +44,18 @@ def claim(window: Window, left: Items) -> Claim | None:
     taken = take_items(left)
     chain = WAITS() if by_process else COMPILES(where=compiling[-1][-1])
     return Claim(Cause.RECOMPILE, taken, SUMMARY(seconds=seconds(sum(taken.values()))), [chain], evidence)
+
+
+def _in_a_row_ns(window: Window) -> int:
+    """The longest time in which compilers follow each other."""
+    longest = count = begin_ns = end_ns = 0
+    for one in sorted(window.compilers, key=lambda one: one.start_ns):
+        if not count or one.start_ns - end_ns > APART_NS:
+            count, begin_ns, end_ns = 0, max(one.start_ns, window.start_ns), 0
+        count, end_ns = count + 1, max(end_ns, min(one.end_ns, window.end_ns))
+        if count >= SEVERAL:
+            longest = max(longest, end_ns - begin_ns)
+    return longest
 
 
 SHAPES = template(

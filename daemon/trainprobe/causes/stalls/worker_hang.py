@@ -143,12 +143,12 @@ MORE_ROOM = template(
 
 def _advice(f: AdviceInput) -> list[Message]:
     where = waiting.IN_FRAME(frame=f.where_plain) if f.where_plain else None
-    if f.each and (f.every or f.longest < SHORT):
-        return [GOES_ON(each=f.each, where=where), *made_ahead(f)]
     if any(one.key == UNSENT.id for one in f.evidence):
         return [MORE_ROOM()]
     if any(one.key == SINCE_DEATH.id for one in f.evidence):
         return [(DEAD_TIMEOUT if f.fetching else DEAD_LIMIT)()]
+    if f.each and (f.every or f.longest < SHORT):
+        return [GOES_ON(each=f.each, where=where), *made_ahead(f)]
     return [(LOADER_TIMEOUT if f.fetching else TIME_LIMIT)(where=where)]
 
 
