@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.builders.driver import PID, moment
-from tests.unit.pipeline.test_limits import GB, WORKER, Host
+from tests.unit.pipeline.test_limits import GB, RUN, WORKER, Host
 from trainprobe.collect.kernel_log import xid_logged
 from trainprobe.derive.host.gpu_speed import GpuSpeed
-from trainprobe.model.event import GpuXid
+from trainprobe.model.event import GpuXid, RunEnded
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Bound, Gpu
@@ -110,6 +110,23 @@ def test_time_with_a_lowered_clock_by_reason() -> None:
     for second in range(6):
         host.second(gpus=(reading(host, reasons=("hw_thermal",) if second < 4 else ()),))
     assert host.report.gpus[0].throttled_seconds == {"hw_thermal": pytest.approx(4.0)}
+
+
+def test_idle_time_of_the_last_seconds_belongs_to_its_cause_as_the_run_ends() -> None:
+    host = Host()
+    host.second(gpus=(reading(host),))
+    start = host.driver.now
+    host.driver.write("/ckpt/step.pt", 10**9, 2.0)
+    host.driver.train(1)
+    samples = [
+        replace(reading(host, utilization=0.0), at_ns=start + (n + 1) * NS, since_ns=start + n * NS) for n in range(2)
+    ]
+    host.second(gpus=tuple(samples))
+    assert not host.rank.gpus[0].idle_by_cause, "a stall may still turn out to be another"
+    host.driver.exit(0)
+    host.driver.events.append(RunEnded(RUN, host.driver.now))
+    host.second_of_end()
+    assert host.rank.gpus[0].idle_by_cause == {"checkpoint": pytest.approx(2.0, abs=0.2)}
 
 
 def test_idle_time_in_a_stall_belongs_to_its_cause() -> None:
