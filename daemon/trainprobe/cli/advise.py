@@ -81,7 +81,8 @@ def advice_lines(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
     yield style.paint(style.say("Leave as they are") if proposals else style.say("What was looked at"), "bold")
     for setting in made.settings:
         if setting.proposed is None:
-            named = f"{style.say(setting.name)}{_named(setting, style, ', ')}"
+            names = style.say(setting.name), _named(setting, style)
+            named = style.listed(name for name in names if name)
             name = style.say("{setting} ({now})", setting=named, now=inert(_sentence(setting.now, style)))
             yield from style.wrapped(f"{style.label(name)}{inert(_sentence(setting.reason, style))}", "  - ", "    ")
     yield ""
@@ -159,9 +160,9 @@ def _proposal(setting: ProposedSetting, made: Advice, style: Style) -> Iterator[
         yield from style.wrapped(inert(_sentence(setting.limit, style)), f"      {style.label(style.say('limit'))}")
 
 
-def _named(setting: ProposedSetting, style: Style, before: str = "") -> str:
+def _named(setting: ProposedSetting, style: Style) -> str:
     named = setting.setting
-    return "" if named is None else before + style.speaker.message(named, str(named))
+    return "" if named is None else style.speaker.message(named, str(named))
 
 
 def _judged(verdict: str, style: Style) -> str:
