@@ -387,3 +387,18 @@ def test_the_interval_is_that_of_the_large_saves() -> None:
     rank = ended(driver)
     assert (rank.counters.saves, rank.counters.save_every_steps) == (5, 40)
     assert rank.lost["checkpoint"] == pytest.approx(2.5, abs=0.05)
+
+
+def test_the_late_close_of_an_older_file_hides_no_save_of_the_step() -> None:
+    """Of a small file the close is known later than that of the large files which were begun after it."""
+    driver = trained()
+    driver.write("/run/40/rng_state.pth", 1000, 0.001, ino=5)
+    late = driver.events.pop()
+    driver.train(1)
+    driver.spend(0.2)
+    driver.write("/run/41/model.pth", SIZE, 0.3, ino=8)
+    driver.events.append(late)
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.lost == pytest.approx({"checkpoint": 0.5}, abs=0.01)
+    assert max(save.serialize_seconds for save in rank.checkpoints) == pytest.approx(0.2, abs=0.01)

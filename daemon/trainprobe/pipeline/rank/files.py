@@ -13,6 +13,10 @@ from trainprobe.derive.files.slow_files import SlowFiles
 from trainprobe.derive.steps.interval import Files as ClassedFiles
 from trainprobe.derive.steps.ledger import WRITES
 from trainprobe.model.event import FileEvent, StepFile, ThreadSample
+from trainprobe.model.moment import NS
+
+LATE_NS = NS // 2
+"""The close of a small file may be known so much later than that of another one."""
 
 
 @dataclass(slots=True)
@@ -51,15 +55,17 @@ class FileActivity:
         """The checkpoints that a thread has open or has closed since; the latest come last."""
         out = [one for one in self.saves.open.values() if one.tid == tid]
         for save in reversed(self.saves.closed):
-            if save.end_ns is not None and save.end_ns < since_ns:
+            ended_ns = save.end_ns or since_ns
+            if ended_ns < since_ns - LATE_NS:
                 break
-            if save.tid == tid:
+            if save.tid == tid and ended_ns >= since_ns:
                 out.append(save)
         return [save for save in reversed(out) if save.kind_of(self.saves.rules) == FileClass.CHECKPOINT]
 
     def saved_in(self, tid: int, start_ns: int, end_ns: int) -> list[Save]:
         """The checkpoints that a thread began to write in an interval that has just ended."""
-        if not self.saves.open and not (self.saves.closed and (self.saves.closed[-1].end_ns or end_ns) >= start_ns):
+        closed = self.saves.closed
+        if not self.saves.open and not (closed and (closed[-1].end_ns or end_ns) >= start_ns - LATE_NS):
             return []
         return [save for save in self._saved_by(tid, start_ns) if start_ns <= save.start_ns < end_ns]
 
