@@ -137,5 +137,11 @@ def test_waiting_for_the_gpu_is_no_stall_and_a_state_of_its_own() -> None:
     assert set(rank.lost) == {"gpu_memory"}
 
 
+def test_waiting_for_the_gpu_while_a_save_copies_its_tensors_is_the_saves() -> None:
+    """Its file is removed after it: its calls took longer than it was open."""
+    planted = sum(one["seconds"] for one in TRUTH["gpu_stalls"]["planted"] if one["cause"] == "checkpoint")
+    assert replayed("gpu_stalls").lost["checkpoint"] == pytest.approx(planted, rel=0.01)
+
+
 def test_a_clean_run_has_no_stall() -> None:
     assert replayed("clean").stalls == []

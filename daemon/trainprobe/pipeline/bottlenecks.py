@@ -11,7 +11,7 @@ from trainprobe.causes.run import drift
 from trainprobe.causes.stalls import checkpoint, gpu_memory, gpu_throttle
 from trainprobe.causes.waiting import CPU, FETCHING, STORAGE, SWAP
 from trainprobe.derive.average import mean
-from trainprobe.derive.files.save_spans import blocked_ns
+from trainprobe.derive.files.save_spans import COPIES, blocked_ns
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, State
@@ -210,7 +210,10 @@ def bottlenecks(fold: RankState) -> list[FoundBottleneck]:
     ]
     growth = fold.ordinary.growth
     steps = drift.DriftInput(fold.ordinary.ns, growth.trend, growth.makeup, growth.counters, fold.seen.pid)
-    grown = drift.claim(steps, fold.policy, {item[0] for one in found for item in one.claim.taken})
+    owned = {
+        item[0] for one in found for item in one.claim.taken if one.cause != Cause.CHECKPOINT or item not in COPIES
+    }
+    grown = drift.claim(steps, fold.policy, owned)  # a save's copies are a part of the waits for the GPU, no more
     if grown is not None:
         found.append(FoundBottleneck(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary.ns))
     return sorted(found, key=lambda one: -one.ns)
@@ -248,10 +251,9 @@ def _saving(fold: RankState) -> FoundBottleneck | None:
     ordinary, saves = fold.ordinary, fold.files.saving_steps
     if ordinary.ns <= 0 or ordinary.count < 8 or not saves.ordinary:
         return None
-    called = by_state(ordinary.items).get(State.CHECKPOINT, 0.0)
-    cpu = sum(ns for item, ns in ordinary.items.items() if item in checkpoint.SERIALIZES)
     window = window_of_ordinary(fold, ordinary.items, None)
-    claim = checkpoint.in_ordinary_steps(window, saves, saves.serializing_ns(called, ordinary.count, cpu))
+    serializing = saves.serializing(ordinary.items, ordinary.count, ordinary.fetches)
+    claim = checkpoint.in_ordinary_steps(window, saves, serializing)
     share = claim.ns / ordinary.ns
     stalled = fold.stalls.seconds.get(Cause.CHECKPOINT, 0.0) > 0  # then shorter saves are no noise
     if share < (0.0 if stalled else fold.policy.checkpoint_bottleneck):

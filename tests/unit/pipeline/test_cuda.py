@@ -98,6 +98,65 @@ def test_a_save_waits_for_its_tensors_from_the_gpu() -> None:
     assert rank.lost["checkpoint"] == pytest.approx(1.2, rel=0.05), rank.lost
 
 
+def saved_every_three(driver: Driver, beside: str = "") -> float:
+    """200 steps of 50 ms, of which each third begins with a save of 29 ms, and with what comes ``beside`` it: seconds
+    in saves. The state is copied from the GPU before the first file is opened, and an older checkpoint is removed."""
+    driver.begin()
+    for step in range(200):
+        driver.step()
+        if step % 3 or step < 10:
+            continue
+        if beside == "evaluation":
+            for _ in range(4):
+                driver.fetch(0.0001)
+                driver.spend(0.001, Leaf.CPU, Region.NO_GRAD)
+                driver.spend(0.001, Leaf.GPU)
+        elif beside == "forward without a loader":
+            driver.spend(0.004, Leaf.CPU, Region.NO_GRAD)
+            driver.spend(0.003, Leaf.GPU, Region.NO_GRAD)
+        elif beside == "logging callback":
+            driver.spend(0.008)
+            driver.write("/run/metrics.log", 1000, 0.0005, ino=5, created=False)
+        elif beside == "slow batch":
+            driver.spend(0.008, Leaf.POLL, Region.FETCH)
+        if beside not in ("evaluation", "forward without a loader"):
+            driver.spend(0.002)
+            driver.spend(0.005, Leaf.GPU)
+        driver.write(f"/run/checkpoint-{step}/model.safetensors", 37_000_000, 0.008, ino=8)
+        driver.spend(0.0005, Leaf.GPU)
+        driver.write(f"/run/checkpoint-{step}/optimizer.pt", 19_000_000, 0.004, gap=0.007, ino=9)
+        driver.spend(0.0025, Leaf.FILE_META)
+    driver.optimizer()
+    return 64 * (0.022 if beside in ("evaluation", "forward without a loader") else 0.029)
+
+
+@pytest.mark.parametrize("beside", ["", "slow batch", "evaluation", "forward without a loader", "logging callback"])
+def test_saves_of_ordinary_steps_wait_for_their_tensors_and_for_nobody_elses(beside: str) -> None:
+    driver = Driver()
+    seconds = saved_every_three(driver, beside)
+    rank = rank_of(played(driver), driver)
+    phases = sum(rank.counters.phase_seconds.values())
+    assert rank.productive_seconds + phases + sum(rank.lost.values()) == pytest.approx(rank.wall_seconds)
+    assert rank.lost["checkpoint"] == pytest.approx(seconds, rel=0.08)
+
+
+@pytest.mark.parametrize("opened_after", [0.0, 0.1])
+def test_a_save_that_removes_an_older_one_has_its_waits_for_the_gpu(opened_after: float) -> None:
+    """Its calls take longer than its files are open; its tensors may be copied before."""
+    driver = begun()
+    driver.spend(opened_after, Leaf.GPU)
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, "/ckpt/last.pt", opened=opened)
+    driver.spend(0.2, Leaf.GPU)
+    driver.spend(0.4, Leaf.FILE_WRITE)
+    driver.files[1, 7] = StepFile(1, 7, ns(0.7), 0, 1 << 28)
+    driver.file(FileEventKind.CLOSED, "/ckpt/last.pt", opened=opened, size=1 << 28, write=ns(0.4))
+    driver.spend(0.3, Leaf.FILE_META)
+    on_a_gpu(driver, 20)
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {"checkpoint": pytest.approx(0.9 + opened_after, rel=0.02)}
+
+
 def refused(driver: Driver, count: int = 1) -> CallFailed:
     return CallFailed(driver.now, PID, PID, "cudaMalloc", 12, count)
 

@@ -14,7 +14,15 @@ from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import evaluates, user_thread
 from trainprobe.causes.writing import held_back
 from trainprobe.derive.average import median
-from trainprobe.derive.files.save_spans import BYTES_IN_NS, SaveSpan, SavingSteps, ahead_ns, shown_by, spans
+from trainprobe.derive.files.save_spans import (
+    BYTES_IN_NS,
+    COPIED_IN_NS,
+    SaveSpan,
+    SavingSteps,
+    ahead_ns,
+    shown_by,
+    spans,
+)
 from trainprobe.derive.files.saves import Save
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
@@ -68,8 +76,6 @@ IN_SAVES = template(
     "checkpoint.in_saves", "training thread in its saves, from the open of a file to the last call on it"
 )
 ORDINARY_SAVES = template("checkpoint.ordinary_saves", "saves in ordinary steps")
-SERIALIZES = frozenset((State.COMPUTE, region, Leaf.CPU) for region in (Region.STEP, Region.NO_GRAD))
-"""Where the CPU time of ordinary steps is that may go into saves."""
 _COMPUTES = (Leaf.CPU, Leaf.FILE_GAP)
 _WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
 _COVER = 0.8
@@ -104,8 +110,9 @@ def claim(window: Window, left: Items) -> Claim | None:
             taken, waits = {**taken, **waits}, {}
     called = sum(taken.values())
     copied = _copied(window, left, called)
-    called += sum(copied.values())
-    serialized, waits = _serialized(window, left, called, waits if others else {})
+    copied_ns = sum(copied.values())
+    serialized, waits = _serialized(window, left, called, waits if others else {}, copied_ns)
+    called += copied_ns
     taken = {**taken, **copied, **serialized, **waits}
     if not taken:
         return None
@@ -141,30 +148,52 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 
 def _serialized(
-    window: Window, left: Items, called: float, waits: Items
+    window: Window, left: Items, called: float, waits: Items, copied: float = 0.0
 ) -> tuple[dict[Item, float], dict[Item, float]]:
     """The driver's CPU beyond an ordinary step's that goes into the bytes of its saves: between their calls, and
     directly before the first file is opened; and its ``waits`` for its threads meanwhile. ``called``: ns in the
-    calls."""
+    calls; ``copied``: ns in waits for copies from the GPU, before the first file is opened or between the calls."""
     own = _own_spans(window)
     if not own:
         return {}, {}
     spent = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
     quiet = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
-    computes = evaluates(window) or sum(quiet.values()) > sum(spent.values())
-    optimizes = sum(ns for (_, region, _), ns in window.items.items() if region == Region.OPTIMIZER)
+    computes = _computes(window, left)
     usual = window.usual_ahead
-    inside = max(0.0, sum(one.end_ns - one.start_ns for one in own) - called)
+    between = _between_calls_ns(window, own, called)
+    inside = max(0.0, between - copied)
     per_byte = 1 / BYTES_IN_NS if usual is None else min(1 / BYTES_IN_NS, UNUSUAL * usual)
     if computes:  # it computes before a save, too, and what is not a call of the save may be a wait for a processor
         per_byte = usual or 0.0
         inside -= sum(take_items(left, states=[State.RUNQUEUE], regions=[Region.STEP]).values())
-    ahead = ahead_ns(own[0], window.start_ns + optimizes, window.late.stacks, per_byte)
+    since, stacks = _optimized_ns(window), window.late.stacks
+    before = ahead_ns(replace(own[0], ready=own[0].bytes), since, stacks) - max(0.0, copied - between)
+    ahead = max(0.0, min(before, ahead_ns(own[0], since, stacks, per_byte)))
     room = max(0.0, inside) + ahead
     taken = at_most(spent, room)
     room = (inside if computes else room) - sum(taken.values())
     computed = at_most(quiet, room)
     return {**taken, **computed}, at_most(waits, room - sum(computed.values()))
+
+
+def _computes(window: Window, left: Items) -> bool:
+    """Whether the driver computes for other reasons before its save: it evaluates, or gradients are off."""
+    spent = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
+    quiet = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
+    return evaluates(window) or sum(quiet.values()) > sum(spent.values())
+
+
+def _optimized_ns(window: Window) -> int:
+    """When the step's optimiser was done, at the earliest."""
+    return window.start_ns + sum(ns for (_, region, _), ns in window.items.items() if region == Region.OPTIMIZER)
+
+
+def _between_calls_ns(window: Window, own: Sequence[SaveSpan], called: float) -> float:
+    """How long the driver's saves were in none of their calls. Of the ``called`` ns some may come after them: an older
+    save is removed. Of a file that is open the record lacks the call in flight."""
+    if not any(s.end_ns is None for s in window.saves if s.tid == window.driver_tid):
+        called = min(called, sum(one.calls_ns for one in own))
+    return max(0.0, sum(one.end_ns - one.start_ns for one in own) - called)
 
 
 def _own_spans(window: Window) -> list[SaveSpan]:
@@ -193,11 +222,10 @@ def _saves_until(window: Window) -> int:
     return max((window.end_ns if s.end_ns is None else s.end_ns for s in threads), default=0)
 
 
-def in_ordinary_steps(window: Window, saves: SavingSteps, serializing_ns: float) -> Claim:
-    """State `checkpoint` of all ordinary steps, and of the CPU that saves may use in them so many ns."""
+def in_ordinary_steps(window: Window, saves: SavingSteps, serializing: Items) -> Claim:
+    """State `checkpoint` of all ordinary steps, and what else of them their saves take."""
     calls = take_items(window.excess, states=[State.CHECKPOINT])
-    cpu = {item: ns for item, ns in window.excess.items() if item in SERIALIZES}
-    taken = calls | at_most(cpu, serializing_ns)
+    taken = calls | dict(serializing)
     evidence = [
         Evidence.of(IN_CALLS(), seconds(sum(calls.values())), "s", window.driver_pid),
         Evidence.of(ORDINARY_SAVES(), saves.ordinary, "", window.driver_pid),
@@ -265,9 +293,19 @@ def claim_saver(window: Window, left: Items) -> Claim | None:
 
 
 def _copied(window: Window, left: Items, written: float) -> dict[Item, float]:
-    """Waits for the GPU between the calls of the driver's own save: its tensors come from there."""
+    """Waits for the GPU between the calls of the driver's own save, and directly before the first file is opened, for
+    as long as copies of its bytes may take: its tensors come from there."""
     waits = take_items(left, states=[State.GPU_WAIT])
-    return at_most(waits, sum(_overlap(s, window) for s in window.saves if s.tid == window.driver_tid) - written)
+    own = _own_spans(window)
+    if not own:  # it began before the window
+        mine = sum(_overlap(s, window) for s in window.saves if s.tid == window.driver_tid)
+        return at_most(waits, mine - written)
+    between = _between_calls_ns(window, own, written)
+    if _computes(window, left):
+        return at_most(waits, between)
+    first = replace(own[0], ready=own[0].bytes)
+    ahead = ahead_ns(first, _optimized_ns(window), window.late.stacks, 1 / COPIED_IN_NS)
+    return at_most(waits, between + min(ahead, own[0].bytes / COPIED_IN_NS))
 
 
 def _overlap(save: Save, window: Window) -> int:

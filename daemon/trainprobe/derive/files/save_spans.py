@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 from trainprobe.derive.average import median
 from trainprobe.derive.files.purpose import LARGE, FileClass
 from trainprobe.derive.files.saves import Save, Saves
+from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.derive.trend.period import recurrence
+from trainprobe.model.cause import State
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import StackSeen
 from trainprobe.model.moment import NS
 
@@ -26,6 +29,16 @@ BETWEEN = 0.1
 """Of its writes: CPU time between them from which on a save is serialised while it is written."""
 BYTES_IN_NS = 0.1
 """Bytes that serialising makes in 1 ns at least, where no stack shows that it went on."""
+COPIED_IN_NS = 2.0
+"""Bytes that are copied from the GPU in 1 ns at least."""
+EVALUATED = 0.1
+"""Batches that a step with a save fetches beyond the others, from which on evaluations come with the saves."""
+LOGGED_NS = NS // 10_000
+"""Time in calls on logs that it has beyond the others, from which on a callback comes with the saves."""
+SERIALIZES = frozenset((State.COMPUTE, region, Leaf.CPU) for region in (Region.STEP, Region.NO_GRAD))
+"""Where the CPU time of ordinary steps is that may go into saves."""
+COPIES = frozenset((State.GPU_WAIT, region, Leaf.GPU) for region in (Region.STEP, Region.NO_GRAD))
+"""Where the waits of ordinary steps are that may be for a save's copies from the GPU."""
 _FRAME = re.compile(r"(^|\.)_*(save|dump|serialize|state_dict)(?!_image|fig)[^.]*$|_save$")
 
 
@@ -39,6 +52,8 @@ class SaveSpan:
     write_ns: int
     gap_ns: int
     path: str  # of the first file
+    calls_ns: int = 0  # in the calls on its files, and between two of one file
+    ready: int = 0  # bytes of the files that are ready made
 
     @property
     def ready_made(self) -> bool:
@@ -53,21 +68,31 @@ def spans(saves: Iterable[Save], start_ns: int, end_ns: int, *, until_ns: int = 
     for save in sorted(saves, key=lambda one: one.start_ns):
         if not start_ns <= save.start_ns < end_ns:
             continue
-        closed_ns = max(until_ns, save.start_ns + _calls_ns(save))
+        calls_ns = _calls_ns(save)
+        closed_ns = max(until_ns, save.start_ns + calls_ns)
         end = min(end_ns, closed_ns if save.end_ns is None else save.end_ns)
+        one = SaveSpan(save.start_ns, end, save.bytes, save.write_ns, save.gap_ns, save.path, calls_ns)
+        if one.ready_made:
+            one = replace(one, ready=one.bytes)
         last = out[-1] if out else None
         if last is not None and save.start_ns - last.end_ns < NEXT_FILE_NS:
-            out[-1] = SaveSpan(
-                last.start_ns,
-                max(last.end_ns, end),
-                last.bytes + save.bytes,
-                last.write_ns + save.write_ns,
-                last.gap_ns + save.gap_ns,
-                last.path,
-            )
+            out[-1] = _joined(last, one)
         else:
-            out.append(SaveSpan(save.start_ns, end, save.bytes, save.write_ns, save.gap_ns, save.path))
+            out.append(one)
     return out
+
+
+def _joined(one: SaveSpan, later: SaveSpan) -> SaveSpan:
+    return SaveSpan(
+        one.start_ns,
+        max(one.end_ns, later.end_ns),
+        one.bytes + later.bytes,
+        one.write_ns + later.write_ns,
+        one.gap_ns + later.gap_ns,
+        one.path,
+        one.calls_ns + later.calls_ns,
+        one.ready + later.ready,
+    )
 
 
 def written_again(saves: Saves, since_ns: int) -> int:
@@ -98,12 +123,11 @@ def ahead_ns(first: SaveSpan, since_ns: int, stacks: Sequence[StackSeen], per_by
     """For how long before a save's first open, at most, its thread may have serialised.
 
     ``since_ns``: when the thread can have begun. A stack that is no save's ends it; without any stack it is what bytes
-    that were ready made may take, ``per_byte`` ns at most.
+    of files that were ready made may take, ``per_byte`` ns at most.
     """
     before = [one for one in stacks if since_ns <= one.at_ns < first.start_ns and one.frames]
     if not before:
-        payload = int(first.bytes * per_byte) if first.ready_made else 0
-        return max(0, min(first.start_ns - since_ns, payload))
+        return max(0, min(first.start_ns - since_ns, int(first.ready * per_byte)))
     if not shown_by(before[-1].frames):
         return 0
     others = [one.at_ns for one in before if not shown_by(one.frames)]
@@ -130,6 +154,45 @@ class ConsecutiveSteps:
     lengths: Sequence[int]
 
 
+@dataclass(frozen=True, slots=True)
+class StepsThatSave:
+    """What these steps were made of."""
+
+    items: Mapping[Item, int]
+    fetches: int
+    single: bool  # else they had several backwards each, some of which may have come before the save
+
+
+@dataclass(slots=True)
+class AheadOfSaves:
+    """How long, at most, saves took directly before their first files were opened: sums in ns."""
+
+    ns: float = 0.0
+    serialized_ns: float = 0.0  # of it on the CPU
+    copied_ns: float = 0.0  # of it in waits for copies
+
+    def add(self, save: SaveSpan, since_ns: int) -> None:
+        """``since_ns``: when the save can have begun."""
+        before = max(0, save.start_ns - since_ns)
+        serialized, copied = min(before, save.ready / BYTES_IN_NS), min(before, save.bytes / COPIED_IN_NS)
+        self.ns += max(serialized, copied)
+        self.serialized_ns += serialized
+        self.copied_ns += copied
+
+    def copied_only(self) -> AheadOfSaves:
+        """The same where others compute before a save, too: what bytes take to copy from the GPU is the save's."""
+        return AheadOfSaves(self.copied_ns, 0.0, self.copied_ns)
+
+
+def _at_most(items: Mapping[Item, float], ns: float) -> dict[Item, float]:
+    total = sum(items.values())
+    return {item: spent * min(1.0, ns / total) for item, spent in items.items()} if ns > 0 and total > 0 else {}
+
+
+def _of_saves(beyond: Mapping[Item, float], kinds: Container[Item]) -> dict[Item, float]:
+    return {item: ns for item, ns in beyond.items() if item in kinds and ns > 0}
+
+
 @dataclass(slots=True)
 class SavingSteps:
     """When a driver saved, by the records of its files. Saves far smaller than the largest do not count in ``count``
@@ -142,7 +205,10 @@ class SavingSteps:
     ordinary_ns: int = 0  # in those, from the first open to the last call
     ordinary_ahead_ns: int = 0  # directly before, at most
     ordinary_steps: int = 0  # steps that held them
-    ordinary_cpu_ns: int = 0  # of the CPU in these steps, outside of backward, optimiser and fetch
+    calls_ns: int = 0  # in the calls of these saves, by their records
+    ahead: AheadOfSaves = field(default_factory=AheadOfSaves)
+    items: dict[Item, int] = field(default_factory=dict)  # of these steps
+    fetches: int = 0  # in them
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=64))  # number of the step, ns of start
     aheads: deque[float] = field(default_factory=lambda: deque(maxlen=16))  # ns per byte, of steps with nothing beside
 
@@ -164,32 +230,54 @@ class SavingSteps:
             if not self.recent or self.recent[-1][0] != number:
                 self.recent.append((number, save.start_ns))
 
-    def add_ordinary(
-        self, saves: Sequence[SaveSpan], steps: ConsecutiveSteps, cpu_ns: int, optimizer_ns: int | None
-    ) -> None:
-        """They lay in ordinary steps, which begin with the optimiser. CPU and optimiser: of all these steps;
-        ``optimizer_ns`` None: more than that may come before a save."""
+    def add_ordinary(self, saves: Sequence[SaveSpan], steps: ConsecutiveSteps, of: StepsThatSave) -> None:
+        """They lay in ordinary steps, which begin with the optimiser."""
         self.ordinary += len(saves)
         self.ordinary_ns += sum(save.end_ns - save.start_ns for save in saves)
+        self.calls_ns += sum(min(save.calls_ns, save.end_ns - save.start_ns) for save in saves)
         self.ordinary_steps += len(steps.lengths)
-        self.ordinary_cpu_ns += cpu_ns
-        if optimizer_ns is None:
-            return
+        self.fetches += of.fetches
+        for item, ns in of.items.items():
+            self.items[item] = self.items.get(item, 0) + ns
+        optimizer_ns = of.items.get((State.COMPUTE, Region.OPTIMIZER, Leaf.CPU), 0)
         starts = list(accumulate(steps.lengths, initial=steps.start_ns))[:-1]
         for save in saves:
             begun = starts[bisect_right(starts, save.start_ns) - 1] + optimizer_ns // len(starts)
-            self.ordinary_ahead_ns += ahead_ns(save, begun, ())
+            self.ahead.add(save, begun)
+            if of.single and save.ready_made:
+                self.ordinary_ahead_ns += ahead_ns(save, begun, ())
 
-    def serializing_ns(self, called_ns: float, steps: int, cpu_ns: float) -> float:
-        """The CPU time of the saves of ordinary steps, beside ``called_ns`` in their calls: what their records leave
-        room for, no more than steps that save have beyond the others. All ordinary steps are ``steps`` and have
-        ``cpu_ns``."""
-        room = max(0.0, self.ordinary_ns - called_ns)
+    def serializing(self, ordinary: Mapping[Item, float], steps: int, fetches: int) -> dict[Item, float]:
+        """What the saves of ordinary steps take beside state `checkpoint`: CPU time and waits for copies from the GPU.
+        All ordinary steps are ``steps`` and have ``ordinary``, ``fetches``.
+
+        Where enough steps have no save, it is what steps with one have beyond the others, as far as the saves' records
+        leave room for it. Else it is CPU time, by these records alone.
+        """
         others = steps - self.ordinary_steps
         if others < LEAST:
-            return room + self.ordinary_ahead_ns
-        beyond = self.ordinary_cpu_ns - self.ordinary_steps * (cpu_ns - self.ordinary_cpu_ns) / others
-        return min(room + self.ordinary_ahead_ns, max(room, beyond))
+            called_ns = by_state(ordinary).get(State.CHECKPOINT, 0.0)
+            room = max(0.0, self.ordinary_ns - called_ns) + self.ordinary_ahead_ns
+            return _at_most({item: ns for item, ns in ordinary.items() if item in SERIALIZES}, room)
+        part = self.ordinary_steps / others
+        beyond = {item: (1 + part) * ns - part * ordinary.get(item, 0.0) for item, ns in self.items.items()}
+        logged = sum(ns for (state, _, _), ns in beyond.items() if state == State.LOGGING)
+        ahead = self.ahead
+        if self._evaluates(beyond, self.fetches - part * (fetches - self.fetches)):
+            ahead = AheadOfSaves()
+        elif logged > LOGGED_NS * self.ordinary_steps:
+            ahead = ahead.copied_only()
+        inside = max(0, self.ordinary_ns - self.calls_ns)
+        copied = _at_most(_of_saves(beyond, COPIES), inside + ahead.copied_ns)
+        spent = sum(copied.values())
+        cpu = min(inside + ahead.serialized_ns, inside + ahead.ns - spent)
+        return copied | _at_most(_of_saves(beyond, SERIALIZES), max(0.0, cpu))
+
+    def _evaluates(self, beyond: Mapping[Item, float], fetches: float) -> bool:
+        """Whether evaluations come with the saves: more is fetched, or more is done with gradients off than on."""
+        work = _of_saves(beyond, SERIALIZES | COPIES)
+        quiet = sum(ns for (_, region, _), ns in work.items() if region == Region.NO_GRAD)
+        return fetches > EVALUATED * self.ordinary_steps or 2 * quiet > sum(work.values())
 
     @property
     def ahead_per_byte(self) -> float | None:

@@ -10,7 +10,7 @@ from trainprobe.causes.phases import evaluation
 from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.stalls import checkpoint
-from trainprobe.derive.files.save_spans import ConsecutiveSteps, note_serialising, shown_by, spans
+from trainprobe.derive.files.save_spans import ConsecutiveSteps, StepsThatSave, note_serialising, shown_by, spans
 from trainprobe.derive.memory.gpu_alloc_activity import churn
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
@@ -24,8 +24,6 @@ from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import Measured, window_of
 from trainprobe.pipeline.stalls import StallEntry
 
-_BETWEEN_MARKS = (cell(Region.STEP, Leaf.CPU), cell(Region.NO_GRAD, Leaf.CPU))
-_OPTIMIZER = (cell(Region.OPTIMIZER, Leaf.CPU),)
 _MEMORY = (Leaf.SWAP, Leaf.RECLAIM, Leaf.FAULT)  # who frees its memory reads swapped pages
 _TEARDOWN = tuple(
     cell(region, leaf) for region in Region for leaf in (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED, *_MEMORY)
@@ -90,8 +88,8 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
             _judge(rank, step, before, row)
         if saved and ordinary.count > count:
             single = step.backwards <= step.steps  # of several in a step nobody knows which come before the save
-            cpu, optimizer = (sum(map(step.made_of.cell, places)) for places in (_BETWEEN_MARKS, _OPTIMIZER))
-            rank.files.saving_steps.add_ordinary(saved, steps, cpu, optimizer if single else None)
+            of = StepsThatSave(step.made_of.items(), step.fetches, single)
+            rank.files.saving_steps.add_ordinary(saved, steps, of)
         if ordinary.counting.active:
             ordinary.counting.step(before.at_ns, row.at_ns, ordinary.count - count)
         rank.stalls.resumed_id = ""
