@@ -11,6 +11,7 @@ import ctypes
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,7 @@ SELDOM = 30  # readings
 PCIE_EVERY = 5
 PAUSES_NS = (NS, 2 * NS, 5 * NS, 15 * NS, 60 * NS)
 GPUS_LIMIT = 64
+FRESH = 8 * GPUS_LIMIT  # readings that wait for a loop that is late
 HOLDERS_LIMIT = 256
 NO_DRIVER = template("source.no_driver", "no NVIDIA driver")
 NO_ANSWER = template("source.no_answer", "NVML does not answer")
@@ -63,8 +65,8 @@ class _Reader:
     ended: bool = False
     outcome: Unavailable | Failed | None = None
     trouble: str = ""  # why nothing is read for now, though it is tried again
-    samples: dict[int, GpuSample] = field(default_factory=dict)
-    fresh: bool = False
+    samples: dict[int, GpuSample] = field(default_factory=dict)  # the latest of each GPU
+    fresh: deque[GpuSample] = field(default_factory=lambda: deque(maxlen=FRESH))  # not polled yet
 
 
 class Gpus:
@@ -86,7 +88,7 @@ class Gpus:
         return self._there
 
     def poll(self, now_ns: int) -> tuple[GpuSample, ...] | Unavailable | Failed:
-        """What was read since the last call (empty: nothing yet)."""
+        """All that was read since the last call, by GPU and in order of time (empty: nothing yet)."""
         reader = self._reader
         back = [index for index, behind in self._behind.items() if behind.ended]
         for index in back:
@@ -102,13 +104,11 @@ class Gpus:
             reader = self._start()
         if reader.busy_with is not None and now_ns - reader.busy_ns > HUNG_NS:
             return self._leave_behind(reader, reader.busy_with)
-        if not reader.fresh:
+        fresh = [reader.fresh.popleft() for _ in range(len(reader.fresh))]
+        if not fresh:
             return Failed(f"NVML: {reader.trouble}") if reader.trouble else ()
-        reader.fresh = False
-        samples = dict(reader.samples)
-        for index in self._behind:
-            samples.setdefault(index, GpuSample(index, hung=True))
-        return tuple(samples[index] for index in sorted(samples))
+        fresh += [GpuSample(index, hung=True) for index in self._behind if index not in reader.samples]
+        return tuple(sorted(fresh, key=lambda one: one.index))
 
     def close(self) -> None:
         """The thread ends after the call that it is in."""
@@ -151,11 +151,14 @@ class Gpus:
                 if devices is None:
                     reader.busy_with, reader.busy_ns = -1, self._clock()
                     devices = _open(pynvml, reader.skip)
+                seen = []
                 for device in devices:
                     reader.busy_with, reader.busy_ns = device.index, self._clock()
-                    reader.samples[device.index] = device.read(self._clock())
+                    reader.samples[device.index] = sample = device.read(self._clock())
+                    seen.append(sample)
+                reader.fresh.extend(seen)
                 reader.busy_with = None
-                reader.fresh, reader.trouble, failures = True, "", 0
+                reader.trouble, failures = "", 0
                 time.sleep(self._every_ns / NS)
             except _Reopen as dead:
                 devices, reader.busy_with = None, None

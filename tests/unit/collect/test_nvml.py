@@ -223,6 +223,21 @@ def test_handles_that_die_give_the_counters_samples_back(machine: Machine) -> No
     assert said.split() == ["0.35"] * 4
 
 
+def test_a_loop_that_is_late_loses_no_reading(machine: Machine) -> None:
+    machine.gpus = {0: dict(WHOLE), 1: dict(WHOLE)}
+    said = machine.watch(
+        """
+        until(lambda by: len(by) == 2)
+        time.sleep(0.5)
+        seen = gpus.poll(time.monotonic_ns())
+        for index in (0, 1):
+            mine = [one for one in seen if one.index == index]
+            print(len(mine) >= 5, all(a.at_ns == b.since_ns for a, b in zip(mine, mine[1:])))
+        """
+    )
+    assert said.splitlines() == ["True True"] * 2
+
+
 def test_the_drivers_last_figure_where_it_keeps_no_samples(machine: Machine) -> None:
     machine.gpus = {0: {name: value for name, value in WHOLE.items() if name != "samples"}}
     assert machine.watch("print(until(lambda by: 0 in by)[0].utilization)").strip() == "0.4"
