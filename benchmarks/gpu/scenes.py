@@ -130,7 +130,9 @@ def _wrong(rank: Json, truth: Json, rows: dict[str, dict[str, Any]]) -> list[str
             and abs(row["idle_told"] - row["idle"]) > READING * max(row["times"], 1)
         ):
             wrong.append(f"{cause}: the GPU was idle for {row['idle']} s, {row['idle_told']} s are told")
-    stray = -truth.get("profiler_seconds", 0.0) + sum(row["lost"] for cause, row in rows.items() if cause not in (*PLANTED, CONTENTION))
+    stray = -truth.get("profiler_seconds", 0.0) + sum(
+        row["lost"] for cause, row in rows.items() if cause not in (*PLANTED, CONTENTION)
+    )
     if stray > STRAY * rank["wall_seconds"]:
         wrong.append(f"{stray:.1f} s are lost to what was not planted")
     return wrong + _against_profile(truth)

@@ -21,8 +21,8 @@ STACKS = template("recompile.stacks", "Python stacks of the training thread that
 
 
 SEVERAL, APART_NS = 3, NS
-"""So many compilers with no more between one and the next are one compilation: Triton's passes run in torch's own workers,
-which then start a short ptxas for each kernel."""
+"""So many compilers with no more between one and the next are one compilation: Triton's passes run in torch's own
+workers, which then start a short ptxas for each kernel."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
