@@ -39,6 +39,7 @@ def told(rank: Rank) -> dict[str, Any]:
         "bottlenecks": [bottleneck.cause for bottleneck in rank.bottlenecks],
         "warnings": [warning.cause for warning in rank.warnings],
         "checkpoints": len(rank.checkpoints),
+        "saves": rank.totals.saves,
         "exit": [rank.exit.code, rank.exit.signal, rank.exit.reason],
     }
 

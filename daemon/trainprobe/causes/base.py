@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NoReturn, TypeAlias
 
 from trainprobe.causes.policy import Policy
-from trainprobe.derive.files.saves import Removal, Save
+from trainprobe.derive.files.save import Removal, Save
 from trainprobe.derive.files.slow_files import SlowRead
 from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.host.gpu_speed import Slowed

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from trainprobe.derive.files.saves import Save
+from trainprobe.derive.files.save import Save
 from trainprobe.derive.trend.forecast import Forecast
 from trainprobe.model import sample
 from trainprobe.model.cause import Cause

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import os.path
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -20,9 +20,6 @@ from trainprobe.text.saying import word
 OF_DRIVER, OF_WORKER = word("stack of the training thread"), word("stack of a worker")
 STALLS_SHOWN = 10
 CHECKPOINTS_SHOWN = 5
-ONE_SAVE_SECONDS = 0.05  # between two files of one save …
-PAUSE_SECONDS = 1.0  # … of which the next one is another file of the same directory
-_NUMBERS = re.compile(r"[0-9]+")
 EXITS_SHOWN = 10
 FILES_SHOWN = 5
 LOOKS = 3  # that met a wait for a file, or seconds of it, before it is told
@@ -228,52 +225,51 @@ def _bottlenecks(rank: Rank, style: Style) -> Iterator[str]:
 def _checkpoints(rank: Rank, style: Style) -> Iterator[str]:
     if not rank.checkpoints:
         return
-    saves = _together(rank.checkpoints)
     files = max(rank.totals.checkpoints, len(rank.checkpoints))
     lost = rank.lost.get("checkpoint", 0.0)  # also to saves of others that it waits for
     blocked = max(lost, sum(saved.blocked_seconds for saved in rank.checkpoints))
-    total = len(saves)
-    counted = style.counted(total, "{number} save", "{number} saves")
-    if total < len(rank.checkpoints):
-        counted += style.say(" of {files} files", files=len(rank.checkpoints))
     if len(rank.checkpoints) < files:
         by = rank.counters.checkpoint_seconds.items()
         blocked = max(blocked, sum(spent for key, spent in by if key.endswith("/true")))
-        counted = style.say("{files} files; the latest of them: {saves}", files=files, saves=counted)
-    which = "" if total <= CHECKPOINTS_SHOWN else style.say(", the latest {shown} of them", shown=CHECKPOINTS_SHOWN)
+    saves = _saves(rank.checkpoints)
+    total = max(rank.totals.saves, len(saves))
+    counted = style.counted(total, "{number} save", "{number} saves")
+    if total < files:
+        counted += style.say(" of {files} files", files=files)
+    shown = saves[-CHECKPOINTS_SHOWN:]
+    which = "" if total == len(shown) else style.say(", the latest {shown} of them", shown=len(shown))
     waited = style.say("; the training waited {blocked} for them", blocked=seconds(blocked))
     yield from style.wrapped(counted + which + waited, "  ")
-    for save in saves[-CHECKPOINTS_SHOWN:]:
+    for save in shown:
         yield from _save(save, style)
 
 
-def _together(files: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
-    """What one call of the training saved: files below the first one's directory, one after the other or at once."""
-    saves: list[list[Checkpoint]] = []
-    for file in sorted(files, key=lambda file: file.start):
-        for save in reversed(saves[-4:]):
-            below = file.path.startswith(save[0].path.rpartition("/")[0] + "/")
-            pause = file.start - max(one.start + one.seconds for one in save)
-            if below and (pause < ONE_SAVE_SECONDS or (pause < PAUSE_SECONDS and _is_another(file, save))):
-                save.append(file)
-                break
-        else:
-            saves.append([file])
-    return saves
-
-
-def _is_another(file: Checkpoint, save: Sequence[Checkpoint]) -> bool:
-    """Whether it lies beside the first one, and no file of the save is called like it, but for numbers."""
-    beside = file.path.rpartition("/")[0] == save[0].path.rpartition("/")[0]
-    return beside and _NUMBERS.sub("", file.path) not in {_NUMBERS.sub("", one.path) for one in save}
+def _saves(files: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
+    """The files of each save whose files the list has, by their begin; one whose save is not known is one by itself."""
+    by_number: dict[int, list[Checkpoint]] = {}
+    for place, file in enumerate(sorted(files, key=lambda file: file.start)):
+        by_number.setdefault(file.save or -1 - place, []).append(file)
+    saves = list(by_number.values())
+    cut = len(saves) > 1 and saves[0][0].save > 1  # the list may have lost files of the first one
+    return saves[1:] if cut else saves
 
 
 def _save(save: Sequence[Checkpoint], style: Style) -> Iterator[str]:
-    largest = max(save, key=lambda file: file.bytes)
-    lasted = largest.seconds if len(save) == 1 else max(file.start + file.seconds for file in save) - save[0].start
+    lasted = save[0].seconds if len(save) == 1 else max(file.start + file.seconds for file in save) - save[0].start
     head = f"  {style.clock(save[0].start)}  {seconds(lasted):>9}  {size(sum(file.bytes for file in save)):>8}  "
-    more = style.say(" and {number} more", number=len(save) - 1) if len(save) > 1 else ""
-    yield from style.wrapped(f"{largest.path}{more} ({_how(save, style)})", head)
+    yield from style.wrapped(f"{_place(save, style)} ({_how(save, style)})", head)
+
+
+def _place(save: Sequence[Checkpoint], style: Style) -> str:
+    """Its largest file, and how many more; of files below several directories the one that holds them."""
+    largest = max(save, key=lambda file: file.bytes).path
+    if len(save) == 1:
+        return largest
+    folders = {file.path.rpartition("/")[0] for file in save}
+    shared = os.path.commonpath(folders) if all(folder.startswith("/") for folder in folders) else ""
+    if shared.strip("/") and largest.rpartition("/")[0] != shared:
+        return style.say("{path}: {files} files", path=shared, files=len(save))
+    return f"{largest}{style.say(' and {number} more', number=len(save) - 1)}"
 
 
 def _how(save: Sequence[Checkpoint], style: Style) -> str:
@@ -284,8 +280,9 @@ def _how(save: Sequence[Checkpoint], style: Style) -> str:
         (style.say("serialise"), sum(file.serialize_seconds for file in save)),
     )
     parts = [f"{name} {seconds(value)}" for name, value in named if value >= 0.0005]
-    if save[0].by != "driver":
-        parts.append(style.say("by a helper thread" if save[0].by == "thread" else "by a process"))
+    by = max(save, key=lambda file: file.bytes).by
+    if by != "driver":
+        parts.append(style.say("by a helper thread" if by == "thread" else "by a process"))
     bad = (file for file in save if file.outcome != "complete")
     parts += [f"{style.say(file.outcome).upper()}{f' {file.error}' if file.error else ''}" for file in bad]
     return style.listed(dict.fromkeys(parts)) or style.say("complete")

@@ -152,6 +152,7 @@ class Checkpoint:
     by: str = "driver"  # driver | thread | process
     outcome: str = "open"  # complete | error | unsafe | open
     error: str | None = None
+    save: int = 0  # number, in the run, of the save that the file belongs to; 0: not known
 
 
 @dataclass(slots=True)
@@ -384,6 +385,7 @@ class Totals:
     checkpoints: int = field(default=0, metadata=SUM)
     exits: int = field(default=0, metadata=SUM)
     warnings: int = field(default=0, metadata=SUM)
+    saves: int = field(default=0, metadata=SUM)  # each of one or more of the checkpoints
 
 
 @dataclass(slots=True)

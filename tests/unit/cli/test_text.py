@@ -222,51 +222,52 @@ def test_colour_is_for_terminals(terminal: bool, environment: dict[str, str], co
     assert dataclasses.replace(made, colour=True).paint("x", "red") == "\x1b[31mx\x1b[0m"
 
 
+def checkpoints_of(files: list[Checkpoint], saves: int, written: int) -> list[str]:
+    """The lines of the checkpoints' part."""
+    report = reports.stalled()
+    rank = report.runs[0].ranks[0]
+    rank.checkpoints, rank.totals.saves, rank.totals.checkpoints = files, saves, written
+    rank.counters.checkpoint_seconds = {"write/true": 30.0, "write/false": 9.0}
+    return text_of(report, WIDE).partition("Checkpoints\n")[2].partition("\n\n")[0].splitlines()
+
+
 def test_the_files_of_one_save_are_one_line() -> None:
     """As trainers write them: weights, optimizer and scheduler one after the other, and that every hundred steps."""
     files = [
-        Checkpoint(f"/run/checkpoint-{number}/{name}", at, at + lasts, size, lasts, write_seconds=lasts)
-        for number, at in ((100, 50.0), (200, 90.0))
+        Checkpoint(f"/run/checkpoint-{100 * save}/{name}", at, at + lasts, size, lasts, write_seconds=lasts, save=save)
+        for save, at in ((1, 50.0), (2, 90.0))
         for name, at, lasts, size in (
             ("model.safetensors", at, 0.5, 100_000_000),
             ("optimizer.pt", at + 0.51, 1.0, 200_000_000),
             ("scheduler.pt", at + 1.52, 0.001, 1000),
         )
     ]
-    # It pauses between two files: still one save.
-    files += [Checkpoint(f"/run/checkpoint-300/{name}", at, at + 0.01, 1000, 0.01) for name, at in
-              (("config.json", 93.0), ("weights.bin", 93.2))]  # fmt: skip
-    # The same directory, and a step between them: two saves.
-    files += [Checkpoint(f"/run/step-{number}.pt", at, at + 0.01, 1000, 0.01) for number, at in ((7, 95.0), (8, 95.2))]
-    report = reports.stalled()
-    report.runs[0].ranks[0].checkpoints = files
-    report.runs[0].ranks[0].totals.checkpoints = len(files)
-    block = text_of(report, WIDE).partition("Checkpoints\n")[2].partition("\n\n")[0]
-    lines = [line for line in block.splitlines() if ":" in line[:12]]
-    assert block.startswith("  5 saves of 10 files")
-    assert len(lines) == 5
-    assert re.search(r" 1\.52 s +300 MB  /run/checkpoint-100/optimizer\.pt and 2 more \(write 1\.50 s", lines[0])
+    files.append(Checkpoint("/run/last.pt", 95.0, 95.2, 1000, 0.2, save=3))
+    first, *rows = checkpoints_of(files, 3, 7)
+    assert first == "  3 saves of 7 files; the training waited 24.1 s for them"
+    assert re.search(r" 1\.52 s +300 MB  /run/checkpoint-100/optimizer\.pt and 2 more \(write 1\.50 s", rows[0])
+    assert [row for row in rows if "/run/last.pt (" in row] == [rows[-1]]
 
 
-def test_files_below_one_directory_that_are_written_at_once_are_one_save() -> None:
-    """As orbax does: the driver's file lasts as long as the save, those of its threads lie below and overlap."""
+def test_of_a_save_below_one_directory_that_is_named() -> None:
+    """As orbax does: the driver's file lasts as long as the save, those of its threads lie below and overlap. Of the
+    first save the list has lost files."""
     files = [
-        Checkpoint(f"/run/save-{number}/{name}", at + late, at + late + lasts, 1000, lasts)
-        for number, at in ((89, 50.0), (179, 54.0))
-        for name, late, lasts in (
-            ("_CHECKPOINT_METADATA", 0.0, 0.42),
-            ("ocdbt.process_0/d/73f7b3", 0.05, 0.02),
-            ("ocdbt.process_0/manifest.ocdbt", 0.32, 0.01),
+        Checkpoint(
+            f"/run/save-{save}/{name}", at + late, at + late + lasts, size, lasts, by=by, outcome="complete", save=save
+        )
+        for save, at in ((7, 50.0), (8, 54.0), (9, 58.0))
+        for name, late, lasts, size, by in (
+            ("_CHECKPOINT_METADATA", 0.0, 0.42, 100, "driver"),
+            ("ocdbt.process_0/d/73f7b3", 0.05, 0.02, 1000, "thread"),
+            ("ocdbt.process_0/manifest.ocdbt", 0.32, 0.01, 100, "thread"),
         )
     ]
-    report = reports.stalled()
-    report.runs[0].ranks[0].checkpoints = files
-    report.runs[0].ranks[0].totals.checkpoints = 600
-    report.runs[0].ranks[0].counters.checkpoint_seconds = {"write/true": 30.0, "write/false": 9.0}
-    block = text_of(report, WIDE).partition("Checkpoints\n")[2].partition("\n\n")[0]
-    said = "  600 files; the latest of them: 2 saves of 6 files; the training waited 30.0 s for them"
-    assert block.splitlines()[0] == said
-    assert "420 ms" in block.splitlines()[1]
+    lines = checkpoints_of(files, 9, 600)
+    assert lines[0] == "  9 saves of 600 files, the latest 2 of them; the training waited 30.0 s for them"
+    assert [line[10:] for line in lines[1:]] == [
+        f"     420 ms    1.2 kB  /run/save-{save}: 3 files (by a helper thread)" for save in (8, 9)
+    ]
 
 
 def test_shares_and_outcomes_are_told_in_words() -> None:

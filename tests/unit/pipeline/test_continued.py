@@ -127,6 +127,15 @@ def test_a_save_that_was_open_is_one_save() -> None:
     assert both[1].seconds == pytest.approx(7.0)
 
 
+def test_saves_are_numbered_on() -> None:
+    """A file that was open stays in its save."""
+    told = Rank(0, 1, 7, checkpoints=[Checkpoint("/a", 1.0, None, 10, 1.0, save=3)], totals=Totals(saves=3))
+    files = [Checkpoint("/a", 3.0, 4.0, 9, 1.0, save=1), Checkpoint("/b", 9.0, 10.0, 9, 1.0, save=2)]
+    both = continued(told, Rank(0, 1, 7, checkpoints=files, totals=Totals(saves=2)))
+    assert [saved.save for saved in both.checkpoints] == [3, 5]
+    assert both.totals.saves == 5
+
+
 def test_an_end_is_the_last_word_and_else_what_cost_more() -> None:
     told = Rank(0, 1, 7, wall_seconds=100.0, verdict=Verdict("stall", "swap", 20.0, 0.2, "swap took 20 s"))
     live = Rank(0, 1, 7, wall_seconds=100.0, verdict=Verdict("stall", "logging", 5.0, 0.05, "logging took 5 s"))

@@ -402,3 +402,69 @@ def test_the_late_close_of_an_older_file_hides_no_save_of_the_step() -> None:
     rank = ended(driver)
     assert rank.lost == pytest.approx({"checkpoint": 0.5}, abs=0.01)
     assert max(save.serialize_seconds for save in rank.checkpoints) == pytest.approx(0.2, abs=0.01)
+
+
+def orbax_save(driver: Driver, name: str, thread: int = 99) -> None:
+    """As orbax does: the driver's own file, those of a thread 0.2 s apart, one of them again and again, then the
+    driver's own once more, and the directory gets its name. The small files' closes are reported later."""
+    place, late = f"/run/{name}.orbax-checkpoint-tmp", []
+
+    def file(path: str, ino: int, tid: int, size: int = 0) -> None:
+        opened = driver.now
+        driver.file(FileEventKind.OPENED, f"{place}/{path}", ino, opened, created=True, tid=tid)
+        driver.spend(0.02, Leaf.LOCK)
+        closed = FileEvent(
+            FileEventKind.CLOSED, driver.now, driver.pid, tid, 1, ino, f"{place}/{path}", opened_ns=opened
+        )
+        late.append(replace(closed, bytes=size or 100, calls=1, write_ns=ns(0.02), created=True))
+
+    base = 1000 * driver.steps
+    file("_CHECKPOINT_METADATA", base, driver.tid)
+    for number in range(4):
+        file(f"d/{number}", base + 10 + number, thread, SIZE)
+        file("manifest.ocdbt", base + 20 + number, thread)
+        driver.spend(0.2, Leaf.LOCK)
+    file("_METADATA", base + 30, thread)
+    file("_CHECKPOINT_METADATA", base + 1, driver.tid)
+    driver.file(FileEventKind.RENAMED, place, 0, new_path=f"/run/{name}")
+    driver.train(4)
+    driver.events += late
+
+
+def test_the_files_of_a_directory_that_is_renamed_are_one_save() -> None:
+    driver = trained()
+    for number in range(5):
+        orbax_save(driver, f"save-{number}")
+        driver.train(16)
+    rank = ended(driver)
+    assert (rank.totals.saves, rank.totals.checkpoints, rank.counters.saves) == (5, 55, 5)
+    assert sum(rank.counters.checkpoints.values()) == len(rank.checkpoints) == 55
+    for file in rank.checkpoints:
+        assert file.path.startswith(f"/run/save-{file.save - 1}/")
+    assert rank.counters.save_every_steps == 20
+
+
+def test_a_save_whose_directory_has_its_name_is_over() -> None:
+    """A long wait for the GPU in the next step is none of it, though its files' closes were not reported."""
+    driver = trained()
+    orbax_save(driver, "save-0")
+    late, driver.events = driver.events[-11:], driver.events[:-11]
+    driver.spend(1.0, Leaf.GPU)
+    driver.train(4)
+    driver.events += late
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.lost["checkpoint"] == pytest.approx(1.02, abs=0.05)
+
+
+def test_files_of_earlier_saves_whose_close_is_not_reported_yet_are_none_of_a_save() -> None:
+    """Neither its text counts them nor a wait for the GPU between its calls is theirs."""
+    driver = trained()
+    for number in range(4):
+        opened = driver.now
+        driver.file(FileEventKind.OPENED, f"/run/checkpoint-{number}/state.json", 50 + number, opened, created=True)
+        driver.train(3)
+        driver.write(f"/run/checkpoint-{number}/model.pt", SIZE, 0.3)
+        driver.train(3)
+    rank = ended(driver)
+    assert [" more" in stall.summary for stall in rank.stalls] == [False] * 4

@@ -14,6 +14,7 @@ from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import evaluates, user_thread
 from trainprobe.causes.writing import held_back
 from trainprobe.derive.average import median
+from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_spans import (
     BYTES_IN_NS,
     COPIED_IN_NS,
@@ -23,7 +24,6 @@ from trainprobe.derive.files.save_spans import (
     shown_by,
     spans,
 )
-from trainprobe.derive.files.saves import Save
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region

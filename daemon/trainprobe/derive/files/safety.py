@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainprobe.derive.files.purpose import FileClass
-from trainprobe.derive.files.saves import Save, Saves
+from trainprobe.derive.files.save import Save
+from trainprobe.derive.files.saves import Saves
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
 

@@ -11,7 +11,8 @@ from itertools import accumulate, pairwise
 
 from trainprobe.derive.average import median
 from trainprobe.derive.files.purpose import LARGE, FileClass
-from trainprobe.derive.files.saves import Save, Saves
+from trainprobe.derive.files.save import Save
+from trainprobe.derive.files.saves import Saves
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.derive.trend.period import recurrence
 from trainprobe.model.cause import State
@@ -224,9 +225,10 @@ class SavingSteps:
             self.largest = max(self.largest, save.bytes)
             if save.bytes < WORTH * self.largest:
                 continue
-            self.count += judged
-            self.path = save.path
             number = steps.first + min(bisect_right(ends, save.start_ns), len(ends) - 1)
+            beside = save.path.startswith(self.path.rpartition("/")[0] + "/")
+            self.count += judged and not (beside and self.recent and self.recent[-1][0] == number)
+            self.path = save.path
             if not self.recent or self.recent[-1][0] != number:
                 self.recent.append((number, save.start_ns))
 

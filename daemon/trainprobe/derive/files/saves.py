@@ -7,9 +7,12 @@ from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any
 
-from trainprobe.derive.files.purpose import FileClass, FileKind, FileRules, classify
+from trainprobe.derive.files.purpose import FileClass, FileRules, classify
+from trainprobe.derive.files.renames import Rename, Renames
+from trainprobe.derive.files.save import Removal, Save, SaveTotals
+from trainprobe.derive.files.save_groups import SavedFile
+from trainprobe.derive.files.save_steps import SaveSteps
 from trainprobe.derive.memo import Memo
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
@@ -45,101 +48,12 @@ class LogUse:
 
 
 @dataclass(slots=True)
-class SaveTotals:
-    """Checkpoints that have left the list."""
-
-    outcomes: dict[str, int] = field(default_factory=dict)
-    bytes: int = 0
-    ns: dict[str, int] = field(default_factory=dict)  # "operation/blocking"
-
-
-@dataclass(slots=True, kw_only=True)
-class _Made:
-    """What was made of a closed save, until it changes (``Saves.changed``)."""
-
-    kind: FileClass | None = field(default=None, compare=False)
-    parts: tuple[int, ...] | None = field(default=None, compare=False)
-    shown: Any = field(default=None, compare=False, repr=False)  # in reports
-
-
-@dataclass(slots=True)
-class Save(_Made):
-    """One file's way to disk. Times are CLOCK_MONOTONIC ns, durations ns."""
-
-    key: tuple[int, int, int]  # (pid, dev, ino)
-    path: str
-    start_ns: int
-    tid: int
-    end_ns: int | None = None  # None: still open
-    bytes: int = 0
-    calls: int = 0
-    write_ns: int = 0
-    sync_ns: int = 0
-    meta_ns: int = 0
-    rename_ns: int = 0
-    gap_ns: int = 0
-    ahead_ns: int = 0  # on the CPU directly before it was opened: serialising, judged when the step has ended
-    inside_ns: int = 0  # the same between its calls, beyond `gap_ns`
-    errno: int = 0
-    created: bool = False
-    append: bool = False
-    early: bool = False  # opened before the training's first step
-    unsafe: bool = False  # written over the only complete checkpoint, and not synced
-    moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
-
-    @property
-    def begin_ns(self) -> int:
-        return self.start_ns - self.ahead_ns
-
-    @property
-    def outcome(self) -> str:
-        """complete | error | unsafe | open."""
-        if self.errno:
-            return "error"
-        return "open" if self.end_ns is None else "unsafe" if self.unsafe else "complete"
-
-    def ns_by_operation(self) -> tuple[int, ...]:
-        """Nanoseconds by CHECKPOINT_OPERATIONS; `other` is the rest of the time from its begin to the end. None ever
-        falls: what is found in its step's end to be serialising between its calls stays in `other`."""
-        if self.parts is None:
-            parts = self.write_ns, self.sync_ns, self.rename_ns, self.gap_ns + self.ahead_ns
-            spent = (self.end_ns or self.start_ns) - self.begin_ns
-            self.parts = *parts, max(0, spent - sum(parts))
-        return self.parts
-
-    def blocked_ns(self, until_ns: int) -> int:
-        """In its calls, and in serialising; ``until_ns``: its end, or now."""
-        own = (
-            self.write_ns + self.sync_ns + self.rename_ns + self.gap_ns + self.ahead_ns + self.inside_ns + self.meta_ns
-        )
-        return min(own, max(0, until_ns - self.begin_ns))
-
-    def kind_of(self, rules: FileRules) -> FileClass:
-        return self.filed(rules).of
-
-    def filed(self, rules: FileRules) -> FileKind:
-        """The same, with the kind of log."""
-        return classify(self.path, self.bytes, created=self.created, append=self.append, early=self.early, rules=rules)
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """A checkpoint that was unlinked, which takes its blocks off the disk. Times are CLOCK_MONOTONIC ns."""
-
-    path: str
-    tid: int
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(slots=True)
 class Saves:
     """All files that the processes of one rank write; the checkpoints among them make the report's list."""
 
     rules: FileRules = field(default_factory=FileRules)
     open: dict[tuple[int, int, int], Save] = field(default_factory=dict)
     closed: list[Save] = field(default_factory=list)
-    total: int = 0
     steps_ns: int | None = 0  # when the training began to step; None: it does not yet
     drivers: set[int] = field(default_factory=set)  # tids: their saves block
     gone: SaveTotals = field(default_factory=SaveTotals)
@@ -148,6 +62,8 @@ class Saves:
     carried: dict[tuple[int, int, int], Save] = field(default_factory=dict)  # what was written before a move
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # of log files: (dev, ino) -> bytes
     removals: deque[Removal] = field(default_factory=lambda: deque(maxlen=64))
+    renames: Renames = field(default_factory=Renames)
+    steps: SaveSteps = field(default_factory=SaveSteps)
     memo: Memo = field(default_factory=Memo)  # what is made of closed ones
 
     def changed(self, saves: Iterable[Save]) -> None:
@@ -166,7 +82,6 @@ class Saves:
         for save in late:
             save.early = False
             if save.end_ns is not None and save.kind_of(self.rules) == FileClass.CHECKPOINT:
-                self.total += 1
                 self.logs.pop(save.path, None)
 
     def drives(self, tid: int) -> None:
@@ -176,6 +91,7 @@ class Saves:
             self.changed(self.closed)
 
     def add_event(self, event: FileEvent) -> None:
+        event = self.renames.with_new_path(event)
         key = (event.pid, event.dev, event.ino)
         self._note(key, event)
         if event.kind == FileEventKind.OPENED:
@@ -184,7 +100,10 @@ class Saves:
             save = self.open.get(key) or self._opened(key, event)
             self._totals(save, event)
             if event.kind == FileEventKind.CLOSED:
-                self._closed(save, event)
+                save.end_ns = event.at_ns
+                self.open.pop(save.key, None)
+                self.carried.pop(save.key, None)
+                self._keep(save)
         elif event.kind == FileEventKind.RENAMED:
             self._renamed(event)
         elif not event.errno and self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT:
@@ -230,6 +149,7 @@ class Saves:
             save.rename_ns = moved.rename_ns
             self.carried[key] = moved
         self.open[key] = save
+        self.steps.add(save)
         return save
 
     def _opened_again(self, key: tuple[int, int, int], event: FileEvent) -> Save | None:
@@ -239,7 +159,6 @@ class Saves:
             if save.key == key and save.end_ns is not None and event.at_ns - save.end_ns < REOPEN:
                 self.closed.remove(save)
                 self.changed([save])
-                self.total -= save.kind_of(self.rules) == FileClass.CHECKPOINT
                 self.carried[key] = replace(save)
                 save.end_ns = None
                 self.open[key] = save
@@ -249,9 +168,12 @@ class Saves:
     def _totals(self, save: Save, event: FileEvent) -> None:
         before = self.carried.get(save.key)
         save.path = event.path or save.path
+        if not save.renamed_ns:
+            save.renamed_ns = self.renames.at_ns(save.path, save.start_ns)
         save.created = save.created or event.created
         save.append = save.append or event.append
         reopened = before is not None and not before.moving_to
+        save.grown_ns = event.at_ns if event.calls else save.grown_ns
         save.bytes = event.bytes + (before.bytes if before is not None and reopened else 0)
         save.calls = event.calls + (before.calls if before else 0)
         save.write_ns = event.write_ns + (before.write_ns if before else 0)
@@ -259,12 +181,6 @@ class Saves:
         save.meta_ns = event.meta_ns + (before.meta_ns if before else 0)
         save.gap_ns = event.gap_ns + (before.gap_ns if before else 0)
         save.errno = save.errno or event.errno
-
-    def _closed(self, save: Save, event: FileEvent) -> None:
-        save.end_ns = event.at_ns
-        self.open.pop(save.key, None)
-        self.carried.pop(save.key, None)
-        self._keep(save)
 
     def _keep(self, save: Save) -> None:
         if save.bytes == 0 and not save.errno:
@@ -276,10 +192,10 @@ class Saves:
                 return
         self.closed.append(save)
         self.changed([save])
-        if kind.of == FileClass.CHECKPOINT:
-            self.total += 1
         while len(self.closed) > KEEP:
-            self._forget(self.closed.pop(0))
+            earliest = min(self.closed, key=_started)  # the close of a small file is reported late
+            self.closed.remove(earliest)
+            self._forget(earliest)
 
     def _log(self, save: Save, kind: str) -> None:
         if len(self.logs) >= KEEP and save.path not in self.logs:
@@ -293,6 +209,7 @@ class Saves:
         self.gone.bytes += save.bytes
         for key, ns in self.seconds_by(save).items():
             self.gone.ns[key] = self.gone.ns.get(key, 0) + ns
+        self.gone.groups.add(_saved_file(save, self))
 
     def seconds_by(self, save: Save) -> dict[str, int]:
         """Nanoseconds of a save by "operation/blocking"."""
@@ -317,21 +234,28 @@ class Saves:
         elif event.errno:
             save.errno = save.errno or event.errno
         else:
-            was = save.kind_of(self.rules)
             save.path = event.new_path
             if save.end_ns is not None:
                 save.end_ns = max(save.end_ns, event.at_ns)
-                if was != FileClass.CHECKPOINT and save.kind_of(self.rules) == FileClass.CHECKPOINT:
-                    self.total += 1
 
     def _directory_renamed(self, event: FileEvent) -> None:
         if event.errno or not event.path:
             return
-        prefix = event.path.rstrip("/") + "/"
-        inside = [s for s in self.closed if s.path.startswith(prefix) and event.at_ns - (s.end_ns or 0) < FOLLOW]
+        rename = Rename(event.path.rstrip("/"), event.new_path.rstrip("/"), event.at_ns)
+        inside = [
+            save
+            for save in (*self.closed, *self.open.values())
+            if rename.moves(save.path) and (save.end_ns is None or event.at_ns - save.end_ns < FOLLOW)
+        ]
+        if not inside:
+            return
+        self.renames.add(rename)
+        for save in inside:
+            save.was_checkpoint = save.kind_of(self.rules) == FileClass.CHECKPOINT
         self.changed(inside)
         for save in inside:
-            save.path = event.new_path.rstrip("/") + "/" + save.path[len(prefix) :]
+            save.path = rename.moved(save.path)
+            save.renamed_ns = rename.at_ns
 
     def checkpoints(self) -> list[Save]:
         """Checkpoints closed and open, by start."""
@@ -339,13 +263,17 @@ class Saves:
         being = [s for s in self.open.values() if s.kind_of(self.rules) == FileClass.CHECKPOINT]
         return sorted([*closed, *being], key=_started) if being else closed[:]
 
+    def numbers(self) -> list[int]:
+        """For each of ``checkpoints``: the number, in the run, of the save that the file belongs to."""
+        return _numbers(self) if self.open else self.memo.get(_numbers, self)
+
     def closed_checkpoints(self) -> list[Save]:
         """By start. It is not to be changed."""
         return self.memo.get(_checkpoints, self.closed, self.rules)
 
     def flying(self, start_ns: int, end_ns: int) -> list[Save]:
         """Checkpoints that were being written in an interval."""
-        return [s for s in self.checkpoints() if s.begin_ns < end_ns and (s.end_ns is None or s.end_ns > start_ns)]
+        return [s for s in self.checkpoints() if s.begin_ns < end_ns and not _is_over(s, self, start_ns)]
 
     def removed(self, start_ns: int, end_ns: int) -> list[Removal]:
         return [removal for removal in self.removals if start_ns < removal.end_ns <= end_ns]
@@ -388,6 +316,31 @@ class Saves:
 
 
 _started = attrgetter("start_ns")
+
+
+def _numbers(saves: Saves) -> list[int]:
+    groups = saves.gone.groups.copy()
+    return [groups.add(_saved_file(save, saves)) for save in saves.checkpoints()]
+
+
+def _saved_file(save: Save, saves: Saves) -> SavedFile:
+    end_ns = save.end_ns if save.end_ns is not None else save.begin_ns + save.called_ns
+    step = saves.steps.step_of(save)
+    return SavedFile(save.path, save.start_ns, end_ns, save.tid in saves.drivers, step, save.renamed_ns)
+
+
+def _is_over(save: Save, saves: Saves, at_ns: int) -> bool:
+    """Whether nothing was written to it any more. The close of a small file is reported late: before, its directory may
+    get its name, and its driver make steps or write the next file."""
+    if save.end_ns is not None:
+        return save.end_ns <= at_ns
+    if save.renamed_ns:
+        return save.renamed_ns <= at_ns
+    if save.tid not in saves.drivers or max(save.start_ns, save.grown_ns) >= at_ns:
+        return False
+    return save.step is not None or any(
+        other.tid == save.tid and save.start_ns < other.start_ns < at_ns for other in saves.checkpoints()
+    )
 
 
 def _checkpoints(closed: Iterable[Save], rules: FileRules) -> list[Save]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.files.purpose import FileClass, is_named_output
 from trainprobe.derive.files.safety import Safety
+from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_spans import SavingSteps, Seconds
-from trainprobe.derive.files.saves import LogUse, Save, Saves
+from trainprobe.derive.files.saves import LogUse, Saves
 from trainprobe.derive.files.slow_files import SlowFiles
 from trainprobe.derive.steps.interval import Files as ClassedFiles
 from trainprobe.derive.steps.ledger import WRITES

@@ -9,7 +9,8 @@ from trainprobe.causes.policy import Policy
 from trainprobe.causes.situation import Notice
 from trainprobe.causes.waiting import CPU, FETCHING, STORAGE, SWAP
 from trainprobe.derive.files.safety import Safety
-from trainprobe.derive.files.saves import LogUse, Save, SaveTotals
+from trainprobe.derive.files.save import Save, SaveTotals
+from trainprobe.derive.files.saves import LogUse
 from trainprobe.derive.memo import Memo
 from trainprobe.derive.steps.black_box import BlackBoxSecond
 from trainprobe.derive.steps.clock import Mode
@@ -70,6 +71,7 @@ class TimeFigures:
 @dataclass(frozen=True, slots=True)
 class FileFigures:
     checkpoints: Sequence[Save]
+    numbers: Sequence[int]  # of the saves that they belong to
     done: Sequence[Save]  # of these the closed ones
     memo: Memo  # what is made of them
     total: int
@@ -267,9 +269,10 @@ def _files(rank: RankState) -> FileFigures:
     saves, safety, saving = rank.files.saves, rank.files.safety, rank.files.saving_steps
     return FileFigures(
         saves.checkpoints(),
+        saves.numbers(),
         saves.closed_checkpoints(),
         saves.memo,
-        saves.total,
+        sum(saves.gone.outcomes.values()) + len(saves.closed_checkpoints()),
         replace(saves.gone),
         frozenset(saves.drivers),
         max(saving.count, rank.book.counts.get(Cause.CHECKPOINT, 0)),  # after the last step, too

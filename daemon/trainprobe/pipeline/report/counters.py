@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainprobe.derive.files.saves import Save
+from trainprobe.derive.files.save import Save
 from trainprobe.model import vocabulary
 from trainprobe.model.cause import LOST, Cause, Phase
 from trainprobe.model.cells import Leaf, Region, cell
@@ -118,10 +118,17 @@ def _leaf(cells: Sequence[int], leaf: Leaf) -> float:
 
 
 def checkpoints(rank: RankSnapshot, at: Moment, limit: int) -> list[Checkpoint]:
-    return [save.shown or _checkpoint(rank, save, at) for save in rank.files.checkpoints[-limit:]]
+    latest = zip(rank.files.checkpoints[-limit:], rank.files.numbers[-limit:])
+    return [_shown(save, number) or _checkpoint(rank, save, number, at) for save, number in latest]
 
 
-def _checkpoint(rank: RankSnapshot, save: Save, at: Moment) -> Checkpoint:
+def _shown(save: Save, number: int) -> Checkpoint | None:
+    """What was made of it, if that still holds."""
+    shown: Checkpoint | None = save.shown
+    return shown if shown is not None and shown.save == number else None
+
+
+def _checkpoint(rank: RankSnapshot, save: Save, number: int, at: Moment) -> Checkpoint:
     by = "driver" if save.tid in rank.files.drivers else "thread" if save.key[0] == rank.seen.pid else "process"
     spent = max(0, (save.end_ns or rank.time.reached) - save.begin_ns)
     serialize = save.gap_ns + save.ahead_ns + save.inside_ns
@@ -139,6 +146,7 @@ def _checkpoint(rank: RankSnapshot, save: Save, at: Moment) -> Checkpoint:
         by=by,
         outcome=save.outcome,
         error=_ERRNO.get(save.errno, f"errno {save.errno}") if save.errno else None,
+        save=number,
     )
     save.shown = made if save.end_ns else None
     return made

@@ -83,7 +83,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
         slow_files=list(files.slow),
         python_lines=list(rank.lines),
         logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind, u.size) for u in files.logs[:20]],
-        totals=Totals(rank.stalls.total, files.total, lives.ended, len(warnings)),
+        totals=Totals(rank.stalls.total, files.total, lives.ended, len(warnings), max(files.numbers, default=0)),
         counters=counters(rank, at, lost.stalls),
         ordinary=rank.ordinary,
         samples=samples(rank, at),

@@ -99,7 +99,7 @@ def continued(told: report.Rank, live: report.Rank) -> report.Rank:
         stalls=[*told.stalls, *stalls][-LISTED:],
         bottlenecks=_bottlenecks(told.bottlenecks, live.bottlenecks, wall),
         warnings=[*told.warnings, *live.warnings][-LISTED:],
-        checkpoints=_checkpoints(told.checkpoints, live.checkpoints)[-LISTED:],
+        checkpoints=_checkpoints(told, live)[-LISTED:],
         workers=dataclasses.replace(
             live.workers,
             # Those that lived then were found again by this process, unless they died in between.
@@ -215,16 +215,20 @@ def _bottlenecks(told: list[report.Bottleneck], live: list[report.Bottleneck], w
     return sorted(made, key=lambda one: -one.seconds)
 
 
-def _checkpoints(told: list[report.Checkpoint], live: list[report.Checkpoint]) -> list[report.Checkpoint]:
-    """A save that was open goes on under its path; the parts of it that either process saw add up."""
-    going = {saved.path: saved for saved in told if saved.end is None}
-    out = [saved for saved in told if saved.end is not None or all(new.path != saved.path for new in live)]
-    for saved in live:
+def _checkpoints(told: report.Rank, live: report.Rank) -> list[report.Checkpoint]:
+    """A file that was open goes on under its path; the parts of it that either process saw add up."""
+    new = {saved.path for saved in live.checkpoints}
+    going = {saved.path: saved for saved in told.checkpoints if saved.end is None}
+    out = [saved for saved in told.checkpoints if saved.end is not None or saved.path not in new]
+    for saved in live.checkpoints:
+        saved = dataclasses.replace(saved, save=saved.save + told.totals.saves) if saved.save else saved
         before = going.pop(saved.path, None)
         if before is not None:
             end = saved.end if saved.end is not None else saved.start + saved.seconds
             both = merged(before, saved)
-            saved = dataclasses.replace(both, start=before.start, seconds=end - before.start, error=saved.error)
+            saved = dataclasses.replace(
+                both, start=before.start, seconds=end - before.start, error=saved.error, save=before.save
+            )
         out.append(saved)
     return out
 

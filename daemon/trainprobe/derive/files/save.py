@@ -1,0 +1,112 @@
+"""One file's way to disk, and what remains of those that have left the list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainprobe.derive.files.purpose import FileClass, FileKind, FileRules, classify
+from trainprobe.derive.files.save_groups import SaveGroups
+
+
+@dataclass(slots=True, kw_only=True)
+class _Made:
+    """What was made of a closed save, until it changes (``Saves.changed``)."""
+
+    kind: FileClass | None = field(default=None, compare=False)
+    parts: tuple[int, ...] | None = field(default=None, compare=False)
+    shown: Any = field(default=None, compare=False, repr=False)  # in reports
+
+
+@dataclass(slots=True, kw_only=True)
+class _Placed(_Made):
+    """Where the file belongs."""
+
+    step: int | None = None  # of the driver's, in which it was opened; None: not known
+    renamed_ns: int = 0  # when a directory that holds it got its name; 0: none did
+    was_checkpoint: bool = False  # before that, by the directory's name
+    grown_ns: int = 0  # when calls on it were reported last
+
+
+@dataclass(slots=True)
+class Save(_Placed):
+    """One file's way to disk. Times are CLOCK_MONOTONIC ns, durations ns."""
+
+    key: tuple[int, int, int]  # (pid, dev, ino)
+    path: str
+    start_ns: int
+    tid: int
+    end_ns: int | None = None  # None: still open
+    bytes: int = 0
+    calls: int = 0
+    write_ns: int = 0
+    sync_ns: int = 0
+    meta_ns: int = 0
+    rename_ns: int = 0
+    gap_ns: int = 0
+    ahead_ns: int = 0  # on the CPU directly before it was opened: serialising, judged when the step has ended
+    inside_ns: int = 0  # the same between its calls, beyond `gap_ns`
+    errno: int = 0
+    created: bool = False
+    append: bool = False
+    early: bool = False  # opened before the training's first step
+    unsafe: bool = False  # written over the only complete checkpoint, and not synced
+    moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
+
+    @property
+    def begin_ns(self) -> int:
+        return self.start_ns - self.ahead_ns
+
+    @property
+    def outcome(self) -> str:
+        """complete | error | unsafe | open."""
+        if self.errno:
+            return "error"
+        return "open" if self.end_ns is None else "unsafe" if self.unsafe else "complete"
+
+    def ns_by_operation(self) -> tuple[int, ...]:
+        """Nanoseconds by CHECKPOINT_OPERATIONS; `other` is the rest of the time from its begin to the end. None ever
+        falls: what is found in its step's end to be serialising between its calls stays in `other`."""
+        if self.parts is None:
+            parts = self.write_ns, self.sync_ns, self.rename_ns, self.gap_ns + self.ahead_ns
+            spent = (self.end_ns or self.start_ns) - self.begin_ns
+            self.parts = *parts, max(0, spent - sum(parts))
+        return self.parts
+
+    def blocked_ns(self, until_ns: int) -> int:
+        """In its calls, and in serialising; ``until_ns``: its end, or now."""
+        return min(self.called_ns, max(0, until_ns - self.begin_ns))
+
+    @property
+    def called_ns(self) -> int:
+        own = self.write_ns + self.sync_ns + self.rename_ns + self.meta_ns
+        return own + self.gap_ns + self.ahead_ns + self.inside_ns
+
+    def kind_of(self, rules: FileRules) -> FileClass:
+        return self.filed(rules).of
+
+    def filed(self, rules: FileRules) -> FileKind:
+        """The same, with the kind of log."""
+        if self.was_checkpoint:
+            return FileKind(FileClass.CHECKPOINT)
+        return classify(self.path, self.bytes, created=self.created, append=self.append, early=self.early, rules=rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A checkpoint that was unlinked, which takes its blocks off the disk. Times are CLOCK_MONOTONIC ns."""
+
+    path: str
+    tid: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(slots=True)
+class SaveTotals:
+    """Checkpoints that have left the list."""
+
+    outcomes: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    ns: dict[str, int] = field(default_factory=dict)  # "operation/blocking"
+    groups: SaveGroups = field(default_factory=SaveGroups)  # which files are one save

@@ -1,0 +1,120 @@
+"""Which files are one save: those of one directory tree that follow one another without a step between."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from trainprobe.model.moment import NS
+
+AT_ONCE_NS = NS // 20
+"""A file that is opened so soon after the last call on the one before belongs to the same save."""
+PAUSE_NS = NS
+"""So does one in the same step, up to this pause, or up to as long as the save has taken by then."""
+LONG_NS = 60 * NS
+"""So does one by a helper in the directory of one save, up to this pause."""
+RECENT = 8
+"""Saves that a file may still belong to."""
+_OF_ONE_SAVE = re.compile(
+    r".*/(?:(?:tmp-)?checkpoint-[0-9]+|global_step[0-9]+|iter_[0-9]+|[^/]*orbax-checkpoint-tmp[^/]*)(?=/)"
+)
+"""A directory that frameworks make anew for each save."""
+_NUMBERS = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile:
+    """A file of a save, as far as it tells which one. Times are CLOCK_MONOTONIC ns."""
+
+    path: str
+    start_ns: int
+    end_ns: int
+    by_driver: bool
+    step: int | None  # the driver's, in which it was opened; None: not known
+    renamed_ns: int  # when a directory that holds it got its name; 0: none did
+
+
+@dataclass(slots=True)
+class SaveGroup:
+    """The files of one save. Times are CLOCK_MONOTONIC ns."""
+
+    number: int  # in the run, from 1
+    start_ns: int
+    end_ns: int
+    root: str  # the directory that holds its files
+    own: str  # a directory that holds this save only; "": none is known
+    step: int | None
+    renamed_ns: int  # when its directory got its name; 0: it did not
+    paths: set[str]
+    names: set[str]  # the same without numbers
+
+
+@dataclass(slots=True)
+class SaveGroups:
+    """A fold over files, about by their start: each belongs to one of the latest saves, or begins another one."""
+
+    count: int = 0
+    recent: list[SaveGroup] = field(default_factory=list)
+
+    def copy(self) -> SaveGroups:
+        recent = (replace(group, paths=set(group.paths), names=set(group.names)) for group in self.recent)
+        return SaveGroups(self.count, list(recent))
+
+    def add(self, file: SavedFile) -> int:
+        """The number of its save."""
+        folder = file.path.rpartition("/")[0]
+        found = _OF_ONE_SAVE.match(file.path)
+        own, name = found.group() if found else "", _without_numbers(file.path)
+        for group in reversed(self.recent):
+            root = _tree(group, folder, own)
+            if root is not None and _belongs(file, group, own):
+                group.root, group.own = root, group.own or own
+                group.start_ns, group.end_ns = min(group.start_ns, file.start_ns), max(group.end_ns, file.end_ns)
+                group.step = file.step if file.step is not None else group.step
+                group.renamed_ns = group.renamed_ns or file.renamed_ns
+                group.paths.add(file.path)
+                group.names.add(name)
+                return group.number
+        self.count += 1
+        group = SaveGroup(
+            self.count, file.start_ns, file.end_ns, own or folder, own, file.step, file.renamed_ns, {file.path}, {name}
+        )
+        self.recent = [*self.recent, group][-RECENT:]
+        return group.number
+
+
+def _tree(group: SaveGroup, folder: str, own: str) -> str | None:
+    """The directory that holds the save and a further file of it; None: they are not in one tree."""
+    root = group.root
+    if folder == root or folder.startswith(f"{root}/"):
+        return root
+    if root.startswith(f"{folder}/"):
+        return root if group.own else folder
+    if own or group.own:
+        return None
+    parent, _, name = root.rpartition("/")
+    beside, _, other = folder.rpartition("/")
+    return parent if parent == beside and _without_numbers(name) != _without_numbers(other) else None
+
+
+def _belongs(file: SavedFile, group: SaveGroup, own: str) -> bool:
+    """Whether a file in the tree of a save is one of its files. ``own``: the directory of one save that holds it."""
+    if file.renamed_ns and group.renamed_ns:
+        return file.renamed_ns == group.renamed_ns
+    known = file.step is not None and group.step is not None
+    stepped = known and file.step != group.step
+    if file.start_ns < group.start_ns - AT_ONCE_NS or (stepped and file.by_driver):
+        return False
+    pause_ns = file.start_ns - group.end_ns
+    if pause_ns < AT_ONCE_NS:
+        return True
+    if own and own == group.own:
+        return pause_ns < LONG_NS
+    if known and not stepped:
+        return pause_ns < max(PAUSE_NS, group.end_ns - group.start_ns) and file.path not in group.paths
+    another = _without_numbers(file.path) not in group.names
+    return pause_ns < PAUSE_NS and another and file.path.rpartition("/")[0] == group.root
+
+
+def _without_numbers(path: str) -> str:
+    return _NUMBERS.sub("", path)

@@ -1,0 +1,42 @@
+"""In which steps of the driver files were opened: between two of the same save it makes none."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from trainprobe.derive.files.save import Save
+
+KEEP = 512
+
+
+@dataclass(slots=True)
+class SaveSteps:
+    open: list[Save] = field(default_factory=list)  # the step in which they were opened is not over
+    next: tuple[int, int] | None = None  # ns of the start, number of the step that goes on
+
+    def add(self, save: Save) -> None:
+        self.open.append(save)
+        del self.open[:-KEEP]
+
+    def enter(self, start_ns: int, first: int, lengths: Sequence[int]) -> bool:
+        """The driver made steps that follow one another, the first of this number. Whether files were opened before
+        they were over."""
+        end_ns, before = start_ns + sum(lengths), len(self.open)
+        self.next = end_ns, first + len(lengths)
+        if not before:
+            return False
+        ends = list(accumulate(lengths, initial=start_ns))[1:]
+        for save in self.open:
+            if start_ns <= save.start_ns < end_ns:
+                save.step = first + bisect_right(ends, save.start_ns)
+        self.open = [save for save in self.open if save.start_ns >= end_ns]
+        return len(self.open) < before
+
+    def step_of(self, save: Save) -> int | None:
+        """The number of the step in which it was opened; None: not known."""
+        if save.step is None and self.next is not None and save.start_ns >= self.next[0]:
+            return self.next[1]
+        return save.step
