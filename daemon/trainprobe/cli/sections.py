@@ -25,6 +25,7 @@ FILES_SHOWN = 5
 LOOKS = 3  # that met a wait for a file, or seconds of it, before it is told
 FILES_WORTH = 0.001  # of the run: files that took less time are not told
 STATES_SHOWN = 6
+ROUNDED = 0.0005  # of the whole: less is 0.0 %
 NAME, BAR = 16, 40
 
 
@@ -72,7 +73,7 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
             label = cells.fill(style.say(name) if meaning != "lost" else name, NAME)
             said = cells.fill(style.say(meaning) if meaning else "", 5)
             yield f"  {label} {seconds(value):>10}  {percent(value / wall):>7}  {said}  {bar}"
-    states = [f"{name} {percent(value / wall)}" for name, value in descending(rank.ledger) if value / wall >= 0.0005]
+    states = [f"{name} {percent(value / wall)}" for name, value in descending(rank.ledger) if value / wall >= ROUNDED]
     if states:
         yield from style.wrapped(
             style.listed(states[:STATES_SHOWN]), f"  {style.label(style.say('the training thread'))}", "    "
@@ -172,9 +173,10 @@ def _longest(rank: Rank, style: Style) -> Iterator[str]:
     yield style.say(
         "  {when}, {lasted} of {cause}", when=style.clock(stall.start), lasted=seconds(stall.seconds), cause=stall.cause
     )
-    if len(stall.shares) > 1:
-        shares = style.listed(f"{cause} {seconds(value)}" for cause, value in descending(stall.shares))
-        yield from style.wrapped(shares, f"  {style.label(style.say('shares'))}")
+    shares = [(cause, value) for cause, value in descending(stall.shares) if value >= ROUNDED * stall.seconds]
+    if len(shares) > 1:
+        listed = style.listed(f"{cause} {seconds(value)}" for cause, value in shares)
+        yield from style.wrapped(listed, f"  {style.label(style.say('shares'))}")
     for depth, link in enumerate(stall.chain):
         arrow = ("└ " if style.unicode else "`- ") if depth else ""
         yield from style.wrapped(link, f"  {'  ' * max(0, depth - 1)}{arrow}")

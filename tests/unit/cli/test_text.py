@@ -222,6 +222,16 @@ def test_colour_is_for_terminals(terminal: bool, environment: dict[str, str], co
     assert dataclasses.replace(made, colour=True).paint("x", "red") == "\x1b[31mx\x1b[0m"
 
 
+@pytest.mark.parametrize("more", [0.0, 0.0002])
+def test_a_share_that_rounds_to_nothing_is_not_told(more: float) -> None:
+    report = reports.stalled()
+    longest = max(report.runs[0].ranks[0].stalls, key=lambda stall: stall.seconds)
+    longest.shares = {"checkpoint": longest.seconds, "cpu_bound": more}
+    assert "shares:" not in text_of(report, WIDE)
+    longest.shares["unknown"] = 0.1
+    assert re.search(r"shares: checkpoint [0-9.]+ s, unknown 100 ms\n", text_of(report, WIDE))
+
+
 def checkpoints_of(files: list[Checkpoint], saves: int, written: int) -> list[str]:
     """The lines of the checkpoints' part."""
     report = reports.stalled()

@@ -21,7 +21,7 @@ function showDetails(scene, timeline) {
     ...part(say("Who waited for whom"), item.chain.length && h("ol", { class: "chain" }, item.chain.map((link) => h("li", {}, link)))),
     ...part(say("Evidence"), item.evidence.length && evidence(item)),
     ...part(say("Python stack during the stall"), item.python_stack?.length && frames(item.python_stack)),
-    ...part(say("Shares of the lost time"), Object.keys(item.shares).length > 1 && shares(item)),
+    ...part(say("Shares of the lost time"), shares(item)),
     ...blackBox(scene, item),
   ]);
 }
@@ -52,8 +52,11 @@ function frames(stack) {
   return h("pre", { class: "frames" }, stack.map((frame, place) => [place ? "\n" : "", "  ".repeat(Math.min(place, 12)), place === stack.length - 1 ? h("b", {}, frame) : frame]));
 }
 
+// What rounds to 0.0 % of it is not shown, nor is a single cause.
 function shares(item) {
-  const parts = Object.entries(item.shares).sort((a, b) => b[1] - a[1]).map(([key, value]) => ({ key, value, kind: "lost", title: titleOf("causes", key), tone: causeTone(key) }));
+  const worth = Object.entries(item.shares).filter(([, value]) => value >= 0.0005 * item.seconds);
+  if (worth.length < 2) return null;
+  const parts = worth.sort((a, b) => b[1] - a[1]).map(([key, value]) => ({ key, value, kind: "lost", title: titleOf("causes", key), tone: causeTone(key) }));
   return h("div", {}, stack(parts, item.seconds, "thin", say("Shares of the lost time")), shareList(parts, item.seconds));
 }
 
