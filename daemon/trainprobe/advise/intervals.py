@@ -64,16 +64,23 @@ def logs(facts: SettingsInput) -> ProposedSetting:
     writes = sum(log.writes for log in rank.logs)
     if lost < facts.worth or not writes:
         return ProposedSetting(
-            name, saying("{writes} writes in all", writes=writes), None, 0.0, saying("logging costs nothing here")
+            name,
+            saying("{writes:# write|# writes} in all", writes=writes),
+            None,
+            0.0,
+            saying("logging costs nothing here"),
         )
     dearest = max(rank.logs, key=lambda log: log.seconds)
     reason = saying(
-        "{writes} writes took {lost}, most of it {path_text}", writes=writes, lost=seconds(lost), path_text=dearest.path
+        "{writes:# write|# writes} took {lost}, most of it {path_text}",
+        writes=writes,
+        lost=seconds(lost),
+        path_text=dearest.path,
     )
     limit, bursts = saying("fewer points in the curves; values in between can be averaged"), facts.sharing("logging")
     if facts.stalled("logging") > lost / 2 and bursts:  # seldom and much, not a little in each step
         if facts.stalled("logging") < SEEN * sum(log.seconds for log in rank.logs):
-            now = saying("{writes} writes in all", writes=writes)
+            now = saying("{writes:# write|# writes} in all", writes=writes)
             return ProposedSetting(name, now, None, 0.0, reason)
         every = _every(facts.stalls("logging"), rank.steps.count, len(bursts))
     else:

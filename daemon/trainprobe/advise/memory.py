@@ -113,7 +113,8 @@ def unsure(rank: Rank, memory: MemoryDemand) -> Iterator[Saying]:
     made = round(rank.steps.count * (rank.ordinary.fetches or 0.0) / memory.workers)
     if made < REMEMBERED:
         yield saying(
-            "each worker has made {made} batches: it may grow until it has made {enough}; watch it for longer",
+            "each worker has made {made:# batch|# batches}: it may grow until it has made {enough}; watch it for "
+            "longer",
             made=made, enough=REMEMBERED,
         )  # fmt: skip
     points = [value for value in rank.samples.pss_bytes if value is not None]

@@ -178,10 +178,12 @@ def _enough(load: Loader, best: int) -> Saying:
 
 def _worker_limit(load: Loader, fit: int | None, best: int) -> Saying:
     if fit is not None and fit <= best:
-        return saying("memory: {fit} workers fit", fit=fit)
+        return saying("memory: {fit:# worker fits|# workers fit}", fit=fit)
     if load.blocked > load.cpu:
         return saying("workers hide the latency of storage and network, not their bandwidth")
-    return saying("{cpus} CPUs: more than {most} workers would not be faster", cpus=load.cpus, most=load.most())
+    return saying(
+        "{cpus:# CPU|# CPUs}: more than {most:# worker|# workers} would not be faster", cpus=load.cpus, most=load.most()
+    )
 
 
 def _fewer(facts: SettingsInput, load: Loader, memory: MemoryDemand, fit: int, now: Saying) -> ProposedSetting:
@@ -203,8 +205,8 @@ def _fewer(facts: SettingsInput, load: Loader, memory: MemoryDemand, fit: int, n
     gain = max(0.0, late + behind + shorter)
     taken = memory.with_(best)
     reason = saying(
-        "{workers} workers of {each} each leave too little of {budget} ({scope}); swapping and reclaim took {lost} of "
-        "the run and {swapping} of the workers' time",
+        "{workers:# worker|# workers} of {each} {workers:leaves|each leave} too little of {budget} ({scope}); "
+        "swapping and reclaim took {lost} of the run and {swapping} of the workers' time",
         workers=load.workers, each=size(memory.worker or 0), budget=size(memory.budget or 0), scope=memory.scope,
         lost=seconds(lost), swapping=seconds(swapping),
     )  # fmt: skip
@@ -238,7 +240,7 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
         )  # fmt: skip
     found = queue.ahead(load, [(stall.first_step, stall.seconds) for stall in facts.stalls(*queue.CAUSES)], ahead)
     if found is None:
-        why = saying("{number} batches came late, median {each}: batches made ahead would not cover them",
+        why = saying("{number:# batch|# batches} came late, median {each}: batches made ahead would not cover them",
                      number=len(late), each=seconds(median(late)))  # fmt: skip
         return ProposedSetting(word("prefetch_factor"), now, None, 0.0, why)
     wanted = found.factor
@@ -249,8 +251,8 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
                      prefetch=wanted, memory=size(taken or 0))  # fmt: skip
         return ProposedSetting(word("prefetch_factor"), now, None, 0.0, why)
     reason = saying(
-        "{number} batches came late by {lost} in all, median {each}; replayed with {ahead} batches made ahead, {saves} "
-        "of the wait is gone",
+        "{number:# batch|# batches} came late by {lost} in all, median {each}; replayed with "
+        "{ahead:# batch|# batches} made ahead, {saves} of the wait is gone",
         number=len(late), lost=seconds(facts.stalled(*queue.CAUSES)), each=seconds(median(late)),
         ahead=wanted * load.workers, saves=percent(found.saves),
     )  # fmt: skip
@@ -299,7 +301,9 @@ def _persistent(facts: SettingsInput) -> ProposedSetting:
         return ProposedSetting(word("persistent_workers"), saying("not seen"), None, 0.0, reason)
     first = load.each if load is not None else 0.0
     gain = max(0.0, lost - edges * first)
-    reason = saying("workers were started again {edges} times, {each} each", edges=edges, each=seconds(lost / edges))
+    reason = saying(
+        "workers were started again {edges:once|# times}, {each} each", edges=edges, each=seconds(lost / edges)
+    )
     limit = saying("workers keep their memory between epochs, and their copy of the dataset")
     proposed = "True" if lost >= facts.worth and gain else None
     return ProposedSetting(word("persistent_workers"), saying("False"), proposed, gain, reason, limit)

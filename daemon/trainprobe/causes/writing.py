@@ -10,7 +10,8 @@ from trainprobe.model.message import Message, template
 
 HELD_BACK = template(
     "writing.held_back",
-    "the kernel holds the writer back until the disk has caught up (balance_dirty_pages, in {hits} of {looks} looks)",
+    "the kernel holds the writer back until the disk has caught up (balance_dirty_pages, in {hits} of "
+    "{looks:# look|# looks})",
 )
 
 

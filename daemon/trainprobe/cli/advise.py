@@ -59,7 +59,7 @@ def advice_lines(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
     of = style.say(" rank {rank}", rank=rank.name) if len(run.ranks) > 1 else ""
     yield style.paint(
         style.say(
-            "{run}{of}: {steps} steps in {wall}",
+            "{run}{of}: {steps:# step|# steps} in {wall}",
             run=inert(run.key), of=of, steps=made.steps, wall=seconds(made.wall),
         ),
         "bold",

@@ -104,7 +104,7 @@ def named(one: Chosen, source: str) -> str:
 
 def comparison_lines(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -> Iterator[str]:
     for letter, name, one in zip("AB", names, pair):
-        steps = style.say("{steps} ordinary steps", steps=one.rank.ordinary.count)
+        steps = style.say("{steps:# ordinary step|# ordinary steps}", steps=one.rank.ordinary.count)
         yield from style.wrapped(f"{name}: {steps}", f"{letter}  ")
     yield ""
     yield from _headline(made, style)

@@ -345,11 +345,11 @@ def _files(rank: Rank, style: Style) -> Iterator[str]:
     slow = [file for file in rank.slow_files if file.seconds >= least and _surely(file)]
     for file in sorted(slow, key=lambda file: -file.seconds)[:FILES_SHOWN]:
         head = style.say("  {spent} reading  ", spent=f"{seconds(file.seconds):>9}")
-        yield from style.wrapped(style.say("{path} ({reads} reads)", path=file.path, reads=file.reads), head)
+        yield from style.wrapped(style.say("{path} ({reads:# read|# reads})", path=file.path, reads=file.reads), head)
     logs = [log for log in rank.logs if log.seconds >= least]
     for log in sorted(logs, key=lambda log: -log.seconds)[:FILES_SHOWN]:
         told = style.say(
-            "{path} ({kind}, {writes} writes, {size})",
+            "{path} ({kind}, {writes:# write|# writes}, {size})",
             path=log.path, kind=log.kind, writes=log.writes, size=size(log.bytes),
         )  # fmt: skip
         yield from style.wrapped(told, style.say("  {spent} logging  ", spent=f"{seconds(log.seconds):>9}"))

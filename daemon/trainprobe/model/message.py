@@ -27,7 +27,8 @@ AMOUNTS: Mapping[str, Callable[[float], str]] = {
     "MB/s": lambda value: f"{value / 1e6:.1f} MB/s",
     "MHz": lambda value: f"{value / 1e6:.0f} MHz",
 }
-"""Format specifications beside Python's own: ``{wait:seconds}`` is "1.20 s", ``{file:size}`` "246 MB"."""
+"""Format specifications beside Python's own: ``{wait:seconds}`` is "1.20 s", ``{file:size}`` "246 MB". One with a bar
+says both numbers of a word: ``{files:# file|# files}`` is "1 file" or "3 files"."""
 Catalogue: TypeAlias = "Callable[[str], str | None]"
 """The text of a template in one language, by its id; None: it has none."""
 
@@ -111,6 +112,12 @@ def text_of(message: Message, otherwise: str, catalogue: Catalogue = english) ->
         return otherwise
 
 
+def counted(value: object, spec: str) -> str:
+    """The side of the bar for one, or for several; ``#`` is the number."""
+    one, _, several = spec.partition("|")
+    return (one if value == 1 else several).replace("#", str(value))
+
+
 def texts(messages: Sequence[Message]) -> list[str]:
     return [str(message) for message in messages]
 
@@ -159,6 +166,8 @@ def _shown(value: Any, spec: str, catalogue: Catalogue) -> str:
         return value
     if value is None:
         return ""
+    if "|" in spec:
+        return counted(value, spec)
     if isinstance(value, Message):
         return render(value, catalogue)
     if isinstance(value, (list, tuple)):

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import takewhile
 
 from trainprobe.text.catalogue import LANGUAGES, catalogue
-from trainprobe.text.saying import Saying, word
+from trainprobe.text.saying import Saying, filled, word
 
 _texts: ContextVar[Mapping[str, str] | None] = ContextVar("texts", default=None)
 _BREAKS = re.compile("(?<= )|(?<=[^ -~])|(?=[^ -~])")
@@ -50,7 +50,7 @@ def say(text: str) -> str:
 
 def invalid(what: Saying) -> argparse.ArgumentTypeError:
     """The error of an option's ``type``."""
-    return argparse.ArgumentTypeError(say(what.template).format(**what.values))
+    return argparse.ArgumentTypeError(filled(say(what.template), what.values))
 
 
 def asked_language(arguments: Sequence[str]) -> str | None:

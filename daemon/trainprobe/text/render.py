@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from trainprobe.model.message import Message, text_of
 from trainprobe.model.report import SENTENCES
 from trainprobe.text.catalogue import catalogue
-from trainprobe.text.saying import Saying, Text
+from trainprobe.text.saying import Saying, Text, filled
 
 Part = TypeVar("Part")
 
@@ -21,7 +21,7 @@ class Speaker:
     def say(self, template: str, **values: object) -> str:
         """A sentence of the program, given in English, with its values."""
         text = template if self.language == "en" else catalogue(self.language).programs.get(template, template)
-        return text.format(**{name: self.localized(value) for name, value in values.items()}) if values else text
+        return filled(text, {name: self.localized(value) for name, value in values.items()})
 
     def localized(self, what: object) -> object:
         """A value of a sentence: a sentence, or an error that says one, in this language; others as they are."""

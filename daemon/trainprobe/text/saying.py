@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from string import Formatter
+from typing import Any, TypeAlias
 
-from trainprobe.model.message import Message
+from trainprobe.model.message import Message, counted
+
+
+class _Places(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return counted(value, format_spec) if "|" in format_spec else format(value, format_spec)
+
+
+_PLACES = _Places()
+
+
+def filled(template: str, values: Mapping[str, object]) -> str:
+    """The sentence with its values; a place may have both numbers of a word, as in a report's messages."""
+    return _PLACES.vformat(template, (), values) if values else template
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +31,7 @@ class Saying:
     values: dict[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.template.format(**self.values) if self.values else self.template
+        return filled(self.template, self.values)
 
 
 class SaidError(Exception):

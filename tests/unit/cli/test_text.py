@@ -140,7 +140,8 @@ def test_a_file_that_one_look_found_read_is_not_told_as_seconds(reads: int, seco
     report = reports.stalled()
     file = report.runs[0].ranks[0].slow_files[0]
     file.reads, file.seconds = reads, seconds
-    assert (f"{file.path} ({reads} reads)" in text_of(report, WIDE)) == told
+    said = f"{file.path} ({reads} {'read' if reads == 1 else 'reads'})"
+    assert (said in text_of(report, WIDE)) == told
 
 
 def test_a_report_without_runs_says_so() -> None:

@@ -192,4 +192,4 @@ def test_what_was_refused_is_told_at_once_and_anew_when_the_training_goes_on() -
     driver.spend(3.0)
     played(driver, pipeline)
     (warning,) = rank_of(pipeline, driver).warnings
-    assert "no memory left 1 times" in warning.summary
+    assert "no memory left once" in warning.summary

@@ -388,7 +388,7 @@ def test_no_inode_is_left_for_the_next_save() -> None:
     host.second(spaces=(SpaceSample(PID, "/ckpt", 10**12, 1),))
     for _ in range(3):
         host.second()
-    assert "1 inodes" in host.rank.warnings[0].summary
+    assert "1 inode" in host.rank.warnings[0].summary
 
 
 def test_no_thread_could_be_started() -> None:

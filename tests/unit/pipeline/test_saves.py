@@ -192,7 +192,8 @@ def test_saves_of_ordinary_steps_are_a_bottleneck_with_their_interval(every: int
     assert str(setting.now) == ("every step" if every == 1 else "every 2 steps")
     assert setting.gain == pytest.approx(0.02 * 200 / every, rel=0.1)
     assert str(setting.reason).startswith("a save takes 20 ms")
-    assert bottleneck.advice[0].startswith(f"save every {setting.proposed} steps instead of every {every}:")
+    now = "step" if every == 1 else every
+    assert bottleneck.advice[0].startswith(f"save every {setting.proposed} steps instead of every {now}:")
 
 
 def test_the_records_of_saves_decide_over_the_slots_of_a_step() -> None:

@@ -38,7 +38,9 @@ uprobe waits for the lock of the memory map of each process that maps the file, 
 PASSING = (FileNotFoundError, ProcessLookupError, BlockingIOError)
 """ENOENT, ESRCH and EAGAIN say nothing about a file: the loader is still splitting the mapping, the process that was to
 show the file has ended, or no child can be started at present."""
-MANY_HUNG = template("source.readers_hang", "{number} readers of libraries of user {user} do not come back")
+MANY_HUNG = template(
+    "source.readers_hang", "{number:# reader|# readers} of libraries of user {user} {number:does|do} not come back"
+)
 Asked = tuple[int, int, str, int, int]  # user, process, path, and where it is mapped
 
 

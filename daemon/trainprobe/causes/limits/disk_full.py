@@ -23,7 +23,7 @@ NO_INODE = template("disk_full.no_inode", "its file system has no inode left")
 COMING = template(
     "disk_full.coming", "the next checkpoint will not fit: the last one took {bytes:bytes}, {left} are left in {path}"
 )
-INODES = template("disk_full.inodes", "{inodes} inodes")
+INODES = template("disk_full.inodes", "{inodes:# inode|# inodes}")
 BYTES = template("disk_full.bytes", "{bytes:bytes}")
 WRITTEN = template("disk_full.written", "written before it failed")
 LAST = template("disk_full.last", "the last checkpoint")

@@ -47,7 +47,7 @@ DRIVER_KEEPS = template(
     "oom_kill.driver_keeps",
     "the training keeps what it makes: losses with their graph (use .item() or .detach()), lists of batches",
 )
-ONE_FEWER = template("oom_kill.one_fewer", "one worker fewer frees {bytes:bytes} (of {workers} workers)")
+ONE_FEWER = template("oom_kill.one_fewer", "one worker fewer frees {bytes:bytes} (of {workers:# worker|# workers})")
 PREFETCH_LOWER = template("oom_kill.prefetch_lower", "prefetch_factor one lower frees {bytes:bytes} of shared memory")
 COPIED = 0.3  # of all growth: so much of it in the workers' own pages
 WORTH = 0.01  # of what all of them hold: so much may be freed, or it is no advice

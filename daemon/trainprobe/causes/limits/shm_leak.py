@@ -13,7 +13,8 @@ from trainprobe.model.report import Evidence
 
 SUMMARY = template(
     "shm_leak.summary",
-    "{bytes:bytes} in {files} files of /dev/shm{whose} were left by {processes} dead processes ({pids:, })",
+    "{bytes:bytes} in {files:# file|# files} of /dev/shm{whose} {files:was|were} left by "
+    "{processes:# dead process|# dead processes} ({pids:, })",
 )
 LEFT = template("shm_leak.left_by", "left in /dev/shm")
 REMOVE = template("shm_leak.remove", "rm {files: }")

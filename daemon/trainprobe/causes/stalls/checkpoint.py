@@ -65,7 +65,7 @@ OPEN_SECONDS = template("checkpoint.open_seconds", "time in open")
 SERIALIZE_SECONDS = template("checkpoint.serialize_seconds", "time in serialising")
 RATE = template("checkpoint.rate", "rate")
 IN_EACH = template(
-    "checkpoint.in_each", "checkpoint {path}: {saves} saves in ordinary steps{every}, {each:seconds} each"
+    "checkpoint.in_each", "checkpoint {path}: {saves:# save|# saves} in ordinary steps{every}, {each:seconds} each"
 )
 EVERY = template("checkpoint.every", ", one every {steps} steps")
 EACH_STEP = template("checkpoint.each_step", ", one in each step")
@@ -335,7 +335,7 @@ def _of(save: Save, window: Window) -> list[Evidence]:
 
 SAVE_RARER = template(
     "checkpoint.advice.save_rarer",
-    "save every {better} steps instead of every {every}{setting}: saving then takes 1 % of the run, not "
+    "save every {better} steps instead of every {every:step|#}{setting}: saving then takes 1 % of the run, not "
     "{share:percent}",
 )
 WAIT_LATER = template(

@@ -56,7 +56,7 @@ NO_STACK = template(
 )
 DO_RARER = template(
     "cpu_bound.advice.do_rarer",
-    "do it every {better} steps instead of every {every}: 1 % of the run, not {share:percent}",
+    "do it every {better} steps instead of every {every:step|#}: 1 % of the run, not {share:percent}",
 )
 
 

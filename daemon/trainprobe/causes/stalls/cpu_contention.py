@@ -22,12 +22,16 @@ ONE_OTHER = template("cpu_contention.one_other", ": {name} ({pid})")
 OTHERS = template("cpu_contention.others", ": {name} ({pid}) and others")
 WAITS = template("cpu_contention.waits", "training thread waits for a CPU")
 AFFINITY = template("cpu_contention.affinity", "its affinity leaves it {own} of {all} processors")
-SHARED = template("cpu_contention.shared", "{workers} workers and the training thread share {cpus} processors")
+SHARED = template(
+    "cpu_contention.shared",
+    "{workers:# worker|# workers} and the training thread share {cpus:# processor|# processors}",
+)
 OTHERS_USE = template("cpu_contention.others_use", "others use {cpus:.1f} CPUs: {who:, }")
 USER = template("cpu_contention.user", "{name} ({pid}) {cpus:.1f}")
 OWN_USE = template(
     "cpu_contention.own_use",
-    "the training itself uses {cpus:.1f} CPUs in {processes} processes of {threads} threads{room}",
+    "the training itself uses {cpus:.1f} CPUs in {processes:# process|# processes} of "
+    "{threads:# thread|# threads}{room}",
 )
 QUOTA = template("cpu_contention.quota", "; its quota is {cpus:g} CPUs")
 STOLEN = template("cpu_contention.stolen", "the hypervisor took {share:percent} of the processors")
@@ -169,7 +173,7 @@ FIND_OTHERS = template(
 )
 OWN = template("cpu_contention.own", ", the training itself uses up to {used:.1f} CPUs{of}{threads}")
 OF_CPUS = template("cpu_contention.of_cpus", " of {cpus}")
-WITH_THREADS = template("cpu_contention.with_threads", " with {threads} threads")
+WITH_THREADS = template("cpu_contention.with_threads", " with {threads:# thread|# threads}")
 CHECK_AFFINITY = template(
     "cpu_contention.advice.check_affinity",
     "its affinity leaves it {own}{of} processors: widen it (taskset, cpuset, Slurm's --cpus-per-task)",

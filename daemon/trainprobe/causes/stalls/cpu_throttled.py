@@ -14,7 +14,9 @@ from trainprobe.model.report import Evidence
 SUMMARY = template("cpu_throttled.summary", "{seconds:seconds} throttled by the cgroup's CPU quota{quota}")
 OF_CPUS = template("cpu_throttled.of_cpus", " of {cpus:g} CPUs")
 THROTTLED = template("cpu_throttled.throttled", "training thread runnable, its cgroup throttled")
-PERIODS = template("cpu_throttled.periods", "cgroup {cgroup}: quota used up in {throttled} of {periods} periods")
+PERIODS = template(
+    "cpu_throttled.periods", "cgroup {cgroup}: quota used up in {throttled} of {periods:# period|# periods}"
+)
 
 SECONDS = template("cpu_throttled.seconds", "training thread runnable but throttled")
 QUOTA = template("cpu_throttled.quota", "quota")

@@ -32,7 +32,8 @@ FREEZE = template(
 )
 DISABLE_RHYTHM = template(
     "gc_pause.advice.disable_rhythm",
-    "gc.disable(), and gc.collect() where the training waits anyway: it ran every {every} steps, {each:seconds}",
+    "gc.disable(), and gc.collect() where the training waits anyway: it ran {every:every step|every # steps}, "
+    "{each:seconds}",
 )
 DISABLE = template(
     "gc_pause.advice.disable", "gc.disable(), and gc.collect() where the training waits anyway (evaluation, a save)"

@@ -26,7 +26,7 @@ COMING = template(
 HAPPENED = template("gpu_memory.happened", "the GPU had no memory left (cudaMalloc: out of memory){used}")
 RETRIED = template(
     "gpu_memory.retried",
-    "the GPU had no memory left {count} times (cudaMalloc: out of memory), and the training went on "
+    "the GPU had no memory left {count:once|# times} (cudaMalloc: out of memory), and the training went on "
     "after its allocator had freed some{used}",
 )
 WERE_USED = template("gpu_memory.were_used", ": {used:bytes} of {limit:bytes} of GPU {gpu} were used")
@@ -44,7 +44,8 @@ END_OTHERS = template(
     "gpu_memory.end_others", "other processes hold memory of this GPU: end them or choose another GPU"
 )
 SUMMARY = template(
-    "gpu_memory.summary", "{seconds:seconds} in cudaMalloc and cudaFree: {allocations} allocations, {frees} frees"
+    "gpu_memory.summary",
+    "{seconds:seconds} in cudaMalloc and cudaFree: {allocations:# allocation|# allocations}, {frees:# free|# frees}",
 )
 ALLOCATES = template("gpu_memory.allocates", "training thread allocates and frees memory of the GPU")
 SECONDS = template("gpu_memory.seconds", "time in cudaMalloc and cudaFree")

@@ -68,7 +68,7 @@ def _regions(items: Items) -> list[Region]:
 
 LOG_RARER = template(
     "logging.advice.log_rarer",
-    "log every {better} steps instead of every {every}{setting}: 1 % of the run, not {share:percent}",
+    "log every {better} steps instead of every {every:step|#}{setting}: 1 % of the run, not {share:percent}",
 )
 NOT_EACH_STEP = template(
     "logging.advice.not_each_step",

@@ -63,7 +63,7 @@ SHAPES = template(
     "TORCH_LOGS=recompiles names what changed{every}: pad batches to a few shapes, drop the last incomplete one "
     "(drop_last=True), or torch.compile(…, dynamic=True) and torch._dynamo.mark_dynamic",
 )
-EVERY = template("recompile.advice.every", " (it came every {every} steps)")
+EVERY = template("recompile.advice.every", " (it came {every:every step|every # steps})")
 CACHE = template(
     "recompile.advice.cache",
     "keep TORCHINDUCTOR_CACHE_DIR on a local disk that outlives the run: a later run finds what this one compiled",

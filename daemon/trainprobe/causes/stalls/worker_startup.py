@@ -18,7 +18,8 @@ from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template(
-    "worker_startup.summary", "{workers} loader workers started again, {seconds:seconds} until data flowed"
+    "worker_startup.summary",
+    "{workers:# loader worker|# loader workers} started again, {seconds:seconds} until data flowed",
 )
 PROCESSES = template(
     "worker_startup.processes",

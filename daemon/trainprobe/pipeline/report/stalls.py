@@ -30,7 +30,7 @@ from trainprobe.pipeline.stalls import StallEntry
 
 LONGEST = template("stall.longest", ", in the longest of {steps} steps")
 RHYTHM = template("stall.rhythm", "; {every}, {seconds:seconds} each, {share:percent} of the run")
-EVERY_STEPS = template("stall.every_steps", "every {steps} steps")
+EVERY_STEPS = template("stall.every_steps", "{steps:every step|every # steps}")
 EVERY_SECONDS = template("stall.every_seconds", "every {seconds:span}")
 IN_LINE = template("bottleneck.in_line", "{what}, in {where}")
 GPU_WORKED_ON = template("stall.gpu_worked_on", "; the GPU worked on for {seconds:seconds} more, which are not lost")

@@ -37,7 +37,7 @@ NOT_MARKED = template(
 TOO_SHORT = template(
     "verdict.too_short", "no step is marked, and {seconds:seconds} are too few to know which waits are usual"
 )
-TOO_FEW = template("verdict.too_few", "{steps} steps: too few to know what an ordinary step is")
+TOO_FEW = template("verdict.too_few", "{steps:# step|# steps}: too few to know what an ordinary step is")
 NO_STEP = template("verdict.no_step", "no training step was seen")
 NO_STEP_YET = template(
     "verdict.no_step_yet",
@@ -53,7 +53,7 @@ STEPS_COST = template(
 )
 ONE_STALL = template("verdict.one_stall", "1 stall")
 STALLS = template("verdict.stall_count", "{count} stalls")
-EVERY = template("verdict.every", ", every {steps} steps")
+EVERY = template("verdict.every", ", {steps:every step|every # steps}")
 EVERY_SECONDS = template("verdict.every_seconds", ", every {seconds:span}")
 OF_EACH_STEP = template("verdict.of_each_step", ", {share:percent} of each ordinary step")
 IN_LINE = template("verdict.in_line", ", in {where}")
@@ -82,9 +82,9 @@ MORE = template("verdict.more", "the end of {workers} more workers and ")
 OOM_KILLED = template("verdict.oom_killed", "the training (pid {pid}) was killed for want of memory{by}")
 BEFORE_STEPS = template("verdict.before_steps", "{what} before the first training step")
 UNTIL_THEN = template(
-    "verdict.until_then", "{what} after {steps} steps; until then nothing was lost that is worth a change"
+    "verdict.until_then", "{what} after {steps:# step|# steps}; until then nothing was lost that is worth a change"
 )
-AFTER_STEPS = template("verdict.after_steps", "{what} after {steps} steps")
+AFTER_STEPS = template("verdict.after_steps", "{what} after {steps:# step|# steps}")
 
 TOO_FEW_STEPS = template("bound.too_few_steps", "too few steps")
 DATA_SHARE = template(
