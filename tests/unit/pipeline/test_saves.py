@@ -469,3 +469,24 @@ def test_files_of_earlier_saves_whose_close_is_not_reported_yet_are_none_of_a_sa
         driver.train(3)
     rank = ended(driver)
     assert [" more" in stall.summary for stall in rank.stalls] == [False] * 4
+
+
+def test_the_largest_file_of_a_save_by_helpers_names_it() -> None:
+    """A small one, whose close is reported late, seems to be written for as long as the save lasts."""
+    driver = trained()
+    begun = driver.now
+    driver.file(FileEventKind.OPENED, "/run/9.orbax-checkpoint-tmp/_sharding", 7, begun, created=True, tid=98)
+    driver.spend(0.5, Leaf.LOCK)
+    data = FileEvent(
+        FileEventKind.CLOSED, driver.now, driver.pid, 99, 1, 8, "/run/9.orbax-checkpoint-tmp/d/0", opened_ns=begun
+    )
+    driver.events.append(replace(data, bytes=SIZE, calls=9, write_ns=ns(0.4), created=True))
+    driver.train(1)
+    driver.file(FileEventKind.CLOSED, "/run/9.orbax-checkpoint-tmp/_sharding", 7, begun, 600, created=True, tid=98)
+    driver.train(20)
+    (stall,) = ended(driver).stalls
+    assert (
+        "waiting for thread 99 of the training, which writes checkpoint /run/9.orbax-checkpoint-tmp/d/0"
+        in stall.summary
+    )
+    assert [item.value for item in stall.evidence if item.key == "checkpoint.bytes"] == [SIZE]

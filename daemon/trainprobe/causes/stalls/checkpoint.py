@@ -257,7 +257,7 @@ def without_steps(saves: Sequence[Save], ns: float, blocked: float, pid: int) ->
 
 def _for_another(window: Window, taken: Items, saves: Sequence[Save]) -> Claim:
     """The driver waits for its thread or process that saves: to end, or for the interpreter that the thread holds."""
-    saves = sorted(saves, key=lambda one: -_overlap(one, window))
+    saves = sorted(saves, key=lambda one: (-one.bytes, -_overlap(one, window)))  # of a small one the end is known late
     first = saves[0]
     who = THREAD(tid=first.tid) if first.key[0] == window.driver_pid else PROCESS(pid=first.key[0])
     waited = SAVED_BESIDE if first.key[0] == window.driver_pid else SAVED_IN_PROCESS
