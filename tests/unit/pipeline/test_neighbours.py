@@ -36,7 +36,7 @@ def test_contention_names_its_rivals_its_own_and_what_the_hypervisor_took() -> N
     assert stall.summary == "runnable without a CPU for 1.50 s: stress (77)"
     assert stall.chain[1:] == [
         "others use 1.9 CPUs: stress (77) 1.9",
-        "the training itself uses 0.9 CPUs in 1 processes of 8 threads",
+        "the training itself uses 0.9 CPUs in 1 process of 8 threads",
         "the hypervisor took 5.0 % of the processors",
     ]
 
@@ -78,7 +78,7 @@ def test_the_trainings_own_threads_are_held_against_its_quota() -> None:
     driver.train(20)
     stall = rank_of(played(driver, pipeline), driver).stalls[-1]
     assert stall.cause == "cpu_contention"
-    assert stall.chain[-1].endswith("0.9 CPUs in 1 processes of 8 threads; its quota is 1.5 CPUs")
+    assert stall.chain[-1].endswith("0.9 CPUs in 1 process of 8 threads; its quota is 1.5 CPUs")
 
 
 def test_the_other_ranks_of_the_run_are_no_others() -> None:
@@ -93,7 +93,7 @@ def test_the_other_ranks_of_the_run_are_no_others() -> None:
     [stall] = next(rank for rank in ranks if rank.pid == first.pid).stalls
     assert stall.chain[1:] == [
         "others use 0.7 CPUs: stress (77) 0.7",
-        "the training itself uses 0.9 CPUs in 1 processes of 4 threads",
+        "the training itself uses 0.9 CPUs in 1 process of 4 threads",
     ]
 
 
