@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -189,7 +190,8 @@ def test_a_signal_for_us_is_for_the_command(front: Front, number: signal.Signals
         f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(42));"
         "open('up', 'w'); time.sleep(20)"
     )
-    child = front.start("run", "-o", "r.json", "--", sys.executable, "-c", script)
+    caught = functools.partial(signal.signal, number, signal.SIG_DFL)  # a shell's & has its commands ignore SIGINT
+    child = front.start("run", "-o", "r.json", "--", sys.executable, "-c", script, preexec_fn=caught)
     wait_for(front.directory / "up")
     child.send_signal(number)
     _out, err = child.communicate(timeout=30)

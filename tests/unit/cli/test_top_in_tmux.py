@@ -70,9 +70,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Screen]]:
 
 def test_fifty_runs_at_80x24_chosen_opened_and_left(start: Callable[..., Screen]) -> None:
     screen = start()
-    lines = screen.until(lambda lines: lines[0].startswith("trainprobe · gpu-7 · 50 running"))
+    running = "trainprobe · gpu-7 · 50 running"
+    lines = screen.until(lambda lines: lines[0].startswith(running) and "quit" in lines[-1])
     assert len(lines) == 24
-    assert "quit" in lines[-1]
     screen.keys("s")
     screen.until(
         lambda lines: any(line.startswith("  train_0") and "STALL 3.00 s data_storage" in line for line in lines)
