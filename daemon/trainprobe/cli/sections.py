@@ -26,6 +26,7 @@ LOOKS = 3  # that met a wait for a file, or seconds of it, before it is told
 FILES_WORTH = 0.001  # of the run: files that took less time are not told
 STATES_SHOWN = 6
 ROUNDED = 0.0005  # of the whole: less is 0.0 %
+LEAST = 0.0005  # seconds: less was given back by a GPU that worked on, or was nothing
 NAME, BAR = 16, 40
 
 
@@ -68,7 +69,7 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     rows += [(cause, value, "red", word("lost")) for cause, value in descending(rank.lost)]
     room = max(10, min(BAR, style.width - NAME - 33))
     for name, value, look, meaning in rows:
-        if value > 0:
+        if value >= LEAST:
             bar = style.paint(style.bar(value / wall, room), look)
             label = cells.fill(style.say(name) if meaning != "lost" else name, NAME)
             said = cells.fill(style.say(meaning) if meaning else "", 5)
