@@ -14,6 +14,7 @@ from trainprobe.model.moment import NS
 OOM_KILLED = template("worker_death.oom_killed", "worker {pid} was killed for want of memory")
 KILLED = template("worker_death.killed", "worker {pid} was killed by signal {signal}{by}")
 BY_SENDER = template("worker_death.by_sender", " by {name} ({pid})")
+BY_ITSELF = template("worker_death.by_itself", " by itself")
 EXITED = template("worker_death.exited", "worker {pid} exited with code {code}")
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})  # ILL TRAP ABRT BUS FPE SEGV SYS
 _PAUSES = frozenset({18, 19, 20})  # CONT STOP TSTP: they end no process
@@ -82,6 +83,7 @@ class Death:
             return OOM_KILLED(pid=self.pid)
         if self.signal is not None:
             by = BY_SENDER(name=self.sender_comm or "pid", pid=self.sender_pid) if self.sender_pid else None
+            by = BY_ITSELF() if self.sender_pid == self.pid else by
             return KILLED(pid=self.pid, signal=self.signal, by=by)
         return EXITED(pid=self.pid, code=self.code)
 

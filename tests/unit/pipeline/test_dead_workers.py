@@ -14,14 +14,14 @@ from trainprobe.pipeline import Pipeline
 WORKER = 1001
 
 
-def waiting(seconds: float) -> tuple[Driver, Pipeline]:
+def waiting(seconds: float, sender: int = 4242) -> tuple[Driver, Pipeline]:
     """A training whose worker was killed, and which has waited for it since."""
     driver = Driver()
     driver.begin()
     driver.fork(WORKER)
     driver.fork(WORKER + 1)
     driver.train(30)
-    driver.die(WORKER, None, 9, sender=4242)
+    driver.die(WORKER, None, 9, sender=sender)
     driver.step()
     driver.spend(seconds, Leaf.PIPE_READ, Region.FETCH)
     pipeline = played(driver)
@@ -43,6 +43,10 @@ def test_a_training_that_waits_for_the_dead_says_so_while_it_waits() -> None:
     assert stall.cause == "worker_hang"
     assert stall.seconds == pytest.approx(7.0, abs=0.1)
     assert [one.pid for one in stall.evidence] == [driver.pid, WORKER]
+
+
+def test_one_that_killed_itself_is_told_so() -> None:
+    assert "worker 1001 was killed by signal 9 by itself" in rank_of(*waiting(7.0, WORKER)).verdict.summary
 
 
 def test_whoever_kills_it_then_is_not_the_cause() -> None:
