@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.python.compilers import PROGRAMS, folder_of
@@ -62,6 +62,18 @@ class ChildCommand:
     start_ns: int
     end_ns: int
     output: str = ""  # of a compiler: the directory of its source, "" not known
+
+
+def in_rows(commands: Iterable[ChildCommand], start_ns: int, end_ns: int, apart_ns: int = 0) -> list[tuple[int, int]]:
+    """The parts of an interval in which commands ran, no more than ``apart_ns`` between them, in order and apart."""
+    parts: list[tuple[int, int]] = []
+    for one in sorted(commands, key=lambda one: one.start_ns):
+        begin, end = max(one.start_ns, start_ns), min(one.end_ns, end_ns)
+        if parts and begin - parts[-1][1] <= apart_ns:
+            parts[-1] = (parts[-1][0], max(parts[-1][1], end))
+        else:
+            parts.append((begin, end))
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +293,4 @@ class WorkerPool:
 
     def compiling(self, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
         """The parts of an interval in which a compiler ran, in order and apart."""
-        parts: list[tuple[int, int]] = []
-        for one in sorted(self.compilers_in(start_ns, end_ns), key=lambda one: one.start_ns):
-            begin, end = max(one.start_ns, start_ns), min(one.end_ns, end_ns)
-            if parts and begin <= parts[-1][1]:
-                parts[-1] = (parts[-1][0], max(parts[-1][1], end))
-            else:
-                parts.append((begin, end))
-        return parts
+        return in_rows(self.compilers_in(start_ns, end_ns), start_ns, end_ns)

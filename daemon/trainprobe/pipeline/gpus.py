@@ -116,10 +116,11 @@ class RankGpus:
         """Idle time inside of stalls goes to their causes, once it is known what they were."""
         while self._waiting and self._waiting[0].at_ns <= now_ns - SETTLED_NS:
             sample = self._waiting.popleft()
-            idle = (1 - (sample.utilization or 0.0)) * span_ns(sample)
+            spent = span_ns(sample)
+            idle = (1 - (sample.utilization or 0.0)) * spent
             found = _stalled(rank, sample.since_ns, sample.at_ns)
             if not found and 0 < rank.progress.first_boundary_ns <= sample.since_ns:
-                rank.surroundings.gpu_in_ordinary.add(span_ns(sample) - idle, span_ns(sample))
+                rank.surroundings.gpu_in_ordinary.add(spent - idle, spent)
             for cause, stalled in found:
                 part = min(idle, stalled)
                 if part > 0:

@@ -7,6 +7,7 @@ from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.python.compilers import in_compiler
+from trainprobe.derive.workers import in_rows
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
@@ -48,14 +49,15 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 def _in_a_row_ns(window: Window) -> int:
     """The longest time in which compilers follow each other."""
-    longest = count = begin_ns = end_ns = 0
-    for one in sorted(window.compilers, key=lambda one: one.start_ns):
-        if not count or one.start_ns - end_ns > APART_NS:
-            count, begin_ns, end_ns = 0, max(one.start_ns, window.start_ns), 0
-        count, end_ns = count + 1, max(end_ns, min(one.end_ns, window.end_ns))
-        if count >= SEVERAL:
-            longest = max(longest, end_ns - begin_ns)
-    return longest
+    ran = window.compilers
+    return max(
+        (
+            end - begin
+            for begin, end in in_rows(ran, window.start_ns, window.end_ns, APART_NS)
+            if sum(one.start_ns < end and one.end_ns > begin for one in ran) >= SEVERAL
+        ),
+        default=0,
+    )
 
 
 SHAPES = template(

@@ -259,13 +259,12 @@ class Saves:
 
     def checkpoints(self) -> list[Save]:
         """Checkpoints closed and open, by start."""
-        closed = self.closed_checkpoints()
-        being = [s for s in self.open.values() if s.kind_of(self.rules) == FileClass.CHECKPOINT]
+        closed, being = self.closed_checkpoints(), _being_written(self)
         return sorted([*closed, *being], key=_started) if being else closed[:]
 
     def numbers(self) -> list[int]:
         """For each of ``checkpoints``: the number, in the run, of the save that the file belongs to."""
-        return _numbers(self) if self.open else self.memo.get(_numbers, self)
+        return _numbers(self) if _being_written(self) else self.memo.get(_numbers, self)
 
     def closed_checkpoints(self) -> list[Save]:
         """By start. It is not to be changed."""
@@ -316,6 +315,10 @@ class Saves:
 
 
 _started = attrgetter("start_ns")
+
+
+def _being_written(saves: Saves) -> list[Save]:
+    return [save for save in saves.open.values() if save.kind_of(saves.rules) == FileClass.CHECKPOINT]
 
 
 def _numbers(saves: Saves) -> list[int]:
