@@ -96,7 +96,7 @@ def until(missing: Callable[[], list[str]], jobs: dict[str, Job]) -> None:
     while names := missing():
         for job in jobs.values():
             job.steps()
-        assert time.monotonic() < limit, {name: jobs[name].output[-300:] for name in names}
+        assert time.monotonic() < limit, "\n".join(f"{name}: {jobs[name].output[-300:]!r}" for name in names)
         time.sleep(0.05)
 
 

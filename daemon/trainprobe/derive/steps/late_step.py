@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import StackSeen, ThreadSample
+from trainprobe.model.moment import NS
 from trainprobe.model.sample import HeldLock, Inspection, SentBytes, ThreadLook
 
 STACKS = 16
@@ -46,6 +47,10 @@ class Wait:
         return self.leaf == Leaf.LOCK and self.call in FILE_LOCKS
 
 
+_SOONER_NS = NS // 4
+"""Half of the pause between two looks: what is sent after the last one is not counted either."""
+
+
 @dataclass(slots=True)
 class Transfer:
     """What one thread sends, over one connection after the other."""
@@ -70,10 +75,10 @@ class Transfer:
         self.peer = peer or self.peer
 
     def bytes(self, since_ns: int) -> int:
-        """What the other end took since then: of a connection that was busy for longer, what it took since the first
-        look."""
+        """What the other end took since then, but for what is too short to matter: of a connection that was busy for
+        longer, what it took since the first look."""
         first = self.first
-        earlier = first is not None and first.busy_ns > first.at_ns - since_ns
+        earlier = first is not None and first.busy_ns > first.at_ns - since_ns + _SOONER_NS
         return self.taken - (first.acknowledged if first is not None and earlier else 0)
 
 
