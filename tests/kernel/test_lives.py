@@ -14,6 +14,7 @@ from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import Leaf, Level, RowKind
 from trainprobe.model.event import ProcessEventKind
 
+ENDS = 8
 FORK, EXEC, EXIT, SIGNAL = ProcessEventKind.FORK, ProcessEventKind.EXEC, ProcessEventKind.EXIT, ProcessEventKind.SIGNAL
 
 
@@ -44,6 +45,21 @@ def test_an_exit_in_another_thread_is_the_exit_of_the_process(probes: Probes) ->
     told = observe(probes, body)
     (end,) = told.processes(EXIT)
     assert (told.status, end.code) == (5, 5)
+
+
+def test_the_first_threads_last_row_comes_before_the_exit(probes: Probes) -> None:
+    """Threads die side by side: one that is on another processor may be over before the first one is."""
+    body = (
+        "import hashlib, os, signal, threading, time\nsignal.signal(2, signal.SIG_DFL)\nbig = bytes(400 << 20)\n"
+        "kept = bytearray(b'x') * (100 << 20)\n"
+        "threading.Thread(target=hashlib.sha256, args=(big,), daemon=True).start()\n"
+        "time.sleep(0.05)\nos.kill(os.getpid(), 2)"
+    )
+    for _ in range(ENDS):
+        told = observe(probes, body)
+        (end,), (row,) = told.processes(EXIT), told.rows(RowKind.EXIT)
+        assert (end.signal, row.tid) == (2, told.pid)
+        assert row.at_ns <= end.at_ns
 
 
 def test_a_kill_names_its_sender(probes: Probes) -> None:

@@ -130,8 +130,8 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
     }
     READ(signal, task, OFFSET_TASK_SIGNAL);
     READ(live, signal, OFFSET_SIGNAL_LIVE);
-    if (live > 0)
-        return 0;
+    if (live > 0 || (tid != tgid && ledger_of(tgid, LEVEL_FULL)))
+        return 0; /* the first thread is on its way: it comes here too, with its last row */
 #ifdef AUTO
     told_marks.delete(&tgid);
 #endif
