@@ -50,14 +50,19 @@ MESSAGES_PER_STEP = 1.5
 ROW_BYTES = 2048
 
 
-def instructions(program: int) -> int:
-    """Of a loaded program: xlated_prog_len of bpf_prog_info."""
+VERIFIED, VERIFIED_IN_ALL = 30_000, 190_000
+"""Instructions that the verifier goes through, loops and branches again and again: half of the time of a start."""
+SIZE_AT, VERIFIED_AT = 20, 216
+
+
+def of_program(program: int, at: int) -> int:
+    """A number of a loaded program's bpf_prog_info: xlated_prog_len, or verified_insns (0 before Linux 5.16)."""
     libc = ctypes.CDLL(None, use_errno=True)
     info = ctypes.create_string_buffer(256)
     attributes = ctypes.create_string_buffer(struct.pack("=IIQ", program, len(info), ctypes.addressof(info)), 128)
     get_info, numbers = 15, {"x86_64": 321, "aarch64": 280}
     assert libc.syscall(numbers[os.uname().machine], get_info, attributes, len(attributes)) == 0
-    return int(struct.unpack_from("=I", info.raw, 20)[0]) // 8
+    return int(struct.unpack_from("=I", info.raw, at)[0])
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +73,15 @@ def limits() -> dict[str, int]:
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_no_program_of_the_hot_paths_grows(probes: Probes, limits: dict[str, int], name: str) -> None:
-    length = instructions(probes._loaded.programs[name])
+    length = of_program(probes._loaded.programs[name], SIZE_AT) // 8
     assert 0.5 * limits[name] < length <= limits[name]
+
+
+def test_no_program_takes_the_verifier_long(probes: Probes) -> None:
+    """A loop over the bytes of a path once took more than all other programs together."""
+    verified = {name: of_program(one, VERIFIED_AT) for name, one in probes._loaded.programs.items()}
+    assert {name: number for name, number in verified.items() if number > VERIFIED} == {}
+    assert sum(verified.values()) <= VERIFIED_IN_ALL
 
 
 def test_a_step_tells_one_row_and_little_more(

@@ -76,36 +76,40 @@ INLINE bool may_be_checkpoint(u64 last) {
            ENDS("distcp") || ENDS(".h5") || ENDS(".hdf5") || ENDS(".keras") || ENDS(".npz") || ENDS("dparams") ||
            ENDS("msgpack") || ENDS(".pkl");
 }
-/* Where the system and the packages of the interpreter lie: what is read there is no data set. */
-INLINE bool is_systems(struct start *s) {
-    u64 head = *(u64 *)s->path;
-    if ((u32)head == 0x7273752f || (u32)head == 0x6374652f || (u32)head == 0x7379732f || (u32)head == 0x7665642f ||
-        (u32)head == 0x62696c2f || (head & 0xffffffffffull) == 0x636f72702full) /* /usr /etc /sys /dev /lib /proc */
-        return true;
+/* Where in the path that follows which comes after "site-packages/" or "dist-packages/"; 0: it has neither. */
+INLINE u32 below_packages(struct start *s) {
 #pragma nounroll
     for (u32 i = 0; i < PATH_SIZE - 4; i++) {
         u32 four = *(u32 *)(s->path + i);
-        if (four == 0x6361702d) /* "-pac": site-packages, dist-packages */
-            return true;
+        if (four == 0x6361702d) /* "-pac" */
+            return i + sizeof("-packages");
         if (!(u8)four)
             break;
     }
-    return false;
+    return 0;
 }
-/* The framework whose training loop a file of code is: the hash of its path below site-packages decides. */
+/* Where the system and the packages of the interpreter lie: what is read there is no data set. */
+INLINE bool is_systems(struct start *s) {
+    u64 head = *(u64 *)s->path;
+    return (u32)head == 0x7273752f || (u32)head == 0x6374652f || (u32)head == 0x7379732f || (u32)head == 0x7665642f ||
+           (u32)head == 0x62696c2f ||
+           (head & 0xffffffffffull) == 0x636f72702full || /* /usr /etc /sys /dev /lib /proc */
+           below_packages(s);
+}
+/* The framework whose training loop a file of code is: the hash of its path below site-packages, up to the first dot,
+ * decides. By words and without branches: the verifier takes a second for a loop over the bytes. */
 INLINE u32 loop_of(struct start *s) {
-    u64 hash = 0;
-    u32 latest = 0;
-#pragma nounroll
-    for (u32 i = 0; i < PATH_SIZE; i++) {
-        u8 at = s->path[i];
-        if (!at || (hash && at == '.'))
-            break;
-        if (hash)
-            hash = (hash ^ at) * LOOP_PRIME;
-        else if (at == '/' && latest == 0x61676573) /* "ages": site-packages, dist-packages */
-            hash = LOOP_SEED;
-        latest = latest << 8 | at;
+    u64 words[LOOP_WORDS] = {}, hash = LOOP_SEED, before = ~0ull;
+    u32 at = below_packages(s);
+    if (!at || read_kernel(words, sizeof(words), s->path + at))
+        return 0;
+#pragma unroll
+    for (u32 i = 0; i < LOOP_WORDS; i++) {
+        u64 dots = words[i] ^ 0x2e2e2e2e2e2e2e2eull; /* their bytes are 0 */
+        dots = (dots - 0x0101010101010101ull) & ~dots & 0x8080808080808080ull;
+        u64 first = dots & -dots;
+        hash = (hash ^ (words[i] & before & ((first >> 7) - 1))) * LOOP_PRIME;
+        before &= ((dots | -dots) >> 63) - 1;
     }
 /* by branches: as one expression they take more of the stack than there is */
 #define LOOP(file, owner)                                                                                              \
