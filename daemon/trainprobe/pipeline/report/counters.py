@@ -119,13 +119,10 @@ def _leaf(cells: Sequence[int], leaf: Leaf) -> float:
 
 def checkpoints(rank: RankSnapshot, at: Moment, limit: int) -> list[Checkpoint]:
     latest = zip(rank.files.checkpoints[-limit:], rank.files.numbers[-limit:])
-    return [_shown(save, number) or _checkpoint(rank, save, number, at) for save, number in latest]
-
-
-def _shown(save: Save, number: int) -> Checkpoint | None:
-    """What was made of it, if that still holds."""
-    shown: Checkpoint | None = save.shown
-    return shown if shown is not None and shown.save == number else None
+    return [
+        shown if (shown := save.shown) is not None and shown.save == number else _checkpoint(rank, save, number, at)
+        for save, number in latest
+    ]
 
 
 def _checkpoint(rank: RankSnapshot, save: Save, number: int, at: Moment) -> Checkpoint:

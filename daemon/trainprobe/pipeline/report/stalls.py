@@ -154,12 +154,9 @@ def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
 
 def _explaining(entry: StallEntry) -> Sequence[tuple[str, ...]]:
     """Where a worker's stack explains a stall, none of the driver's, which only waits."""
-    by_worker = explained_by_worker(entry.cause, entry.summary)
-    return (
-        [stack for stack in entry.stacks if of_worker(stack) and not waits_for_work(stack)]
-        if by_worker
-        else entry.stacks
-    )
+    if not entry.stacks or not explained_by_worker(entry.cause, entry.summary):
+        return entry.stacks
+    return [stack for stack in entry.stacks if of_worker(stack) and not waits_for_work(stack)]
 
 
 @dataclass(frozen=True, slots=True)
