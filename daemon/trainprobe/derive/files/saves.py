@@ -356,10 +356,8 @@ def _is_over(save: Save, saves: Saves, at_ns: int) -> bool:
 
 
 def _checkpoints(closed: Iterable[Save], rules: FileRules) -> list[Save]:
-    found = []
     for save in closed:
         if save.kind is None:
             save.kind = save.kind_of(rules)
-        if save.kind is FileClass.CHECKPOINT:
-            found.append(save)
-    return sorted(found, key=_started)
+    wanted = FileClass.CHECKPOINT
+    return sorted([save for save in closed if save.kind is wanted], key=_started)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,11 +79,11 @@ class _Saved:
 
 def _saved(files: FileFigures) -> _Saved:
     done = files.done
-    outcomes = [save.outcome for save in done]
+    outcomes = Counter([save.outcome for save in done])
     last = max(done, key=lambda save: save.end_ns or 0, default=None)
     return _Saved(
-        {one: files.gone.outcomes.get(one, 0) + outcomes.count(one) for one in vocabulary.CHECKPOINT_OUTCOMES},
-        files.gone.bytes + sum(save.bytes for save in done),
+        {one: files.gone.outcomes.get(one, 0) + outcomes[one] for one in vocabulary.CHECKPOINT_OUTCOMES},
+        files.gone.bytes + sum([save.bytes for save in done]),
         _checkpoint_seconds(files),
         ((last.end_ns or 0) - last.start_ns) / NS if last else None,
         last.bytes if last else None,
