@@ -10,7 +10,7 @@ from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_groups import SavedFile, SaveGroups
 
 _started = attrgetter("start_ns")
-ANEW = 4
+ANEW = 8
 """Closed checkpoints, the latest, that may be numbered several times; up to twice as many are."""
 
 

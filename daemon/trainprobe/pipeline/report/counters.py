@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from trainprobe.derive.files.save import Save
 from trainprobe.model import vocabulary
@@ -18,6 +19,7 @@ from trainprobe.pipeline.stalls import Durations, StallFigures
 
 _ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
 
+_ended = attrgetter("end_ns")
 _LOST = [(cause, cause.value) for cause in LOST]
 
 
@@ -80,7 +82,7 @@ class _Saved:
 def _saved(files: FileFigures) -> _Saved:
     done = files.done
     outcomes = Counter([save.outcome for save in done])
-    last = max(done, key=lambda save: save.end_ns or 0, default=None)
+    last = max(done, key=_ended, default=None)
     return _Saved(
         {one: files.gone.outcomes.get(one, 0) + outcomes[one] for one in vocabulary.CHECKPOINT_OUTCOMES},
         files.gone.bytes + sum([save.bytes for save in done]),
@@ -109,8 +111,8 @@ def _checkpoint_seconds(files: FileFigures) -> dict[str, float]:
     for save in files.done:
         parts["true" if save.tid in files.drivers else "false"].append(save.parts or save.ns_by_operation())
     for blocking, of in parts.items():
-        for operation, each in zip(vocabulary.CHECKPOINT_OPERATIONS, zip(*of)):
-            by[f"{operation}/{blocking}"] += sum(each) / NS
+        for place, operation in enumerate(vocabulary.CHECKPOINT_OPERATIONS):
+            by[f"{operation}/{blocking}"] += sum([each[place] for each in of]) / NS
     return by
 
 

@@ -61,10 +61,15 @@ def _by_cause(entries: Sequence[StallEntry]) -> dict[Cause, _OfCause]:
             median([e.shares.get(cause, e.ns) for e in mine]) / NS,  # with another cause beside it a stall lasts longer
             max(mine, key=_ns),
             tuple(chain.from_iterable([e.evidence for e in mine])),
-            shared([_explaining(e) for e in mine], [e.shares.get(cause, 0.0) for e in mine]),
+            _shared(cause, mine),
         )
         for cause, mine in of.items()
     }
+
+
+def _shared(cause: Cause, entries: Sequence[StallEntry]) -> Where | None:
+    explaining = [(stacks, e.shares.get(cause, 0.0)) for e in entries if (stacks := _explaining(e))]
+    return shared([stacks for stacks, _ in explaining], [weight for _, weight in explaining]) if explaining else None
 
 
 def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> Facts:
