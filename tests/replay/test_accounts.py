@@ -45,9 +45,9 @@ def test_each_wait_of_an_ordinary_step_is_lost_or_an_exception(recording: Path) 
     for state, _ in replayed(recording):
         if state.ordinary.count < 8:
             continue
-        lost = lost_waits(state)
+        lost = lost_waits(state, waits(state))
         free = {item: ns for item, ns in waits(state).items() if item not in lost and item[2] not in COMPUTING}
         assert sum(free.values()) <= NOISE * state.ordinary.ns, by_state(free)
-        of_waits = (one for one in bottlenecks(state) if one.cause not in OTHERWISE)
+        of_waits = (one for one in bottlenecks(state, waits(state)) if one.cause not in OTHERWISE)
         late = 1 + state.ordinary.late_ns / state.ordinary.ns
         assert sum(one.ns for one in of_waits) >= sum(lost.values()) * late * (1 - 1e-9)

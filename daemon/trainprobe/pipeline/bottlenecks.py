@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trainprobe.causes.base import Claim, at_most, take_items
@@ -36,6 +37,7 @@ _PRODUCTIVE = frozenset({State.COMPUTE, State.GPU_WAIT, State.CHECKPOINT, State.
 """States in which ordinary steps wait for nobody that is known. (A save is the checkpoint rules'. The pause that a
 training's own code makes in each step may be for work that is done elsewhere.)"""
 _DATA = (State.DATA_WAIT, State.DATA_INLINE)
+_OF_DATA = (*_DATA, State.FAULT_IO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,10 @@ def _limit(fold: RankState, state: State) -> float:
     }.get(state, policy.wait_bottleneck)
 
 
-def lost_waits(fold: RankState) -> dict[Item, float]:
+def lost_waits(fold: RankState, items: dict[Item, float]) -> dict[Item, float]:
     """Ordinary steps' waits that are lost, in ns. The exceptions: the process's own compute threads, taking over ready
-    batches, and what is below its limit."""
-    total, items = fold.ordinary.ns, waits(fold)
+    batches, and what is below its limit. ``items``: as of ``waits``."""
+    total = fold.ordinary.ns
     sums = by_state({item: ns for item, ns in items.items() if item[2] != Leaf.THROTTLED})
     blocked = sum(ns for (state, _, leaf), ns in items.items() if state == State.DATA_WAIT and leaf not in COMPUTING)
     throttled = sum(ns for item, ns in items.items() if item[2] == Leaf.THROTTLED)
@@ -197,14 +199,15 @@ def _unfelt(fold: RankState) -> float:
     return around.gpu_worked_ns / around.gpu_seen_ns if around.gpu_seen_ns else 0.0
 
 
-def data_ns(fold: RankState) -> float:
-    """What ordinary steps wait for data, or load it, in ns."""
-    return sum(ns for (state, _, _), ns in waits(fold).items() if state in (*_DATA, State.FAULT_IO))
+def data_ns(items: Mapping[Item, float]) -> float:
+    """What ordinary steps wait for data, or load it, in ns, of their ``waits``."""
+    return sum(ns for (state, _, _), ns in items.items() if state in _OF_DATA)
 
 
-def bottlenecks(fold: RankState) -> list[FoundBottleneck]:
-    """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first."""
-    found = _tied(fold)
+def bottlenecks(fold: RankState, items: dict[Item, float]) -> list[FoundBottleneck]:
+    """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first. ``items``: their
+    ``waits``."""
+    found = _tied(fold, items)
     found += [
         one for one in (_saving(fold), _saving_unmarked(fold), _throttled(fold), _churning(fold)) if one is not None
     ]
@@ -219,17 +222,17 @@ def bottlenecks(fold: RankState) -> list[FoundBottleneck]:
     return sorted(found, key=lambda one: -one.ns)
 
 
-def _tied(fold: RankState) -> list[FoundBottleneck]:
+def _tied(fold: RankState, waited: dict[Item, float]) -> list[FoundBottleneck]:
     """What evidence of the steps' own make-up ties to a cause."""
     total, items = fold.ordinary.ns, fold.ordinary.items
     if total <= 0 or fold.ordinary.count < 8:
         return []
-    suspects = lost_waits(fold)
+    suspects = lost_waits(fold, waited)
     if not suspects:
         return []
     if any(state == State.LOGGING for state, _, _ in suspects):  # what lies between calls may be the lines' making
         gaps = {item: ns for item, ns in items.items() if item[0] == State.COMPUTE and item[2] == Leaf.FILE_GAP}
-        suspects |= gaps
+        suspects = suspects | gaps
     window = window_of_ordinary(fold, suspects, None)
     if _idle_workers(fold):  # what they did is not what it waited for
         window = replace(window, pool=[0.0] * LEAVES)

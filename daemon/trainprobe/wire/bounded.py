@@ -47,9 +47,8 @@ class BoundedReport:
         out = [head.removesuffix(b"]}")]
         for text, count in zip(texts, counts):
             if count:
-                out += text.text(count)
-                out.append(b",")
-        return b"".join(out[:-1] if out[-1] == b"," else out) + b"]}"
+                out += (text.text(count), b",")
+        return b"".join([*(out[:-1] if out[-1] == b"," else out), b"]}"])
 
 
 def _fill(texts: Sequence[_RunText], room: int, payer: Callable[[str], str]) -> list[int]:
@@ -136,6 +135,7 @@ class _RunText:
         self._waiting = self._encode()
         self._pieces: list[tuple[int, str, bytes]] = []  # number of the rank, list or "" for the rank itself, JSON
         self._sizes: list[int] = []
+        self._joined = 0, b""  # so many pieces, as they were joined last
         self.guess: int = before.guess if before is not None else 0
         """Bytes of the pieces that were asked for, at first those of an earlier state of the run."""
 
@@ -157,8 +157,13 @@ class _RunText:
         self._sizes.append(size)
         return size
 
-    def text(self, count: int) -> Iterator[bytes]:
-        """The run with its first ``count`` pieces, to be joined: megabytes are copied once."""
+    def text(self, count: int) -> bytes:
+        """The run with its first ``count`` pieces: mostly the same as in the report before."""
+        if self._joined[0] != count:
+            self._joined = count, b"".join(self._parts(count))
+        return self._joined[1]
+
+    def _parts(self, count: int) -> Iterator[bytes]:
         ranks: list[bytes] = []
         lists: list[dict[str, list[bytes]]] = []
         for number, name, data in self._pieces[1:count]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from trainprobe.model.moment import NS
 
@@ -48,6 +48,12 @@ class SaveGroup:
     paths: set[str]
     names: set[str]  # the same without numbers
 
+    def copy(self) -> SaveGroup:
+        paths, names = set(self.paths), set(self.names)
+        return SaveGroup(
+            self.number, self.start_ns, self.end_ns, self.root, self.own, self.step, self.renamed_ns, paths, names
+        )
+
 
 @dataclass(slots=True)
 class SaveGroups:
@@ -57,8 +63,7 @@ class SaveGroups:
     recent: list[SaveGroup] = field(default_factory=list)
 
     def copy(self) -> SaveGroups:
-        recent = (replace(group, paths=set(group.paths), names=set(group.names)) for group in self.recent)
-        return SaveGroups(self.count, list(recent))
+        return SaveGroups(self.count, [group.copy() for group in self.recent])
 
     def add(self, file: SavedFile) -> int:
         """The number of its save."""

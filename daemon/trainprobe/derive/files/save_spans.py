@@ -13,6 +13,7 @@ from trainprobe.derive.average import median
 from trainprobe.derive.files.purpose import LARGE, FileClass
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.saves import Saves
+from trainprobe.derive.memo import Memo
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.derive.trend.period import recurrence
 from trainprobe.model.cause import State
@@ -212,11 +213,13 @@ class SavingSteps:
     fetches: int = 0  # in them
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=64))  # number of the step, ns of start
     aheads: deque[float] = field(default_factory=lambda: deque(maxlen=16))  # ns per byte, of steps with nothing beside
+    memo: Memo = field(default_factory=Memo)  # what is made of ``recent``
 
     def add_saves(self, saves: Sequence[SaveSpan], steps: ConsecutiveSteps, *, judged: bool) -> None:
         """The saves of steps that follow one another; ``judged``: whether there was a baseline."""
         if not saves:
             return
+        self.memo.clear()
         ends = list(accumulate(steps.lengths, initial=steps.start_ns))[1:]
         for save in saves:
             if self.largest < WORTH * save.bytes:
@@ -289,14 +292,21 @@ class SavingSteps:
     @property
     def every(self) -> int | None:
         """Steps between two of them; None: not known, or without a rhythm."""
-        steps = [step for step, _ in self.recent]
-        return recurrence(steps, least=1)
+        return self.memo.get(_every, self.recent)
 
     @property
     def period_ns(self) -> float:
         """Time between two of them; 0: not known."""
-        starts = [start for _, start in self.recent]
-        return median(b - a for a, b in pairwise(starts)) if len(starts) > 2 else 0.0
+        return self.memo.get(_period_ns, self.recent)
+
+
+def _every(recent: Iterable[tuple[int, int]]) -> int | None:
+    return recurrence([step for step, _ in recent], least=1)
+
+
+def _period_ns(recent: Iterable[tuple[int, int]]) -> float:
+    starts = [start for _, start in recent]
+    return median(b - a for a, b in pairwise(starts)) if len(starts) > 2 else 0.0
 
 
 @dataclass(slots=True)

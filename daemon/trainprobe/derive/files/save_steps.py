@@ -21,19 +21,19 @@ class SaveSteps:
         self.open.append(save)
         del self.open[:-KEEP]
 
-    def enter(self, start_ns: int, first: int, lengths: Sequence[int]) -> bool:
-        """The driver made steps that follow one another, the first of this number. Whether files were opened before
-        they were over."""
-        end_ns, before = start_ns + sum(lengths), len(self.open)
+    def enter(self, start_ns: int, first: int, lengths: Sequence[int]) -> list[Save]:
+        """The driver made steps that follow one another, the first of this number. The files whose step may not be what
+        it was: those that were opened before they were over, and all when it is known first that there are steps."""
+        end_ns, told, known = start_ns + sum(lengths), self.open, self.next is not None
         self.next = end_ns, first + len(lengths)
-        if not before:
-            return False
+        if not told:
+            return []
         ends = list(accumulate(lengths, initial=start_ns))[1:]
         for save in self.open:
             if start_ns <= save.start_ns < end_ns:
                 save.step = first + bisect_right(ends, save.start_ns)
         self.open = [save for save in self.open if save.start_ns >= end_ns]
-        return len(self.open) < before
+        return [save for save in told if save.start_ns < end_ns] if known else told
 
     def step_of(self, save: Save) -> int | None:
         """The number of the step in which it was opened; None: not known."""

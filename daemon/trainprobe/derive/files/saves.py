@@ -12,6 +12,7 @@ from trainprobe.derive.files.purpose import FileClass, FileRules, classify
 from trainprobe.derive.files.renames import Rename, Renames
 from trainprobe.derive.files.save import Removal, Save, SaveTotals
 from trainprobe.derive.files.save_groups import SavedFile
+from trainprobe.derive.files.save_numbers import SaveNumbers
 from trainprobe.derive.files.save_steps import SaveSteps
 from trainprobe.derive.memo import Memo
 from trainprobe.model.event import FileEvent, FileEventKind
@@ -64,6 +65,7 @@ class Saves:
     removals: deque[Removal] = field(default_factory=lambda: deque(maxlen=64))
     renames: Renames = field(default_factory=Renames)
     steps: SaveSteps = field(default_factory=SaveSteps)
+    numbered: SaveNumbers = field(default_factory=SaveNumbers)
     memo: Memo = field(default_factory=Memo)  # what is made of closed ones
 
     def changed(self, saves: Iterable[Save]) -> None:
@@ -71,6 +73,7 @@ class Saves:
         self.memo.clear()
         for save in saves:
             save.kind = save.parts = save.shown = None
+            self.numbered.changed(save)
 
     def begin_steps(self, at_ns: int) -> None:
         """The training steps since then, if it is not known already; what was written since may be checkpoints."""
@@ -210,6 +213,7 @@ class Saves:
         for key, ns in self.seconds_by(save).items():
             self.gone.ns[key] = self.gone.ns.get(key, 0) + ns
         self.gone.groups.add(_saved_file(save, self))
+        self.numbered.forget_first()
 
     def seconds_by(self, save: Save) -> dict[str, int]:
         """Nanoseconds of a save by "operation/blocking"."""
@@ -322,8 +326,13 @@ def _being_written(saves: Saves) -> list[Save]:
 
 
 def _numbers(saves: Saves) -> list[int]:
-    groups = saves.gone.groups.copy()
-    return [groups.add(_saved_file(save, saves)) for save in saves.checkpoints()]
+    return saves.numbered.of(
+        saves.closed_checkpoints(),
+        _being_written(saves),
+        saves.gone.groups,
+        lambda save: _saved_file(save, saves),
+        saves.steps.next[0] if saves.steps.next is not None else None,
+    )
 
 
 def _saved_file(save: Save, saves: Saves) -> SavedFile:
@@ -347,10 +356,8 @@ def _is_over(save: Save, saves: Saves, at_ns: int) -> bool:
 
 
 def _checkpoints(closed: Iterable[Save], rules: FileRules) -> list[Save]:
-    found = []
     for save in closed:
         if save.kind is None:
             save.kind = save.kind_of(rules)
-        if save.kind is FileClass.CHECKPOINT:
-            found.append(save)
-    return sorted(found, key=_started)
+    wanted = FileClass.CHECKPOINT
+    return sorted([save for save in closed if save.kind is wanted], key=_started)

@@ -24,7 +24,7 @@ from trainprobe.model.event import ProcessEvent, RankSeen, ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Fds, Framework, Memory, OrdinaryStep, PythonLine, Restore, SlowFile, Startup
 from trainprobe.model.sample import MemorySample
-from trainprobe.pipeline.bottlenecks import FoundBottleneck, bottlenecks, data_ns
+from trainprobe.pipeline.bottlenecks import FoundBottleneck, bottlenecks, data_ns, waits
 from trainprobe.pipeline.rank.lives import Sender, Sent
 from trainprobe.pipeline.rank.phases import PhaseInterval
 from trainprobe.pipeline.rank.state import RankState
@@ -135,7 +135,7 @@ def snapshot(rank: RankState, now_ns: int, limit: MemorySample | None) -> RankSn
     rank.ordinary.settle()
     latest, processes = rank.ledger.latest, rank.memory.processes.values()
     used = [(p.open_fds, p.max_fds) for p in processes if p.open_fds and p.max_fds]
-    lines = rank.ordinary.lines
+    lines, waited = rank.ordinary.lines, waits(rank)
     return RankSnapshot(
         seen=rank.seen,
         policy=rank.policy,
@@ -143,10 +143,10 @@ def snapshot(rank: RankState, now_ns: int, limit: MemorySample | None) -> RankSn
         judged=rank.progress.judged,
         sample=rank.open.sample,
         steps=_steps(rank),
-        time=_time(rank, now_ns),
+        time=_time(rank, now_ns, data_ns(waited)),
         stalls=rank.book.figures(),
         boxes=_boxes(rank),
-        bottlenecks=bottlenecks(rank),
+        bottlenecks=bottlenecks(rank, waited),
         ordinary=_ordinary(rank),
         files=_files(rank),
         lives=_lives(rank),
@@ -182,7 +182,7 @@ def _steps(rank: RankState) -> StepFigures:
     )
 
 
-def _time(rank: RankState, now_ns: int) -> TimeFigures:
+def _time(rank: RankState, now_ns: int, of_data_ns: float) -> TimeFigures:
     latest, sample, ordinary = rank.ledger.latest, rank.open.sample, rank.ordinary
     reached = rank.end_ns
     if reached is None:
@@ -208,7 +208,7 @@ def _time(rank: RankState, now_ns: int) -> TimeFigures:
         spans,
         sample.cells if sample is not None and rank.end_ns is None else rank.ledger.cells,
         ordinary.ns,
-        data_ns(rank),
+        of_data_ns,
     )
 
 

@@ -72,8 +72,8 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
     rank.surroundings.swapping.feed_step(_swap_faults(before, row) or 0, row.at_ns)
     rank.stalls.box.steps(before.at_ns, step.lengths)
     progress.buffer.add(before.at_ns, step.lengths, step.made_of)
-    if rank.files.saves.steps.enter(before.at_ns, progress.clock.count - step.steps, step.lengths):
-        rank.files.saves.changed(())
+    if told := rank.files.saves.steps.enter(before.at_ns, progress.clock.count - step.steps, step.lengths):
+        rank.files.saves.changed(told)
     saved = spans(rank.files.saved_in(rank.tid, before.at_ns, row.at_ns), before.at_ns, row.at_ns)
     steps = ConsecutiveSteps(before.at_ns, progress.clock.count - step.steps, step.lengths)
     rank.files.saving_steps.add_saves(saved, steps, judged=progress.baseline.stands)

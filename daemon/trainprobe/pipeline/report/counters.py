@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from trainprobe.derive.files.save import Save
 from trainprobe.model import vocabulary
@@ -17,6 +19,7 @@ from trainprobe.pipeline.stalls import Durations, StallFigures
 
 _ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
 
+_ended = attrgetter("end_ns")
 _LOST = [(cause, cause.value) for cause in LOST]
 
 
@@ -78,11 +81,11 @@ class _Saved:
 
 def _saved(files: FileFigures) -> _Saved:
     done = files.done
-    outcomes = [save.outcome for save in done]
-    last = max(done, key=lambda save: save.end_ns or 0, default=None)
+    outcomes = Counter([save.outcome for save in done])
+    last = max(done, key=_ended, default=None)
     return _Saved(
-        {one: files.gone.outcomes.get(one, 0) + outcomes.count(one) for one in vocabulary.CHECKPOINT_OUTCOMES},
-        files.gone.bytes + sum(save.bytes for save in done),
+        {one: files.gone.outcomes.get(one, 0) + outcomes[one] for one in vocabulary.CHECKPOINT_OUTCOMES},
+        files.gone.bytes + sum([save.bytes for save in done]),
         _checkpoint_seconds(files),
         ((last.end_ns or 0) - last.start_ns) / NS if last else None,
         last.bytes if last else None,
@@ -108,8 +111,8 @@ def _checkpoint_seconds(files: FileFigures) -> dict[str, float]:
     for save in files.done:
         parts["true" if save.tid in files.drivers else "false"].append(save.parts or save.ns_by_operation())
     for blocking, of in parts.items():
-        for operation, each in zip(vocabulary.CHECKPOINT_OPERATIONS, zip(*of)):
-            by[f"{operation}/{blocking}"] += sum(each) / NS
+        for place, operation in enumerate(vocabulary.CHECKPOINT_OPERATIONS):
+            by[f"{operation}/{blocking}"] += sum([each[place] for each in of]) / NS
     return by
 
 
@@ -119,13 +122,10 @@ def _leaf(cells: Sequence[int], leaf: Leaf) -> float:
 
 def checkpoints(rank: RankSnapshot, at: Moment, limit: int) -> list[Checkpoint]:
     latest = zip(rank.files.checkpoints[-limit:], rank.files.numbers[-limit:])
-    return [_shown(save, number) or _checkpoint(rank, save, number, at) for save, number in latest]
-
-
-def _shown(save: Save, number: int) -> Checkpoint | None:
-    """What was made of it, if that still holds."""
-    shown: Checkpoint | None = save.shown
-    return shown if shown is not None and shown.save == number else None
+    return [
+        shown if (shown := save.shown) is not None and shown.save == number else _checkpoint(rank, save, number, at)
+        for save, number in latest
+    ]
 
 
 def _checkpoint(rank: RankSnapshot, save: Save, number: int, at: Moment) -> Checkpoint:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import attrgetter
 
 from trainprobe.advise.startup import total
 from trainprobe.causes.registry import SPECS
@@ -28,6 +29,8 @@ SOURCES = {
     **{cause.value: Badput.DATA_LOADING for cause, spec in SPECS.items() if spec.is_input},
 }
 _OTHER = Badput.OTHER.value
+_SPAN = attrgetter("start", "end", "seconds")
+_Span = tuple[float, float, float]
 _SOURCES = tuple(source.value for source in Badput)
 _OF_LATE = (
     Badput.DATA_LOADING.value, Badput.CHECKPOINT_SAVE.value, Badput.RECOMPILATION.value, Badput.EVALUATION.value, _OTHER
@@ -155,7 +158,7 @@ class _Progress:
         self._productive, began = _productive(rank), rank.started or 0.0
         self._first, self._end = began + (total(rank.startup) or 0.0), began + rank.wall_seconds
         end = self._end
-        spans = [(s.start, end if s.end is None else s.end, s.seconds) for s in rank.stalls]
+        spans: list[_Span] = [(b, end if e is None else e, s) for b, e, s in map(_SPAN, rank.stalls)]
         for phase in rank.phases:
             if phase.phase not in (*BEGUN, Phase.TRAIN):
                 until = end if phase.end is None else phase.end
@@ -164,7 +167,7 @@ class _Progress:
         self._spans, self._begins = spans, [begin for begin, _, _ in spans]
         spent = [s if b < e <= end and s <= e - b else _within((b, e, s), b, end) for b, e, s in spans]
         self._spent_after = list(accumulate(reversed(spent), initial=0.0))[::-1]
-        self._latest_end = list(accumulate((end for _, end, _ in spans), max))
+        self._latest_end = list(accumulate([end for _, end, _ in spans], max))
         self._whole = self._left(self._first) if rank.started is not None else 0.0
 
     def until(self, at: float) -> float:
@@ -183,7 +186,7 @@ class _Progress:
         return max(0.0, self._end - since) - spent
 
 
-def _within(span: tuple[float, float, float], since: float, until: float) -> float:
+def _within(span: _Span, since: float, until: float) -> float:
     """How much of a span (begin, end, seconds of it that count) is between two moments."""
     begin, end, seconds = span
     if (length := end - begin) <= 0:

@@ -25,6 +25,7 @@ from trainprobe.model.report import STALL, Bottleneck, Change, Evidence, Period,
 from trainprobe.pipeline.bottlenecks import FoundBottleneck
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.black_box import black_box
+from trainprobe.pipeline.report.facts import Facts
 from trainprobe.pipeline.report.verdict import Losses, stall_count
 from trainprobe.pipeline.stalls import StallEntry
 
@@ -60,14 +61,19 @@ def _by_cause(entries: Sequence[StallEntry]) -> dict[Cause, _OfCause]:
             median([e.shares.get(cause, e.ns) for e in mine]) / NS,  # with another cause beside it a stall lasts longer
             max(mine, key=_ns),
             tuple(chain.from_iterable([e.evidence for e in mine])),
-            shared([_explaining(e) for e in mine], [e.shares.get(cause, 0.0) for e in mine]),
+            _shared(cause, mine),
         )
         for cause, mine in of.items()
     }
 
 
-def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> dict[Cause, AdviceInput]:
-    out = {}
+def _shared(cause: Cause, entries: Sequence[StallEntry]) -> Where | None:
+    explaining = [(stacks, e.shares.get(cause, 0.0)) for e in entries if (stacks := _explaining(e))]
+    return shared([stacks for stacks, _ in explaining], [weight for _, weight in explaining]) if explaining else None
+
+
+def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> Facts:
+    out = Facts()
     in_steps = {found.cause: found.claim.evidence for found in rank.bottlenecks}
     total, by_cause = lost.total(), rank.stalls.memo.get(_by_cause, rank.stalls.entries)
     stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
@@ -154,12 +160,9 @@ def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
 
 def _explaining(entry: StallEntry) -> Sequence[tuple[str, ...]]:
     """Where a worker's stack explains a stall, none of the driver's, which only waits."""
-    by_worker = explained_by_worker(entry.cause, entry.summary)
-    return (
-        [stack for stack in entry.stacks if of_worker(stack) and not waits_for_work(stack)]
-        if by_worker
-        else entry.stacks
-    )
+    if not entry.stacks or not explained_by_worker(entry.cause, entry.summary):
+        return entry.stacks
+    return [stack for stack in entry.stacks if of_worker(stack) and not waits_for_work(stack)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +177,13 @@ class _Common:
     """The same of two that hardly differ."""
 
     @classmethod
-    def of(cls, cause: Cause, fact: AdviceInput) -> _Common:
+    def of(cls, cause: Cause, facts: Facts) -> _Common:
+        fact = facts.of(cause)
         rhythm, in_line, where = None, SPECS[cause].in_line, fact.where_plain
         if fact.period:
             every = EVERY_STEPS(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period)
             rhythm = RHYTHM(every=every, seconds=fact.each, share=fact.share)
-        advice = SPECS[cause].advice(fact)
+        advice = facts.advice(cause)
         line = None
         if in_line is not None and in_line is not LINE_AND and where is not None:
             line = partial(_in_line, in_line, where)
@@ -198,12 +202,12 @@ def _in_line(make: Template, where: Message, entry: StallEntry) -> Message:
     return make(seconds=entry.shares[entry.cause] / NS, where=where)
 
 
-def stalls(rank: RankSnapshot, at: Moment, place: str, facts: Mapping[Cause, AdviceInput]) -> list[Stall]:
+def stalls(rank: RankSnapshot, at: Moment, place: str, facts: Facts) -> list[Stall]:
     """The rank's stalls; ``place``: what their ids begin with. A closed one is the same object as in the report before,
     as long as it reads the same."""
     listed, common = rank.stalls.listed, rank.stalls.common
     for cause in {entry.cause for entry in listed}:
-        now = _Common.of(cause, facts.get(cause, AdviceInput()))
+        now = _Common.of(cause, facts)
         if (before := common.get(cause)) is None or before.alike != now.alike:
             common[cause] = now
     out = []
@@ -256,10 +260,10 @@ def _summary(entry: StallEntry, common: _Common, *, marked: bool) -> Message | N
     return STALL(what=what, longest=longest, rhythm=rhythm, given=given)
 
 
-def changes(facts: Mapping[Cause, AdviceInput]) -> list[Change]:
+def changes(facts: Facts) -> list[Change]:
     """What to change against each cause that costs enough, the costliest first: it may be no stall's main cause."""
     costly = sorted((cause for cause in facts if facts[cause].share >= SHARE), key=lambda cause: -facts[cause].share)
-    made = [(cause, SPECS[cause].advice(facts[cause]) or no_setting(facts[cause])) for cause in costly]
+    made = [(cause, facts.advice(cause) or no_setting(facts[cause])) for cause in costly]
     return [Change(cause.value, texts(advice), advice) for cause, advice in made]
 
 
@@ -274,7 +278,7 @@ def evaluating(rank: RankSnapshot) -> list[Change]:
     return [Change(Cause.EVALUATION.value, texts(advice), advice)] if advice else []
 
 
-def bottleneck(one: FoundBottleneck, facts: dict[Cause, AdviceInput]) -> Bottleneck:
+def bottleneck(one: FoundBottleneck, facts: Mapping[Cause, AdviceInput]) -> Bottleneck:
     fact = facts.get(one.cause, AdviceInput())
     fact = fact if fact.evidence else replace(fact, evidence=one.claim.evidence)
     summary, advice = one.claim.summary, SPECS[one.cause].advice(fact)

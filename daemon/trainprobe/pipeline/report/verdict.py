@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.run import worker_death
 from trainprobe.causes.spec import LINE_AND, SHORT
@@ -21,6 +20,7 @@ from trainprobe.model.vocabulary import Ending
 from trainprobe.pipeline.rank.lives import Sender
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.ending import ending_death, ending_notice, exit_of, hung_at_end, sender_of
+from trainprobe.pipeline.report.facts import Facts
 from trainprobe.pipeline.stalls import StallEntry
 
 HEALTHY = template(
@@ -128,7 +128,7 @@ def losses(rank: RankSnapshot) -> Losses:
     return Losses(stalls, {found.cause: found.ns for found in rank.bottlenecks})
 
 
-def verdict(rank: RankSnapshot, lost: Losses, wall_ns: float, facts: Mapping[Cause, AdviceInput]) -> Verdict:
+def verdict(rank: RankSnapshot, lost: Losses, wall_ns: float, facts: Facts) -> Verdict:
     """What matters most for this rank, and what to change first."""
     hung = rank.stalls.open or (hung_at_end(rank) if rank.lives.exit_event and rank.lives.exit_event.signal else None)
     first = _first_failure(rank, hung) if hung is not None and wall_ns > 0 else None
@@ -148,9 +148,8 @@ def verdict(rank: RankSnapshot, lost: Losses, wall_ns: float, facts: Mapping[Cau
     if share < 0.005 and ns < 0.3 * NS and sum(total.values()) < HEALTHY_LOST * wall_ns:
         return _none(rank, wall_ns)
     by_stall = lost.stalls.get(cause, 0.0) >= lost.bottlenecks.get(cause, 0.0)
-    fact = facts.get(cause, AdviceInput())
     make = _stall if by_stall else _bottleneck
-    message = make(rank, cause, ns, share, fact)
+    message = make(rank, cause, ns, share, facts)
     return Verdict.of(message, "stall" if by_stall else "bottleneck", cause.value, ns / NS, share)
 
 
@@ -253,13 +252,13 @@ def _without_steps(rank: RankSnapshot) -> Message:
     return NO_STEP_YET(seconds=watched, where=now)
 
 
-def _first(cause: Cause, fact: AdviceInput) -> Message | None:
-    advice = SPECS[cause].advice(fact)
+def _first(cause: Cause, facts: Facts) -> Message | None:
+    advice = facts.advice(cause)
     return FIRST(advice=advice[0]) if advice else None
 
 
-def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: AdviceInput) -> Message:
-    count = stall_count(rank, cause)
+def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, facts: Facts) -> Message:
+    fact, count = facts.of(cause), stall_count(rank, cause)
     largest = rank.stalls.memo.get(_largest, rank.stalls.entries).get(cause, rank.stalls.open)
     open_ = rank.stalls.open is not None and rank.stalls.open.cause == cause
     rhythm = EVERY(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period) if fact.period else None
@@ -281,7 +280,7 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: Advi
         times=stalls(max(1, count)),
         rhythm=rhythm,
         what=what,
-        first=_first(cause, fact),
+        first=_first(cause, facts),
     )
 
 
@@ -306,8 +305,8 @@ def stalls(count: int) -> Message:
     return ONE_STALL() if count == 1 else STALLS(count=count)
 
 
-def _bottleneck(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact: AdviceInput) -> Message:
-    one = next((f for f in rank.bottlenecks if f.cause == cause), None)
+def _bottleneck(rank: RankSnapshot, cause: Cause, ns: float, share: float, facts: Facts) -> Message:
+    fact, one = facts.of(cause), next((f for f in rank.bottlenecks if f.cause == cause), None)
     what: Message | None = IN_LINE(where=fact.where_told) if SPECS[cause].in_line and fact.where_told else None
     if what is None and one is not None and one.claim.summary:
         what = (BECAUSE if one.claim.ns >= NEARLY_ALL * ns else IN_ORDINARY)(what=one.claim.summary)
@@ -317,7 +316,7 @@ def _bottleneck(rank: RankSnapshot, cause: Cause, ns: float, share: float, fact:
         share=share,
         part=OF_EACH_STEP(share=one.share) if one and rank.steps.known else None,
         what=what,
-        first=_first(cause, fact),
+        first=_first(cause, facts),
     )
 
 
