@@ -8,6 +8,7 @@ Each session has one seed: ``TRAINPROBE_SEED``, or a fresh one. Every failure sh
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
@@ -18,6 +19,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from benchmarks.limits import fake_cuda, fake_nvml
 from benchmarks.stalls.host import CannotHere
@@ -31,8 +34,19 @@ from trainprobe.wire import report as wire
 settings.register_profile("project", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
 
+# What thousands of tests keep is looked through seldom. Programs that they start collect as ever.
+gc.set_threshold(200_000, 20, 20)
+
 TESTS = Path(__file__).parent
 SEED = "TRAINPROBE_SEED"
+OF_RECORDINGS = frozenset(
+    [
+        *(f"tests/replay/test_{name}.py" for name in ("accounts", "cause_pages", "contradictions", "figures")),
+        *(f"tests/replay/test_{name}.py" for name in ("frameworks", "headlines", "recordings", "reports_meanwhile")),
+        *("tests/replay/test_rhythm.py", "tests/unit/text/test_render.py"),
+    ]
+)
+"""Files whose tests read what ``tests.replay.replay`` keeps of all recordings."""
 FOLDERS = frozenset({"kernel", "training", "observability", "browser", "systemd", "nightly"})
 
 
@@ -41,6 +55,24 @@ def pytest_configure(config: pytest.Config) -> None:
     """The seed is in the environment before workers and programs of tests start; hypothesis uses it too."""
     os.environ[SEED] = os.environ.get(SEED) or str(random.SystemRandom().randrange(1_000_000))
     config.option.hypothesis_seed = config.option.hypothesis_seed or os.environ[SEED]
+
+
+class RecordingsTogether(LoadFileScheduling):
+    """``--dist loadfile``, and one process for the files that read the same replays: each is made once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "recordings" if file in OF_RECORDINGS else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    return RecordingsTogether(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no collection of garbage looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:

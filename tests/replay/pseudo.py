@@ -1,29 +1,30 @@
-"""What all recordings come to, as JSON; with ``ids``, in a language whose sentences are their ids.
+"""What all recordings come to, as JSON: in English, and in a language whose sentences are their ids.
 
-A program of its own: the language has to be there before anything is said.
+A program of its own, with a process for each language: that has to be there before anything is said.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
-import sys
-from pathlib import Path
+from multiprocessing import get_context
 from typing import Any
 
+from tests.replay.replay import RECORDINGS, frames_of, name_of
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.model import message
+from trainprobe.model.frame import Frame
 from trainprobe.model.report import SENTENCES, Rank, Report
 from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.report.restart_merge import closed, continued, cut
 from trainprobe.wire import report as wire
-from trainprobe.wire.recording import read_frames, read_header
 from trainprobe_exporters.exposition import Format, exposition
 from trainprobe_exporters.families import SeriesTable
 
-RECORDINGS = Path(__file__).parent / "recordings"
+LANGUAGES = ("en", "ids")
+FRAMES: dict[str, list[Frame]] = {}
+"""Of each recording: read once, before the processes part."""
 
 
 def speak_ids() -> None:
@@ -31,11 +32,8 @@ def speak_ids() -> None:
         message.TEMPLATES[name] = message.Template(name, name)
 
 
-def outcome(path: Path) -> dict[str, Any]:
+def outcome(frames: list[Frame]) -> dict[str, Any]:
     """Report, restart in the middle, metrics and text of one recording."""
-    with gzip.open(path) as lines:
-        read_header(lines)
-        frames = list(read_frames(lines))
     pipeline, told = Pipeline(), Report()
     for number, frame in enumerate(frames):
         pipeline.step(frame)
@@ -77,11 +75,17 @@ def _members(value: Any) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    if "ids" in sys.argv:
+def outcomes(language: str) -> dict[str, Any]:
+    if language == "ids":
         speak_ids()
-    paths = sorted(RECORDINGS.glob("*.gz"))
-    print(json.dumps({path.name.partition(".")[0]: outcome(path) for path in paths}))
+    return {name: outcome(frames) for name, frames in FRAMES.items()}
+
+
+def main() -> None:
+    FRAMES.update((name_of(path), frames_of(path)) for path in RECORDINGS)
+    with get_context("fork").Pool(len(LANGUAGES), maxtasksperchild=1) as processes:
+        made = processes.map(outcomes, LANGUAGES, chunksize=1)
+    print(json.dumps(dict(zip(LANGUAGES, made))))
 
 
 if __name__ == "__main__":

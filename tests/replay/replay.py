@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from trainprobe.model.frame import Frame
@@ -26,17 +26,21 @@ def name_of(recording: Path) -> str:
     return recording.name.partition(".")[0]
 
 
+@lru_cache(maxsize=4)
+def frames_of(recording: Path) -> list[Frame]:
+    """What was recorded. Kept for a few: those who change a recording's frames do so in several ways."""
+    with gzip.open(recording) as lines:
+        read_header(lines)
+        return list(read_frames(lines))
+
+
 @cache
 def replay(recording: Path, change: Callable[[Frame], Frame] = as_it_is) -> tuple[Pipeline, Report]:
     """The pipeline after the last frame, and its report then: for reading, others get the same objects."""
-    pipeline, last = Pipeline(), None
-    with gzip.open(recording) as lines:
-        read_header(lines)
-        for frame in read_frames(lines):
-            pipeline.step(change(frame))
-            last = frame.at
-    assert last is not None
-    return pipeline, pipeline.report(last)
+    pipeline, frames = Pipeline(), frames_of(recording)
+    for frame in frames:
+        pipeline.step(change(frame))
+    return pipeline, pipeline.report(frames[-1].at)
 
 
 def replay_named(name: str, change: Callable[[Frame], Frame] = as_it_is) -> Report:

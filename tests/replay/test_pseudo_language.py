@@ -16,8 +16,9 @@ NAMES = [path.name.partition(".")[0] for path in sorted((ROOT / "tests/replay/re
 
 
 @cache
-def outcomes(*language: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.replay.pseudo", *language]
+def outcomes() -> dict[str, dict[str, Any]]:
+    """By language and recording."""
+    command = [sys.executable, "-m", "tests.replay.pseudo"]
     return dict(json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
 
 
@@ -37,19 +38,19 @@ def said(value: Any) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_but_the_sentences_is_the_same(name: str) -> None:
-    english, ids = outcomes()[name], outcomes("ids")[name]
+    english, ids = outcomes()["en"][name], outcomes()["ids"][name]
     assert without(ids, "said") == without(english, "said")
 
 
 def test_each_sentence_was_an_id() -> None:
-    found = said(outcomes("ids"))
+    found = said(outcomes()["ids"])
     assert len(found) > 1000
     assert all(text == message for text, message in found)
 
 
 def test_restarts_made_verdicts_of_both_lives() -> None:
     """Where the figures of a verdict are of one life only, nothing was merged, and nothing was tried here."""
-    merged = [rank["verdict"] for one in outcomes().values() for rank in one["merged"]]
+    merged = [rank["verdict"] for one in outcomes()["en"].values() for rank in one["merged"]]
     assert {"verdict.stalls", "verdict.healthy", "verdict.ended"} <= {one["message"]["id"] for one in merged}
     for one in merged:
         if one["message"]["id"] in ("verdict.stalls", "verdict.bottleneck"):

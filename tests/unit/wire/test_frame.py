@@ -11,7 +11,7 @@ from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, RowKind, cell
 from trainprobe.model.event import Event, MarkRow, RunEnded
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import Moment
-from trainprobe.wire import frame
+from trainprobe.wire import codec, frame
 from trainprobe.wire.codec import WireError
 
 AT = Moment(5_000_000_000, 1_760_000_000_000_000_000)
@@ -110,3 +110,13 @@ def test_numbers_that_json_cannot_say_become_null() -> None:
 
     line = frame.encode(Frame(AT, host=HostSample(cpus=1, load=float("inf"))))
     assert json.loads(line)["host"] == {"cpus": 1, "load": None}
+
+
+@pytest.mark.parametrize("odd", [True, 1.0, "1", None, 1 << 63, -(1 << 63) - 1, []])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_list_of_whole_numbers_has_nothing_else_at_any_place(odd: object, at: int) -> None:
+    values: list[object] = [-(1 << 63), 0, (1 << 63) - 1]
+    assert codec.decode(list[int], values) == values
+    values[at] = odd
+    with pytest.raises(WireError, match=rf"^{at}: expected a whole number, found "):
+        codec.decode(list[int], values)

@@ -133,11 +133,13 @@ def forecast(series: GrowthSeries, limit: float, started: float | None = None) -
 
 def _ramp(series: GrowthSeries, points: Sequence[SeriesPoint], limit: float, least_seconds: float) -> Forecast | None:
     start = median(p.mean for p in points[:3])
-    earlier = series._before(points[0].at)
-    base = start if earlier is None else max(start, earlier)
     high = max(p.high for p in points[-3:])
-    covered = (high - base) / (limit - base) if base < limit else 0.0
-    if covered < COVERED_NEAR or _rise_seconds(points, start, high) < least_seconds:
+    # From a higher base less is covered: most are out before all earlier points are looked through.
+    if _covered(start, high, limit) < COVERED_NEAR or _rise_seconds(points, start, high) < least_seconds:
+        return None
+    earlier = series._before(points[0].at)
+    covered = _covered(start if earlier is None else max(start, earlier), high, limit)
+    if covered < COVERED_NEAR:
         return None
     grouped = _grouped(points)
     line, rising = _line(grouped)
@@ -154,6 +156,10 @@ def _ramp(series: GrowthSeries, points: Sequence[SeriesPoint], limit: float, lea
     if eta > HORIZON_SECONDS or (eta > NEAR_SECONDS and covered < COVERED_FAR):
         return None
     return Forecast(eta, slope, points[-1].at - points[0].at)
+
+
+def _covered(base: float, high: float, limit: float) -> float:
+    return (high - base) / (limit - base) if base < limit else 0.0
 
 
 def _rise_seconds(points: Sequence[SeriesPoint], start: float, high: float) -> float:
