@@ -21,6 +21,8 @@ SEED ?= 1
 nightly: SEED := $(shell echo $$RANDOM)
 # Tests that share nothing of the host: on all processors, those of a file in one process.
 TOGETHER := --numprocesses auto --dist loadfile
+# Where some wait more than they compute, one more than there are processors.
+CROWDED := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile
 # Trainings whose times count, clusters of them: beside these no other one is on time.
 ALONE := tests/browser/test_watched.py tests/systemd/test_slurm.py tests/observability/test_across_hosts.py
 # What is counted, compiled, named or on paper comes out the same beside other work. The longest first: none of them is
@@ -66,7 +68,7 @@ nightly: root probe trainings .venv-frameworks/.complete .venv-tensorflow/.compl
 check: fmt-check lint imports ## what needs neither root nor a kernel: format, lint, types, imports, unit, replay
 	@collected="$$($(PYTEST) -q --collect-only tests 2>&1)" || { tail -n 30 <<< "$$collected"; exit 1; }
 	@$(BIN)/mypy & types=$$!; failed=0; \
-	    TRAINPROBE_SEED=$(SEED) $(PYTEST) -q $(TOGETHER) -m 'not nightly' tests/unit tests/contract tests/replay || failed=1; \
+	    TRAINPROBE_SEED=$(SEED) $(PYTEST) -q $(CROWDED) -m 'not nightly' tests/unit tests/contract tests/replay || failed=1; \
 	    wait $$types || failed=1; exit $$failed
 
 generated: $(STAMP) ## write anew what is made from code: enumeration of causes, dashboards, rules, pages of docs
