@@ -126,7 +126,7 @@ def loading_in_the_driver(draw: random.Random, pace: Pace, seconds: float) -> Ca
 
 def evaluating_too_often(draw: random.Random, pace: Pace, seconds: float) -> Case:
     often = {"evaluate_every": draw.randint(20, 40), "evaluate_batches": draw.randint(20, 40)}
-    return _easy(draw, pace, seconds, evaluate_pause=draw.uniform(0.01, 0.02), **often)
+    return _easy(draw, pace, seconds, evaluate_seconds=draw.uniform(0.01, 0.02), **often)
 
 
 def workers_that_start_again(draw: random.Random, pace: Pace, seconds: float) -> Case:

@@ -22,8 +22,8 @@ OBJECT_BYTES, OBJECTS_AT_ONCE = 160, 20_000
 PLAIN = {
     "workers": 1, "prefetch": 2, "objects": 0, "weights": 0, "batch_wait": 0.0, "pause": 0.0, "long_pause": 0.0,
     "save_every": 0, "save_bytes": 0, "log_every": 0, "log_lines": 0, "sync": 0.0, "slow_every": 0, "slow_wait": 0.0,
-    "slow_work": 0, "evaluate_every": 0, "evaluate_batches": 0, "evaluate_pause": 0.0, "epochs": 1, "persistent": False,
-    "anomaly": False, "pieces": 1, "open_wait": 0.0,
+    "slow_work": 0, "evaluate_every": 0, "evaluate_batches": 0, "evaluate_seconds": 0.0, "epochs": 1,
+    "persistent": False, "anomaly": False, "pieces": 1, "open_wait": 0.0,
 }  # fmt: skip
 
 
@@ -70,14 +70,14 @@ class Samples(Dataset[Any]):
         return torch.full((self.wanted["batch_bytes"] // 4 // FEATURES // BATCH, FEATURES), 0.5)
 
 
-def evaluate(model: nn.Module, batches: int, pause: float) -> None:
-    """Forward passes without gradients, over batches of an own loader; ``pause``: seconds of each beside them."""
+def evaluate(model: nn.Module, batches: int, seconds: float) -> None:
+    """Forward passes without gradients, over batches of an own loader; ``seconds``: of each."""
     model.eval()
     with torch.no_grad():
         for batch in DataLoader(torch.zeros(batches * BATCH, FEATURES), batch_size=BATCH):
-            for _ in range(20):
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
                 model(batch)
-            time.sleep(pause)
     model.train()
 
 
@@ -166,7 +166,7 @@ def main() -> None:
             if wanted["save_every"] and step % wanted["save_every"] == wanted["save_every"] - 1:
                 save(os.path.join(folder, "last.pt"), model, extra)
             if wanted["evaluate_every"] and step % wanted["evaluate_every"] == wanted["evaluate_every"] - 1:
-                evaluate(model, wanted["evaluate_batches"], wanted["evaluate_pause"])
+                evaluate(model, wanted["evaluate_batches"], wanted["evaluate_seconds"])
         cpu = time.thread_time() - used
         print(json.dumps({"seconds": time.monotonic() - begin, "started": started, "cpu": cpu}), flush=True)
 
