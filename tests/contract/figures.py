@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
+from trainprobe.advise.intervals import WATCHED
 from trainprobe.model import amounts
 
 Json = Mapping[str, Any]
@@ -280,7 +281,7 @@ def _setting(rank: Json, one: Json) -> Iterator[str]:
     sums = {
         "checkpoint interval": lost.get("checkpoint", 0.0),
         "evaluation interval": rank["counters"]["phase_seconds"].get("evaluation", 0.0),
-        "log interval": lost.get("logging", 0.0),
+        "log interval": max(0.0, lost.get("logging", 0.0) - WATCHED * sum(log["writes"] for log in rank["logs"])),
     }
     every = re.search(r"every (\d+) steps", one["now"])
     if one["name"] in sums:

@@ -17,6 +17,11 @@ SEEN = 0.5
 """Of what writing logs took, at least, in late steps: with less, most bursts were too short for one, and how often they
 come is not known."""
 
+WATCHED = 0.6e-6
+"""Seconds that watching takes of each small write (docs/cost.md). They end with the watching, whatever is set."""
+TOLD = 0.01
+"""Of what the writes took."""
+
 
 def checkpoints(facts: SettingsInput) -> ProposedSetting:
     rank, name = facts.rank, word("checkpoint interval")
@@ -71,12 +76,14 @@ def logs(facts: SettingsInput) -> ProposedSetting:
             saying("logging costs nothing here"),
         )
     dearest = max(rank.logs, key=lambda log: log.seconds)
-    reason = saying(
-        "{writes:# write|# writes} took {lost}, most of it {path_text}",
-        writes=writes,
-        lost=seconds(lost),
-        path_text=dearest.path,
-    )
+    took, watched = {"writes": writes, "lost": seconds(lost), "path_text": dearest.path}, WATCHED * writes
+    reason = saying("{writes:# write|# writes} took {lost}, most of it {path_text}", **took)
+    if watched > TOLD * lost:
+        reason = saying(
+            "{writes:# write|# writes} took {lost}, most of it {path_text}; {watched} of it is for being watched",
+            watched=seconds(watched),
+            **took,
+        )
     limit, bursts = saying("fewer points in the curves; values in between can be averaged"), facts.sharing("logging")
     if facts.stalled("logging") > lost / 2 and bursts:  # seldom and much, not a little in each step
         if facts.stalled("logging") < SEEN * sum(log.seconds for log in rank.logs):
@@ -88,7 +95,7 @@ def logs(facts: SettingsInput) -> ProposedSetting:
     better = interval_for_share(every, lost / rank.wall_seconds, SAVING)
     if better <= every:
         return ProposedSetting(name, _each(every), None, 0.0, reason)
-    gain = lost * (1 - every / better)
+    gain = max(0.0, lost - watched) * (1 - every / better)
     return ProposedSetting(name, _each(every), str(better), gain, reason, limit)
 
 
