@@ -27,7 +27,6 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks import programs
-from benchmarks.footprint import SHARED_MEMORY
 from benchmarks.programs import ProgramError
 from benchmarks.stalls import torch_python
 from benchmarks.stalls.run import TRAININGS
@@ -192,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         batch = _batch(python)
         for turn in range(-1, options.turns):
             for root in roots:
-                with tempfile.TemporaryDirectory(prefix="trainprobe-minute-", dir=SHARED_MEMORY) as temporary:
+                with tempfile.TemporaryDirectory(prefix="trainprobe-minute-") as temporary:
                     if turn < 0:  # bytecode and the kept programs: as from the second start on
                         _warm_up(root)
                         continue
