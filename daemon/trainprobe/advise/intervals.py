@@ -93,9 +93,9 @@ def logs(facts: SettingsInput) -> ProposedSetting:
     else:
         every = max(1, round(rank.steps.count / writes))
     better = interval_for_share(every, lost / rank.wall_seconds, SAVING)
-    if better <= every:
+    gain = (lost - watched) * (1 - every / better)
+    if gain <= 0:  # it is seldom enough, or all of it is for being watched
         return ProposedSetting(name, _each(every), None, 0.0, reason)
-    gain = max(0.0, lost - watched) * (1 - every / better)
     return ProposedSetting(name, _each(every), str(better), gain, reason, limit)
 
 

@@ -341,6 +341,13 @@ def test_what_watching_takes_of_many_small_writes_is_no_gain() -> None:
     assert str(told.reason).endswith("; 6.00 s of it is for being watched")
 
 
+def test_writes_that_cost_only_for_being_watched_need_no_other_interval() -> None:
+    rank = a_rank()
+    rank.lost, rank.logs = {"logging": 20.0}, [LogFile("/runs/train.log", 10, 40_000_000, 20.0)]
+    told = settings(rank)["log interval"]
+    assert (told.proposed, told.gain) == (None, 0.0)
+
+
 def test_evaluation_takes_five_per_cent_then() -> None:
     rank = a_rank()
     rank.wall_seconds = 140.0

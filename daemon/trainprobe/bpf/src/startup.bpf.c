@@ -81,8 +81,8 @@ INLINE u32 below_packages(struct start *s) {
 #pragma nounroll
     for (u32 i = 0; i < PATH_SIZE - 4; i++) {
         u32 four = *(u32 *)(s->path + i);
-        if (four == 0x6361702d) /* "-pac" */
-            return i + sizeof("-packages");
+        if (four == 0x6361702d)             /* "-pac" */
+            return i + sizeof("-packages"); /* and the slash */
         if (!(u8)four)
             break;
     }
