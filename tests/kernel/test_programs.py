@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.builders.waiting import wait_until
 
 PROGRAM = [str(Path(sys.executable).with_name("trainprobe"))]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "daemon")}
@@ -24,15 +24,6 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
     return subprocess.run(
         [*PROGRAM, *arguments], capture_output=True, text=True, timeout=60, env=ENVIRONMENT, cwd=cwd, check=False
     )
-
-
-def wait_until(holds: Callable[[], Any], seconds: float = 20) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := holds():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not come to be")
 
 
 def born(pid: str) -> int:

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 
 from benchmarks.limits import fake_torch
 from benchmarks.programs import resident
-from tests.training.test_restart import SCRIPT, wait_until
+from tests.builders.waiting import wait_until
+from tests.training.test_restart import SCRIPT
 from tests.training.test_unanswered import LOCKED, PROGRAM, as_user, group
 from trainprobe.collect.procfs import Proc
 

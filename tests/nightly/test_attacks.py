@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import programs
 from benchmarks.limits import fake_torch
+from tests.builders.waiting import wait_until
 from tests.nightly.attacks import (
     ATTACKER,
     ATTACKS,
@@ -26,7 +27,6 @@ from tests.nightly.attacks import (
     stop_again_and_again,
     theirs,
 )
-from tests.training.test_restart import wait_until
 from tests.training.test_unanswered import as_user, group
 
 pytestmark = pytest.mark.nightly

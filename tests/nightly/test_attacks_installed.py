@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from deb import build
+from tests.builders.waiting import wait_until
 from tests.nightly.attacks import (
     ATTACKER,
     ATTACKS,
@@ -30,7 +31,6 @@ from tests.nightly.attacks import (
 )
 from tests.systemd.booted import HOST_PROC, Booted, tree
 from tests.systemd.test_installed import DEPENDS, DROP_IN, READY, UNITS
-from tests.training.test_restart import wait_until
 from tests.training.test_unanswered import as_user, group
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(int(SECONDS) + 600)]

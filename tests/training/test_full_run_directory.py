@@ -6,15 +6,14 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks import pace
 from benchmarks.programs import Daemon
 from tests.builders.users import OWNER, STRANGER, mounted, reachable, started
+from tests.builders.waiting import wait_until
 
 TRAINING = Path(__file__).parents[1] / "observability" / "stalling_training.py"
 FILL = """
@@ -43,14 +42,6 @@ def begun(python: str, user: int, directory: Path, seconds: int, *plan: str) -> 
     return subprocess.Popen(command, user=user, group=user, extra_groups=[], stdout=subprocess.PIPE, text=True)
 
 
-def soon(holds: Callable[[], Any], seconds: float) -> Any:
-    until = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < until, "it did not come to be"
-        time.sleep(0.02)
-    return found
-
-
 @pytest.mark.timeout(300)
 def test_the_stall_of_another_is_published_within_a_second(torch_python: str) -> None:
     with (
@@ -61,16 +52,16 @@ def test_the_stall_of_another_is_published_within_a_second(torch_python: str) ->
         own = daemon.directory / "users" / f"{STRANGER}.json"
         attacker = begun(torch_python, STRANGER, directory, 60)
         try:
-            soon(own.exists, 60)
+            wait_until(own.exists, 60)
             with started(STRANGER, FILL, own) as filling:
                 try:
                     assert filling.stdout is not None
                     assert filling.stdout.readline() == "ready\n"
                     assert filling.stdout.readline() == "0 Operation not permitted\n"
                     victim = begun(torch_python, OWNER, directory, 8, "cpu_bound=1.5")
-                    ranks = soon(lambda: daemon.rank_of(victim.pid), 60)
+                    ranks = wait_until(lambda: daemon.rank_of(victim.pid), 60)
                     assert ranks[0]["user"] == str(OWNER)
-                    seen = soon(lambda: opened(daemon, victim.pid), 60)
+                    seen = wait_until(lambda: opened(daemon, victim.pid), 60)
                 finally:
                     filling.kill()
             told, _ = victim.communicate(timeout=60)

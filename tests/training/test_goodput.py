@@ -11,11 +11,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.programs import Daemon, Json
+from tests.builders.waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("killed_training.py")
 JOB = "471100"
@@ -36,14 +36,6 @@ def ended(daemon: Daemon, number: int) -> Callable[[], Json | None]:
         return next((one for one in runs if one["ended"] is not None and one["goodput"]["attempt"] == number), None)
 
     return latest_run
-
-
-def wait_until(holds: Callable[[], Any], seconds: float) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.05)
-    return found
 
 
 def truth(state: Path) -> tuple[dict[str, float], float]:

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from benchmarks.programs import Daemon, Exporter, environment, trainprobe
 from benchmarks.stalls.run import TRAININGS
 from benchmarks.stalls.truth import Truth, read
+from tests.builders.waiting import wait_until
 
 UPROBES = Path("/sys/kernel/tracing/uprobe_events")
 STEPS = 100
@@ -50,13 +51,6 @@ def only_rank(report: dict[str, Any]) -> dict[str, Any]:
     (rank,) = run["ranks"]
     found: dict[str, Any] = rank
     return found
-
-
-def wait_until(holds: Callable[[], object], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.02)
 
 
 def test_a_training_that_exits_at_once(tmp_path: Path, torch_python: str) -> None:

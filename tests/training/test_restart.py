@@ -6,13 +6,13 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.programs import Daemon, Exporter, environment, trainprobe
+from tests.builders.waiting import wait_until
 
 SCRIPT = """
 import time, torch
@@ -25,14 +25,6 @@ for _ in range(100_000):
     time.sleep(0.02)
     optimizer.step()
 """
-
-
-def wait_until(holds: Callable[[], Any], seconds: float) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.02)
-    return found
 
 
 def rank(daemon: Daemon, pid: int) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from benchmarks import pace
 from benchmarks.limits import fake_torch
 from benchmarks.programs import Daemon
 from benchmarks.stalls.host import CannotHere
+from tests.builders.waiting import wait_until
 
 OTHER = 54321
 STALL_SECONDS = 4.0
@@ -58,14 +59,6 @@ def planted_by_the_other_user():
 planted_by_the_other_user()
 """
 Json = dict[str, Any]
-
-
-def wait_until(holds: Callable[[], Any], seconds: float) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import pace
+from tests.builders.waiting import wait_until
+from trainprobe.collect import pystack
 from trainprobe.collect.confine import confinement
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.pystack import LIMIT_NS, UNREAD, PyStack, find, read_dump
@@ -29,13 +32,20 @@ def thread(tid: int | None, name: str, *frames: dict[str, object]) -> dict[str, 
     return {"os_thread_id": tid, "thread_name": name, "frames": list(frames)}
 
 
-def wait(stacks: PyStack, seconds: float = 5) -> StackSeen:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if seen := stacks.poll(time.monotonic_ns()):
-            return seen
-        time.sleep(0.005)
-    raise AssertionError("no answer")
+def wait(stacks: PyStack) -> StackSeen:
+    """The answer, while time passes for the stacks as for us."""
+    return wait_until(lambda: stacks.poll(time.monotonic_ns()))
+
+
+def ended(stacks: PyStack) -> StackSeen:
+    """The answer of a child that ends, however long a busy machine takes for it."""
+    return wait_until(lambda: stacks.poll(0))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that is killed has as long to end as a busy machine takes."""
+    monkeypatch.setattr(pystack, "ENDING_SECONDS", 10.0)
 
 
 def script(path: Path, text: str) -> str:
@@ -85,7 +95,7 @@ def test_switched_off_is_the_reason() -> None:
     stacks = PyStack(enabled=False)
     assert isinstance(stacks.available(), Unavailable)
     assert stacks.start(8, 8, 5)
-    assert wait(stacks) == StackSeen(5, 8, 8, (), "Python stacks are switched off")
+    assert ended(stacks) == StackSeen(5, 8, 8, (), "Python stacks are switched off")
     assert stacks.poll(6) is None
 
 
@@ -95,6 +105,7 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     assert outcome.remedy
 
 
+@pytest.mark.usefixtures("patient")
 def test_one_at_a_time_three_in_a_row_and_then_one_in_five_seconds_for_a_run(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "echo '[]'"))
     now = time.monotonic_ns()
@@ -102,12 +113,12 @@ def test_one_at_a_time_three_in_a_row_and_then_one_in_five_seconds_for_a_run(tmp
     def taken(seconds: float, run: str) -> bool:
         begun = stacks.start(OWN, OWN, now + int(seconds * NS), run)
         if begun:
-            wait(stacks)
+            ended(stacks)
         return begun
 
     assert stacks.start(OWN, OWN, now, "a")
     assert not stacks.start(OWN, OWN, now, "b")
-    wait(stacks)
+    ended(stacks)
     assert [taken(0.1 * number, "a") for number in range(1, 4)] == [True, True, False]
     assert taken(0.4, "b")
     assert [taken(5.0 * number + extra, "a") for number in (1, 2) for extra in (0.0, 4.9)] == [True, False] * 2
@@ -115,18 +126,20 @@ def test_one_at_a_time_three_in_a_row_and_then_one_in_five_seconds_for_a_run(tmp
     stacks.close()
 
 
+@pytest.mark.usefixtures("patient")
 def test_one_that_could_not_be_read_is_taken_again_once(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "exit 1"))
     now = time.monotonic_ns()
     begun = 0
     for _ in range(6):
         if stacks.start(OWN, OWN, now, "a"):
-            assert wait(stacks).reason == UNREAD
+            assert ended(stacks).reason == UNREAD
             begun += 1
     assert begun == 4, "three in a row, and the first that was for nothing"
     stacks.close()
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's process")
 def test_the_owner_who_has_waited_longest_is_first_however_many_threads_another_has(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "echo '[]'"))
@@ -138,13 +151,14 @@ def test_the_owner_who_has_waited_longest_is_first_however_many_threads_another_
             first, *_ = stacks.in_turn(late)
             assert stacks.start(*first, now + turn * 10 * NS, f"run of {first[0]}")
             assert stacks.in_turn(late) == (), "one is under way"
-            wait(stacks)
+            ended(stacks)
             firsts.append(first[0])
         other.kill()
     stacks.close()
     assert firsts == [OWN, other.pid, OWN, other.pid]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_child_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     proc = Proc()
     stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"), proc=proc)
@@ -159,6 +173,7 @@ def test_a_child_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     assert set(proc.children(OWN)) <= others
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_child_that_took_too_long_has_more_time_the_next_time(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"))
     now = time.monotonic_ns()
@@ -174,12 +189,14 @@ def test_a_child_that_took_too_long_has_more_time_the_next_time(tmp_path: Path) 
     stacks.close()
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_child_that_writes_without_end_is_killed(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "exec yes"))
     stacks.start(OWN, OWN, time.monotonic_ns())
-    assert "too large" in wait(stacks).reason
+    assert "too large" in ended(stacks).reason
 
 
+@pytest.mark.usefixtures("patient")
 def test_closing_leaves_no_child(tmp_path: Path) -> None:
     proc = Proc()
     stacks = PyStack(path=script(tmp_path / "py-spy", "exec sleep 60"), proc=proc)
@@ -219,7 +236,7 @@ def test_a_child_that_cannot_be_killed_is_not_waited_for(tmp_path: Path) -> None
         assert stacks.start(OWN, OWN, now)
         began = time.monotonic()
         assert stacks.poll(now + LIMIT_NS)
-        assert time.monotonic() - began < 0.1
+        assert pace.within(time.monotonic() - began, 0.1)
         killed = now + LIMIT_NS
         assert stacks.trouble(killed + NS - 1) is None
         hung = stacks.trouble(killed + NS)
@@ -243,14 +260,14 @@ def test_a_child_that_cannot_be_killed_is_not_waited_for(tmp_path: Path) -> None
         other.kill()
     began = time.monotonic()
     stacks.close()
-    assert time.monotonic() - began < 0.1
+    assert pace.within(time.monotonic() - began, 0.1)
     stacks.hung.wait(5)
 
 
 def test_a_process_that_is_gone_is_the_reason(tmp_path: Path) -> None:
     stacks = PyStack(path=script(tmp_path / "py-spy", "echo '[]'"))
     assert stacks.start(999_999_999, 999_999_999, 5)
-    assert "gone" in wait(stacks).reason
+    assert "gone" in ended(stacks).reason
 
 
 @pytest.mark.skipif(confinement() != ("unshare", "prlimit", "setpriv"), reason="not root, or a tool is missing")
@@ -262,7 +279,7 @@ def test_the_child_is_the_processes_user_with_one_capability_and_no_network(tmp_
         stacks.start(process.pid, process.pid, time.monotonic_ns())
         running = stacks._running
         assert running
-        wait(stacks)
+        ended(stacks)
         process.kill()
     text = running.output.decode().replace("~", "\n")
     fields = {line.split(":")[0].strip(): line.split(":")[-1].split() for line in text.splitlines() if ":" in line}
@@ -274,6 +291,7 @@ def test_the_child_is_the_processes_user_with_one_capability_and_no_network(tmp_
     assert "Max core file size        0" in text
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.skipif(isinstance(find(), Unavailable), reason="py-spy is not installed")
 def test_a_real_process(tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
@@ -284,9 +302,9 @@ def test_a_real_process(tmp_path: Path) -> None:
         process.stdout.readline()
         stacks = PyStack()
         seen = StackSeen(0, 0, 0, (), "none")
-        for attempt in range(5):  # a loaded machine may need longer than the limit
+        for attempt in range(5):  # py-spy may meet a stack that changes
             stacks.start(process.pid, process.pid, time.monotonic_ns(), str(attempt))
-            seen = wait(stacks)
+            seen = ended(stacks)
             if seen.frames:
                 break
         process.kill()
@@ -298,12 +316,13 @@ def test_a_real_process_that_is_no_python() -> None:
     with subprocess.Popen(["/bin/sleep", "60"]) as process:
         stacks = PyStack()
         stacks.start(process.pid, process.pid, time.monotonic_ns())
-        seen = wait(stacks)
+        seen = ended(stacks)
         process.kill()
     assert seen.frames == ()
     assert seen.reason
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.skipif(
     isinstance(find(), Unavailable) or os.geteuid() != 0 or not shutil.which("unshare"), reason="py-spy, root, unshare"
 )
@@ -330,7 +349,7 @@ def test_a_thread_in_another_pid_namespace_of_another_user(tmp_path: Path) -> No
         for wanted in (pid, tid):
             for attempt in range(5):
                 stacks.start(pid, wanted, time.monotonic_ns(), f"{wanted} {attempt}")
-                seen = wait(stacks)
+                seen = ended(stacks)
                 if seen.frames:
                     break
             tops[wanted] = seen.frames[-1:]

@@ -131,7 +131,7 @@ def test_silent_and_trickling_clients_lose_their_connection(hasty: Running) -> N
     assert rest_of(half).startswith(b"HTTP/1.1 408")
     with pytest.raises(OSError):
         trickle(hasty.send())
-    assert time.monotonic() - begun < 3
+    assert pace.within(time.monotonic() - begun, 3)
 
 
 def trickle(client: socket.socket) -> None:
@@ -146,7 +146,9 @@ def test_an_idle_connection_is_closed(hasty: Running) -> None:
     client = hasty.send(REQUEST)
     begun = time.monotonic()
     assert rest_of(client).count(b"HTTP/1.1") == 1
-    assert 0.3 < time.monotonic() - begun < 2
+    took = time.monotonic() - begun
+    assert took > 0.3
+    assert pace.within(took, 2)
 
 
 def test_a_reader_that_does_not_read_is_cut_off(hasty: Running) -> None:
@@ -239,7 +241,7 @@ def test_110_silent_clients_and_slow_readers_do_not_keep_prometheus_out(server: 
         begun = time.monotonic()
         assert server.get().status == 200
         took.append(time.monotonic() - begun)
-    assert max(took) < 1.0, took
+    assert pace.within(max(took), 1.0), took
     for client in (*silent, *halves, *slow):
         client.close()
 

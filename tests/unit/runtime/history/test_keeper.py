@@ -7,11 +7,11 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.builders.waiting import wait_until
 from tests.unit.runtime.telling import NOW, RUN, USER, Training
 from trainprobe.cli import published
 from trainprobe.config.schema import Retention
@@ -62,13 +62,6 @@ class Kept:
         found = published.kept(self.directory)
         assert found is not None
         return found
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 @pytest.fixture(autouse=True)
