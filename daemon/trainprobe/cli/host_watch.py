@@ -6,7 +6,6 @@ A module of its own, for it imports nearly everything, and the daemon has the pr
 from __future__ import annotations
 
 import dataclasses
-import gc
 import os
 import signal
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
-from trainprobe.runtime import resume
+from trainprobe.runtime import collector, resume
 from trainprobe.runtime.discovery.watch_locks import WatchLocks, parents
 from trainprobe.runtime.history.keeper import HistoryKeeper
 from trainprobe.runtime.loop import allocator, clock
@@ -121,7 +120,7 @@ class HostWatch:
                 self._loop.on_readable(readers, self._opened)
             self._observer.turn(woken=False)
             self._notifier.notify("READY=1", "STATUS=watching")
-            gc.freeze()  # what stays need not be looked through again
+            collector.settle()
             self._loop.run(self)
             self._notifier.notify("STOPPING=1")
         finally:

@@ -34,8 +34,9 @@ its report takes the place of its state, at a twentieth of the memory."""
 
 REUSED_NS = NS
 """So long a run's part of a report serves for the next ones."""
-MADE_ANEW = 16
-"""Parts without news that one report makes anew, the oldest first. Of the 64 runs of a host each is in every fourth."""
+MADE_ANEW = 12
+"""Parts without news that one report makes anew, the oldest first: none where the last one that did is less than
+``REUSED_NS`` old. Of 60 runs of a host each is in every fifth of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Pipeline:
     _jobs: Jobs = field(default_factory=Jobs)
     _settled: dict[str, Run] = field(default_factory=dict)  # runs that ended some time ago, in that order
     _parts: dict[str, _Part] = field(default_factory=dict)
+    _turn_ns: int = -REUSED_NS  # the latest report that made parts without news anew
     _now: int = 0
     _offsets: Offsets = field(default_factory=Offsets)
     _open: frozenset[tuple[str, int]] = frozenset()  # (run, start) of the open stalls
@@ -235,7 +237,11 @@ class Pipeline:
         }
         old = [name for name, part in same.items() if now_ns - part.at_ns >= REUSED_NS]
         turn = sorted((name for name in old if may_wait(self.runs[name])), key=lambda name: same[name].at_ns)
-        waiting = set(turn[MADE_ANEW:])
+        if now_ns - self._turn_ns < REUSED_NS:
+            waiting = set(turn)
+        else:
+            waiting = set(turn[MADE_ANEW:])
+            self._turn_ns = now_ns
         return {name: part for name, part in same.items() if name in waiting or name not in old}
 
     def _part(self, run: RunState, at: Moment, seen: object) -> _Part:

@@ -99,16 +99,16 @@ def many(count: int) -> tuple[list[Driver], Pipeline]:
 
 
 def test_of_many_runs_without_news_a_few_are_made_anew_each_in_its_turn() -> None:
-    drivers, pipeline = many(64)
+    drivers, pipeline = many(60)
     now, made = drivers[0].now, []
     before = pipeline.report(moment(now), reuse=True).runs
-    for turn in range(1, 9):
+    for turn in range(1, 11):
         after = pipeline.report(moment(now + turn * NS), reuse=True).runs
         made.append([one is not two for one, two in zip(before, after)])
         before = after
-    assert [sum(turn) for turn in made] == [MADE_ANEW] * 8
-    assert all(sum(ofone) == 2 for ofone in zip(*made)), "each in every fourth report"
-    last = pipeline.report(moment(now + 9 * NS)).runs
+    assert [sum(turn) for turn in made] == [MADE_ANEW] * 10
+    assert all(sum(ofone) == 2 for ofone in zip(*made)), "each in every fifth report"
+    last = pipeline.report(moment(now + 11 * NS)).runs
     assert not set(map(id, last)) & set(map(id, before)), "the last report is of the last moment"
 
 
