@@ -10,11 +10,15 @@ from trainprobe.advise.frameworks import Subject, name_of, setting
 from trainprobe.advise.loader import Loader
 from trainprobe.advise.numbers import interval_for_share
 from trainprobe.advise.queue import Ahead
+from trainprobe.derive.python.frameworks import is_own
+from trainprobe.derive.python.stacks import Where
 from trainprobe.model.message import Message, Template, template
 from trainprobe.model.report import Evidence
 
 SHARE = 0.01
 """Of a run: what something that the training could do without may cost."""
+THE_RUN = template("advice.the_run", "the run")
+LONGER_RUN = template("advice.longer_run", "a longer run")
 IN_BRACKETS = template("advice.in_brackets", " ({setting})")
 FIT_MEMORY = template("advice.fit_memory", "lower batch size, workers or prefetch_factor until the run fits its memory")
 FIT_ALONE = template(
@@ -51,20 +55,29 @@ class AdviceInput:
     apart: int | None = None  # the same on average, of saves and lines of a log without a rhythm
     stalls: int = 0  # that are mostly of it, an open one too
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
-    where: str = ""  # Python line
-    where_told: Message | None = None  # the same with the user's own function in it, and how often it was seen
-    where_plain: Message | None = None  # without how often
-    in_library: bool = False  # that function is a library's, and none of the user's own calls it but its loop
+    where: Where | None = None  # the Python line
     longest: float = 0.0  # seconds of the longest occurrence …
     evidence: Sequence[Evidence] = ()  # … and what its rule saw
     seen: Sequence[Evidence] = ()  # what it saw of all of them, and in ordinary steps
     cpus: int = 0  # of the host; 0: not known
+    crowded: bool = False  # the run lost time to waiting for a CPU
+    steps: int = 0  # that the run has done; 0: not known
     ahead: Ahead | None = None  # how many batches made ahead cover late ones; None: none do
     writes_per_step: float = 0.0  # to logs
     fetching: bool = False  # a DataLoader is seen to fetch
     framework: str | None = None  # that runs the loop
     workers: int = 0  # live at once, at most
     loader: Loader | None = None  # what making its batches costs, as far as measured
+
+    @property
+    def line(self) -> Message | None:
+        """The Python line for people, without how often it was seen."""
+        return self.where.message(counted=False) if self.where is not None else None
+
+    @property
+    def in_library(self) -> bool:
+        """Whether the line is a library's, and none of the user's own functions calls it but its loop."""
+        return self.where is not None and not self.where.own and not is_own(self.where.frame)
 
     def saw(self, what: Template) -> bool:
         """Whether the rule saw that."""
@@ -93,14 +106,14 @@ def fit_memory(f: AdviceInput) -> list[Message]:
 
 
 def no_setting(f: AdviceInput) -> list[Message]:
-    if f.where_plain:
-        return [CHANGE_CODE(where=f.where_plain)]
+    if f.where is not None:
+        return [CHANGE_CODE(where=f.line)]
     return [LOOK_AT_CODE() if f.stalls else PROFILE()]
 
 
 def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None, wanted: float = SHARE) -> list[Message]:
     """The interval at which something that recurs by steps takes ``wanted`` of the run; ``sentence`` takes ``better``,
-    ``every`` and ``share``, and where it has a ``subject`` the framework's ``setting`` for it."""
+    ``every``, ``share`` and ``run``, and where it has a ``subject`` the framework's ``setting`` for it."""
     every = f.every or f.apart
     if not every:
         return []
@@ -108,7 +121,12 @@ def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None, wa
     if better <= every:
         return []
     named = {} if subject is None else {"setting": in_brackets(f, subject, better)}
-    return [sentence(better=better, every=every, share=f.share, **named)]
+    return [sentence(better=better, every=every, share=f.share, run=in_run(f, better), **named)]
+
+
+def in_run(f: AdviceInput, every: int) -> Message:
+    """What an interval is for: the run as it is, or one with more steps."""
+    return LONGER_RUN() if 0 < f.steps < every else THE_RUN()
 
 
 def in_brackets(f: AdviceInput, subject: Subject, value: object) -> Message | None:

@@ -1,4 +1,4 @@
-"""A job's goodput in a run's text: one line, and one more where progress was lost or cannot be known."""
+"""A job's goodput in a run's text: one line, and one more where the progress that was lost cannot be known."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ UNKNOWN = word("which checkpoint was resumed is not known, so the progress that 
 
 
 def account(run: Run, style: Style) -> Iterator[str]:
-    """Nothing where the report has no account."""
+    """Nothing without an account, and of a first attempt that lost no progress: where its time went says it all."""
     goodput, wall = run.goodput, run.goodput.wall_seconds
-    if goodput.ratio is None:
+    if goodput.ratio is None or (goodput.attempt == 1 and goodput.wasted_progress_seconds == 0):
         return
     spent = sorted(goodput.badput.items(), key=lambda pair: -pair[1])
     parts = style.listed(

@@ -77,7 +77,9 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
     states = [f"{name} {percent(value / wall)}" for name, value in descending(rank.ledger) if value / wall >= ROUNDED]
     if states:
         yield from style.wrapped(
-            style.listed(states[:STATES_SHOWN]), f"  {style.label(style.say('the training thread'))}", "    "
+            style.listed(states[:STATES_SHOWN]),
+            f"  {style.label(style.say('the training thread in all'))}",
+            "    ",
         )
     yield from _shutdown(rank, style)
 
@@ -220,6 +222,9 @@ def _value(value: float | str, unit: str) -> str:
 
 
 def _bottlenecks(rank: Rank, style: Style) -> Iterator[str]:
+    if rank.bottlenecks and rank.steps.count:
+        columns = cells.fill_left(style.say("of a step"), 9), cells.fill_left(style.say("in all"), 10)
+        yield style.paint("  ".join(columns), "dim")
     for item in sorted(rank.bottlenecks, key=lambda item: -item.seconds):
         head = f"  {percent(item.share):>7}  {seconds(item.seconds):>10}  "
         yield from style.wrapped(f"{style.label(item.cause)}{item.summary}", head)

@@ -24,6 +24,12 @@ def account(rank: Rank, style: Style) -> Iterator[str]:
     yield from style.wrapped(
         style.say("{whole} to the first step: {parts}", whole=seconds(whole), parts=parts), "  ", "    "
     )
+    rest = rank.counters.phase_seconds.get("startup", 0.0) - whole
+    if rest >= LEAST * whole:
+        told = style.say(
+            "the other {rest} of the startup: first steps, until it is known what is ordinary", rest=seconds(rest)
+        )
+        yield from style.wrapped(told, "  ", "    ")
     for one in sorted(rank.restores, key=lambda one: -(one.seconds or 0.0))[:RESTORES_SHOWN]:
         yield from style.wrapped(_sentence(startup.restored(one), style), "  ", "    ")
 

@@ -132,7 +132,8 @@ def _speed(rank: Rank, style: Style) -> str:
         parts.append(style.say("variation {ratio}", ratio=percent(steps.variation_ratio)))
     parts.append(style.say("productive {share}", share=percent(_share(rank.productive_seconds, rank))))
     if rank.bound.by not in ("unknown", ""):
-        parts.append(style.say(BOUND.get(rank.bound.by, f"{rank.bound.by}-bound")))
+        bound = style.say(BOUND.get(rank.bound.by, f"{rank.bound.by}-bound"))
+        parts.append(style.say("ordinary steps: {bound}", bound=bound))
     return " · ".join(parts)
 
 

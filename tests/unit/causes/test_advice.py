@@ -91,7 +91,9 @@ def test_the_collector_is_a_candidate_only_where_no_line_was_seen() -> None:
     looked = (Evidence.of(LOOKS(), 3, "", 1),)
     assert any("candidate" in line for line in advice(Cause.CPU_BOUND, AdviceInput(evidence=looked)))
     assert "watch longer" in " ".join(advice(Cause.CPU_BOUND, AdviceInput()))
-    assert not any("candidate" in line for line in advice(Cause.CPU_BOUND, AdviceInput(where="search (main.py:9)")))
+    assert not any(
+        "candidate" in line for line in advice(Cause.CPU_BOUND, AdviceInput(where=Where("search (main.py:9)", 1, 1)))
+    )
 
 
 def test_nothing_is_advised_to_come_more_often() -> None:
@@ -157,10 +159,22 @@ def test_a_librarys_own_code_is_not_to_be_moved_into_a_worker() -> None:
     """Unless a function of the user's calls it: that one can be moved."""
     there = Where("Tanh.forward (torch/activation.py:432)", 2, 2)
     inside = replace(there, own="policy (train.py:9)")
-    library = AdviceInput(where=there.frame, where_plain=there.message(counted=False), in_library=True)
-    own = AdviceInput(where=inside.frame, where_plain=inside.message(counted=False))
+    library, own = AdviceInput(where=there), AdviceInput(where=inside)
     assert advice(Cause.CPU_BOUND, library)[0].startswith("Tanh.forward (torch/activation.py:432) is a library's own")
     assert advice(Cause.CPU_BOUND, own)[0].startswith("move policy (train.py:9), there in Tanh.forward")
+
+
+def test_nothing_is_to_be_moved_to_another_process_where_the_run_waits_for_a_cpu() -> None:
+    busy = AdviceInput(where=Where("busy (train.py:9)", 2, 2), crowded=True)
+    assert advice(Cause.CPU_BOUND, busy)[0].startswith("vectorise busy (train.py:9), or do it less often")
+
+
+def test_an_interval_longer_than_the_run_is_for_a_longer_one() -> None:
+    recurring = AdviceInput(share=0.15, every=52, steps=300)
+    assert (
+        "every 910 steps instead of every 52: 1 % of a longer run, not 15.0 %" in advice(Cause.CPU_BOUND, recurring)[-1]
+    )
+    assert ": 1 % of the run, not" in advice(Cause.CPU_BOUND, replace(recurring, steps=910))[-1]
 
 
 EXPLAINS = ("a", "an", "the", "no", "somebody", "something", "it")

@@ -579,7 +579,7 @@ def test_batches_that_come_together_and_then_none_are_how_slow_data_is_fetched()
 def test_what_workers_do_in_each_step_names_their_line() -> None:
     found = FoundBottleneck(Claim(Cause.DATA_CPU, {}, IN_ALL(seconds=37.6)), Cause.DATA_CPU, 5.5e9, 0.13)
     where = Where("busy (samples.py:29)", 4, 4)
-    facts = {Cause.DATA_CPU: AdviceInput(where=where.frame, where_plain=where.message(counted=False))}
+    facts = {Cause.DATA_CPU: AdviceInput(where=where)}
     made = bottleneck(found, facts)
     assert made.summary == "workers spent 37.6 s of CPU on the batches of all ordinary steps, in busy (samples.py:29)"
     assert str(made.message) == made.summary

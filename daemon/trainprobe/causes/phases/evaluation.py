@@ -137,8 +137,8 @@ def _first(items: Items, ns: float) -> dict[Item, float]:
 
 RARER = template(
     "evaluation.advice.rarer",
-    "evaluate every {better} steps instead of every {every:step|#}{setting}, or on less data: it then takes 5 % of the "
-    "run, not {share:percent}",
+    "evaluate every {better} steps instead of every {every:step|#}{setting}, or on less data: it then takes 5 % of "
+    "{run}, not {share:percent}",
 )
 
 

@@ -335,7 +335,7 @@ def _of(save: Save, window: Window) -> list[Evidence]:
 
 SAVE_RARER = template(
     "checkpoint.advice.save_rarer",
-    "save every {better} steps instead of every {every:step|#}{setting}: saving then takes 1 % of the run, not "
+    "save every {better} steps instead of every {every:step|#}{setting}: saving then takes 1 % of {run}, not "
     "{share:percent}",
 )
 WAIT_LATER = template(

@@ -45,6 +45,10 @@ MOVE_IT = template(
 CALL_LESS = template(
     "cpu_bound.advice.call_less", "{what} is a library's own code: call it less often, with less data, or on the GPU"
 )
+VECTORISE_IT = template(
+    "cpu_bound.advice.vectorise_it",
+    "vectorise {what}, or do it less often: another process would not have a CPU for it either",
+)
 IT = template("cpu_bound.advice.it", "what the training thread computes on one core")
 COLLECTOR = template(
     "cpu_bound.advice.collector",
@@ -56,13 +60,14 @@ NO_STACK = template(
 )
 DO_RARER = template(
     "cpu_bound.advice.do_rarer",
-    "do it every {better} steps instead of every {every:step|#}: 1 % of the run, not {share:percent}",
+    "do it every {better} steps instead of every {every:step|#}: 1 % of {run}, not {share:percent}",
 )
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    move = CALL_LESS(what=f.where_plain) if f.in_library else MOVE_IT(what=f.where_plain or IT())
-    unseen = [] if f.where else [COLLECTOR() if f.saw(LOOKS) else NO_STACK()]
+    lighter = VECTORISE_IT if f.crowded else MOVE_IT
+    move = CALL_LESS(what=f.line) if f.in_library else lighter(what=f.line or IT())
+    unseen = [] if f.where is not None else [COLLECTOR() if f.saw(LOOKS) else NO_STACK()]
     return [move, *unseen, *rarer(f, DO_RARER)]
 
 

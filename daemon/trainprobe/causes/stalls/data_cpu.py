@@ -64,7 +64,7 @@ def _advice(f: AdviceInput) -> list[Message]:
     if load is not None and load.workers and not load.keeps_up:  # all batches are dear: none are made ahead
         crowded = CROWDED(others=load.others, cpus=load.cpus, each=load.each)  # there is room once they are gone
         return more_workers(f) or [crowded if load.crowded else CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)]
-    where = IN_FRAME(frame=f.where_plain) if f.where_plain else None
+    where = IN_FRAME(frame=f.line) if f.where is not None else None
     return [*made_ahead(f), DEAREST(where=where) if f.fetching else NO_LOADER(where=where)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainprobe.advise.frameworks import Subject
 from trainprobe.advise.numbers import interval_for_share
 from trainprobe.causes import groups
-from trainprobe.causes.advice import SHARE, AdviceInput, in_brackets, rarer
+from trainprobe.causes.advice import SHARE, AdviceInput, in_brackets, in_run, rarer
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import held_back
@@ -68,11 +68,11 @@ def _regions(items: Items) -> list[Region]:
 
 LOG_RARER = template(
     "logging.advice.log_rarer",
-    "log every {better} steps instead of every {every:step|#}{setting}: 1 % of the run, not {share:percent}",
+    "log every {better} steps instead of every {every:step|#}{setting}: 1 % of {run}, not {share:percent}",
 )
 NOT_EACH_STEP = template(
     "logging.advice.not_each_step",
-    "log every {better} steps instead of every step{setting}{rate}: 1 % of the run, not {share:percent}",
+    "log every {better} steps instead of every step{setting}{rate}: 1 % of {run}, not {share:percent}",
 )
 WRITES = template("logging.advice.writes", " ({writes:.1f} writes per step)")
 NO_FLUSH = template("logging.advice.no_flush", "do not flush or fsync each line; flush_secs=120 for TensorBoard")
@@ -94,7 +94,7 @@ def _advice(f: AdviceInput) -> list[Message]:
     rate = WRITES(writes=f.writes_per_step) if f.writes_per_step else None
     better = interval_for_share(every, f.share, SHARE)
     setting = in_brackets(f, Subject.LOG, better)
-    return [NOT_EACH_STEP(better=better, setting=setting, rate=rate, share=f.share), NO_FLUSH()]
+    return [NOT_EACH_STEP(better=better, setting=setting, rate=rate, share=f.share, run=in_run(f, better)), NO_FLUSH()]
 
 
 SPEC = CauseSpec(

@@ -100,7 +100,7 @@ def _sent(window: Window, socket: Transfer, tid: int) -> tuple[Message | None, l
 
 SEND_RARER = template(
     "network.advice.send_rarer",
-    "send every {better} steps instead of every {every:step|#}: 1 % of the run, not {share:percent}",
+    "send every {better} steps instead of every {every:step|#}: 1 % of {run}, not {share:percent}",
 )
 SEND_BESIDE = template(
     "network.advice.send_beside", "send from another thread or process, so that the step does not wait for the answer"

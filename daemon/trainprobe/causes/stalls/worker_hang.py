@@ -142,7 +142,7 @@ MORE_ROOM = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    where = waiting.IN_FRAME(frame=f.where_plain) if f.where_plain else None
+    where = waiting.IN_FRAME(frame=f.line) if f.where is not None else None
     if any(one.key == UNSENT.id for one in f.evidence):
         return [MORE_ROOM()]
     if any(one.key == SINCE_DEATH.id for one in f.evidence):

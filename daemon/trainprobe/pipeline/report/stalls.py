@@ -16,7 +16,6 @@ from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.spec import LINE_AND
 from trainprobe.derive.average import median
-from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared, waits_for_work
 from trainprobe.model.cause import Cause, Phase
 from trainprobe.model.message import Message, Template, alike, template, texts
@@ -79,6 +78,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> Facts:
     stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
     costs = loader(rank.ordinary, rank.lives.peak, stalls, cpus)
     wall = rank.time.reached - rank.time.start
+    crowded = total.get(Cause.CPU_CONTENTION, 0.0) > SHARE * wall > 0
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
         mine = by_cause.get(cause)
@@ -90,16 +90,15 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> Facts:
             stalls=stall_count(rank, cause),
             seen=(*(mine.seen if mine is not None else ()), *in_steps.get(cause, ())),
             cpus=cpus,
+            crowded=crowded,
+            steps=rank.steps.known,
             ahead=made,
             fetching=bool(rank.ordinary.fetches),
             framework=rank.framework.name,
             workers=rank.lives.peak,
             loader=costs,
             period=rank.stalls.period.get(cause, 0.0),
-            where=where.frame if where else "",
-            where_told=where.message() if where else None,
-            where_plain=where.message(counted=False) if where else None,
-            in_library=where is not None and not where.own and not is_own(where.frame),
+            where=where,
             longest=mine.largest.ns / NS if mine is not None else 0.0,
             evidence=mine.largest.evidence if mine is not None else (),
             writes_per_step=sum(u.writes for u in rank.files.logs) / max(1, rank.steps.count),
@@ -179,7 +178,7 @@ class _Common:
     @classmethod
     def of(cls, cause: Cause, facts: Facts) -> _Common:
         fact = facts.of(cause)
-        rhythm, in_line, where = None, SPECS[cause].in_line, fact.where_plain
+        rhythm, in_line, where = None, SPECS[cause].in_line, fact.line
         if fact.period:
             every = EVERY_STEPS(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period)
             rhythm = RHYTHM(every=every, seconds=fact.each, share=fact.share)
@@ -190,7 +189,7 @@ class _Common:
         return cls(
             rhythm,
             Period(fact.every, fact.period) if fact.period else None,
-            fact.where.partition("(")[0],
+            fact.where.frame.partition("(")[0] if fact.where is not None else "",
             line,
             advice,
             texts(advice),
@@ -274,7 +273,9 @@ def evaluating(rank: RankSnapshot) -> list[Change]:
     if every is None or wall <= 0 or rank.framework.name in ROLLOUTS:
         return []
     share = rank.time.phases.get(Phase.EVALUATION, 0.0) / wall
-    advice = SPECS[Cause.EVALUATION].advice(AdviceInput(share=share, every=every, framework=rank.framework.name))
+    advice = SPECS[Cause.EVALUATION].advice(
+        AdviceInput(share=share, every=every, steps=rank.steps.known, framework=rank.framework.name)
+    )
     return [Change(Cause.EVALUATION.value, texts(advice), advice)] if advice else []
 
 
@@ -282,8 +283,8 @@ def bottleneck(one: FoundBottleneck, facts: Mapping[Cause, AdviceInput]) -> Bott
     fact = facts.get(one.cause, AdviceInput())
     fact = fact if fact.evidence else replace(fact, evidence=one.claim.evidence)
     summary, advice = one.claim.summary, SPECS[one.cause].advice(fact)
-    if summary is not None and SPECS[one.cause].makes_batches and fact.where_plain is not None:
-        summary = IN_LINE(what=summary, where=fact.where_plain)
+    if summary is not None and SPECS[one.cause].makes_batches and fact.where is not None:
+        summary = IN_LINE(what=summary, where=fact.line)
     return Bottleneck(
         one.cause.value,
         one.share,

@@ -262,7 +262,7 @@ def _stall(rank: RankSnapshot, cause: Cause, ns: float, share: float, facts: Fac
     largest = rank.stalls.memo.get(_largest, rank.stalls.entries).get(cause, rank.stalls.open)
     open_ = rank.stalls.open is not None and rank.stalls.open.cause == cause
     rhythm = EVERY(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period) if fact.period else None
-    line = IN_LINE(where=fact.where_told) if SPECS[cause].in_line and fact.where_told else None
+    line = IN_LINE(where=fact.where.message()) if SPECS[cause].in_line and fact.where is not None else None
     what = None
     if largest and largest.summary:
         if largest.steps > 1 and rank.steps.count > 0:  # the sentence is of one step
@@ -307,7 +307,9 @@ def stalls(count: int) -> Message:
 
 def _bottleneck(rank: RankSnapshot, cause: Cause, ns: float, share: float, facts: Facts) -> Message:
     fact, one = facts.of(cause), next((f for f in rank.bottlenecks if f.cause == cause), None)
-    what: Message | None = IN_LINE(where=fact.where_told) if SPECS[cause].in_line and fact.where_told else None
+    what: Message | None = (
+        IN_LINE(where=fact.where.message()) if SPECS[cause].in_line and fact.where is not None else None
+    )
     if what is None and one is not None and one.claim.summary:
         what = (BECAUSE if one.claim.ns >= NEARLY_ALL * ns else IN_ORDINARY)(what=one.claim.summary)
     return STEPS_COST(
