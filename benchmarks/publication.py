@@ -22,7 +22,7 @@ from tests.builders.driver import Driver, moment, played
 from trainprobe.model.event import RankSeen, RunStarted
 from trainprobe.model.moment import NS
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime import collector
+from trainprobe.runtime import garbage_collection
 from trainprobe.runtime.publishing.publish import LIMIT, Publisher
 
 RUNS, STALLS, APART = 64, 200, 12
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="trainprobe-publication-", dir=SHARED_MEMORY) as place:
         host, publisher = Host(options.runs, users=options.users), Publisher(Path(place) / "trainprobe")
         publisher.open()
-        collector.settle()  # as the daemon does
+        garbage_collection.make_rare()  # as the daemon does
         for name in KINDS:
             publications(host, publisher, 3, name)
             found = publications(host, publisher, options.count, name)

@@ -163,7 +163,8 @@ RUN_METRICS = (
            "seconds", value=OfRank(lambda r: r.counters.baseline_seconds)),
     _gauge("step_variation_ratio", _of(), "(p90 - p10) / median of the latest 200 training steps.", "ratio",
            value=OfRank(lambda r: r.steps.variation_ratio)),
-    _gauge("step_drift_ratio_per_1000_steps", _of(), "Confirmed change of the step time in 1000 steps.",
+    _gauge("step_drift_ratio_per_1000_steps", _of(), "Change of the step time in 1000 steps: medians of "
+           "the first and the last quarter of the steps kept.",
            value=OfRank(lambda r: r.steps.drift_ratio_per_1000_steps)),
 )
 
@@ -183,7 +184,7 @@ JOB_METRICS = (
 )
 
 FILE_METRICS = (
-    _total("checkpoints", _of("outcome"), "Checkpoints that have ended, by outcome.",
+    _total("checkpoints", _of("outcome"), "Files of checkpoints that have ended, by outcome.",
            values={"outcome": vocabulary.CHECKPOINT_OUTCOMES}, zero=vocabulary.CHECKPOINT_OUTCOMES,
            value=ByKey(lambda r: ended(r.counters.checkpoints), "error")),
     _total("checkpoint_bytes", _of(), "Bytes written to checkpoints.", "bytes",
@@ -192,9 +193,9 @@ FILE_METRICS = (
            "Time spent on checkpoints; blocking=true is the training thread's own. Only operations seen.", "seconds",
            values={"operation": vocabulary.CHECKPOINT_OPERATIONS, "blocking": vocabulary.BLOCKING},
            gives_way=DropPolicy.YES),
-    _gauge("checkpoint_last_duration_seconds", _of(), "Duration of the latest checkpoint that ended.", "seconds",
+    _gauge("checkpoint_last_duration_seconds", _of(), "Duration of the latest save, of all its files.", "seconds",
            value=OfRank(lambda r: r.counters.checkpoint_last_seconds)),
-    _gauge("checkpoint_last_bytes", _of(), "Size of the latest checkpoint that ended.", "bytes",
+    _gauge("checkpoint_last_bytes", _of(), "Size of the latest save, of all its files.", "bytes",
            value=OfRank(lambda r: r.counters.checkpoint_last_bytes)),
     _gauge("checkpoint_filesystem_available_bytes", _of(), "Space left where the checkpoints go.", "bytes",
            at_end=_GONE, value=OfRank(lambda r: r.counters.checkpoint_available_bytes)),
@@ -251,9 +252,9 @@ LIMIT_METRICS = (
     _gauge("shm_exhaustion_seconds", _of(), f"Time until shared memory runs out. {_ABSENT_UNTIL}", "seconds",
            at_end=_GONE, value=OfRank(lambda r: r.counters.shm_exhaustion_seconds)),
     _total("swap_in_pages", (), "Pages swapped in on the host.", value=OfReport(lambda r: r.host.swap_in_pages)),
-    _total("major_faults", _of(), "Major page faults of the rank and its workers.",
+    _total("major_faults", _of(), "Major page faults of the rank's training thread.",
            value=OfRank(lambda r: r.counters.major_faults)),
-    _total("direct_reclaim_seconds", _of(), "Time in direct reclaim.", "seconds",
+    _total("direct_reclaim_seconds", _of(), "Time of the rank's training thread in direct reclaim.", "seconds",
            value=OfRank(lambda r: r.counters.reclaim_seconds)),
     _total("cpu_throttled_seconds", _of(), "Time throttled by a CPU quota.", "seconds",
            value=OfRank(lambda r: r.counters.throttled_seconds)),

@@ -18,7 +18,7 @@ def finite(value: object) -> float | None:
 
 def counts_steps(rank: Rank) -> bool:
     """Whether there is a step clock: without one no step is not zero steps."""
-    return rank.steps.source not in ("none", "rhythm")
+    return rank.steps.source != "none" and (rank.steps.source != "rhythm" or rank.steps.count > 0)
 
 
 def ended(outcomes: Mapping[str, int]) -> Mapping[str, int]:

@@ -80,11 +80,12 @@ def _block_io(report: Report) -> Iterator[Reading]:
 
 
 def _sources(report: Report) -> Iterator[Reading]:
-    metric = BY_NAME[PREFIX + "source_up"]
-    told = {label_value(name): source.state == "up" for name, source in list(report.sources.items())[:MAX_SOURCES]}
+    told = {label_value(name): source for name, source in list(report.sources.items())[:MAX_SOURCES]}
     told.pop(DAEMON, None)
-    for name, is_up in told.items():
-        yield Reading(metric, (name,), int(is_up))
+    for name, source in told.items():
+        yield Reading(BY_NAME[PREFIX + "source_up"], (name,), int(source.state == "up"))
+        yield from scalar(BY_NAME[PREFIX + "source_errors_total"], (name,), source.errors)
+        yield from scalar(BY_NAME[PREFIX + "source_duration_seconds"], (name,), source.seconds)
 
 
 def _probes(report: Report) -> Iterator[Reading]:

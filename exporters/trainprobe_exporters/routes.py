@@ -128,7 +128,7 @@ class Routes:
 
     def _refusal(self, request: Request) -> Response:
         if request.path == PAGE:
-            return _html(401, page.door(_reader(request)), {"WWW-Authenticate": self.admission.challenge})
+            return _html(401, page.token_page(_reader(request)), {"WWW-Authenticate": self.admission.challenge})
         text = b"the token or the password is missing or wrong (`trainprobe page` prints the token)\n"
         return Response(401, text, headers={"WWW-Authenticate": self.admission.challenge})
 

@@ -125,11 +125,11 @@ class Loader:
         """Workers beyond which more bring nothing on these CPUs."""
         return self.cpus * (MORE_FOR_WAITING if self.blocked > self.cpu else 1)
 
-    def best(self, least: int = 1) -> int:
-        """The fewest workers (not fewer than ``least``) with which a step is as short as it can be made by workers."""
-        most = max(self.most(), least)
-        shortest = min(self.step(number) for number in range(least, most + 1))
-        return next(n for n in range(least, most + 1) if self.step(n) <= shortest * (1 + WORTH))
+    def best(self) -> int:
+        """The fewest workers with which a step is as short as it can be made by workers."""
+        numbers = range(1, max(self.most(), 1) + 1)
+        shortest = min(map(self.step, numbers))
+        return next(number for number in numbers if self.step(number) <= shortest * (1 + WORTH))
 
 
 def prefetched(memory: Memory, workers: int) -> int:

@@ -93,7 +93,7 @@ class Window:
     slow_files: Sequence[SlowRead]  # read slowly over the whole run, the dearest first
     deaths: Sequence[Death]
     unsent: Sequence[CallFailed]  # of workers that had no room in shared memory, or no descriptor, to send a batch
-    errand: ChildCommand | None  # the command that the training ran longest in the window
+    child_command: ChildCommand | None  # the command that the training ran longest in the window
     threads: Sequence[ThreadSample]  # workers, as last seen
     stack: Sequence[str]
     late: LateStepObservations  # what was seen of it while it was late

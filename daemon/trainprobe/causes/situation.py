@@ -99,7 +99,7 @@ class Situation:
     descriptors: Mapping[int, sample.DescriptorSample] = field(default_factory=dict)
     shared: sample.SharedSample | None = None
     spaces: Mapping[str, sample.SpaceSample] = field(default_factory=dict)
-    saves: Sequence[Save] = ()
+    saves: Sequence[tuple[Save, int]] = ()  # checkpoints, with the numbers of their saves
     orphans: Sequence[sample.OrphanSample] = ()
     gpu_faults: Sequence[GpuFault] = ()
     gpu_holders: Mapping[str, Sequence[sample.GpuHolder]] = field(default_factory=dict)  # by the GPU's uuid

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainprobe.bpf.compile import kernel_types
+from trainprobe.bpf.errors import APT_BCC
 from trainprobe.cli import Refusal, published
 from trainprobe.collect.pystack import find
 from trainprobe.collect.source import Unavailable
@@ -20,8 +21,6 @@ from trainprobe.text.saying import Text, saying, word
 
 OK, DEGRADED, MISSING = word("ok"), word("degraded"), word("missing")
 """Works; works without what this would give; nothing can be watched without it."""
-
-APT_BCC = "apt-get install python3-bpfcc"
 
 
 @dataclass(frozen=True, slots=True)

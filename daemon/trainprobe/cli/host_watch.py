@@ -18,7 +18,7 @@ from trainprobe.config.parse import ConfigError
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
-from trainprobe.runtime import collector, resume
+from trainprobe.runtime import garbage_collection, resume
 from trainprobe.runtime.discovery.watch_locks import WatchLocks, parents
 from trainprobe.runtime.history.keeper import HistoryKeeper
 from trainprobe.runtime.loop import allocator, clock
@@ -36,11 +36,13 @@ from trainprobe.text.saying import saying, word
 from trainprobe.wire.codec import WireError
 
 GIVE_BACK_NS = 60 * NS
+AT_START = ("record", "python_stack", "targets")
+"""Keys of the configuration that are read at the start only."""
 
 
 def watch(path: Path | None, config: DaemonConfig, directory: Path, state: Path, compiling: Compiling) -> None:
     """Until a signal comes. Raises Refusal and ProbesUnavailable."""
-    allocator.frugal()
+    allocator.limit_arenas()
     readers = Readers()
     publisher = Publisher(directory, complain, readers.follow)
     try:
@@ -120,7 +122,7 @@ class HostWatch:
                 self._loop.on_readable(readers, self._opened)
             self._observer.turn(woken=False)
             self._notifier.notify("READY=1", "STATUS=watching")
-            collector.settle()
+            garbage_collection.make_rare()
             self._loop.run(self)
             self._notifier.notify("STOPPING=1")
         finally:
@@ -183,7 +185,7 @@ class HostWatch:
                 self._loop.stop()
 
     def _reload(self) -> None:
-        """A bad new file changes nothing. ``record``, ``python_stack`` and ``targets`` wait for a restart."""
+        """A bad new file changes nothing."""
         self._notifier.notify("RELOADING=1", f"MONOTONIC_USEC={clock.now().monotonic_ns // 1000}")
         try:
             new = configuration.of_daemon(self._path)
@@ -191,17 +193,24 @@ class HostWatch:
             complain(word("the new configuration is refused, the old one stays in force:"))
             tell(*error.as_sayings)
         else:
-            waiting = [
-                name
-                for name in ("record", "python_stack", "targets")
-                if getattr(new, name) != getattr(self._config, name)
-            ]
+            self._config, waiting = reloaded(self._config, new)
             if waiting:
                 complain(saying("these changes wait for a restart: {names}", names=", ".join(waiting)))
-            self._config = dataclasses.replace(new, **{name: getattr(self._config, name) for name in waiting})
             self._made.core.policy = compose_core.policy(self._config)
+            self._made.observer.budget.share = self._config.budget.cpu
             self._history.retention = self._config.retention
         self._notifier.notify("READY=1")
+
+
+def reloaded(old: DaemonConfig, new: DaemonConfig) -> tuple[DaemonConfig, list[str]]:
+    """What holds from now on, and what waits for a restart: what the programs were started with, and stacks that were
+    not to be kept and now are, because none is taken."""
+    waiting = [name for name in AT_START if getattr(new, name) != getattr(old, name)]
+    holds = dataclasses.replace(new, **{name: getattr(old, name) for name in waiting})
+    if new.privacy.stacks and not old.privacy.stacks:
+        holds = dataclasses.replace(holds, privacy=dataclasses.replace(new.privacy, stacks=False))
+        waiting.append("privacy.stacks")
+    return holds, waiting
 
 
 def _private(path: str, flags: int) -> int:

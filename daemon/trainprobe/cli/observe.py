@@ -21,7 +21,7 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError, parse
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.report import Report
-from trainprobe.runtime import collector
+from trainprobe.runtime import garbage_collection
 from trainprobe.runtime.discovery.targets import NoSuchTraining
 from trainprobe.runtime.discovery.watch_locks import WatchLock, WatchLocks, parents
 from trainprobe.runtime.loop import clock
@@ -112,7 +112,7 @@ def _report_on(pid: int, wanted: probe_protocol.Order, made: compose.Assembled, 
         made.targets.attach(pid)
     made.observer.turn(woken=False)
     _send(probe_protocol.READY, True)
-    collector.settle()
+    garbage_collection.make_rare()
     terminal, file = probe_protocol.end_of(_watch(made, line_protocol.LineReader(IN), attached=not wanted.command))
     # First the report, then the kernel: taking some seventy tracepoints out waits for as many grace periods.
     report = withheld(made.observer.finish(), config.privacy)

@@ -16,6 +16,8 @@ Reason: TypeAlias = "str | Message"
 """A sentence as a message; a command, or what a library says of its error, as it is."""
 
 RETRY_UNAVAILABLE_NS = 60 * NS
+SECONDS_ANEW_NS = 60 * NS
+"""How long a source took is told anew so seldom."""
 RETRY_FAILED_NS = (1 * NS, 2 * NS, 4 * NS, 8 * NS, 16 * NS, 32 * NS, 60 * NS)
 
 
@@ -43,11 +45,14 @@ class _Record:
     retry_ns: int = 0
     failures: int = 0  # in a row
     errors: int = 0  # ever
-    seconds: float | None = None  # the last read
+    seconds: float | None = None  # that a read took, as told …
+    told_ns: int = 0  # … then
 
     def state(self, name: str) -> SourceState:
         message, remedy = (one if isinstance(one, Message) else None for one in (self.reason, self.remedy))
-        return SourceState(name, self.status, str(self.reason), str(self.remedy), message, remedy)
+        return SourceState(
+            name, self.status, str(self.reason), str(self.remedy), message, remedy, self.errors, self.seconds
+        )
 
 
 class Sources:
@@ -68,7 +73,8 @@ class Sources:
             outcome = read()
         except Exception as error:
             outcome = Failed(f"{type(error).__name__}: {error}")
-        record.seconds = time.perf_counter() - began
+        if now_ns - record.told_ns >= SECONDS_ANEW_NS:
+            record.seconds, record.told_ns, self._states = round(time.perf_counter() - began, 6), now_ns, None
         self._note(record, outcome, now_ns)
         return None if isinstance(outcome, (Unavailable, Failed)) else outcome
 
@@ -82,9 +88,9 @@ class Sources:
         return self._records[name]
 
     def _note(self, record: _Record, outcome: object, now_ns: int) -> None:
-        before = record.status, record.reason, record.remedy
+        before = record.status, record.reason, record.remedy, record.errors
         self._apply(record, outcome, now_ns)
-        if before != (record.status, record.reason, record.remedy):
+        if before != (record.status, record.reason, record.remedy, record.errors):
             self._states = None
 
     def _apply(self, record: _Record, outcome: object, now_ns: int) -> None:
@@ -106,10 +112,3 @@ class Sources:
             records = sorted(self._records.items())
             self._states = tuple(r.state(name) for name, r in records)
         return self._states
-
-    def errors(self) -> dict[str, int]:
-        return {name: r.errors for name, r in self._records.items()}
-
-    def seconds(self) -> dict[str, float]:
-        """Duration of each source's last read, where it was read."""
-        return {name: r.seconds for name, r in self._records.items() if r.seconds is not None}

@@ -49,7 +49,7 @@ class Life:
     role: str = "worker"  # until an exec says otherwise; else as ``role_of``
     executed: bool = False  # it has called exec(2)
     comm: str = ""
-    output: str = ""  # as of an errand
+    output: str = ""  # as of a child command
     peak_before: int = 0  # the pool's, before this one was counted
 
 
@@ -121,7 +121,7 @@ class WorkerPool:
     peak: int = 0  # live at once
     starts: list[int] = field(default_factory=list)  # ns, the last 256
     ends: list[int] = field(default_factory=list)
-    errands: dict[str, deque[ChildCommand]] = field(
+    child_commands: dict[str, deque[ChildCommand]] = field(
         default_factory=lambda: {role: deque(maxlen=256) for role in _ERRANDS}
     )
     """Those that ended, by role."""
@@ -195,11 +195,11 @@ class WorkerPool:
             self._uncount(life)
         life.output = folder_of(event.command) if role == "compiler" else ""
 
-    def _uncount(self, errand: Life) -> None:
+    def _uncount(self, child_command: Life) -> None:
         """What was forked to run another program was never a worker, and no part of the peak."""
-        self.peak = max(errand.peak_before, self.count)
+        self.peak = max(child_command.peak_before, self.count)
         for life in self.live.values():
-            if life.peak_before > errand.peak_before:
+            if life.peak_before > child_command.peak_before:
                 life.peak_before -= 1
 
     def _ended(self, event: ProcessEvent) -> Death | None:
@@ -210,7 +210,9 @@ class WorkerPool:
         if life is None:
             return None
         if life.role in _ERRANDS:
-            self.errands[life.role].append(ChildCommand(life.pid, life.comm, life.start_ns, event.at_ns, life.output))
+            self.child_commands[life.role].append(
+                ChildCommand(life.pid, life.comm, life.start_ns, event.at_ns, life.output)
+            )
         if life.role != "worker":
             return None
         sent = self._signals.pop(event.pid, None)
@@ -268,19 +270,19 @@ class WorkerPool:
         renewed = sorted(begun for begun in living if start_ns <= begun < end_ns)[-ended:] if ended else []
         return end_ns - renewed[0] if renewed else 0
 
-    def errand_in(self, start_ns: int, end_ns: int) -> ChildCommand | None:
+    def child_command_in(self, start_ns: int, end_ns: int) -> ChildCommand | None:
         """The command that ran longest in an interval, of those started in it where one ran for half of it; None where
         none did."""
         spans = [(min(end_ns, one.end_ns) - max(start_ns, one.start_ns), one) for one in self._ran("helper", end_ns)]
         fresh = [span for span in spans if span[1].start_ns >= start_ns and 2 * span[0] >= end_ns - start_ns]
-        longest, errand = max(fresh or spans, key=lambda span: span[0], default=(0, None))
-        return errand if longest > 0 else None
+        longest, child_command = max(fresh or spans, key=lambda span: span[0], default=(0, None))
+        return child_command if longest > 0 else None
 
     def _ran(self, role: str, until_ns: int) -> list[ChildCommand]:
         """Those of a role, with those still running then."""
         live = (one for one in self.live.values() if one.role == role)
         running = [ChildCommand(one.pid, one.comm, one.start_ns, until_ns, one.output) for one in live]
-        return [*self.errands[role], *running]
+        return [*self.child_commands[role], *running]
 
     def compiles(self, pid: int) -> bool:
         """Whether a live child is a compiler."""

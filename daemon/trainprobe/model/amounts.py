@@ -53,8 +53,3 @@ def percent(share: float) -> str:
     if not abs(value) < SENSIBLE:
         return f"{value:.3g} %"
     return f"{value:.0f} %" if value >= 99.95 or value == 0 else f"{value:.1f} %"
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """The number and its word: 1 stall, 3 stalls."""
-    return f"{number} {one if number == 1 else many or one + 's'}"

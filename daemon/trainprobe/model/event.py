@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from trainprobe.model.cells import Leaf, Level, Region, RowKind, ThreadState
 from trainprobe.model.launch import run_of_key
 from trainprobe.model.message import Message, template
-from trainprobe.model.resume_state import JobKept, RunKept
+from trainprobe.model.resume_state import ResumedJob, ResumedRun
 from trainprobe.model.text import StrEnum
 
 NOT_PUT = template("marks.not_put", "marks cannot be put on {path}: {error}")
@@ -140,7 +140,7 @@ class ProcessEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A launch of a training: its identity and labels (CONTRACT.md "run")."""
+    """A launch of a training: its identity and labels."""
 
     run: str  # its key (``model.launch``), here and in all other events
     at_ns: int
@@ -293,8 +293,8 @@ Event = (
     | ProcessEvent
     | RunStarted
     | RankSeen
-    | RunKept
-    | JobKept
+    | ResumedRun
+    | ResumedJob
     | RunEnded
     | StackSeen
     | CallFailed

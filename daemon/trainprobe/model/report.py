@@ -1,4 +1,4 @@
-"""The report, version 1: field for field what CONTRACT.md calls "Report JSON". Units are SI; times are UNIX seconds.
+"""The report, version 1. Units are SI; times are UNIX seconds.
 
 Values that were not measured are None. The dataclasses are plain and are turned into JSON by ``trainprobe.wire``.
 Each sentence has its English text and the message it was made of (``SENTENCES``).
@@ -104,7 +104,7 @@ class Bottleneck:
 
 @dataclass(slots=True)
 class Change:
-    """What to change against a cause that costs 1 % of the run and more. An addition to the contract's report."""
+    """What to change against a cause that costs 1 % of the run and more."""
 
     cause: str
     advice: list[str] = field(default_factory=list)
@@ -200,8 +200,6 @@ class Samples:
     """Readings over the rank's whole life, column by column: at most 128 points, of each stretch the highest.
 
     ``gpu_utilization`` is the mean of the stretch and of the rank's GPUs, 0 to 1.
-
-    An addition to the contract's report (``samples``).
     """
 
     time: list[float] = field(default_factory=list)
@@ -259,10 +257,7 @@ class Steps:
 
 @dataclass(slots=True)
 class OrdinaryStep:
-    """The mean ordinary step, neither stalled nor of a phase: the input of `advise` and `compare`.
-
-    An addition to the contract's report (``ordinary``).
-    """
+    """The mean ordinary step, neither stalled nor of a phase: the input of `advise` and `compare`."""
 
     count: int = 0
     seconds: float | None = None
@@ -392,7 +387,7 @@ class Totals:
 class Counters:
     """Cumulative figures of a rank that are metrics and need no list: what the exporter counts with.
 
-    An addition to the contract's report (``counters``); every key of a closed set is present from the start.
+    Every key of a closed set is present from the start.
     """
 
     phase_seconds: dict[str, float] = field(default_factory=dict, metadata=SUM)
@@ -487,7 +482,7 @@ def has_ended(rank: Rank) -> bool:
 
 @dataclass(slots=True)
 class RunTotals:
-    """What a run has, also where the report holds less of it. An addition to the contract's report (``totals``)."""
+    """What a run has, also where the report holds less of it."""
 
     ranks: int = 0  # drivers that were seen, of one process at most 64; 256 are watched at once, 32 of one process
 
@@ -562,6 +557,8 @@ class Source:
     remedy: str = ""
     message: Message | None = None
     remedy_message: Message | None = None
+    errors: int = 0  # readings that failed, since the daemon runs
+    seconds: float | None = None  # that a reading took within the last minute or so; None: not measured
 
     @classmethod
     def of(cls, state: str, reason: Message, remedy: Message | None = None) -> Source:
@@ -580,7 +577,7 @@ class Cost:
 
 @dataclass(slots=True)
 class SharedMemory:
-    """A /dev/shm as processes of a container (or the host) see it. An addition to the contract's report."""
+    """A /dev/shm as processes of a container (or the host) see it."""
 
     device: str
     container: str
@@ -592,7 +589,7 @@ class SharedMemory:
 
 @dataclass(slots=True)
 class GpuState:
-    """A GPU of the host. An addition to the contract's report."""
+    """A GPU of the host."""
 
     index: int
     uuid: str
@@ -614,7 +611,7 @@ class GpuState:
 
 @dataclass(slots=True)
 class Orphan:
-    """A DataLoader worker without a trainer. An addition to the contract's report."""
+    """A DataLoader worker without a trainer."""
 
     pid: int
     comm: str

@@ -35,7 +35,7 @@ class KeptRank:
 
 
 @dataclass(frozen=True, slots=True)
-class RankKept:
+class ResumedRank:
     """A rank of a run that an earlier process watched is found again."""
 
     pid: int
@@ -44,18 +44,18 @@ class RankKept:
 
 
 @dataclass(frozen=True, slots=True)
-class RunKept:
+class ResumedRun:
     """A run that an earlier process watched goes on."""
 
     run: str
     at_ns: int
     started: float  # UNIX seconds
     told: tuple[Rank, ...]  # as last reported: figures of everything until then
-    ranks: tuple[RankKept, ...]
+    ranks: tuple[ResumedRank, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class JobKept:
+class ResumedJob:
     """The account of a job until its latest attempt that has ended, which an earlier process watched."""
 
     job: str

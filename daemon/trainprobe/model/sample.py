@@ -339,6 +339,8 @@ class SourceState:
     remedy: str = ""
     message: Message | None = field(default=None, hash=False)  # what ``reason`` was made of
     remedy_message: Message | None = field(default=None, hash=False)
+    errors: int = 0  # readings that failed, ever
+    seconds: float | None = None  # that a reading took lately; None: not measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class Ending(StrEnum):
 
 MODEL_LIBRARIES = re.compile(rb"/(libjax_common|xla_extension|(lib)?_pywrap_(tfe|tensorflow\w*))\.so$", re.MULTILINE)
 """Libraries in which JAX and TensorFlow release the interpreter's lock to run a model: the end of a path."""
+DESCRIPTOR_ERRORS = {0: "MSG_CTRUNC", 23: "ENFILE", 24: "EMFILE"}
+"""Calls that failed for want of descriptors, by errno; 0: a message whose descriptors were cut off."""
 MEMORY_SCOPES = ("cgroup", "host")
 RESOURCES = ("cpu", "memory", "io")  # of pressure stall information
 PRESSURE_KINDS = ("some", "full")

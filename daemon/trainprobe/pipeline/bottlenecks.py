@@ -256,7 +256,8 @@ def _saving(fold: RankState) -> FoundBottleneck | None:
         return None
     window = window_of_ordinary(fold, ordinary.items, None)
     serializing = saves.serializing(ordinary.items, ordinary.count, ordinary.fetches)
-    claim = checkpoint.in_ordinary_steps(window, saves, serializing)
+    claim, felt = checkpoint.in_ordinary_steps(window, saves, serializing), 1.0 - _unfelt(fold)
+    claim = replace(claim, taken={item: felt * ns for item, ns in claim.taken.items()})
     share = claim.ns / ordinary.ns
     stalled = fold.stalls.seconds.get(Cause.CHECKPOINT, 0.0) > 0  # then shorter saves are no noise
     if share < (0.0 if stalled else fold.policy.checkpoint_bottleneck):

@@ -96,7 +96,7 @@ class ComputeThreads:
 
 
 @dataclass(slots=True)
-class Company:
+class RunProcesses:
     """What the ranks of a run are together."""
 
     pids: set[int] = field(default_factory=set)  # the drivers, and their live children

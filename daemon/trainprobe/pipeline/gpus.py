@@ -144,7 +144,7 @@ class RankGpus:
             _shorten(rank.stalls, entry, busy)
 
     def report(self) -> list[Gpu]:
-        """The contract's ``gpus`` block."""
+        """The rank's ``gpus`` in the report."""
         found = []
         for uuid, index in sorted(self.index.items(), key=lambda pair: pair[1]):
             seen = self.seen_ns.get(uuid, 0)

@@ -59,7 +59,7 @@ class HostState:
             generated_monotonic=at.monotonic_ns / NS,
             host=self._host(),
             sources={
-                s.name: Source(s.state.value, s.reason, s.remedy, s.message, s.remedy_message)
+                s.name: Source(s.state.value, s.reason, s.remedy, s.message, s.remedy_message, s.errors, s.seconds)
                 for s in self.sources.values()
             },
             events_lost=sum(self.lost.values()),

@@ -8,7 +8,7 @@ from trainprobe.derive.goodput import goodput
 from trainprobe.model.event import RunStarted
 from trainprobe.model.goodput import Goodput
 from trainprobe.model.report import Run
-from trainprobe.model.resume_state import JobKept
+from trainprobe.model.resume_state import ResumedJob
 from trainprobe.pipeline.report.goodput import attempt_of
 
 KEPT = 256
@@ -34,7 +34,7 @@ class Jobs:
         if job:
             self._latest[job] = started.run
 
-    def keep_account(self, kept: JobKept) -> None:
+    def keep_account(self, kept: ResumedJob) -> None:
         """An earlier process of ours saw the job."""
         self._latest.setdefault(kept.job, kept.run)
         self._accounts[kept.run] = kept.goodput

@@ -12,6 +12,7 @@ from trainprobe.causes.stalls import gpu_memory
 from trainprobe.model.event import CallFailed, OomLogged, ProcessEvent
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import DescriptorSample, GpuSample, LimitSample, OrphanSample, SharedSample, SpaceSample
+from trainprobe.model.vocabulary import DESCRIPTOR_ERRORS
 from trainprobe.pipeline.gpus import RankGpus, faults_of, memory_of
 from trainprobe.pipeline.kills import Kills
 from trainprobe.pipeline.rank.state import RankState
@@ -19,7 +20,6 @@ from trainprobe.pipeline.supplies import SOON_NS, RoleMemory, Supplies
 
 JUDGE_NS = 2 * NS
 FAILURES = 200
-FD_ERRORS = {0: "MSG_CTRUNC", 23: "ENFILE", 24: "EMFILE"}
 ROLES = ("driver", "worker", "helper")
 
 
@@ -132,6 +132,7 @@ class RunLimits:
 
     def situation(self, rank: RankState, now_ns: int) -> Situation:
         workers, supplies, boundary = rank.lives.workers, self.supplies, rank.progress.boundary
+        saves = rank.files.saves
         owned = {pid for pid in (*rank.memory.processes, *self.descriptors) if rank.known(pid)}
         gpus = self.gpus.get(rank.seen.pid)
         latest = {key: one for key, one in supplies.latest.items() if _is_of(key, rank, gpus)}
@@ -155,7 +156,7 @@ class RunLimits:
             descriptors={pid: kinds for pid, kinds in self.descriptors.items() if pid in owned},
             shared=self.shared,
             spaces=self.spaces,
-            saves=rank.files.saves.checkpoints() if self.spaces or self.failures else (),
+            saves=list(zip(saves.checkpoints(), saves.numbers())) if self.spaces or self.failures else (),
             gpu_faults=faults_of(gpus, self.gpu_faults),
             gpu_holders=gpus.holders if gpus is not None else {},
             orphans=[o for o in self.orphans if o.trainer == rank.seen.pid],
@@ -178,8 +179,8 @@ class RunLimits:
         """Failures for want of descriptors, by errno."""
         found: dict[str, int] = {}
         for (pid, errno, _), latest in self.counts.items():
-            if errno in FD_ERRORS and rank.known(pid):
-                found[FD_ERRORS[errno]] = found.get(FD_ERRORS[errno], 0) + latest.count
+            if errno in DESCRIPTOR_ERRORS and rank.known(pid):
+                found[DESCRIPTOR_ERRORS[errno]] = found.get(DESCRIPTOR_ERRORS[errno], 0) + latest.count
         return found
 
     def shm_errors(self, rank: RankState) -> int:
@@ -189,7 +190,7 @@ class RunLimits:
 
     def keeps_from_sending(self, failure: CallFailed) -> bool:
         """Whether a process that failed so could not send a batch: it lacked a descriptor, or room in shared memory."""
-        return failure.errno in FD_ERRORS or self._on_shm(failure)
+        return failure.errno in DESCRIPTOR_ERRORS or self._on_shm(failure)
 
     def _on_shm(self, failure: CallFailed) -> bool:
         places = {place for kind, place, _ in self.supplies.latest if kind == "shm"}

@@ -12,7 +12,7 @@ from trainprobe.model.event import Event, GpuXid, MarkRow, OomLogged, RankSeen, 
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Host, Report, Run
-from trainprobe.model.resume_state import JobKept, KeptRank, RunKept
+from trainprobe.model.resume_state import KeptRank, ResumedJob, ResumedRun
 from trainprobe.model.step_deadline import Armed
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.host import HostState
@@ -94,18 +94,18 @@ class Pipeline:
                 self._jobs.begin(event)
                 self.runs[event.run] = RunState(event, self.policy or Policy(), self._devices)
                 self._forget()
-        elif isinstance(event, (RunKept, RankSeen, RunEnded)):
+        elif isinstance(event, (ResumedRun, RankSeen, RunEnded)):
             run = self.runs.get(event.run)
             if run is None:
                 return
-            if isinstance(event, RunKept):
+            if isinstance(event, ResumedRun):
                 run.go_on(event)
             elif isinstance(event, RankSeen):
                 run.ranks.add(event)
                 self._routing.takers[event.pid] = event.run
             else:
                 run.add_end(event.at_ns)
-        elif isinstance(event, JobKept):
+        elif isinstance(event, ResumedJob):
             self._jobs.keep_account(event)
         elif isinstance(event, OomLogged):
             for run in self.runs.values():

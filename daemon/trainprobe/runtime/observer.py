@@ -62,7 +62,7 @@ class Observer:
 
     def __init__(self, parts: Parts, outlets: Outlets, budget: CostBudget | None = None) -> None:
         self._outlets = outlets
-        self._budget = budget or CostBudget(0.0)
+        self.budget = budget or CostBudget(0.0)
         self._sources = parts.sources
         self._kernel = parts.kernel
         self._targets = parts.targets
@@ -87,7 +87,7 @@ class Observer:
     def _duties_ns(self) -> int:
         """When something is due whatever the drivers do."""
         return self._schedule.duties_ns(
-            closely=self._wants.detail and not self._budget.sheds(Shed.DETAIL),
+            closely=self._wants.detail and not self.budget.sheds(Shed.DETAIL),
             stack=self._stacks.fileno() is not None,
             report_ns=self._reports.waits_ns() if self._outlets.on_report is not None else None,
             limits_ns=self._sampler.due_ns(),
@@ -252,16 +252,16 @@ class Observer:
         sample = self._guard.call(
             "cost", at, lambda: cost.read(*self._kernel.cost(), helpers=self._targets.seconds()), None
         )
-        if sample is not None and self._budget.add_cpu_seconds(at, sample.cpu_seconds):
+        if sample is not None and self.budget.add_cpu_seconds(at, sample.cpu_seconds):
             self._spare(at)
         return sample
 
     def _spare(self, at: int) -> None:
         """Leave out what the budget does not allow, and say so."""
-        reason = self._budget.reason
+        reason = self.budget.reason
         self._sources.record("budget", Unavailable(reason, BUDGET_REMEDY()) if reason else True, at)
-        self._sampler.lengthen_pauses(SELDOM if self._budget.sheds(Shed.SAMPLES) else 1)
-        self._reports.least_ns = LONGEST_REPORT_NS if self._budget.sheds(Shed.DETAIL) else REPORT_NS
+        self._sampler.lengthen_pauses(SELDOM if self.budget.sheds(Shed.SAMPLES) else 1)
+        self._reports.least_ns = LONGEST_REPORT_NS if self.budget.sheds(Shed.DETAIL) else REPORT_NS
 
     def _judge(self, frame: Frame) -> None:
         """Let the core see the frame, and do what it wants to be told from now on."""
@@ -270,19 +270,19 @@ class Observer:
         before, self._wants = self._wants, self._core.wants()
         wants, schedule = self._wants, self._schedule
         schedule.armed = [one for one in self._core.armed() if one.limit_ns > at]  # past ones were seen in this turn
-        if self._budget.sheds(Shed.STACKS):
+        if self.budget.sheds(Shed.STACKS):
             schedule.armed = [replace(one, early=False) for one in schedule.armed]
         self._waiting.expect(schedule.armed)
         self._reports.late = wants.detail
         self._calm_down(at, wants.stable_ns)
         self._sampler.look_at(wants.spaces, wants.files)
-        counted = () if self._budget.sheds(Shed.SAMPLES) else wants.count
+        counted = () if self.budget.sheds(Shed.SAMPLES) else wants.count
         self._guard.call("instructions", at, lambda: self._sampler.count(counted), None)
         if wants.faults != before.faults:
             self._guard.call("page_faults", at, lambda: self._kernel.fault_tracing(wants.faults), None)
         if wants.looks != before.looks:
             self._guard.call("bpf", at, lambda: self._kernel.look_tracing(wants.looks), None)
-        if wants.stacks and not self._budget.sheds(Shed.STACKS):
+        if wants.stacks and not self.budget.sheds(Shed.STACKS):
             runs = {process.pid: process.run for process in self._targets.processes()}
             for pid, tid in self._stacks.in_turn(wants.stacks):
                 self._stacks.start(pid, tid, at, runs.get(pid, ""))

@@ -9,7 +9,7 @@ from trainprobe.collect.procfs import SMALL, Proc, read_file
 from trainprobe.model.cells import LEAVES, Leaf
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run, has_ended
-from trainprobe.model.resume_state import KeptRank, RankKept, RunKept
+from trainprobe.model.resume_state import KeptRank, ResumedRank, ResumedRun
 from trainprobe.pipeline import Pipeline
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
@@ -43,20 +43,20 @@ class ResumeStates:
         return replace(rank, cpu_ns=cpu_ns(self._proc, rank.pid, rank.tid))
 
 
-def found_again(live: Sequence[Run], kept: Mapping[tuple[str, str], str], at: Moment, proc: Proc) -> list[RunKept]:
+def found_again(live: Sequence[Run], kept: Mapping[tuple[str, str], str], at: Moment, proc: Proc) -> list[ResumedRun]:
     """Those of the runs that have a driver left."""
     again = []
     for run in live:
         texts = ((rank, kept.get((run.key, rank.name))) for rank in run.ranks if not has_ended(rank))
         ranks = [found for rank, text in texts if (found := _found(rank, text, proc)) is not None]
         if ranks:
-            again.append(RunKept(run.key, at.monotonic_ns, run.started, tuple(run.ranks), tuple(ranks)))
+            again.append(ResumedRun(run.key, at.monotonic_ns, run.started, tuple(run.ranks), tuple(ranks)))
     return again
 
 
-def _found(rank: Rank, text: str | None, proc: Proc) -> RankKept | None:
+def _found(rank: Rank, text: str | None, proc: Proc) -> ResumedRank | None:
     if text is None:  # it had no baseline; whether the process is the same, the name of its run tells
-        return RankKept(rank.pid, None, same_step=False) if proc.stat(rank.pid) is not None else None
+        return ResumedRank(rank.pid, None, same_step=False) if proc.stat(rank.pid) is not None else None
     try:
         kept: KeptRank = codec.decode(KeptRank, codec.loads(text))
     except WireError:
@@ -64,7 +64,7 @@ def _found(rank: Rank, text: str | None, proc: Proc) -> RankKept | None:
     stat = proc.stat(kept.pid)
     if stat is None or stat.dead or abs(proc.started_ns(stat.ticks) - kept.started_ns) > SAME_START_NS:
         return None
-    return RankKept(kept.pid, kept, same_step=_same_step(kept, proc))
+    return ResumedRank(kept.pid, kept, same_step=_same_step(kept, proc))
 
 
 def _same_step(kept: KeptRank, proc: Proc) -> bool:

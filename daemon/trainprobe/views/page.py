@@ -47,7 +47,7 @@ def live(language: str = "en") -> Page:
 
 
 @cache
-def door(language: str = "en") -> Page:
+def token_page(language: str = "en") -> Page:
     """What is shown without the right token: it asks for it, or takes the one that this browser tab had."""
     script, style = asset("door.js"), asset("door.css")
     policy = _policy(script, style, connects=False)

@@ -30,7 +30,7 @@ from trainprobe.model.event import (
 )
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import Moment
-from trainprobe.model.resume_state import JobKept, RunKept
+from trainprobe.model.resume_state import ResumedJob, ResumedRun
 from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
@@ -40,8 +40,8 @@ _EVENTS: dict[str, type[Any]] = {
     "process": ProcessEvent,
     "run": RunStarted,
     "rank": RankSeen,
-    "kept": RunKept,
-    "job": JobKept,
+    "kept": ResumedRun,
+    "job": ResumedJob,
     "run_end": RunEnded,
     "stack": StackSeen,
     "failed": CallFailed,

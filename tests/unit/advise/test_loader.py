@@ -53,7 +53,7 @@ def test_whatever_is_promised_is_no_more_than_can_be() -> None:
         least = max(1, made.workers)
         steps = [made.step(number) for number in range(least, least + 6)]
         assert all(made.quickest(least + n) <= step * (1 + 1e-9) for n, step in enumerate(steps))
-        best = made.best(least)
+        best = made.best()
         assert 0 <= made.gain(best) <= made.gain_at_most(best) + 1e-12
         assert made.gain(best) <= own + wait
 

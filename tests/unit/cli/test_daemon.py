@@ -10,7 +10,8 @@ import pytest
 
 from trainprobe.cli import main
 from trainprobe.cli.daemon import hears_of_others
-from trainprobe.config.schema import Matches, TargetsConfig
+from trainprobe.cli.host_watch import reloaded
+from trainprobe.config.schema import BudgetConfig, DaemonConfig, Matches, Privacy, PythonStack, TargetsConfig
 from trainprobe.runtime.session import privileges
 from trainprobe.store.database import Database
 from trainprobe.store.schema import MIGRATIONS
@@ -62,3 +63,14 @@ def test_modules_that_it_seldom_needs_take_no_memory_of_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", imports], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == ""
+
+
+def test_what_a_reload_takes_over_and_what_waits_for_a_restart() -> None:
+    old = DaemonConfig(privacy=Privacy(stacks=False))
+    new = DaemonConfig(python_stack=PythonStack(enabled=False), budget=BudgetConfig(cpu=0.01))
+    holds, waiting = reloaded(old, new)
+    assert waiting == ["python_stack", "privacy.stacks"]
+    assert (holds.python_stack, holds.privacy.stacks, holds.budget.cpu) == (old.python_stack, False, 0.01)
+    holds, waiting = reloaded(new, old)
+    assert waiting == ["python_stack"]
+    assert not holds.privacy.stacks

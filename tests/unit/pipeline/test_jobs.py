@@ -11,7 +11,7 @@ from trainprobe.model.event import RunEnded, RunStarted, StartSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Run
-from trainprobe.model.resume_state import JobKept
+from trainprobe.model.resume_state import ResumedJob
 from trainprobe.pipeline import SETTLED_NS, Pipeline
 
 JOB, LAST = "train.py-0123abcd", "/out/last.pt"
@@ -77,7 +77,7 @@ def test_a_later_daemon_goes_on_with_what_an_earlier_one_kept() -> None:
     first = an_attempt(earlier, 1000 * NS, "train.py-1")
     (told,) = runs(earlier, first.now)
     pipeline = Pipeline()
-    pipeline.step(Frame(moment(first.now), (JobKept(JOB, told.run, told.goodput),)))
+    pipeline.step(Frame(moment(first.now), (ResumedJob(JOB, told.run, told.goodput),)))
     second = an_attempt(pipeline, first.now + ns(4), "train.py-2")
     (found,) = runs(pipeline, second.now)
     assert found.goodput.attempt == 2

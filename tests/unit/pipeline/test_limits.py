@@ -361,6 +361,23 @@ def test_descriptors_that_grow_are_told_with_their_kind() -> None:
     assert host.rank.counters.fd_exhaustion_seconds == warning.eta_seconds
 
 
+def test_a_save_of_several_files_needs_room_for_all_of_them() -> None:
+    host = Host()
+    sizes = [random.randrange(10**8, 10**9) for _ in range(2)]
+    for name, size in zip(("model", "optimizer"), sizes):
+        host.driver.write(f"/ckpt/checkpoint-1/{name}.bin", size, 0.2, ino=len(name))
+    host.second(spaces=(SpaceSample(PID, "/ckpt/checkpoint-1", sum(sizes), 1000),))
+    host.second()
+    assert host.rank.warnings == [], "it fits"
+    assert host.rank.counters.checkpoint_last_bytes == sum(sizes)
+    assert host.rank.counters.checkpoint_last_seconds == pytest.approx(0.4, abs=0.1)
+    host.second(spaces=(SpaceSample(PID, "/ckpt/checkpoint-1", sum(sizes) - 1, 1000),))
+    for _ in range(3):
+        host.second()
+    (coming,) = host.rank.warnings
+    assert "will not fit" in coming.summary
+
+
 def test_the_disk_is_full_or_too_full_for_the_next_save() -> None:
     host = Host()
     size = random.randrange(10**8, 10**9)

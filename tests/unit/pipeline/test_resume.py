@@ -10,7 +10,7 @@ from tests.builders.driver import PID, Driver, moment, ns, played
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, ThreadState
 from trainprobe.model.event import FileEventKind, RankSeen, RunStarted, StepFile
 from trainprobe.model.report import Rank, Run
-from trainprobe.model.resume_state import KeptRank, RankKept, RunKept
+from trainprobe.model.resume_state import KeptRank, ResumedRank, ResumedRun
 from trainprobe.pipeline import Pipeline
 from trainprobe.wire import codec
 from trainprobe.wire import report as wire
@@ -54,8 +54,8 @@ def going_on(driver: Driver, left: tuple[Run, KeptRank], *, same_step: bool) -> 
     driver.events = [
         RunStarted(RUN, driver.now, PID, ("python", "train.py"), "user", "/home/user", attached=True),
         RankSeen(RUN, driver.now, PID, None, left[1].started_ns),
-        RunKept(
-            RUN, driver.now, left[0].started, tuple(left[0].ranks), (RankKept(PID, left[1], same_step=same_step),)
+        ResumedRun(
+            RUN, driver.now, left[0].started, tuple(left[0].ranks), (ResumedRank(PID, left[1], same_step=same_step),)
         ),
     ]  # fmt: skip
     return played(driver)
@@ -163,7 +163,7 @@ def test_a_rank_without_a_baseline_keeps_its_time() -> None:
     driver.events = [
         RunStarted(RUN, driver.now, PID, ("python", "train.py"), "user", "/home/user", attached=True),
         RankSeen(RUN, driver.now, PID, None, driver.now),
-        RunKept(RUN, driver.now, told.started, tuple(told.ranks), (RankKept(PID, None, same_step=False),)),
+        ResumedRun(RUN, driver.now, told.started, tuple(told.ranks), (ResumedRank(PID, None, same_step=False),)),
     ]
     driver.train(30)
     rank = rank_of(played(driver), driver)

@@ -12,7 +12,7 @@ from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
 from trainprobe.model.event import RankSeen, RunEnded, RunStarted
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Rank, Run
-from trainprobe.model.resume_state import KeptClock, KeptRank, RunKept
+from trainprobe.model.resume_state import KeptClock, KeptRank, ResumedRun
 from trainprobe.runtime.resume import ResumeStates, found_again
 from trainprobe.wire import codec
 
@@ -34,7 +34,7 @@ def cpu(world: World, pid: int, nanoseconds: int) -> None:
     (world.fake.root / str(pid) / f"task/{pid}" / "schedstat").write_text(f"{nanoseconds} 5 7\n")
 
 
-def again(world: World, name: str, rank: KeptRank) -> list[RunKept]:
+def again(world: World, name: str, rank: KeptRank) -> list[ResumedRun]:
     run = Run(name, [], "root", "/", 1.0, ranks=[Rank(0, 1, rank.pid)])
     text = codec.dumps(rank)
     return found_again([run], {(name, "0"): text}, Moment(world.now, world.now), world.fake.proc)
@@ -73,7 +73,7 @@ def test_a_training_is_watched_again_from_the_first_moment_with_its_name(first: 
     second = following(first)
     second.targets.go_on([found])
     events = second.step()
-    assert [type(event) for event in events] == [RunStarted, RankSeen, RunKept]
+    assert [type(event) for event in events] == [RunStarted, RankSeen, ResumedRun]
     assert {event.run for event in events} == {name}  # type: ignore[union-attr]
     assert second.kernel.watched == [77]
     assert any(isinstance(event, RunEnded) for event in [*second.step(second.exit(77)), *second.wait(15)])

@@ -60,7 +60,9 @@ def test_every_key_has_a_name_and_a_colour() -> None:
         assert re.fullmatch(r"#[0-9a-f]{6}", one.dark)
 
 
-@pytest.mark.parametrize("html", [page.live().html, page.door().html, page.mailed(wire.encode(reports.stalled()))])
+@pytest.mark.parametrize(
+    "html", [page.live().html, page.token_page().html, page.mailed(wire.encode(reports.stalled()))]
+)
 def test_nothing_is_fetched_from_elsewhere(html: str) -> None:
     for tag, attributes, _ in Elements(html).found:
         for name in ("src", "href", "action", "srcset", "poster", "data"):
@@ -69,7 +71,7 @@ def test_nothing_is_fetched_from_elsewhere(html: str) -> None:
     assert not re.search(r"@import|url\((?!data:)", html)
 
 
-@pytest.mark.parametrize("made", [page.live(), page.door()])
+@pytest.mark.parametrize("made", [page.live(), page.token_page()])
 def test_the_policy_knows_the_very_script_and_style(made: page.Page) -> None:
     elements = Elements(made.html)
     [script] = [text for tag, given, text in elements.found if tag == "script" and "type" not in given]
@@ -119,7 +121,7 @@ def test_the_mailed_page_holds_no_character_that_steers_a_display() -> None:
     assert not set(evil) - set("gpj.exe") & set(page.mailed(f'{{"cwd":"{evil}"}}'))
 
 
-@pytest.mark.parametrize("made", [page.live("zh").html, page.door("zh").html, page.mailed("{}", (), "zh")])
+@pytest.mark.parametrize("made", [page.live("zh").html, page.token_page("zh").html, page.mailed("{}", (), "zh")])
 def test_a_page_in_chinese_has_a_translation_for_all_that_it_says(made: str) -> None:
     assert '<html lang="zh">' in made
     assert not re.search(r"\{\{=", made)

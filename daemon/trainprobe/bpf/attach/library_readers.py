@@ -58,7 +58,7 @@ class MarksAttached:
     refused: bool = False
 
 
-class Turns:
+class ReaderQueue:
     """Which user may begin to read a library: who has taken least of late goes before who has taken more."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -136,8 +136,8 @@ class LibraryReaders:
     def __init__(self, work: Callable[[LibraryRead, str], MarksAttached | None]) -> None:
         """``work``: opens and marks what the process maps there. Raises OSError."""
         self._work = work
-        self._turns = Turns()
-        self.refusal = self._turns.refusal
+        self._queue = ReaderQueue()
+        self.refusal = self._queue.refusal
         self._reads: dict[tuple[int, str], LibraryRead] = {}  # by user and path
         self._answers: dict[Asked, LibraryRead] = {}  # that nobody has asked for again yet
 
@@ -154,7 +154,7 @@ class LibraryReaders:
         hung = Counter(other.uid for other in self._reads.values() if other.hung)
         if hung.total() >= MAX_HUNG or hung[uid] >= (HUNG_OF_ROOT if uid == ROOT else HUNG_OF_ONE):
             return MarksAttached(0, 0, {}, MANY_HUNG(number=hung[uid], user=uid), True)
-        if self._turns.may_begin(uid, Counter(other.uid for other in self._reads.values()) - hung):
+        if self._queue.may_begin(uid, Counter(other.uid for other in self._reads.values()) - hung):
             one = self._reads[uid, path] = LibraryRead(pid, uid, start, end)
             threading.Thread(target=self._run, args=(one, path), name="library-reader", daemon=True).start()
         return None
@@ -170,7 +170,7 @@ class LibraryReaders:
         for (uid, path), one in list(self._reads.items()):
             if one.ended is not None:
                 useless = one.attached is not None and not one.attached.refused and not any(one.attached.found.values())
-                self._turns.took(uid, one.ended - one.began, useless=useless)
+                self._queue.took(uid, one.ended - one.began, useless=useless)
                 self._answers[uid, one.pid, path, one.start, one.end] = self._reads.pop((uid, path))
 
     def _run(self, one: LibraryRead, path: str) -> None:

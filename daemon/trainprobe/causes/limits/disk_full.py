@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainprobe.causes import groups
 from trainprobe.causes.situation import FAILED, Notice, Situation
 from trainprobe.causes.spec import CauseSpec, OrderedCheck
+from trainprobe.derive.files.save_numbers import files_of_latest
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.event import CallFailed
 from trainprobe.model.message import template
@@ -57,7 +58,7 @@ def check(s: Situation) -> Iterator[Notice]:
 
 def _happened(s: Situation, path: str, failure: CallFailed) -> Notice:
     name = ERRORS[failure.errno]
-    save = next((save for save in reversed(s.saves) if failure.ino and save.key[2] == failure.ino), None)
+    save = next((save for save, _ in reversed(s.saves) if failure.ino and save.key[2] == failure.ino), None)
     evidence = [Evidence.of(FAILED(call=failure.call), name, "", failure.pid, path)]
     cut = None
     if save is not None:
@@ -86,23 +87,23 @@ def _happened(s: Situation, path: str, failure: CallFailed) -> Notice:
 
 
 def _coming(s: Situation) -> Iterator[Notice]:
-    done = [save for save in s.saves if save.outcome == "complete" and save.end_ns is not None]
-    if not done:
+    latest = files_of_latest(s.saves)
+    if not latest:
         return
-    latest = max(done, key=lambda save: save.end_ns or 0)
-    space = _space(s, latest.path)
+    largest, needed = max(latest, key=lambda save: save.bytes), sum(save.bytes for save in latest)
+    space = _space(s, largest.path)
     if space is None:
         return
     short_of_files = space.files_free is not None and space.files_free < FEW_FILES
-    if space.available_bytes >= latest.bytes and not short_of_files:
+    if space.available_bytes >= needed and not short_of_files:
         return
-    evidence = [Evidence.of(LAST(), latest.bytes, "bytes", None, latest.path), *_room(space)]
+    evidence = [Evidence.of(LAST(), needed, "bytes", None, largest.path), *_room(space)]
     left = INODES(inodes=space.files_free) if short_of_files else BYTES(bytes=space.available_bytes)
     yield Notice(
         f"space-{space.path}",
         Cause.DISK_FULL,
         s.now_ns,
-        COMING(bytes=latest.bytes, left=left, path=space.path),
+        COMING(bytes=needed, left=left, path=space.path),
         evidence=evidence,
         advice=[FREE_ROOM()],
         pid=s.driver,

@@ -12,6 +12,7 @@ from trainprobe.model.event import CallFailed
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 from trainprobe.model.sample import DescriptorSample
+from trainprobe.model.vocabulary import DESCRIPTOR_ERRORS
 
 COMING = template(
     "fd_exhaustion.coming",
@@ -55,7 +56,6 @@ CLOSE_PIPES = template(
 RAISE = template(
     "fd_exhaustion.raise", "ulimit -n 65536 before the start (LimitNOFILE= in a unit, --ulimit nofile= in docker)"
 )
-NAMES = {24: "EMFILE", 23: "ENFILE"}
 FULL = 0.9
 """A message may be cut off for want of room in its own buffer too; with fewer descriptors in use it was that."""
 
@@ -82,10 +82,8 @@ def check(s: Situation) -> Iterator[Notice]:
 
 
 def _is_ours(s: Situation, failure: CallFailed) -> bool:
-    if failure.errno in NAMES:
-        return True
     if failure.errno != 0:
-        return False
+        return failure.errno in DESCRIPTOR_ERRORS
     own = s.limits.of_process("fds", failure.pid)
     return own is None or used_share(own) >= FULL
 
@@ -96,7 +94,7 @@ def _happened(s: Situation, failure: CallFailed) -> Notice:
     if failure.errno == 0:
         what = CUT_OFF()
     else:
-        what = CALL_FAILED(call=failure.call or A_CALL(), error=NAMES[failure.errno])
+        what = CALL_FAILED(call=failure.call or A_CALL(), error=DESCRIPTOR_ERRORS[failure.errno])
     count = kinds.open if kinds else own.used if own else None
     limit = OF_LIMIT(limit=own.limit) if own else None
     open_ = OPEN(count=count, limit=limit, most=_most(kinds)) if count is not None else None
@@ -107,7 +105,7 @@ def _happened(s: Situation, failure: CallFailed) -> Notice:
         HAPPENED(who=s.who(failure.pid), what=what, open=open_),
         happened=True,
         evidence=[
-            Evidence.of(FAILED(call=failure.call), NAMES.get(failure.errno, "MSG_CTRUNC"), "", failure.pid),
+            Evidence.of(FAILED(call=failure.call), DESCRIPTOR_ERRORS[failure.errno], "", failure.pid),
             *_evidence(s, failure.pid, kinds, count),
         ],
         advice=advice(kinds),

@@ -47,7 +47,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     """All that is left, last of all."""
     spent, total = by_state(left), sum(left.values())
     seen = [pair for pair in sorted(spent.items(), key=lambda pair: -pair[1]) if pair[1] >= SHOWN * total]
-    summary, chain = _errand(window, left) or _pause(window, left) or _states_seen(window, seen, left)
+    summary, chain = _child_command(window, left) or _pause(window, left) or _states_seen(window, seen, left)
     return Claim(
         Cause.UNKNOWN,
         dict(left),
@@ -57,14 +57,16 @@ def claim(window: Window, left: Items) -> Claim | None:
     )
 
 
-def _errand(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
+def _child_command(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
     """The driver waits for a process that it started to do something."""
-    errand = window.errand
-    its_output = (Leaf.PIPE_READ, Leaf.POLL) if errand is not None and errand.start_ns >= window.start_ns else ()
+    child_command = window.child_command
+    its_output = (
+        (Leaf.PIPE_READ, Leaf.POLL) if child_command is not None and child_command.start_ns >= window.start_ns else ()
+    )
     waited = sum(take_items(left, leaves=[Leaf.CHILD, *its_output]).values())
     if waited <= 0.5 * sum(left.values()):
         return None
-    who = PROCESS(name=errand.name, pid=errand.pid) if errand is not None else A_PROCESS()
+    who = PROCESS(name=child_command.name, pid=child_command.pid) if child_command is not None else A_PROCESS()
     return FOR_PROCESS(who=who, seconds=seconds(waited)), [WAITS_FOR_PROCESS(who=who)]
 
 

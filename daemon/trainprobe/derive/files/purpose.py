@@ -23,6 +23,8 @@ _SETS = ("train", "test", "val", "data")
 _NEVER: tuple[str, ...] = (
     "*.arrow", "*.lock", "*.npy", "*.pyc", "*.so", "*.o", "*.parquet", "*.mdb", "*.tfrecord", "*.idx", "*.cubin",
 )  # fmt: skip
+_BESIDE: tuple[str, ...] = ("*.arrow", "*.lock", "*.parquet", "*.log", "*.log.*", "*.csv", "*.tsv", "*.jsonl")
+"""No part of a checkpoint in a checkpoint's directory either."""
 _CACHES: tuple[str, ...] = ("/.cache/", "/torchinductor_", "/.triton/", "/__pycache__/", "/pymp-")
 _LOGS: tuple[str, ...] = ("*.log", "*.jsonl", "*.csv", "*.txt", "*.out", "*.err", "*.tsv", "*.log.*", "*.ndjson",
                           "*.db", "*.db-*", "*.sqlite", "*.sqlite-*", "*.sqlite3", "*.sqlite3-*")  # fmt: skip
@@ -59,6 +61,12 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 @lru_cache(maxsize=8)
+def _of_names(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that are not for all files of a directory."""
+    return tuple(pattern for pattern in patterns if not pattern.endswith("/*"))
+
+
+@lru_cache(maxsize=8)
 def _unlike_data(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(pattern for pattern in patterns if pattern not in _DATA)
 
@@ -89,6 +97,13 @@ def is_named_output(path: str) -> bool:
     return _kind(path, True, False, False, False, FileRules()).of == FileClass.LOG
 
 
+def _is_checkpoint(path: str, patterns: tuple[str, ...]) -> bool:
+    """By its name, or by its directory."""
+    if not _matches(path, patterns):
+        return False
+    return not _matches(path.rpartition("/")[2], _BESIDE) or _matches(path, _of_names(patterns))
+
+
 @lru_cache(maxsize=1024)
 def _kind(path: str, large: bool, created: bool, append: bool, early: bool, rules: FileRules) -> FileKind:
     """The same, cached: a file that each step writes needs it in each step."""
@@ -105,7 +120,7 @@ def _kind(path: str, large: bool, created: bool, append: bool, early: bool, rule
         return FileKind(FileClass.OTHER)
     if _matches(name.lower(), _MEDIA):
         return FileKind(FileClass.LOG, "log")
-    if _matches(path, _unlike_data(rules.checkpoints) if early else rules.checkpoints):
+    if _is_checkpoint(path, _unlike_data(rules.checkpoints) if early else rules.checkpoints):
         return FileKind(FileClass.CHECKPOINT)
     if _matches(name, _LOGS) or append:
         return FileKind(FileClass.LOG, "stdout" if name in {"stdout", "stderr"} else "log")

@@ -59,5 +59,16 @@ class SaveNumbers:
         return [*self.settled, *_folded(self.groups.copy(), rest, file)]
 
 
+def files_of_latest(numbered: Sequence[tuple[Save, int]]) -> list[Save]:
+    """The files of the save that ended last, of which none is still written; without those that failed. ``numbered``:
+    checkpoints with the numbers of their saves."""
+    going_on = {number for save, number in numbered if save.end_ns is None}
+    ended = [(save.end_ns, number) for save, number in numbered if save.end_ns is not None and number not in going_on]
+    if not ended:
+        return []
+    _, latest = max(ended)
+    return [save for save, number in numbered if number == latest and save.outcome != "error"]
+
+
 def _folded(groups: SaveGroups, saves: Sequence[Save], file: Callable[[Save], SavedFile]) -> list[int]:
     return [groups.add(file(save)) for save in saves]

@@ -274,7 +274,7 @@ class Saves:
         """By start. It is not to be changed."""
         return self.memo.get(_checkpoints, self.closed, self.rules)
 
-    def flying(self, start_ns: int, end_ns: int) -> list[Save]:
+    def being_written(self, start_ns: int, end_ns: int) -> list[Save]:
         """Checkpoints that were being written in an interval."""
         return [s for s in self.checkpoints() if s.begin_ns < end_ns and not _is_over(s, self, start_ns)]
 

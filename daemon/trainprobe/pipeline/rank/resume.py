@@ -7,7 +7,7 @@ from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.interval import Interval, joined
 from trainprobe.model.cells import CELLS, LEAVES, Region, RowKind
 from trainprobe.model.event import MarkRow
-from trainprobe.model.resume_state import KeptRank, RankKept
+from trainprobe.model.resume_state import KeptRank, ResumedRank
 from trainprobe.pipeline.rank.state import RankState
 
 
@@ -45,7 +45,7 @@ def _mean(rank: RankState) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(ns // steps for ns in cells), tuple(ns // steps for ns in pool)
 
 
-def resume(rank: RankState, found: RankKept, at_ns: int, stall_id: str) -> None:
+def resume(rank: RankState, found: ResumedRank, at_ns: int, stall_id: str) -> None:
     """Go on with a rank: its clock and baseline, and where it is in the same step yet, that step and its stall."""
     kept = found.kept
     rank.resumed = True

@@ -28,7 +28,7 @@ from trainprobe.pipeline.stalls import StallBook
 
 @dataclass(slots=True)
 class RankState:
-    """One rank. ``rank.feed`` takes in what a frame holds, in time order; ``rank.snapshot`` is for the report."""
+    """One rank. ``rank.event_handlers`` take what a frame holds, in time order; ``rank.snapshot`` is for the report."""
 
     seen: RankSeen
     policy: Policy

@@ -336,7 +336,7 @@ def _of_save(rank: RankState, stack: StackSeen, saved: bool) -> bool:
 
 
 def _saves_at(rank: RankState, at_ns: int) -> bool:
-    return any(save.tid == rank.tid for save in rank.files.saves.flying(at_ns, at_ns + 1))
+    return any(save.tid == rank.tid for save in rank.files.saves.being_written(at_ns, at_ns + 1))
 
 
 def _reach(rank: RankState, judgement: Judgement) -> int:

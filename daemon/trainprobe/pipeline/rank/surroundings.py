@@ -8,7 +8,7 @@ from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.host.gpu_speed import GpuSpeed
 from trainprobe.derive.host.quota import Quota
 from trainprobe.derive.memory.swapping import Swapping
-from trainprobe.pipeline.busy import Company, ComputeThreads, CpuInUse
+from trainprobe.pipeline.busy import ComputeThreads, CpuInUse, RunProcesses
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Surroundings:
 
     devices: Devices = field(default_factory=Devices)
     quota: Quota = field(default_factory=Quota)
-    company: Company = field(default_factory=Company)
+    company: RunProcesses = field(default_factory=RunProcesses)
     threads: ComputeThreads = field(default_factory=ComputeThreads)
     busy: CpuInUse = field(default_factory=CpuInUse)
     swapping: Swapping = field(default_factory=Swapping)

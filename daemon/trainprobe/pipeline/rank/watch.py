@@ -7,12 +7,12 @@ from dataclasses import replace
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.steps.late_step import FROZEN_WAITS, Wait, waiting
+from trainprobe.derive.steps.ledger import WRITES
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import ThreadSample
 from trainprobe.pipeline.rank.open_step import OpenStep
 
-_WRITES = frozenset({Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META})
-_ON_FILES = _WRITES | {Leaf.FILE_READ, Leaf.FAULT}
+_ON_FILES = WRITES | {Leaf.FILE_READ, Leaf.FAULT}
 _REMOTE = ("nfs", "rpc_", "fuse", "request_wait_answer", "cifs", "smb", "ceph", "lustre", "ptlrpc", "gpfs", "p9_")
 
 
@@ -30,7 +30,7 @@ def hanging(sample: ThreadSample, devices: Devices, policy: Policy, now_ns: int,
     here.wchan = wchan
     if wchan in FROZEN_WAITS:
         return here
-    still = devices.still_ns(sample.dev, sample.since_ns, writing=sample.leaf in _WRITES) if sample.dev else None
+    still = devices.still_ns(sample.dev, sample.since_ns, writing=sample.leaf in WRITES) if sample.dev else None
     if still is not None:
         here.still_ns = still
         return here if still >= policy.storage_hang_ns else None

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from trainprobe.derive.files.save import Save
+from trainprobe.derive.files.save_numbers import files_of_latest
 from trainprobe.model import vocabulary
 from trainprobe.model.cause import LOST, Cause, Phase
 from trainprobe.model.cells import Leaf, Region, cell
@@ -19,7 +19,6 @@ from trainprobe.pipeline.stalls import Durations, StallFigures
 
 _ERRNO = {28: "ENOSPC", 122: "EDQUOT", 5: "EIO", 18: "EXDEV", 13: "EACCES", 30: "EROFS", 27: "EFBIG", 9: "EBADF"}
 
-_ended = attrgetter("end_ns")
 _LOST = [(cause, cause.value) for cause in LOST]
 
 
@@ -82,13 +81,13 @@ class _Saved:
 def _saved(files: FileFigures) -> _Saved:
     done = files.done
     outcomes = Counter([save.outcome for save in done])
-    last = max(done, key=_ended, default=None)
+    last = files_of_latest(list(zip(files.checkpoints, files.numbers)))
     return _Saved(
         {one: files.gone.outcomes.get(one, 0) + outcomes[one] for one in vocabulary.CHECKPOINT_OUTCOMES},
         files.gone.bytes + sum([save.bytes for save in done]),
         _checkpoint_seconds(files),
-        ((last.end_ns or 0) - last.start_ns) / NS if last else None,
-        last.bytes if last else None,
+        (max(save.end_ns or 0 for save in last) - min(save.begin_ns for save in last)) / NS if last else None,
+        sum(save.bytes for save in last) if last else None,
     )
 
 

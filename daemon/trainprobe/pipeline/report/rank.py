@@ -53,7 +53,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
     lost = losses(rank)
     total = lost.total()
     facts = facts_of(rank, lost, cpus)
-    warnings = [*_warnings(rank, at), *checkpoint_unsafe.warnings(rank.files.safety, rank.time.end, at, rank.seen.pid)]
+    warnings, warned = _warnings(rank, at)
     lives, files, named = rank.lives, rank.files, f"{place.run}-{place.name}"
     exits = [
         WorkerExit(d.pid, at.wall_of(d.at_ns), d.code, d.signal, d.reason, d.sender_pid) for d in lives.worker_deaths
@@ -75,7 +75,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
         lost={cause.value: ns / NS for cause, ns in sorted(total.items(), key=lambda pair: -pair[1]) if ns > 0},
         stalls=stalls(rank, at, named, facts)[-LIST:],
         bottlenecks=[bottleneck(one, facts) for one in rank.bottlenecks],
-        warnings=warnings[-LIST:],
+        warnings=warnings,
         checkpoints=checkpoints(rank, at, LIST),
         workers=Workers(lives.started, lives.ended, lives.count, exits[-LIST:], lives.peak),
         memory=rank.memory,
@@ -83,7 +83,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
         slow_files=list(files.slow),
         python_lines=list(rank.lines),
         logs=[LogFile(u.path, u.bytes, u.writes, u.ns / NS, u.kind, u.size) for u in files.logs[:20]],
-        totals=Totals(rank.stalls.total, files.total, lives.ended, len(warnings), max(files.numbers, default=0)),
+        totals=Totals(rank.stalls.total, files.total, lives.ended, warned, max(files.numbers, default=0)),
         counters=counters(rank, at, lost.stalls),
         ordinary=rank.ordinary,
         samples=samples(rank, at),
@@ -158,14 +158,15 @@ def _drift(rank: RankSnapshot) -> float | None:
     return (last - first) / first / (len(values) - quarter) * 1000 if first > 0 else None
 
 
-def _warnings(rank: RankSnapshot, at: Moment) -> list[Warning_]:
+def _warnings(rank: RankSnapshot, at: Moment) -> tuple[list[Warning_], int]:
+    """The latest, and how many there are."""
     told = rank.notices
     explained = {notice.pid for notice in told if notice.cause == Cause.OOM_KILL and notice.happened}
     out = [
         Warning_.of(n.summary, n.cause.value, at.wall_of(n.at_ns), n.eta_seconds, n.evidence, n.advice) for n in told
     ]
-    for death in rank.lives.abnormal[-LIST:]:
-        if death.pid in explained:
-            continue
-        out.append(worker_death.warning(death, at))
-    return sorted(out, key=lambda warning: warning.time)[-LIST:]
+    deaths = [death for death in rank.lives.abnormal if death.pid not in explained]
+    out += checkpoint_unsafe.warnings(rank.files.safety, rank.time.end, at, rank.seen.pid)
+    number = len(out) + len(deaths)
+    out += [worker_death.warning(death, at) for death in deaths[-LIST:]]
+    return sorted(out, key=lambda warning: warning.time)[-LIST:], number

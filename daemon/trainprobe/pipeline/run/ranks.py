@@ -10,7 +10,7 @@ from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.host.quota import Quota
 from trainprobe.model.cells import RowKind
 from trainprobe.model.event import MarkRow, RankSeen
-from trainprobe.pipeline.busy import Company
+from trainprobe.pipeline.busy import RunProcesses
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.surroundings import Surroundings
 
@@ -28,7 +28,7 @@ class Ranks:
     attached: bool
     devices: Devices
     quota: Quota = field(default_factory=Quota)
-    company: Company = field(default_factory=Company)
+    company: RunProcesses = field(default_factory=RunProcesses)
     by_pid: dict[int, list[RankState]] = field(default_factory=dict)
     given_up: int = 0  # ranks that have ended and made room for others
     refused: set[tuple[int, int]] = field(default_factory=set)  # (pid, tid) of drivers there is no room for

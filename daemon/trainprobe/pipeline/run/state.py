@@ -24,7 +24,7 @@ from trainprobe.model.event import (
 )
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import Moment
-from trainprobe.model.resume_state import KeptRank, RunKept
+from trainprobe.model.resume_state import KeptRank, ResumedRun
 from trainprobe.model.sample import CountSample, GpuSample, HostSample, Inspection, MemorySample, ProcessSample
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.busy import OtherPrograms
@@ -55,7 +55,7 @@ class RunState:
     others: OtherPrograms = field(default_factory=OtherPrograms)
     memory: MemorySample | None = None
     end_ns: int | None = None
-    kept: RunKept | None = None  # what an earlier daemon kept of it
+    kept: ResumedRun | None = None  # what an earlier daemon kept of it
     stack_ns: int = 0  # when a stack was asked for last
     ranks: Ranks = field(init=False)
 
@@ -221,7 +221,7 @@ class RunState:
         name_culprits(every, now_ns)
         return self.limits.judge(every, now_ns)
 
-    def go_on(self, kept: RunKept) -> None:
+    def go_on(self, kept: ResumedRun) -> None:
         """An earlier process of ours watched this run."""
         self.kept = kept
         ids = {told.pid: stall.id for told in kept.told if (stall := open_stall(told)) is not None}

@@ -1,4 +1,4 @@
-"""What a run is called: ``<base>-<8 hex>`` and its labels (pure). The rule is the public contract's."""
+"""What a run is called: ``<base>-<8 hex>`` and its labels (pure)."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from trainprobe.collect.command import ProgramKind, Understood
 from trainprobe.collect.mapping import Mapping
+from trainprobe.collect.orphans import WORKER_COMM
 from trainprobe.model.event import Event
 from trainprobe.model.message import Message
 from trainprobe.runtime.discovery.user_shares import ROOT, UserShares
@@ -15,7 +16,6 @@ from trainprobe.runtime.discovery.user_shares import ROOT, UserShares
 BUFFER = 256  # events kept of a process that belongs to no run yet, the latest ones
 BUFFERED = 20_000  # of all such processes together
 DEPTH = 32
-WORKER_COMM = "pt_data_worker"
 
 
 @dataclass(slots=True)

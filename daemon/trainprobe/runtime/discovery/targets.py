@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from trainprobe.bpf.read.decode import Candidate
 from trainprobe.collect.command import ProgramKind, python_like, redact, understand
 from trainprobe.collect.mapping import find_library, uses_cuda
+from trainprobe.collect.orphans import WORKER_COMM
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, exists
 from trainprobe.collect.source import Reason
 from trainprobe.collect.watched import Watched
@@ -37,9 +38,9 @@ from trainprobe.model.event import (
     StartSeen,
 )
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.resume_state import JobKept, RunKept
+from trainprobe.model.resume_state import ResumedJob, ResumedRun
 from trainprobe.runtime.discovery.launch import Launches
-from trainprobe.runtime.discovery.process_table import WORKER_COMM, Table, WatchedProcess
+from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import Runs
 from trainprobe.runtime.discovery.search import Search, WatchableKernel
@@ -123,11 +124,11 @@ class Targets:
             )
         self._runs.begin_fixed(process, self._clock(), process.command)
 
-    def remember(self, jobs: Sequence[JobKept]) -> None:
+    def remember(self, jobs: Sequence[ResumedJob]) -> None:
         """Jobs of which an earlier process of ours saw attempts."""
         self._out += jobs
 
-    def go_on(self, runs: Sequence[RunKept]) -> None:
+    def go_on(self, runs: Sequence[ResumedRun]) -> None:
         """Watch again what an earlier process of ours watched, from now on and not from its next step."""
         for kept in runs:
             numbers = {told.pid: told.rank for told in kept.told}
@@ -234,7 +235,7 @@ class Targets:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:
                     self._runs.drive(process, event.at_ns)
                 self._deliver(process, event)
-        elif not isinstance(event, (RunStarted, RankSeen, RunKept, JobKept, RunEnded, OomLogged, GpuXid)):
+        elif not isinstance(event, (RunStarted, RankSeen, ResumedRun, ResumedJob, RunEnded, OomLogged, GpuXid)):
             self._search.hint(event.pid, event.at_ns, event.why == "exec", now)
 
     def _process_event(self, event: ProcessEvent) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from trainprobe.config.schema import Retention
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Report, Run, Source
-from trainprobe.model.resume_state import JobKept
+from trainprobe.model.resume_state import ResumedJob
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.report.restart_merge import closed
 from trainprobe.runtime.history import retention
@@ -60,7 +60,7 @@ class EarlierState:
     live: tuple[Run, ...] = ()  # runs whose end nobody saw, as they were told last
     kept: Mapping[RankKey, str] = field(default_factory=dict)
     attempts: Mapping[str, int] = field(default_factory=dict)  # the latest of each run and job
-    jobs: tuple[JobKept, ...] = ()  # whose attempts have ended
+    jobs: tuple[ResumedJob, ...] = ()  # whose attempts have ended
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class HistoryKeeper:
         self._health = _Health()
         self._tidy_at = self._gone_at = 0.0
         self._awaited: dict[str, Run] = {}  # live when we began, not seen since
-        self._trust = retention.Trust()
+        self._clock_guard = retention.ClockJumpGuard()
 
     # The loop's side
 
@@ -301,7 +301,7 @@ class HistoryKeeper:
         database = self._database
         if database is None:
             return
-        if self._trust.holds(self._clock(), time.monotonic()):
+        if self._clock_guard.holds(self._clock(), time.monotonic()):
             retention.by_age(database, self._files, self.retention, self._clock())
         retention.by_size(database, self._files, self.retention)
         owned = {row.uid for row in database.runs()}

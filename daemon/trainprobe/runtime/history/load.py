@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from trainprobe.model.report import Bottleneck, Checkpoint, Rank, Run, Stall, Warning_
-from trainprobe.model.resume_state import JobKept
+from trainprobe.model.resume_state import ResumedJob
 from trainprobe.model.steprow import TIERS, StepRow
 from trainprobe.store.database import Database
 from trainprobe.store.records import RankFound, RunRow
@@ -45,12 +45,12 @@ def attempts_of(rows: Iterable[RunRow]) -> dict[str, int]:
     return latest
 
 
-def jobs_of(rows: Sequence[RunRow]) -> tuple[JobKept, ...]:
+def jobs_of(rows: Sequence[RunRow]) -> tuple[ResumedJob, ...]:
     """The accounts of the jobs whose attempts have ended. ``rows``: the latest first."""
-    found: dict[str, JobKept] = {}
+    found: dict[str, ResumedJob] = {}
     for run in _decoded([row for row in rows if row.ended is not None][:JOBS]):
         if run.job:
-            found.setdefault(run.job, JobKept(run.job, run.key, run.goodput))
+            found.setdefault(run.job, ResumedJob(run.job, run.key, run.goodput))
     return tuple(found.values())
 
 

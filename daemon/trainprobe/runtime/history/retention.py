@@ -17,7 +17,7 @@ FULL, ROOM = 1.0, 0.9  # of the bytes allowed: deleting begins, deleting ends
 
 
 @dataclass(slots=True)
-class Trust:
+class ClockJumpGuard:
     """Whether the wall clock may be believed when it says that something is old."""
 
     offset: float | None = None  # wall - monotonic

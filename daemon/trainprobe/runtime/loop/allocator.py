@@ -10,7 +10,7 @@ and the texts of big reports come to lie between small blocks that stay."""
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # malloc.h
 
 
-def frugal() -> None:
+def limit_arenas() -> None:
     """One heap for all threads: each of ours would else have one of its own, and keep it. To be called before there
     are threads; without effect where the C library is not glibc."""
     library = ctypes.CDLL(None)

@@ -47,6 +47,7 @@ from trainprobe.model.sample import (
     SpaceSample,
     WrittenFile,
 )
+from trainprobe.model.vocabulary import DESCRIPTOR_ERRORS
 from trainprobe.runtime.sampling.limit_readings import PacedLimits
 
 HOST_NS = 2 * NS
@@ -70,7 +71,6 @@ NO_CGROUPS = Unavailable(
     )(),
     template("source.no_cgroups_remedy", "in a container: mount the host's /sys/fs/cgroup, read-only")(),
 )
-NO_DESCRIPTORS = (0, 23, 24)  # cut off, ENFILE, EMFILE
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class Collectors:
         self, limits: Sequence[LimitSample], at: int, events: Sequence[Event]
     ) -> tuple[DescriptorSample, ...]:
         """Of processes that ran out of them at this moment, and of those that hold many."""
-        failed = {e.pid for e in events if isinstance(e, CallFailed) and e.errno in NO_DESCRIPTORS}
+        failed = {e.pid for e in events if isinstance(e, CallFailed) and e.errno in DESCRIPTOR_ERRORS}
         many = {
             one.pid
             for one in limits

@@ -21,7 +21,7 @@ from trainprobe.bpf.attach.library_readers import (
     LibraryRead,
     LibraryReaders,
     MarksAttached,
-    Turns,
+    ReaderQueue,
 )
 from trainprobe.bpf.attach.user_quota import ROOT
 
@@ -31,7 +31,7 @@ VICTIM = 7
 class Host:
     def __init__(self) -> None:
         self.now = 0.0
-        self.turns = Turns(lambda: self.now)
+        self.turns = ReaderQueue(lambda: self.now)
         self.running: Counter[int] = Counter()
 
     def ask(self, uid: int) -> bool:

@@ -32,6 +32,15 @@ def test_a_checkpoint_before_the_first_step_is_known_by_its_name(name: str) -> N
     assert of(f"/out/{name}", early=True) is FileClass.CHECKPOINT
 
 
+@pytest.mark.parametrize("name", ["train.log", "data.arrow", "x.lock", "metrics.csv", "loss.jsonl"])
+@pytest.mark.parametrize("folder", ["checkpoint-5", "global_step20", "iter_0003"])
+def test_logs_and_data_in_a_checkpoints_directory_are_no_part_of_it(folder: str, name: str) -> None:
+    assert of(f"/out/{folder}/{name}") is not FileClass.CHECKPOINT
+    assert of(f"/out/{folder}/merges.txt") is FileClass.CHECKPOINT
+    rules = FileRules((*FileRules().checkpoints, f"*{name[-4:]}"))
+    assert of(f"/out/{folder}/{name}", rules=rules) is FileClass.CHECKPOINT
+
+
 def test_a_name_of_the_configuration_is_a_checkpoint_at_any_time() -> None:
     rules = FileRules((*FileRules().checkpoints, "*.weights"))
     assert of("/out/a.weights", 100, early=True, rules=rules) is FileClass.CHECKPOINT

@@ -18,7 +18,7 @@ from trainprobe.config.schema import Retention
 from trainprobe.model.report import Report
 from trainprobe.runtime.history import keeper as module
 from trainprobe.runtime.history.keeper import EarlierState, HistoryKeeper
-from trainprobe.runtime.history.retention import Trust, by_size
+from trainprobe.runtime.history.retention import ClockJumpGuard, by_size
 from trainprobe.runtime.publishing.publish import uid_of
 from trainprobe.store import database as database_module
 from trainprobe.store import schema
@@ -289,7 +289,7 @@ def test_a_disk_that_went_away_is_opened_anew_when_it_is_back(kept: Kept, monkey
 
 
 def test_age_is_not_believed_after_a_clock_has_jumped() -> None:
-    trust = Trust()
+    trust = ClockJumpGuard()
     assert not trust.holds(NOW, 0.0)
     assert trust.holds(NOW + 601, 601.0)
     assert not trust.holds(NOW + 1e8, 700.0)  # set to some year to come

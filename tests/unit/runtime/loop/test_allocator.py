@@ -41,6 +41,6 @@ def grown(first: str, then: str) -> int:
 
 def test_what_was_freed_goes_back_though_something_above_it_stays() -> None:
     kept = grown("pass", "pass")
-    left = grown("allocator.frugal()", "allocator.give_back()")
+    left = grown("allocator.limit_arenas()", "allocator.give_back()")
     assert kept > 16_000_000
     assert left < 4_000_000

@@ -70,7 +70,7 @@ def test_the_reason_names_what_is_left_out(spent: list[float]) -> None:
 
 @pytest.fixture
 def dear(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, int, float], None]:
-    """Turns of a daemon that uses so much of a processor."""
+    """ReaderQueue of a daemon that uses so much of a processor."""
     spent = [0.0]
     monkeypatch.setattr(cost, "read", lambda *_, **__: CostSample(spent[0], 0, None, None))
 
@@ -114,7 +114,7 @@ def test_the_observer_leaves_out_stacks_samples_and_detail_and_says_so(
 def test_reports_come_seldom_at_last(dear: Callable[[World, int, float], None]) -> None:
     world = World(budget=CostBudget(0.05))
     dear(world, 240, 0.2)
-    assert world.observer._budget.sheds(Shed.DETAIL)
+    assert world.observer.budget.sheds(Shed.DETAIL)
     before = len(world.reports)
     dear(world, 60, 0.2)
     assert len(world.reports) - before <= 60 * NS // TICK_NS // 4

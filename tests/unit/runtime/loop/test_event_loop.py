@@ -8,7 +8,7 @@ import pytest
 from trainprobe.runtime.loop.event_loop import MIN_GAP_NS, QUICK, SPREAD_NS, Loop
 
 
-class Turns:
+class ReaderQueue:
     """A task that is due every ``every_ns`` and stops the loop after ``most`` turns."""
 
     def __init__(self, loop: Loop, every_ns: int, most: int) -> None:
@@ -32,7 +32,7 @@ def pipe() -> tuple[int, int]:
 
 def test_turns_come_when_they_are_due() -> None:
     loop = Loop()
-    task = Turns(loop, 30_000_000, 4)
+    task = ReaderQueue(loop, 30_000_000, 4)
     loop.run(task)
     gaps = [later[0] - earlier[0] for earlier, later in zip(task.turns, task.turns[1:], strict=False)]
     assert all(30_000_000 <= gap < 80_000_000 for gap in gaps), gaps
@@ -42,7 +42,7 @@ def test_turns_come_when_they_are_due() -> None:
 def test_a_wake_up_brings_a_turn_at_once(pipe: tuple[int, int]) -> None:
     loop = Loop()
     loop.on_wake(pipe[0])
-    task = Turns(loop, 10_000_000_000, 1)
+    task = ReaderQueue(loop, 10_000_000_000, 1)
     os.write(pipe[1], b"x")
     loop.run(task)
     assert task.turns[0][1] is True
@@ -93,7 +93,7 @@ def test_what_goes_on_and_on_brings_a_turn_now_and_then(pipe: tuple[int, int]) -
     assert task.turns <= QUICK + task.took_ns / SPREAD_NS + 1
 
     time.sleep(3 * SPREAD_NS / 1e9)
-    again = Turns(loop, 10_000_000_000, 1)
+    again = ReaderQueue(loop, 10_000_000_000, 1)
     os.write(pipe[1], b"x")
     loop.run(again)
     assert again.turns[0][0] - again.began < 50_000_000
@@ -104,7 +104,7 @@ def test_what_is_not_read_does_not_spin(pipe: tuple[int, int]) -> None:
     loop = Loop()
     loop.on_wake(pipe[0])
     os.write(pipe[1], b"x")
-    task = Turns(loop, 60_000_000, 2)
+    task = ReaderQueue(loop, 60_000_000, 2)
     loop.run(task)
     assert [woken for _, woken in task.turns] == [True, False]
 
@@ -119,7 +119,7 @@ def test_handlers_run_without_a_turn(pipe: tuple[int, int]) -> None:
 
     loop.on_readable(pipe[0], handler)
     os.write(pipe[1], b"abc")
-    task = Turns(loop, 1 << 62, 1)
+    task = ReaderQueue(loop, 1 << 62, 1)
     loop.run(task)
     assert (seen, task.turns) == ([b"abc"], [])
 
@@ -130,12 +130,12 @@ def test_a_forgotten_descriptor_is_silent(pipe: tuple[int, int]) -> None:
     os.write(pipe[1], b"x")
     loop.forget(pipe[0])
     loop.forget(pipe[0])
-    loop.run(Turns(loop, 20_000_000, 1))
+    loop.run(ReaderQueue(loop, 20_000_000, 1))
 
 
 def test_it_can_run_again_after_a_stop() -> None:
     loop = Loop()
     for _ in range(2):
-        task = Turns(loop, 6_000_000, 1)
+        task = ReaderQueue(loop, 6_000_000, 1)
         loop.run(task)
         assert len(task.turns) == 1

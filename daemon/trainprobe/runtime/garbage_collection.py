@@ -9,7 +9,7 @@ THRESHOLDS = (10_000, 10, 10)
 looking among them took a twentieth of what a publication costs."""
 
 
-def settle() -> None:
+def make_rare() -> None:
     """What is there by now stays, and need not be looked through again."""
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
