@@ -10,8 +10,9 @@ from trainprobe.model.text import StrEnum
 
 CHECKPOINT_PATTERNS: tuple[str, ...] = (
     "*.pth", "*.pt", "*.ckpt", "*.pth.tar", "*.pt.tar", "*.ckpt.tar", "*.bin", "*.safetensors", "*.distcp", "*.pkl",
-    "*.h5", "*.hdf5", "*.keras", "*.npz", "*.pdparams", "*.msgpack", "*/checkpoint-*/*", "*/tmp-checkpoint-*/*",
-    "*/global_step*/*", "*/iter_*/*", "*orbax-checkpoint-tmp*", "*.ocdbt", "*/ocdbt.process_*",
+    "*.h5", "*.hdf5", "*.keras", "*.npz", "*.pdparams", "*.msgpack", "*/checkpoint-[0-9]*/*",
+    "*/tmp-checkpoint-[0-9]*/*", "*/global_step[0-9]*/*", "*/iter_[0-9]*/*", "*orbax-checkpoint-tmp*", "*.ocdbt",
+    "*/ocdbt.process_*",
     "*/_CHECKPOINT_METADATA",
 )  # fmt: skip
 _DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack")

@@ -41,6 +41,13 @@ def test_logs_and_data_in_a_checkpoints_directory_are_no_part_of_it(folder: str,
     assert of(f"/out/{folder}/{name}", rules=rules) is FileClass.CHECKPOINT
 
 
+def test_a_directory_without_a_number_is_no_checkpoint() -> None:
+    """A training's own directory, in which it writes its logs."""
+    for folder in ("iter_log", "checkpoint-test", "global_steps"):
+        assert of(f"/work/{folder}/train.txt", 5_000) is FileClass.LOG
+        assert of(f"/work/{folder}/7.pt") is FileClass.CHECKPOINT
+
+
 def test_a_name_of_the_configuration_is_a_checkpoint_at_any_time() -> None:
     rules = FileRules((*FileRules().checkpoints, "*.weights"))
     assert of("/out/a.weights", 100, early=True, rules=rules) is FileClass.CHECKPOINT
