@@ -41,6 +41,7 @@ class WorkerStarts:
     first: bool  # they are the first that this driver had
     due: int  # were started again in a step before and have not delivered yet
     renewed_ns: int = 0  # from the start of those that replaced the step's first ones until its end; 0: none did
+    since_ns: int = 0  # from the start of the step's first one until its end; of those that live then, if any do
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Window:
     starts: WorkerStarts | Unseen
     evaluators: Collection[str]  # functions that called the model in earlier evaluations
     usual_evaluation_ns: float  # 0: evaluations have no usual length, or there were none
+    usual_outside_ns: float | None  # of evaluations, outside of fetches and forward passes; None: not known
     usual_quiet_ns: float  # the same of late steps with gradients off whose stacks showed no evaluation
     usual_ahead: float | None  # ns of serialising per byte before a save's first open; None: not known
     compilers: Sequence[ChildCommand]  # that ran in the window
@@ -160,6 +162,17 @@ def claimed(
 
 Rule: TypeAlias = Callable[[Window, Items], "Claim | None"]
 """(window, excess that nobody has claimed yet) -> claim or None."""
+
+
+def up_to(items: Items, ns: float, *first: Region) -> dict[Item, float]:
+    """So much of the items, those of these regions first."""
+    early = {item: spent for item, spent in items.items() if item[1] in first}
+    spent = sum(early.values())
+    if spent >= ns:
+        return {item: each * ns / spent for item, each in early.items()}
+    late = {item: each for item, each in items.items() if item not in early}
+    part = min(1.0, (ns - spent) / sum(late.values())) if late else 0.0
+    return early | {item: each * part for item, each in late.items()}
 
 
 def take_items(

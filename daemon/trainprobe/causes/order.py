@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainprobe.causes.base import Claim, Rule, Window
 from trainprobe.causes.registry import SPECS, STALL_RULES
@@ -19,6 +19,7 @@ class Judgement:
     phases: dict[Cause, float]
     main: Claim | None
     lost: Sequence[Claim] = ()  # all claims of time lost
+    of_phases: Sequence[Claim] = ()
 
     @property
     def stall_ns(self) -> float:
@@ -28,7 +29,8 @@ class Judgement:
         """What it has of these causes; the phases stay."""
         lost = [one for one in self.lost if one.cause in causes]
         main = self.main if self.main in lost else max(lost, key=lambda one: one.ns, default=None)
-        return Judgement({cause: ns for cause, ns in self.shares.items() if cause in causes}, self.phases, main, lost)
+        shares = {cause: ns for cause, ns in self.shares.items() if cause in causes}
+        return replace(self, shares=shares, main=main, lost=lost)
 
 
 def claims_of(window: Window, rules: Sequence[Rule]) -> tuple[list[Claim], dict[Item, float]]:
@@ -63,11 +65,12 @@ def judge(window: Window) -> Judgement:
         least = SPECS[claim.cause].minor_share(window.policy)
         cause = claim.cause if claim.ns >= least * total or main is None or main.cause is None else main.cause
         shares[cause] = shares.get(cause, 0.0) + claim.ns
+    of_phases = [claim for claim in claims if claim.cause is not None and _is_phase(claim.cause)]
     phases: dict[Cause, float] = {}
-    for claim in claims:
-        if claim.cause is not None and _is_phase(claim.cause):
+    for claim in of_phases:
+        if claim.cause is not None:
             phases[claim.cause] = phases.get(claim.cause, 0.0) + claim.ns
-    return Judgement(shares, phases, main, lost)
+    return Judgement(shares, phases, main, lost, of_phases)
 
 
 def _is_phase(cause: Cause) -> bool:

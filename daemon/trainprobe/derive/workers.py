@@ -265,10 +265,23 @@ class WorkerPool:
         at its begin and ended in it; 0 where there are none. An evaluation between the two has workers of its own."""
         dead = [(one.at_ns - one.lived_ns, one.at_ns) for one in self.deaths]
         ended = sum(1 for begun, at in dead if begun < start_ns <= at < end_ns)
-        living = [one.start_ns for one in self.live.values() if one.role == "worker"]
-        living += [begun for begun, at in dead if at >= end_ns]
-        renewed = sorted(begun for begun in living if start_ns <= begun < end_ns)[-ended:] if ended else []
+        renewed = self._begun_in(start_ns, end_ns)[-ended:] if ended else []
         return end_ns - renewed[0] if renewed else 0
+
+    def since_start_ns(self, start_ns: int, end_ns: int) -> int:
+        """How long before the end of an interval the first of the workers was started that were started in it: of those
+        that live then, or else of all; a fork more is counted in, because the first one's begin is not seen."""
+        begun = self._begun_in(start_ns, end_ns) or sorted(at for at in self.starts if start_ns <= at < end_ns)
+        if not begun:
+            return 0
+        fork = (begun[-1] - begun[0]) // (len(begun) - 1) if begun[1:] else 0
+        return min(end_ns - begun[0] + fork, end_ns - start_ns)
+
+    def _begun_in(self, start_ns: int, end_ns: int) -> list[int]:
+        """When the workers were started, in an interval, that live at its end."""
+        living = [one.start_ns for one in self.live.values() if one.role == "worker"]
+        living += [one.at_ns - one.lived_ns for one in self.deaths if one.at_ns >= end_ns]
+        return sorted(begun for begun in living if start_ns <= begun < end_ns)
 
     def child_command_in(self, start_ns: int, end_ns: int) -> ChildCommand | None:
         """The command that ran longest in an interval, of those started in it where one ran for half of it; None where

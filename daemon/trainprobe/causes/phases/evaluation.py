@@ -9,7 +9,7 @@ from trainprobe.advise.frameworks import Subject
 from trainprobe.advise.numbers import EVALUATING
 from trainprobe.causes import groups, waiting
 from trainprobe.causes.advice import AdviceInput, rarer
-from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items, up_to
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
 from trainprobe.derive.python.stacks import is_whole
@@ -17,6 +17,7 @@ from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
+from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("evaluation.summary", "evaluation for {seconds:seconds}")
@@ -35,6 +36,9 @@ _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 """Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
 _TRAINING = (Region.BACKWARD, Region.OPTIMIZER)
 _QUEUE = (Leaf.POLL, Leaf.PIPE_READ)
+_FETCH = "dataloader.py"
+_LEAST_NS, _OTHER = NS // 10, 0.2
+"""Less beside an evaluation, or a smaller part of it, is its own."""
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".mp4")
 
 
@@ -80,15 +84,44 @@ def claim(window: Window, left: Items) -> Claim | None:
         usual = window.usual_evaluation_ns
         if quiet < _QUIET * usual or not 0 < usual < total:
             return None
-        taken = _first(taken, usual)
+        taken = up_to(taken, usual, Region.NO_GRAD)
         total = usual
         quiet = min(quiet, usual)
+    else:
+        taken = _without_other_work(window, taken, stacks)
+        total = sum(taken.values())
     evidence = [Evidence.of(SECONDS(), seconds(total), "s", window.driver_pid)]
     if fetched:
         evidence.append(Evidence.of(BATCHES(), round(window.extra_fetches), "", window.driver_pid))
     if quiet > 0:
         evidence.append(Evidence.of(NO_GRAD_SECONDS(), seconds(quiet), "s", window.driver_pid))
     return Claim(Cause.EVALUATION, taken, SUMMARY(seconds=seconds(total)), [EVALUATES()], evidence)
+
+
+def outside_ns(taken: Items) -> float:
+    """What goes by outside of fetches and forward passes: metrics, or other work of the training beside it."""
+    return sum(ns for (_, region, _), ns in taken.items() if region == Region.STEP)
+
+
+def _of_batch(frame: str) -> bool:
+    return _FETCH in frame or bool(_MODEL.search(frame.split("(")[0].strip()))
+
+
+def _without_other_work(window: Window, taken: dict[Item, float], stacks: Sequence[Sequence[str]]) -> dict[Item, float]:
+    """Outside of their forward passes, no more than evaluations take there as usual; all of it where a stack shows that
+    it is of one, or where nothing is known of it."""
+    between = [one for one in stacks if not any(_of_batch(frame) for frame in one)]
+    if any(shown_by(one) or known_by(one, window.evaluators) for one in between):
+        return taken
+    usual = window.usual_outside_ns
+    if usual is None:
+        if all(len(one) < 2 for one in between):  # the script's outermost function may be all
+            return taken
+        usual = 0.0
+    outside = outside_ns(taken)
+    if outside < _ALIKE * usual + max(_LEAST_NS, _OTHER * (sum(taken.values()) - outside)):
+        return taken
+    return {item: ns * usual / outside if item[1] == Region.STEP else ns for item, ns in taken.items()}
 
 
 def _stacks(window: Window) -> list[Sequence[str]]:
@@ -123,16 +156,6 @@ def quiet_work_ns(window: Window) -> float:
     work = {item: ns for item, ns in window.excess.items() if item[0] not in _KEEP}
     total, quiet = sum(work.values()), sum(ns for (_, region, _), ns in work.items() if region == Region.NO_GRAD)
     return total if quiet > 0.5 * total and _stacks(window) else 0.0
-
-
-def _first(items: Items, ns: float) -> dict[Item, float]:
-    """So much of the items, those with gradients off first."""
-    quiet = take_items(items, regions=[Region.NO_GRAD], part=1.0)
-    spent = sum(quiet.values())
-    if spent >= ns:
-        return take_items(quiet, part=ns / spent)
-    others = {item: left for item, left in items.items() if item not in quiet}
-    return {**quiet, **take_items(others, part=(ns - spent) / sum(others.values()))}
 
 
 RARER = template(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items, up_to
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import WAITED, without_hang
 from trainprobe.causes.writing import without_queue_of_saves
@@ -15,6 +15,7 @@ from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
+from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
 SUMMARY = template(
@@ -39,6 +40,7 @@ EPOCH_SECONDS = template("worker_startup.epoch_seconds", "time lost at the edge 
 PROCESSES_SECONDS = template("worker_startup.processes_seconds", "time lost while they started")
 _FETCHED = 0.1
 """A DataLoader's workers are waited for in its fetch, so much of the time at least."""
+_FORK_NS = NS // 20
 _STARTING = "popen_"
 """In the names of the files in which multiprocessing starts a process: popen_fork.py and its like."""
 _STATES = (
@@ -62,7 +64,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     count = _started_again(window)
     if not count:
         return None
-    taken = take_items(without_hang(window, without_queue_of_saves(window, left)), states=_STATES)
+    taken = _since_start(window, take_items(without_hang(window, without_queue_of_saves(window, left)), states=_STATES))
     if not _in_loader(taken):
         return None
     return _claim(
@@ -80,6 +82,17 @@ def _started_again(window: Window) -> int:
     return 0 if not starts or starts.first else starts.count
 
 
+def _since_start(window: Window, taken: dict[Item, float]) -> dict[Item, float]:
+    """What came before the first of them was started is not for them, but for the end of those before, which the fetch
+    waits for. A fork takes its time outside of the fetch."""
+    if not window.starts:
+        return taken
+    fetching = {item: ns for item, ns in taken.items() if item[1] == Region.FETCH}
+    beside = {item: ns for item, ns in taken.items() if item not in fetching and item[0] is not State.SLEEP}
+    since = max(window.starts.since_ns - sum(fetching.values()), _FORK_NS * window.starts.count)
+    return fetching | up_to(beside, since)
+
+
 def _in_loader(taken: Items) -> bool:
     return sum(take_items(taken, regions=[Region.FETCH]).values()) >= _FETCHED * sum(taken.values())
 
@@ -88,15 +101,15 @@ def claim_processes(window: Window, left: Items) -> Claim | None:
     """Nothing was waited for in a DataLoader: they may be anything (a save beside the steps, a pool, environments). So
     whatever has evidence of its own comes first, and who waits for their end waits for their work."""
     count = _started_again(window)
-    if not count:
+    if not count or _in_loader(_since_start(window, take_items(window.excess, states=_STATES))):
         return None
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     elsewhere = stacks and not any(_STARTING in frame for frames in stacks for frame in frames)
     states = [state for state in _STATES if state is not State.COMPUTE or not elsewhere]
     left = without_queue_of_saves(window, left)
     taken = {item: ns for item, ns in take_items(left, states=states).items() if item[2] != Leaf.CHILD}
-    if _in_loader(taken):
-        return None
+    if elsewhere or not stacks:
+        taken = _since_start(window, taken)
     return _claim(
         window,
         taken,

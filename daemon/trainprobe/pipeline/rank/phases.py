@@ -38,6 +38,8 @@ class Phases:
     evaluators: set[str] = field(default_factory=set)  # functions that called the model in evaluations
     quiet_ns: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
     """The excess of late steps with gradients off whose stacks showed no evaluation: images that are drawn, metrics."""
+    outside_ns: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    """What evaluations took outside of their fetches and forward passes: metrics."""
 
     def add(
         self, phase: Phase, start_ns: int, end_ns: int, step: int | None = None, states: Mapping[State, float] = NOTHING
@@ -47,6 +49,10 @@ class Phases:
         self.ns[phase] = self.ns.get(phase, 0.0) + (end_ns - start_ns)
         self.spans.append(PhaseInterval(phase, start_ns, end_ns, step, states))
         del self.spans[:-SPANS]
+
+    def usual_outside_ns(self) -> float | None:
+        """The median of ``outside_ns``; None before the first evaluation."""
+        return median(self.outside_ns) if self.outside_ns else None
 
     def usual_quiet_ns(self) -> float:
         """The median of ``quiet_ns``; 0 where there were none."""

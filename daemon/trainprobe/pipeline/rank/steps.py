@@ -123,6 +123,8 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
         rank.phases.add(Phase(cause.value), int(row.at_ns - ns), row.at_ns, progress.clock.count - 1)
     if Cause.EVALUATION in judgement.phases:
         _note_evaluators(rank)
+        claims = (claim.taken for claim in judgement.of_phases if claim.cause is Cause.EVALUATION)
+        rank.phases.outside_ns.append(sum(evaluation.outside_ns(taken) for taken in claims))
     elif ns := evaluation.quiet_work_ns(window):
         rank.phases.quiet_ns.append(ns)
     if late and judgement.stall_ns < _least_ns(rank, judgement.main):

@@ -62,9 +62,12 @@ def window_of(rank: RankState, part: Measured) -> Window:
         extra_fetches=part.extra_fetches,
         fetches_per_backward=baseline.fetches() / max(1.0, baseline.backwards()),
         workers=workers.count,
-        starts=WorkerStarts(started, workers.started == started, rank.progress.first_due, renewed),
+        starts=WorkerStarts(
+            started, workers.started == started, rank.progress.first_due, renewed, workers.since_start_ns(start, end)
+        ),
         evaluators=rank.phases.evaluators,
         usual_evaluation_ns=rank.phases.usual_ns(Phase.EVALUATION),
+        usual_outside_ns=rank.phases.usual_outside_ns(),
         usual_quiet_ns=rank.phases.usual_quiet_ns(),
         usual_ahead=rank.files.saving_steps.ahead_per_byte,
         compilers=workers.compilers_in(start, end),
