@@ -121,6 +121,11 @@ SETTINGS: Mapping[str, Mapping[Subject, Named]] = {
         Subject.WORKERS: Named("dataloader_num_workers"),
     },
     "spacy": {Subject.SAVE: Named("training.eval_frequency"), Subject.EVALUATE: Named("training.eval_frequency")},
+    "torchtnt": {
+        Subject.SAVE: Named("save_every_n_train_steps"),
+        Subject.EVALUATE: Named("evaluate_every_n_steps"),
+    },
+    "recbole": {Subject.EVALUATE: Named("eval_step", IN_EPOCHS), Subject.WORKERS: Named("worker")},
     "orbax": _ORBAX,
     "flax": _ORBAX,
     "jax": _ORBAX,

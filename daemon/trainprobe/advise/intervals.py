@@ -12,7 +12,7 @@ from trainprobe.model.amounts import percent, seconds
 from trainprobe.model.report import Stall
 from trainprobe.text.saying import Saying, saying, word
 
-ROLLOUTS = ("stable_baselines3",)  # whose loops collect what they train on
+ROLLOUTS = ("stable_baselines3", "torchrl", "tianshou", "gymnasium", "gym")  # whose loops collect what they train on
 SEEN = 0.5
 """Of what writing logs took, at least, in late steps: with less, most bursts were too short for one, and how often they
 come is not known."""
@@ -37,12 +37,15 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
     if share <= SAVING:
         return ProposedSetting(name, now, None, 0.0, reason)
     better = interval_for_share(every, share, SAVING)
+    gain = lost * (1 - every / better)
+    if gain < facts.worth:
+        return ProposedSetting(name, now, None, 0.0, reason)
     step = rank.wall_seconds * (1 - share) / max(1, rank.steps.count)
     limit = saying(
         "a crash then costs up to {work} of work; saving from another process costs nothing of it",
         work=seconds(better * step),
     )
-    return ProposedSetting(name, now, str(better), lost * (1 - every / better), reason, limit)
+    return ProposedSetting(name, now, str(better), gain, reason, limit)
 
 
 def _each_save(each: float, share: float) -> Saying:
@@ -94,7 +97,7 @@ def logs(facts: SettingsInput) -> ProposedSetting:
         every = max(1, round(rank.steps.count / writes))
     better = interval_for_share(every, lost / rank.wall_seconds, SAVING)
     gain = (lost - watched) * (1 - every / better)
-    if gain <= 0:  # it is seldom enough, or all of it is for being watched
+    if gain < facts.worth:  # it is seldom enough, or all of it is for being watched
         return ProposedSetting(name, _each(every), None, 0.0, reason)
     return ProposedSetting(name, _each(every), str(better), gain, reason, limit)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from trainprobe.advise.facts import LEAST_GAIN
 from trainprobe.advise.frameworks import Subject, name_of, setting
 from trainprobe.advise.loader import Loader
 from trainprobe.advise.numbers import interval_for_share
@@ -118,7 +119,7 @@ def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None, wa
     if not every:
         return []
     better = interval_for_share(every, f.share, wanted)
-    if better <= every:
+    if f.share * (1 - every / better) < LEAST_GAIN:
         return []
     named = {} if subject is None else {"setting": in_brackets(f, subject, better)}
     return [sentence(better=better, every=every, share=f.share, run=in_run(f, better), **named)]

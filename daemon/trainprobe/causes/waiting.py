@@ -116,9 +116,13 @@ def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:
     return min(inside, key=lambda t: t.since_ns, default=None)
 
 
-def asked_again(window: Window, kind: Callable[[str], bool] = bool) -> str:
-    """The file of a kind that the driver asked for most by its name, twice at least; "" none."""
-    asked = {path: times for path, times in window.late.files.items() if times > 1 and kind(path)}
+def asked_again(window: Window, kind: Callable[[str], bool] = bool, spread_ns: float = 0.0) -> str:
+    """The file of a kind that the driver asked for most by its name, twice at least, so long apart; "" none."""
+    asked = {
+        path: one.times
+        for path, one in window.late.files.items()
+        if one.times > 1 and kind(path) and one.last_ns - one.first_ns >= spread_ns
+    }
     return max(asked, key=lambda path: asked[path], default="")
 
 

@@ -212,7 +212,8 @@ def _advice(f: AdviceInput) -> list[Message]:
     own = OWN(used=used, of=of, threads=with_threads) if used else None
     fewer = (FEWER_THREADS if f.workers else FEWER_OWN_THREADS)(own=own)
     out = [MOVE_OTHERS(who=[COMPETES(name=name, cpus=cpus) for name, cpus in dearest])] if dearest else []
-    if 0 < used <= _FITS * f.cpus and not allowed:  # it is others who make it wait
+    alone = f.loader is not None and f.loader.others < _BUSY
+    if 0 < used <= _FITS * f.cpus and not (allowed or alone):  # it is others who make it wait
         out = out or [FIND_OTHERS(own=own)]
     else:
         out = [fewer, *out] if used > sum(others.values()) else [*out, fewer]

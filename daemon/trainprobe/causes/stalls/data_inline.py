@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.advice import SHARE, AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind, State
@@ -45,9 +45,19 @@ USE_WORKERS = template(
 )
 
 
+LOAD_LESS = template(
+    "data_inline.advice.load_less",
+    "read less, or more rarely, in the training thread (a smaller file, kept in memory): DataLoader workers would gain "
+    "less than 1 %",
+)
+
+
 def _advice(f: AdviceInput) -> list[Message]:
-    name = name_of(f.framework, Subject.WORKERS)
-    return [USE_WORKERS(setting=name, workers=f.loader.best() if f.loader is not None else 1, share=f.share)]
+    load = f.loader
+    best = load.best() if load is not None else 1
+    if load is not None and load.gain(best) < SHARE * (load.own + load.wait):
+        return [LOAD_LESS()]
+    return [USE_WORKERS(setting=name_of(f.framework, Subject.WORKERS), workers=best, share=f.share)]
 
 
 SPEC = CauseSpec(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainprobe.advise.facts import LEAST_GAIN
 from trainprobe.advise.frameworks import Subject
 from trainprobe.advise.numbers import interval_for_share
 from trainprobe.causes import groups
@@ -93,6 +94,8 @@ def _advice(f: AdviceInput) -> list[Message]:
         return [*rarer(f, LOG_RARER, Subject.LOG), NO_FLUSH()]
     rate = WRITES(writes=f.writes_per_step) if f.writes_per_step else None
     better = interval_for_share(every, f.share, SHARE)
+    if f.share * (1 - every / better) < LEAST_GAIN:
+        return [NO_FLUSH()]
     setting = in_brackets(f, Subject.LOG, better)
     return [NOT_EACH_STEP(better=better, setting=setting, rate=rate, share=f.share, run=in_run(f, better)), NO_FLUSH()]
 

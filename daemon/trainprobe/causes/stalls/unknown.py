@@ -39,6 +39,8 @@ MOST = 0.9
 """Of the time in its stalls: a kind with this much of it gives them its name."""
 SHOWN = 0.02
 """Of what is unknown: less of a state is not worth a word."""
+SPREAD = 0.25
+"""Of a sleep: a loop asks for a file over so much of it; what comes right behind it is for something else."""
 LAST = 1_000_000
 """Its place: behind every other rule."""
 
@@ -75,7 +77,7 @@ def _pause(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
     slept = sum(take_items(left, states=[State.SLEEP]).values())
     if slept <= 0.5 * sum(left.values()):
         return None
-    path = asked_again(window)
+    path = asked_again(window, spread_ns=SPREAD * slept)
     told = FOR_FILE(path=path, seconds=seconds(slept)) if path else PAUSE(seconds=seconds(slept))
     return told, [DRIVER_IN(places=[State.SLEEP])]
 

@@ -26,11 +26,17 @@ LOOPS: Mapping[str, tuple[str, ...]] = {
     "detectron2": ("engine/train_loop.py",),
     "pytorch_metric_learning": ("trainers/base_trainer.py",),
     "spacy": ("training/loop.py",),
+    "torchtnt": ("framework/train.py", "framework/fit.py"),
+    "recbole": ("trainer/trainer.py",),
+    "pytorch_tabnet": ("abstract_model.py",),
+    "poutyne": ("framework/model.py",),
+    "pytorch_accelerated": ("trainer.py",),
 }  # fmt: skip
 """The files of a framework's own training loop. Its models and helpers are also used by loops that are not its own."""
 LIBRARIES = (
     *("accelerate", "orbax", "webdataset", "datasets", "torch_geometric", "timm", "batchgenerators"),
     *("flax", "jax", "tensorflow"),
+    *("torchrl", "tianshou", "gymnasium", "gym"),
 )
 """Libraries that leave the loop to the user: named where no framework's loop was seen."""
 OTHER_LOOPS = frozenset(

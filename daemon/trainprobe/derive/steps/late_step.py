@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -117,6 +116,15 @@ class SiblingThread:
 
 
 @dataclass(slots=True)
+class AskedFile:
+    """How often and when the driver asked for it by its name (stat, access, open)."""
+
+    first_ns: int
+    last_ns: int = 0
+    times: int = 0
+
+
+@dataclass(slots=True)
 class LateStepObservations:
     """The open step's observations; a new one begins with each step that had any."""
 
@@ -140,7 +148,7 @@ class LateStepObservations:
     looks: int = 0
     inspections: int = 0
     held_back: int = 0  # inspections that found the driver waiting for the write-back of dirty pages
-    files: Counter[str] = field(default_factory=Counter)  # that the driver asked for by their names, and how often
+    files: dict[str, AskedFile] = field(default_factory=dict)  # that the driver asked for, by their names
     queued: int = 0  # passes that found the driver runnable without a CPU
 
     @property
@@ -167,10 +175,11 @@ class LateStepObservations:
             self.locked_ns += now_ns - max(min(locks), self.counted_ns)
         self.counted_ns = now_ns
 
-    def add_file(self, path: str) -> None:
+    def add_file(self, path: str, at_ns: int) -> None:
         """The driver asked for it by its name."""
         if path in self.files or len(self.files) < FILES:
-            self.files[path] += 1
+            asked = self.files.setdefault(path, AskedFile(at_ns))
+            asked.times, asked.last_ns = asked.times + 1, at_ns
 
     def inspect(self, seen: Inspection, at_ns: int) -> None:
         if seen.state != "R" or self.inspection is None or not self.inspection.held_locks:

@@ -115,7 +115,7 @@ def add_inspection(rank: RankState, seen: Inspection, at_ns: int) -> None:
 
 def add_look(rank: RankState, event: FileLooked) -> None:
     if event.tid == rank.tid:
-        rank.open.late.add_file(event.path)
+        rank.open.late.add_file(event.path, event.at_ns)
 
 
 def add_host_sample(rank: RankState, host: HostSample, at_ns: int) -> None:
