@@ -42,3 +42,9 @@ def test_saves_from_a_gpu_in_ordinary_steps_are_told_with_the_copies_and_removal
     """107 saves of 30 ms, by the training's own clock; only four of them make their steps late."""
     told, seconds = rank_of("hf_trainer_gpu_saves").lost, EXPECTED["hf_trainer_gpu_saves"]["true"]["seconds"]
     assert told["checkpoint"] == pytest.approx(seconds["checkpoint"], rel=0.1, abs=0.2)
+
+
+@pytest.mark.parametrize("name", ["epoch_evaluation", "epoch_edges"])
+def test_what_lies_beside_an_evaluation_or_a_start_of_workers_is_told_by_its_own_cause(name: str) -> None:
+    told, seconds = rank_of(name).lost, EXPECTED[name]["true"]["seconds"]
+    assert {cause: told[cause] for cause in seconds} == pytest.approx(seconds, rel=0.1, abs=0.2)

@@ -462,6 +462,65 @@ def test_a_pause_in_the_step_of_an_evaluation_is_no_part_of_it(region: Region) -
     adds_up(rank)
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_what_the_training_does_beside_an_evaluation_is_no_part_of_it(before: bool) -> None:
+    """No stack was taken of it; the evaluation before it had 0.05 s outside of its forward passes."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    evaluate(driver)
+    driver.spend(0.05)
+    driver.train(40)
+    if before:
+        driver.spend(0.8)
+    evaluate(driver)
+    if not before:
+        driver.spend(0.8)
+    driver.spend(0.5, Leaf.LOCK)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost["cpu_bound"] == pytest.approx(0.8, abs=0.05)
+    assert rank.lost["unknown"] == pytest.approx(0.5, abs=0.05)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(2 * 0.88 + 0.1, abs=0.05)
+    adds_up(rank)
+
+
+def test_what_evaluations_always_do_outside_of_their_forward_passes_is_theirs() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    for _ in range(3):
+        evaluate(driver)
+        driver.spend(0.8)
+        driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {}
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(3 * 1.68, abs=0.05)
+
+
+def test_what_comes_before_the_first_fork_is_not_for_the_workers_that_start() -> None:
+    """But for the end of those before, which the fetch waits for."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    driver.spend(0.3, Leaf.POLL, Region.FETCH)
+    driver.die(2000)
+    driver.spend(0.9)
+    driver.spend(0.7, Leaf.SLEEP)
+    driver.fork(2001)
+    driver.fetch(0.4, Leaf.POLL)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost["worker_startup"] == pytest.approx(0.7, abs=0.06)
+    assert rank.lost["cpu_bound"] == pytest.approx(0.9, abs=0.06)
+    assert rank.lost["unknown"] == pytest.approx(0.7, abs=0.02)
+    adds_up(rank)
+
+
 def test_workers_that_start_again_after_an_evaluation_in_the_driver_are_no_part_of_it() -> None:
     driver = Driver()
     driver.begin()
