@@ -42,6 +42,7 @@ class WorkerStarts:
     due: int  # were started again in a step before and have not delivered yet
     renewed_ns: int = 0  # from the start of those that replaced the step's first ones until its end; 0: none did
     since_ns: int = 0  # from the start of the step's first one until its end; of those that live then, if any do
+    usual_ns: float = 0.0  # that the run's first ones took until they delivered; 0: not known
 
 
 @dataclass(frozen=True, slots=True)

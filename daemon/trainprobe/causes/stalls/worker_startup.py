@@ -7,9 +7,9 @@ from collections.abc import Callable
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Items, Window, seconds, take_items, up_to
+from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items, up_to
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import WAITED, without_hang
+from trainprobe.causes.waiting import BLOCKED, CPU, STORAGE, SWAP, WAITED, without_hang
 from trainprobe.causes.writing import without_queue_of_saves
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
@@ -41,6 +41,7 @@ PROCESSES_SECONDS = template("worker_startup.processes_seconds", "time lost whil
 _FETCHED = 0.1
 """A DataLoader's workers are waited for in its fetch, so much of the time at least."""
 _FORK_NS = NS // 20
+_SLOWER_NS = 0.1 * NS
 _STARTING = "popen_"
 """In the names of the files in which multiprocessing starts a process: popen_fork.py and its like."""
 _STATES = (
@@ -67,6 +68,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     taken = _since_start(window, take_items(without_hang(window, without_queue_of_saves(window, left)), states=_STATES))
     if not _in_loader(taken):
         return None
+    taken = _without_slow_batch(window, taken)
     return _claim(
         window,
         taken,
@@ -91,6 +93,17 @@ def _since_start(window: Window, taken: dict[Item, float]) -> dict[Item, float]:
     beside = {item: ns for item, ns in taken.items() if item not in fetching and item[0] is not State.SLEEP}
     since = max(window.starts.since_ns - sum(fetching.values()), _FORK_NS * window.starts.count)
     return fetching | up_to(beside, since)
+
+
+def _without_slow_batch(window: Window, taken: dict[Item, float]) -> dict[Item, float]:
+    """A start that takes much longer than the run's first one is that, and then a batch that its workers work on."""
+    fetching = sum(ns for (_, region, _), ns in taken.items() if region == Region.FETCH)
+    usual = window.starts.usual_ns if window.starts else 0.0
+    longest = max(2 * usual, usual + _SLOWER_NS)
+    worked = pool_ns(window, *CPU, *STORAGE, *SWAP, *BLOCKED)
+    if not usual or fetching <= longest or worked < (fetching - longest) / 2:
+        return taken
+    return {item: ns * longest / fetching if item[1] == Region.FETCH else ns for item, ns in taken.items()}
 
 
 def _in_loader(taken: Items) -> bool:

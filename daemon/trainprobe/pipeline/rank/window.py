@@ -13,6 +13,7 @@ from trainprobe.derive.steps.late_step import LateStepObservations
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Phase, State
 from trainprobe.model.event import GpuMemoryCalls
+from trainprobe.model.moment import NS
 from trainprobe.pipeline.rank.state import RankState
 
 OPEN = Unseen("open")  # only marks carry this counter, and the open step has none yet
@@ -63,7 +64,12 @@ def window_of(rank: RankState, part: Measured) -> Window:
         fetches_per_backward=baseline.fetches() / max(1.0, baseline.backwards()),
         workers=workers.count,
         starts=WorkerStarts(
-            started, workers.started == started, rank.progress.first_due, renewed, workers.since_start_ns(start, end)
+            started,
+            workers.started == started,
+            rank.progress.first_due,
+            renewed,
+            workers.since_start_ns(start, end),
+            usual_ns=(rank.lives.startup.workers or 0.0) * NS,
         ),
         evaluators=rank.phases.evaluators,
         usual_evaluation_ns=rank.phases.usual_ns(Phase.EVALUATION),
