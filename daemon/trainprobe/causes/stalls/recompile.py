@@ -8,7 +8,8 @@ from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.python.compilers import in_compiler
 from trainprobe.derive.workers import in_rows
-from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Region
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
@@ -21,15 +22,21 @@ COUNT = template("recompile.count", "compiler processes")
 STACKS = template("recompile.stacks", "Python stacks of the training thread that show a compiler")
 
 
+NEVER = frozenset({State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP})
 SEVERAL, APART_NS = 3, NS
 """So many compilers with no more between one and the next are one compilation: Triton's passes run in torch's own
 workers, which then start a short ptxas for each kernel."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """The whole excess, where compilers ran for a third of it, or came one after the other for half of it, or most
-    stacks of the driver show one."""
-    total = sum(left.values())
+    """The excess without what no compiler does, where compilers ran for a third of it, or came one after the other for
+    half of it, or most stacks of the driver show one."""
+    taken = {
+        item: ns
+        for item, ns in take_items(left).items()
+        if item[0] not in NEVER and item[1] is not Region.FETCH
+    }
+    total = sum(taken.values())
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     compiling = [frames for frames in stacks if in_compiler(frames)]
     by_process = 0 < window.compile_ns >= total / 3 or _in_a_row_ns(window) >= total / 2 > 0
@@ -42,7 +49,6 @@ def claim(window: Window, left: Items) -> Claim | None:
         evidence.append(Evidence.of(COUNT(), len(ran), "", window.driver_pid, cache))
     if compiling:
         evidence.append(Evidence.of(STACKS(), len(compiling), "", window.driver_pid))
-    taken = take_items(left)
     chain = WAITS() if by_process else COMPILES(where=compiling[-1][-1])
     return Claim(Cause.RECOMPILE, taken, SUMMARY(seconds=seconds(sum(taken.values()))), [chain], evidence)
 
