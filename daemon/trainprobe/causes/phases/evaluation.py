@@ -131,9 +131,8 @@ def _stacks(window: Window) -> list[Sequence[str]]:
 
 
 def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
-    """Without the start of the training's own workers, which comes after it: as much of the fetches as that took; and
-    without what the step's own backward and optimiser waited for a processor."""
-    items = {item: ns for item, ns in items.items() if item[1] not in _TRAINING or item[2] not in _QUEUED}
+    """Without the start of the training's own workers, which comes after it: as much of the fetches as that took."""
+    items = {item: ns for item, ns in items.items() if not _is_beside(item)}
     starts = window.starts
     after = starts.renewed_ns - window.baseline_ns if starts and not starts.first else 0.0
     fetches = {item: ns for item, ns in items.items() if item[1] == Region.FETCH}
@@ -143,6 +142,12 @@ def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
         if 0 < after <= spent:
             return items | {item: ns * (1 - after / spent) for item, ns in waits.items()}
     return items if after <= 0 else {item: ns for item, ns in items.items() if item not in fetches}
+
+
+def _is_beside(item: Item) -> bool:
+    """What the step's own backward and optimiser waited for a processor, and a collection that the training asks for."""
+    _, region, leaf = item
+    return (region in _TRAINING and leaf in _QUEUED) or (region == Region.STEP and leaf == Leaf.COLLECTOR)
 
 
 def _like_other_work(window: Window, ns: float) -> bool:

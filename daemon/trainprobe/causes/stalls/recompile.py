@@ -31,11 +31,7 @@ workers, which then start a short ptxas for each kernel."""
 def claim(window: Window, left: Items) -> Claim | None:
     """The excess without what no compiler does, where compilers ran for a third of it, or came one after the other for
     half of it, or most stacks of the driver show one."""
-    taken = {
-        item: ns
-        for item, ns in take_items(left).items()
-        if item[0] not in NEVER and item[1] is not Region.FETCH
-    }
+    taken = {item: ns for item, ns in take_items(left).items() if item[0] not in NEVER and item[1] is not Region.FETCH}
     total = sum(taken.values())
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     compiling = [frames for frames in stacks if in_compiler(frames)]
