@@ -27,7 +27,7 @@ BYTES = template("logging.bytes", "log written")
 BLOCKED_SECONDS = template("logging.blocked_seconds", "blocked in write to a pipe or terminal")
 _STORM = 200
 """Calls on logs in one step, from which on it may be a storm …"""
-_SEEN = 5_000
+_SEEN = 1_000
 """ns of CPU between two calls on one file, from which on that is what a line takes."""
 _EACH = 200_000
 """… and ns of CPU for each: formatting a line and Python's way to the call take tens of microseconds."""
