@@ -78,6 +78,9 @@ def logs(facts: SettingsInput) -> ProposedSetting:
             0.0,
             saying("logging costs nothing here"),
         )
+    if sum(log.seconds for log in rank.logs) < SEEN * lost:  # most went to a pipe or a terminal whose reader is slow
+        now = saying("{writes:# write|# writes} in all", writes=writes)
+        return ProposedSetting(name, now, None, 0.0, saying("most of it waits for whoever reads the output"))
     dearest = max(rank.logs, key=lambda log: log.seconds)
     took, watched = {"writes": writes, "lost": seconds(lost), "path_text": dearest.path}, WATCHED * writes
     reason = saying("{writes:# write|# writes} took {lost}, most of it {path_text}", **took)
@@ -113,7 +116,7 @@ def evaluations(facts: SettingsInput) -> ProposedSetting:
     number = len({span.start if span.step is None else span.step for span in spans})
     if not spent or not number:
         return ProposedSetting(name, saying("none seen"), None, 0.0, saying("no evaluation was seen"))
-    if rank.framework.name in ROLLOUTS:
+    if rank.framework.name in ROLLOUTS or not any(span.sure for span in spans):
         return ProposedSetting(
             name, saying("none seen"), None, 0.0, saying("rollouts run without gradients, and are needed")
         )

@@ -79,6 +79,7 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
     return replace(made, taken=memories.others(facts.memory), unsure=tuple(memories.unsure(rank, facts.memory)))
 
 
+PROCESSES = "worker_startup.processes_started"  # the evidence that those started were no loader's
 CAUSES = {
     "batch_size": ("fake_batching",),
     "num_workers": ("data_cpu", "data_storage", "data_inline", "memory_pressure", "swap"),
@@ -288,9 +289,12 @@ def _batch_size(facts: SettingsInput, workers: ProposedSetting) -> list[Proposed
 
 def _persistent(facts: SettingsInput) -> ProposedSetting:
     lost, load = facts.stalled("worker_startup"), facts.loader
+    others = [stall for stall in facts.rank.stalls if any(one.key == PROCESSES for one in stall.evidence)]
+    lost -= sum(stall.shares.get("worker_startup", 0.0) for stall in others)
     shared = sum("worker_startup" in stall.shares for stall in facts.rank.stalls)  # a save at the same edge may be more
     edges = max(facts.rank.counters.stalls.get("worker_startup", 0), shared)
-    if not edges:
+    edges -= len(others)
+    if edges <= 0:
         seen = facts.rank.workers
         reason = saying("no workers were started again between epochs while it was watched")
         if seen.started > seen.peak > 0:

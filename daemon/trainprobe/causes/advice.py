@@ -69,6 +69,7 @@ class AdviceInput:
     framework: str | None = None  # that runs the loop
     workers: int = 0  # live at once, at most
     loader: Loader | None = None  # what making its batches costs, as far as measured
+    best_workers: int | None = None  # of a loader, that gain 1 % of the run; 0: none do; None: not measured
 
     @property
     def line(self) -> Message | None:
@@ -145,9 +146,8 @@ def made_ahead(f: AdviceInput) -> list[Message]:
 
 def more_workers(f: AdviceInput) -> list[Message]:
     """The number of loader workers that is worth it; nothing where that is no more than there are, or is not known."""
-    load = f.loader
-    best = load.best() if load is not None else 0
-    if load is None or best <= load.workers or load.gain(best) < SHARE * (load.own + load.wait):
+    load, best = f.loader, f.best_workers or 0
+    if load is None or best <= load.workers:
         return []
     name = name_of(f.framework, Subject.WORKERS)
     return [MORE_WORKERS(setting=name, best=best, workers=load.workers, each=load.each, own=load.own)]

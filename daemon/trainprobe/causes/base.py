@@ -83,6 +83,7 @@ class Window:
     starts: WorkerStarts | Unseen
     evaluators: Collection[str]  # functions that called the model in earlier evaluations
     usual_evaluation_ns: float  # 0: evaluations have no usual length, or there were none
+    usual_no_grad_ns: float  # of evaluations, with gradients off; 0: not known
     usual_outside_ns: float | None  # of evaluations, outside of fetches and forward passes; None: not known
     usual_quiet_ns: float  # the same of late steps with gradients off whose stacks showed no evaluation
     usual_ahead: float | None  # ns of serialising per byte before a save's first open; None: not known

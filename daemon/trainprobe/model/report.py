@@ -292,6 +292,7 @@ class PhaseSpan:
     end: float | None
     step: int | None = None  # the steps before it
     states: dict[str, float] = field(default_factory=dict)  # seconds by state in a shutdown, where they are known
+    sure: bool = True  # of an evaluation: batches were fetched, or a stack shows one; else it may be rollouts
 
 
 @dataclass(slots=True)

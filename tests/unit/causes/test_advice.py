@@ -191,10 +191,9 @@ def test_what_to_change_first_begins_with_what_to_do() -> None:
 
 
 def test_workers_are_advised_for_own_loading_only_where_they_gain_something() -> None:
-    load = Loader(0, 0.1, 0.05, 1.0, 0.04, 0.0, 0.1, 8, queued=0.0, queueing=0.0, others=0.0)
-    assert "num_workers=" in advice(Cause.DATA_INLINE, AdviceInput(loader=load, fetching=True))[0]
-    little = replace(load, wait=0.0005, cpu=0.0004)
-    assert "would gain less than 1 %" in advice(Cause.DATA_INLINE, AdviceInput(loader=little, fetching=True))[0]
+    assert "num_workers=1 " in advice(Cause.DATA_INLINE, AdviceInput(fetching=True))[0]
+    assert "num_workers=3 " in advice(Cause.DATA_INLINE, AdviceInput(best_workers=3, fetching=True))[0]
+    assert "would gain less than 1 %" in advice(Cause.DATA_INLINE, AdviceInput(best_workers=0, fetching=True))[0]
 
 
 def test_other_programs_are_looked_for_only_where_they_use_the_cpus() -> None:

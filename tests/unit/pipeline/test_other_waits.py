@@ -160,6 +160,8 @@ def test_processes_that_are_not_a_loaders_are_not_called_that() -> None:
     for pid in (SERVER, SERVER + 1):
         driver.fork(pid)
         driver.spend(0.3)
+        frames = ("main (train.py:3)", "Popen._launch (popen_fork.py:66)")
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
         driver.train(30)
         driver.die(pid)
     stalls = rank_of(played(driver, pipeline), driver).stalls

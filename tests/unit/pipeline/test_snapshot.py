@@ -23,7 +23,7 @@ def taken(pipeline: Pipeline, driver: Driver) -> RankSnapshot:
 
 
 def reported(seen: RankSnapshot, at: Moment) -> Rank:
-    return copy.deepcopy(rank_report(seen, at, RankPlace("run", 0, "0", 1), 4))
+    return copy.deepcopy(rank_report(seen, at, RankPlace("run", 0, "0", 1, 1), 4))
 
 
 def test_a_snapshot_stays_what_it_was() -> None:

@@ -25,9 +25,12 @@ EVALUATES = template("evaluation.evaluates", "training thread evaluates")
 SECONDS = template("evaluation.seconds", "seconds beyond an ordinary step")
 BATCHES = template("evaluation.batches", "batches fetched without a backward")
 NO_GRAD_SECONDS = template("evaluation.no_grad_seconds", "seconds with gradients off")
-_NAMES = re.compile(r"eval|valid|\btest|_test|infer|predict|score|metric|benchmark|rollout|trajector", re.IGNORECASE)
+_NAMES = re.compile(
+    r"eval|valid|estimate_loss|\btest|_test|infer|predict|score|metric|benchmark|rollout|trajector", re.IGNORECASE
+)
 _MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
-_QUIET = 0.3
+_EVALUATES = re.compile(r"eval|valid|\btest|_test|estimate_loss|predict|metric|benchmark", re.IGNORECASE)
+_QUIET = 0.5
 """Of a usual evaluation: with gradients off for less there was none."""
 _ALIKE = 2.0
 _KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP)
@@ -81,12 +84,11 @@ def claim(window: Window, left: Items) -> Claim | None:
     other = _like_other_work(window, total) or any(file.path.lower().endswith(_PICTURES) for file in window.files)
     by_grad = (shown and quiet > 0.5 * total) or (not stacks and not other and quiet - queued > 0.5 * total)
     if not fetched and not by_grad:
-        usual = window.usual_evaluation_ns
-        if quiet < _QUIET * usual or not 0 < usual < total:
+        usual, looked = window.usual_no_grad_ns, bool(stacks) and not shown and quiet > 0.5 * total
+        if other or looked or not 0 < _QUIET * usual <= quiet:
             return None
-        taken = up_to(taken, usual, Region.NO_GRAD)
-        total = usual
-        quiet = min(quiet, usual)
+        taken = _as_usual(window, taken)
+        quiet, total = made_of(taken)[0], sum(taken.values())
     else:
         taken = _without_other_work(window, taken, stacks)
         total = sum(taken.values())
@@ -98,9 +100,24 @@ def claim(window: Window, left: Items) -> Claim | None:
     return Claim(Cause.EVALUATION, taken, SUMMARY(seconds=seconds(total)), [EVALUATES()], evidence)
 
 
-def outside_ns(taken: Items) -> float:
-    """What goes by outside of fetches and forward passes: metrics, or other work of the training beside it."""
-    return sum(ns for (_, region, _), ns in taken.items() if region == Region.STEP)
+def made_of(taken: Items) -> tuple[float, float]:
+    """With gradients off, and outside of fetches and forward passes: metrics, or other work of the training."""
+    quiet, outside = (sum(ns for (_, of, _), ns in taken.items() if of == one) for one in (Region.NO_GRAD, Region.STEP))
+    return quiet, outside
+
+
+def is_sure(claim: Claim, window: Window) -> bool:
+    """Whether batches were fetched for it, or a stack shows a function that is named like an evaluation: rollouts run
+    with gradients off, too."""
+    named = (frame.split("(")[0] for seen in window.late.stacks for frame in seen.frames)
+    return any(one.key == BATCHES.id for one in claim.evidence) or any(map(_EVALUATES.search, named))
+
+
+def _as_usual(window: Window, taken: Items) -> dict[Item, float]:
+    """Of a step that does something else too: as much with gradients off as evaluations take, and outside of that."""
+    quiet = {item: ns for item, ns in taken.items() if item[1] == Region.NO_GRAD}
+    outside = {item: ns for item, ns in taken.items() if item[1] == Region.STEP}
+    return up_to(quiet, _ALIKE * window.usual_no_grad_ns) | up_to(outside, window.usual_outside_ns or 0.0)
 
 
 def _of_batch(frame: str) -> bool:
@@ -108,17 +125,16 @@ def _of_batch(frame: str) -> bool:
 
 
 def _without_other_work(window: Window, taken: dict[Item, float], stacks: Sequence[Sequence[str]]) -> dict[Item, float]:
-    """Outside of their forward passes, no more than evaluations take there as usual; all of it where a stack shows that
-    it is of one, or where nothing is known of it."""
-    between = [one for one in stacks if not any(_of_batch(frame) for frame in one)]
-    if any(shown_by(one) or known_by(one, window.evaluators) for one in between):
-        return taken
+    """Outside of their forward passes, no more than evaluations take there as usual. Of the first one it is all, unless
+    stacks show something else only."""
     usual = window.usual_outside_ns
     if usual is None:
-        if all(len(one) < 2 for one in between):  # the script's outermost function may be all
+        between = [one for one in stacks if not any(_of_batch(frame) for frame in one)]
+        shown = any(shown_by(one) or known_by(one, window.evaluators) for one in between)
+        if shown or all(len(one) < 2 for one in between):  # the script's outermost function may be all
             return taken
         usual = 0.0
-    outside = outside_ns(taken)
+    _, outside = made_of(taken)
     if outside < _ALIKE * usual + max(_LEAST_NS, _OTHER * (sum(taken.values()) - outside)):
         return taken
     return {item: ns * usual / outside if item[1] == Region.STEP else ns for item, ns in taken.items()}
@@ -145,7 +161,7 @@ def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
 
 
 def _is_beside(item: Item) -> bool:
-    """What the step's own backward and optimiser waited for a processor, and a collection that the training asks for."""
+    """What the step's own backward and optimiser waited for a processor; a collection that the training asks for."""
     _, region, leaf = item
     return (region in _TRAINING and leaf in _QUEUED) or (region == Region.STEP and leaf == Leaf.COLLECTOR)
 

@@ -46,6 +46,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     reading = [one for one in beside if one.reading >= max(1.0, _MOSTLY * one.looks)]
     if reading:
         return _reads(window, taken, max(reading, key=lambda one: one.reading))
+    if window.fetches_per_backward > 0:  # a DataLoader makes its batches: the thread does something else
+        return None
     busy = [one for one in beside if one.own_tid in window.python_threads and _computes(one)]
     return _works(window, taken, max(busy, key=lambda one: one.busy())) if busy else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
-from trainprobe.causes.advice import SHARE, AdviceInput
+from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind, State
@@ -53,11 +53,9 @@ LOAD_LESS = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    load = f.loader
-    best = load.best() if load is not None else 1
-    if load is not None and load.gain(best) < SHARE * (load.own + load.wait):
+    if f.best_workers == 0:
         return [LOAD_LESS()]
-    return [USE_WORKERS(setting=name_of(f.framework, Subject.WORKERS), workers=best, share=f.share)]
+    return [USE_WORKERS(setting=name_of(f.framework, Subject.WORKERS), workers=f.best_workers or 1, share=f.share)]
 
 
 SPEC = CauseSpec(

@@ -38,7 +38,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     seen = window.late.worker
     if seen is None or seen.leaf != Leaf.LOCK or seen.locks_file:
         return None
-    still = window.late.locked_ns
+    still = window.late.locked.ns
     taken = take_items(left, states=[State.DATA_WAIT, State.LOCK])
     if still < max(window.policy.deadlock_ns, _PART * sum(taken.values())) or not taken:
         return None

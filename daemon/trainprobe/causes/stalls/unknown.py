@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
-from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
-from trainprobe.causes.waiting import BLOCKED_BATCHES, asked_again, user_thread
+from trainprobe.causes.waiting import BLOCKED, BLOCKED_BATCHES, CPU, asked_again, user_thread
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
@@ -22,6 +22,13 @@ A_PROCESS = template("unknown.a_process", "a process")
 PROCESS = template("unknown.process", "{name} (pid {pid})")
 FOR_PROCESS = template("unknown.for_process", "waiting for {who} that the training started: {seconds:seconds}")
 WAITS_FOR_PROCESS = template("unknown.waits_for_process", "training thread waits for {who}")
+FOR_PROCESSES = template(
+    "unknown.for_processes",
+    "waiting for {count:# process|# processes} that the training started in the step: {seconds:seconds}",
+)
+WAITS_FOR_PROCESSES = template(
+    "unknown.waits_for_processes", "training thread waits for the work of {count:# process|# processes}"
+)
 FOR_FILE = template("unknown.for_file", "a loop that sleeps and asks for {path}: {seconds:seconds} of sleep")
 PAUSE = template("unknown.pause", "a pause that the training's own code asks for: {seconds:seconds} of sleep")
 SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }{beside}")
@@ -32,6 +39,7 @@ KNOWN = {
     FOR_FILE.id: template("cause.unknown.files", "waiting for a file"),
     PAUSE.id: template("cause.unknown.pauses", "the training's own pauses"),
     FOR_PROCESS.id: template("cause.unknown.processes", "waiting for processes that the training started"),
+    FOR_PROCESSES.id: template("cause.unknown.own_processes", "waiting for processes that the training started"),
     BLOCKED_BATCHES.id: template("cause.unknown.workers", "waiting for loader workers that are blocked"),
 }
 """Sentences that say what was waited for, and what such waits are called in a headline."""
@@ -66,6 +74,10 @@ def _child_command(window: Window, left: Items) -> tuple[Message, list[Message]]
         (Leaf.PIPE_READ, Leaf.POLL) if child_command is not None and child_command.start_ns >= window.start_ns else ()
     )
     waited = sum(take_items(left, leaves=[Leaf.CHILD, *its_output]).values())
+    locked = sum(take_items(left, states=[State.LOCK]).values())
+    count = window.starts.count if window.starts else 0
+    if count and locked > 0.5 * sum(left.values()) and pool_ns(window, *CPU, *BLOCKED) > 0.5 * locked:
+        return FOR_PROCESSES(count=count, seconds=seconds(locked)), [WAITS_FOR_PROCESSES(count=count)]
     if waited <= 0.5 * sum(left.values()):
         return None
     who = PROCESS(name=child_command.name, pid=child_command.pid) if child_command is not None else A_PROCESS()
@@ -77,7 +89,7 @@ def _pause(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
     slept = sum(take_items(left, states=[State.SLEEP]).values())
     if slept <= 0.5 * sum(left.values()):
         return None
-    path = asked_again(window, spread_ns=SPREAD * slept)
+    path = asked_again(window, spread_ns=SPREAD * slept) if len(window.late.pauses) != 1 else ""
     told = FOR_FILE(path=path, seconds=seconds(slept)) if path else PAUSE(seconds=seconds(slept))
     return told, [DRIVER_IN(places=[State.SLEEP])]
 

@@ -44,6 +44,8 @@ _FORK_NS = NS // 20
 _SLOWER_NS = 0.1 * NS
 _STARTING = "popen_"
 """In the names of the files in which multiprocessing starts a process: popen_fork.py and its like."""
+_OWN = (State.COMPUTE, State.SLEEP)
+"""What a training does by itself, unless a stack shows that it starts a process. The time of a fork is short."""
 _STATES = (
     State.DATA_WAIT,
     State.DATA_INLINE,
@@ -106,6 +108,10 @@ def _without_slow_batch(window: Window, taken: dict[Item, float]) -> dict[Item, 
     return {item: ns * longest / fetching if item[1] == Region.FETCH else ns for item, ns in taken.items()}
 
 
+def _since_ns(window: Window) -> float:
+    return window.starts.since_ns if window.starts else 0.0
+
+
 def _in_loader(taken: Items) -> bool:
     return sum(take_items(taken, regions=[Region.FETCH]).values()) >= _FETCHED * sum(taken.values())
 
@@ -116,13 +122,15 @@ def claim_processes(window: Window, left: Items) -> Claim | None:
     count = _started_again(window)
     if not count or _in_loader(_since_start(window, take_items(window.excess, states=_STATES))):
         return None
-    stacks = [stack.frames for stack in window.late.stacks if stack.frames]
-    elsewhere = stacks and not any(_STARTING in frame for frames in stacks for frame in frames)
-    states = [state for state in _STATES if state is not State.COMPUTE or not elsewhere]
+    starting = any(_STARTING in frame for stack in window.late.stacks for frame in stack.frames)
     left = without_queue_of_saves(window, left)
-    taken = {item: ns for item, ns in take_items(left, states=states).items() if item[2] != Leaf.CHILD}
-    if elsewhere or not stacks:
-        taken = _since_start(window, taken)
+    taken = {item: ns for item, ns in take_items(left, states=_STATES).items() if item[2] != Leaf.CHILD}
+    if not starting:
+        own = {item: ns for item, ns in taken.items() if item[0] in _OWN}
+        waits = up_to({item: ns for item, ns in taken.items() if item not in own}, _since_ns(window))
+        if pool_ns(window, *CPU, *STORAGE, *BLOCKED) > sum(waits.values()) / 2:  # it waits for their work
+            waits = {}
+        taken = waits | up_to(own, _FORK_NS * count)
     return _claim(
         window,
         taken,

@@ -119,7 +119,7 @@ def common(stacks: Sequence[Sequence[str]], share: float = SHARE, weights: Seque
     if not kept:
         return None
     least = share * sum(weight for _, weight in kept)
-    alike, depth, best, own = kept, 0, kept[0][0][0], ""
+    alike, depth, best, own = kept, 0, kept[0][0][0], -1
     while True:
         at: dict[str, float] = {}
         for stack, weight in alike:
@@ -130,9 +130,10 @@ def common(stacks: Sequence[Sequence[str]], share: float = SHARE, weights: Seque
             break
         alike = [(stack, weight) for stack, weight in alike if len(stack) > depth and _function(stack[depth]) == name]
         best = Counter(stack[depth] for stack, _ in alike).most_common(1)[0][0]
-        own = best if is_own(best) else "" if is_loop(best) else own
+        own = depth if is_own(best) else -1 if is_loop(best) else own
         depth += 1
-    return Where(best, len(alike), len(kept), own if own != best else "")
+    caller = "" if own < 0 else Counter(stack[own] for stack, _ in alike).most_common(1)[0][0]  # of those that are left
+    return Where(best, len(alike), len(kept), caller if caller != best else "")
 
 
 def _named(stack: Sequence[str]) -> Sequence[str]:

@@ -116,6 +116,14 @@ class SiblingThread:
 
 
 @dataclass(slots=True)
+class LockedTime:
+    """A total, and until when time is counted in it."""
+
+    ns: int = 0
+    counted_ns: int = 0
+
+
+@dataclass(slots=True)
 class AskedFile:
     """How often and when the driver asked for it by its name (stat, access, open)."""
 
@@ -140,8 +148,8 @@ class LateStepObservations:
     stacks: list[StackSeen] = field(default_factory=list)  # of the driver
     worker_stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)  # workers that were asked for it since the driver's showed a queue
-    locked_ns: int = 0  # total time in which a worker waited for a lock while no worker did anything
-    counted_ns: int = 0  # the end of the time that is counted in it
+    locked: LockedTime = field(default_factory=LockedTime)  # a worker waited for a lock, and no worker did anything
+    pauses: set[int] = field(default_factory=set)  # begins of sleeps in which passes found the driver
     beside: dict[int, SiblingThread] = field(default_factory=dict)  # by tid
     children: dict[int, SiblingThread] = field(default_factory=dict)  # threads of the processes it waited for, by tid
     socket: Transfer = field(default_factory=Transfer)  # of the driver
@@ -172,8 +180,8 @@ class LateStepObservations:
                 self.worker = here
         locks = [here.since_ns for here in waits if here.leaf == Leaf.LOCK]
         if locks and all(sample.run == ThreadState.BLOCKED and sample.leaf in IDLE for sample in samples):
-            self.locked_ns += now_ns - max(min(locks), self.counted_ns)
-        self.counted_ns = now_ns
+            self.locked.ns += now_ns - max(min(locks), self.locked.counted_ns)
+        self.locked.counted_ns = now_ns
 
     def add_file(self, path: str, at_ns: int) -> None:
         """The driver asked for it by its name."""

@@ -26,6 +26,7 @@ class PhaseInterval:
     end_ns: int | None
     step: int | None = None  # the steps before it
     states: Mapping[State, float] = field(default_factory=dict)  # ns by state in it, where they are known
+    sure: bool = True  # of an evaluation: more than forward passes without gradients shows it
 
 
 @dataclass(slots=True)
@@ -38,21 +39,32 @@ class Phases:
     evaluators: set[str] = field(default_factory=set)  # functions that called the model in evaluations
     quiet_ns: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
     """The excess of late steps with gradients off whose stacks showed no evaluation: images that are drawn, metrics."""
-    outside_ns: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
-    """What evaluations took outside of their fetches and forward passes: metrics."""
+    evaluations: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=LATEST))
+    """What evaluations took with gradients off, and outside of fetches and forward passes (metrics), ns."""
 
     def add(
-        self, phase: Phase, start_ns: int, end_ns: int, step: int | None = None, states: Mapping[State, float] = NOTHING
+        self,
+        phase: Phase,
+        start_ns: int,
+        end_ns: int,
+        step: int | None = None,
+        states: Mapping[State, float] = NOTHING,
+        *,
+        sure: bool = True,
     ) -> None:
         if end_ns <= start_ns:
             return
         self.ns[phase] = self.ns.get(phase, 0.0) + (end_ns - start_ns)
-        self.spans.append(PhaseInterval(phase, start_ns, end_ns, step, states))
+        self.spans.append(PhaseInterval(phase, start_ns, end_ns, step, states, sure))
         del self.spans[:-SPANS]
 
     def usual_outside_ns(self) -> float | None:
-        """The median of ``outside_ns``; None before the first evaluation."""
-        return median(self.outside_ns) if self.outside_ns else None
+        """Outside of an evaluation's fetches and forward passes, the median; None before the first one."""
+        return median(outside for _, outside in self.evaluations) if self.evaluations else None
+
+    def usual_no_grad_ns(self) -> float:
+        """With gradients off in an evaluation, the median; 0 before the first one."""
+        return median(inside for inside, _ in self.evaluations) if self.evaluations else 0.0
 
     def usual_quiet_ns(self) -> float:
         """The median of ``quiet_ns``; 0 where there were none."""

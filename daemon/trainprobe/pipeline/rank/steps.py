@@ -119,12 +119,16 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
         _pass(rank, step, units, before, row)
         return
     progress.stability.late(row.at_ns)
-    for cause, ns in judgement.phases.items():
-        rank.phases.add(Phase(cause.value), int(row.at_ns - ns), row.at_ns, progress.clock.count - 1)
+    for claim in judgement.of_phases:
+        if claim.cause is not None:
+            sure = claim.cause is not Cause.EVALUATION or evaluation.is_sure(claim, window)
+            begin_ns, steps_before = int(row.at_ns - claim.ns), progress.clock.count - 1
+            rank.phases.add(Phase(claim.cause.value), begin_ns, row.at_ns, steps_before, sure=sure)
     if Cause.EVALUATION in judgement.phases:
         _note_evaluators(rank)
-        claims = (claim.taken for claim in judgement.of_phases if claim.cause is Cause.EVALUATION)
-        rank.phases.outside_ns.append(sum(evaluation.outside_ns(taken) for taken in claims))
+        rank.phases.evaluations += [
+            evaluation.made_of(claim.taken) for claim in judgement.of_phases if claim.cause is Cause.EVALUATION
+        ]
     elif ns := evaluation.quiet_work_ns(window):
         rank.phases.quiet_ns.append(ns)
     if late and judgement.stall_ns < _least_ns(rank, judgement.main):

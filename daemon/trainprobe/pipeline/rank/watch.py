@@ -48,6 +48,8 @@ def observe(step: OpenStep, workers: list[ThreadSample], devices: Devices, polic
         return
     late.looks += 1
     late.queued += driver.run == ThreadState.RUNNABLE
+    if driver.run == ThreadState.BLOCKED and driver.leaf == Leaf.SLEEP:
+        late.pauses.add(driver.since_ns)
     late.see_workers(workers, since_ns, now_ns)
     seen = late.inspection
     own = seen if seen is not None and seen.tid == driver.tid else None

@@ -44,8 +44,6 @@ class Measured:
 def window_of(rank: RankState, part: Measured) -> Window:
     start, end = part.start_ns, part.end_ns
     baseline, workers, around = rank.progress.baseline, rank.lives.workers, rank.surroundings
-    started = workers.starts_in(start, end)
-    renewed = workers.renewed_ns(start, end) if part.churn is not OPEN else 0  # while it is open, workers may evaluate
     saves = rank.files.saves
     rivals = around.devices.rivals_at(start)
     return Window(
@@ -63,16 +61,10 @@ def window_of(rank: RankState, part: Measured) -> Window:
         extra_fetches=part.extra_fetches,
         fetches_per_backward=baseline.fetches() / max(1.0, baseline.backwards()),
         workers=workers.count,
-        starts=WorkerStarts(
-            started,
-            workers.started == started,
-            rank.progress.first_due,
-            renewed,
-            workers.since_start_ns(start, end),
-            usual_ns=(rank.lives.startup.workers or 0.0) * NS,
-        ),
+        starts=_starts(rank, part),
         evaluators=rank.phases.evaluators,
         usual_evaluation_ns=rank.phases.usual_ns(Phase.EVALUATION),
+        usual_no_grad_ns=rank.phases.usual_no_grad_ns(),
         usual_outside_ns=rank.phases.usual_outside_ns(),
         usual_quiet_ns=rank.phases.usual_quiet_ns(),
         usual_ahead=rank.files.saving_steps.ahead_per_byte,
@@ -104,6 +96,19 @@ def window_of(rank: RankState, part: Measured) -> Window:
         io_limits=around.quota.io_limits,
         churn=part.churn,
         slowed=around.gpu_pace.over(start, end),
+    )
+
+
+def _starts(rank: RankState, part: Measured) -> WorkerStarts:
+    workers, start, end = rank.lives.workers, part.start_ns, part.end_ns
+    started = workers.starts_in(start, end)
+    return WorkerStarts(
+        started,
+        first=workers.started == started,
+        due=rank.progress.first_due,
+        renewed_ns=workers.renewed_ns(start, end) if part.churn is not OPEN else 0,  # an open one's may evaluate
+        since_ns=workers.since_start_ns(start, end),
+        usual_ns=(rank.lives.startup.workers or 0.0) * NS,
     )
 
 

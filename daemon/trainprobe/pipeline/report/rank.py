@@ -45,6 +45,7 @@ class RankPlace:
     number: int
     name: str
     world: int
+    beside: int  # ranks of it on this host, this one counted in
 
 
 def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> Rank:
@@ -52,7 +53,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
     wall = max(0, rank.time.reached - rank.time.start)
     lost = losses(rank)
     total = lost.total()
-    facts = facts_of(rank, lost, cpus)
+    facts = facts_of(rank, lost, cpus, place.beside)
     warnings, warned = _warnings(rank, at)
     lives, files, named = rank.lives, rank.files, f"{place.run}-{place.name}"
     exits = [
@@ -98,7 +99,7 @@ def rank_report(rank: RankSnapshot, at: Moment, place: RankPlace, cpus: int) -> 
 def _span(span: PhaseInterval, at: Moment) -> PhaseSpan:
     end = at.wall_of(span.end_ns) if span.end_ns else None
     states = {state.value: ns / NS for state, ns in span.states.items() if ns > 0}
-    return PhaseSpan(span.phase.value, at.wall_of(span.start_ns), end, span.step, states)
+    return PhaseSpan(span.phase.value, at.wall_of(span.start_ns), end, span.step, states, span.sure)
 
 
 DECODES = template(

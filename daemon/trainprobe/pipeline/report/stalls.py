@@ -71,13 +71,17 @@ def _shared(cause: Cause, entries: Sequence[StallEntry]) -> Where | None:
     return shared([stacks for stacks, _ in explaining], [weight for _, weight in explaining]) if explaining else None
 
 
-def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> Facts:
+def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Facts:
+    """What advice is computed from. ``cpus``: of the host, which so many ``ranks`` of the run share."""
     out = Facts()
     in_steps = {found.cause: found.claim.evidence for found in rank.bottlenecks}
     total, by_cause = lost.total(), rank.stalls.memo.get(_by_cause, rank.stalls.entries)
     stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
-    costs = loader(rank.ordinary, rank.lives.peak, stalls, cpus)
+    costs = loader(rank.ordinary, rank.lives.peak, stalls, max(1, cpus // ranks) if cpus else 0, ranks)
     wall = rank.time.reached - rank.time.start
+    best = None if costs is None else costs.best()
+    if costs is not None and costs.gain(costs.best()) * rank.ordinary.count < SHARE * wall / NS:
+        best = 0
     crowded = total.get(Cause.CPU_CONTENTION, 0.0) > SHARE * wall > 0
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
@@ -97,6 +101,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int) -> Facts:
             framework=rank.framework.name,
             workers=rank.lives.peak,
             loader=costs,
+            best_workers=best,
             period=rank.stalls.period.get(cause, 0.0),
             where=where,
             longest=mine.largest.ns / NS if mine is not None else 0.0,
@@ -269,8 +274,9 @@ def changes(facts: Facts) -> list[Change]:
 def evaluating(rank: RankSnapshot) -> list[Change]:
     """How to evaluate less, where that takes much of the run."""
     wall = rank.time.reached - rank.time.start
-    every = steps_between(span.step for span in rank.time.spans if span.phase is Phase.EVALUATION)
-    if every is None or wall <= 0 or rank.framework.name in ROLLOUTS:
+    spans = [span for span in rank.time.spans if span.phase is Phase.EVALUATION]
+    every = steps_between(span.step for span in spans)
+    if every is None or wall <= 0 or rank.framework.name in ROLLOUTS or not any(span.sure for span in spans):
         return []
     share = rank.time.phases.get(Phase.EVALUATION, 0.0) / wall
     advice = SPECS[Cause.EVALUATION].advice(

@@ -19,9 +19,10 @@ def run_report(run: RunState, at: Moment, cpus: int) -> Run:
     shown = run.ranks.shown()
     world = max([len({rank.seen.pid for rank in shown}), *(rank.seen.world_size or 1 for rank in shown)], default=1)
     memory = run.limits.kills.reached(started.run) or run.memory
-    for rank, number, name in run.ranks.named():
+    named = list(run.ranks.named())
+    for rank, number, name in named:
         seen = snapshot(rank, at.monotonic_ns, memory)
-        ranks.append(rank_report(seen, at, RankPlace(started.run, number, name, world), cpus))
+        ranks.append(rank_report(seen, at, RankPlace(started.run, number, name, world, len(named)), cpus))
         _add_limits(ranks[-1], rank, run.limits)
     every = _with_the_kept(run, ranks)
     return Run(
