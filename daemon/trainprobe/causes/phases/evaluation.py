@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from trainprobe.advise.frameworks import Subject
 from trainprobe.advise.numbers import EVALUATING
@@ -12,6 +11,7 @@ from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items, up_to
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
+from trainprobe.derive.python.evaluators import in_batch, is_named, known_by, shown_by
 from trainprobe.derive.python.stacks import is_whole
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
@@ -25,11 +25,6 @@ EVALUATES = template("evaluation.evaluates", "training thread evaluates")
 SECONDS = template("evaluation.seconds", "seconds beyond an ordinary step")
 BATCHES = template("evaluation.batches", "batches fetched without a backward")
 NO_GRAD_SECONDS = template("evaluation.no_grad_seconds", "seconds with gradients off")
-_NAMES = re.compile(
-    r"eval|valid|estimate_loss|\btest|_test|infer|predict|score|metric|benchmark|rollout|trajector", re.IGNORECASE
-)
-_MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
-_EVALUATES = re.compile(r"eval|valid|\btest|_test|estimate_loss|predict|metric|benchmark", re.IGNORECASE)
 _QUIET = 0.5
 """Of a usual evaluation: with gradients off for less there was none."""
 _ALIKE = 2.0
@@ -39,33 +34,9 @@ _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 """Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
 _TRAINING = (Region.BACKWARD, Region.OPTIMIZER)
 _QUEUE = (Leaf.POLL, Leaf.PIPE_READ)
-_FETCH = "dataloader.py"
 _LEAST_NS, _OTHER = NS // 10, 0.2
 """Less beside an evaluation, or a smaller part of it, is its own."""
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".mp4")
-
-
-def shown_by(stack: Sequence[str]) -> bool:
-    """Whether a function on the stack is named like an evaluation or a rollout, or is a model's forward pass."""
-    names = [frame.split("(")[0].strip() for frame in stack]
-    return any(_NAMES.search(name) or _MODEL.search(name) for name in names)
-
-
-def caller_of_model(stack: Sequence[str]) -> str:
-    """The function that calls the model's forward pass, as ``name (file``; "" where none does, or only the script's
-    outermost function, which may be the training's loop."""
-    names = [frame.split("(")[0].strip() for frame in stack]
-    place = next((place for place, name in enumerate(names) if _MODEL.search(name)), 0)
-    return _function(stack[place - 1]) if place >= 2 and names[place - 2] != "<module>" else ""
-
-
-def known_by(stack: Sequence[str], evaluators: Collection[str]) -> bool:
-    """Whether one of these functions, which called the model in earlier evaluations, is on the stack."""
-    return bool(evaluators) and any(_function(frame) in evaluators for frame in stack)
-
-
-def _function(frame: str) -> str:
-    return frame.rpartition(":")[0]
 
 
 def claim(window: Window, left: Items) -> Claim | None:
@@ -109,8 +80,8 @@ def made_of(taken: Items) -> tuple[float, float]:
 def is_sure(claim: Claim, window: Window) -> bool:
     """Whether batches were fetched for it, or a stack shows a function that is named like an evaluation: rollouts run
     with gradients off, too."""
-    named = (frame.split("(")[0] for seen in window.late.stacks for frame in seen.frames)
-    return any(one.key == BATCHES.id for one in claim.evidence) or any(map(_EVALUATES.search, named))
+    named = any(is_named(seen.frames) for seen in window.late.stacks)
+    return named or any(one.key == BATCHES.id for one in claim.evidence)
 
 
 def _as_usual(window: Window, taken: Items) -> dict[Item, float]:
@@ -120,16 +91,12 @@ def _as_usual(window: Window, taken: Items) -> dict[Item, float]:
     return up_to(quiet, _ALIKE * window.usual_no_grad_ns) | up_to(outside, window.usual_outside_ns or 0.0)
 
 
-def _of_batch(frame: str) -> bool:
-    return _FETCH in frame or bool(_MODEL.search(frame.split("(")[0].strip()))
-
-
 def _without_other_work(window: Window, taken: dict[Item, float], stacks: Sequence[Sequence[str]]) -> dict[Item, float]:
     """Outside of their forward passes, no more than evaluations take there as usual. Of the first one it is all, unless
     stacks show something else only."""
     usual = window.usual_outside_ns
     if usual is None:
-        between = [one for one in stacks if not any(_of_batch(frame) for frame in one)]
+        between = [one for one in stacks if not in_batch(one)]
         shown = any(shown_by(one) or known_by(one, window.evaluators) for one in between)
         if shown or all(len(one) < 2 for one in between):  # the script's outermost function may be all
             return taken

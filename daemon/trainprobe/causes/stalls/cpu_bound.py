@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.files.save_spans import shown_by
+from trainprobe.derive.python import evaluators
 from trainprobe.derive.python.stacks import innermost
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -30,12 +33,20 @@ def claim(window: Window, left: Items) -> Claim | None:
     )
     if not taken:
         return None
-    saved = window.saves and shown_by(window.stack)  # taken in another part of the step
-    where = None if saved else innermost(window.stack)
+    stack = next(
+        (seen.frames for seen in reversed(window.late.stacks) if not _is_elsewhere(window, left, seen.frames)), ()
+    )
+    where = innermost(stack)
     if not where:
         looks = [Evidence.of(LOOKS(), len(window.late.stacks), "", window.driver_pid)] if window.late.stacks else []
         return claimed(window, Cause.CPU_BOUND, taken, ANYWHERE, [ON_CPU()], SECONDS, *looks)
     return claimed(window, Cause.CPU_BOUND, taken, SUMMARY, [ON_CPU_IN(where=where)], SECONDS, where=where)
+
+
+def _is_elsewhere(window: Window, left: Items, stack: Sequence[str]) -> bool:
+    """Whether it was taken in another part of the step: in a save, or in an evaluation, which has its time already."""
+    evaluated = any(item[1] == Region.NO_GRAD and item not in left for item in window.excess)
+    return bool(window.saves and shown_by(stack)) or (evaluated and evaluators.in_batch(stack))
 
 
 CPU_IN = template("stall.cpu_in", "{seconds:seconds} of CPU in {where}")

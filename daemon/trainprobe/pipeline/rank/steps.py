@@ -12,6 +12,7 @@ from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.stalls import checkpoint
 from trainprobe.derive.files.save_spans import ConsecutiveSteps, StepsThatSave, note_serialising, shown_by, spans
 from trainprobe.derive.memory.gpu_alloc_activity import churn
+from trainprobe.derive.python import evaluators
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
@@ -143,7 +144,7 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
 
 def _note_evaluators(rank: RankState) -> None:
     """Keep the functions that evaluate: between their forward passes a stack shows no model."""
-    callers = {evaluation.caller_of_model(seen.frames) for seen in rank.open.late.stacks} - {""}
+    callers = {evaluators.caller_of_model(seen.frames) for seen in rank.open.late.stacks} - {""}
     loop = rank.ordinary.lines.functions
     if len(rank.phases.evaluators) < EVALUATORS:
         rank.phases.evaluators |= {one for one in callers if one not in loop}
@@ -330,6 +331,8 @@ def _stacks(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
         taken = [one for one in taken if _saves_at(rank, one.at_ns)]  # when it was late, the save may have been over
     elif main is not None and main.cause is not None and SPECS[main.cause].in_line:
         taken = [one for one in taken if not _of_save(rank, one, Cause.CHECKPOINT in judgement.shares)]
+        if Cause.EVALUATION in judgement.phases:
+            taken = [one for one in taken if not evaluators.in_batch(one.frames)]
     if main is not None and main.cause in (Cause.UNKNOWN, Cause.LOCK_WAIT):
         taken = [one for one in taken if not one.running]  # by then the wait was over
     return [one.frames for one in taken]

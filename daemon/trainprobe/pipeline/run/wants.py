@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainprobe.causes import groups
-from trainprobe.causes.phases import evaluation
 from trainprobe.causes.registry import SPECS, explained_by_worker
+from trainprobe.derive.python.evaluators import known_by, shown_by
 from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
@@ -100,7 +100,7 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
     if now_ns - stacks[-1].at_ns < UNDECIDED_EVERY_NS:
         return False
     evaluators = rank.phases.evaluators
-    return not any(evaluation.shown_by(one.frames) or evaluation.known_by(one.frames, evaluators) for one in stacks)
+    return not any(shown_by(one.frames) or known_by(one.frames, evaluators) for one in stacks)
 
 
 def _hidden(rank: RankState) -> int | None:
