@@ -44,7 +44,15 @@ def test_saves_from_a_gpu_in_ordinary_steps_are_told_with_the_copies_and_removal
     assert told["checkpoint"] == pytest.approx(seconds["checkpoint"], rel=0.1, abs=0.2)
 
 
-@pytest.mark.parametrize("name", ["epoch_evaluation", "epoch_edges"])
+@pytest.mark.parametrize("name", ["epoch_evaluation", "epoch_edges", "distillation"])
 def test_what_lies_beside_an_evaluation_or_a_start_of_workers_is_told_by_its_own_cause(name: str) -> None:
     told, seconds = rank_of(name).lost, EXPECTED[name]["true"]["seconds"]
     assert {cause: told[cause] for cause in seconds} == pytest.approx(seconds, rel=0.1, abs=0.2)
+
+
+def test_the_work_of_a_pool_is_no_start_of_a_loaders_workers() -> None:
+    rank = rank_of("pool_of_processes")
+    waits = [stall.summary for stall in rank.stalls if "2 processes that the training started" in stall.summary]
+    assert len(waits) == 4, "4 maps of 0.9 to 1.7 s"
+    assert "worker_startup" not in rank.lost
+    assert "data_cpu" not in rank.lost, "of a thread that holds the interpreter, beside a DataLoader"
