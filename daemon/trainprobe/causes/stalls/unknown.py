@@ -12,7 +12,7 @@ from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
 from trainprobe.causes.waiting import BLOCKED, BLOCKED_BATCHES, CPU, asked_again, user_thread
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import Cause, Kind, State
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
@@ -47,6 +47,8 @@ MOST = 0.9
 """Of the time in its stalls: a kind with this much of it gives them its name."""
 SHOWN = 0.02
 """Of what is unknown: less of a state is not worth a word."""
+FETCHED = 0.1
+"""Of a wait at a lock: with more in fetches the processes that were started may be a DataLoader's."""
 SPREAD = 0.25
 """Of a sleep: a loop asks for a file over so much of it; what comes right behind it is for something else."""
 LAST = 1_000_000
@@ -75,13 +77,24 @@ def _child_command(window: Window, left: Items) -> tuple[Message, list[Message]]
     )
     waited = sum(take_items(left, leaves=[Leaf.CHILD, *its_output]).values())
     locked = sum(take_items(left, states=[State.LOCK]).values())
-    count = window.starts.count if window.starts else 0
-    if count and locked > 0.5 * sum(left.values()) and pool_ns(window, *CPU, *BLOCKED) > 0.5 * locked:
+    count = _own_processes(window, left)
+    if count:
         return FOR_PROCESSES(count=count, seconds=seconds(locked)), [WAITS_FOR_PROCESSES(count=count)]
     if waited <= 0.5 * sum(left.values()):
         return None
     who = PROCESS(name=child_command.name, pid=child_command.pid) if child_command is not None else A_PROCESS()
     return FOR_PROCESS(who=who, seconds=seconds(waited)), [WAITS_FOR_PROCESS(who=who)]
+
+
+def _own_processes(window: Window, left: Items) -> int:
+    """Processes that the driver started in the step and waits for at a lock while they work (a pool's); 0: none. Those
+    of a DataLoader are waited for in a fetch."""
+    locked = sum(take_items(left, states=[State.LOCK]).values())
+    fetching = sum(take_items(window.excess, regions=[Region.FETCH]).values())
+    worked = pool_ns(window, *CPU, *BLOCKED)
+    if not window.starts or locked <= 0.5 * sum(left.values()) or fetching > FETCHED * locked or worked <= 0.5 * locked:
+        return 0
+    return window.starts.count
 
 
 def _pause(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
