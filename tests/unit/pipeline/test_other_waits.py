@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from tests.builders.driver import Driver, ns, played
+from tests.builders.driver import Driver, moment, ns, played
 from tests.unit.pipeline.test_pipeline import rank_of
-from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import FileEventKind, ProcessEvent, ProcessEventKind, StackSeen
+from trainprobe.model.cells import Leaf, Region, ThreadState
+from trainprobe.model.event import FileEventKind, FileLooked, ProcessEvent, ProcessEventKind, StackSeen
+from trainprobe.model.frame import Frame
 from trainprobe.model.report import Stall
 from trainprobe.pipeline import Pipeline
 
@@ -170,6 +172,52 @@ def test_processes_that_are_not_a_loaders_are_not_called_that() -> None:
     assert stalls[-1].summary.startswith("the training started processes of its own: 1, 300 ms")
     assert "persistent_workers" not in " ".join(stalls[-1].advice)
     assert "keep the processes" in stalls[-1].advice[0]
+
+
+def test_what_the_training_computes_behind_a_fork_is_not_for_the_process() -> None:
+    """No stack shows that it starts one."""
+    driver, pipeline = started()
+    driver.fork(SAVER)
+    driver.train(20)
+    driver.fork(SERVER)
+    driver.spend(0.9)
+    driver.spend(0.4, Leaf.SLEEP)
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost["cpu_bound"] == pytest.approx(0.9, abs=0.06)
+    assert rank.lost["unknown"] == pytest.approx(0.4, abs=0.06)
+    assert rank.lost.get("worker_startup", 0.0) <= 0.06
+
+
+@pytest.mark.parametrize("work", [1.2, 0.1])
+def test_processes_that_work_are_waited_for_and_others_are_started(work: float) -> None:
+    driver, pipeline = started()
+    driver.fork(SAVER)
+    driver.train(20)
+    for pid in (SERVER, SERVER + 1):
+        driver.fork(pid)
+    driver.work(work)
+    driver.spend(1.0, Leaf.LOCK)
+    stall = stall_of(driver, pipeline)
+    if work > 1:
+        assert stall.cause == "unknown"
+        assert stall.summary.startswith("waiting for 2 processes that the training started in the step: 1.00 s")
+    else:
+        assert stall.cause == "worker_startup"
+
+
+def test_one_pause_is_no_loop_that_waits_for_a_file() -> None:
+    """Whatever the training asks for behind it."""
+    driver, pipeline = started()
+    begun = driver.now
+    for passes in range(12):
+        driver.spend(0.1, Leaf.SLEEP)
+        threads = (replace(driver.sample(Leaf.SLEEP), run=ThreadState.BLOCKED, since_ns=begun),)
+        if passes > 3:
+            driver.events.append(FileLooked(driver.now, driver.pid, driver.tid, "/runs/out"))
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=threads))
+        driver.events.clear()
+    assert stall_of(driver, pipeline).summary.startswith("a pause that the training's own code asks for: ")
 
 
 @pytest.mark.parametrize(("rest", "told"), [(0.03, 0.0), (0.08, 0.08)])
