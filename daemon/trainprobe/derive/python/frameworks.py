@@ -26,13 +26,16 @@ LOOPS: Mapping[str, tuple[str, ...]] = {
     "detectron2": ("engine/train_loop.py",),
     "pytorch_metric_learning": ("trainers/base_trainer.py",),
     "spacy": ("training/loop.py",),
+}  # fmt: skip
+"""The files of a framework's own training loop. Its models and helpers are also used by loops that are not its own."""
+RARER_LOOPS: Mapping[str, tuple[str, ...]] = {
     "torchtnt": ("framework/train.py", "framework/fit.py"),
     "recbole": ("trainer/trainer.py",),
     "pytorch_tabnet": ("abstract_model.py",),
     "poutyne": ("framework/model.py",),
     "pytorch_accelerated": ("trainer.py",),
-}  # fmt: skip
-"""The files of a framework's own training loop. Its models and helpers are also used by loops that are not its own."""
+}
+"""Of frameworks that are known by their stacks only: each file that is looked for in imports costs each start."""
 LIBRARIES = (
     *("accelerate", "orbax", "webdataset", "datasets", "torch_geometric", "timm", "batchgenerators"),
     *("flax", "jax", "tensorflow"),
@@ -44,10 +47,12 @@ OTHER_LOOPS = frozenset(
 )
 """Loops that train without PyTorch: package and file."""
 _UPDATE = re.compile(r"(Language\.)?(update|rehearse) \(spacy/language\.py:")
-NAMES = frozenset({*LOOPS, *LIBRARIES})
+NAMES = frozenset({*LOOPS, *RARER_LOOPS, *LIBRARIES})
 BUILT_ON = {"sentence_transformers": "transformers", "monai": "ignite"}
 """The first one's loop calls the other's."""
-_LOOP_FILES = frozenset((name, file.rpartition("/")[2]) for name, files in LOOPS.items() for file in files)
+_LOOP_FILES = frozenset(
+    (name, file.rpartition("/")[2]) for loops in (LOOPS, RARER_LOOPS) for name, files in loops.items() for file in files
+)
 
 
 def library(frame: str) -> tuple[str, str]:
