@@ -24,10 +24,10 @@ TOGETHER := --numprocesses auto --dist loadfile
 # Where some wait more than they compute, one more than there are processors.
 CROWDED := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile
 # Trainings whose times count, clusters of them: beside these no other one is on time.
-ALONE := tests/browser/test_watched.py tests/systemd/test_slurm.py tests/observability/test_across_hosts.py
+ALONE := tests/browser/test_watched.py tests/observability/test_across_hosts.py
 # What is counted, compiled, named or on paper comes out the same beside other work. The longest first: none of them is
 # the last one to begin.
-BESIDE := tests/training/test_gpu_kit.py tests/systemd/test_installed.py tests/house/test_additions.py \
+BESIDE := tests/systemd/test_installed.py tests/house/test_additions.py \
     tests/training/test_exhaustion.py tests/training/test_step_counts.py tests/kernel/test_cache.py
 BESIDE += tests/kernel/test_without_bpf.py tests/kernel/test_without_casts.py $(filter-out $(BESIDE) $(ALONE), \
     $(wildcard tests/browser/test_*.py tests/observability/test_*.py tests/systemd/test_*.py tests/house/test_*.py))

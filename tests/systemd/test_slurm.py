@@ -17,7 +17,7 @@ import pytest
 from tests.systemd.slurm_cluster import Cluster, Machine
 from tests.systemd.test_installed import DEPENDS
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.training]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.training, pytest.mark.nightly]
 REPORTS = "/var/lib/trainprobe-jobs"
 
 

@@ -15,6 +15,7 @@ from benchmarks.gpu import nvml_fields, scenes, text
 from benchmarks.gpu.parts import PARTS
 from benchmarks.programs import ROOT, environment
 
+pytestmark = pytest.mark.nightly
 Json = dict[str, Any]
 
 
