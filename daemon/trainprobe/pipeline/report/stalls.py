@@ -80,7 +80,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     costs = loader(rank.ordinary, rank.lives.peak, stalls, max(1, cpus // ranks) if cpus else 0, ranks)
     wall = rank.time.reached - rank.time.start
     best = None if costs is None else costs.best()
-    if costs is not None and costs.gain(costs.best()) * rank.ordinary.count < SHARE * wall / NS:
+    if costs is not None and best and costs.gain(best) * rank.ordinary.count < SHARE * wall / NS:
         best = 0
     crowded = total.get(Cause.CPU_CONTENTION, 0.0) > SHARE * wall > 0
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
