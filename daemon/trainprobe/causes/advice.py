@@ -116,14 +116,20 @@ def no_setting(f: AdviceInput) -> list[Message]:
 def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None, wanted: float = SHARE) -> list[Message]:
     """The interval at which something that recurs by steps takes ``wanted`` of the run; ``sentence`` takes ``better``,
     ``every``, ``share`` and ``run``, and where it has a ``subject`` the framework's ``setting`` for it."""
-    every = f.every or f.apart
-    if not every:
-        return []
-    better = interval_for_share(every, f.share, wanted)
-    if f.share * (1 - every / better) < LEAST_GAIN:
+    every, better = f.every or f.apart, better_interval(f, wanted)
+    if better is None:
         return []
     named = {} if subject is None else {"setting": in_brackets(f, subject, better)}
     return [sentence(better=better, every=every, share=f.share, run=in_run(f, better), **named)]
+
+
+def better_interval(f: AdviceInput, wanted: float = SHARE) -> int | None:
+    """Steps between occurrences, so that they take ``wanted`` of the run; None: not known, or it gains too little."""
+    every = f.every or f.apart
+    if not every:
+        return None
+    better = interval_for_share(every, f.share, wanted)
+    return better if f.share * (1 - every / better) >= LEAST_GAIN else None
 
 
 def in_run(f: AdviceInput, every: int) -> Message:

@@ -15,6 +15,8 @@ from trainprobe.model.event import ThreadSample
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 
+OTHER_WORK = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP)
+"""What neither an evaluation nor a compilation is made of, though it may come with it: a tracker's answer, a pause."""
 STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
 CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)
 SWAP = (Leaf.SWAP, Leaf.RECLAIM)

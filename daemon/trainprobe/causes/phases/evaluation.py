@@ -28,8 +28,6 @@ NO_GRAD_SECONDS = template("evaluation.no_grad_seconds", "seconds with gradients
 _QUIET = 0.5
 """Of a usual evaluation: with gradients off for less there was none."""
 _ALIKE = 2.0
-_KEEP = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP)
-"""What an evaluation is not made of, though it may come with it: a tracker's answer, a pause."""
 _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 """Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
 _TRAINING = (Region.BACKWARD, Region.OPTIMIZER)
@@ -43,7 +41,9 @@ def claim(window: Window, left: Items) -> Claim | None:
     """All that is made of what evaluations are, when more was fetched than trained on or gradients were off for most of
     it; only the usual length, where something else took most of it beside an evaluation as usual."""
     left = without_queue_of_saves(window, left)
-    taken = _inside(window, take_items(waiting.without_hang(window, left), states=[s for s in State if s not in _KEEP]))
+    taken = _inside(
+        window, take_items(waiting.without_hang(window, left), states=[s for s in State if s not in waiting.OTHER_WORK])
+    )
     total = sum(taken.values())
     if total <= 0:
         return None
@@ -141,7 +141,7 @@ def _like_other_work(window: Window, ns: float) -> bool:
 
 def quiet_work_ns(window: Window) -> float:
     """A window's excess without saves and logs, where gradients were off for most of it and it has stacks; else 0."""
-    work = {item: ns for item, ns in window.excess.items() if item[0] not in _KEEP}
+    work = {item: ns for item, ns in window.excess.items() if item[0] not in waiting.OTHER_WORK}
     total, quiet = sum(work.values()), sum(ns for (_, region, _), ns in work.items() if region == Region.NO_GRAD)
     return total if quiet > 0.5 * total and _stacks(window) else 0.0
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from trainprobe.advise.facts import LEAST_GAIN
 from trainprobe.advise.frameworks import Subject
-from trainprobe.advise.numbers import interval_for_share
 from trainprobe.causes import groups
-from trainprobe.causes.advice import SHARE, AdviceInput, in_brackets, in_run, rarer
+from trainprobe.causes.advice import SHARE, AdviceInput, better_interval, in_brackets, in_run, rarer
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import held_back
@@ -93,8 +91,8 @@ def _advice(f: AdviceInput) -> list[Message]:
     if every is None or every > 1 or f.share <= SHARE:
         return [*rarer(f, LOG_RARER, Subject.LOG), NO_FLUSH()]
     rate = WRITES(writes=f.writes_per_step) if f.writes_per_step else None
-    better = interval_for_share(every, f.share, SHARE)
-    if f.share * (1 - every / better) < LEAST_GAIN:
+    better = better_interval(f)
+    if better is None:
         return [NO_FLUSH()]
     setting = in_brackets(f, Subject.LOG, better)
     return [NOT_EACH_STEP(better=better, setting=setting, rate=rate, share=f.share, run=in_run(f, better)), NO_FLUSH()]

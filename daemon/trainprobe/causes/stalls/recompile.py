@@ -6,9 +6,10 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.waiting import OTHER_WORK
 from trainprobe.derive.python.compilers import in_compiler
 from trainprobe.derive.workers import in_rows
-from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Region
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
@@ -22,7 +23,6 @@ COUNT = template("recompile.count", "compiler processes")
 STACKS = template("recompile.stacks", "Python stacks of the training thread that show a compiler")
 
 
-NEVER = frozenset({State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP})
 SEVERAL, APART_NS = 3, NS
 """So many compilers with no more between one and the next are one compilation: Triton's passes run in torch's own
 workers, which then start a short ptxas for each kernel."""
@@ -31,7 +31,9 @@ workers, which then start a short ptxas for each kernel."""
 def claim(window: Window, left: Items) -> Claim | None:
     """The excess without what no compiler does, where compilers ran for a third of it, or came one after the other for
     half of it, or most stacks of the driver show one."""
-    taken = {item: ns for item, ns in take_items(left).items() if item[0] not in NEVER and item[1] is not Region.FETCH}
+    taken = {
+        item: ns for item, ns in take_items(left).items() if item[0] not in OTHER_WORK and item[1] is not Region.FETCH
+    }
     total = sum(taken.values())
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     compiling = [frames for frames in stacks if in_compiler(frames)]

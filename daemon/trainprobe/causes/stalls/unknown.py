@@ -59,7 +59,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     """All that is left, last of all."""
     spent, total = by_state(left), sum(left.values())
     seen = [pair for pair in sorted(spent.items(), key=lambda pair: -pair[1]) if pair[1] >= SHOWN * total]
-    summary, chain = _child_command(window, left) or _pause(window, left) or _states_seen(window, seen, left)
+    waits = _own_processes(window, left) or _child_command(window, left) or _pause(window, left)
+    summary, chain = waits or _states_seen(window, seen, left)
     return Claim(
         Cause.UNKNOWN,
         dict(left),
@@ -76,25 +77,22 @@ def _child_command(window: Window, left: Items) -> tuple[Message, list[Message]]
         (Leaf.PIPE_READ, Leaf.POLL) if child_command is not None and child_command.start_ns >= window.start_ns else ()
     )
     waited = sum(take_items(left, leaves=[Leaf.CHILD, *its_output]).values())
-    locked = sum(take_items(left, states=[State.LOCK]).values())
-    count = _own_processes(window, left)
-    if count:
-        return FOR_PROCESSES(count=count, seconds=seconds(locked)), [WAITS_FOR_PROCESSES(count=count)]
     if waited <= 0.5 * sum(left.values()):
         return None
     who = PROCESS(name=child_command.name, pid=child_command.pid) if child_command is not None else A_PROCESS()
     return FOR_PROCESS(who=who, seconds=seconds(waited)), [WAITS_FOR_PROCESS(who=who)]
 
 
-def _own_processes(window: Window, left: Items) -> int:
-    """Processes that the driver started in the step and waits for at a lock while they work (a pool's); 0: none. Those
-    of a DataLoader are waited for in a fetch."""
+def _own_processes(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
+    """The driver waits at a lock for processes that it started in the step, while they work (a pool's). Those of a
+    DataLoader are waited for in a fetch."""
+    count = window.starts.count if window.starts else 0
     locked = sum(take_items(left, states=[State.LOCK]).values())
     fetching = sum(take_items(window.excess, regions=[Region.FETCH]).values())
     worked = pool_ns(window, *CPU, *BLOCKED)
-    if not window.starts or locked <= 0.5 * sum(left.values()) or fetching > FETCHED * locked or worked <= 0.5 * locked:
-        return 0
-    return window.starts.count
+    if not count or locked <= 0.5 * sum(left.values()) or fetching > FETCHED * locked or worked <= 0.5 * locked:
+        return None
+    return FOR_PROCESSES(count=count, seconds=seconds(locked)), [WAITS_FOR_PROCESSES(count=count)]
 
 
 def _pause(window: Window, left: Items) -> tuple[Message, list[Message]] | None:

@@ -41,7 +41,9 @@ PROCESSES_SECONDS = template("worker_startup.processes_seconds", "time lost whil
 _FETCHED = 0.1
 """A DataLoader's workers are waited for in its fetch, so much of the time at least."""
 _FORK_NS = NS // 20
+"""What the training does outside of the fetch to start one of them, at most."""
 _SLOWER_NS = 0.1 * NS
+"""Beyond the run's first start: a start that takes no longer is one."""
 _STARTING = "popen_"
 """In the names of the files in which multiprocessing starts a process: popen_fork.py and its like."""
 _OWN = (State.COMPUTE, State.SLEEP)

@@ -121,15 +121,15 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
         return
     progress.stability.late(row.at_ns)
     for claim in judgement.of_phases:
-        if claim.cause is not None:
-            sure = claim.cause is not Cause.EVALUATION or evaluation.is_sure(claim, window)
-            begin_ns, steps_before = int(row.at_ns - claim.ns), progress.clock.count - 1
-            rank.phases.add(Phase(claim.cause.value), begin_ns, row.at_ns, steps_before, sure=sure)
+        if claim.cause is None:
+            continue
+        if evaluates := claim.cause is Cause.EVALUATION:
+            rank.phases.evaluations.append(evaluation.made_of(claim.taken))
+        sure = not evaluates or evaluation.is_sure(claim, window)
+        begin_ns, steps_before = int(row.at_ns - claim.ns), progress.clock.count - 1
+        rank.phases.add(Phase(claim.cause.value), begin_ns, row.at_ns, steps_before, sure=sure)
     if Cause.EVALUATION in judgement.phases:
         _note_evaluators(rank)
-        rank.phases.evaluations += [
-            evaluation.made_of(claim.taken) for claim in judgement.of_phases if claim.cause is Cause.EVALUATION
-        ]
     elif ns := evaluation.quiet_work_ns(window):
         rank.phases.quiet_ns.append(ns)
     if late and judgement.stall_ns < _least_ns(rank, judgement.main):
