@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -119,6 +120,8 @@ COMPUTED = frozenset({"cpu_bound", "gc_pause"})
 """Planted as computing for so long by the clock: what of it was waiting for a processor is not theirs."""
 ECHO = 200_000_000
 """Nanoseconds for which an act from outside may be felt after it: a period of the quota, a queue that empties."""
+BESIDE = 8
+"""Iterations before and after such an act that say how long one takes there without it."""
 EDGE = 0.01
 """Seconds that an iteration at the edge of such an act has to have lost to count."""
 OUTSIDE = frozenset({"suspended", "cpu_throttled", "cpu_contention", "collective_wait"})
@@ -158,11 +161,10 @@ def planted_stalls(truth: Truth, cause: str) -> list[TrueStall]:
 def _felt(truth: Truth, cause: str, least: float) -> list[TrueStall]:
     """The slow iterations under an act from outside, with what it took of those beside them: it begins and ends in
     the midst of one."""
-    ordinary, later = median_step(truth), truth.iterations[BASELINE_STEPS:]
     found: list[TrueStall] = []
     edge, joins = 0.0, False  # lost by the iteration before, and whether that was a slow one
-    for i in later:
-        lost = (i.end - i.begin) / NS - ordinary
+    for i in truth.iterations[BASELINE_STEPS:]:
+        lost = (i.end - i.begin) / NS - _ordinary(truth, i)
         within = lost >= EDGE and _during(truth, i)
         if lost >= least and _acted(truth, i):
             found.append(TrueStall(cause, truth.wall(i.begin), truth.wall(i.end), lost + edge))
@@ -173,6 +175,15 @@ def _felt(truth: Truth, cause: str, least: float) -> list[TrueStall]:
         else:
             edge, joins = lost if within else 0.0, False
     return found
+
+
+def _ordinary(truth: Truth, iteration: Iteration) -> float:
+    """Seconds of an ordinary iteration around this one: a host that others share is not as fast all the time."""
+    if not truth.acts:
+        return median_step(truth)
+    calm = [i for i in truth.iterations if not _during(truth, i, ECHO)]
+    here = bisect(calm, iteration.begin, key=lambda i: i.begin)
+    return median((i.end - i.begin) / NS for i in calm[max(0, here - BESIDE) : here + BESIDE])
 
 
 def _acted(truth: Truth, iteration: Iteration) -> bool:

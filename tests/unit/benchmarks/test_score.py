@@ -211,6 +211,15 @@ def test_an_act_begins_and_ends_in_the_midst_of_an_iteration() -> None:
     assert [round(found.seconds, 3) for found in planted_stalls(truth, "cpu_throttled")] == [0.6, 0.27]
 
 
+def test_an_ordinary_iteration_is_that_of_the_time_around_an_act() -> None:
+    truth = training()
+    for place in range(len(truth.iterations)):
+        slower = (300 if place == 30 else 60) if 21 <= place < 39 else 0
+        truth.iterations[place] = replace(truth.iterations[place], end=truth.iterations[place].end + slower * MS)
+    truth.acts = [(truth.iterations[30].begin, truth.iterations[30].begin + 10 * MS)]
+    assert [round(found.seconds, 3) for found in planted_stalls(truth, "cpu_throttled")][1:] == [0.24]
+
+
 def test_computing_that_waited_for_a_processor_may_be_told_as_contention() -> None:
     truth = crowded({20: 300})
     truth.planted = [Planted("cpu_bound", 1_000 * MS, 1_600 * MS, 20, {})]
