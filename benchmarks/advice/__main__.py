@@ -96,7 +96,7 @@ def _changed(outcome: Outcome, case: Case, better: Settings, name: str, where: t
     how, folder = where
     others = list(grid(case, name, better)) if how.grid else []
     for _ in range(how.pairs):
-        before = run(case, case.settings, how.python, folder, watched=False)
+        before = _unwatched(case, how.python, folder)
         after = run(case, better, how.python, folder, watched=False)
         outcome.before.append(before.seconds)
         outcome.after.append(after.seconds)
@@ -105,6 +105,17 @@ def _changed(outcome: Outcome, case: Case, better: Settings, name: str, where: t
         for label, settings in others:
             seconds = run(case, settings, how.python, folder, watched=False).seconds
             outcome.grid.setdefault(label, []).append(seconds)
+
+
+def _unwatched(case: Case, python: str, folder: Path) -> Ran:
+    """As it is set. Where its memory is limited, the kernel may kill one now and then: that one runs again."""
+    for _ in range(MORE_TIMES):
+        try:
+            return run(case, case.settings, python, folder, watched=False)
+        except ProgramError:
+            if case.limit is None:
+                raise
+    return run(case, case.settings, python, folder, watched=False)
 
 
 def _as_it_is(case: Case, python: str, folder: Path) -> tuple[Case, Ran]:

@@ -17,7 +17,7 @@ HEALTHY_LOST = 0.02
 FIRST = ("worker_death", "shm_exhaustion", "fd_exhaustion")
 SHARE = 1e-6  # of the wall time, that sums may differ by: floats
 ROUND = 0.0051  # seconds: two decimals
-COSTS_NOTHING = 0.01
+COSTS_NOTHING, DEAR = 0.01, 0.03  # of the wall time
 PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 FAILED = ("exception", "killed", "watchdog", "oom")
 BATCHES = {key for key, spec in DECLARED.items() if spec.is_input}
@@ -265,7 +265,7 @@ def _intervals(rank: Json, advice: Json, costs: Mapping[str, str]) -> Iterator[s
                 said["prefetch_factor"].add(str(params["factor"]))
             elif "better" in params:
                 share, better, every = params["share"], params["better"], params.get("every", 1)
-                after = share * every / better
+                after = share * every / better  # of this run; its start and its end come once in a longer one, too
                 if after / (1 - share + after) > 0.0101:
                     yield f"{item['cause']}: {share:.3f} of the run every {every} steps is more than 1 % every {better}"
                 for name, cause in costs.items():
@@ -273,6 +273,9 @@ def _intervals(rank: Json, advice: Json, costs: Mapping[str, str]) -> Iterator[s
     reasons = {setting["name"]: setting["reason"] for setting in advice["settings"]}
     for name, values in said.items():
         if values and "no step waited" in reasons.get(name, ""):
+            yield f"{name}: {reasons[name]!r}, and the report says {sorted(values)}"
+        dear = rank["lost"].get(costs.get(name, ""), 0.0) > DEAR * rank["wall_seconds"]
+        if values and dear and proposed.get(name) is None:
             yield f"{name}: {reasons[name]!r}, and the report says {sorted(values)}"
         if proposed.get(name) is not None and values and values != {proposed[name]}:
             yield f"{name}: {proposed[name]} is proposed, and the report says {sorted(values)}"

@@ -11,6 +11,7 @@ from trainprobe.model.report import Rank, Stall
 from trainprobe.text.saying import Saying
 
 CALLS = "fake_batching.fetches"  # the evidence of how often next() is called for a backward
+NOT_READ = "logging.blocked_seconds"  # the evidence that whoever reads the output keeps the training waiting
 HANDED_OVER = 0.0005
 """Seconds that the driver needs to take a batch from a worker: queue, unpickling, mapping."""
 PART = 0.1  # of a stall: what a cause needs in it to be counted there

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from trainprobe.advise.facts import ProposedSetting, SettingsInput
-from trainprobe.advise.numbers import EVALUATING, SAVING, interval_for_share
+from trainprobe.advise.facts import NOT_READ, ProposedSetting, SettingsInput
+from trainprobe.advise.numbers import EVALUATING, SAVING, interval_for_share, repeated
 from trainprobe.derive.average import median
 from trainprobe.model.amounts import percent, seconds
-from trainprobe.model.report import Stall
+from trainprobe.model.report import Bottleneck, Rank, Stall
 from trainprobe.text.saying import Saying, saying, word
 
 ROLLOUTS = ("stable_baselines3", "torchrl", "tianshou", "gymnasium", "gym")  # whose loops collect what they train on
@@ -36,16 +36,27 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
     now, reason = _each(every), _each_save(each, share)
     if share <= SAVING:
         return ProposedSetting(name, now, None, 0.0, reason)
-    better = interval_for_share(every, share, SAVING)
+    better = _interval(rank, every, lost, SAVING)
     gain = lost * (1 - every / better)
     if gain < facts.worth:
         return ProposedSetting(name, now, None, 0.0, reason)
-    step = rank.wall_seconds * (1 - share) / max(1, rank.steps.count)
+    step = max(0.0, _lasting(rank) - lost) / max(1, rank.steps.count)
     limit = saying(
         "a crash then costs up to {work} of work; saving from another process costs nothing of it",
         work=seconds(better * step),
     )
     return ProposedSetting(name, now, str(better), gain, reason, limit)
+
+
+def _interval(rank: Rank, every: int, spent: float, wanted: float) -> int:
+    """Steps between occurrences that took ``spent`` seconds in all, so that they take ``wanted`` of a longer run."""
+    lasting = _lasting(rank)
+    return interval_for_share(every, min(1.0, spent / lasting) if lasting > 0 else 0.0, wanted)
+
+
+def _lasting(rank: Rank) -> float:
+    """Seconds of the run without what comes once in it."""
+    return rank.wall_seconds * repeated(rank.wall_seconds, rank.counters.phase_seconds)
 
 
 def _each_save(each: float, share: float) -> Saying:
@@ -78,7 +89,9 @@ def logs(facts: SettingsInput) -> ProposedSetting:
             0.0,
             saying("logging costs nothing here"),
         )
-    if sum(log.seconds for log in rank.logs) < SEEN * lost:  # most went to a pipe or a terminal whose reader is slow
+    told: list[Stall | Bottleneck] = [*facts.stalls("logging"), *rank.bottlenecks]
+    unread = [one.seconds for one in told if any(seen.key == NOT_READ for seen in one.evidence)]
+    if sum(unread) > SEEN * lost:  # a pipe, or a terminal, whose reader is slow
         now = saying("{writes:# write|# writes} in all", writes=writes)
         return ProposedSetting(name, now, None, 0.0, saying("most of it waits for whoever reads the output"))
     dearest = max(rank.logs, key=lambda log: log.seconds)
@@ -98,7 +111,7 @@ def logs(facts: SettingsInput) -> ProposedSetting:
         every = _every(facts.stalls("logging"), rank.steps.count, len(bursts))
     else:
         every = max(1, round(rank.steps.count / writes))
-    better = interval_for_share(every, lost / rank.wall_seconds, SAVING)
+    better = _interval(rank, every, lost, SAVING)
     gain = (lost - watched) * (1 - every / better)
     if gain < facts.worth:  # it is seldom enough, or all of it is for being watched
         return ProposedSetting(name, _each(every), None, 0.0, reason)
@@ -125,7 +138,7 @@ def evaluations(facts: SettingsInput) -> ProposedSetting:
     now = _each(every)
     reason = saying("{number} of {each}, {share} of the run", number=number, each=seconds(spent / number),
                     share=percent(share))  # fmt: skip
-    better = interval_for_share(every, share, EVALUATING)
+    better = _interval(rank, every, spent, EVALUATING)
     gain = spent * (1 - every / better)
     if gain < facts.worth:
         return ProposedSetting(name, now, None, 0.0, reason)

@@ -126,7 +126,8 @@ def unsure(rank: Rank, memory: MemoryDemand) -> Iterator[Saying]:
         )  # fmt: skip
     if memory.workers == 1:
         yield saying(
-            "one worker's own memory cannot be told from what the training left to it: more take less than this"
+            "one worker's own memory cannot be told from what the training left to it: further ones take less than "
+            "shown"
         )
     if not memory.batch:
         yield saying("no batches were seen in shared memory: what prefetch_factor takes is not known")

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
+
+from trainprobe.model.cause import Phase
 
 SAVING, EVALUATING = 0.01, 0.05
 """Share of a run that saves, or logs, and evaluations should take at most."""
 NEAR = 1.2
+_ONCE = (Phase.STARTUP, Phase.COMPILE, Phase.ATTACHING, Phase.IDLE, Phase.SHUTDOWN)
+
+
+def repeated(wall: float, phases: Mapping[Phase, float] | Mapping[str, float]) -> float:
+    """The part of a run's time that a longer one has again and again: all but what comes once in it. ``phases``: time
+    by phase, in the unit of ``wall``."""
+    return max(0.0, 1.0 - sum(phases.get(phase, 0.0) for phase in _ONCE) / wall) if wall > 0 else 1.0
 
 
 def interval_for_share(every_steps: int, share: float, wanted: float) -> int:
-    """Steps between occurrences so that what takes ``share`` of the run every so many steps takes ``wanted`` of it:
-    the only formula for intervals, of saves, evaluations, logs and whatever else comes by steps. What takes hardly more
-    (NEAR) keeps its interval."""
+    """Steps between occurrences so that what takes ``share`` of what is ``repeated`` every so many steps takes
+    ``wanted`` of it: the only formula for intervals, of saves, evaluations, logs and whatever else comes by steps. What
+    takes hardly more (NEAR) keeps its interval."""
     if share <= NEAR * wanted:
         return every_steps
     needed = every_steps * share * (1 - wanted) / (wanted * max(1 - share, 1e-6))

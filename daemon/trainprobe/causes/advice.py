@@ -18,6 +18,8 @@ from trainprobe.model.report import Evidence
 
 SHARE = 0.01
 """Of a run: what something that the training could do without may cost."""
+LASTING = 0.9
+"""Of a run: with less of it in its steps and evaluations it is a short one."""
 THE_RUN = template("advice.the_run", "the run")
 LONGER_RUN = template("advice.longer_run", "a longer run")
 IN_BRACKETS = template("advice.in_brackets", " ({setting})")
@@ -51,14 +53,14 @@ class AdviceInput:
     """What was measured of a cause in one rank, as far as it was (0: not)."""
 
     share: float = 0.0  # of the run, lost to the cause
+    repeated: float = 1.0  # of the run: without what comes once in it, as its start
     each: float = 0.0  # seconds of one occurrence, median
     every: int | None = None  # steps between occurrences
     apart: int | None = None  # the same on average, of saves and lines of a log without a rhythm
-    stalls: int = 0  # that are mostly of it, an open one too
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: Where | None = None  # the Python line
-    longest: float = 0.0  # seconds of the longest occurrence …
-    evidence: Sequence[Evidence] = ()  # … and what its rule saw
+    longest: float = 0.0  # seconds of the longest stall that is mostly of it, an open one too; 0: none is
+    evidence: Sequence[Evidence] = ()  # what its rule saw of the longest one that is over
     seen: Sequence[Evidence] = ()  # what it saw of all of them, and in ordinary steps
     cpus: int = 0  # of the host; 0: not known
     crowded: bool = False  # the run lost time to waiting for a CPU
@@ -110,7 +112,7 @@ def fit_memory(f: AdviceInput) -> list[Message]:
 def no_setting(f: AdviceInput) -> list[Message]:
     if f.where is not None:
         return [CHANGE_CODE(where=f.line)]
-    return [LOOK_AT_CODE() if f.stalls else PROFILE()]
+    return [LOOK_AT_CODE() if f.longest else PROFILE()]
 
 
 def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None, wanted: float = SHARE) -> list[Message]:
@@ -124,17 +126,17 @@ def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None, wa
 
 
 def better_interval(f: AdviceInput, wanted: float = SHARE) -> int | None:
-    """Steps between occurrences, so that they take ``wanted`` of the run; None: not known, or it gains too little."""
+    """Steps between occurrences, so that they take ``wanted`` of a long run; None: not known, or too little gain."""
     every = f.every or f.apart
     if not every:
         return None
-    better = interval_for_share(every, f.share, wanted)
+    better = interval_for_share(every, min(1.0, f.share / f.repeated) if f.repeated > 0 else 0.0, wanted)
     return better if f.share * (1 - every / better) >= LEAST_GAIN else None
 
 
 def in_run(f: AdviceInput, every: int) -> Message:
-    """What an interval is for: the run as it is, or one with more steps."""
-    return LONGER_RUN() if 0 < f.steps < every else THE_RUN()
+    """What an interval is for: the run as it is, or one with more steps. In a short one its start counts, too."""
+    return LONGER_RUN() if 0 < f.steps < every or f.repeated < LASTING else THE_RUN()
 
 
 def in_brackets(f: AdviceInput, subject: Subject, value: object) -> Message | None:

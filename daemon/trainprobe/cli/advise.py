@@ -111,7 +111,7 @@ def _memory(made: Advice, style: Style) -> Iterator[str]:
 
 def _headline(made: Advice, style: Style) -> str:
     if not made.proposals:
-        return style.say("There is nothing to gain by these settings: none would bring 1 % of the run.")
+        return style.say("No setting is predicted to gain 1 % of the run.")
     gain = style.say(
         "All proposals together: {gain} of {wall} ({share})",
         gain=seconds(made.gain), wall=seconds(made.wall), share=percent(made.gain / made.wall),

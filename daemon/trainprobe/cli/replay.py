@@ -1,4 +1,4 @@
-"""The report of a recording: the same core is told the same things. Needs no root and no eBPF.
+"""The report of a recording: the same analysis of what was recorded. Needs no root and no eBPF.
 
 examples:
   trainprobe replay run.jsonl

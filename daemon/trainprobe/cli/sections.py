@@ -243,7 +243,7 @@ def _checkpoints(rank: Rank, style: Style) -> Iterator[str]:
     total = max(rank.totals.saves, len(saves))
     counted = style.counted(total, "{number} save", "{number} saves")
     if total < files:
-        counted += style.say(" of {files} files", files=files)
+        counted += style.say(", {files} files in all", files=files)
     shown = saves[-CHECKPOINTS_SHOWN:]
     which = "" if total == len(shown) else style.say(", the latest {shown} of them", shown=len(shown))
     waited = style.say("; the training waited {blocked} for them", blocked=seconds(blocked))

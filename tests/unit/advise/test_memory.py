@@ -81,5 +81,5 @@ def test_why_it_may_be_wrong() -> None:
     assert reasons(told(read_after_seconds=2.0)) == [
         "these figures may be too low: memory was last read 2.00 s after the workers were started"
     ]
-    assert "more take less than this" in reasons(told(workers=1))[0]
+    assert "further ones take less than shown" in reasons(told(workers=1))[0]
     assert "no batches were seen in shared memory" in reasons(told(batch=None))[0]

@@ -36,7 +36,7 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_to_gain_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run("train.py-2", [], "ann", "/", 0.0, None, {}, [a_rank()])
     assert main(["advise", written(tmp_path, run)]) == 0
-    assert "There is nothing to gain by these settings" in capsys.readouterr().out
+    assert "No setting is predicted to gain" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("lost", "told"), [(16.0, True), (1.0, False)])

@@ -255,7 +255,7 @@ def test_the_files_of_one_save_are_one_line() -> None:
     ]
     files.append(Checkpoint("/run/last.pt", 95.0, 95.2, 1000, 0.2, save=3))
     first, *rows = checkpoints_of(files, 3, 7)
-    assert first == "  3 saves of 7 files; the training waited 24.1 s for them"
+    assert first == "  3 saves, 7 files in all; the training waited 24.1 s for them"
     assert re.search(r" 1\.52 s +300 MB  /run/checkpoint-100/optimizer\.pt and 2 more \(write 1\.50 s", rows[0])
     assert [row for row in rows if "/run/last.pt (" in row] == [rows[-1]]
 
@@ -275,7 +275,7 @@ def test_of_a_save_below_one_directory_that_is_named() -> None:
         )
     ]
     lines = checkpoints_of(files, 9, 600)
-    assert lines[0] == "  9 saves of 600 files, the latest 2 of them; the training waited 30.0 s for them"
+    assert lines[0] == "  9 saves, 600 files in all, the latest 2 of them; the training waited 30.0 s for them"
     assert [line[10:] for line in lines[1:]] == [
         f"     420 ms    1.2 kB  /run/save-{save}: 3 files (by a helper thread)" for save in (8, 9)
     ]

@@ -22,7 +22,7 @@ SEVERAL = {
     *("drift.summary", "fake_batching.calls", "fake_batching.summary", "oom_kill.helpers", "oom_kill.workers"),
     *("checkpoint_unsafe.times", "pid_exhaustion.coming", "pid_exhaustion.in_cgroup", "pid_exhaustion.own"),
     *("orphan_workers.several", "checkpoint.who_writes"),
-    *(" ({ranks} ranks)", " of {files} files", "{path}: {files} files", "Black box: the {seconds} seconds before"),
+    *(" ({ranks} ranks)", ", {files} files in all", "{path}: {files} files", "Black box: the {seconds} seconds before"),
     *("STALLED now, {number} runs: {names}", "every {every} steps", "larger than {bytes} bytes"),
     *("goodput of the job over {attempts} attempts, {time} in all", "the latest {shown} of {total} stalls"),
     *("{a} calls {each} in A, {b} in B", "{calls} calls a step", "{share} of {wall} in {number} attempts"),

@@ -63,7 +63,7 @@ FSYNC_SECONDS = template("checkpoint.fsync_seconds", "time in fsync")
 RENAME_SECONDS = template("checkpoint.rename_seconds", "time in rename")
 OPEN_SECONDS = template("checkpoint.open_seconds", "time in open")
 SERIALIZE_SECONDS = template("checkpoint.serialize_seconds", "time in serialising")
-RATE = template("checkpoint.rate", "rate")
+RATE = template("checkpoint.rate", "rate from open to close")
 IN_EACH = template(
     "checkpoint.in_each", "checkpoint {path}: {saves:# save|# saves} in ordinary steps{every}, {each:seconds} each"
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from trainprobe.causes import groups
-from trainprobe.causes.advice import always
+from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, claimed, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Leaf
-from trainprobe.model.message import template
+from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("cpu_throttled.summary", "{seconds:seconds} throttled by the cgroup's CPU quota{quota}")
@@ -46,8 +46,14 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 
 RAISE_QUOTA = template(
-    "cpu_throttled.advice.raise_quota", "raise the container's CPU limit, or lower threads and workers to fit it"
+    "cpu_throttled.advice.raise_quota", "raise the container's CPU limit{of}, or lower threads and workers to fit it"
 )
+IS_NOW = template("cpu_throttled.advice.is_now", " (it is {cpus:g} now)")
+
+
+def _advice(f: AdviceInput) -> list[Message]:
+    quota = next((one.value for one in f.evidence if one.key == QUOTA.id), None)
+    return [RAISE_QUOTA(of=IS_NOW(cpus=quota) if isinstance(quota, (int, float)) else None)]
 
 
 SPEC = CauseSpec(
@@ -57,5 +63,5 @@ SPEC = CauseSpec(
     colours=("#166534", "#86efac"),
     group=groups.CPU,
     rules=(OrderedRule(claim, stall=90, ordinary=40),),
-    advice=always(RAISE_QUOTA),
+    advice=_advice,
 )

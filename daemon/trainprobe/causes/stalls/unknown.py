@@ -51,6 +51,10 @@ FETCHED = 0.1
 """Of a wait at a lock: with more in fetches the processes that were started may be a DataLoader's."""
 SPREAD = 0.25
 """Of a sleep: a loop asks for a file over so much of it; what comes right behind it is for something else."""
+SHORTEN = template(
+    "unknown.advice.shorten",
+    "the training's own code sleeps there: {where}; shorten that pause, or what it waits for",
+)
 LAST = 1_000_000
 """Its place: behind every other rule."""
 
@@ -124,7 +128,11 @@ def named(told: Iterable[tuple[Message | None, float]]) -> Message | None:
 def _advice(f: AdviceInput) -> list[Message]:
     """Where workers are blocked in each batch, more of them are blocked at the same time."""
     load = f.loader
-    return more_workers(f) if load is not None and not load.keeps_up and load.blocked > load.cpu else []
+    if load is not None and not load.keeps_up and load.blocked > load.cpu:
+        return more_workers(f)
+    mostly = next((one.message for one in f.evidence if one.key == SECONDS_IN.id), None)
+    pauses = mostly is not None and mostly.params["state"] == State.SLEEP
+    return [SHORTEN(where=f.line)] if pauses and f.line is not None else []
 
 
 SPEC = CauseSpec(

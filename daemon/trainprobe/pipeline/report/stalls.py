@@ -12,6 +12,7 @@ from trainprobe.advise import queue
 from trainprobe.advise.facts import PART
 from trainprobe.advise.intervals import ROLLOUTS, SEEN, steps_between
 from trainprobe.advise.loader import Loader, loader, prefetched
+from trainprobe.advise.numbers import repeated
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.spec import LINE_AND
@@ -25,7 +26,7 @@ from trainprobe.pipeline.bottlenecks import FoundBottleneck
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
 from trainprobe.pipeline.report.black_box import black_box
 from trainprobe.pipeline.report.facts import Facts
-from trainprobe.pipeline.report.verdict import Losses, stall_count
+from trainprobe.pipeline.report.verdict import Losses
 from trainprobe.pipeline.stalls import StallEntry
 
 LONGEST = template("stall.longest", ", in the longest of {steps} steps")
@@ -83,15 +84,17 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     if costs is not None and best and costs.gain(best) * rank.ordinary.count < SHARE * wall / NS:
         best = 0
     crowded = total.get(Cause.CPU_CONTENTION, 0.0) > SHARE * wall > 0
+    again, latest = repeated(wall, rank.time.phases), rank.stalls.open
+    going_on = {latest.cause: latest.ns} if latest is not None else {}
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
         mine = by_cause.get(cause)
         where = _where(rank, cause, mine)
         out[cause] = AdviceInput(
             share=ns / wall if wall > 0 else 0.0,
+            repeated=again,
             each=mine.each if mine is not None else 0.0,
             every=rank.stalls.every.get(cause) if rank.steps.count else None,
-            stalls=stall_count(rank, cause),
             seen=(*(mine.seen if mine is not None else ()), *in_steps.get(cause, ())),
             cpus=cpus,
             crowded=crowded,
@@ -104,7 +107,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             best_workers=best,
             period=rank.stalls.period.get(cause, 0.0),
             where=where,
-            longest=mine.largest.ns / NS if mine is not None else 0.0,
+            longest=max(mine.largest.ns if mine is not None else 0, going_on.get(cause, 0)) / NS,
             evidence=mine.largest.evidence if mine is not None else (),
             writes_per_step=sum(u.writes for u in rank.files.logs) / max(1, rank.steps.count),
         )
@@ -279,8 +282,9 @@ def evaluating(rank: RankSnapshot) -> list[Change]:
     if every is None or wall <= 0 or rank.framework.name in ROLLOUTS or not any(span.sure for span in spans):
         return []
     share = rank.time.phases.get(Phase.EVALUATION, 0.0) / wall
+    again, steps = repeated(wall, rank.time.phases), rank.steps.known
     advice = SPECS[Cause.EVALUATION].advice(
-        AdviceInput(share=share, every=every, steps=rank.steps.known, framework=rank.framework.name)
+        AdviceInput(share=share, repeated=again, every=every, steps=steps, framework=rank.framework.name)
     )
     return [Change(Cause.EVALUATION.value, texts(advice), advice)] if advice else []
 
