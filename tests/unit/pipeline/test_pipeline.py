@@ -578,6 +578,25 @@ def test_pictures_that_are_drawn_without_gradients_are_no_evaluation(name: str, 
     assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(phase, abs=0.05)
 
 
+def test_pictures_that_each_evaluation_draws_do_not_hide_the_next_one() -> None:
+    """Stacks were taken of the first two only."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    frames = ("<module> (train.py:9)", "sample (train.py:5)", "Linear.forward (linear.py:134)")
+    for place in range(4):
+        driver.spend(0.4 if place < 2 else 0.25, Leaf.CPU, Region.NO_GRAD)
+        if place < 2:
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+        driver.spend(0.3)
+        driver.write(f"/out/{place}.png", 3_000_000, 0.001)
+        driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert [stall.cause for stall in rank.stalls] == []
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(2 * 0.7 + 2 * 0.55, abs=0.05)
+
+
 def test_a_backward_that_waits_for_a_processor_after_an_evaluation_is_no_part_of_it() -> None:
     driver = Driver()
     driver.begin()

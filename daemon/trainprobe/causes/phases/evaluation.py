@@ -52,8 +52,9 @@ def claim(window: Window, left: Items) -> Claim | None:
     fetched = waiting.evaluates(window)
     stacks = _stacks(window)
     shown = any(shown_by(one) or known_by(one, window.evaluators) for one in stacks)
-    other = _like_other_work(window, total) or any(file.path.lower().endswith(_PICTURES) for file in window.files)
-    by_grad = (shown and quiet > 0.5 * total) or (not stacks and not other and quiet - queued > 0.5 * total)
+    other, drawn = _like_other_work(window, total), any(f.path.lower().endswith(_PICTURES) for f in window.files)
+    by_grad = quiet > 0.5 * total and shown
+    by_grad |= not stacks and not other and not drawn and quiet - queued > 0.5 * total
     if not fetched and not by_grad:
         usual, looked = window.usual_no_grad_ns, bool(stacks) and not shown and quiet > 0.5 * total
         if other or looked or not 0 < _QUIET * usual <= quiet:
