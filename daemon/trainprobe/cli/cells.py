@@ -79,7 +79,7 @@ def _head(text: str, room: int) -> str:
     for index, character in enumerate(text):
         used += _cells(character)
         if used > room:
-            return text[: max(1, index)]
+            return text[: text.rfind("/", 1, index) + 1 or max(1, index)]
     return text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 from trainprobe.advise.changes import changes_of
 from trainprobe.causes.advice import SHARE
@@ -194,19 +195,19 @@ def _longest(rank: Rank, style: Style) -> Iterator[str]:
 def _evidence(stall: Stall, style: Style) -> Iterator[str]:
     if stall.evidence:
         yield from style.wrapped(
-            style.say("; ").join(map(_evidence_text, stall.evidence)), f"  {style.label(style.say('evidence'))}", "    "
+            style.say("; ").join(_told(stall.evidence, style)), f"  {style.label(style.say('evidence'))}", "    "
         )
 
 
-def _evidence_text(item: Evidence) -> str:
-    parts = [item.what]
-    if item.value is not None:
-        parts.append(_value(item.value, item.unit))
-    if item.pid is not None:
-        parts.append(f"(pid {item.pid})")
-    if item.path:
-        parts.append(item.path)
-    return " ".join(parts)
+def _told(seen: Sequence[Evidence], style: Style) -> Iterator[str]:
+    """What is of one process and one file stands together."""
+    for (pid, path), items in groupby(seen, key=lambda item: (item.pid, item.path)):
+        what = style.listed(_what(item) for item in items)
+        yield " ".join([what, *([f"(pid {pid})"] if pid is not None else []), *([path] if path else [])])
+
+
+def _what(item: Evidence) -> str:
+    return item.what if item.value is None else f"{item.what} {_value(item.value, item.unit)}"
 
 
 def _value(value: float | str, unit: str) -> str:

@@ -17,6 +17,8 @@ from trainprobe.text.saying import word
 ROOM = 20  # columns that text beside something needs
 UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|min|h|%|B|kB|MB|GB|TB|it/s)\b|%)")
 GLUE = "\u00a0"
+WORD, IN_PATH, BREAK = re.compile(r"\S+"), re.compile(r"(?<=[^\s/])/"), "/ \u2060"
+"""A path that is longer than a line goes on behind one of its slashes."""
 PHASES = (word("startup"), word("compile"), word("evaluation"), word("idle"), word("attaching"), word("shutdown"))
 """Names of phases, which are said in the reader's language."""
 CODES = {
@@ -80,9 +82,10 @@ class Style:
             return [*self.wrapped(first.strip()), *self.wrapped(text, "    ")] if first.strip() else [text]
         if cells.width(text) != len(text) or cells.width(first) != len(first):
             return cells.wrap(text, self.width, first, rest)
-        glued = UNIT.sub(GLUE, text)  # a number and its unit stay on one line
+        glued, room = UNIT.sub(GLUE, text), self.width - len(rest)  # a number and its unit stay on one line
+        glued = WORD.sub(lambda one: IN_PATH.sub(BREAK, one[0]) if len(one[0]) > room else one[0], glued)
         lines = textwrap.wrap(glued, self.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-        return [line.replace(GLUE, " ") for line in lines] or [first.rstrip()]
+        return [_unglued(line) for line in lines] or [first.rstrip()]
 
     def painted(self, text: str, *looks: str, first: str = "") -> list[str]:
         """The same in these looks."""
@@ -109,3 +112,7 @@ def inert(text: str, limit: int = 400) -> str:
         for character in text[:limit]
     )
     return shown + ("…" if len(text) > limit else "")
+
+
+def _unglued(line: str) -> str:
+    return line.replace(BREAK, "/").replace(BREAK[2:], "").replace(GLUE, " ")
