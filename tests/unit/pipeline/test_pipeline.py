@@ -387,6 +387,30 @@ def test_beside_what_a_callback_takes_an_evaluation_has_its_usual_length(known: 
     adds_up(rank)
 
 
+@pytest.mark.parametrize(("frame", "evaluated"), [("plot (train.py:30)", 0.6), ("evaluate (train.py:30)", 1.7)])
+def test_whose_the_work_behind_a_first_evaluation_is_another_stack_says(frame: str, evaluated: float) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline, asked = played(driver), []
+    for seconds, region, frames in (
+        (0.6, Region.NO_GRAD, ("<module> (train.py:9)", "look (train.py:5)", "Linear.forward (linear.py:134)")),
+        (0.3, Region.STEP, ("<module> (train.py:9)", frame)),
+        (0.8, Region.STEP, ()),
+    ):
+        driver.spend(seconds, Leaf.CPU, region)
+        played(driver, pipeline, threads=(replace(driver.sample(), region=region),))
+        asked.append(bool(pipeline.wants().stacks))
+        if frames:
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert asked[:2] == [True, True]
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(evaluated, abs=0.05)
+    assert rank.lost.get("cpu_bound", 0.0) == pytest.approx(1.7 - evaluated, abs=0.05)
+    adds_up(rank)
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_one_stack_between_two_forward_passes_does_not_hide_an_evaluation(first: bool) -> None:
     """A callback that evaluates by hand is on the CPU beside its forward passes too."""

@@ -27,7 +27,7 @@ BATCHES = template("evaluation.batches", "batches fetched without a backward")
 NO_GRAD_SECONDS = template("evaluation.no_grad_seconds", "seconds with gradients off")
 _QUIET = 0.5
 """Of a usual evaluation: with gradients off for less there was none."""
-_ALIKE = 2.0
+_ALIKE, _METRICS = 2.0, 0.25
 _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 """Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
 _TRAINING = (Region.BACKWARD, Region.OPTIMIZER)
@@ -51,18 +51,19 @@ def claim(window: Window, left: Items) -> Claim | None:
     queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in _QUEUED)
     fetched = waiting.evaluates(window)
     stacks = _stacks(window)
-    shown = any(shown_by(one) or known_by(one, window.evaluators) for one in stacks)
+    shows = [one for one in stacks if shown_by(one) or known_by(one, window.evaluators)]
+    own = _without_other_work(window, taken, stacks) if fetched or shows else taken
+    shown = quiet > _part(stacks, shows) * sum(own.values()) if shows else False
     other, drawn = _like_other_work(window, total), any(f.path.lower().endswith(_PICTURES) for f in window.files)
-    by_grad = quiet > 0.5 * total and shown
-    by_grad |= not stacks and not other and not drawn and quiet - queued > 0.5 * total
+    by_grad = shown or (not stacks and not other and not drawn and quiet - queued > 0.5 * total)
     if not fetched and not by_grad:
-        usual, looked = window.usual_no_grad_ns, bool(stacks) and not shown and quiet > 0.5 * total
+        usual, looked = window.usual_no_grad_ns, bool(stacks) and not shows and quiet > 0.5 * total
         if other or looked or not 0 < _QUIET * usual <= quiet:
             return None
         taken = _as_usual(window, taken)
         quiet, total = made_of(taken)[0], sum(taken.values())
     else:
-        taken = _without_other_work(window, taken, stacks)
+        taken = own if fetched or shows else _without_other_work(window, taken, stacks)
         total = sum(taken.values())
     evidence = [Evidence.of(SECONDS(), seconds(total), "s", window.driver_pid)]
     if fetched:
@@ -70,6 +71,12 @@ def claim(window: Window, left: Items) -> Claim | None:
     if quiet > 0:
         evidence.append(Evidence.of(NO_GRAD_SECONDS(), seconds(quiet), "s", window.driver_pid))
     return Claim(Cause.EVALUATION, taken, SUMMARY(seconds=seconds(total)), [EVALUATES()], evidence)
+
+
+def _part(stacks: Sequence[Sequence[str]], shows: Sequence[Sequence[str]]) -> float:
+    """Of an evaluation, that has gradients off at least: less where all stacks show one, outside of its forward passes
+    too."""
+    return _METRICS if len(shows) == len(stacks) and not all(map(in_batch, stacks)) else 0.5
 
 
 def made_of(taken: Items) -> tuple[float, float]:
@@ -93,16 +100,15 @@ def _as_usual(window: Window, taken: Items) -> dict[Item, float]:
 
 
 def _without_other_work(window: Window, taken: dict[Item, float], stacks: Sequence[Sequence[str]]) -> dict[Item, float]:
-    """Outside of their forward passes, no more than evaluations take there as usual. Of the first one it is all, unless
-    stacks show something else only."""
-    usual = window.usual_outside_ns
+    """Outside of their forward passes, no more than evaluations take there as usual. Of the first one it is all, but
+    for the part of the stacks there that shows something else."""
+    usual, (_, outside) = window.usual_outside_ns, made_of(taken)
     if usual is None:
         between = [one for one in stacks if not in_batch(one)]
-        shown = any(shown_by(one) or known_by(one, window.evaluators) for one in between)
-        if shown or all(len(one) < 2 for one in between):  # the script's outermost function may be all
+        if all(len(one) < 2 for one in between):  # the script's outermost function may be all
             return taken
-        usual = 0.0
-    _, outside = made_of(taken)
+        shown = sum(shown_by(one) or known_by(one, window.evaluators) for one in between)
+        return {item: ns * shown / len(between) if item[1] == Region.STEP else ns for item, ns in taken.items()}
     if outside < _ALIKE * usual + max(_LEAST_NS, _OTHER * (sum(taken.values()) - outside)):
         return taken
     return {item: ns * usual / outside if item[1] == Region.STEP else ns for item, ns in taken.items()}

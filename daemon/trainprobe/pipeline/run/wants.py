@@ -12,7 +12,7 @@ from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
 from trainprobe.model.cause import State
-from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.cells import Leaf, Region, cell
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import WrittenFile
@@ -29,6 +29,7 @@ OFTEN, SELDOM, WORKERS_OFTEN = 4, 6, 6
 SEEMINGLY_IDLE = 4  # workers that are asked for their stacks
 CROWDED = 0.15
 """Part of a driver's time in the run queue, and of its steps in waits for workers."""
+_NO_GRAD = tuple(cell(Region.NO_GRAD, leaf) for leaf in Leaf)
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
 """A driver in one of these waits for another thread, whose stack explains more."""
 LEFT_NS = 10 * NS
@@ -93,14 +94,22 @@ def _stacks_of_late(run: RunState, late: list[RankState], now_ns: int) -> list[t
 
 
 def _undecided(rank: RankState, now_ns: int) -> bool:
-    """Whether gradients are off and its few stacks show no evaluation: between its forward passes they show none."""
+    """Whether gradients are off and its few stacks show no evaluation: between its forward passes they show none. Or
+    whether they show nothing else, and the run's first evaluation seems to be over: whose is what follows?"""
     sample, stacks = rank.open.sample, rank.open.late.stacks
-    if sample is None or sample.region != Region.NO_GRAD or not 0 < len(stacks) < UNDECIDED:
-        return False
-    if now_ns - stacks[-1].at_ns < UNDECIDED_EVERY_NS:
+    if sample is None or not 0 < len(stacks) < UNDECIDED or now_ns - stacks[-1].at_ns < UNDECIDED_EVERY_NS:
         return False
     evaluators = rank.phases.evaluators
-    return not any(shown_by(one.frames) or known_by(one.frames, evaluators) for one in stacks)
+    evaluates = [shown_by(one.frames) or known_by(one.frames, evaluators) for one in stacks]
+    if sample.region == Region.NO_GRAD:
+        return not any(evaluates)
+    first = rank.phases.usual_outside_ns() is None and sample.region == Region.STEP and sample.leaf == Leaf.CPU
+    return first and all(evaluates) and _quiet_ns(rank, sample) >= UNDECIDED_EVERY_NS
+
+
+def _quiet_ns(rank: RankState, sample: ThreadSample) -> int:
+    """With gradients off in the open step."""
+    return sum(sample.cells[place] - rank.ledger.cells[place] for place in _NO_GRAD)
 
 
 def _hidden(rank: RankState) -> int | None:
