@@ -103,6 +103,26 @@ def test_forward_passes_before_a_save_are_an_evaluation() -> None:
     assert rank.lost == pytest.approx({"checkpoint": 0.2}, abs=0.02)
 
 
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize(("second", "saved"), [("/run/last.ckpt", 0.7), ("/other/last.ckpt", 0.4)])
+def test_files_that_are_made_in_memory_behind_an_evaluation_are_no_part_of_it(
+    second: str, saved: float, shown: bool
+) -> None:
+    """Lightning, with gradients off: what the second one took to be made says what the first one did."""
+    driver = trained()
+    driver.spend(0.6, region=Region.NO_GRAD)
+    if shown:
+        frames = ("<module> (train.py:9)", "validate (loop.py:5)", "Linear.forward (linear.py:134)")
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    for path, ino in (("/run/best.ckpt", 7), (second, 8)):
+        driver.spend(0.15, region=Region.NO_GRAD)
+        driver.write(path, SIZE, 0.2, ino=ino)
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.lost == pytest.approx({"checkpoint": saved}, abs=0.02)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(1.3 - saved, abs=0.03)
+
+
 @pytest.mark.parametrize(("place", "cause"), [("save-1.orbax-checkpoint-tmp/d/a1", "checkpoint"), ("b/x", "cpu_bound")])
 def test_what_the_driver_makes_for_the_threads_that_write_its_save_is_the_saves(place: str, cause: str) -> None:
     """Orbax: the driver writes a small file and copies arrays, threads write them into the same directory."""

@@ -159,19 +159,22 @@ def _serialized(
     spent = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
     quiet = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
     computes = _computes(window, left)
-    usual = window.usual_ahead
+    usual, first = window.usual_ahead, own[0]
     between = _between_calls_ns(window, own, called)
     inside = max(0.0, between - copied)
     per_byte = 1 / BYTES_IN_NS if usual is None else min(1 / BYTES_IN_NS, UNUSUAL * usual)
     if computes:  # it computes before a save, too, and what is not a call of the save may be a wait for a processor
+        if usual is None:  # as it made the files ready that came behind the first
+            usual, first = own[0].per_byte, replace(first, ready=first.ready - first.between_bytes)
         per_byte = usual or 0.0
         inside -= sum(take_items(left, states=[State.RUNQUEUE], regions=[Region.STEP]).values())
-    since, stacks = _optimized_ns(window), window.late.stacks
-    before = ahead_ns(replace(own[0], ready=own[0].bytes), since, stacks) - max(0.0, copied - between)
-    ahead = max(0.0, min(before, ahead_ns(own[0], since, stacks, per_byte)))
+    since, stacks, known = _optimized_ns(window), window.late.stacks, usual is not None
+    most = ahead_ns(replace(first, ready=first.bytes), since, stacks, measured=known)
+    before = most - max(0.0, copied - between)
+    ahead = max(0.0, min(before, ahead_ns(first, since, stacks, per_byte, measured=known)))
     room = max(0.0, inside) + ahead
     taken = at_most(spent, room)
-    room = (inside if computes else room) - sum(taken.values())
+    room = (inside if computes and not known else room) - sum(taken.values())
     computed = at_most(quiet, room)
     return {**taken, **computed}, at_most(waits, room - sum(computed.values()))
 

@@ -22,7 +22,10 @@ from trainprobe.model.event import StackSeen
 from trainprobe.model.moment import NS
 
 NEXT_FILE_NS = NS // 20
-"""The next file of the same save is opened so soon after the last call on the one before."""
+"""The next file of the same save is opened so soon after the last call on the one before; one that was made ready in
+between, into the same directory, as much later as that takes."""
+MADE_READY_IN_NS = 0.25
+"""Bytes that are made ready in 1 ns then, at least."""
 LEAST = 8
 """Ordinary steps without a save that show what those with one have beyond them."""
 WORTH = 0.1
@@ -56,6 +59,13 @@ class SaveSpan:
     path: str  # of the first file
     calls_ns: int = 0  # in the calls on its files, and between two of one file
     ready: int = 0  # bytes of the files that are ready made
+    between_ns: int = 0  # from the last call on one file to the open of the next, where that is ready made …
+    between_bytes: int = 0  # … and the bytes of those
+
+    @property
+    def per_byte(self) -> float | None:
+        """ns that making a byte ready took between its files; None: not known."""
+        return self.between_ns / self.between_bytes if self.between_bytes else None
 
     @property
     def ready_made(self) -> bool:
@@ -77,11 +87,16 @@ def spans(saves: Iterable[Save], start_ns: int, end_ns: int, *, until_ns: int = 
         if one.ready_made:
             one = replace(one, ready=one.bytes)
         last = out[-1] if out else None
-        if last is not None and save.start_ns - last.end_ns < NEXT_FILE_NS:
+        if last is not None and save.start_ns - last.end_ns < NEXT_FILE_NS + _made_ready_ns(last, one):
             out[-1] = _joined(last, one)
         else:
             out.append(one)
     return out
+
+
+def _made_ready_ns(before: SaveSpan, one: SaveSpan) -> float:
+    beside = one.path.rpartition("/")[0] == before.path.rpartition("/")[0]
+    return one.bytes / MADE_READY_IN_NS if one.ready_made and beside else 0.0
 
 
 def _joined(one: SaveSpan, later: SaveSpan) -> SaveSpan:
@@ -94,6 +109,8 @@ def _joined(one: SaveSpan, later: SaveSpan) -> SaveSpan:
         one.path,
         one.calls_ns + later.calls_ns,
         one.ready + later.ready,
+        one.between_ns + (max(0, later.start_ns - one.end_ns) if later.ready_made else 0),
+        one.between_bytes + (later.bytes if later.ready_made else 0),
     )
 
 
@@ -121,17 +138,25 @@ def shown_by(stack: Sequence[str]) -> bool:
     return any(_FRAME.search(name) or "serialization.py:" in place for name, _, place in names)
 
 
-def ahead_ns(first: SaveSpan, since_ns: int, stacks: Sequence[StackSeen], per_byte: float = 1 / BYTES_IN_NS) -> int:
+def ahead_ns(
+    first: SaveSpan,
+    since_ns: int,
+    stacks: Sequence[StackSeen],
+    per_byte: float = 1 / BYTES_IN_NS,
+    *,
+    measured: bool = False,
+) -> int:
     """For how long before a save's first open, at most, its thread may have serialised.
 
     ``since_ns``: when the thread can have begun. A stack that is no save's ends it; without any stack it is what bytes
-    of files that were ready made may take, ``per_byte`` ns at most.
+    of files that were ready made may take, ``per_byte`` ns at most. So it is behind a stack that is no save's, where
+    that was ``measured``.
     """
     before = [one for one in stacks if since_ns <= one.at_ns < first.start_ns and one.frames]
     if not before:
         return max(0, min(first.start_ns - since_ns, int(first.ready * per_byte)))
     if not shown_by(before[-1].frames):
-        return 0
+        return min(first.start_ns - before[-1].at_ns, int(first.ready * per_byte)) if measured else 0
     others = [one.at_ns for one in before if not shown_by(one.frames)]
     return max(0, first.start_ns - max([since_ns, *others]))
 
