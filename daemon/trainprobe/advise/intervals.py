@@ -129,10 +129,14 @@ def evaluations(facts: SettingsInput) -> ProposedSetting:
     number = len({span.start if span.step is None else span.step for span in spans})
     if not spent or not number:
         return ProposedSetting(name, saying("none seen"), None, 0.0, saying("no evaluation was seen"))
-    if rank.framework.name in ROLLOUTS or not any(span.sure for span in spans):
-        return ProposedSetting(
-            name, saying("none seen"), None, 0.0, saying("rollouts run without gradients, and are needed")
+    if rank.framework.name in ROLLOUTS:
+        reason = saying("rollouts run without gradients, and are needed")
+        return ProposedSetting(name, saying("none seen"), None, 0.0, reason)
+    if not any(span.sure for span in spans):
+        reason = saying(
+            "{spent} ran without gradients: evaluations, or rollouts that the training needs", spent=seconds(spent)
         )
+        return ProposedSetting(name, saying("not known"), None, 0.0, reason)
     every = steps_between(span.step for span in spans) or max(1, rank.steps.count // len(spans))
     share = spent / rank.wall_seconds
     now = _each(every)

@@ -33,6 +33,7 @@ class WrittenLog:
     ns: int
     bytes: int
     calls: int = 0
+    gap_ns: int | None = None  # of CPU between its calls; None: not known of this log alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -714,3 +714,20 @@ def test_a_batch_that_idle_workers_hand_over_late_on_a_crowded_host(crowded: flo
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
     assert stall.cause == cause
     assert stall.seconds == pytest.approx(seconds, abs=0.05)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_what_computes_is_named_by_a_stack_of_a_thread_that_ran(running: bool) -> None:
+    """One that was on no CPU shows the pause before it."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    driver.spend(0.6, Leaf.SLEEP)
+    frames = ("<module> (train.py:9)", "pause (train.py:30)")
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=running))
+    driver.spend(1.0)
+    driver.train(30)
+    (stall,) = rank_of(played(driver), driver).stalls
+    assert stall.cause == "cpu_bound"
+    assert ("pause" in stall.summary) == running
+    assert bool(stall.python_stack) == running

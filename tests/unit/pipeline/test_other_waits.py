@@ -10,7 +10,7 @@ import pytest
 from tests.builders.driver import Driver, moment, ns, played
 from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.model.cells import Leaf, Region, ThreadState
-from trainprobe.model.event import FileEventKind, FileLooked, ProcessEvent, ProcessEventKind, StackSeen
+from trainprobe.model.event import FileEventKind, FileLooked, ProcessEvent, ProcessEventKind, StackSeen, StepFile
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Stall
 from trainprobe.pipeline import Pipeline
@@ -273,3 +273,19 @@ def test_one_slow_line_of_a_log_is_no_rhythm() -> None:
     (stall,) = rank_of(played(driver), driver).stalls
     assert stall.cause == "logging"
     assert not any("every" in advice for advice in stall.advice)
+
+
+def test_what_a_picture_takes_between_its_writes_is_no_logs() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    driver.write("/out/curves.png", 90_000, 0.001, gap=0.5, ino=8)
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, "/out/train.log", 9, opened)
+    driver.spend(0.3, Leaf.FILE_WRITE)
+    driver.spend(0.1, Leaf.FILE_GAP)
+    driver.files[1, 9] = StepFile(1, 9, ns(0.3), ns(0.1), 40_000, 5_000)
+    driver.file(FileEventKind.CLOSED, "/out/train.log", 9, opened, 40_000, ns(0.3))
+    driver.train(30)
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == pytest.approx({"logging": 0.4, "cpu_bound": 0.5}, abs=0.02)

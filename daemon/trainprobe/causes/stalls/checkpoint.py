@@ -360,7 +360,7 @@ FASTER_DISK = template(
 )
 LESS_STATE = template(
     "checkpoint.advice.less_state",
-    "leave the optimizer's state out of the saves that nobody resumes from",
+    "where they hold the optimizer's state: leave it out of the saves that nobody resumes from",
 )
 
 

@@ -23,6 +23,7 @@ ANYWHERE = template(
 ON_CPU_IN = template("cpu_bound.on_cpu_in", "training thread on the CPU in {where}")
 ON_CPU = template("cpu_bound.on_cpu", "training thread on the CPU between the training's marks")
 LOOKS = template("cpu_bound.looks", "Python stacks taken")
+_WAITS = 0.2
 SECONDS = template("cpu_bound.seconds", "training thread on the CPU beyond an ordinary step")
 
 
@@ -33,14 +34,18 @@ def claim(window: Window, left: Items) -> Claim | None:
     )
     if not taken:
         return None
-    stack = next(
-        (seen.frames for seen in reversed(window.late.stacks) if not _is_elsewhere(window, left, seen.frames)), ()
-    )
-    where = innermost(stack)
+    stacks = [seen.frames for seen in window.late.stacks if seen.running or not waits_too(window.excess)]
+    where = innermost(next((one for one in reversed(stacks) if not _is_elsewhere(window, left, one)), ()))
     if not where:
-        looks = [Evidence.of(LOOKS(), len(window.late.stacks), "", window.driver_pid)] if window.late.stacks else []
+        looks = [Evidence.of(LOOKS(), len(stacks), "", window.driver_pid)] if stacks else []
         return claimed(window, Cause.CPU_BOUND, taken, ANYWHERE, [ON_CPU()], SECONDS, *looks)
     return claimed(window, Cause.CPU_BOUND, taken, SUMMARY, [ON_CPU_IN(where=where)], SECONDS, where=where)
+
+
+def waits_too(excess: Items) -> bool:
+    """Whether a good part of a step's excess is waits: a stack of a thread that was on no CPU shows one of those."""
+    waits = sum(ns for (state, _, _), ns in excess.items() if state not in (State.COMPUTE, State.RUNQUEUE))
+    return waits > _WAITS * sum(excess.values())
 
 
 def _is_elsewhere(window: Window, left: Items, stack: Sequence[str]) -> bool:
@@ -67,7 +72,7 @@ COLLECTOR = template(
     "at a time of your choosing)",
 )
 NO_STACK = template(
-    "cpu_bound.advice.no_stack", "no Python stack was taken in it, it was too short: watch longer, and its line is told"
+    "cpu_bound.advice.no_stack", "no Python stack was taken in it: watch longer, and its line may be told"
 )
 DO_RARER = template(
     "cpu_bound.advice.do_rarer",

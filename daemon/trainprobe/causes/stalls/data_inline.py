@@ -47,8 +47,8 @@ USE_WORKERS = template(
 
 LOAD_LESS = template(
     "data_inline.advice.load_less",
-    "read less, or more rarely, in the training thread (a smaller file, kept in memory): DataLoader workers would gain "
-    "less than 1 %",
+    "load less in the training thread, or more rarely (a smaller file, samples kept in memory, cheaper decoding): "
+    "DataLoader workers would gain less than 1 %",
 )
 
 

@@ -155,7 +155,7 @@ def _polls(frames: Sequence[str]) -> bool:
     return False
 
 
-HOLDER_FIRST = template("lock_wait.advice.holder", "see what process {pid} does: it holds the lock until it ends")
+HOLDER_FIRST = template("lock_wait.advice.holder", "see what process {pid} does while it holds the lock")
 OWN_FIRST = template(
     "lock_wait.advice.own_holder",
     "let process {pid}, which this training started, hold the lock shorter, or give it a file of its own",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups
 from trainprobe.causes.advice import SHARE, AdviceInput, better_interval, in_brackets, in_run, rarer
-from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, at_most, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import held_back
 from trainprobe.model.cause import Cause, Kind, State
@@ -39,6 +39,10 @@ def claim(window: Window, left: Items) -> Claim | None:
     total = sum(taken.values())
     calls = sum(log.calls for log in window.logs)
     between = take_items(left, states=[State.COMPUTE], leaves=[Leaf.FILE_GAP], regions=_regions(taken))
+    gaps = [(log.gap_ns, _EACH * log.calls) for log in window.logs]
+    known = [min(ns, most) for ns, most in gaps if ns is not None]
+    if len(known) == len(gaps):  # other files have theirs, and a picture is compressed between its few writes
+        between = at_most(between, sum(known))
     if sum(between.values()) < _SEEN * calls:  # of pipes, and of several files in turn, the kernel does not tell it
         between |= take_items(left, states=[State.COMPUTE], leaves=[Leaf.CPU], regions=_regions(taken))
     spent = sum(between.values())

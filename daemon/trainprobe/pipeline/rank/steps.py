@@ -333,6 +333,8 @@ def _stacks(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
         taken = [one for one in taken if not _of_save(rank, one, Cause.CHECKPOINT in judgement.shares)]
         if Cause.EVALUATION in judgement.phases:
             taken = [one for one in taken if not evaluators.in_batch(one.frames)]
+        if SPECS[main.cause].computes and any(not SPECS[cause].computes for cause in judgement.shares):
+            taken = [one for one in taken if one.running]  # else it shows the other cause's wait
     if main is not None and main.cause in (Cause.UNKNOWN, Cause.LOCK_WAIT):
         taken = [one for one in taken if not one.running]  # by then the wait was over
     return [one.frames for one in taken]

@@ -73,7 +73,11 @@ def window_of(rank: RankState, part: Measured) -> Window:
         saves=saves.being_written(start, end),
         savers={s.tid: s.path for s in saves.checkpoints() if s.key[0] == rank.seen.pid and s.tid != rank.tid},
         removals=saves.removed(start, end),
-        logs=[WrittenLog(path, use.io_ns, use.bytes, use.calls) for use, of, path in part.files if of == FileClass.LOG],
+        logs=[
+            WrittenLog(path, use.io_ns, use.bytes, use.calls, use.gap_ns)
+            for use, of, path in part.files
+            if of == FileClass.LOG
+        ],
         files=saves.touched(rank.seen.pid, start, end, rank.open.late.files),
         slow_files=ONE_STEP,
         deaths=[d for d in rank.lives.deaths if start - rank.policy.death_stalls_ns <= d.at_ns <= end],
