@@ -105,7 +105,7 @@ def logs(facts: SettingsInput) -> ProposedSetting:
         )
     limit, bursts = saying("fewer points in the curves; values in between can be averaged"), facts.sharing("logging")
     if facts.stalled("logging") > lost / 2 and bursts:  # seldom and much, not a little in each step
-        if facts.stalled("logging") < SEEN * sum(log.seconds for log in rank.logs):
+        if len(bursts) == 1 or facts.stalled("logging") < SEEN * sum(log.seconds for log in rank.logs):  # no rhythm
             now = saying("{writes:# write|# writes} in all", writes=writes)
             return ProposedSetting(name, now, None, 0.0, reason)
         every = _every(facts.stalls("logging"), rank.steps.count, len(bursts))

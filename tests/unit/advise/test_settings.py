@@ -331,6 +331,8 @@ def test_a_log_line_in_each_step_and_a_burst_now_and_then_are_different_things()
     rank.logs = [LogFile("/runs/train.log", 10, 1000, 60.0)]
     unseen = settings(rank)["log interval"]
     assert (unseen.proposed, str(unseen.now)) == (None, "1000 writes in all"), "two of three bursts made no step late"
+    rank.logs, rank.stalls = [LogFile("/runs/train.log", 10, 1000, 20.0)], [stall("logging", 20.0, 250, 250)]
+    assert settings(rank)["log interval"].proposed is None, "one burst is no rhythm"
 
 
 def test_lines_that_cost_a_processor_and_hardly_a_call_are_written_less_often_too() -> None:

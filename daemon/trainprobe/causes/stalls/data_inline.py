@@ -41,7 +41,7 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 USE_WORKERS = template(
     "data_inline.advice.use_workers",
-    "{setting}={workers} in the DataLoader: the loading then runs beside the step ({share:percent} of the run)",
+    "{setting}={workers} in the DataLoader: the loading, {share:percent} of the run, then runs beside the step",
 )
 
 
