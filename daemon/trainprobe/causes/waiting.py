@@ -24,7 +24,7 @@ BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.D
 FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)
 """Where a worker of torch's DataLoader is blocked while it makes a batch: idle, it waits at its pipe. (Workers of other
 pools are idle at a lock.)"""
-_WORTH_A_LOCK = 0.7
+_WORTH_A_LOCK, _WAITS_TOO = 0.7, 0.2
 IN_CALL: dict[Leaf, Message] = {
     Leaf.SLEEP: template("in_call.sleep", "a sleep")(),
     Leaf.SOCKET: template("in_call.socket", "a socket call")(),
@@ -105,6 +105,12 @@ def without_hang(window: Window, items: Items) -> Items:
         return items
     waits = at_most(take_items(items, states=[State.DATA_WAIT]), seen.ns)
     return {item: ns - waits.get(item, 0.0) for item, ns in items.items()}
+
+
+def waits_too(window: Window) -> bool:
+    """Whether a good part of the excess is waits: a stack of a thread that was on no CPU shows one of those."""
+    waits = sum(ns for (state, _, _), ns in window.excess.items() if state not in (State.COMPUTE, State.RUNQUEUE))
+    return waits > _WAITS_TOO * sum(window.excess.values())
 
 
 def evaluates(window: Window) -> bool:

@@ -11,6 +11,7 @@ from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items, up_to
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
+from trainprobe.derive.files import save_spans
 from trainprobe.derive.python.evaluators import in_batch, is_named, known_by, shown_by
 from trainprobe.derive.python.stacks import is_whole
 from trainprobe.derive.steps.ledger import Item
@@ -115,9 +116,15 @@ def _without_other_work(window: Window, taken: dict[Item, float], stacks: Sequen
 
 
 def _stacks(window: Window) -> list[Sequence[str]]:
-    """What a torn one shows is seen; what it does not show is not known."""
-    taken = [seen.frames for seen in window.late.stacks]
-    return [one for one in taken if is_whole(one) or shown_by(one) or known_by(one, window.evaluators)]
+    """What a torn one shows is seen; what it does not show is not known, nor what one shows of a wait or a save that
+    the step has besides."""
+    waits, found = waiting.waits_too(window), []
+    for seen in window.late.stacks:
+        shown = shown_by(seen.frames) or known_by(seen.frames, window.evaluators)
+        beside = (waits and not seen.running) or (window.saves and save_spans.shown_by(seen.frames))
+        if shown or (is_whole(seen.frames) and not beside):
+            found.append(seen.frames)
+    return found
 
 
 def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:

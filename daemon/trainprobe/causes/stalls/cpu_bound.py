@@ -8,6 +8,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.waiting import waits_too
 from trainprobe.derive.files.save_spans import shown_by
 from trainprobe.derive.python import evaluators
 from trainprobe.derive.python.stacks import innermost
@@ -23,7 +24,6 @@ ANYWHERE = template(
 ON_CPU_IN = template("cpu_bound.on_cpu_in", "training thread on the CPU in {where}")
 ON_CPU = template("cpu_bound.on_cpu", "training thread on the CPU between the training's marks")
 LOOKS = template("cpu_bound.looks", "Python stacks taken")
-_WAITS = 0.2
 SECONDS = template("cpu_bound.seconds", "training thread on the CPU beyond an ordinary step")
 
 
@@ -34,18 +34,12 @@ def claim(window: Window, left: Items) -> Claim | None:
     )
     if not taken:
         return None
-    stacks = [seen.frames for seen in window.late.stacks if seen.running or not waits_too(window.excess)]
+    stacks = [seen.frames for seen in window.late.stacks if seen.running or not waits_too(window)]
     where = innermost(next((one for one in reversed(stacks) if not _is_elsewhere(window, left, one)), ()))
     if not where:
         looks = [Evidence.of(LOOKS(), len(stacks), "", window.driver_pid)] if stacks else []
         return claimed(window, Cause.CPU_BOUND, taken, ANYWHERE, [ON_CPU()], SECONDS, *looks)
     return claimed(window, Cause.CPU_BOUND, taken, SUMMARY, [ON_CPU_IN(where=where)], SECONDS, where=where)
-
-
-def waits_too(excess: Items) -> bool:
-    """Whether a good part of a step's excess is waits: a stack of a thread that was on no CPU shows one of those."""
-    waits = sum(ns for (state, _, _), ns in excess.items() if state not in (State.COMPUTE, State.RUNQUEUE))
-    return waits > _WAITS * sum(excess.values())
 
 
 def _is_elsewhere(window: Window, left: Items, stack: Sequence[str]) -> bool:

@@ -136,7 +136,8 @@ def test_a_stall_by_computing_and_more_tells_what_was_computed() -> None:
     driver.train(40)
     pipeline = played(driver)
     driver.spend(1.2)
-    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("main (train.py:9)", "search (train.py:70)")))
+    frames = ("main (train.py:9)", "search (train.py:70)")
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=True))
     driver.spend(0.4, Leaf.SOCKET)
     driver.train(20)
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
