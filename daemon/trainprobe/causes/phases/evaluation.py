@@ -118,7 +118,7 @@ def _without_other_work(window: Window, taken: dict[Item, float], stacks: Sequen
 def _stacks(window: Window) -> list[Sequence[str]]:
     """What a torn one shows is seen; what it does not show is not known, nor what one shows of a wait or a save that
     the step has besides."""
-    waits, found = waiting.waits_too(window), []
+    waits, found = waiting.waits_too(window), list[Sequence[str]]()
     for seen in window.late.stacks:
         shown = shown_by(seen.frames) or known_by(seen.frames, window.evaluators)
         beside = (waits and not seen.running) or (window.saves and save_spans.shown_by(seen.frames))
