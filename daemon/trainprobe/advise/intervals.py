@@ -50,8 +50,9 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
 
 def _interval(rank: Rank, every: int, spent: float, wanted: float) -> int:
     """Steps between occurrences that took ``spent`` seconds in all, so that they take ``wanted`` of a longer run."""
-    lasting = _lasting(rank)
-    return interval_for_share(every, min(1.0, spent / lasting) if lasting > 0 else 0.0, wanted)
+    wall = rank.wall_seconds
+    share = spent / wall if wall else 0.0
+    return interval_for_share(every, share, wanted, repeated(wall, rank.counters.phase_seconds))
 
 
 def _lasting(rank: Rank) -> float:

@@ -130,7 +130,7 @@ def better_interval(f: AdviceInput, wanted: float = SHARE) -> int | None:
     every = f.every or f.apart
     if not every:
         return None
-    better = interval_for_share(every, min(1.0, f.share / f.repeated) if f.repeated > 0 else 0.0, wanted)
+    better = interval_for_share(every, f.share, wanted, f.repeated)
     return better if f.share * (1 - every / better) >= LEAST_GAIN else None
 
 

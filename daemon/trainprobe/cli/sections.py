@@ -195,11 +195,13 @@ def _longest(rank: Rank, style: Style) -> Iterator[str]:
 def _evidence(stall: Stall, style: Style) -> Iterator[str]:
     if stall.evidence:
         yield from style.wrapped(
-            style.say("; ").join(_told(stall.evidence, style)), f"  {style.label(style.say('evidence'))}", "    "
+            style.say("; ").join(_evidence_parts(stall.evidence, style)),
+            f"  {style.label(style.say('evidence'))}",
+            "    ",
         )
 
 
-def _told(seen: Sequence[Evidence], style: Style) -> Iterator[str]:
+def _evidence_parts(seen: Sequence[Evidence], style: Style) -> Iterator[str]:
     """What is of one process and one file stands together."""
     for (pid, path), items in groupby(seen, key=lambda item: (item.pid, item.path)):
         what = style.listed(_what(item) for item in items)

@@ -12,7 +12,7 @@ from trainprobe.causes.base import Claim, Items, Window, seconds, take_items, up
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
 from trainprobe.derive.files import save_spans
-from trainprobe.derive.python.evaluators import in_batch, is_named, known_by, shown_by
+from trainprobe.derive.python.evaluators import in_batch, is_evaluation, is_named
 from trainprobe.derive.python.stacks import is_whole
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
@@ -52,9 +52,9 @@ def claim(window: Window, left: Items) -> Claim | None:
     queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in _QUEUED)
     fetched = waiting.evaluates(window)
     stacks = _stacks(window)
-    shows = [one for one in stacks if shown_by(one) or known_by(one, window.evaluators)]
-    own = _without_other_work(window, taken, stacks) if fetched or shows else taken
-    shown = quiet > _part(stacks, shows) * sum(own.values()) if shows else False
+    shows = [one for one in stacks if is_evaluation(one, window.evaluators)]
+    own = _without_other_work(window, taken, stacks)
+    shown = bool(shows) and quiet > _part(stacks, shows) * sum(own.values())
     other, drawn = _like_other_work(window, total), any(f.path.lower().endswith(_PICTURES) for f in window.files)
     by_grad = shown or (not stacks and not other and not drawn and quiet - queued > 0.5 * total)
     if not fetched and not by_grad:
@@ -64,7 +64,7 @@ def claim(window: Window, left: Items) -> Claim | None:
         taken = _as_usual(window, taken)
         quiet, total = made_of(taken)[0], sum(taken.values())
     else:
-        taken = own if fetched or shows else _without_other_work(window, taken, stacks)
+        taken = own
         total = sum(taken.values())
     evidence = [Evidence.of(SECONDS(), seconds(total), "s", window.driver_pid)]
     if fetched:
@@ -108,7 +108,7 @@ def _without_other_work(window: Window, taken: dict[Item, float], stacks: Sequen
         between = [one for one in stacks if not in_batch(one)]
         if all(len(one) < 2 for one in between):  # the script's outermost function may be all
             return taken
-        shown = sum(shown_by(one) or known_by(one, window.evaluators) for one in between)
+        shown = sum(is_evaluation(one, window.evaluators) for one in between)
         return {item: ns * shown / len(between) if item[1] == Region.STEP else ns for item, ns in taken.items()}
     if outside < _ALIKE * usual + max(_LEAST_NS, _OTHER * (sum(taken.values()) - outside)):
         return taken
@@ -120,7 +120,7 @@ def _stacks(window: Window) -> list[Sequence[str]]:
     the step has besides."""
     waits, found = waiting.waits_too(window), list[Sequence[str]]()
     for seen in window.late.stacks:
-        shown = shown_by(seen.frames) or known_by(seen.frames, window.evaluators)
+        shown = is_evaluation(seen.frames, window.evaluators)
         beside = (waits and not seen.running) or (window.saves and save_spans.shown_by(seen.frames))
         if shown or (is_whole(seen.frames) and not beside):
             found.append(seen.frames)

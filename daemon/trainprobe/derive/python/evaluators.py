@@ -40,6 +40,11 @@ def known_by(stack: Sequence[str], evaluators: Collection[str]) -> bool:
     return bool(evaluators) and any(_function(frame) in evaluators for frame in stack)
 
 
+def is_evaluation(stack: Sequence[str], evaluators: Collection[str]) -> bool:
+    """Whether it shows one, by a name or by what called the model earlier."""
+    return shown_by(stack) or known_by(stack, evaluators)
+
+
 def _name(frame: str) -> str:
     return frame.split("(")[0].strip()
 

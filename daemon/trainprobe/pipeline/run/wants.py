@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainprobe.causes import groups
 from trainprobe.causes.registry import SPECS, explained_by_worker
-from trainprobe.derive.python.evaluators import known_by, shown_by
+from trainprobe.derive.python.evaluators import is_evaluation
 from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
@@ -100,7 +100,7 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
     if sample is None or not 0 < len(stacks) < UNDECIDED or now_ns - stacks[-1].at_ns < UNDECIDED_EVERY_NS:
         return False
     evaluators = rank.phases.evaluators
-    evaluates = [shown_by(one.frames) or known_by(one.frames, evaluators) for one in stacks]
+    evaluates = [is_evaluation(one.frames, evaluators) for one in stacks]
     if sample.region == Region.NO_GRAD:
         return not any(evaluates)
     first = rank.phases.usual_outside_ns() is None and sample.region == Region.STEP and sample.leaf == Leaf.CPU
