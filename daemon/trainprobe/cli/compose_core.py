@@ -7,7 +7,7 @@ import os
 
 from trainprobe import __version__
 from trainprobe.causes.policy import Policy
-from trainprobe.collect.host import name as host_name
+from trainprobe.collect.host_name import host_name
 from trainprobe.config.schema import DaemonConfig
 from trainprobe.derive.files.purpose import CHECKPOINT_PATTERNS, FileRules
 from trainprobe.model.moment import NS
