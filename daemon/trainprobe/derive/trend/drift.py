@@ -10,10 +10,12 @@ Growth that is steep within 200 steps has its own, stricter test (``steep``).
 
 A machine whose speed changes (invisible others share its processors) hides growth that a steady one shows. All
 computing changes alike, so where the scatter leaves a growth in doubt, each block is divided by the time of its
-backward pass. The cause of growth is mostly elsewhere; where it is not, the lengths alone decide."""
+backward pass. The cause of growth is mostly elsewhere; where it is not, the lengths alone decide. Where nothing marks a
+backward pass, a growth no larger than the swing of the machine's own pace has to exceed all steps before it."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -41,6 +43,8 @@ GROWTH_ALIKE = 0.15
 """… and must exceed the longest steps before by this part, because a changing speed comes back."""
 PACE_LEAST = 0.2
 """Of a block's length, that the backward's computing has to be to measure the pace with."""
+PACES, PACES_LEAST = 32, 5
+"""Readings of the machine's pace that are kept: one or two minutes; fewer tell nothing of its swing."""
 CERTAIN = 6.0
 """The growth in standard errors of it, by what the blocks scatter about the line."""
 LEVELS = 0.7
@@ -107,6 +111,7 @@ class Trend:
     _earlier: list[Earlier] = field(default_factory=lambda: [Earlier() for _ in range(SCALES)])
     _pending: list[Block | None] = field(default_factory=lambda: [None] * SCALES)
     _positive: list[int] = field(default_factory=lambda: [0] * SCALES)
+    _paces: deque[int] = field(default_factory=lambda: deque(maxlen=PACES))
 
     @property
     def lost_ns(self) -> float:
@@ -141,6 +146,16 @@ class Trend:
             self._candidate_ns += max(0.0, self._beyond_ns)
         self._beyond_ns = 0.0
 
+    def add_pace(self, ns: int) -> None:
+        """One more reading of how fast the machine computes: the CPU time of a fixed piece of work."""
+        self._paces.append(ns)
+
+    @property
+    def swing(self) -> float:
+        """How much slower than at its quicker times the machine is at its slower ones, of late."""
+        paces = sorted(self._paces)
+        return paces[3 * len(paces) // 4] / paces[len(paces) // 4] - 1 if len(paces) >= PACES_LEAST else 0.0
+
     def surroundings(self, others: float | None) -> None:
         """Adds the part of the host's processors that other programs use."""
         if others is None:
@@ -167,7 +182,7 @@ class Trend:
         if len(blocks) > BLOCKS:
             self._earlier[scale].add(blocks.pop(0))
         if self.growth is None and self._candidate is None and len(blocks) >= LEAST:
-            grown = growing(blocks, self._earlier[scale])
+            grown = growing(blocks, self._earlier[scale], self.swing)
             self._positive[scale] = self._positive[scale] + 1 if grown else 0
             if self._positive[scale] >= 2:
                 self._confirm(grown, BLOCK << scale)
@@ -206,13 +221,14 @@ class Trend:
         self.growth = Drift(self.growth.from_ns, level, self.growth.from_step, self.steps)
 
 
-def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
-    """The lengths that show a growth: as they are, or divided by the pace; none where neither do."""
+def growing(blocks: Sequence[Block], before: Earlier, swing: float = 0.0) -> Sequence[float]:
+    """The lengths that show a growth: as they are, or divided by the pace; none where neither do. ``swing``: of the
+    machine's pace, where a backward pass does not tell it."""
     lengths = [block.length for block in blocks]
     if not _has_risen(lengths) or (grown := line.grown(lengths)) < GROWTH:
         return ()
     if any(block.backward < PACE_LEAST * block.length for block in blocks):
-        return lengths if grows(lengths) else ()
+        return lengths if grows(lengths) and not (swing >= grown and _may_be_pace(lengths, before)) else ()
     usual = median(block.backward for block in blocks)
     paced = [block.length * usual / block.backward for block in blocks]
     if grows(paced):
@@ -222,7 +238,7 @@ def growing(blocks: Sequence[Block], before: Earlier) -> Sequence[float]:
 
 
 def _may_be_pace(lengths: Sequence[float], before: Earlier) -> bool:
-    """Whether a growth that the backward has in proportion may be the machine's."""
+    """Whether a growth that the backward has in proportion, or none that is known, may be the machine's."""
     return before.blocks < LEAST or median(lengths[-3:]) < (1 + GROWTH_ALIKE) * before.longest
 
 

@@ -195,6 +195,22 @@ def test_a_backward_that_grows_alone_is_growth() -> None:
     assert trend.growth is not None
 
 
+@pytest.mark.parametrize(("swing", "found"), [(0.02, True), (0.6, False)])
+def test_a_machine_whose_pace_swings_by_more_than_a_growth_hides_it_where_no_backward_is_marked(
+    swing: float, found: bool
+) -> None:
+    """Until it has lasted: then steps are longer than any before."""
+    rng, trend = random.Random(9), Trend()
+    for step in range(760):
+        if step % 40 == 0:
+            trend.add_pace(int(35_000 * rng.choice((1, 1 + swing))))
+        trend.add_step(int(BASE * (1 + 0.3 * step / 760) * rng.gauss(1, 0.02)))
+    assert (trend.growth is not None) == found
+    for step in range(760, 3_000):
+        trend.add_step(int(BASE * (1 + 0.3 * step / 760) * rng.gauss(1, 0.02)))
+    assert trend.growth is not None
+
+
 def test_no_growth_is_passed_over_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window whose last third is not above its first one is asked nothing dearer: it would have had no growth."""
     rng = random.Random(7)
