@@ -157,14 +157,39 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *count, process 
         *count = 0;
         return SUCCESS;
     }
-    if (!out || *count < 1) {
-        *count = 1;
+    unsigned long long other = 0;
+    look(d->index, "other_pid", &other);
+    unsigned there = other ? 2 : 1;
+    if (!out || *count < there) {
+        *count = there;
         return INSUFFICIENT_SIZE;
     }
     look(d->index, "pid_memory", &used);
     out[0].pid = pid;
     out[0].used = used;
-    *count = 1;
+    if (other) {
+        out[1].pid = other;
+        out[1].used = used;
+    }
+    *count = there;
+    return SUCCESS;
+}
+
+/* Two samples of "other_pid", of "other_busy" per cent, and none of "pid": it ran no kernel. */
+typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; } use;
+int nvmlDeviceGetProcessUtilization(device *d, use *out, unsigned *count, unsigned long long last) {
+    unsigned long long other = 0, busy = 0;
+    int result = look(d->index, "other_busy", &busy);
+    if (result)
+        return result;
+    look(d->index, "other_pid", &other);
+    if (!out || *count < 2) {
+        *count = 2;
+        return INSUFFICIENT_SIZE;
+    }
+    for (unsigned i = 0; i < 2; i++)
+        out[i] = (use){other, last + 1 + i, busy, 0, 0, 0};
+    *count = 2;
     return SUCCESS;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import psutil
 
@@ -52,7 +53,7 @@ class HostReader:
             pace_ns=cpu_speed_probe.now(),
         )
 
-    def _disks(self, counters: dict[str, psutil._common.sdiskio]) -> tuple[DiskSample, ...]:
+    def _disks(self, counters: dict[str, Any]) -> tuple[DiskSample, ...]:
         """Whole devices and partitions that ever did I/O: a file's st_dev is the partition's."""
         used = {name: one for name, one in counters.items() if one.read_count + one.write_count and name[:3] != "ram"}
         self._devices = {name: found for name in used if (found := self._devices.get(name) or self._device(name))}

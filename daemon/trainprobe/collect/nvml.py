@@ -45,6 +45,7 @@ _REASONS = {
     0x80: "hw_power_brake",
 }
 _REOPEN = frozenset((1, 2, 4, 9, 999))  # uninitialized, invalid argument, no permission, driver not loaded, unknown
+_NOT_FOUND = 6
 _LOST = 15  # NVML_ERROR_GPU_IS_LOST
 _NOT_THERE = frozenset((3, 6, 13))  # not supported, not found, function not found
 _VERSION = 25  # NVML_ERROR_ARGUMENT_VERSION_MISMATCH
@@ -210,7 +211,7 @@ class _Device:
         self._no_counters = False
         self._no_reserved = False
         self._uuid = self._bus = ""
-        self._seen_us = 0
+        self._seen_us = self._used_us = 0
         self._at_ns = 0
         self._missing: set[str] = set()
         self._readings = 0
@@ -358,7 +359,30 @@ class _Device:
         found = self._ask("processes", lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
         if found is None:
             return None
-        return tuple(GpuHolder(int(p.pid), p.usedGpuMemory) for p in found[:HOLDERS_LIMIT])
+        used = self._used() if len(found) > 1 else None
+        return tuple(
+            GpuHolder(int(p.pid), p.usedGpuMemory, None if used is None else used.get(int(p.pid), 0.0))
+            for p in found[:HOLDERS_LIMIT]
+        )
+
+    def _used(self) -> dict[int, float] | None:
+        """By process, how busy its kernels kept the GPU since the last time; one that ran none is not named."""
+        nvml, since = self._nvml, self._used_us
+        try:
+            seen = nvml.nvmlDeviceGetProcessUtilization(self._handle, since)
+        except (nvml.NVMLError, AttributeError) as error:
+            if getattr(error, "value", None) == _NOT_FOUND:
+                return {}
+            if getattr(error, "value", None) not in (None, *_NOT_THERE):
+                raise
+            self._missing.add("process_utilization")
+            return None
+        by_pid: dict[int, list[int]] = {}
+        for one in seen:
+            if one.timeStamp > since:
+                by_pid.setdefault(int(one.pid), []).append(int(one.smUtil))
+                self._used_us = max(self._used_us, int(one.timeStamp))
+        return {pid: min(1.0, sum(shares) / len(shares) / 100) for pid, shares in by_pid.items()}
 
 
 def _text(value: Any) -> str:

@@ -151,6 +151,7 @@ class GpuHolder:
 
     pid: int
     bytes: int | None = None
+    utilization: float | None = None  # part of the time in which its own kernels ran; None: the driver does not tell
 
 
 @dataclass(frozen=True, slots=True)

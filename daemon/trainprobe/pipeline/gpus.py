@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.causes.registry import SPECS
@@ -17,12 +17,14 @@ from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.stalls import StallBook, StallEntry
 
 BUSY_FOR = template("bound.gpu_busy", "GPUs are busy for {share:percent} of the time")
+SHARED_BY = template("bound.gpu_shared", "other programs compute on its GPUs, too")
 BOTH = template("bound.both", "{first}; {second}")
 LONGEST_NS = 10 * NS  # a pause between two readings beyond which nothing is known of the time between
 SETTLED_NS = 3 * NS  # by then a stall has opened or closed: idle time gets its cause
 END_NS = 1 << 63  # later than any reading
 FAULTS = 100
 BUSY = 0.8  # of a second: the host's stall did not stop the GPU
+SHARED = 0.05  # another program's use of a GPU from which on it is not told whose work keeps it busy
 INPUT_BELOW, COMPUTE_ABOVE = 0.8, 0.95  # mean utilisation
 
 
@@ -85,6 +87,7 @@ class RankGpus:
     seen_ns: dict[str, int] = field(default_factory=dict)
     idle_ns: dict[tuple[str, str], float] = field(default_factory=dict)  # (uuid, cause)
     holders: dict[str, Sequence[GpuHolder]] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)  # uuids: other programs computed there, too
     _waiting: deque[GpuSample] = field(default_factory=lambda: deque(maxlen=600))
     _latest: dict[str, float] = field(default_factory=dict)  # utilisation by uuid
     _busy: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=900))  # all of them were busy
@@ -92,9 +95,12 @@ class RankGpus:
 
     def add_sample(self, sample: GpuSample, rank: RankState) -> None:
         """A reading of any GPU; it counts where a process of the rank holds memory of it."""
-        holders = {holder.pid for holder in sample.holders or ()}
-        if not sample.uuid or not any(rank.lives.workers.owns(pid) for pid in holders):
+        own = {holder.pid for holder in sample.holders or () if rank.lives.workers.owns(holder.pid)}
+        if not sample.uuid or not own:
             return
+        shared = any(holder.pid not in own and _computes(holder) for holder in sample.holders or ())
+        if shared:
+            self.shared.add(sample.uuid)
         self.index[sample.uuid] = sample.index
         self.holders[sample.uuid] = sample.holders or ()
         rank.surroundings.gpu_pace.add_sample(sample)
@@ -106,7 +112,7 @@ class RankGpus:
         rank.surroundings.gpu_ns = sum(self.busy_ns.values()), sum(self.seen_ns.values())
         rank.surroundings.gpu_seen_ns = max(self.seen_ns.values())
         self._waiting.append(sample)
-        self._latest[sample.uuid] = sample.utilization
+        self._latest[sample.uuid] = 0.0 if shared else sample.utilization
         if all(busy >= BUSY for busy in self._latest.values()):
             start = max(sample.since_ns, self._busy[-1][1]) if self._busy else sample.since_ns
             self._busy.append((start, max(start, sample.at_ns)))
@@ -155,8 +161,16 @@ class RankGpus:
         return found
 
 
-def bound_by(gpus: Sequence[Gpu], host: Bound) -> Bound:
-    """What sets the pace, where GPUs tell; otherwise what the host's side said."""
+def _computes(holder: GpuHolder) -> bool:
+    """Whether a process uses the GPU, so far as the driver tells: one that only holds memory leaves it alone."""
+    return holder.utilization is None or holder.utilization >= SHARED
+
+
+def bound_by(gpus: Sequence[Gpu], host: Bound, shared: Collection[str] = ()) -> Bound:
+    """What sets the pace, where GPUs tell; otherwise what the host's side said. ``shared``: uuids of those that other
+    programs keep busy, too."""
+    if any(gpu.uuid in shared for gpu in gpus):
+        return Bound.of(host.by, BOTH(first=host.message, second=SHARED_BY()) if host.message else SHARED_BY())
     told = [gpu.utilization_mean for gpu in gpus if gpu.utilization_mean is not None]
     if not told:
         return host

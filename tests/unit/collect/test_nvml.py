@@ -94,6 +94,26 @@ def test_two_gpus_with_all_their_figures(machine: Machine) -> None:
     ]
 
 
+def test_a_process_that_only_holds_memory_is_told_from_one_that_computes(machine: Machine) -> None:
+    machine.gpus = {
+        0: WHOLE | {"other_pid": 4712, "other_busy": 37},
+        1: WHOLE | {"other_pid": 4712},
+        2: dict(WHOLE),
+    }
+    said = machine.watch(
+        """
+        seen = until(lambda by: len(by) == 3)
+        for at in range(3):
+            print([(h.pid, h.utilization) for h in seen[at].holders], seen[at].missing)
+        """
+    )
+    assert said.splitlines() == [
+        "[(4711, 0.0), (4712, 0.37)] ()",
+        "[(4711, None), (4712, None)] ('process_utilization',)",
+        "[(4711, None)] ()",
+    ]
+
+
 def test_memory_in_use_is_told_without_the_drivers_own_where_it_tells_that_apart(machine: Machine) -> None:
     reserved = random.randrange(1, 9_000)
     machine.gpus = {0: WHOLE | {"memory_reserved": reserved}, 1: dict(WHOLE)}

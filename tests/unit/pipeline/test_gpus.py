@@ -193,6 +193,23 @@ def test_a_stall_that_the_gpu_felt_in_part_says_so() -> None:
     assert stall.seconds + float(given[1]) == pytest.approx(5.0, abs=0.2)
 
 
+@pytest.mark.parametrize(("utilization", "lost"), [(None, 5.0), (0.3, 5.0), (0.0, 0.0)])
+def test_a_gpu_that_another_program_keeps_busy_gives_nothing_back(utilization: float | None, lost: float) -> None:
+    """One that only holds memory, as an idle notebook does, changes nothing."""
+    host = Host()
+    holders = (GpuHolder(PID, 1 << 30, 0.5), GpuHolder(77, 1 << 30, utilization))
+    host.second(gpus=(replace(reading(host), holders=holders),))
+    start = host.driver.now
+    host.driver.write("/ckpt/step.pt", 10**9, 5.0)
+    host.driver.train(1)
+    busy = replace(reading(host), holders=holders)
+    host.second(gpus=tuple(replace(busy, at_ns=start + (n + 1) * NS, since_ns=start + n * NS) for n in range(6)))
+    for _ in range(6):
+        host.second(gpus=(replace(reading(host, utilization=0.1), holders=holders),))
+    assert host.rank.lost.get("checkpoint", 0.0) == pytest.approx(lost, abs=0.3)
+    assert ("other programs" in host.rank.bound.why) == bool(lost)
+
+
 def test_what_sets_the_pace_where_gpus_tell() -> None:
     host = Bound("mixed", "the training thread waits for data for 10 % of its time")
     assert bound_by([Gpu("a", 0, 0.97)], host).by == "compute"

@@ -93,7 +93,7 @@ def _add_limits(report: Rank, rank: RankState, limits: RunLimits) -> None:
     counters, shm = report.counters, limits.supplies.shm()
     if (gpus := limits.gpus.get(rank.seen.pid)) is not None:
         report.gpus = gpus.report()
-        report.bound = bound_by(report.gpus, report.bound)
+        report.bound = bound_by(report.gpus, report.bound, gpus.shared)
     counters.fd_errors, counters.shm_errors = limits.fd_errors(rank), limits.shm_errors(rank)
     counters.shm_size_bytes = shm.limit if shm else None
     if rank.end_ns is not None:
