@@ -294,7 +294,8 @@ def _setting(rank: Json, one: Json) -> Iterator[str]:
         if share and not is_share(share[1], spent / wall):
             yield f"{one['name']}: {one['reason']!r}, {spent} of {wall}"
         saves = rank["counters"].get("saves") if one["name"] == "checkpoint interval" else None
-        times = saves or rank["steps"]["count"] / now  # a training may save in a part of its steps only
+        number = re.match(r"(\d+) of ", one["reason"])  # a training may save or evaluate in a part of its steps only
+        times = saves or (int(number[1]) if number else rank["steps"]["count"] / now)
         if each and not (times - 1.6) * shown(each[1])[0] <= spent * 1.1 <= (times + 1.6) * 1.25 * shown(each[1])[0]:
             yield f"{one['name']}: {one['reason']!r} every {now} steps, {spent:.2f} s in all"
 

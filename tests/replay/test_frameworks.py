@@ -50,6 +50,18 @@ def test_what_lies_beside_an_evaluation_or_a_start_of_workers_is_told_by_its_own
     assert {cause: told[cause] for cause in seconds} == pytest.approx(seconds, rel=0.1, abs=0.2)
 
 
+def test_what_is_copied_for_a_thread_that_saves_is_the_saves() -> None:
+    """Its end takes longer than the call of async_save: the interpreter is shared with the thread that writes."""
+    told, seconds = rank_of("dcp_async_on_gpu").lost, EXPECTED["dcp_async_on_gpu"]["true"]["seconds"]
+    assert {cause: told[cause] for cause in seconds} == pytest.approx(seconds, rel=0.05)
+    assert "evaluation" not in EXPECTED["dcp_async_on_gpu"]["told"]["phases"]
+
+
+def test_a_gpu_that_others_keep_busy_does_not_hide_saves() -> None:
+    told, seconds = rank_of("shared_gpu").lost, EXPECTED["shared_gpu"]["true"]["seconds"]
+    assert told["checkpoint"] == pytest.approx(seconds["checkpoint"], rel=0.05)
+
+
 def test_saves_made_in_memory_behind_an_evaluation_are_not_its_own() -> None:
     """A callback between two files counts as the second one's making, and so does as much before the first one."""
     told, seconds = rank_of("lightning_top_k").lost, EXPECTED["lightning_top_k"]["true"]["seconds"]

@@ -12,7 +12,7 @@ from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import evaluates, user_thread
-from trainprobe.causes.writing import held_back
+from trainprobe.causes.writing import copied_for_thread, held_back, optimized_ns
 from trainprobe.derive.average import median
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_spans import (
@@ -40,6 +40,9 @@ REMOVED = template("checkpoint.removed", ", {seconds:seconds} in removing an old
 A_CHECKPOINT = template("checkpoint.a_checkpoint", "a checkpoint")
 WRITES = template("checkpoint.writes", "training thread writes {path}")
 BESIDE = template("checkpoint.beside", "waiting for {who} of the training, which writes checkpoint {path}")
+HANDED = template("checkpoint.handed", "copying what {who} of the training writes to checkpoint {path}")
+COPIES = template("checkpoint.copies", "training thread copies for {who}")
+STAGED = template("checkpoint.staged", "training thread copying for its thread that saves")
 THREAD = template("checkpoint.thread", "thread {tid}")
 PROCESS = template("checkpoint.process", "process {pid}")
 WAITS_FOR = template("checkpoint.waits_for", "training thread waits for {who}")
@@ -100,14 +103,18 @@ def claim(window: Window, left: Items) -> Claim | None:
         leaves=_WAITS,
         regions=[region for region in Region if region != Region.FETCH],  # that is for a batch, whatever workers write
     )
+    staged = copied_for_thread(window, left)
+    waits = {item: ns - staged.get(item, 0.0) for item, ns in waits.items()}
     waited = sum(waits.values())
     if others and waited > 0:
         covered = sum(_overlap(s, window) for s in others)
         if covered >= _COVER * waited and waited > 0.25 * excess_ns(window):
             if waited > sum(taken.values()):  # it may save beside the other one, as orbax does
                 computed, _ = _serialized(window, left, sum(taken.values()) + waited, {})
-                return _for_another(window, {**taken, **waits, **computed}, others)
+                return _for_another(window, {**taken, **waits, **computed}, others, staged)
             taken, waits = {**taken, **waits}, {}
+    if staged:
+        return _for_another(window, taken, others, staged)
     called = sum(taken.values())
     copied = _copied(window, left, called)
     copied_ns = sum(copied.values())
@@ -116,14 +123,13 @@ def claim(window: Window, left: Items) -> Claim | None:
     taken = {**taken, **copied, **serialized, **waits}
     if not taken:
         return None
-    own = [s for s in window.saves if s.tid == window.driver_tid] or list(window.saves)
-    own.sort(key=lambda s: -(s.write_ns + s.sync_ns + s.gap_ns + s.meta_ns))
+    own = [s for s in window.saves if s.tid == window.driver_tid] or window.saves
+    own = sorted(own, key=lambda s: -(s.write_ns + s.sync_ns + s.gap_ns + s.meta_ns))
     evidence = [Evidence.of(IN_CALLS(), seconds(called), "s", window.driver_pid)]
     if (spent := sum(serialized.values())) > _WORTH_NS:
         evidence.append(Evidence.of(SERIALIZING(), seconds(spent), "s", window.driver_pid))
     if copied:
-        copying = seconds(sum(copied.values()))
-        evidence.append(Evidence.of(COPIED(), copying, "s", window.driver_pid))
+        evidence.append(Evidence.of(COPIED(), seconds(copied_ns), "s", window.driver_pid))
     for save in own[:3]:
         evidence += _of(save, window)
     removals = [r for r in window.removals if r.tid == window.driver_tid]
@@ -133,8 +139,7 @@ def claim(window: Window, left: Items) -> Claim | None:
         if r.end_ns - r.start_ns > _WORTH_NS
     ]
     path = own[0].path if own else A_CHECKPOINT()
-    size = sum(s.bytes for s in own)
-    more = len({s.path for s in own}) - 1
+    size, more = sum(s.bytes for s in own), len({s.path for s in own}) - 1
     details = [SIZE(bytes=size, others=OTHERS(files=more) if more > 1 else ANOTHER if more else None)] if size else []
     sync = sum(s.sync_ns for s in own)
     if sync > 0.5 * sum(taken.values()):
@@ -168,7 +173,7 @@ def _serialized(
             usual, first = own[0].per_byte, replace(first, ready=first.ready - first.between_bytes)
         per_byte = usual or 0.0
         inside -= sum(take_items(left, states=[State.RUNQUEUE], regions=[Region.STEP]).values())
-    since, stacks, known = _optimized_ns(window), window.late.stacks, usual is not None
+    since, stacks, known = optimized_ns(window), window.late.stacks, usual is not None
     most = ahead_ns(replace(first, ready=first.bytes), since, stacks, measured=known)
     before = most - max(0.0, copied - between)
     ahead = max(0.0, min(before, ahead_ns(first, since, stacks, per_byte, measured=known)))
@@ -184,11 +189,6 @@ def _computes(window: Window, left: Items) -> bool:
     spent = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
     quiet = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
     return evaluates(window) or sum(quiet.values()) > sum(spent.values())
-
-
-def _optimized_ns(window: Window) -> int:
-    """When the step's optimiser was done, at the earliest."""
-    return window.start_ns + sum(ns for (_, region, _), ns in window.items.items() if region == Region.OPTIMIZER)
 
 
 def _between_calls_ns(window: Window, own: Sequence[SaveSpan], called: float) -> float:
@@ -258,21 +258,22 @@ def without_steps(saves: Sequence[Save], ns: float, blocked: float, pid: int) ->
     )
 
 
-def _for_another(window: Window, taken: Items, saves: Sequence[Save]) -> Claim:
-    """The driver waits for its thread or process that saves: to end, or for the interpreter that the thread holds."""
+def _for_another(window: Window, waits: Items, saves: Sequence[Save], staged: Items) -> Claim:
+    """The driver waits for its thread or process that saves: to end, or for the interpreter that the thread holds; or
+    copies what it hands over (``staged``)."""
     saves = sorted(saves, key=lambda one: (-one.bytes, -_overlap(one, window)))  # of a small one the end is known late
     first = saves[0]
     who = THREAD(tid=first.tid) if first.key[0] == window.driver_pid else PROCESS(pid=first.key[0])
     waited = SAVED_BESIDE if first.key[0] == window.driver_pid else SAVED_IN_PROCESS
-    evidence = [
-        Evidence.of(waited(), seconds(sum(taken.values())), "s", window.driver_pid),
-        *(found for save in saves[:3] for found in _of(save, window)),
-    ]
+    spent = ((waited, sum(waits.values())), (STAGED, sum(staged.values())))
+    evidence = [Evidence.of(what(), seconds(ns), "s", window.driver_pid) for what, ns in spent if ns > 0]
+    evidence += (found for save in saves[:3] for found in _of(save, window))
+    copies = spent[1][1] > spent[0][1]
     return Claim(
         Cause.CHECKPOINT,
-        taken,
-        BESIDE(who=who, path=first.path),
-        [WAITS_FOR(who=who), WHO_WRITES(who=who, path=first.path)],
+        {item: waits.get(item, 0.0) + staged.get(item, 0.0) for item in {**waits, **staged}},
+        (HANDED if copies else BESIDE)(who=who, path=first.path),
+        [(COPIES if copies else WAITS_FOR)(who=who), WHO_WRITES(who=who, path=first.path)],
         evidence,
     )
 
@@ -307,7 +308,7 @@ def _copied(window: Window, left: Items, written: float) -> dict[Item, float]:
     if _computes(window, left):
         return at_most(waits, between)
     first = replace(own[0], ready=own[0].bytes)
-    ahead = ahead_ns(first, _optimized_ns(window), window.late.stacks, 1 / COPIED_IN_NS)
+    ahead = ahead_ns(first, optimized_ns(window), window.late.stacks, 1 / COPIED_IN_NS)
     return at_most(waits, between + min(ahead, own[0].bytes / COPIED_IN_NS))
 
 

@@ -44,7 +44,9 @@ SERIALIZES = frozenset((State.COMPUTE, region, Leaf.CPU) for region in (Region.S
 """Where the CPU time of ordinary steps is that may go into saves."""
 COPIES = frozenset((State.GPU_WAIT, region, Leaf.GPU) for region in (Region.STEP, Region.NO_GRAD))
 """Where the waits of ordinary steps are that may be for a save's copies from the GPU."""
-_FRAME = re.compile(r"(^|\.)_*(save|dump|serialize|state_dict)(?!_image|fig)[^.]*$|_save$")
+_FRAME = re.compile(r"(^|\.)_*(save|dump|serialize|(get_\w*)?state_dict)(?!_image|fig)[^.]*$|_save$")
+_FILES = "serialization.py:", "_state_dict_stager.py:"
+"""Of torch: the second one copies what torch.distributed.checkpoint.async_save hands to its thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def _calls_ns(save: Save) -> int:
 def shown_by(stack: Sequence[str]) -> bool:
     """Whether a function on the stack is named like a save, or belongs to a serialiser."""
     names = (frame.partition(" (") for frame in stack)
-    return any(_FRAME.search(name) or "serialization.py:" in place for name, _, place in names)
+    return any(_FRAME.search(name) or any(file in place for file in _FILES) for name, _, place in names)
 
 
 def ahead_ns(
