@@ -36,7 +36,7 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
     now, reason = _each(every), _each_save(each, share)
     if share <= SAVING:
         return ProposedSetting(name, now, None, 0.0, reason)
-    better = _interval(rank, every, lost, SAVING)
+    better = _interval(rank, number, lost, SAVING)
     gain = lost * (1 - every / better)
     if gain < facts.worth:
         return ProposedSetting(name, now, None, 0.0, reason)
@@ -48,11 +48,12 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
     return ProposedSetting(name, now, str(better), gain, reason, limit)
 
 
-def _interval(rank: Rank, every: int, spent: float, wanted: float) -> int:
-    """Steps between occurrences that took ``spent`` seconds in all, so that they take ``wanted`` of a longer run."""
-    wall = rank.wall_seconds
+def _interval(rank: Rank, number: int, spent: float, wanted: float) -> int:
+    """Steps between occurrences, of which so many took ``spent`` seconds in all, so that they take ``wanted`` of a
+    longer run."""
+    wall, apart = rank.wall_seconds, max(1.0, rank.steps.count / max(1, number))
     share = spent / wall if wall else 0.0
-    return interval_for_share(every, share, wanted, repeated(wall, rank.counters.phase_seconds))
+    return interval_for_share(apart, share, wanted, repeated(wall, rank.counters.phase_seconds))
 
 
 def _lasting(rank: Rank) -> float:
@@ -109,10 +110,10 @@ def logs(facts: SettingsInput) -> ProposedSetting:
         if len(bursts) == 1 or facts.stalled("logging") < SEEN * sum(log.seconds for log in rank.logs):  # no rhythm
             now = saying("{writes:# write|# writes} in all", writes=writes)
             return ProposedSetting(name, now, None, 0.0, reason)
-        every = _every(facts.stalls("logging"), rank.steps.count, len(bursts))
+        every, number = _every(facts.stalls("logging"), rank.steps.count, len(bursts)), len(bursts)
     else:
-        every = max(1, round(rank.steps.count / writes))
-    better = _interval(rank, every, lost, SAVING)
+        every, number = max(1, round(rank.steps.count / writes)), writes
+    better = _interval(rank, number, lost, SAVING)
     gain = (lost - watched) * (1 - every / better)
     if gain < facts.worth:  # it is seldom enough, or all of it is for being watched
         return ProposedSetting(name, _each(every), None, 0.0, reason)
@@ -143,7 +144,7 @@ def evaluations(facts: SettingsInput) -> ProposedSetting:
     now = _each(every)
     reason = saying("{number} of {each}, {share} of the run", number=number, each=seconds(spent / number),
                     share=percent(share))  # fmt: skip
-    better = _interval(rank, every, spent, EVALUATING)
+    better = _interval(rank, len(spans), spent, EVALUATING)
     gain = spent * (1 - every / better)
     if gain < facts.worth:
         return ProposedSetting(name, now, None, 0.0, reason)

@@ -56,7 +56,7 @@ class AdviceInput:
     repeated: float = 1.0  # of the run: without what comes once in it, as its start
     each: float = 0.0  # seconds of one occurrence, median
     every: int | None = None  # steps between occurrences
-    apart: int | None = None  # the same on average, of saves and lines of a log without a rhythm
+    apart: float | None = None  # the same on average; also of saves and lines of a log without a rhythm
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: Where | None = None  # the Python line
     longest: float = 0.0  # seconds of the longest stall that is mostly of it, an open one too; 0: none is
@@ -118,20 +118,25 @@ def no_setting(f: AdviceInput) -> list[Message]:
 def rarer(f: AdviceInput, sentence: Template, subject: Subject | None = None, wanted: float = SHARE) -> list[Message]:
     """The interval at which something that recurs by steps takes ``wanted`` of the run; ``sentence`` takes ``better``,
     ``every``, ``share`` and ``run``, and where it has a ``subject`` the framework's ``setting`` for it."""
-    every, better = f.every or f.apart, better_interval(f, wanted)
+    every, better = steps_apart(f), better_interval(f, wanted)
     if better is None:
         return []
     named = {} if subject is None else {"setting": in_brackets(f, subject, better)}
     return [sentence(better=better, every=every, share=f.share, run=in_run(f, better), **named)]
 
 
+def steps_apart(f: AdviceInput) -> int | None:
+    """Steps between occurrences, for people: the rhythm where there is one."""
+    return f.every or (round(f.apart) if f.apart else None)
+
+
 def better_interval(f: AdviceInput, wanted: float = SHARE) -> int | None:
     """Steps between occurrences, so that they take ``wanted`` of a long run; None: not known, or too little gain."""
-    every = f.every or f.apart
-    if not every:
+    apart = f.apart or f.every
+    if not apart:
         return None
-    better = interval_for_share(every, f.share, wanted, f.repeated)
-    return better if f.share * (1 - every / better) >= LEAST_GAIN else None
+    better = interval_for_share(apart, f.share, wanted, f.repeated)
+    return better if f.share * (1 - apart / better) >= LEAST_GAIN else None
 
 
 def in_run(f: AdviceInput, every: int) -> Message:

@@ -8,7 +8,7 @@ import pytest
 
 from trainprobe.advise.loader import Loader
 from trainprobe.advise.queue import Ahead
-from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.advice import AdviceInput, better_interval
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls.collective_wait import MEANWHILE
 from trainprobe.causes.stalls.cpu_bound import LOOKS
@@ -202,3 +202,11 @@ def test_other_programs_are_looked_for_only_where_they_use_the_cpus() -> None:
     assert "other programs" not in advice(Cause.CPU_CONTENTION, AdviceInput(seen=own, cpus=2, loader=load))[0]
     load = replace(load, others=0.6)
     assert "other programs" in advice(Cause.CPU_CONTENTION, AdviceInput(seen=own, cpus=2, loader=load))[0]
+
+
+def test_an_interval_follows_from_the_number_of_occurrences_not_from_their_rhythm() -> None:
+    # four of 0.9 s in 301 steps of 90 ms, which came every 36 steps once they had begun
+    share = 3.6 / (3.6 + 301 * 0.09)
+    better = better_interval(AdviceInput(share=share, each=0.9, every=36, apart=301 / 4))
+    assert better is not None
+    assert 0.9 / (0.9 + better * 0.09) == pytest.approx(0.01, rel=0.1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups
-from trainprobe.causes.advice import SHARE, AdviceInput, better_interval, in_brackets, in_run, rarer
+from trainprobe.causes.advice import SHARE, AdviceInput, better_interval, in_brackets, in_run, rarer, steps_apart
 from trainprobe.causes.base import Claim, Items, Window, at_most, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import held_back
@@ -91,7 +91,7 @@ LET_READ = template(
 def _advice(f: AdviceInput) -> list[Message]:
     if f.part(BLOCKED_SECONDS, SECONDS) > 0.5:
         return [LET_READ()]
-    every = f.every or f.apart
+    every = steps_apart(f)
     if every is None or every > 1 or f.share <= SHARE:
         return [*rarer(f, LOG_RARER, Subject.LOG), NO_FLUSH()]
     rate = WRITES(writes=f.writes_per_step) if f.writes_per_step else None

@@ -89,12 +89,13 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
         mine = by_cause.get(cause)
-        where = _where(rank, cause, mine)
+        where, every = _where(rank, cause, mine), rank.stalls.every.get(cause) if rank.steps.count else None
         out[cause] = AdviceInput(
             share=ns / wall if wall > 0 else 0.0,
             repeated=again,
             each=mine.each if mine is not None else 0.0,
-            every=rank.stalls.every.get(cause) if rank.steps.count else None,
+            every=every,
+            apart=rank.steps.known / mine.count if mine is not None and every and rank.steps.known else None,
             seen=(*(mine.seen if mine is not None else ()), *in_steps.get(cause, ())),
             cpus=cpus,
             crowded=crowded,
@@ -116,18 +117,18 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     if logging is not None and lost.stalls.get(Cause.LOGGING, 0.0) > total[Cause.LOGGING] / 2:
         bursts = rank.stalls.memo.get(_log_bursts, rank.stalls.entries)
         if lost.stalls[Cause.LOGGING] < SEEN * sum(log.ns for log in rank.files.logs):
-            out[Cause.LOGGING] = replace(logging, every=None)
+            out[Cause.LOGGING] = replace(logging, every=None, apart=None)
         elif bursts > 1:  # one is no rhythm
-            out[Cause.LOGGING] = replace(logging, apart=max(1, steps // bursts))
+            out[Cause.LOGGING] = replace(logging, apart=max(1.0, steps / bursts))
     elif logging is not None and writes:  # a little in each step
-        out[Cause.LOGGING] = replace(logging, every=None, apart=max(1, round(steps / writes)))
+        out[Cause.LOGGING] = replace(logging, every=None, apart=max(1.0, steps / writes))
     if saving is not None and saves.saves:
         rhythm = steps > 0 and not (saves.saves == 1 and _saved_last(rank.stalls.entries, steps))
         out[Cause.CHECKPOINT] = replace(
             saving,
             each=total[Cause.CHECKPOINT] / saves.saves / NS,
             every=(saves.every or saving.every) if rhythm else None,
-            apart=max(1, steps // saves.saves) if rhythm else None,
+            apart=max(1.0, steps / saves.saves) if rhythm else None,
             period=saves.period_ns / NS if rhythm and saves.every else 0.0,
         )
     return out
@@ -284,7 +285,7 @@ def evaluating(rank: RankSnapshot) -> list[Change]:
     share = rank.time.phases.get(Phase.EVALUATION, 0.0) / wall
     again, steps = repeated(wall, rank.time.phases), rank.steps.known
     advice = SPECS[Cause.EVALUATION].advice(
-        AdviceInput(share=share, repeated=again, every=every, steps=steps, framework=rank.framework.name)
+        AdviceInput(share, again, every=every, apart=steps / len(spans), steps=steps, framework=rank.framework.name)
     )
     return [Change(Cause.EVALUATION.value, texts(advice), advice)] if advice else []
 
