@@ -27,6 +27,10 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
     rank, name = facts.rank, word("checkpoint interval")
     lost, stalls, saves = rank.lost.get("checkpoint", 0.0), facts.stalls("checkpoint"), rank.counters.saves
     number = saves or max(rank.counters.stalls.get("checkpoint", 0), len(stalls))
+    waited = sum(save.blocked_seconds for save in rank.checkpoints)
+    if waited and not lost:
+        reason = saying("the training waited {seconds} for them: that is little", seconds=seconds(waited))
+        return ProposedSetting(name, saying("{saves:# save|# saves}", saves=rank.totals.saves), None, 0.0, reason)
     if not number or not lost:
         return ProposedSetting(name, saying("no save was waited for"), None, 0.0, saying("saving costs nothing here"))
     share = lost / rank.wall_seconds if rank.wall_seconds else 0.0

@@ -66,6 +66,7 @@ def advice_lines(chosen: Chosen, made: Advice, style: Style) -> Iterator[str]:
     )  # fmt: skip
     if made.refused is not None:
         yield from style.wrapped(_sentence(made.refused, style))
+        yield from _elsewhere(rank, made, style)
         return
     yield from style.wrapped(_headline(made, style))
     proposals = made.proposals

@@ -88,7 +88,8 @@ AFTER_STEPS = template("verdict.after_steps", "{what} after {steps:# step|# step
 
 TOO_FEW_STEPS = template("bound.too_few_steps", "too few steps")
 DATA_SHARE = template(
-    "bound.data_share", "the training thread waits for data or loads it for {share:percent} of its training time"
+    "bound.data_share",
+    "the training thread loses {share:percent} of its training time to waiting for data or loading it",
 )
 _UNSENT = frozenset({Cause.SHM_EXHAUSTION, Cause.FD_EXHAUSTION})
 ASKS_TO_END = frozenset({1, 3, 15})  # SIGHUP, SIGQUIT, SIGTERM
