@@ -29,7 +29,7 @@ from pathlib import Path
 
 from trainprobe.advise.comparison import LEAST, Comparison, compare, others, own_cpus
 from trainprobe.advise.waits import WaitChange
-from trainprobe.cli import FAILED, OK, Refusal, compare_gate
+from trainprobe.cli import FAILED, OK, Refusal, compare_gate, show
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.compare_table import figure_row, part_name, part_row, row, signed, step
 from trainprobe.cli.style import Style, inert
@@ -87,12 +87,12 @@ def act(args: argparse.Namespace) -> int:
     judged = compare_gate.judged(made, b.rank, limits, style)
     if args.json:
         gate = {"gate": dataclasses.asdict(judged)} if limits.any else {}
-        print(json.dumps({**as_json(made), **gate}, indent=2))
+        show(json.dumps({**as_json(made), **gate}, indent=2))
     elif limits.any:
-        print(inert(judged.line))
+        show(inert(judged.line))
     else:
         names = [named(one, source) for one, source in ((a, args.a), (b, args.b))]
-        print("\n".join(comparison_lines(made, names, pair, style)))
+        show("\n".join(comparison_lines(made, names, pair, style)))
     return OK if judged.kept else FAILED
 
 
