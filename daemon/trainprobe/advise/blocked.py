@@ -16,7 +16,7 @@ MOSTLY = 0.85  # of a batch's time
 
 
 def blocked(a: Rank, b: Rank, step: float, error: float, unit: float = 1.0) -> WaitChange | None:
-    """What they are blocked for, per step; ``step``: seconds of A's, ``error``: what it may be off by chance. All is
+    """What they are blocked for, per step; ``step``: seconds of one, ``error``: what it may be off by chance. All is
     divided by ``unit``, samples of a step where these are compared.
 
     None: in one of them workers do not set the pace, are not blocked most of the time, or are more than in the other.

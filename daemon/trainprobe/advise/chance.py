@@ -28,7 +28,7 @@ DISTURBED = 0.05  # of the CPUs: what others use beyond it is told
 def of_time(
     a: Rank, b: Rank, steps: tuple[float, float], measured: Speeds | None, others: tuple[float, float]
 ) -> float:
-    """What steps that are judged by their time may be off by, relative."""
+    """What steps of B that are judged by their time may be off by against those of A, relative."""
     alike = ALIKE if measured is None else ALIKE_PACED
     spread = hypot(_spread(a, alike) / steps[0], _spread(b, alike) / steps[1])
     if measured is None:
@@ -41,7 +41,7 @@ def of_time(
 
 def of_work(a: Rank, b: Rank, step: float, counted: Work) -> float:
     """The same where what they compute is judged by its instructions: how its time wanders is of no interest then."""
-    stalls = hypot(_stalls_error(a), _stalls_error(b))
+    stalls = hypot(stalls_error(a), stalls_error(b))
     waited = hypot(*(SURE * wait.error for wait in waits(a.ordinary, b.ordinary, step)))
     return (hypot(SURE * counted.error, stalls, waited) + counted.doubt) / step
 
@@ -70,10 +70,11 @@ def _interference(others: tuple[float, float]) -> float:
 def _spread(rank: Rank, most_alike: float) -> float:
     """Seconds by which a mean step may be off by chance."""
     ordinary = SURE * median_error(rank.ordinary.stretches, most_alike)
-    return hypot(ordinary, _stalls_error(rank))
+    return hypot(ordinary, stalls_error(rank))
 
 
-def _stalls_error(rank: Rank) -> float:
+def stalls_error(rank: Rank) -> float:
+    """Seconds of a step by which what stalls take may be off by chance."""
     stalls = sqrt(sum(_stall_error(rank, cause) ** 2 for cause in {stall.cause for stall in rank.stalls}))
     return STALLS_SURE * stalls / rank.ordinary.count
 

@@ -4,29 +4,27 @@ A step of the training, stalls included and phases left out, is made of the stat
 stalls cost per step: the difference of two runs is the sum of the differences of these parts. How much a median may
 differ by chance is told by the medians of equal stretches of one and the same run, their autocorrelation counted. A
 machine is never the same twice: what is below ``LEAST`` is never called a difference, and the runs are judged at equal
-speed of the processors (``trainprobe.advise.speed``). Where that was not measured, what the quickest stretches do not
-show as well may be the machine's, up to ``UNSEEN``. Whatever disturbs a machine only ever adds to a step: where other
-programs hide a difference, the quickest stretches of both runs still tell it. What a step waits for beside computing is
-told by itself (``trainprobe.advise.waits``): no machine explains it.
+speed of the processors (``trainprobe.advise.speed``), that of the quicker ones. Which run is called A changes no
+verdict. Where the speed was not measured, what the quickest stretches do not show as well may be the machine's, up to
+``UNSEEN``. Whatever disturbs a machine only ever adds to a step: where other programs hide a difference, the quickest
+stretches of both runs still tell it. What a step waits for beside computing is told by itself
+(``trainprobe.advise.waits``): no machine explains it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import hypot
-from statistics import mean
+from math import copysign, exp, expm1, hypot, log1p, sqrt
 
 from trainprobe.advise import blocked, chance
 from trainprobe.advise.chance import DISTURBED, SURE
+from trainprobe.advise.compared_figures import LEAST, Figure, figures
 from trainprobe.advise.speed import ON_CPU, Speeds, computing, speeds
 from trainprobe.advise.waits import WaitChange, waits
 from trainprobe.advise.work import Work, work
 from trainprobe.model.report import Rank, Run
-from trainprobe.text.saying import word
 
-LEAST = 0.03
-"""Relative difference below which two runs are called equal: one and the same training differs by so much."""
 WORK_LEAST = 0.025  # of a step: what more computing is told by itself
 FEWEST = 50  # ordinary steps, for a judgement
 STEADY_INTERFERENCE, STEADY_OTHERS = 0.15, 0.25
@@ -34,24 +32,6 @@ STEADY_INTERFERENCE, STEADY_OTHERS = 0.15, 0.25
 share of the CPUs beyond which no stretch of 16 steps is left alone."""
 SLOWER = 0.01  # of a step: what the processors' own speed makes of it is not spoken of below
 PART_WORTH = 0.05  # of the difference: what explains less is not named
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure of both runs. ``better``: +1 B is better, -1 worse, 0 no difference that can be told."""
-
-    name: str
-    a: float | None
-    b: float | None
-    unit: str  # s, 1/s, ratio, bytes, count
-    better: int = 0
-
-    @property
-    def change(self) -> float | None:
-        """B against A, relative; None where either was not measured or A is nothing."""
-        if self.a is None or self.b is None or not self.a:
-            return None
-        return self.b / self.a - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``spread``: what B's steps may be off against A's, relative; None: too few steps."""
+    """``spread``: what the ratio of both steps may be off, as its logarithm; None: too few steps."""
 
     a_step: float
     b_step: float
@@ -82,9 +62,10 @@ class Comparison:
     others: tuple[float, float] = (0.0, 0.0)  # shares of the host's CPUs that other programs used meanwhile
     quickest: tuple[float, float] | None = None  # step in the quickest stretch of each, seconds
     speeds: Speeds | None = None  # None: not measured
-    slowed: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that the machine made of a step of B, by state: positive, it was slower than in A."""
+    slowed: tuple[Mapping[str, float], Mapping[str, float]] = field(default=({}, {}))
+    """Seconds that slower processors made of a step of A, and of B, by state; empty for the quicker ones."""
     work: Work | None = None  # None: instructions do not tell; then ``speeds`` do, where they were measured
+    work_told: bool = False  # one computes more for certain, whatever is said of the whole
     waits: tuple[WaitChange, ...] = ()  # each by itself, the largest difference first
 
     @property
@@ -93,20 +74,16 @@ class Comparison:
         return max(self.others) > DISTURBED
 
     @property
-    def by_speed(self) -> float:
-        """Seconds that a step of B takes more because the processors were slower than in A; 0: not measured."""
-        return sum(self.slowed.values())
-
-    @property
-    def even_step(self) -> float:
-        """Seconds of a step of B on processors as fast as in A."""
-        return self.b_step - self.by_speed
+    def even_steps(self) -> tuple[float, float]:
+        """Seconds of a step of each on processors as fast as the quicker ones."""
+        return self.a_step - sum(self.slowed[0].values()), self.b_step - sum(self.slowed[1].values())
 
     @property
     def change(self) -> float:
         """Speed of B against A at equal speed of the processors, relative: steps per second of training, or samples
         where they were told."""
-        return self.a_step / self.even_step * self._factor - 1
+        a, b = self.even_steps
+        return a / b * self._factor - 1
 
     @property
     def clock_change(self) -> float:
@@ -129,23 +106,36 @@ class Comparison:
         return self.samples or (1.0, 1.0)
 
     @property
-    def margin(self) -> float | None:
-        """What ``change`` may be off by chance; None: too few steps."""
-        return None if self.spread is None else self.spread * (1 + self.change)
+    def bounds(self) -> tuple[float, float] | None:
+        """Between which ``change`` lies, but for chance; None: too few steps."""
+        if self.spread is None:
+            return None
+        return (1 + self.change) * exp(-self.spread) - 1, (1 + self.change) * exp(self.spread) - 1
 
     @property
     def least(self) -> float:
-        """Up to here ``change`` may be chance, or the machine's."""
-        return max(LEAST, self.margin or 0.0)
+        """Up to here ``change``, in its direction, may be chance, or the machine's."""
+        return abs(expm1(copysign(self._least, self.change)))
 
     @property
     def is_significant(self) -> bool:
-        return self.spread is not None and abs(self.change) > self.least
+        return self.spread is not None and abs(log1p(self.change)) > self._least
+
+    @property
+    def _least(self) -> float:
+        return max(LEAST, self.spread or 0.0)
+
+    @property
+    def verdict(self) -> int:
+        """+1 B is better, -1 worse, 0 neither for certain: at equal speed of the processors and by the clock."""
+        if not self.is_significant or self.change * self.clock_change <= 0:
+            return 0
+        return 1 if self.change > 0 else -1
 
     @property
     def paced(self) -> bool:
         """Whether the processors' own speed made a difference worth speaking of."""
-        return abs(self.by_speed) > SLOWER * self.b_step
+        return any(sum(made.values()) > SLOWER * step for made, step in zip(self.slowed, (self.a_step, self.b_step)))
 
     @property
     def waits_told(self) -> tuple[WaitChange, ...]:
@@ -163,11 +153,12 @@ class Comparison:
         return self.work.more / self.a_step if self.work else 0.0
 
     @property
-    def work_told(self) -> bool:
-        """Whether one computes more for certain, whatever is said of the whole."""
-        if self.work is None or self.spread is None:
-            return False
-        return abs(self.work.more) >= max(WORK_LEAST * self.a_step, SURE * self.work.error)
+    def instructions(self) -> tuple[float, float, int] | None:
+        """Millions of a step of A and of B, with the verdict on B as in a ``Figure``."""
+        if self.work is None:
+            return None
+        better = (1 if self.work.more < 0 else -1) if self.work_told else 0
+        return self.work.a / 1e6, self.work.b / 1e6, better
 
     @property
     def parts_told(self) -> bool:
@@ -185,8 +176,8 @@ class Comparison:
             or not DISTURBED < max(self.others) <= STEADY_OTHERS
         ):
             return False
-        uneven = abs(self.speeds.change) if self.speeds else 0.0
-        return abs(self.steady) > LEAST + STEADY_INTERFERENCE * max(self.others) + uneven
+        uneven = abs(log1p(self.speeds.change)) if self.speeds else 0.0
+        return abs(log1p(self.steady)) > LEAST + STEADY_INTERFERENCE * max(self.others) + uneven
 
     @property
     def explained(self) -> list[tuple[Part, float]]:
@@ -204,15 +195,18 @@ class Comparison:
     @property
     def _shares(self) -> list[tuple[Part, float]]:
         a, b = self.units
-        whole = self.even_step / b - self.a_step / a
-        parts = [replace(part, a=part.a / a, b=part.b / b) for part in self._even_parts]
+        whole = self.even_steps[1] / b - self.even_steps[0] / a
+        parts = [replace(part, a=part.a / a, b=part.b / b) for part in self.even_parts]
         return [(part, part.change / whole) for part in parts] if whole else []
 
     @property
-    def _even_parts(self) -> tuple[Part, ...]:
+    def even_parts(self) -> tuple[Part, ...]:
         """The parts at equal speed of the processors: what computes is rid of what their speed made of it."""
+        slowed = self.slowed
         return tuple(
-            replace(part, b=part.b - self.slowed.get(part.name, 0.0)) if part.kind == "state" else part
+            replace(part, a=part.a - slowed[0].get(part.name, 0.0), b=part.b - slowed[1].get(part.name, 0.0))
+            if part.kind == "state"
+            else part
             for part in self.parts
         )
 
@@ -234,27 +228,56 @@ def compare(
     a_step, b_step = step_seconds(a), step_seconds(b)
     if a_step <= 0 or b_step <= 0:
         return None
-    measured = speeds(a, b, own)
     counted_alike = samples is None or samples[0] == samples[1]
-    counted = work(a, b) if counted_alike else None
-    spread: float | None
-    if counted is not None:
-        spread, slowed = chance.of_work(a, b, a_step, counted), counted.slowed
-    else:
-        spread = chance.of_time(a, b, (a_step, b_step), measured, others)
-        slowed = {} if measured is None else {state: -took * measured.change for state, took in computing(b).items()}
-    if min(a.ordinary.count, b.ordinary.count) < FEWEST:
-        spread = None
-    pace = measured.change if measured else 0.0
-    waited = waits(a.ordinary, b.ordinary, a_step, samples or (1.0, 1.0), pace)
+    sides = (
+        _seen(a, b, (a_step, b_step), counted_alike, others, own),
+        _seen(b, a, (b_step, a_step), counted_alike, others[::-1], own and own[::-1]),
+    )
+    spread = None if min(a.ordinary.count, b.ordinary.count) < FEWEST else sqrt(sides[0].spread * sides[1].spread)
+    unit, unit_b = samples or (1.0, 1.0)
+    between = sqrt(a_step / unit * b_step / unit_b)
+    measured = sides[0].speeds
+    waited = waits(a.ordinary, b.ordinary, between, (unit, unit_b), log1p(measured.change) if measured else 0.0)
     error = hypot(*(SURE * chance.median_error(rank.ordinary.stretches) for rank in (a, b)))
-    if counted_alike and (of_workers := blocked.blocked(a, b, a_step, error, (samples or (1.0,))[0])):
+    if counted_alike and (of_workers := blocked.blocked(a, b, between * unit, error, unit)):
         waited = (of_workers, *waited)
     made = Comparison(
         a_step, b_step, spread, _parts(a, b, a_step, b_step), (), samples, others, chance.quickest(a, b), measured,
-        slowed, counted, waited,
+        (sides[1].slowed, sides[0].slowed), sides[0].work, spread is not None and all(side.more for side in sides),
+        waited,
     )  # fmt: skip
-    return replace(made, figures=_figures(a, b, made))
+    return replace(made, figures=figures(a, b, (a_step, b_step), samples, made.verdict, made.instructions))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """B as seen from A: ``spread``, relative; ``slowed``: of a step of B, where its processors were the slower ones;
+    ``more``: whether one computes more for certain."""
+
+    spread: float
+    slowed: dict[str, float]
+    speeds: Speeds | None
+    work: Work | None = None
+    more: bool = False
+
+
+def _seen(
+    a: Rank,
+    b: Rank,
+    steps: tuple[float, float],
+    counted_alike: bool,
+    others: tuple[float, float],
+    own: tuple[float, float] | None,
+) -> _Side:
+    measured = speeds(a, b, own)
+    if counted_alike and (counted := work(a, b)) is not None:
+        slowed = counted.slowed if counted.slower > 0 else {}
+        more = abs(counted.more) >= max(WORK_LEAST * steps[0], SURE * counted.error)
+        return _Side(chance.of_work(a, b, steps[0], counted), slowed, measured, counted, more)
+    spread = chance.of_time(a, b, steps, measured, others)
+    if measured is None or measured.change >= 0:
+        return _Side(spread, {}, measured)
+    return _Side(spread, {state: -took * measured.change for state, took in computing(b).items()}, measured)
 
 
 def others(run: Run, cpus: int) -> float:
@@ -312,40 +335,3 @@ def _stalled(rank: Rank) -> dict[str, float]:
 def _names(*maps: Mapping[str, float]) -> list[str]:
     names = dict.fromkeys(name for one in maps for name in one)
     return sorted(names, key=lambda name: -sum(one.get(name, 0.0) for one in maps))
-
-
-def _figures(a: Rank, b: Rank, made: Comparison) -> tuple[Figure, ...]:
-    verdict = (1 if made.change > 0 else -1) if made.is_significant and made.change * made.clock_change > 0 else 0
-    steps = word("it/s in training"), 1 / made.a_step, 1 / made.b_step, "1/s"
-    figures = [Figure(*steps, 0 if made.samples else verdict)]
-    if made.samples:
-        per_second = (made.samples[0] / made.a_step, made.samples[1] / made.b_step)
-        figures.append(Figure(word("samples/s in training"), *per_second, "1/s", verdict))
-    if made.work is not None:
-        figures.append(Figure(word("M instructions a step"), made.work.a / 1e6, made.work.b / 1e6, "count"))
-    figures += [
-        Figure(word("step, median"), a.steps.median_seconds, b.steps.median_seconds, "s"),
-        Figure(word("step, p99"), a.steps.p99_seconds, b.steps.p99_seconds, "s"),
-        Figure(word("variation"), a.steps.variation_ratio, b.steps.variation_ratio, "ratio"),
-        Figure(word("productive"), _share(a), _share(b), "ratio"),
-        Figure(word("stalls"), float(a.totals.stalls), float(b.totals.stalls), "count"),
-        Figure(word("memory, peak"), *_bytes(a.memory.pss_peak_bytes, b.memory.pss_peak_bytes), "bytes"),
-        Figure(word("shared memory"), *_bytes(a.memory.shm_peak_bytes, b.memory.shm_peak_bytes), "bytes"),
-        Figure(word("open files, peak"), *_bytes(a.fds.open_peak, b.fds.open_peak), "count"),
-        Figure(word("loader workers"), float(a.workers.peak), float(b.workers.peak), "count"),
-        Figure(word("GPU busy"), _busy(a), _busy(b), "ratio"),
-    ]
-    return tuple(figure for figure in figures if figure.a is not None or figure.b is not None)
-
-
-def _bytes(a: int | None, b: int | None) -> tuple[float | None, float | None]:
-    return (None if a is None else float(a)), (None if b is None else float(b))
-
-
-def _share(rank: Rank) -> float | None:
-    return rank.productive_seconds / rank.wall_seconds if rank.wall_seconds > 0 else None
-
-
-def _busy(rank: Rank) -> float | None:
-    told = [gpu.utilization_mean for gpu in rank.gpus if gpu.utilization_mean is not None]
-    return mean(told) if told else None

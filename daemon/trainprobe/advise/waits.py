@@ -16,7 +16,7 @@ from statistics import mean, stdev
 from trainprobe.derive.trend.downsample import independent
 from trainprobe.model.report import OrdinaryStep
 
-LEAST = 0.025  # of a step of A: what a wait must differ by
+LEAST = 0.025  # of a step: what a wait must differ by
 SURE = 5.0  # standard errors by which it must stand out
 BOTH_HALVES = 0.5  # of it: what every half of one run must differ by from every half of the other
 FEWEST = 8  # stretches of each
@@ -49,8 +49,8 @@ def waits(
 ) -> tuple[WaitChange, ...]:
     """All that both runs may differ by, the largest difference first.
 
-    ``step``: seconds of a step of A; ``units``: what both are divided by; ``pace``: change of the processors' speed,
-    relative, by which what others do meanwhile may be slower too.
+    ``step``: seconds of a step, or of what is compared; ``units``: what the waits of both are divided by; ``pace``:
+    change of the processors' speed, relative, by which what others do meanwhile may be slower too.
     """
     if min(a.wait_stretches, b.wait_stretches) < FEWEST:
         return ()
@@ -72,7 +72,7 @@ def _wait(
     change = _own(call, (a_wait, b_wait), calls, sizes)
     disk = b_wait - a_wait - change if call in (COUNTED, UNCOUNTED) else 0.0
     doubt = abs(pace) * max(a_wait, b_wait) if call in BY_OTHERS else 0.0
-    least = max(LEAST * step / units[0], SURE * error) + doubt
+    least = max(LEAST * step, SURE * error) + doubt
     lasts = _lasts(took, b_wait - a_wait)
     counted = (calls[0], calls[1]) if call == COUNTED and any(calls) else (None, None)
     return WaitChange(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import hypot, sqrt
+from math import hypot, log1p, sqrt
 from statistics import mean, median
 
 from trainprobe.advise.speed import BOUND, ON_CPU, WAIT
@@ -54,8 +54,8 @@ def work(a: Rank, b: Rank) -> Work | None:
     more = counts[1] / counts[0] - 1
     computed = [_computed(one) for one in (first, second)]
     even = computed[0] * (1 + more)
-    slower = computed[1] / even - 1 if even > 0 else WANDER
-    if abs(more) > KIND or abs(slower) >= WANDER:
+    slower = computed[1] / even - 1
+    if max(abs(log1p(more)) / log1p(KIND), abs(log1p(slower)) / log1p(WANDER)) >= 1:  # alike from either side
         return None
     took = [second.states.get(state, 0.0) for state in ON_CPU]
     slowed = {state: (computed[1] - even) * own / sum(took) for state, own in zip(ON_CPU, took)}

@@ -12,7 +12,10 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from types import ModuleType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 from trainprobe import __version__
 from trainprobe.cli.languages import add_language
@@ -75,18 +78,27 @@ class Parser(argparse.ArgumentParser):
         )
         self.exit(self.wrong, f"{self.prog}: {message}\n  {remedy}\n")
 
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """argparse itself ignores what it cannot write."""
+        if file is sys.stdout:
+            show(message, end="")
+        else:
+            super()._print_message(message, file)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _run(_verb_first(given))
-        sys.stdout.flush()
+        return _run(_verb_first(given))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `trainprobe report | head`: the reader has seen enough
         sys.stdout = None
         return FAILED
-    return code
+    except Refusal as refusal:
+        complain(refusal.reason, refusal.remedy)
+        tell(*refusal.details)
+        return refusal.code
 
 
 def _verb_first(given: list[str]) -> list[str]:
@@ -105,19 +117,26 @@ def _run(given: Sequence[str]) -> int:
         return WRONG
     with command_line.spoken_in(Terminal.of(sys.stdout, os.environ, _asked.get()).language):
         if not given:
-            parser(()).print_help()
+            show(parser(()).format_help(), end="")
             return WRONG
         made = parser(given[:1], own_failure=given[:1] == ["run"])
         made.verb = given[0] if given[0] in VERBS else ""
         args = made.parse_args(given)
     _asked.set(getattr(args, "lang", None))
-    try:
-        code: int = args.act(args)
-    except Refusal as refusal:
-        complain(refusal.reason, refusal.remedy)
-        tell(*refusal.details)
-        return refusal.code
+    code: int = args.act(args)
     return code
+
+
+def show(text: str, end: str = "\n") -> None:
+    """Print what a verb answers. Raises BrokenPipeError when its reader is gone, Refusal when it cannot be written."""
+    try:
+        print(text, end=end, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = None  # the exit would write the rest once more
+        reason = saying("stdout: {why}", why=saying(error.strerror or str(error)))
+        raise Refusal(FAILED, reason) from None
 
 
 def _meant(given: Sequence[str]) -> Text:

@@ -22,7 +22,7 @@ from pathlib import Path
 from trainprobe.advise.changes import changes_of
 from trainprobe.advise.facts import ProposedSetting
 from trainprobe.advise.settings import Advice, advice
-from trainprobe.cli import OK, cells, start
+from trainprobe.cli import OK, cells, show, start
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.style import Style, inert
 from trainprobe.model.amounts import percent, seconds, size
@@ -48,9 +48,9 @@ def act(args: argparse.Namespace) -> int:
     chosen = choose(args.report, args.run, args.directory, args.rank)
     made = advice(chosen.run, chosen.rank, chosen.report.host.cpus)
     if args.json:
-        print(json.dumps(as_json(chosen, made), indent=2))
+        show(json.dumps(as_json(chosen, made), indent=2))
     else:
-        print("\n".join(advice_lines(chosen, made, Style.of(sys.stdout, os.environ, args.lang))))
+        show("\n".join(advice_lines(chosen, made, Style.of(sys.stdout, os.environ, args.lang))))
     return OK
 
 

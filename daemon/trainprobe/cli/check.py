@@ -18,7 +18,7 @@ import sys
 import time
 from dataclasses import fields
 
-from trainprobe.cli import FAILED, OK, cells, checks
+from trainprobe.cli import FAILED, OK, cells, checks, show
 from trainprobe.cli.checks import Finding
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import seconds
@@ -38,9 +38,9 @@ def act(args: argparse.Namespace) -> int:
     findings = [*checks.all_checks(), probes()]
     if args.json:
         shown = [{part.name: str(getattr(one, part.name)) for part in fields(one)} for one in findings]
-        print(json.dumps(shown, indent=2))
+        show(json.dumps(shown, indent=2))
     else:
-        print(findings_text(findings, Style.of(sys.stdout, os.environ, args.lang)))
+        show(findings_text(findings, Style.of(sys.stdout, os.environ, args.lang)))
     bad = (checks.DEGRADED, checks.MISSING) if args.strict else (checks.MISSING,)
     return FAILED if any(finding.state in bad for finding in findings) else OK
 

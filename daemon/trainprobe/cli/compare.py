@@ -27,9 +27,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainprobe.advise.comparison import LEAST, Comparison, compare, others, own_cpus
+from trainprobe.advise.compared_figures import LEAST
+from trainprobe.advise.comparison import Comparison, compare, others, own_cpus
 from trainprobe.advise.waits import WaitChange
-from trainprobe.cli import FAILED, OK, Refusal, compare_gate
+from trainprobe.cli import FAILED, OK, Refusal, compare_gate, show
 from trainprobe.cli.choosing import Chosen, choose
 from trainprobe.cli.compare_table import figure_row, part_name, part_row, row, signed, step
 from trainprobe.cli.style import Style, inert
@@ -87,12 +88,12 @@ def act(args: argparse.Namespace) -> int:
     judged = compare_gate.judged(made, b.rank, limits, style)
     if args.json:
         gate = {"gate": dataclasses.asdict(judged)} if limits.any else {}
-        print(json.dumps({**as_json(made), **gate}, indent=2))
+        show(json.dumps({**as_json(made), **gate}, indent=2))
     elif limits.any:
-        print(inert(judged.line))
+        show(inert(judged.line))
     else:
         names = [named(one, source) for one, source in ((a, args.a), (b, args.b))]
-        print("\n".join(comparison_lines(made, names, pair, style)))
+        show("\n".join(comparison_lines(made, names, pair, style)))
     return OK if judged.kept else FAILED
 
 
@@ -127,10 +128,13 @@ def comparison_lines(made: Comparison, names: list[str], pair: list[Chosen], sty
     for figure in made.figures:
         yield figure_row(figure, style)
     yield ""
-    yield style.paint(style.say("Where a step goes (stalls spread over all steps)"), "bold")
-    for part in made.parts:
+    text = style.say("Where a step goes (stalls spread over all steps)")
+    if made.paced:
+        text = style.say("Where a step goes by the clock (stalls spread over all steps)")
+    yield style.paint(text, "bold")
+    for part, even in zip(made.parts, made.even_parts):
         if max(part.a, part.b) >= WORTH * max(made.a_step, made.b_step):
-            yield part_row(part, style, made)
+            yield part_row(part, even.change, style, made)
     whole = signed(made.b_step - made.a_step)
     yield row(style.say("together"), step(made.a_step), step(made.b_step), whole)
 
@@ -154,7 +158,7 @@ def _batches(made: Comparison, pair: list[Chosen], style: Style) -> Iterator[str
 
 
 def _headline(made: Comparison, style: Style) -> Iterator[str]:
-    if made.margin is None:
+    if made.bounds is None:
         text = style.say("Too few ordinary steps to tell a difference: 50 of each are needed, 500 are well.")
         yield from style.painted(text, "bold", "yellow")
         return
@@ -166,10 +170,10 @@ def _headline(made: Comparison, style: Style) -> Iterator[str]:
     if not made.is_significant:
         yield from _undecided(made, style)
         return
-    change, margin = abs(made.change), made.margin
+    low, high = sorted(map(abs, made.bounds))
     values = {
-        "change": percent(change), "low": f"{100 * max(0.0, change - margin):.1f}", "high": percent(change + margin),
-        **_steps(made, made.even_step, style),
+        "change": percent(abs(made.change)), "low": f"{100 * low:.1f}", "high": percent(high),
+        **_steps(made, made.even_steps, style),
     }  # fmt: skip
     text = style.say(
         "B is {change} faster ({low} to {high}): {b} {each} instead of {a}."
@@ -289,7 +293,7 @@ def _speed(made: Comparison, style: Style) -> Iterator[str]:
             speed=percent(abs(change)),
         )
     yield from style.painted(text, "yellow")
-    values = {"change": percent(abs(made.clock_change)), **_steps(made, made.b_step, style)}
+    values = {"change": percent(abs(made.clock_change)), **_steps(made, (made.a_step, made.b_step), style)}
     text = style.say(
         "By the clock B is {change} faster: {b} {each} instead of {a}."
         if made.clock_change > 0
@@ -314,10 +318,10 @@ def _steady(made: Comparison, style: Style) -> Iterator[str]:
     yield from style.painted(text, "bold", "green" if made.steady > 0 else "red")
 
 
-def _steps(made: Comparison, b_step: float, style: Style) -> dict[str, str]:
+def _steps(made: Comparison, steps: tuple[float, float], style: Style) -> dict[str, str]:
     """What a step of A takes and one of B, or a sample where samples are compared."""
     a, b = made.units
-    return {"a": step(made.a_step / a), "b": step(b_step / b), "each": _each(made, style)}
+    return {"a": step(steps[0] / a), "b": step(steps[1] / b), "each": _each(made, style)}
 
 
 def _each(made: Comparison, style: Style) -> str:
@@ -349,11 +353,12 @@ def _explanation(made: Comparison, style: Style) -> Iterator[str]:
 
 def as_json(made: Comparison) -> dict[str, object]:
     """The same for scripts; seconds, ratios, bytes."""
+    low, high = made.bounds or (None, None)
     return {
         "change": made.change,
-        "low": None if made.margin is None else made.change - made.margin,
-        "high": None if made.margin is None else made.change + made.margin,
-        "spread": made.margin,
+        "low": low,
+        "high": high,
+        "spread": None if low is None or high is None else (high - low) / 2,
         "clock_change": made.clock_change,
         "told": made.is_significant,
         "steady_change": made.steady,

@@ -60,12 +60,12 @@ def judged(made: Comparison, b: Rank, limits: GateLimits, style: Style) -> Judge
     """A regression counts where it is more than chance: the limit has to be passed, and a difference to be told."""
     passed, parts = [], []
     if limits.step_time is not None:
-        if made.margin is None:
+        if made.bounds is None:
             return Judged(False, style.say("FAIL: too few ordinary steps to compare step times: 50 of each are needed"))
         longer = 1 / (1 + made.change) - 1
         text = style.say(
-            "step time {change} (limit +{limit})",
-            change=f"{'+' if longer >= 0 else '-'}{percent(abs(longer))}", limit=percent(limits.step_time),
+            "step time {change}, speed {speed} (limit +{limit})",
+            change=_signed(longer), speed=_signed(made.change), limit=percent(limits.step_time),
         )  # fmt: skip
         parts.append(text)
         if longer > limits.step_time:
@@ -83,3 +83,7 @@ def judged(made: Comparison, b: Rank, limits: GateLimits, style: Style) -> Judge
             passed.append(text)
     told = style.say("; ").join(passed or parts)
     return Judged(not passed, style.say("FAIL: {told}" if passed else "OK: {told}", told=told))
+
+
+def _signed(change: float) -> str:
+    return f"{'+' if change >= 0 else '-'}{percent(abs(change))}"

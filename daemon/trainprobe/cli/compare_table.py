@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainprobe.advise.comparison import LEAST, Comparison, Figure, Part
+from trainprobe.advise.compared_figures import LEAST, Figure
+from trainprobe.advise.comparison import Comparison, Part
 from trainprobe.cli import cells
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import percent, seconds, size
@@ -21,19 +22,18 @@ def part_name(part: Part, style: Style) -> str:
 def figure_row(figure: Figure, style: Style) -> str:
     a, b = (_value(value, figure.unit) for value in (figure.a, figure.b))
     tail = "" if figure.change is None else _change(figure.change, style)
-    return row(style.say(figure.name), a, b, tail + _judged(figure.better, tail, style))
+    unsure = figure.change is not None and abs(figure.change) > LEAST
+    return row(style.say(figure.name), a, b, tail + _judged(figure.better, tail, style, unsure=unsure))
 
 
-def _judged(better: int, tail: str, style: Style) -> str:
-    """B is better, worse, or neither for certain."""
-    judged, look = (word("better"), "green") if better > 0 else (word("worse"), "red") if better < 0 else ("", "")
-    if tail and not judged:
-        judged, look = word("even"), "dim"
-    return (
-        " " * max(1, 10 - len(tail)) + style.paint(style.say(judged), "bold" if better else look, look)
-        if judged
-        else ""
-    )
+def _judged(better: int | None, tail: str, style: Style, *, unsure: bool = False) -> str:
+    """B is better, worse, or neither for certain; nothing where that was not judged. ``unsure``: by much, but maybe by
+    chance."""
+    if better is None or not tail:
+        return ""
+    neither = word("may be chance") if unsure else word("even")
+    judged, look = {1: (word("better"), "green"), -1: (word("worse"), "red"), 0: (neither, "dim")}[better]
+    return " " * max(1, 10 - len(tail)) + style.paint(style.say(judged), "bold" if better else look, look)
 
 
 def _change(change: float, style: Style) -> str:
@@ -42,10 +42,15 @@ def _change(change: float, style: Style) -> str:
     return f"{100 * change:+.1f} %" if change < MANY else f"x {1 + change:.1f}"
 
 
-def part_row(part: Part, style: Style, made: Comparison) -> str:
-    sure = made.is_significant and abs(part.change) >= LEAST * made.a_step
-    tail = signed(part.change)
-    better = (1 if part.change < 0 else -1) if sure else 0
+def part_row(part: Part, even: float, style: Style, made: Comparison) -> str:
+    """``even``: by what the part differs at equal speed of the processors: without a verdict where the clock says
+    otherwise, or where the whole has none."""
+    tail, least = signed(part.change), LEAST * (made.a_step + made.b_step) / 2
+    better: int | None = None
+    if max(abs(part.change), abs(even)) < least:
+        better = 0
+    elif made.is_significant and min(abs(part.change), abs(even)) >= least and part.change * even > 0:
+        better = 1 if part.change < 0 else -1
     return row(
         part_name(part, style), step(max(part.a, 0.0)), step(max(part.b, 0.0)), tail + _judged(better, tail, style)
     )

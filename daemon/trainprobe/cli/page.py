@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from trainprobe.cli import FAILED, FORBIDDEN, OK, Refusal
+from trainprobe.cli import FAILED, FORBIDDEN, OK, Refusal, show
 from trainprobe.cli.style import Style
 from trainprobe.text.command_line import invalid
 from trainprobe.text.saying import saying, word
@@ -59,7 +59,7 @@ def act(args: argparse.Namespace) -> int:
     if not args.url and not _answers(base):
         reason = saying("the exporter is gone: nothing listens at {address}", address=base)
         raise Refusal(FAILED, reason, "systemctl restart trainprobe-exporter")
-    print(f"{base.rstrip('/')}/?token={quote(token)}")
+    show(f"{base.rstrip('/')}/?token={quote(token)}")
     if sys.stdout.isatty():
         style = Style.of(sys.stderr, os.environ, args.lang)
         warning = style.say("(the address holds the token: whoever has it sees all runs of this host)")

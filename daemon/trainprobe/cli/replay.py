@@ -16,7 +16,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from trainprobe.cli import FAILED, OK, Refusal, outputs, published
+from trainprobe.cli import FAILED, OK, Refusal, outputs, published, show
 from trainprobe.cli.compose_core import recorded_core
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
@@ -38,14 +38,16 @@ def act(args: argparse.Namespace) -> int:
         output = outputs.checked(args.output) if args.output else None
         with _opened(args.recording) as lines:
             report, steps = replay(lines, recorded_core)
-        print(text_of(report, Style.of(sys.stdout, os.environ, args.lang)))
         if output:
             outputs.write(output, report_file.encode(report, steps) + "\n")
     except (WireError, EOFError, zlib.error) as error:
         why = saying("{path}: {why}", path=args.recording, why=error)
         raise Refusal(FAILED, why, _remedy(args.recording)) from None
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise Refusal(FAILED, outputs.reason(error), "" if args.recording.is_file() else WRITES_ONE) from None
+    show(text_of(report, Style.of(sys.stdout, os.environ, args.lang)))
     return OK
 
 

@@ -22,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from trainprobe.cli import FAILED, OK, WRONG, Refusal, complain, formats, outputs, published, step_rows
+from trainprobe.cli import FAILED, OK, WRONG, Refusal, complain, formats, outputs, published, show, step_rows
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
@@ -155,10 +155,12 @@ def _found(args: argparse.Namespace) -> Report:
 def write(text: str, output: Path | None) -> int:
     """To the file, else to stdout."""
     if output is None:
-        print(text)
+        show(text)
         return OK
     try:
         outputs.write(outputs.checked(output), text + "\n")
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise Refusal(FAILED, outputs.reason(error)) from None
     return OK

@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainprobe.cli import FAILED, OK, Refusal, published
+from trainprobe.cli import FAILED, OK, Refusal, published, show
 from trainprobe.cli.screen import details, overview
 from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.screen.terminal import FullScreen, TerminalError
@@ -52,7 +52,7 @@ def act(args: argparse.Namespace) -> int:
             raise published.unknown(args.run, first)
         view.choice.run = run
     if args.once:
-        print("\n".join(view.lines(*_once_size())).rstrip())
+        show("\n".join(view.lines(*_once_size())).rstrip())
         return OK
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refusal(FAILED, word("top needs a terminal"), word("trainprobe top --once, or: trainprobe report"))

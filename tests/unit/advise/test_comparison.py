@@ -9,7 +9,8 @@ import pytest
 
 from tests.replay.replay import FOLDER, replay
 from trainprobe.advise.chance import median_error
-from trainprobe.advise.comparison import LEAST, compare, others, step_seconds
+from trainprobe.advise.compared_figures import LEAST
+from trainprobe.advise.comparison import compare, others, step_seconds
 from trainprobe.advise.speed import computing
 from trainprobe.derive.trend.downsample import autocorrelation, medians
 from trainprobe.model.report import Counters, OrdinaryStep, Period, Rank, Run, Stall, Steps, Totals
@@ -122,7 +123,7 @@ def test_samples_a_second_where_the_batch_is_known() -> None:
     assert samples.is_significant
     assert samples.change == pytest.approx(0.25, abs=0.03)
     assert [(figure.name, figure.better) for figure in samples.figures[:2]] == [
-        ("it/s in training", 0), ("samples/s in training", 1),
+        ("step in training, mean", None), ("samples/s in training", 1),
     ]  # fmt: skip
 
 
@@ -323,3 +324,43 @@ def test_a_reading_that_something_came_between_is_no_slower_machine() -> None:
     assert made.speeds is not None
     assert abs(made.speeds.change) < 0.01
     assert made.is_significant
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.7, 0.93, 0.95, 0.97])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_which_run_is_called_a_changes_no_verdict(factor: float, share: float) -> None:
+    """Also where a step of both runs waits as well as computes, and the processors of one of them were slower."""
+    for seed in range(PAIRS):
+        a, b = paced(a_rank(drawn(seed)), 1.0, seed), paced(a_rank(drawn(seed + 100, factor)), 1.04, -seed - 1)
+        for rank in (a, b):
+            step = rank.ordinary.seconds or 0.0
+            rank.ordinary.states = {"compute": 0.6 * step, "sleep": 0.4 * step}
+        forth, back = compare(a, b, None, (share, 0.0), ALIKE), compare(b, a, None, (0.0, share), ALIKE)
+        assert forth is not None
+        assert back is not None
+        assert (1 + forth.change) * (1 + back.change) == pytest.approx(1.0)
+        assert (forth.is_significant, forth.steady_told) == (back.is_significant, back.steady_told)
+        assert forth.spread == pytest.approx(back.spread)
+
+
+def test_each_row_has_a_verdict_of_its_own_or_none() -> None:
+    a, b = a_rank(drawn(1)), a_rank(drawn(2), stalls("network", *[0.3] * 60))
+    b.productive_seconds -= 5.0
+    a.memory.pss_peak_bytes, b.memory.pss_peak_bytes = 1_000_000_000, 1_286_000_000
+    made = compare(a, b)
+    assert made is not None
+    better = {figure.name: figure.better for figure in made.figures}
+    assert (better["productive"], better["stalls"], better["memory, peak"]) == (-1, -1, -1)
+    assert (better["step, p99"], better["loader workers"]) == (None, None)
+    equal = compare(a, a)
+    assert equal is not None
+    assert {figure.better for figure in equal.figures} == {0, None}
+
+
+def test_it_per_second_is_that_of_the_report() -> None:
+    a, b = a_rank(drawn(1)), a_rank(drawn(2, 1.3))
+    a.steps.per_second, b.steps.per_second = 20.5, 15.25
+    made = compare(a, b)
+    assert made is not None
+    speed = made.figures[0]
+    assert (speed.name, speed.a, speed.b, speed.better) == ("it/s", 20.5, 15.25, -1)

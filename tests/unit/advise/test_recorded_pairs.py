@@ -61,3 +61,12 @@ def test_nothing_is_told_of_equal_ones(names: tuple[str, str]) -> None:
     assert (made.is_significant, made.parts_told, made.steady_told) == (False, False, False)
     assert made.work is not None
     assert made.work.b / made.work.a == pytest.approx(1.0, abs=0.006)
+
+
+def test_which_run_is_called_a_changes_no_verdict() -> None:
+    for a in runs():
+        for b in runs():
+            forth, back = compared(a, b), compared(b, a)
+            assert (1 + forth.change) * (1 + back.change) == pytest.approx(1.0)
+            assert forth.is_significant == back.is_significant, (a, b)
+            assert (forth.work_told, bool(forth.waits_told)) == (back.work_told, bool(back.waits_told)), (a, b)

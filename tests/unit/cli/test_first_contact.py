@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from trainprobe.cli import VERBS, main, parser
+
+RECORDING = Path(__file__).parents[2] / "replay" / "recordings" / "worker_death.jsonl.gz"
 
 
 def test_a_misspelt_verb_is_told_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,3 +68,21 @@ def test_a_reader_who_has_seen_enough_is_no_error(arguments: list[str]) -> None:
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], [], ["report", "--help"], ["check"], ["replay", str(RECORDING)]])
+def test_what_cannot_be_written_is_said_in_one_line(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        program = [sys.executable, "-m", "trainprobe.cli", *arguments]
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+    assert (done.stderr, done.returncode) == ("trainprobe: stdout: No space left on device\n", 1)
+
+
+def test_the_file_of_a_replay_is_written_though_nobody_reads_the_text(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = [sys.executable, "-m", "trainprobe.cli", "replay", str(RECORDING), "-o", str(tmp_path / "report.json")]
+    done = subprocess.run(program, stdout=writer, stderr=subprocess.PIPE, check=False, text=True)
+    os.close(writer)
+    assert (done.stderr, done.returncode) == ("", 1)
+    assert json.loads((tmp_path / "report.json").read_text())["runs"]
