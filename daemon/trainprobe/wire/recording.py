@@ -51,9 +51,10 @@ def read_header(lines: BufferedIOBase) -> Header:
 
 
 def read_frames(lines: BufferedIOBase) -> Iterator[Frame]:
-    """The frames, one at a time. A last line that was cut short ends them; any other bad line is a WireError."""
+    """The frames, one at a time. What was cut short ends them, as a last line, or a compressed file whose writer was
+    killed; any other bad line is a WireError."""
     number = 1
-    while data := _line(lines):
+    while data := _line_or_end(lines):
         number += 1
         try:
             yield frame.decode(data)
@@ -61,6 +62,13 @@ def read_frames(lines: BufferedIOBase) -> Iterator[Frame]:
             if not data.endswith(b"\n"):
                 return
             raise error.within(f"line {number}") from None
+
+
+def _line_or_end(lines: BufferedIOBase) -> bytes:
+    try:
+        return _line(lines)
+    except EOFError:  # gzip's, where the end of the stream is missing
+        return b""
 
 
 def _line(lines: BufferedIOBase) -> bytes:

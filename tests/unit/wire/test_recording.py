@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import io
 
 import pytest
@@ -34,6 +35,17 @@ def test_a_last_line_that_was_cut_short_ends_the_recording() -> None:
     lines = io.BytesIO(recorded()[:-20])
     recording.read_header(lines)
     assert list(recording.read_frames(lines)) == FRAMES[:2]
+
+
+def test_a_compressed_recording_without_its_end_is_read_as_far_as_it_goes() -> None:
+    whole = io.BytesIO()
+    with gzip.GzipFile(fileobj=whole, mode="wb") as file:
+        file.write(recorded())
+        file.flush()
+        left = len(whole.getvalue())
+    lines = gzip.GzipFile(fileobj=io.BytesIO(whole.getvalue()[:left]))
+    recording.read_header(lines)
+    assert list(recording.read_frames(lines)) == FRAMES
 
 
 def test_a_bad_line_in_the_middle_is_an_error_with_its_number() -> None:
