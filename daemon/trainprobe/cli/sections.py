@@ -41,7 +41,7 @@ def sections(run: Run, rank: Rank, style: Style) -> Iterator[str]:
         (word("Warnings"), _warnings),
         (word("Stalls"), _stalls),
         (word("The longest stall"), _longest),
-        (word("In every step") if rank.steps.count else word("All the time"), _bottlenecks),
+        (word("In every step") if rank.steps.count else word("All the time after the start"), _bottlenecks),
         (word("Checkpoints"), _checkpoints),
         (word("Workers"), _workers),
         (word("Resources"), _resources),
