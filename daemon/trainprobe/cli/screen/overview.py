@@ -199,11 +199,11 @@ def body(run: Run, rank: Rank, history: RankHistory, style: Style) -> list[str]:
         sparks = figures.sparkline(history.speeds((run.key, rank.name), room), style)
         out += figures.labelled("it/s", f"{sparks} {told}", style)
     out += figures.labelled("workers", figures.workers(rank, style), style)
-    parts = figures.headroom(run, rank, history.now, style)
-    if sum(map(len, parts)) + 3 * len(parts) <= style.width - LABEL:
-        parts = [" · ".join(parts)] if parts else []
-    for number, part in enumerate(parts):
-        out += figures.labelled("" if number else "headroom", part, style)
+    for number, part in enumerate(figures.headroom(run, rank, history.now, style)):
+        if number and cells.width(out[-1]) + cells.width(part) + 3 <= style.width:
+            out[-1] += f" · {part}"
+        else:
+            out += figures.labelled("" if number else "headroom", part, style)
     now = history.gpus if run.ended is None else {}
     if gpus := figures.gpus(rank, now, style):
         out += figures.labelled("GPU", gpus, style)
